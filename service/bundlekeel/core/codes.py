@@ -1,0 +1,128 @@
+"""Every code that a verdict, a refusal or a decoding fault can carry: one table, three uses.
+
+A member is the word in plans and API answers, the metric label, and a row of docs/reference/codes.md.
+Pulsar's own reason words come first, then ours in the same spelling.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Code(StrEnum):
+    """A typed reason. Members keep Pulsar's spelling (`UnloadDecision.Reason`, PIP-192) where it has one."""
+
+    # verdicts, Pulsar's words
+    OVERLOADED = "Overloaded"
+    UNDERLOADED = "Underloaded"
+    BALANCED = "Balanced"
+    HIT_COUNT = "HitCount"
+    COOL_DOWN = "CoolDown"
+    NO_LOAD_DATA = "NoLoadData"
+    OUT_DATED_DATA = "OutDatedData"
+    NO_BUNDLES = "NoBundles"
+    NO_BROKERS = "NoBrokers"
+    ADMIN = "Admin"
+    UNKNOWN = "Unknown"
+    # verdicts, ours
+    SOLE_BROKER = "SoleBroker"
+    ZERO_AVERAGE = "ZeroAverage"
+    BELOW_MINIMUM = "BelowMinimum"
+    UNSETTLED = "Unsettled"
+    UNSPLITTABLE = "Unsplittable"
+    FROZEN_REPORTS = "FrozenReports"
+    UNSUPPORTED_LOAD_MANAGER = "UnsupportedLoadManager"
+    MIXED_LOAD_MANAGERS = "MixedLoadManagers"
+    BROKERS_SHED_THEMSELVES = "BrokersShedThemselves"
+    PAUSED = "Paused"
+    NOT_LEADER = "NotLeader"
+    STORE_UNAVAILABLE = "StoreUnavailable"
+    OBSERVE_ONLY = "ObserveOnly"
+    RECOMMEND_ONLY = "RecommendOnly"
+    INCOMPLETE_PICTURE = "IncompletePicture"
+    INTERNAL_ERROR = "InternalError"
+    # refusals of a candidate
+    SAME_BROKER = "SameBroker"
+    NO_LEGAL_TARGET = "NoLegalTarget"
+    NO_GAIN = "NoGain"
+    TOO_BIG = "TooBig"
+    IDLE = "Idle"
+    SYSTEM_BUNDLE = "SystemBundle"
+    SOLE_BUNDLE = "SoleBundle"
+    IN_TRANSIT = "InTransit"
+    FROZEN_INTENT = "FrozenIntent"
+    EXCLUDED = "Excluded"
+    PINNED = "Pinned"
+    TARGET_OVERLOADED = "TargetOverloaded"
+    TARGET_NOT_ALIVE = "TargetNotAlive"
+    POLICY = "Policy"
+    BUDGET_PER_CYCLE = "BudgetPerCycle"
+    BUDGET_PER_SOURCE = "BudgetPerSource"
+    BUDGET_PER_TARGET = "BudgetPerTarget"
+    BUDGET_PER_NAMESPACE = "BudgetPerNamespace"
+    RETURN_MOVE = "ReturnMove"
+    # records that could not be read as they stand
+    EMPTY_REPORT = "EmptyReport"
+    NOT_JSON = "NotJson"
+    REPORT_TOO_LARGE = "ReportTooLarge"
+    WRONG_TYPE = "WrongType"
+    NOT_A_NUMBER = "NotANumber"
+    NEGATIVE_VALUE = "NegativeValue"
+    IMPUTED = "Imputed"
+
+
+EXPLANATIONS: dict[Code, str] = {
+    Code.OVERLOADED: "the broker's load is above its threshold; bundles are to leave it",
+    Code.UNDERLOADED: "the broker's load is below its threshold; bundles are to come to it",
+    Code.BALANCED: "no broker differs enough from the others to be worth a move",
+    Code.HIT_COUNT: "the difference is there, but has not been seen in enough fresh reports yet",
+    Code.COOL_DOWN: "the bundle moved recently and is left alone until its cool-down is over",
+    Code.NO_LOAD_DATA: "no broker has reported its load yet",
+    Code.OUT_DATED_DATA: "the broker's report is older than the limit",
+    Code.NO_BUNDLES: "there is no bundle that could be moved",
+    Code.NO_BROKERS: "there is no live broker",
+    Code.ADMIN: "a person asked for it",
+    Code.UNKNOWN: "the outcome could not be determined; ownership is re-read, nothing is repeated",
+    Code.SOLE_BROKER: "only one broker is alive: there is nowhere to move to",
+    Code.ZERO_AVERAGE: "the average load is zero: resources may be blind (see `bundlekeel doctor`)",
+    Code.BELOW_MINIMUM: "the difference is real but too small to be worth a client's reconnect",
+    Code.UNSETTLED: "earlier moves are not yet visible in the reports of the brokers concerned",
+    Code.UNSPLITTABLE: "one bundle carries more than may be moved; splitting it would help",
+    Code.FROZEN_REPORTS: "the brokers run with loadBalancerEnabled=false: their reports never change",
+    Code.UNSUPPORTED_LOAD_MANAGER: "the brokers run a load manager that Bundlekeel only observes",
+    Code.MIXED_LOAD_MANAGERS: "brokers run different load managers: observed, never acted on",
+    Code.BROKERS_SHED_THEMSELVES: "the brokers' own shedding is on; run `bundlekeel takeover` first",
+    Code.PAUSED: "a person paused the balancer",
+    Code.NOT_LEADER: "another sidecar leads",
+    Code.STORE_UNAVAILABLE: "the metadata store does not answer",
+    Code.OBSERVE_ONLY: "mode is `observe`: nothing is planned for execution",
+    Code.RECOMMEND_ONLY: "mode is `recommend`: the plan is shown, not carried out",
+    Code.INCOMPLETE_PICTURE: "too many brokers have no usable report",
+    Code.INTERNAL_ERROR: "the cycle failed unexpectedly; the log has the traceback",
+    Code.SAME_BROKER: "the only target would be the broker that owns the bundle already",
+    Code.NO_LEGAL_TARGET: "no other broker may take the bundle",
+    Code.NO_GAIN: "the move would not make the most loaded broker better",
+    Code.TOO_BIG: "the bundle carries more than the difference between the two brokers",
+    Code.IDLE: "the bundle carries no traffic: moving it would help nobody",
+    Code.SYSTEM_BUNDLE: "heartbeat, SLA and pulsar/system bundles never move",
+    Code.SOLE_BUNDLE: "it is the only bundle of its broker",
+    Code.IN_TRANSIT: "the bundle is being moved already",
+    Code.FROZEN_INTENT: "an earlier leader left a move of this bundle open; it is settled first",
+    Code.EXCLUDED: "the settings exclude it",
+    Code.PINNED: "a person pinned it to its broker",
+    Code.TARGET_OVERLOADED: "the target would be above the overload threshold",
+    Code.TARGET_NOT_ALIVE: "the target is no longer registered",
+    Code.POLICY: "an isolation policy or anti-affinity group forbids it",
+    Code.BUDGET_PER_CYCLE: "this cycle's budget of moves is used up",
+    Code.BUDGET_PER_SOURCE: "the source's budget of moves for this cycle is used up",
+    Code.BUDGET_PER_TARGET: "the target's budget of moves for this cycle is used up",
+    Code.BUDGET_PER_NAMESPACE: "the namespace's budget of moves for this cycle is used up",
+    Code.RETURN_MOVE: "the bundle came from that broker a short while ago",
+    Code.EMPTY_REPORT: "the broker's znode is empty",
+    Code.NOT_JSON: "the broker's znode is not JSON",
+    Code.REPORT_TOO_LARGE: "the broker's znode is larger than the limit",
+    Code.WRONG_TYPE: "a field of the broker's report has the wrong type",
+    Code.NOT_A_NUMBER: "a number in the report was NaN or infinite; it counts as zero",
+    Code.NEGATIVE_VALUE: "a number in the report was negative; it counts as zero",
+    Code.IMPUTED: "a field was missing or unusable and was filled in",
+}

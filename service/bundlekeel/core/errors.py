@@ -1,0 +1,111 @@
+"""The one error tree. Names say what the caller may do; adapters translate library errors into these.
+
+BundlekeelError
+  ConfigError          settings are wrong; `field`, `value` and `allowed` say where (exit code 2)
+  CodecError           one record could not be read; that record is left out, never the cycle
+  SnapshotError        no usable picture of the cluster this time; try next cycle
+  StoreError           the metadata store did not answer in time or is suspended; try again later
+    LeadershipLost     our epoch is over: stop, drop to follower, write nothing more
+    StaleWrite         somebody changed the node since it was read: read again, decide again
+  AdminApiError        a broker's admin API call; `status`, `url`, `reason`
+    AdminTimeout       outcome unknown: re-read ownership, never repeat blindly
+    AdminUnreachable   the request provably never left: may be retried
+    AdminUnauthorized  401: credentials or rights are missing
+    AdminRefused       4xx: the broker said no (404, 409, 412, 429)
+    AdminFault         5xx: outcome unknown
+    RedirectLoop       more than five hops, or the same place twice
+    ForeignRedirect    a redirect to a host that is no known broker: not followed, token not sent
+"""
+
+from __future__ import annotations
+
+
+class BundlekeelError(Exception):
+    """Root of every error this package raises on purpose."""
+
+
+class ConfigError(BundlekeelError):
+    """A setting is unknown, of the wrong type, out of range or contradicts another one."""
+
+    def __init__(self, message: str, *, field: str = "", value: object = None, allowed: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+        self.value = value
+        self.allowed = allowed
+
+
+class CodecError(BundlekeelError):
+    """A record from outside could not be decoded; `code` is a name of `core.codes.Code`."""
+
+    def __init__(self, message: str, *, code: str, field: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.field = field
+
+
+class SnapshotError(BundlekeelError):
+    """There is no usable picture of the cluster at this moment."""
+
+
+class StoreError(BundlekeelError):
+    """The metadata store did not answer in time, is suspended, or refused the request."""
+
+
+class LeadershipLost(StoreError):
+    """A fenced write carried an epoch that is over, or our own deadline has passed."""
+
+
+class StaleWrite(StoreError):
+    """Compare-and-set failed: the node changed since it was read."""
+
+
+class AdminApiError(BundlekeelError):
+    """A call of a broker's admin REST API did not succeed.
+
+    `status` is the HTTP status or None when there was no answer; `outcome_unknown` says whether the
+    request may have taken effect, in which case it must be re-read and never blindly repeated.
+    """
+
+    outcome_unknown = False
+
+    def __init__(self, message: str, *, status: int | None = None, url: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.url = url
+        self.reason = reason
+
+
+class AdminTimeout(AdminApiError):
+    """No answer within the limit after the request left."""
+
+    outcome_unknown = True
+
+
+class AdminUnreachable(AdminApiError):
+    """No connection could be made: the request never left."""
+
+
+class AdminUnauthorized(AdminApiError):
+    """401 or 403: the token is missing, wrong or lacks the right."""
+
+
+class AdminRefused(AdminApiError):
+    """The broker refused: 404, 409, 412, 429 or another 4xx."""
+
+
+class AdminFault(AdminApiError):
+    """The broker failed with 5xx; the request may have taken effect."""
+
+    outcome_unknown = True
+
+
+class RedirectLoop(AdminApiError):
+    """More than five redirects, or the same place twice."""
+
+    outcome_unknown = True
+
+
+class ForeignRedirect(AdminApiError):
+    """A redirect to a host that is no known broker; it was not followed."""
+
+    outcome_unknown = True

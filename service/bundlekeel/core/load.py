@@ -1,0 +1,80 @@
+"""What one broker reports of itself, as columns. Made by the codec, read by averages and snapshot.
+
+Source: Pulsar `LocalBrokerData`, `NamespaceBundleStats`, `ResourceUsage` (pulsar.md 1.2 of our notes:
+CPU in percent of one core, direct memory in MiB, bandwidth in kilobit/s, rates in msg/s and bytes/s).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Columns of a resource matrix. The last two exist only through capacity overrides: Pulsar reports no limit.
+RESOURCES: Final = ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out", "msg_rate", "throughput")
+CPU, DIRECT_MEMORY, BANDWIDTH_IN, BANDWIDTH_OUT, MSG_RATE, THROUGHPUT = range(6)
+REPORTED_RESOURCES: Final = 4
+
+# Columns of a traffic matrix: msg/s, msg/s, bytes/s, bytes/s.
+RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT = range(4)
+TRAFFIC: Final = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
+
+# Columns of the count matrix of a bundle.
+TOPICS, CONSUMERS, PRODUCERS = range(3)
+
+KILOBIT_PER_BYTE: Final = 8 / 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerReport:
+    """One broker's own report (`/loadbalance/brokers/{brokerId}` in the modular load manager).
+
+    `usage` and `limit`: shape (4,), columns of `RESOURCES`. `traffic`: shape (4,), sums over the bundles.
+    `bundle_traffic`: shape (n, 4); `bundle_counts`: shape (n, 3), topics, consumers, producers.
+    `faults` names what had to be imputed: (code, field) pairs.
+    """
+
+    broker_id: str
+    usage: Floats
+    limit: Floats
+    traffic: Floats
+    last_update: int
+    start_timestamp: int = 0
+    num_topics: int = 0
+    bundle_names: tuple[str, ...] = ()
+    bundle_traffic: Floats = field(default_factory=lambda: np.zeros((0, 4)))
+    bundle_counts: Ints = field(default_factory=lambda: np.zeros((0, 3), dtype=np.int64))
+    persistent_topics_enabled: bool = True
+    non_persistent_topics_enabled: bool = True
+    load_manager: str = ""
+    version: str = ""
+    web_url: str = ""
+    web_url_tls: str = ""
+    service_url: str = ""
+    faults: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExcludedBroker:
+    """A registered broker whose report could not be used, and why; it is alive, but takes no part."""
+
+    broker_id: str
+    code: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleAverages:
+    """One bundle's `BundleData` (PIP-364 and the modular load manager): short and long term, with samples."""
+
+    bundle: str
+    short: tuple[float, float, float, float]
+    long: tuple[float, float, float, float]
+    short_samples: int
+    long_samples: int
+    topics: int = 0

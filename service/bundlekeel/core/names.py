@@ -1,0 +1,132 @@
+"""Names of Pulsar's things: tenants, namespaces, bundles, topics, brokers.
+
+Hash of a topic and bundle bounds: `NamespaceBundleFactory`, `ConsistentHashingTopicBundleAssigner`
+(CRC32 of the full topic name; a bundle is [low, high), the last one closed at 0xffffffff).
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from bisect import bisect_right
+from dataclasses import dataclass
+
+FULL_LOWER = 0x00000000
+FULL_UPPER = 0xFFFFFFFF
+
+_RANGE = re.compile(r"^0x([0-9a-fA-F]{8})_0x([0-9a-fA-F]{8})$")
+_PARTITION = re.compile(r"^(.*)-partition-(\d+)$")
+_SLA_PREFIX = "sla-monitor/"
+_HEARTBEAT = re.compile(r"^pulsar/(?:[^/]+/)?[^/]+:\d+$")
+_SYSTEM_NAMESPACE = "pulsar/system"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleName:
+    """A bundle: `tenant/namespace/0xLLLLLLLL_0xUUUUUUUU` (v1 names carry a cluster inside `namespace`)."""
+
+    namespace: str
+    lower: int
+    upper: int
+
+    @property
+    def range(self) -> str:
+        """The hash range as Pulsar writes it, e.g. `0x00000000_0x40000000`."""
+        return f"0x{self.lower:08x}_0x{self.upper:08x}"
+
+    @property
+    def tenant(self) -> str:
+        """The tenant, the first part of the namespace."""
+        return self.namespace.split("/", 1)[0]
+
+    def covers(self, topic_hash: int) -> bool:
+        """Whether a topic of this hash belongs to the bundle."""
+        return self.lower <= topic_hash and (topic_hash < self.upper or self.upper == FULL_UPPER)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.range}"
+
+
+def parse_bundle(text: str) -> BundleName:
+    """Parse a full bundle name. Raises ValueError naming what is wrong."""
+    namespace, _, hash_range = text.rpartition("/")
+    match = _RANGE.match(hash_range)
+    if match is None or namespace.count("/") not in (1, 2) or "" in namespace.split("/"):
+        raise ValueError(f"{text!r} is no bundle name; expected tenant/namespace/0xLLLLLLLL_0xUUUUUUUU")
+    lower, upper = int(match[1], 16), int(match[2], 16)
+    if lower >= upper:
+        raise ValueError(f"{text!r}: the lower bound is not below the upper bound")
+    return BundleName(namespace=namespace, lower=lower, upper=upper)
+
+
+def namespace_of(bundle: str) -> str:
+    """The namespace of a full bundle name, without validating it (hot path)."""
+    return bundle.rpartition("/")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicName:
+    """A topic: domain, namespace (`tenant/ns`) and local name, which may contain slashes."""
+
+    domain: str
+    namespace: str
+    local: str
+
+    def __str__(self) -> str:
+        return f"{self.domain}://{self.namespace}/{self.local}"
+
+    @property
+    def partition(self) -> int:
+        """The partition index, or -1 when the name is not one of a partition."""
+        match = _PARTITION.match(self.local)
+        return int(match[2]) if match else -1
+
+    def with_partition(self, index: int) -> TopicName:
+        """The name of partition `index` of this partitioned topic."""
+        return TopicName(
+            domain=self.domain, namespace=self.namespace, local=f"{self.local}-partition-{index}"
+        )
+
+    @property
+    def hash(self) -> int:
+        """Unsigned 32-bit CRC of the full name, as brokers compute it."""
+        return zlib.crc32(str(self).encode())
+
+
+def parse_topic(text: str) -> TopicName:
+    """Parse a topic as people write it: full, `tenant/ns/name`, or a bare name in public/default."""
+    domain, sep, rest = text.partition("://")
+    if not sep:
+        domain, rest = "persistent", text
+        if "/" not in rest:
+            rest = f"public/default/{rest}"
+    parts = rest.split("/", 2)
+    if domain not in ("persistent", "non-persistent") or len(parts) != 3 or "" in parts:
+        raise ValueError(f"{text!r} is no topic name; expected persistent://tenant/namespace/topic")
+    return TopicName(domain=domain, namespace=f"{parts[0]}/{parts[1]}", local=parts[2])
+
+
+def bundle_for_hash(namespace: str, boundaries: list[int], topic_hash: int) -> BundleName:
+    """The bundle of `namespace` that covers `topic_hash`; `boundaries` are sorted, first 0, last 2^32-1."""
+    index = min(bisect_right(boundaries, topic_hash), len(boundaries) - 1)
+    return BundleName(namespace=namespace, lower=boundaries[index - 1], upper=boundaries[index])
+
+
+def is_system_bundle(bundle: str) -> bool:
+    """Heartbeat, SLA monitor and pulsar/system bundles: they belong to a broker or to Pulsar and never move."""
+    namespace = namespace_of(bundle)
+    return (
+        namespace == _SYSTEM_NAMESPACE
+        or namespace.startswith(_SLA_PREFIX)
+        or _HEARTBEAT.match(namespace) is not None
+    )
+
+
+def host_of(broker_id: str) -> str:
+    """The host part of a broker id (text before the last colon), as isolation policies see it."""
+    return broker_id.rpartition(":")[0] or broker_id
+
+
+def broker_id_of_url(url: str) -> str:
+    """`http://host:port/` -> `host:port`; ownership znodes before 5.0 hold URLs, not broker ids."""
+    return url.partition("://")[2].rstrip("/") if "://" in url else url.rstrip("/")

@@ -1,0 +1,281 @@
+"""Protocols between the daemon and the world. Adapters implement them; tests implement them in memory.
+
+Every call that leaves the process is a coroutine with a time limit inside the adapter, raises only errors
+of `core.errors`, and never blocks the event loop. A fake passes the same contract tests as the real adapter
+(tests/support/contracts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from bundlekeel.core.load import BrokerReport, BundleAverages, ExcludedBroker
+
+
+class Clock(Protocol):
+    """Time as a port. Deadlines use `boot` (goes on during suspend), display uses `wall_ms`."""
+
+    def boot(self) -> float:
+        """Seconds on the boot clock (CLOCK_BOOTTIME)."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, UTC; may jump."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; tests advance a virtual clock instead."""
+
+
+# --- the picture -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerEndpoint:
+    """Where a registered broker's admin API listens; redirects go to these hosts only."""
+
+    broker_id: str
+    web_url: str
+    web_url_tls: str = ""
+    service_url: str = ""
+    load_manager: str = ""
+    version: str = ""
+    start_timestamp: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """What a load source saw at one moment, decoded.
+
+    `mode` is `modular`, `extensible`, `other` (Simple or Noop) or `mixed`. `reports` holds the usable ones,
+    sorted by broker id; `excluded` the registered brokers whose record could not be used. `endpoints` holds
+    every registered broker. `generation` grows with each change seen.
+    """
+
+    wall_ms: int
+    boot: float
+    generation: int
+    mode: str
+    reports: tuple[BrokerReport, ...]
+    excluded: tuple[ExcludedBroker, ...] = ()
+    endpoints: Mapping[str, BrokerEndpoint]
+
+
+class LoadSource(Protocol):
+    """Where brokers' load comes from (design section 6)."""
+
+    async def start(self) -> None:
+        """Begin watching; returns once watches are requested, even if the store is unreachable."""
+
+    async def picture(self) -> Picture:
+        """The latest coalesced picture. Raises SnapshotError before the first, StoreError while suspended."""
+
+    async def wait_changed(self, generation: int, timeout: float) -> bool:
+        """Wait until a picture newer than `generation` is there (one batch window coalesced), or time out."""
+
+    async def seeds(self, bundles: Sequence[str]) -> list[BundleAverages]:
+        """Averages the brokers stored for these bundles: bundle-data first, else resource quotas; missing left out."""
+
+    async def close(self) -> None:
+        """Stop watching."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Who owns a bundle now, from the ownership record; `disabled` while it is being unloaded."""
+
+    broker_id: str
+    disabled: bool = False
+    web_url: str = ""
+    service_url: str = ""
+
+
+class Ownership(Protocol):
+    """The ownership truth: ephemeral `/namespace/...` in the modular load manager."""
+
+    async def owner(self, bundle: str) -> Owner | None:
+        """The owner right now, read from the store (not from a cache), or None when unowned."""
+
+
+class Metadata(Protocol):
+    """Read-only look at namespaces and topics in the metadata and configuration stores."""
+
+    async def boundaries(self, namespace: str) -> list[int] | None:
+        """Sorted bundle boundaries of a namespace (first 0, last 2^32-1), or None when it does not exist."""
+
+    async def partitions(self, topic: str) -> int:
+        """Number of partitions of a topic (full name); 0 when it is not partitioned or unknown."""
+
+    async def metadata_leader(self) -> str | None:
+        """The broker id of Pulsar's own load-manager leader, or None."""
+
+    async def topics(self, bundle: str) -> list[str]:
+        """Known persistent topics of the bundle from metadata (full names, partitions included); may be empty."""
+
+
+# --- coordination and shared state -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A sidecar as others see it: in its seat node and, while leading, in the leader node."""
+
+    id: str
+    url: str = ""
+    version: str = ""
+    started_ms: int = 0
+    seat: int = -1
+    epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A node below our root: its bytes and data version."""
+
+    path: str
+    data: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One step of a fenced write. `data` None deletes; `version` -1 means any; creates when `create` is set."""
+
+    path: str
+    data: bytes | None
+    version: int = -1
+    create: bool = False
+
+
+class Coordination(Protocol):
+    """Seats, leadership and shared state under `/bundlekeel/{cluster}` (design section 7).
+
+    Paths are relative to that root, e.g. `state/ledger`. While the connection is suspended every call raises
+    StoreError at once instead of waiting in the library's queue.
+    """
+
+    @property
+    def connected(self) -> bool:
+        """Whether the session is alive as far as the library knows."""
+
+    @property
+    def session_seconds(self) -> float:
+        """The *negotiated* session time-out; 0.0 before the first session."""
+
+    async def start(self) -> None:
+        """Begin connecting in the background; never raises for an unreachable store."""
+
+    async def take_seat(self, member: Member, *, seats: int) -> Member | None:
+        """Occupy the lowest free seat; returns the member with `seat` set, or None when all are taken."""
+
+    async def members(self) -> list[Member]:
+        """Who sits where, by seat."""
+
+    async def leader(self) -> Member | None:
+        """Who leads, with its epoch, or None."""
+
+    async def campaign(self, member: Member) -> int | None:
+        """Create the leader node and advance the epoch in one transaction; the new epoch, or None when somebody leads."""
+
+    async def still_leading(self, epoch: int) -> bool:
+        """One round trip to the store: the leader node is ours (this session) and the epoch is still `epoch`."""
+
+    async def resign(self, epoch: int) -> None:
+        """Delete our leader node if it is ours; quiet when it is not."""
+
+    async def read(self, path: str) -> Document | None:
+        """A node, linearised with our own writes; None when absent."""
+
+    async def read_tree(self, path: str) -> list[Document]:
+        """The direct children of a node with their data, sorted by path; empty when absent."""
+
+    async def write_fenced(self, epoch: int, changes: Sequence[Change]) -> None:
+        """Apply all changes or none, and only while `epoch` is current. LeadershipLost when it is over, StaleWrite
+        when a version did not match."""
+
+    async def write_shared(self, path: str, data: bytes, *, version: int | None) -> int:
+        """Compare-and-set by any replica: version None creates; returns the new version. StaleWrite on a race."""
+
+    async def create_sequential(self, path: str, data: bytes) -> str:
+        """Create `path` + a sequence number (a request left for the leader); returns the full relative path."""
+
+    async def wait_changed(self, timeout: float) -> bool:
+        """Wait until leader, seats, desired state, requests or the connection state changed, or time out."""
+
+    async def close(self) -> None:
+        """Give up seat and leadership (by closing the session) and disconnect."""
+
+
+# --- the hand ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnloadAnswer:
+    """What the chain of an unload said: final status, hops taken (broker ids), and seconds it took."""
+
+    status: int
+    hops: tuple[str, ...]
+    seconds: float
+
+
+class BrokerAdmin(Protocol):
+    """The admin REST API of the brokers. Reads are on an allow-list; mutations need `permit` (see adapter)."""
+
+    def set_endpoints(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
+        """The brokers known right now: the only hosts that are ever called or followed to."""
+
+    async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
+        """Effective settings of that broker (GET, harmless)."""
+
+    async def dynamic_configuration(self) -> dict[str, str]:
+        """Dynamic overrides stored for the cluster (GET, harmless)."""
+
+    async def set_dynamic(self, key: str, value: str) -> None:
+        """Store a dynamic override. Mutates."""
+
+    async def delete_dynamic(self, key: str) -> None:
+        """Remove a dynamic override. Mutates."""
+
+    async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
+        """Full names of the topics of a bundle, asked at its owner (`topicHashPositions`, harmless)."""
+
+    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
+        """Unload, following 307s by hand from broker `at` (the leader broker if known). Mutates."""
+
+    async def claim(self, topic: str, *, broker_id: str) -> str:
+        """Authoritative lookup at `broker_id`: that broker takes the bundle; returns the answering broker id. Mutates."""
+
+    async def close(self) -> None:
+        """Close pooled connections."""
+
+
+# --- records and signals ---------------------------------------------------------------------------------------
+
+
+class Journal(Protocol):
+    """Append-only record of what was done: one JSON line a cycle and one a move."""
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Write one record durably. Never raises: a full disk is counted and said, balancing goes on."""
+
+    def tail(self, limit: int, *, kind: str | None = None) -> list[dict[str, Any]]:
+        """The newest records, oldest first."""
+
+    def close(self) -> None:
+        """Flush and close."""
+
+
+class Telemetry(Protocol):
+    """Counters and gauges; names and help live in the adapter (docs/reference/metrics.md is made from it)."""
+
+    def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        """Add to a counter."""
+
+    def gauge(self, name: str, value: float, **labels: str) -> None:
+        """Set a gauge."""
+
+    def time(self, name: str, seconds: float, **labels: str) -> None:
+        """Observe a duration."""
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """The exposition and its content type."""
