@@ -11,7 +11,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bundlekeel.core.load import BrokerReport, BundleAverages, ExcludedBroker
+from bundlekeel.core.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Owner
+
+__all__ = [
+    "BrokerAdmin",
+    "BrokerEndpoint",
+    "Change",
+    "Clock",
+    "Coordination",
+    "Document",
+    "Journal",
+    "LoadSource",
+    "Member",
+    "Metadata",
+    "Owner",
+    "Ownership",
+    "Picture",
+    "Telemetry",
+    "UnloadAnswer",
+]
 
 
 class Clock(Protocol):
@@ -28,19 +46,6 @@ class Clock(Protocol):
 
 
 # --- the picture -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerEndpoint:
-    """Where a registered broker's admin API listens; redirects go to these hosts only."""
-
-    broker_id: str
-    web_url: str
-    web_url_tls: str = ""
-    service_url: str = ""
-    load_manager: str = ""
-    version: str = ""
-    start_timestamp: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +83,6 @@ class LoadSource(Protocol):
 
     async def close(self) -> None:
         """Stop watching."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
-    """Who owns a bundle now, from the ownership record; `disabled` while it is being unloaded."""
-
-    broker_id: str
-    disabled: bool = False
-    web_url: str = ""
-    service_url: str = ""
 
 
 class Ownership(Protocol):
@@ -175,7 +170,7 @@ class Coordination(Protocol):
         """Who leads, with its epoch, or None."""
 
     async def campaign(self, member: Member) -> int | None:
-        """Create the leader node and advance the epoch in one transaction; the new epoch, or None when somebody leads."""
+        """Create the leader node and advance the epoch in one transaction: the new epoch; None when somebody leads."""
 
     async def still_leading(self, epoch: int) -> bool:
         """One round trip to the store: the leader node is ours (this session) and the epoch is still `epoch`."""
@@ -243,7 +238,7 @@ class BrokerAdmin(Protocol):
         """Unload, following 307s by hand from broker `at` (the leader broker if known). Mutates."""
 
     async def claim(self, topic: str, *, broker_id: str) -> str:
-        """Authoritative lookup at `broker_id`: that broker takes the bundle; returns the answering broker id. Mutates."""
+        """Authoritative lookup at `broker_id`: it takes the bundle; returns the answering broker's id. Mutates."""
 
     async def close(self) -> None:
         """Close pooled connections."""

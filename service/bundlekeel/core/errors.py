@@ -109,3 +109,19 @@ class ForeignRedirect(AdminApiError):
     """A redirect to a host that is no known broker; it was not followed."""
 
     outcome_unknown = True
+
+
+class NotFound(BundlekeelError):
+    """What was asked for (a broker, bundle, topic, plan) is not known here."""
+
+
+class Conflict(BundlekeelError):
+    """The inputs changed since the plan was made; `difference` says what."""
+
+    def __init__(self, message: str, *, difference: list[str] | None = None) -> None:
+        super().__init__(message)
+        self.difference = difference or []
+
+
+class Forbidden(BundlekeelError):
+    """Not allowed in this mode or by the settings' ceiling; the message says what to do instead."""

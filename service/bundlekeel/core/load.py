@@ -78,3 +78,26 @@ class BundleAverages:
     short_samples: int
     long_samples: int
     topics: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerEndpoint:
+    """Where a registered broker's admin API listens; redirects go to these hosts only."""
+
+    broker_id: str
+    web_url: str
+    web_url_tls: str = ""
+    service_url: str = ""
+    load_manager: str = ""
+    version: str = ""
+    start_timestamp: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Who owns a bundle now, from the ownership record; `disabled` while it is being unloaded."""
+
+    broker_id: str
+    disabled: bool = False
+    web_url: str = ""
+    service_url: str = ""

@@ -83,9 +83,7 @@ class TopicName:
 
     def with_partition(self, index: int) -> TopicName:
         """The name of partition `index` of this partitioned topic."""
-        return TopicName(
-            domain=self.domain, namespace=self.namespace, local=f"{self.local}-partition-{index}"
-        )
+        return TopicName(domain=self.domain, namespace=self.namespace, local=f"{self.local}-partition-{index}")
 
     @property
     def hash(self) -> int:
@@ -116,9 +114,7 @@ def is_system_bundle(bundle: str) -> bool:
     """Heartbeat, SLA monitor and pulsar/system bundles: they belong to a broker or to Pulsar and never move."""
     namespace = namespace_of(bundle)
     return (
-        namespace == _SYSTEM_NAMESPACE
-        or namespace.startswith(_SLA_PREFIX)
-        or _HEARTBEAT.match(namespace) is not None
+        namespace == _SYSTEM_NAMESPACE or namespace.startswith(_SLA_PREFIX) or _HEARTBEAT.match(namespace) is not None
     )
 
 

@@ -31,6 +31,7 @@ class Parameters:
     lower_boundary_shedding: bool = False
     # avg
     avg_low_threshold_percent: float = 15.0
+    avg_low_floor_percent: float = 2.0
     avg_high_threshold_percent: float = 40.0
     avg_hit_count_low: int = 8
     avg_hit_count_high: int = 2
@@ -59,13 +60,13 @@ class Parameters:
     max_moves_per_source: int = 10
     max_moves_per_target: int = 5
     max_moves_per_namespace: int = 10
-    min_complete_ratio: float = 0.75
+    min_complete_ratio: float = 0.5
     excluded_namespaces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterSpec:
-    """One row of the table. `pulsar_keys`: accepted names, the current one first. `factor`: ours = Pulsar's x factor."""
+    """One row. `pulsar_keys`: accepted names, the current one first. `factor`: ours = Pulsar's x factor."""
 
     name: str
     pulsar_keys: tuple[str, ...] = ()
@@ -165,6 +166,13 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         maximum=100.0,
         used_by="avg",
         why="a pair this far apart is acted on after the low hit count; scaled with the mean score",
+    ),
+    _S(
+        name="avg_low_floor_percent",
+        unit="percent points",
+        maximum=100.0,
+        used_by="avg",
+        why="the scaled low threshold never falls below this: noise on an idle cluster is no imbalance",
     ),
     _S(
         name="avg_high_threshold_percent",
@@ -363,9 +371,7 @@ def coerce(name: str, value: object) -> object:
     """Check one value (in our unit) and bring it to the parameter's type. ConfigError names field, value, allowed."""
     spec = BY_NAME.get(name)
     if spec is None:
-        raise ConfigError(
-            f"unknown parameter {name!r}", field=name, value=value, allowed=", ".join(sorted(BY_NAME))
-        )
+        raise ConfigError(f"unknown parameter {name!r}", field=name, value=value, allowed=", ".join(sorted(BY_NAME)))
     default = defaults()[name]
     if isinstance(default, bool):
         return _coerce_bool(name, value)
@@ -388,9 +394,7 @@ def _coerce_bool(name: str, value: object) -> bool:
         return value
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
         return value.strip().lower() == "true"
-    raise ConfigError(
-        f"{name}: {value!r} is neither true nor false", field=name, value=value, allowed="true, false"
-    )
+    raise ConfigError(f"{name}: {value!r} is neither true nor false", field=name, value=value, allowed="true, false")
 
 
 def _coerce_names(name: str, value: object) -> tuple[str, ...]:
@@ -398,9 +402,7 @@ def _coerce_names(name: str, value: object) -> tuple[str, ...]:
         return tuple(part.strip() for part in value.strip("[]").split(",") if part.strip())
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         return tuple(value)
-    raise ConfigError(
-        f"{name}: {value!r} is no list of names", field=name, value=value, allowed="a list of names"
-    )
+    raise ConfigError(f"{name}: {value!r} is no list of names", field=name, value=value, allowed="a list of names")
 
 
 def _coerce_number(spec: ParameterSpec, value: object, *, whole: bool) -> float | int:
@@ -415,9 +417,7 @@ def _coerce_number(spec: ParameterSpec, value: object, *, whole: bool) -> float 
         raise ConfigError(
             f"{spec.name}: {value!r} is no number", field=spec.name, value=value, allowed=allowed
         ) from None
-    in_range = (spec.minimum is None or number >= spec.minimum) and (
-        spec.maximum is None or number <= spec.maximum
-    )
+    in_range = (spec.minimum is None or number >= spec.minimum) and (spec.maximum is None or number <= spec.maximum)
     if not in_range or number != number or (whole and number != int(number)):  # noqa: PLR0124 - NaN test
         raise ConfigError(
             f"{spec.name}: {value!r} is not allowed; expected {allowed}",

@@ -1,0 +1,145 @@
+"""`HttpBrokerAdmin`: the admin REST API of the brokers behind `ports.BrokerAdmin`.
+
+What is asked of one broker goes to that broker; what any broker may answer (dynamic configuration) goes to the
+first that can be reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import httpx
+
+from bundlekeel.adapters.admin import routes
+from bundlekeel.adapters.admin.answers import json_object, text_map
+from bundlekeel.adapters.admin.hosts import KnownHosts
+from bundlekeel.adapters.admin.routes import Route, bundle_path, lookup_path, with_query
+from bundlekeel.adapters.admin.tls import AdminTls
+from bundlekeel.adapters.admin.token import TokenSource
+from bundlekeel.adapters.admin.transport import FOLLOWED, AdminHttp, AdminOptions, Call, Reply
+from bundlekeel.core.errors import AdminApiError, AdminFault, AdminTimeout, AdminUnreachable, ForeignRedirect
+from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry, UnloadAnswer
+
+_RETRY_PAUSE_SECONDS: Final = 0.1
+
+
+class HttpBrokerAdmin:
+    """Implements `ports.BrokerAdmin`. `permit` is called right before each mutating request leaves; it raises
+    when we may not act (a leader's deadline; a person's CLI passes one that never does)."""
+
+    def __init__(
+        self,
+        *,
+        telemetry: Telemetry,
+        permit: Callable[[], None],
+        clock: Clock,
+        token: TokenSource | None = None,
+        tls: AdminTls | None = None,
+        options: AdminOptions | None = None,
+    ) -> None:
+        self._clock = clock
+        options = options or AdminOptions()
+        self._use_tls = options.use_tls
+        self._http = AdminHttp(
+            telemetry=telemetry,
+            permit=permit,
+            clock=clock,
+            token=token,
+            tls=tls,
+            options=options,
+        )
+
+    def set_endpoints(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
+        """The brokers known right now: the only hosts that are ever called or followed to."""
+        self._http.hosts = KnownHosts(endpoints, use_tls=self._use_tls)
+
+    async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
+        """Effective settings of that broker (GET, harmless)."""
+        reply = await self._read(Call(route=routes.RUNTIME, target=routes.RUNTIME.path()), at=broker_id)
+        return text_map(json_object(reply.response, "runtime configuration"))
+
+    async def dynamic_configuration(self) -> dict[str, str]:
+        """Dynamic overrides stored for the cluster (GET, harmless)."""
+        reply = await self._anywhere(Call(route=routes.DYNAMIC, target=routes.DYNAMIC.path()))
+        return text_map(json_object(reply.response, "dynamic configuration"))
+
+    async def set_dynamic(self, key: str, value: str) -> None:
+        """Store a dynamic override. Mutates. Pulsar checks the key (412), not always the value."""
+        route = routes.SET_DYNAMIC
+        await self._anywhere(Call(route=route, target=route.path(key=key, value=value)))
+
+    async def delete_dynamic(self, key: str) -> None:
+        """Remove a dynamic override. Mutates; quiet when there was none."""
+        route = routes.DELETE_DYNAMIC
+        await self._anywhere(Call(route=route, target=route.path(key=key)))
+
+    async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
+        """Full names of the topics of a bundle, asked at its owner (harmless), sorted.
+
+        `topicHashPositions` without `topics=` lists them all, partitions included, and only reads: for a bundle that
+        is unowned it says 412 and assigns nothing (both seen on 4.2.4). `broker-stats/topics` would carry the
+        statistics of every topic of the broker and misses what is not loaded; `persistent/{t}/{ns}?bundle=` leaves
+        system topics out, which are as good for a lookup.
+        """
+        route: Route = routes.HASH_POSITIONS
+        reply = await self._read(Call(route=route, target=bundle_path(route, bundle)), at=owner)
+        positions = json_object(reply.response, "topic hash positions").get("topicHashPositions")
+        if not isinstance(positions, dict):
+            raise AdminFault("topic hash positions: the answer has no positions", status=200)
+        return sorted(positions)
+
+    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
+        """Unload, following 307s by hand from broker `at` (the leader broker if known). Mutates.
+
+        The chain is followed to its end: stopping after the leader would leave its affinity armed.
+        """
+        query = {} if destination is None else {"destinationBroker": destination}
+        target = with_query(bundle_path(routes.UNLOAD, bundle), query)
+        reply = await self._http.follow(Call(route=routes.UNLOAD, target=target), at=at)
+        return UnloadAnswer(status=reply.response.status_code, hops=reply.hops, seconds=reply.seconds)
+
+    async def claim(self, topic: str, *, broker_id: str) -> str:
+        """Authoritative lookup at `broker_id`: that broker takes the bundle if nobody owns it; returns the broker
+        that answers for it. Mutates. A redirect means it did not take it: its target is reported, not followed."""
+        target = with_query(lookup_path(topic), {"authoritative": "true"})
+        response = await self._http.once(Call(route=routes.LOOKUP, target=target), at=broker_id)
+        if response.status_code in FOLLOWED:
+            return self._redirected_to(response)
+        answering = self._http.hosts.answering_broker(json_object(response, "lookup"))
+        if answering is None:
+            raise AdminFault("lookup: the answer names no broker", status=response.status_code)
+        return answering
+
+    async def close(self) -> None:
+        """Close pooled connections."""
+        await self._http.close()
+
+    def _redirected_to(self, response: httpx.Response) -> str:
+        url = str(response.url)
+        broker_id = self._http.hosts.broker_at(str(response.url.join(response.headers.get("Location", ""))))
+        if broker_id is None:
+            raise ForeignRedirect("lookup redirected to no known broker", url=url)
+        return broker_id
+
+    async def _read(self, call: Call, *, at: str) -> Reply:
+        """A harmless read: repeated once when it provably never left."""
+        try:
+            return await self._http.follow(call, at=at)
+        except AdminUnreachable:
+            await self._clock.sleep(_RETRY_PAUSE_SECONDS)
+            return await self._http.follow(call, at=at)
+
+    async def _anywhere(self, call: Call) -> Reply:
+        """Any broker will do. A mutation goes on to the next one only when it provably never left."""
+        failure: AdminApiError = AdminUnreachable("no broker is registered", reason="no brokers")
+        for broker_id in self._http.hosts.brokers():
+            try:
+                return await self._http.follow(call, at=broker_id)
+            except AdminUnreachable as error:
+                failure = error
+            except (AdminTimeout, AdminFault) as error:
+                if call.route.query is None:
+                    raise
+                failure = error
+        raise failure

@@ -1,0 +1,98 @@
+"""The hosts we talk to: the web endpoints of the brokers known right now, and where a redirect may lead.
+
+A redirect is followed only to such a host, to the same path, and never from https to http; the token goes
+nowhere else (style.md A5, B7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import unquote, urljoin, urlsplit
+
+from bundlekeel.core.errors import AdminUnreachable, ForeignRedirect
+from bundlekeel.core.names import broker_id_of_url
+from bundlekeel.ports import BrokerEndpoint
+
+Origin = tuple[str, str, int]
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class InsecureRedirect(ForeignRedirect):
+    """A redirect from https to http: not followed, the token is not sent in the clear."""
+
+
+class KnownHosts:
+    """The endpoints as origins. Built anew for each registry change, so a broker that left is forgotten."""
+
+    def __init__(self, endpoints: Mapping[str, BrokerEndpoint], *, use_tls: bool) -> None:
+        self._use_tls = use_tls
+        self._endpoints = dict(endpoints)
+        self._by_origin: dict[Origin, str] = {}
+        self._by_service: dict[str, str] = {}
+        for broker_id, endpoint in endpoints.items():
+            for url in (endpoint.web_url, endpoint.web_url_tls):
+                origin = origin_of(url)
+                if origin is not None:
+                    self._by_origin[origin] = broker_id
+            if endpoint.service_url:
+                self._by_service[endpoint.service_url.rstrip("/")] = broker_id
+
+    def brokers(self) -> list[str]:
+        """All broker ids, sorted."""
+        return sorted(self._endpoints)
+
+    def base_url(self, broker_id: str) -> str:
+        """Where to reach a broker. AdminUnreachable when it is not registered or has no usable endpoint."""
+        endpoint = self._endpoints.get(broker_id)
+        if endpoint is None:
+            raise AdminUnreachable(f"{broker_id} is not registered", reason="not registered")
+        first, second = endpoint.web_url, endpoint.web_url_tls
+        if self._use_tls:
+            # Told to use TLS, we never fall back to plain text.
+            first, second = endpoint.web_url_tls, ""
+        url = (first or second).rstrip("/")
+        if origin_of(url) is None:
+            raise AdminUnreachable(f"{broker_id} has no usable web endpoint", reason="no endpoint")
+        return url
+
+    def broker_at(self, url: str) -> str | None:
+        """The broker whose web endpoint this URL belongs to, or None."""
+        origin = origin_of(url)
+        return None if origin is None else self._by_origin.get(origin)
+
+    def answering_broker(self, body: Mapping[str, object]) -> str | None:
+        """The broker a lookup answer names: by web URL, else by service URL, else what the web URL itself says."""
+        urls = [str(body.get(key) or "") for key in ("httpUrl", "httpUrlTls")]
+        for url in urls:
+            if (broker_id := self.broker_at(url)) is not None:
+                return broker_id
+        for key in ("brokerUrl", "nativeUrl", "brokerUrlTls", "brokerUrlSsl"):
+            if (broker_id := self._by_service.get(str(body.get(key) or "").rstrip("/"))) is not None:
+                return broker_id
+        # A broker that joined a moment ago: its id is the host and port of its web service.
+        return next((broker_id_of_url(url) for url in urls if url), None)
+
+    def next_hop(self, current: str, location: str) -> str:
+        """The URL a redirect leads to. ForeignRedirect when it may not be followed; nothing is sent then."""
+        target = urljoin(current, location).split("#", 1)[0]
+        if self.broker_at(target) is None:
+            host = urlsplit(target).netloc.rpartition("@")[2]
+            raise ForeignRedirect(f"redirect to {host or 'nowhere'}, which is no known broker", url=current)
+        before, after = urlsplit(current), urlsplit(target)
+        if before.scheme == "https" and after.scheme == "http":
+            raise InsecureRedirect(f"redirect from https to http at {after.netloc}", url=current)
+        if unquote(before.path) != unquote(after.path):
+            raise ForeignRedirect(f"redirect to another path at {after.netloc}", url=current)
+        return target
+
+
+def origin_of(url: str) -> Origin | None:
+    """Scheme, host and port of a web URL; None for anything else, and for a URL that carries credentials."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname or "@" in parts.netloc:
+        return None
+    return parts.scheme, parts.hostname.lower(), port or _DEFAULT_PORTS[parts.scheme]

@@ -1,0 +1,112 @@
+"""The routes we know, their URLs, and the allow-list of reads without side effects.
+
+A GET is not harmless by itself: `/lookup` assigns bundles, `/metrics` of an extensible broker advances averages,
+`/health` publishes, `partitions?checkAllowAutoCreation=true` creates a topic. So the list names exact paths with
+exact query keys, and each request is judged by what leaves (method, path, query), redirect hops included.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import quote, urlencode, urlsplit
+
+from bundlekeel.core.errors import AdminRefused
+from bundlekeel.core.names import parse_bundle, parse_topic
+
+_PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A method and a path template; the template is also the metric label, so it never holds a name.
+
+    `query` is None for what mutates, else the query keys with which the route is a read without side effects
+    (`authoritative` is what a broker adds when it redirects).
+    """
+
+    method: str
+    template: str
+    query: frozenset[str] | None = None
+    pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        parts = _PLACEHOLDER.split(self.template)
+        expression = "".join(re.escape(p) if i % 2 == 0 else "[^/]+" for i, p in enumerate(parts))
+        object.__setattr__(self, "pattern", re.compile(expression))
+
+    def path(self, **values: str) -> str:
+        """The path with every value percent-encoded as one segment. AdminRefused when a value is empty."""
+        empty = sorted(name for name, value in values.items() if not value)
+        if empty:
+            raise AdminRefused(f"{self.template}: empty {', '.join(empty)}", reason="empty name")
+        return _PLACEHOLDER.sub(lambda match: segment(values[match[1]]), self.template)
+
+
+def segment(text: str) -> str:
+    """One path segment. `.` and `..` are encoded too: a URL library would resolve them to another path."""
+    encoded = quote(text, safe="", errors="surrogatepass")
+    return encoded.replace(".", "%2E") if text in (".", "..") else encoded
+
+
+RUNTIME: Final = Route(method="GET", template="/admin/v2/brokers/configuration/runtime", query=frozenset())
+DYNAMIC: Final = Route(method="GET", template="/admin/v2/brokers/configuration/values", query=frozenset())
+SET_DYNAMIC: Final = Route(method="POST", template="/admin/v2/brokers/configuration/{key}/{value}")
+DELETE_DYNAMIC: Final = Route(method="DELETE", template="/admin/v2/brokers/configuration/{key}")
+HASH_POSITIONS: Final = Route(
+    method="GET",
+    template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/topicHashPositions",
+    query=frozenset({"topics", "authoritative"}),
+)
+UNLOAD: Final = Route(method="PUT", template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/unload")
+LOOKUP: Final = Route(method="GET", template="/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}")
+
+_TOPIC_STATS = Route(method="GET", template="/admin/v2/broker-stats/topics", query=frozenset())
+_READY = Route(method="GET", template="/admin/v2/brokers/ready", query=frozenset())
+_PARTITIONS = Route(
+    method="GET",
+    template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitions",
+    query=frozenset({"authoritative"}),
+)
+HARMLESS: Final = (RUNTIME, DYNAMIC, HASH_POSITIONS, _TOPIC_STATS, _READY, _PARTITIONS)
+
+
+def is_harmless(method: str, url: str) -> bool:
+    """Whether this very request is on the allow-list; everything else counts as a mutation."""
+    parts = urlsplit(url)
+    keys = {pair.split("=", 1)[0] for pair in parts.query.split("&") if pair}
+    return any(
+        route.method == method
+        and route.query is not None
+        and keys <= route.query
+        and route.pattern.fullmatch(parts.path) is not None
+        for route in HARMLESS
+    )
+
+
+def bundle_path(route: Route, bundle: str) -> str:
+    """The path of a bundle's route. AdminRefused for what is no v2 bundle name (`tenant/namespace/range`)."""
+    try:
+        name = parse_bundle(bundle)
+    except ValueError as error:
+        raise AdminRefused(str(error), reason="no bundle name") from error
+    if name.namespace.count("/") != 1:
+        raise AdminRefused(f"{bundle}: v1 namespaces are not supported", reason="v1 namespace")
+    tenant, namespace = name.namespace.split("/")
+    return route.path(tenant=tenant, namespace=namespace, range=name.range)
+
+
+def lookup_path(topic: str) -> str:
+    """The path of a topic's lookup. AdminRefused for what is no topic name."""
+    try:
+        name = parse_topic(topic)
+    except ValueError as error:
+        raise AdminRefused(str(error), reason="no topic name") from error
+    tenant, namespace = name.namespace.split("/")
+    return LOOKUP.path(domain=name.domain, tenant=tenant, namespace=namespace, topic=name.local)
+
+
+def with_query(path: str, query: dict[str, str]) -> str:
+    """The path with an encoded query; a space becomes %20, which every broker reads alike."""
+    return f"{path}?{urlencode(query, quote_via=quote, safe='')}" if query else path

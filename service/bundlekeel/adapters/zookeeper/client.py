@@ -1,0 +1,378 @@
+"""One ZooKeeper session for asyncio: a thin wrapper around kazoo, and the only module that imports it.
+
+kazoo works in threads of its own. Each call here hands a request to kazoo and awaits a future that a kazoo
+thread completes through `call_soon_threadsafe`; nothing waits in the event loop's thread. What kazoo 2.11
+leaves open and this wrapper settles (read in its sources, tried against a real ZooKeeper):
+
+* While the ensemble is away kazoo queues calls without bound: we refuse at once when not connected.
+* A call has no time limit: each has one here. A call that timed out may still take effect later; its outcome
+  is unknown, like that of a call cut off by a lost connection.
+* Requests count as pings, so a client that keeps asking never notices a silent server: we cut such a
+  connection.
+* A connect attempt may take a whole session time-out per host, which would lose the session: we shorten it.
+* The negotiated session time-out is a local variable of the connect routine: we read it from the reply.
+* An unexpected exception ends kazoo's thread for good: we start it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.serialization import Connect
+from kazoo.protocol.states import EventType, KazooState
+from kazoo.retry import KazooRetry
+
+from bundlekeel.adapters.zookeeper.records import (
+    Connection,
+    Fault,
+    NodeExists,
+    NodeMissing,
+    Stat,
+    Step,
+    TransactionFailed,
+    VersionMismatch,
+)
+from bundlekeel.adapters.zookeeper.url import parse_store_url
+from bundlekeel.core.errors import StoreError
+
+__all__ = ["ZkClient", "parse_store_url"]
+
+RECONNECT_FIRST_SECONDS = 0.1
+RECONNECT_MAX_SECONDS = 3.0
+# ZooKeeper's default jute.maxbuffer is 1 MiB: a larger request makes the server drop the connection, again
+# and again with each retry, so it must not leave.
+MAX_REQUEST_BYTES = 1_000_000
+_STEP_OVERHEAD_BYTES = 100
+
+_CONNECTIONS: dict[Any, Connection] = {
+    KazooState.CONNECTED: "connected",
+    KazooState.SUSPENDED: "suspended",
+    KazooState.LOST: "lost",
+}
+
+Watch = Callable[[], None]
+
+
+class ZkClient:
+    """A session with ZooKeeper below a chroot. Every method belongs to the event loop's thread.
+
+    `session_seconds` is what is asked for; the server decides (`negotiated_seconds`). Reads of a node that is
+    absent give None. All faults are StoreError or its subclasses.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        chroot: str,
+        *,
+        session_seconds: float,
+        call_timeout_seconds: float,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._loop = loop if loop is not None else asyncio.get_running_loop()
+        self.hosts = hosts
+        self.chroot = chroot
+        self._call_timeout = call_timeout_seconds
+        self._session_seconds = session_seconds
+        self._negotiated_ms = 0
+        self._listeners: list[Callable[[Connection], None]] = []
+        self._started = False
+        self._closing = False
+        self._in_flight = 0
+        self._silent_since = 0.0
+        self._kazoo: Any = self._build()
+
+    # --- the session -------------------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> bool:
+        """Whether kazoo holds a live connection right now; a server gone silent is noticed with delay."""
+        return bool(self._kazoo.connected) and not self._closing
+
+    @property
+    def session_id(self) -> int | None:
+        """The session's id (what `ephemeral_owner` of its nodes shows), or None while not connected."""
+        identity = self._kazoo.client_id
+        return None if identity is None else int(identity[0])
+
+    @property
+    def negotiated_seconds(self) -> float:
+        """The session time-out the server granted, in seconds; 0.0 before the first session."""
+        return self._negotiated_ms / 1000
+
+    def add_listener(self, listener: Callable[[Connection], None]) -> None:
+        """Call `listener` on the event loop at each change of the connection."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: Callable[[Connection], None]) -> None:
+        """Stop calling `listener`; quiet when it is unknown."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def start(self) -> None:
+        """Connect in the background, for ever, with growing pauses. Never raises for an unreachable store."""
+        if not self._started:
+            self._started = True
+            self._kazoo.start_async()
+
+    async def close(self) -> None:
+        """End the session (its ephemeral nodes go) and all threads; a mute server is not waited for."""
+        if self._closing:
+            return
+        self._closing = True
+        if not self._started:
+            return
+        done = self._loop.create_future()
+        # A thread of its own and not an executor: a mute server must not keep the process from ending.
+        threading.Thread(target=self._stop_in_thread, args=(done,), daemon=True).start()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._call_timeout):
+                await asyncio.shield(done)
+                return
+        self._cut_connection()  # wakes kazoo from waiting for the farewell's answer
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._call_timeout):
+                await done
+
+    # --- reads -------------------------------------------------------------------------------------------
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat] | None:
+        """A node's data and statistics. `watch` is called once at its next change."""
+        try:
+            data, stat = await self._call("get", path, self._kazoo.get_async, path, watch=self._watcher(watch))
+        except NodeMissing:
+            return None
+        return data, _stat(stat)
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        """A node's statistics. `watch` is called once when it is created, changed or deleted."""
+        stat = await self._call("exists", path, self._kazoo.exists_async, path, watch=self._watcher(watch))
+        return None if stat is None else _stat(stat)
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
+        """Names of a node's children, unsorted; None when the node is absent (then no watch is left)."""
+        try:
+            found = await self._call("children", path, self._kazoo.get_children_async, path, watch=self._watcher(watch))
+        except NodeMissing:
+            return None
+        return [str(name) for name in found]
+
+    async def sync(self, path: str) -> None:
+        """Bring our server up to date: reads sent after this (no need to await it) are not stale."""
+        await self._call("sync", path, self._kazoo.sync_async, path)
+
+    async def get_synced(self, path: str) -> tuple[bytes, Stat] | None:
+        """`get` of what the ensemble holds now, not of what a lagging follower remembers; one round trip."""
+        # Requests of a session are answered in the order sent, and tasks of a gather start in order.
+        _, found = await asyncio.gather(self.sync(path), self.get(path))
+        return found
+
+    # --- writes ------------------------------------------------------------------------------------------
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
+        """Create a node and give its path. NodeExists, NodeMissing (no parent), StoreError."""
+        self._check_size(path, len(data))
+        created = await self._call(
+            "create", path, self._kazoo.create_async, path, data, ephemeral=ephemeral, sequence=sequence
+        )
+        return str(created)
+
+    async def set(self, path: str, data: bytes, *, version: int) -> Stat:
+        """Replace a node's data if it has `version` (-1: any). VersionMismatch, NodeMissing, StoreError."""
+        self._check_size(path, len(data))
+        return _stat(await self._call("set", path, self._kazoo.set_async, path, data, version))
+
+    async def delete(self, path: str, *, version: int = -1) -> None:
+        """Delete a node if it has `version` (-1: any). VersionMismatch, NodeMissing, StoreError."""
+        await self._call("delete", path, self._kazoo.delete_async, path, version)
+
+    async def transaction(self, steps: Sequence[Step]) -> list[Stat | None]:
+        """Apply all steps or none; gives new statistics of `set` steps. TransactionFailed, StoreError."""
+        first = steps[0].path
+        self._check_size(first, sum(len(step.data) + _STEP_OVERHEAD_BYTES for step in steps))
+        request = self._kazoo.transaction()
+        for step in steps:
+            if step.kind == "check":
+                request.check(step.path, step.version)
+            elif step.kind == "create":
+                request.create(step.path, step.data, ephemeral=step.ephemeral)
+            elif step.kind == "set":
+                request.set_data(step.path, step.data, step.version)
+            else:
+                request.delete(step.path, step.version)
+        results = await self._call("transaction", first, request.commit_async)
+        for index, (step, result) in enumerate(zip(steps, results, strict=True)):
+            # Steps before the culprit say RolledBack, those after it RuntimeInconsistency.
+            if isinstance(result, KazooException) and not isinstance(result, RolledBackError | RuntimeInconsistency):
+                message = f"transaction: step {index} ({step.kind} {step.path}) failed: {_words(result)}"
+                raise TransactionFailed(message, index=index, fault=_fault(result))
+        if any(isinstance(result, KazooException) for result in results):
+            raise StoreError("transaction: rolled back without a reason")
+        return [_stat(r) if s.kind == "set" else None for s, r in zip(steps, results, strict=True)]
+
+    # --- inside ------------------------------------------------------------------------------------------
+
+    def _build(self) -> Any:
+        handler = SequentialThreadingHandler()
+        kazoo = KazooClient(
+            hosts=self.hosts + self.chroot,
+            timeout=self._session_seconds,
+            handler=handler,
+            connection_retry=KazooRetry(max_tries=-1, delay=RECONNECT_FIRST_SECONDS, max_delay=RECONNECT_MAX_SECONDS),
+        )
+        # A third of the session is left when kazoo notices a dead connection; all hosts must fit in it.
+        limit = max(0.5, self._session_seconds / 3 / len(kazoo.hosts))
+        connect = handler.create_connection
+
+        def impatient_connect(*args: Any, **options: Any) -> Any:
+            return connect(*args, **{**options, "timeout": limit})
+
+        handler.create_connection = impatient_connect
+        invoke = kazoo._connection._invoke
+
+        def recording_invoke(timeout: float, request: Any, xid: int | None = None) -> Any:
+            answer = invoke(timeout, request, xid)
+            if isinstance(request, Connect):
+                self._negotiated_ms = max(0, int(answer[0].time_out)) or self._negotiated_ms
+            return answer
+
+        kazoo._connection._invoke = recording_invoke
+        kazoo.add_listener(self._on_state)
+        return kazoo
+
+    async def _call(self, verb: str, path: str, start: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Hand a request to kazoo and await its answer within the time limit."""
+        if not self.connected:
+            raise StoreError(f"{verb} {path}: not connected to ZooKeeper at {self.hosts}")
+        started = self._loop.time()
+        if self._in_flight == 0:
+            self._silent_since = started
+        self._in_flight += 1
+        future: asyncio.Future[Any] = self._loop.create_future()
+        start(*args, **options).rawlink(partial(self._in_kazoo_thread, future))
+        try:
+            async with asyncio.timeout(self._call_timeout):
+                return await future
+        except TimeoutError:
+            self._cut_if_silent()
+            raise StoreError(f"{verb} {path}: no answer from ZooKeeper within {self._call_timeout:g} s") from None
+        except (KazooException, KazooTimeoutError) as error:
+            raise _translated(verb, path, error) from error
+
+    def _in_kazoo_thread(self, future: asyncio.Future[Any], result: Any) -> None:
+        self._post(self._deliver, future, result)
+
+    def _deliver(self, future: asyncio.Future[Any], result: Any) -> None:
+        self._in_flight -= 1
+        self._silent_since = self._loop.time()
+        if future.done():
+            return
+        if result.exception is not None:
+            future.set_exception(result.exception)
+        else:
+            future.set_result(result.value)
+
+    def _watcher(self, watch: Watch | None) -> Callable[[Any], None] | None:
+        """Bring a watch to the loop. Connection events are left out: listeners hear of those."""
+        if watch is None:
+            return None
+
+        def fired(event: Any) -> None:
+            if event.type != EventType.NONE:
+                self._post(watch)
+
+        return fired
+
+    def _on_state(self, state: Any) -> None:
+        self._post(self._announce, _CONNECTIONS[state])
+
+    def _announce(self, connection: Connection) -> None:
+        for listener in list(self._listeners):
+            listener(connection)
+        if connection == "lost" and not self._closing:
+            self._loop.call_later(RECONNECT_MAX_SECONDS, self._revive)
+
+    def _revive(self) -> None:
+        """Start kazoo again when an exception nobody expected has ended its thread."""
+        if not self._closing and self._kazoo._connection.connection_stopped.is_set():
+            threading.Thread(target=self._kazoo.start_async, daemon=True).start()
+
+    def _cut_if_silent(self) -> None:
+        """Drop a connection silent for half a session although asked, so that kazoo tries another host."""
+        if self._loop.time() - self._silent_since >= self.negotiated_seconds / 2:
+            self._cut_connection()
+
+    def _cut_connection(self) -> None:
+        connection = self._kazoo._connection._socket
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def _stop_in_thread(self, done: asyncio.Future[None]) -> None:
+        # kazoo raises when its writer does not stop, or the session is gone already; we are leaving anyway.
+        with contextlib.suppress(KazooException, OSError):
+            self._kazoo.stop()
+            self._kazoo.close()
+        self._post(_finish, done)
+
+    def _post(self, callback: Callable[..., None], *args: Any) -> None:
+        """Run `callback` on the loop, from any thread; quiet when the loop has ended."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    def _check_size(self, path: str, size: int) -> None:
+        if size > MAX_REQUEST_BYTES:
+            raise StoreError(f"{path}: {size} bytes in one request, ZooKeeper takes {MAX_REQUEST_BYTES}")
+
+
+def _finish(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+def _stat(stat: Any) -> Stat:
+    return Stat(
+        mzxid=stat.mzxid,
+        version=stat.version,
+        ephemeral_owner=stat.ephemeralOwner or 0,
+        length=stat.dataLength,
+    )
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__} {error}".strip()
+
+
+def _fault(error: KazooException) -> Fault:
+    if isinstance(error, BadVersionError):
+        return "bad_version"
+    if isinstance(error, NoNodeError):
+        return "missing"
+    return "exists" if isinstance(error, NodeExistsError) else "other"
+
+
+def _translated(verb: str, path: str, error: BaseException) -> StoreError:
+    message = f"{verb} {path}: {_words(error)}"
+    if isinstance(error, NoNodeError):
+        return NodeMissing(message)
+    if isinstance(error, NodeExistsError):
+        return NodeExists(message)
+    if isinstance(error, BadVersionError):
+        return VersionMismatch(message)
+    return StoreError(message)

@@ -1,0 +1,232 @@
+"""The modular load manager's picture: `/loadbalance/brokers/*` under watches, coalesced (design section 6).
+
+One children watch and one data watch per broker, left by plain reads. An event only notes what is to be read
+again; a single task waits one batch window, reads what was noted and publishes at most one new picture. Notes are
+taken away *before* the read that answers them is sent: whatever happens after that (another event, the loss of
+the connection and with it of all watches) makes a new note.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from bundlekeel.adapters.zookeeper.brokers import BrokerRecord, make_picture, read_record, stamped
+from bundlekeel.adapters.zookeeper.client import ZkClient
+from bundlekeel.adapters.zookeeper.records import Connection
+from bundlekeel.adapters.zookeeper.work import bounded
+from bundlekeel.codec import decode_bundle_data, decode_resource_quota
+from bundlekeel.core.errors import CodecError, SnapshotError, StoreError
+from bundlekeel.core.load import BundleAverages
+from bundlekeel.core.names import namespace_of
+from bundlekeel.ports import Clock, Picture
+
+BROKERS = "/loadbalance/brokers"
+BUNDLE_DATA = "/loadbalance/bundle-data"
+RESOURCE_QUOTA = "/loadbalance/resource-quota"
+
+_Decoder = Callable[[str, bytes], BundleAverages]
+
+
+class ZkLoadSource:
+    """LoadSource over one ZooKeeper session, which it starts and does not close (it may be shared).
+
+    `batch_window_seconds`: how long changes are gathered before one new picture is made.
+    `max_report_bytes`: a larger report is left out with a code.
+    """
+
+    def __init__(self, metadata: ZkClient, *, batch_window_seconds: float, max_report_bytes: int, clock: Clock) -> None:
+        self._client = metadata
+        self._batch_window = batch_window_seconds
+        self._max_bytes = max_report_bytes
+        self._clock = clock
+        self._records: dict[str, BrokerRecord] = {}
+        self._registered: set[str] = set()
+        self._registry_changed = True
+        self._changed: set[str] = set()
+        self._unwatched: set[str] = set()
+        self._picture: Picture | None = None
+        self._generation = 0
+        self._unsure_since: float | None = None
+        self._fault: StoreError | None = None
+        self._wake = asyncio.Event()
+        self._published = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    # --- LoadSource --------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect and watch in the background; never raises for an unreachable store."""
+        if self._task is not None:
+            return
+        self._unsure_since = self._clock.boot()
+        self._client.add_listener(self._on_connection)
+        self._client.start()
+        self._task = asyncio.create_task(self._run(), name="zookeeper-load-source")
+        if self._client.connected:
+            self._wake.set()
+
+    async def picture(self) -> Picture:
+        """The picture as of now: watches stand, so an old generation is still the truth and is stamped anew.
+
+        SnapshotError before the first; StoreError while disconnected and until all is read again after that.
+        """
+        if self._picture is None:
+            reason = f": {self._fault}" if self._fault is not None else ""
+            raise SnapshotError(f"{BROKERS} has not been read yet{reason}")
+        if self._unsure_since is not None or not self._client.connected:
+            since = self._unsure_since if self._unsure_since is not None else self._clock.boot()
+            seconds = max(0.0, self._clock.boot() - since)
+            raise StoreError(f"no connection to ZooKeeper at {self._client.hosts} for {seconds:.1f} s")
+        if self._fault is not None:
+            raise StoreError(f"{BROKERS} cannot be read: {self._fault}")
+        return stamped(self._picture, wall_ms=self._clock.wall_ms(), boot=self._clock.boot())
+
+    async def wait_changed(self, generation: int, timeout: float) -> bool:
+        """Wait for a picture newer than `generation`, up to `timeout` seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self._generation <= generation:
+                    await self._published.wait()
+        return self._generation > generation
+
+    async def seeds(self, bundles: Sequence[str]) -> list[BundleAverages]:
+        """Stored averages in the order asked; bundles without any, or with unreadable ones, are left out.
+
+        Parents are listed first: of a bundle that has nothing stored, nothing is read.
+        """
+        wanted = list(dict.fromkeys(bundles))
+        found = await self._stored(BUNDLE_DATA, wanted, decode_bundle_data)
+        missing = [bundle for bundle in wanted if bundle not in found]
+        found |= await self._stored(RESOURCE_QUOTA, missing, decode_resource_quota)
+        return [found[bundle] for bundle in wanted if bundle in found]
+
+    async def close(self) -> None:
+        """Stop watching; the session stays."""
+        self._client.remove_listener(self._on_connection)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    # --- events: only notes, no work -----------------------------------------------------------------------
+
+    def _on_connection(self, connection: Connection) -> None:
+        if connection == "connected":
+            self._wake.set()
+            return
+        # All watches are gone with the connection; what changed meanwhile is found by comparing mzxids.
+        self._registry_changed = True
+        self._unwatched |= self._registered
+        if self._unsure_since is None:
+            self._unsure_since = self._clock.boot()
+
+    def _on_registry(self) -> None:
+        self._registry_changed = True
+        self._wake.set()
+
+    def _on_broker(self, broker_id: str) -> None:
+        self._changed.add(broker_id)
+        self._wake.set()
+
+    # --- the task ------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            await self._clock.sleep(self._batch_window)
+            self._wake.clear()
+            if not self._client.connected:
+                continue
+            try:
+                await self._refresh()
+            except StoreError as error:
+                self._fault = error
+                if self._client.connected:  # otherwise the next connection wakes us
+                    self._wake.set()
+
+    async def _refresh(self) -> None:
+        before = (dict(self._records), self._picture is None)
+        if self._registry_changed:
+            await self._read_registry()
+        todo = (self._changed | self._unwatched) & self._registered
+        await bounded([partial(self._read_broker, broker_id) for broker_id in sorted(todo)])
+        self._fault = None
+        if not (self._registry_changed or self._unwatched):
+            self._unsure_since = None
+        # A registry without brokers is a picture too, but only once it has really been read.
+        if before != (self._records, False):
+            self._publish()
+
+    async def _read_registry(self) -> None:
+        self._registry_changed = False
+        try:
+            names = await self._client.children(BROKERS, self._on_registry)
+            if names is None and await self._client.exists(BROKERS, self._on_registry) is not None:
+                self._registry_changed = True  # made between the two reads
+                self._wake.set()
+        except StoreError:
+            self._registry_changed = True
+            raise
+        registered = set(names or ())
+        self._changed |= registered - self._registered
+        for broker_id in self._registered - registered:
+            self._forget(broker_id)
+        self._registered = registered
+
+    def _forget(self, broker_id: str) -> None:
+        self._records.pop(broker_id, None)
+        self._changed.discard(broker_id)
+        self._unwatched.discard(broker_id)
+
+    async def _read_broker(self, broker_id: str) -> None:
+        path = f"{BROKERS}/{broker_id}"
+        watch = partial(self._on_broker, broker_id)
+        last = self._records.get(broker_id)
+        changed = broker_id in self._changed or last is None
+        self._changed.discard(broker_id)
+        self._unwatched.discard(broker_id)
+        try:
+            if not changed and last is not None:
+                # Only the watch was lost: statistics are a hundred bytes, a report may be a hundred kilobytes.
+                stat = await self._client.exists(path, watch)
+                if stat is not None and stat.mzxid == last.mzxid:
+                    return
+                found = await self._client.get(path)
+            else:
+                found = await self._client.get(path, watch)
+        except StoreError:
+            self._changed.add(broker_id)
+            self._unwatched.add(broker_id)
+            raise
+        if found is None:
+            self._records.pop(broker_id, None)
+        elif last is None or last.mzxid != found[1].mzxid:
+            self._records[broker_id] = read_record(
+                broker_id, found[0], found[1].mzxid, max_bytes=self._max_bytes, last=last
+            )
+
+    def _publish(self) -> None:
+        self._generation += 1
+        self._picture = make_picture(self._records, generation=self._generation)
+        self._published.set()
+        self._published = asyncio.Event()
+
+    # --- seeds -----------------------------------------------------------------------------------------------
+
+    async def _stored(self, root: str, bundles: Sequence[str], decode: _Decoder) -> dict[str, BundleAverages]:
+        namespaces = sorted({namespace_of(bundle) for bundle in bundles})
+        listings = await bounded([partial(self._client.children, f"{root}/{name}") for name in namespaces])
+        present = {
+            f"{name}/{child}" for name, listing in zip(namespaces, listings, strict=True) for child in listing or ()
+        }
+        todo = [bundle for bundle in bundles if bundle in present]
+        nodes = await bounded([partial(self._client.get, f"{root}/{bundle}") for bundle in todo])
+        found: dict[str, BundleAverages] = {}
+        for bundle, node in zip(todo, nodes, strict=True):
+            if node is not None:
+                with contextlib.suppress(CodecError):  # unreadable counts as missing: the next place is asked
+                    found[bundle] = decode(bundle, node[0])
+        return found

@@ -1,0 +1,172 @@
+"""The smaller records: averages, quotas, ownership, boundaries, leader, endpoints, and what kind a broker is.
+
+Unlike reports, these are used whole or not at all: a figure that is no number makes the record unusable,
+because a poisoned average of 1,000 samples would mislead for hours.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Final, Literal
+
+import msgspec
+
+from bundlekeel.codec.tolerant import Faults, Fields, load_object
+from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import CodecError
+from bundlekeel.core.load import BrokerEndpoint, BundleAverages, Owner
+from bundlekeel.core.names import FULL_LOWER, FULL_UPPER, broker_id_of_url
+
+LoadManagerKind = Literal["modular", "simple", "extensible"]
+
+_RATES: Final = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
+_QUOTA_RATES: Final = ("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut")
+# A quota seeds both terms as if they were full (ModularLoadManagerImpl: "ample history").
+_SHORT_SAMPLES: Final = 10
+_LONG_SAMPLES: Final = 1000
+
+_Rates = tuple[float, float, float, float]
+
+
+class _Kind(msgspec.Struct, gc=False, rename="camel"):
+    load_report_type: Any = None
+    under_loaded: Any = None
+    broker_version: Any = None
+    load_manager_class_name: Any = None
+    cpu: Any = None
+
+
+_KIND_DECODER: Final = msgspec.json.Decoder(_Kind)
+
+
+def classify(data: bytes | msgspec.Raw) -> LoadManagerKind:
+    """Which load manager wrote this child of `/loadbalance/brokers` (Pulsar's `LoadReportDeserializer`)."""
+    try:
+        kind = _KIND_DECODER.decode(data)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        raw = load_object(bytes(data))
+        kind = _Kind(
+            load_report_type=raw.get("loadReportType"),
+            under_loaded=raw.get("underLoaded"),
+            broker_version=raw.get("brokerVersion"),
+            load_manager_class_name=raw.get("loadManagerClassName"),
+            cpu=raw.get("cpu"),
+        )
+    if kind.load_report_type == "LoadReport" or kind.under_loaded is not None:
+        return "simple"
+    if kind.load_report_type is not None:
+        return "modular"
+    if kind.broker_version is not None or ".extensions." in str(kind.load_manager_class_name):
+        return "extensible"
+    if kind.cpu is not None:
+        return "modular"
+    raise CodecError("the record is that of no known load manager", code=Code.WRONG_TYPE)
+
+
+def decode_bundle_data(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages:
+    """`/loadbalance/bundle-data/...`. A term or figure that is absent counts as never sampled, i.e. zero."""
+    fields, faults = _open(data)
+    if not fields.has("shortTermData") and not fields.has("longTermData"):
+        raise CodecError("the record holds no averages", code=Code.WRONG_TYPE, field="shortTermData")
+    short = fields.child("shortTermData", required=False)
+    long = fields.child("longTermData", required=False)
+    averages = BundleAverages(
+        bundle=bundle,
+        short=_rates(short, _RATES),
+        long=_rates(long, _RATES),
+        short_samples=short.integer("numSamples"),
+        long_samples=long.integer("numSamples"),
+        topics=fields.integer("topics"),
+    )
+    _refuse(faults)
+    return averages
+
+
+def decode_resource_quota(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages:
+    """`/loadbalance/resource-quota/...`: the quota stands for both terms, as if fully sampled."""
+    fields, faults = _open(data)
+    if not any(fields.has(name) for name in _QUOTA_RATES):
+        raise CodecError("the record holds no quota", code=Code.WRONG_TYPE, field="msgRateIn")
+    rates = _rates(fields, _QUOTA_RATES)
+    _refuse(faults)
+    return BundleAverages(
+        bundle=bundle, short=rates, long=rates, short_samples=_SHORT_SAMPLES, long_samples=_LONG_SAMPLES
+    )
+
+
+def decode_ephemeral(data: bytes | msgspec.Raw) -> Owner:
+    """`/namespace/...`: who owns a bundle. Before Pulsar 5.0 the broker id is that of the web URL."""
+    fields, faults = _open(data)
+    web_url = fields.text("httpUrl") or fields.text("httpUrlTls")
+    broker_id = fields.text("brokerId") or broker_id_of_url(web_url)
+    if not broker_id:
+        raise CodecError("the record names no broker", code=Code.WRONG_TYPE, field="httpUrl")
+    disabled = fields.flag("disabled", default=False)
+    owner = Owner(
+        broker_id=broker_id,
+        disabled=disabled,
+        web_url=web_url,
+        service_url=fields.text("nativeUrl") or fields.text("nativeUrlTls"),
+    )
+    _refuse(faults)
+    return owner
+
+
+def decode_boundaries(data: bytes | msgspec.Raw) -> list[int]:
+    """Boundaries in `LocalPolicies` or `Policies`. CodecError when they do not cover the whole range."""
+    fields, faults = _open(data)
+    texts = fields.child("bundles").items("boundaries")
+    _refuse(faults)
+    try:
+        boundaries = [int(text, 16) for text in texts]
+    except (TypeError, ValueError):
+        raise CodecError(
+            "a boundary is no hexadecimal number", code=Code.WRONG_TYPE, field="bundles.boundaries"
+        ) from None
+    ascending = all(low < high for low, high in itertools.pairwise(boundaries))
+    if len(boundaries) < 2 or boundaries[0] != FULL_LOWER or boundaries[-1] != FULL_UPPER or not ascending:
+        raise CodecError(
+            "the boundaries do not ascend from 0x00000000 to 0xffffffff",
+            code=Code.WRONG_TYPE,
+            field="bundles.boundaries",
+        )
+    return boundaries
+
+
+def decode_leader_broker(data: bytes | msgspec.Raw) -> str:
+    """`/loadbalance/leader`: the broker id of Pulsar's own leader (before 3.0 only a URL is stored)."""
+    fields, _ = _open(data)
+    broker_id = fields.text("brokerId") or broker_id_of_url(fields.text("serviceUrl"))
+    if not broker_id:
+        raise CodecError("the record names no broker", code=Code.WRONG_TYPE, field="brokerId")
+    return broker_id
+
+
+def decode_endpoint(broker_id: str, data: bytes | msgspec.Raw) -> BrokerEndpoint:
+    """Where a registered broker listens; every load manager writes these fields under the same names."""
+    fields, _ = _open(data)
+    return BrokerEndpoint(
+        broker_id=broker_id,
+        web_url=fields.text("webServiceUrl"),
+        web_url_tls=fields.text("webServiceUrlTls"),
+        service_url=fields.text("pulsarServiceUrl"),
+        load_manager=fields.text("loadManagerClassName"),
+        version=fields.text("brokerVersionString") or fields.text("brokerVersion"),
+        start_timestamp=fields.integer("startTimestamp"),
+    )
+
+
+def _open(data: bytes | msgspec.Raw) -> tuple[Fields, Faults]:
+    faults = Faults()
+    return Fields(load_object(bytes(data)), faults), faults
+
+
+def _rates(fields: Fields, names: tuple[str, str, str, str]) -> _Rates:
+    rate_in, rate_out, throughput_in, throughput_out = (fields.number(name, required=False) for name in names)
+    return rate_in, rate_out, throughput_in, throughput_out
+
+
+def _refuse(faults: Faults) -> None:
+    """Raise the first fault: these records are used whole or not at all."""
+    for code, field in faults.as_tuple():
+        raise CodecError(f"{field} is unusable ({code})", code=code, field=field)

@@ -1,0 +1,124 @@
+"""The guard's pure part: which bundles may move at all, and which moves of a plan fit the budgets of this cycle.
+
+The rest of the guard (hours, tenants, windows, adaptive rate) is issue D; its place is `admit`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bundlekeel.core.codes import Code
+from bundlekeel.core.load import Floats
+from bundlekeel.core.names import namespace_of
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.plan import Move, Refusal
+from bundlekeel.core.snapshot import Bools, Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """A finished move the guard remembers: when, and where the bundle came from."""
+
+    at_ms: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardState:
+    """What the guard knows besides the snapshot: last moves, frozen intents, pins (bundle -> expiry ms)."""
+
+    recent: Mapping[str, Moved] = field(default_factory=dict)
+    frozen: frozenset[str] = frozenset()
+    pinned: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Eligibility:
+    """`mask[row]`: the bundle may be chosen; `codes`: why not, for rows that may not."""
+
+    mask: Bools
+    codes: Mapping[int, Code]
+
+    def refusals(self, snapshot: Snapshot, broker: int) -> list[Refusal]:
+        """The refusals of one broker's bundles."""
+        rows = snapshot.bundles.rows_of(broker)
+        return [
+            Refusal(code=self.codes[row], bundle=snapshot.bundles.names[row], broker=snapshot.brokers.ids[broker])
+            for row in range(rows.start, rows.stop)
+            if row in self.codes
+        ]
+
+
+def eligibility(
+    snapshot: Snapshot, state: GuardState, params: Parameters, now_ms: int, in_books: frozenset[str]
+) -> Eligibility:
+    """Which bundles may be chosen: not system, idle, excluded, pinned, frozen, cooling down, under way."""
+    bundles = snapshot.bundles
+    idle = ~(_traffic_sum(bundles.short) > 0) | ~(_traffic_sum(bundles.latest) > 0)
+    excluded_namespace = np.array([name in params.excluded_namespaces for name in bundles.namespaces], dtype=bool)
+    excluded = excluded_namespace[bundles.namespace] if len(bundles) else np.zeros(0, dtype=bool)
+    codes: dict[int, Code] = {}
+    for mask, code in ((idle, Code.IDLE), (excluded, Code.EXCLUDED), (bundles.system, Code.SYSTEM_BUNDLE)):
+        codes.update(dict.fromkeys(np.flatnonzero(mask).tolist(), code))
+    single = _single_bundle_codes(state, params, now_ms, in_books)
+    if single:
+        rows = {name: row for row, name in enumerate(bundles.names)}
+        codes.update({rows[name]: code for name, code in single.items() if name in rows})
+    mask = np.ones(len(bundles), dtype=bool)
+    mask[list(codes)] = False
+    return Eligibility(mask, codes)
+
+
+def _traffic_sum(traffic: Floats) -> Floats:
+    total: Floats = traffic.sum(axis=1)
+    return total
+
+
+def _single_bundle_codes(
+    state: GuardState, params: Parameters, now_ms: int, in_books: frozenset[str]
+) -> dict[str, Code]:
+    until = now_ms - int(1000 * params.cool_down_seconds)
+    codes = {name: Code.COOL_DOWN for name, moved in state.recent.items() if moved.at_ms > until}
+    codes.update({name: Code.PINNED for name, expiry in state.pinned.items() if expiry > now_ms})
+    codes.update(dict.fromkeys(in_books, Code.IN_TRANSIT))
+    codes.update(dict.fromkeys(state.frozen, Code.FROZEN_INTENT))
+    return codes
+
+
+def admit(moves: tuple[Move, ...], params: Parameters) -> tuple[tuple[Move, ...], tuple[Refusal, ...]]:
+    """Split a plan's moves, in their order, into those that fit this cycle's budgets and typed refusals.
+
+    A refused move is not lost: the next cycle plans again from what then is.
+    """
+    budgets: list[tuple[Code, int, Callable[[Move], str]]] = [
+        (Code.BUDGET_PER_CYCLE, params.max_moves_per_cycle, lambda _: ""),
+        (Code.BUDGET_PER_SOURCE, params.max_moves_per_source, lambda move: move.source),
+        (Code.BUDGET_PER_TARGET, params.max_moves_per_target, lambda move: move.target),
+        (Code.BUDGET_PER_NAMESPACE, params.max_moves_per_namespace, lambda move: namespace_of(move.bundle)),
+    ]
+    used: Counter[tuple[Code, str]] = Counter()
+    admitted: list[Move] = []
+    refused: list[Refusal] = []
+    for move in moves:
+        full = next((item for item in budgets if used[item[0], item[2](move)] >= item[1]), None)
+        if full is None:
+            admitted.append(move)
+            used.update((code, key(move)) for code, _, key in budgets)
+        else:
+            refused.append(Refusal(code=full[0], bundle=move.bundle, broker=move.source, detail=f"limit {full[1]}"))
+    return tuple(admitted), tuple(refused)
+
+
+def completeness(snapshot: Snapshot, params: Parameters) -> Refusal | None:
+    """The completeness gate: None when enough brokers have a usable report, else why nothing may move."""
+    usable = len(snapshot.brokers)
+    if snapshot.registered and usable / snapshot.registered >= params.min_complete_ratio:
+        return None
+    detail = (
+        f"{usable} of {snapshot.registered} live brokers have a usable report, {params.min_complete_ratio:.0%} needed"
+    )
+    return Refusal(code=Code.INCOMPLETE_PICTURE, detail=detail)

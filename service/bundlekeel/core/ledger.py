@@ -1,0 +1,171 @@
+"""The ledger: moves whose effect the brokers' reports do not show yet. It is also the preallocated bundle data.
+
+A planned or finished move debits its source and credits its target until **both** have reported later than the
+landing plus one statistics and one host-usage interval, or a time-out. Two kinds of figures are corrected in two ways:
+
+* traffic follows the bundle list of each report exactly: what the source still reports of a moved bundle is taken
+  off, what the target does not report yet is put on;
+* host usage (CPU, memory, network) is sampled once a minute over the minute before, so a report in between is half
+  old: while a broker has open entries its host usage is held at what it was before the first of them (`Baseline`)
+  and the entries' predicted pressure is applied to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.plan import Move, Traffic4
+from bundlekeel.core.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One move in the books. `landed_ms` is 0 while it is under way; the two flags say which side has settled."""
+
+    bundle: str
+    source: str
+    target: str
+    opened_ms: int
+    landed_ms: int = 0
+    traffic: Traffic4
+    pressure: tuple[float, ...]
+    source_settled: bool = False
+    target_settled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """A broker's host usage (cpu, direct memory, bandwidth in, out) before its first open entry."""
+
+    broker: str
+    usage: tuple[float, ...]
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """The books as a value; every change makes a new one."""
+
+    entries: tuple[Entry, ...] = ()
+    baselines: tuple[Baseline, ...] = ()
+
+    def bundles(self) -> frozenset[str]:
+        """Bundles with an open entry."""
+        return frozenset(entry.bundle for entry in self.entries)
+
+    def under_way(self) -> frozenset[str]:
+        """Bundles whose move has not landed yet."""
+        return frozenset(entry.bundle for entry in self.entries if not entry.landed_ms)
+
+    def unsettled(self) -> frozenset[str]:
+        """Brokers whose report does not show all their moves yet."""
+        return frozenset(baseline.broker for baseline in self.baselines)
+
+
+def open_entries(ledger: Ledger, moves: Sequence[Move], snapshot: Snapshot, now_ms: int) -> Ledger:
+    """Book these moves as under way. A bundle that moves again replaces its earlier entry."""
+    held = {baseline.broker for baseline in ledger.baselines}
+    baselines = list(ledger.baselines)
+    entries = [entry for entry in ledger.entries if entry.bundle not in {move.bundle for move in moves}]
+    for move in moves:
+        entries.append(
+            Entry(
+                bundle=move.bundle,
+                source=move.source,
+                target=move.target,
+                opened_ms=now_ms,
+                traffic=move.traffic,
+                pressure=move.pressure,
+            )
+        )
+        for broker in (move.source, move.target):
+            row = snapshot.broker_row(broker)
+            if broker not in held and row >= 0:
+                held.add(broker)
+                usage = tuple(float(value) for value in snapshot.brokers.usage[row, :4])
+                baselines.append(Baseline(broker=broker, usage=usage, since_ms=now_ms))
+    return Ledger(entries=tuple(entries), baselines=tuple(baselines))
+
+
+def landed(ledger: Ledger, bundle: str, broker: str, at_ms: int) -> Ledger:
+    """The bundle is owned by `broker` since `at_ms` (which may be another one than asked)."""
+    entries = tuple(
+        replace(entry, target=broker, landed_ms=at_ms) if entry.bundle == bundle and not entry.landed_ms else entry
+        for entry in ledger.entries
+    )
+    return _tidy(Ledger(entries=entries, baselines=ledger.baselines))
+
+
+def dropped(ledger: Ledger, bundle: str) -> Ledger:
+    """Nothing happened to the bundle: forget the entry."""
+    entries = tuple(entry for entry in ledger.entries if entry.bundle != bundle)
+    return _tidy(Ledger(entries=entries, baselines=ledger.baselines))
+
+
+def settle(ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) -> Ledger:
+    """Close what the reports show by now, broker by broker.
+
+    A broker settles when its report is later than its *last* landing by one statistics and one host-usage interval,
+    when that landing is older than the time-out, or when it is gone.
+    """
+    if not ledger.entries:
+        return Ledger()
+    wait_ms = int(1000 * (params.statistics_interval_seconds + params.host_usage_interval_seconds))
+    timeout_ms = int(1000 * params.ledger_timeout_seconds)
+    settled = {
+        baseline.broker
+        for baseline in ledger.baselines
+        if _shows(baseline.broker, ledger, snapshot, now_ms=now_ms, wait_ms=wait_ms, timeout_ms=timeout_ms)
+    }
+    registered = set(snapshot.brokers.ids) | {item.broker_id for item in snapshot.excluded}
+    entries = []
+    for entry in ledger.entries:
+        source = entry.source_settled or entry.source in settled or entry.source not in registered
+        target = (
+            entry.target_settled
+            or (bool(entry.landed_ms) and entry.target in settled)
+            or entry.target not in registered
+        )
+        overdue = not entry.landed_ms and now_ms - entry.opened_ms >= timeout_ms
+        if not (source and target) and not overdue:
+            entries.append(replace(entry, source_settled=source, target_settled=target))
+    return _tidy(Ledger(entries=tuple(entries), baselines=ledger.baselines))
+
+
+def _shows(broker: str, ledger: Ledger, snapshot: Snapshot, *, now_ms: int, wait_ms: int, timeout_ms: int) -> bool:
+    row = snapshot.broker_row(broker)
+    concerned = [entry for entry in ledger.entries if _open_side(entry, broker)]
+    if row < 0:
+        return broker not in {item.broker_id for item in snapshot.excluded}
+    if any(not entry.landed_ms for entry in concerned):
+        return False
+    last = max((entry.landed_ms for entry in concerned), default=0)
+    return int(snapshot.brokers.last_update[row]) >= last + wait_ms or now_ms >= last + timeout_ms
+
+
+def _open_side(entry: Entry, broker: str) -> bool:
+    return (entry.source == broker and not entry.source_settled) or (
+        entry.target == broker and not entry.target_settled
+    )
+
+
+def _tidy(ledger: Ledger) -> Ledger:
+    """Keep baselines only of brokers that still have an open side."""
+    concerned = {entry.source for entry in ledger.entries if not entry.source_settled} | {
+        entry.target for entry in ledger.entries if not entry.target_settled
+    }
+    return Ledger(
+        entries=ledger.entries,
+        baselines=tuple(baseline for baseline in ledger.baselines if baseline.broker in concerned),
+    )
+
+
+def preallocated(ledger: Ledger, brokers: Collection[str], now_ms: int) -> dict[str, list[tuple[str, float]]]:
+    """Per target broker: bundles on their way or not yet in its report, with their age in seconds."""
+    found: dict[str, list[tuple[str, float]]] = {broker: [] for broker in brokers}
+    for entry in ledger.entries:
+        if entry.target in found and not entry.target_settled:
+            found[entry.target].append((entry.bundle, (now_ms - entry.opened_ms) / 1000))
+    return found

@@ -1,0 +1,112 @@
+"""What `plan()` returns: moves with their reasons, refusals, verdicts, loads before and after, and a hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from bundlekeel.core.codes import Code
+
+Traffic4 = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One bundle from one broker to another, and why.
+
+    Scores are ratios (0.85 is 85 %), predicted for the moment before and after this move, earlier moves of the
+    plan included. `traffic`: msg/s in, msg/s out, bytes/s in, bytes/s out (short-term). `pressure`: what the
+    bundle uses of each resource, in the units of `core.load.RESOURCES`. `runner_up` is the next best target.
+    """
+
+    bundle: str
+    source: str
+    target: str
+    rule: str
+    threshold: float
+    source_before: float
+    source_after: float
+    target_before: float
+    target_after: float
+    runner_up: str = ""
+    traffic: Traffic4
+    pressure: tuple[float, ...]
+
+    @property
+    def sentence(self) -> str:
+        """Why, in English."""
+        return (
+            f"{self.bundle}: {self.source} {self.source_before:.1%} -> {self.source_after:.1%}, "
+            f"{self.target} {self.target_before:.1%} -> {self.target_after:.1%} ({self.rule})"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A candidate that does not move: bundle, or the broker when none of its bundles was looked at."""
+
+    code: Code
+    bundle: str = ""
+    broker: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Why the cycle, or one broker in it, did what it did."""
+
+    code: Code
+    sentence: str
+    broker: str = ""
+    hits_low: int = 0
+    hits_high: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerLoad:
+    """One row of the table before and after: score as ratio, traffic sums in msg/s and bytes/s."""
+
+    broker: str
+    score_before: float
+    score_after: float
+    msg_rate_before: float
+    msg_rate_after: float
+    throughput_before: float
+    throughput_after: float
+    bundles_before: int
+    bundles_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The opinion of one cycle. `hash` covers everything but itself, so equal hashes mean equal plans."""
+
+    wall_ms: int
+    strategy: str
+    placement: str
+    seed: int
+    snapshot_digest: str
+    verdict: Verdict
+    brokers: tuple[Verdict, ...]
+    moves: tuple[Move, ...]
+    refusals: tuple[Refusal, ...]
+    loads: tuple[BrokerLoad, ...]
+    mean: float = 0.0
+    hash: str = ""
+    extra: Mapping[str, float] = field(default_factory=dict)
+
+
+def plan_hash(plan: Plan) -> str:
+    """SHA-256 of the plan's canonical JSON without hash and wall time; first 16 hex digits."""
+    body = asdict(plan)
+    del body["hash"], body["wall_ms"]
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def imbalance(values: list[float]) -> float:
+    """max/mean of a load over brokers; 1.0 is perfect, 0.0 when there is no load."""
+    total = sum(values)
+    return max(values) * len(values) / total if total > 0 else 0.0

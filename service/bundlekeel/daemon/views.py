@@ -1,0 +1,118 @@
+"""What the API and the CLI may ask of a running sidecar: one Protocol, answers as plain JSON-able values.
+
+Every replica answers alike; what only the leader can do is passed on to it. Numbers carry their unit in the name:
+`_ratio` 0..1, `_ms` milliseconds since 1970, `_seconds`, rates in msg/s, throughput in bytes/s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """A dry run: overrides on top of the running settings. `forwarded` stops a second hand-over to a leader."""
+
+    strategy: str | None = None
+    placement: str | None = None
+    parameters: Json = field(default_factory=dict)
+    remove_brokers: tuple[str, ...] = ()
+    traffic_scale: float = 1.0
+    ignore_hit_counts: bool = False
+    forwarded: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One line of `doctor` or of `/readyz?verbose`: what was tested, whether it holds, what is wrong and the fix."""
+
+    name: str
+    ok: bool
+    detail: str
+    fix: str = ""
+    severity: str = "error"
+
+
+class Service(Protocol):
+    """The face of a running sidecar.
+
+    Raises NotFound, Conflict, Forbidden, ConfigError, StoreError, SnapshotError of `core.errors`; nothing else.
+    """
+
+    def state(self) -> Json:
+        """{member, role: leader|follower|bench, seat, epoch, leader: Member|None, members: [Member], cluster,
+        cluster_mode: modular|extensible|other|mixed|unknown, mode, mode_ceiling, strategy, placement, paused:
+        {reason, by, until_ms}|None, store: {connected, session_seconds}, cycle: {id, wall_ms, sentence, verdict,
+        moves, seconds}|None, imbalance: {throughput_max_mean, score_max_mean}, ledger: {entries, unsettled: [ids]},
+        intents: [..], version, uptime_seconds, acting: bool, acting_obstacle: Code|None}"""
+
+    def brokers(self) -> list[Json]:
+        """One row a registered broker: {broker, alive, state: ok|<exclusion code>, detail, score_ratio (predicted,
+        ledger included), reported_score_ratio, resources: {cpu: {percent, usage, limit, overridden}, ...}, msg_rate_in,
+        msg_rate_out, throughput_in, throughput_out, predicted_throughput, bundles, topics, report_age_seconds,
+        version, load_manager, sheds_itself: bool|None, unsettled: bool, preallocated: [{bundle, age_seconds}],
+        short: {msg_rate, throughput}, long: {msg_rate, throughput}, verdict: {code, sentence, hits_low, hits_high}}"""
+
+    def bundles(self, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None) -> list[Json]:
+        """Sorted by short-term throughput, largest first: {bundle, broker, topics, consumers, producers, latest,
+        short, long: {msg_rate_in, msg_rate_out, throughput_in, throughput_out}, short_samples, long_samples,
+        score_ratio, may_move: bool, code: Code|None, preallocated_to, preallocated_age_seconds, last_move_ms}"""
+
+    async def why(self, name: str) -> Json:
+        """`name`: bundle, topic or broker. {kind, name, broker, sentence, codes: [{code, explanation, detail}],
+        history: [journal records about it], what_would_change_it}"""
+
+    def verdicts(self, limit: int) -> list[Json]:
+        """Newest last: {cycle, wall_ms, verdict: {code, sentence}, brokers: [...], moves, refusals: {code: count}}"""
+
+    def journal(self, limit: int, kind: str | None) -> list[Json]:
+        """Newest last; kind `cycle` or `move`. Moves: {kind, wall_ms, bundle, source, destination, landed_on,
+        outcome, code, seconds, epoch, cycle, sentence, reason, by}"""
+
+    def settings(self) -> list[Json]:
+        """[{key, value, origin, pulsar_keys, unit, why}] with secrets hidden."""
+
+    async def make_plan(self, request: PlanRequest) -> Json:
+        """A dry run on the leader's picture: {hash, wall_ms, strategy, placement, verdict, brokers: [verdicts], moves:
+        [Move fields + sentence], refusals: [{code, bundle, broker, detail, explanation}], refusal_counts, loads:
+        [BrokerLoad fields], imbalance: {before, after}, snapshot_digest, expires_ms, by_leader: bool}"""
+
+    def plan(self, hash_: str) -> Json:
+        """A plan made earlier here; NotFound when unknown or expired (15 min)."""
+
+    def plans(self) -> list[Json]:
+        """Plans made here lately, newest last, without their moves: {hash, wall_ms, strategy, moves, verdict}"""
+
+    async def execute(self, hash_: str, *, reason: str, by: str) -> Json:
+        """Carry out exactly that plan on the leader, or Conflict with what changed: {task, hash, moves, state}"""
+
+    def tasks(self) -> list[Json]:
+        """Executions asked for: {task, hash, state: waiting|running|done|failed, detail, moves: [outcomes]}"""
+
+    async def pause(self, *, reason: str, by: str, seconds: float | None) -> Json:
+        """Stop acting everywhere, at once, leader or not; returns the pause record."""
+
+    async def resume(self, *, reason: str, by: str) -> Json:
+        """End a pause."""
+
+    async def set_mode(self, mode: str, *, reason: str, by: str) -> Json:
+        """Lower or restore the mode within the file's ceiling; Forbidden above it."""
+
+    async def where(self, name: str) -> list[Json]:
+        """A topic, partitioned topic (a row a partition), bundle or namespace: {topic, hash, bundle, broker: id|None,
+        state: owned|unowned|unloading, web_url, service_url, preallocated_to}. Never assigns anything."""
+
+    async def doctor(self) -> list[Check]:
+        """Every connection and permission, what is wrong and how to mend it."""
+
+    def live(self) -> list[Check]:
+        """Whether this process itself turns over; never depends on the store."""
+
+    def ready(self) -> list[Check]:
+        """Whether it can do its work now: store, picture, leadership known."""
+
+    def render_metrics(self, accept: str) -> tuple[bytes, str]:
+        """Prometheus exposition and content type."""
