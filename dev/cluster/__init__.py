@@ -1,0 +1,7 @@
+"""A real Pulsar cluster on this machine, for tests and for trying things out."""
+
+from dev.cluster.choose import open_cluster
+from dev.cluster.cluster import Cluster
+from dev.cluster.spec import BrokerInfo, ClusterError, ClusterSpec
+
+__all__ = ["BrokerInfo", "Cluster", "ClusterError", "ClusterSpec", "open_cluster"]

@@ -1,0 +1,76 @@
+"""Ask processes whether they are ready. Every call has a time limit and a plain answer."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from collections.abc import Callable
+
+from dev.cluster.process import Child
+
+ASK_TIMEOUT_SECONDS = 2.0
+POLL_SECONDS = 0.05
+
+
+def wait_until(ready: Callable[[], bool], child: Child, within_seconds: float) -> None:
+    """Poll until ``ready`` says yes; raise ClusterError when the child dies or time is up."""
+    deadline = time.monotonic() + within_seconds
+    while not ready():
+        if not child.alive:
+            code = child.process.poll() if child.process else None
+            raise child.failure(f"ended with exit code {code} before it was ready")
+        if time.monotonic() > deadline:
+            raise child.failure(f"was not ready within {within_seconds:.0f} s")
+        time.sleep(POLL_SECONDS)
+
+
+def accepts(host: str, port: int) -> bool:
+    """Say whether somebody listens there."""
+    try:
+        with socket.create_connection((host, port), ASK_TIMEOUT_SECONDS):
+            return True
+    except OSError:
+        return False
+
+
+def zookeeper_serves(host: str, port: int) -> bool:
+    """Say whether ZooKeeper answers "srvr" as a serving server; listening alone is not enough."""
+    try:
+        with socket.create_connection((host, port), ASK_TIMEOUT_SECONDS) as connection:
+            connection.sendall(b"srvr")
+            answer = b""
+            while chunk := connection.recv(4096):
+                answer += chunk
+    except OSError:
+        return False
+    return b"Mode:" in answer
+
+
+def http_get(host: str, port: int, path: str) -> tuple[int, bytes] | None:
+    """GET a path without following redirects; None when nobody answered in time."""
+    connection = http.client.HTTPConnection(host, port, timeout=ASK_TIMEOUT_SECONDS)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+def broker_ready(host: str, port: int) -> bool:
+    """Say whether a broker calls itself ready (its load manager has started)."""
+    answer = http_get(host, port, "/admin/v2/brokers/ready")
+    return answer is not None and answer[0] == 200
+
+
+def brokers_listed(host: str, port: int, cluster: str) -> set[str]:
+    """Return the broker ids one broker knows of; empty when it does not answer."""
+    answer = http_get(host, port, f"/admin/v2/brokers/{cluster}")
+    if answer is None or answer[0] != 200:
+        return set()
+    listed = json.loads(answer[1])
+    return {str(broker_id) for broker_id in listed} if isinstance(listed, list) else set()

@@ -1,0 +1,163 @@
+"""Start, signal and bury the child processes of one cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from dev.cluster.spec import ClusterError
+
+EXEC_CHILD = Path(__file__).with_name("exec_child.py")
+JANITOR = Path(__file__).with_name("janitor.py")
+TELLING = re.compile(r"ERROR|FATAL|Exception|Caused by|error:|Error occurred")
+KILL_WAIT_SECONDS = 10.0
+
+
+class Handle(Protocol):
+    """What is needed of a running process; ``subprocess.Popen`` has it, and so has a container."""
+
+    @property
+    def pid(self) -> int:
+        """The process id on this machine."""
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end; raise subprocess.TimeoutExpired when it does not come."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal; nothing happens to a process that has ended."""
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+
+
+@dataclass
+class Child:
+    """One named process: how to start it, where it logs, and the running instance."""
+
+    name: str
+    command: list[str]
+    log: Path
+    cwd: Path
+    cpu_quota_cores: float | None = None
+    cgroup_files: list[Path] = field(default_factory=list)
+    process: Handle | None = None
+    paused: bool = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs (a paused one does)."""
+        return self.process is not None and self.process.poll() is None
+
+    def running(self) -> Handle:
+        """Return the live process or raise ClusterError."""
+        if self.process is None or not self.alive:
+            raise ClusterError(f"{self.name} is not running")
+        return self.process
+
+    def send(self, sig: signal.Signals) -> None:
+        """Send a signal; Popen refuses to signal a pid that was already reaped."""
+        self.running().send_signal(sig)
+        if sig in (signal.SIGSTOP, signal.SIGCONT):
+            self.paused = sig == signal.SIGSTOP
+
+    def kill(self) -> None:
+        """SIGKILL and wait for the pid to be gone; nothing to do for a dead process."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(KILL_WAIT_SECONDS)
+            self.paused = False
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM without waiting; a paused process is woken, or it could not obey."""
+        if self.alive:
+            self.send(signal.SIGTERM)
+            if self.paused:
+                self.send(signal.SIGCONT)
+
+    def wait_or_kill(self, timeout_seconds: float) -> None:
+        """Wait for an asked process to leave; SIGKILL it when it does not."""
+        if self.process is None:
+            return
+        try:
+            self.process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self.paused = False
+
+    def failure(self, reason: str) -> ClusterError:
+        """Return an error that names the process, quotes its log and says where the rest is."""
+        lines = "\n".join(f"  | {line}" for line in telling_lines(self.log))
+        return ClusterError(f"{self.name} {reason}; its log {self.log} says:\n{lines}")
+
+
+class Spawner:
+    """Starts children from a thread that lives as long as the cluster.
+
+    The kernel sends the death signal of a child when the *thread* that started it ends, so a
+    broker restarted from a short-lived thread of a test would die with that thread.
+    """
+
+    def __init__(self) -> None:
+        """Create the thread lazily, with the first child."""
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cluster-spawner")
+        self._janitor: subprocess.Popen[bytes] | None = None
+
+    def start(self, child: Child) -> None:
+        """Start (again) a child; its log is appended to."""
+        if child.alive:
+            raise ClusterError(f"{child.name} is already running")
+        child.process = self._thread.submit(self._spawn, child).result()
+        child.paused = False
+
+    def _spawn(self, child: Child) -> Handle:
+        """Start the process itself; runs in the spawner's thread."""
+        groups = ":".join(map(str, child.cgroup_files))
+        wrapper = [sys.executable, "-I", "-S", str(EXEC_CHILD), str(os.getpid()), groups]
+        with child.log.open("ab") as log:
+            return subprocess.Popen(
+                [*wrapper, *child.command],
+                cwd=child.cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C in a terminal is for the launcher, which then stops everything in order.
+                start_new_session=True,
+            )
+
+    def start_janitor(self, data_dir: Path | None, logs: Path, cgroups: Sequence[Path]) -> None:
+        """Start the process that removes data (None keeps it) and cgroups once we are gone."""
+        arguments = [str(data_dir or ""), str(logs), *map(str, cgroups)]
+        self._janitor = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(JANITOR), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def close(self, *, clean: bool) -> None:
+        """Let the janitor do its work and wait for it; ``clean`` lets it remove the logs too."""
+        if self._janitor is not None:
+            self._janitor.communicate(b"clean\n" if clean else b"")
+            self._janitor = None
+        self._thread.shutdown()
+
+
+def telling_lines(log: Path, limit: int = 12) -> list[str]:
+    """Return the last lines of a log that look like an error, or simply its last lines."""
+    if not log.is_file():
+        return ["(no log was written)"]
+    lines = log.read_text(errors="replace").splitlines()
+    telling = [line for line in lines if TELLING.search(line)]
+    return [line[:300] for line in (telling or lines)[-limit:]] or ["(the log is empty)"]

@@ -1,0 +1,101 @@
+"""The words of the local cluster: what may be asked for, what is handed back, how it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+Mode = Literal["modular", "extensible"]
+Advertise = Literal["bind", "proxy"]
+CpuIsolation = Literal["cgroup-v1", "cgroup-v2", "none"]
+
+PULSAR_VERSION = "4.2.4"
+
+
+class ClusterError(RuntimeError):
+    """The local cluster cannot do what was asked; the message says what to do about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """What kind of cluster to run.
+
+    brokers: how many brokers; 0 starts ZooKeeper alone (no bookie, no metadata).
+    mode: which load manager the brokers run.
+    fast_stats: brokers count traffic every second and report every small change;
+        False leaves Pulsar's own pace (60 s) in place.
+    cpu_quota_cores: CPU quota of *each broker*, in cores; None means no cgroup at all.
+        ZooKeeper and the bookie are never limited.
+    advertise: "bind" advertises the address a broker binds (127.0.1.N); "proxy" advertises
+        127.0.0.1N for HTTP, where a proxy of the caller must already listen on the same web
+        port (see ``before_brokers`` of ``Cluster``). The binary protocol stays direct.
+    broker_settings, zk_settings: win over everything this package sets in broker.conf and zoo.cfg.
+    data_dir: an empty or missing directory, kept after stop; None means a temporary one,
+        removed on stop and kept when the start fails.
+    tick_time_ms: ZooKeeper's tick; sessions live between 2 and 20 ticks.
+    zk_audit: ZooKeeper writes its audit log (``Cluster.zk_audit_log``).
+    """
+
+    brokers: int = 3
+    mode: Mode = "modular"
+    fast_stats: bool = True
+    cpu_quota_cores: float | None = None
+    advertise: Advertise = "bind"
+    broker_settings: Mapping[str, str] = field(default_factory=dict)
+    zk_settings: Mapping[str, str] = field(default_factory=dict)
+    cluster_name: str = "local"
+    data_dir: Path | None = None
+    tick_time_ms: int = 500
+    zk_audit: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise ClusterError for a value no cluster can have."""
+        if not 0 <= self.brokers <= 9:
+            raise ClusterError(f"brokers must be between 0 and 9, not {self.brokers}")
+        if self.mode not in ("modular", "extensible"):
+            raise ClusterError(f'mode must be "modular" or "extensible", not {self.mode!r}')
+        if self.advertise not in ("bind", "proxy"):
+            raise ClusterError(f'advertise must be "bind" or "proxy", not {self.advertise!r}')
+        if self.cpu_quota_cores is not None and self.cpu_quota_cores < 0.05:
+            raise ClusterError(f"cpu_quota_cores must be at least 0.05, not {self.cpu_quota_cores}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerInfo:
+    """Where one broker is found.
+
+    ``broker_id`` and ``web_url`` use the advertised host, as Pulsar's own records do;
+    ``service_url`` uses ``bind_host``, where the broker listens with both ports.
+    """
+
+    name: str
+    broker_id: str
+    web_url: str
+    service_url: str
+    bind_host: str
+    advertised_host: str
+    web_port: int
+    service_port: int
+
+    @property
+    def bind_web_url(self) -> str:
+        """The URL of the broker's own HTTP port, past any proxy."""
+        return f"http://{self.bind_host}:{self.web_port}"
+
+
+def broker_info(number: int, web_port: int, service_port: int, advertise: Advertise) -> BrokerInfo:
+    """Describe broker ``number`` (from 1): it binds 127.0.1.N and may advertise 127.0.0.1N."""
+    bind_host = f"127.0.1.{number}"
+    advertised_host = bind_host if advertise == "bind" else f"127.0.0.{10 + number}"
+    return BrokerInfo(
+        name=f"broker-{number}",
+        broker_id=f"{advertised_host}:{web_port}",
+        web_url=f"http://{advertised_host}:{web_port}",
+        service_url=f"pulsar://{bind_host}:{service_port}",
+        bind_host=bind_host,
+        advertised_host=advertised_host,
+        web_port=web_port,
+        service_port=service_port,
+    )

@@ -1,0 +1,107 @@
+"""The journal on disk: one JSON line a cycle and one a move, appended and flushed; a torn last line is set aside."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bundlekeel.ports import Telemetry
+
+_KEPT_IN_MEMORY = 2_000
+
+
+class FileJournal:
+    """`ports.Journal` in one file; with `path` None it lives in memory only.
+
+    The file is renamed to `NAME.1` when it passes `max_bytes` (one older file is kept). Writing never raises: a
+    full or read-only disk is counted in `journal_errors_total`, and balancing goes on without the record.
+    """
+
+    def __init__(self, path: Path | None, *, telemetry: Telemetry, max_bytes: int = 64 * 1024 * 1024) -> None:
+        self._path = path
+        self._telemetry = telemetry
+        self._max_bytes = max_bytes
+        self._recent: deque[dict[str, Any]] = deque(maxlen=_KEPT_IN_MEMORY)
+        self._fd: int | None = None
+        if path is not None:
+            self._recover(path)
+            self._open(path)
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Write one record; it is on its way to the disk when this returns."""
+        self._recent.append(dict(record))
+        if self._path is None:
+            return
+        try:
+            self._rotate_if_large(self._path)
+            if self._fd is None:
+                self._open(self._path)
+            if self._fd is not None:
+                os.write(self._fd, msgspec.json.encode(record) + b"\n")
+        except OSError:
+            self._telemetry.count("journal_errors_total")
+
+    def tail(self, limit: int, *, kind: str | None = None) -> list[dict[str, Any]]:
+        """The newest records, oldest first; of one kind (`cycle` or `move`) when given."""
+        matching = [record for record in self._recent if kind is None or record.get("kind") == kind]
+        return matching[-limit:] if limit > 0 else []
+
+    def close(self) -> None:
+        """Flush to the disk and close; a second call does nothing."""
+        if self._fd is not None:
+            fd, self._fd = self._fd, None
+            try:
+                os.fsync(fd)
+            except OSError:
+                self._telemetry.count("journal_errors_total")
+            os.close(fd)
+
+    def _open(self, path: Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+        except OSError:
+            self._fd = None
+            self._telemetry.count("journal_errors_total")
+
+    def _rotate_if_large(self, path: Path) -> None:
+        if self._fd is None or os.fstat(self._fd).st_size < self._max_bytes:
+            return
+        self.close()
+        path.replace(path.with_name(path.name + ".1"))
+        self._open(path)
+
+    def _recover(self, path: Path) -> None:
+        """Read back the newest records; cut a torn last line off and keep a copy of it beside the journal."""
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return
+        except OSError:
+            self._telemetry.count("journal_errors_total")
+            return
+        whole, newline, torn = data.rpartition(b"\n")
+        if torn:
+            self._set_aside(path, torn, keep=len(whole) + len(newline))
+        for line in whole.splitlines()[-_KEPT_IN_MEMORY:]:
+            try:
+                record = msgspec.json.decode(line)
+            except msgspec.DecodeError:
+                self._telemetry.count("journal_torn_records_total")
+                continue
+            if isinstance(record, dict):
+                self._recent.append(record)
+
+    def _set_aside(self, path: Path, torn: bytes, *, keep: int) -> None:
+        self._telemetry.count("journal_torn_records_total")
+        try:
+            with path.with_name(path.name + ".torn").open("ab") as copy:
+                copy.write(torn + b"\n")
+            os.truncate(path, keep)
+        except OSError:
+            self._telemetry.count("journal_errors_total")

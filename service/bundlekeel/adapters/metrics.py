@@ -1,0 +1,103 @@
+"""Prometheus metrics: every name, type, label and meaning in one table. docs/reference/metrics.md is made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import choose_encoder
+
+PREFIX = "bundlekeel_"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row: name without prefix, type, labels, help."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    help: str
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("cycles_total", "counter", ("outcome",), "Cycles by verdict code."),
+    Metric("cycle_duration_seconds", "histogram", ("phase",), "Time of a cycle by phase: plan, execute, total."),
+    Metric("moves_total", "counter", ("outcome",), "Moves: done, landed_elsewhere, unknown, refused."),
+    Metric("move_duration_seconds", "histogram", (), "From the first call of a move to its landing."),
+    Metric("planned_moves", "gauge", (), "Moves in the latest plan."),
+    Metric("refusals_total", "counter", ("code",), "Candidates that did not move, by code."),
+    Metric("broker_score_ratio", "gauge", ("broker",), "Predicted max weighted usage, 1 is the limit."),
+    Metric("broker_throughput_bytes_per_second", "gauge", ("broker",), "Throughput in and out, predicted."),
+    Metric("broker_msg_rate", "gauge", ("broker",), "Messages per second in and out, predicted."),
+    Metric("broker_bundles", "gauge", ("broker",), "Bundles by owner."),
+    Metric("load_spread_ratio", "gauge", ("stat",), "max/mean over brokers of score and throughput."),
+    Metric("snapshot_age_seconds", "gauge", ("broker",), "Age of each broker's report."),
+    Metric("snapshot_brokers", "gauge", ("state",), "Registered brokers: ok or an exclusion code."),
+    Metric("excluded_reports_total", "counter", ("code",), "Reports that could not be used, by code."),
+    Metric("imputed_fields_total", "counter", ("code",), "Fields of reports that were filled in, by code."),
+    Metric("ledger_entries", "gauge", (), "Moves whose effect the reports do not show yet."),
+    Metric("open_intents", "gauge", (), "Moves announced and not settled."),
+    Metric("leader", "gauge", (), "1 while this sidecar leads."),
+    Metric("epoch", "gauge", (), "The latest term this sidecar knows."),
+    Metric("leader_transitions_total", "counter", ("to",), "Changes of role: leader, follower, bench."),
+    Metric("lease_remaining_seconds", "gauge", (), "Until our own leadership deadline; 0 when not leading."),
+    Metric("store_connected", "gauge", (), "1 while the metadata store answers."),
+    Metric("paused", "gauge", (), "1 while a person has paused the balancer."),
+    Metric("mode_info", "gauge", ("mode",), "1 for the mode in force."),
+    Metric("admin_requests_total", "counter", ("route", "method", "code"), "Requests to brokers, redirects included."),
+    Metric("admin_request_seconds", "histogram", ("route",), "Time of one request to a broker."),
+    Metric("journal_errors_total", "counter", (), "Journal records that could not be written."),
+    Metric("journal_torn_records_total", "counter", (), "Unreadable journal lines set aside."),
+    Metric("unexpected_errors_total", "counter", ("where",), "Errors that reached one of the three last resorts."),
+    Metric("event_loop_lag_seconds", "gauge", (), "How late the event loop wakes up."),
+    Metric("build_info", "gauge", ("version",), "1 for the running version."),
+)
+
+
+class PrometheusTelemetry:
+    """`ports.Telemetry` on an own registry. An unknown name is a programming error and raises KeyError."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._kinds: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
+        self._counters: dict[str, Counter] = {}
+        self._gauges: dict[str, Gauge] = {}
+        self._histograms: dict[str, Histogram] = {}
+        for metric in METRICS:
+            name, labels = PREFIX + metric.name, metric.labels
+            if metric.kind == "counter":
+                self._counters[metric.name] = Counter(name, metric.help, labels, registry=self.registry)
+            elif metric.kind == "gauge":
+                self._gauges[metric.name] = Gauge(name, metric.help, labels, registry=self.registry)
+            else:
+                self._histograms[metric.name] = Histogram(name, metric.help, labels, registry=self.registry)
+
+    def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        """Add to a counter."""
+        counter = self._counters[name]
+        (counter.labels(**labels) if labels else counter).inc(amount)
+
+    def gauge(self, name: str, value: float, **labels: str) -> None:
+        """Set a gauge."""
+        gauge = self._gauges[name]
+        (gauge.labels(**labels) if labels else gauge).set(value)
+
+    def time(self, name: str, seconds: float, **labels: str) -> None:
+        """Observe a duration."""
+        histogram = self._histograms[name]
+        (histogram.labels(**labels) if labels else histogram).observe(seconds)
+
+    def retain(self, name: str, label: str, values: set[str]) -> None:
+        """Drop series of a gauge whose label value is not in `values`: brokers come and go."""
+        gauge = self._gauges[name]
+        for sample in next(iter(gauge.collect())).samples:
+            if sample.labels[label] not in values:
+                gauge.remove(*(sample.labels[key] for key in self._kinds[name].labels))
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """Exposition in the format asked for (OpenMetrics when accepted)."""
+        encoder, content_type = choose_encoder(accept)
+        return encoder(self.registry), content_type

@@ -1,0 +1,117 @@
+"""Shared state as documents: what is stored where under our root, and how it is encoded.
+
+`desired`            what people want: mode, pause (any replica, compare-and-set)
+`takeover`           what was there before `takeover` (any replica)
+`requests/...`       executions left for the leader (any replica)
+`state/leader`       the leader's memory, ledger, last moves, last cycle (fenced), split in chunks
+`state/averages/...` checkpoint of the averages (fenced), split in chunks
+`moves/...`          the newest move records, split in chunks (fenced)
+`intents/...`        moves announced before they are called (fenced)
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from bundlekeel.core.guard import Moved
+from bundlekeel.core.ledger import Ledger
+from bundlekeel.core.load import BundleAverages
+from bundlekeel.core.memory import Memory
+from bundlekeel.ports import Change, Coordination, Document
+
+T = TypeVar("T")
+
+SCHEMA = 1
+# ZooKeeper refuses nodes of 1 MiB; a quarter leaves room for several in one transaction.
+CHUNK_BYTES = 256 * 1024
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's stop. `until_ms` 0 means until resumed."""
+
+    reason: str
+    by: str
+    since_ms: int
+    until_ms: int = 0
+
+
+class Desired(msgspec.Struct, frozen=True, kw_only=True):
+    """What people asked for at run time, on top of the settings file. Unknown fields of newer versions are kept out."""
+
+    schema: int = SCHEMA
+    mode: str | None = None
+    pause: Pause | None = None
+    pinned: dict[str, int] = {}
+
+
+class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a new leader must not forget, and what followers show."""
+
+    schema: int = SCHEMA
+    epoch: int = -1
+    cycle: int = 0
+    wall_ms: int = 0
+    memory: Memory = msgspec.field(default_factory=Memory)
+    ledger: Ledger = msgspec.field(default_factory=Ledger)
+    recent: dict[str, Moved] = {}
+    report: dict[str, Any] = {}
+    tasks: list[dict[str, Any]] = []
+
+
+class AveragesPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint of the averages."""
+
+    schema: int = SCHEMA
+    wall_ms: int = 0
+    bundles: list[BundleAverages] = []
+
+
+def encode(value: object) -> bytes:
+    """Compact, compressed bytes of a document."""
+    return zlib.compress(msgspec.json.encode(value), 3)
+
+
+def decode(data: bytes, kind: type[T]) -> T | None:
+    """The document, or None when it cannot be read (a newer schema, a torn write): then it is as if absent."""
+    try:
+        return msgspec.json.decode(zlib.decompress(data), type=kind, strict=False)
+    except (msgspec.DecodeError, zlib.error, ValueError):
+        return None
+
+
+def split(data: bytes) -> list[bytes]:
+    """Pieces small enough for a node; at least one."""
+    return [data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES)] or [b""]
+
+
+def join(documents: Sequence[Document]) -> bytes:
+    """The pieces back together; nodes are sorted by path, and the first byte row says how many belong to it."""
+    if not documents:
+        return b""
+    count = int.from_bytes(documents[0].data[:4], "big")
+    return b"".join(document.data[4:] for document in documents[:count])
+
+
+async def store_blob(
+    coordination: Coordination, epoch: int, path: str, value: object, known: Sequence[Document]
+) -> list[Document]:
+    """Write a document in chunks below `path`, all or nothing, only while `epoch` lasts.
+
+    `known` are the chunk nodes as last read or written by us; returns them as they are now.
+    """
+    pieces = split(encode(value))
+    head = len(pieces).to_bytes(4, "big")
+    existing = {document.path for document in known}
+    changes, stored = [], []
+    for index, piece in enumerate(pieces):
+        node = f"{path}/{index:04d}"
+        changes.append(Change(path=node, data=head + piece, create=node not in existing))
+        stored.append(Document(path=node, data=b"", version=-1))
+    wanted = {document.path for document in stored}
+    changes.extend(Change(path=node, data=None) for node in sorted(existing - wanted))
+    await coordination.write_fenced(epoch, changes)
+    return stored

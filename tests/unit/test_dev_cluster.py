@@ -1,0 +1,221 @@
+"""The pure parts of the local cluster: what it writes, which ports it takes, how it refuses."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dev.cluster import ClusterError, ClusterSpec
+from dev.cluster.cgroups import cgroup_mounts, open_groups, write_quota
+from dev.cluster.cli import build_parser, foreground_flags, parse_settings
+from dev.cluster.conf import bookie_conf, broker_conf, jvm_flags, log4j2_xml, zookeeper_conf
+from dev.cluster.janitor import remove_data
+from dev.cluster.jars import UNWANTED
+from dev.cluster.ports import free_ports
+from dev.cluster.process import telling_lines
+from dev.cluster.spec import broker_info
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+METADATA, CONFIGURATION = "zk:127.0.0.1:1/pulsar", "zk:127.0.0.1:1/config"
+
+
+def parsed(text: str) -> dict[str, str]:
+    """Read ``key=value`` lines back."""
+    return dict(line.split("=", 1) for line in text.splitlines())
+
+
+def rendered(spec: ClusterSpec, number: int = 1) -> dict[str, str]:
+    """Render one broker.conf and read it back."""
+    return parsed(broker_conf(spec, broker_info(number, 8080, 6650, spec.advertise), METADATA, CONFIGURATION))
+
+
+def test_brokers_bind_different_hosts() -> None:
+    """Isolation policies and metric labels tell brokers apart by host, so hosts must differ."""
+    assert rendered(ClusterSpec(), 1)["bindAddress"] == "127.0.1.1"
+    assert rendered(ClusterSpec(), 3)["advertisedAddress"] == "127.0.1.3"
+
+
+def test_stores_are_separate_chroots() -> None:
+    """The local metadata and the configuration store are two paths, as in production."""
+    conf = rendered(ClusterSpec())
+    assert (conf["metadataStoreUrl"], conf["configurationMetadataStoreUrl"]) == (METADATA, CONFIGURATION)
+
+
+def test_proxied_brokers_advertise_another_host_for_http_only() -> None:
+    """A recording proxy sees every admin call and never the binary protocol."""
+    spec = ClusterSpec(advertise="proxy")
+    conf, broker = rendered(spec, 2), broker_info(2, 8080, 6650, "proxy")
+    assert (conf["bindAddress"], conf["advertisedAddress"]) == ("127.0.1.2", "127.0.0.12")
+    assert conf["advertisedListeners"] == "internal:pulsar://127.0.1.2:6650"
+    assert (broker.broker_id, broker.service_url) == ("127.0.0.12:8080", "pulsar://127.0.1.2:6650")
+    assert (broker.web_url, broker.bind_web_url) == ("http://127.0.0.12:8080", "http://127.0.1.2:8080")
+
+
+def test_stock_statistics_leave_the_pace_to_pulsar() -> None:
+    """``fast_stats=False`` writes none of the pace settings, so Pulsar's defaults hold."""
+    assert rendered(ClusterSpec())["statsUpdateFrequencyInSecs"] == "1"
+    assert "statsUpdateFrequencyInSecs" not in rendered(ClusterSpec(fast_stats=False))
+
+
+def test_mode_chooses_the_load_manager_and_its_shedder() -> None:
+    """The extensible manager gets a shedder it can load."""
+    assert rendered(ClusterSpec(mode="modular"))["loadManagerClassName"].endswith(".ModularLoadManagerImpl")
+    conf = rendered(ClusterSpec(mode="extensible"))
+    assert conf["loadManagerClassName"].endswith(".ExtensibleLoadManagerImpl")
+    assert conf["loadBalancerLoadSheddingStrategy"].endswith(".TransferShedder")
+
+
+def test_settings_of_the_spec_win() -> None:
+    """A test can override every line this package writes."""
+    spec = ClusterSpec(broker_settings={"statsUpdateFrequencyInSecs": "7"}, zk_settings={"tickTime": "9"})
+    assert rendered(spec)["statsUpdateFrequencyInSecs"] == "7"
+    assert parsed(zookeeper_conf(spec, Path("d"), 1))["tickTime"] == "9"
+
+
+def test_zookeeper_and_bookie_listen_on_loopback_only() -> None:
+    """Nothing of the cluster is reachable from another machine."""
+    assert parsed(zookeeper_conf(ClusterSpec(), Path("d"), 1))["clientPortAddress"] == "127.0.0.1"
+    assert parsed(bookie_conf(Path("d"), 1, METADATA))["listeningInterface"] == "lo"
+
+
+def test_audit_goes_to_its_own_file() -> None:
+    """The audit logger is separate, and absent where there is no audit file."""
+    assert 'fileName="a.log"' in log4j2_xml(Path("a.log"))
+    assert "audit" not in log4j2_xml()
+
+
+def test_jvms_may_read_their_cgroup() -> None:
+    """Without this package opened a broker reports the CPU limit of the whole host."""
+    assert "--add-opens=java.base/jdk.internal.platform=ALL-UNNAMED" in jvm_flags(heap_mb=1, direct_mb=1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"brokers": -1}, {"brokers": 10}, {"mode": "simple"}, {"advertise": "nat"}, {"cpu_quota_cores": 0.0}],
+)
+def test_impossible_specs_are_refused(wrong: dict[str, object]) -> None:
+    """A wrong value is named at once, not discovered by a broker."""
+    with pytest.raises(ClusterError, match=next(iter(wrong))):
+        ClusterSpec(**wrong)  # type: ignore[arg-type]
+
+
+def test_free_ports_are_distinct_and_free() -> None:
+    """Every chosen port can be bound, on any loopback address."""
+    ports = free_ports(8)
+    assert len(set(ports)) == 8
+    for number, port in enumerate(ports, 1):
+        with socket.socket() as probe:
+            probe.bind((f"127.0.1.{number}", port))
+
+
+def test_a_plain_zookeeper_jar_is_unwanted() -> None:
+    """Its classes clash with zookeeper-with-patched-admin; the jute jar must stay."""
+    assert UNWANTED.fullmatch("zookeeper-3.9.3.jar")
+    assert not UNWANTED.fullmatch("zookeeper-jute-3.9.5.jar")
+    assert not UNWANTED.fullmatch("zookeeper-with-patched-admin-4.2.4.jar")
+
+
+def test_cgroup_mounts_of_both_versions_are_found() -> None:
+    """cpu and cpuacct may be one v1 hierarchy or two; v2 is one mount."""
+    text = (
+        "1 0 0:1 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+        "2 0 0:2 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
+        "3 0 0:3 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct\n"
+        "4 0 0:4 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+    )
+    v1, v2 = cgroup_mounts(text)
+    assert v1 == [Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup/cpuacct")]
+    assert v2 == Path("/sys/fs/cgroup/unified")
+
+
+def test_without_cgroups_isolation_is_none() -> None:
+    """A machine without writable cgroups says so instead of failing."""
+    assert open_groups(mountinfo="").isolation == "none"
+    unwritable = "1 0 0:1 / /nowhere/cpu rw - cgroup cgroup rw,cpu\n2 0 0:1 / /nowhere/all rw - cgroup2 cgroup2 rw\n"
+    assert open_groups(mountinfo=unwritable).isolation == "none"
+
+
+@pytest.mark.parametrize("present", ["cpu.max", "cpu.cfs_quota_us"])
+def test_quota_is_written_in_the_words_of_the_hierarchy(tmp_path: Path, present: str) -> None:
+    """A quarter core is 25 ms in 100 ms, whichever file says it."""
+    (tmp_path / present).touch()
+    write_quota(tmp_path, 0.25)
+    assert (tmp_path / present).read_text().startswith("25000")
+
+
+def test_telling_lines_prefer_errors(tmp_path: Path) -> None:
+    """A failure quotes what looks like an error, or the end of the log when nothing does."""
+    log = tmp_path / "x.log"
+    assert telling_lines(log) == ["(no log was written)"]
+    log.write_text("one\ntwo\n")
+    assert telling_lines(log) == ["one", "two"]
+    log.write_text("one\nERROR two\nthree\n")
+    assert telling_lines(log) == ["ERROR two"]
+
+
+@pytest.mark.parametrize("spare_logs", [True, False])
+def test_janitor_spares_the_logs_of_a_crash(tmp_path: Path, spare_logs: bool) -> None:
+    """After a crash the logs stay, after a clean stop nothing does."""
+    data = tmp_path / "data"
+    (data / "logs").mkdir(parents=True)
+    (data / "bookie").mkdir()
+    remove_data(data, data / "logs" if spare_logs else None)
+    assert [entry.name for entry in tmp_path.rglob("*")] == (["data", "logs"] if spare_logs else [])
+
+
+def test_detached_launcher_gets_the_same_request() -> None:
+    """``--detach`` passes every flag but itself to the launcher."""
+    line = ["up", "--brokers", "2", "--mode", "extensible", "--stock-stats", "--cpu-quota", "0.5", "--set", "a=b"]
+    assert ["up", *foreground_flags(build_parser().parse_args([*line, "--detach"]))] == line
+
+
+def test_settings_on_the_command_line() -> None:
+    """A value may hold "=", a key must have one."""
+    assert parse_settings(["a=b=c"]) == {"a": "b=c"}
+    with pytest.raises(ClusterError, match="KEY=VALUE"):
+        parse_settings(["a"])
+
+
+def run_jars(path: Path, cache: Path) -> subprocess.CompletedProcess[str]:
+    """Run the ``jars`` command with nothing but ``path`` on the PATH."""
+    return subprocess.run(
+        [sys.executable, "-m", "dev.cluster", "jars"],
+        cwd=REPOSITORY,
+        env={**os.environ, "PATH": str(path), "BUNDLEKEEL_CACHE": str(cache)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+
+
+def add_tool(folder: Path, name: str, says: str) -> None:
+    """Write a program that prints one line on stderr."""
+    tool = folder / name
+    tool.write_text(f"#!/bin/sh\necho '{says}' >&2\nexit 1\n")
+    tool.chmod(0o755)
+
+
+def test_missing_tools_are_one_sentence_with_the_remedy(tmp_path: Path) -> None:
+    """No java, an old java, no Maven: each is named with the command that helps."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool, says, complaint in [
+        ("", "", "needs `java`"),
+        ("java", 'openjdk version "1.8.0_402"', "needs Java 17+, but `java` is 8"),
+        ("java", 'openjdk version "17.0.15"', "needs `mvn`"),
+        ("mvn", "[ERROR] no network today", "no network today"),
+    ]:
+        if tool:
+            add_tool(tools, tool, says)
+        answer = run_jars(tools, tmp_path / "cache")
+        assert answer.returncode == 1
+        assert complaint in answer.stderr
+        assert "Traceback" not in answer.stderr
+        assert tool == "mvn" or "apt-get install openjdk-17-jdk maven" in answer.stderr
+    assert not any((tmp_path / "cache").glob("*/*")), "a failed download leaves nothing behind"
