@@ -26,6 +26,7 @@ __all__ = [
     "Metadata",
     "Owner",
     "Ownership",
+    "Peers",
     "Picture",
     "Telemetry",
     "UnloadAnswer",
@@ -272,5 +273,18 @@ class Telemetry(Protocol):
     def time(self, name: str, seconds: float, **labels: str) -> None:
         """Observe a duration."""
 
+    def retain(self, name: str, label: str, values: set[str]) -> None:
+        """Drop a gauge's series whose label value is not among these: brokers come and go."""
+
     def render(self, accept: str) -> tuple[bytes, str]:
         """The exposition and its content type."""
+
+
+class Peers(Protocol):
+    """The other sidecars' APIs: a dry run asked of a follower goes on to the leader."""
+
+    async def make_plan(self, url: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """POST /api/v1/plans at a sidecar; StoreError when it does not answer."""
+
+    async def close(self) -> None:
+        """Close pooled connections."""

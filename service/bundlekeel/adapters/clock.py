@@ -7,7 +7,7 @@ import time
 
 
 class SystemClock:
-    """`ports.Clock` on Linux: the boot clock goes on during suspend, so no deadline is slept over."""
+    """`ports.Clock` on Linux. The boot clock goes on during suspend, so that no deadline is slept over."""
 
     def boot(self) -> float:
         """Seconds on the boot clock."""

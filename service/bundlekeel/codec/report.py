@@ -25,9 +25,7 @@ MAX_REPORT_BYTES: Final = 1_048_576
 _PART = r"[^/\s\ud800-\udfff]+"
 _BUNDLE = re.compile(rf"{_PART}/{_PART}(?:/{_PART})?/0x([0-9a-fA-F]{{8}})_0x([0-9a-fA-F]{{8}})")
 # The same for all names of a report at once, one a line, in the only spelling that brokers use.
-_USUAL_BUNDLES = re.compile(
-    r"(?:[!-.0-~]++/[!-.0-~]++/(?:[!-.0-~]++/)?+0x[0-9a-f]{8}_0x[0-9a-f]{8}\n)*+", re.ASCII
-)
+_USUAL_BUNDLES = re.compile(r"(?:[!-.0-~]++/[!-.0-~]++/(?:[!-.0-~]++/)?+0x[0-9a-f]{8}_0x[0-9a-f]{8}\n)*+", re.ASCII)
 _USAGES: Final = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")
 _RATES: Final = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 _COUNTS: Final = ("topics", "consumerCount", "producerCount")
@@ -80,14 +78,10 @@ class _LocalBrokerData(msgspec.Struct, gc=False, rename="camel"):
 _DECODER: Final = msgspec.json.Decoder(_LocalBrokerData)
 
 
-def decode_report(
-    broker_id: str, data: bytes | msgspec.Raw, *, max_bytes: int = MAX_REPORT_BYTES
-) -> BrokerReport:
+def decode_report(broker_id: str, data: bytes | msgspec.Raw, *, max_bytes: int = MAX_REPORT_BYTES) -> BrokerReport:
     """Decode one broker's report. Raises CodecError only; single bad fields end up in `faults` instead."""
     if len(data) > max_bytes:
-        raise CodecError(
-            f"the report has {len(data)} bytes, more than {max_bytes}", code=Code.REPORT_TOO_LARGE
-        )
+        raise CodecError(f"the report has {len(data)} bytes, more than {max_bytes}", code=Code.REPORT_TOO_LARGE)
     try:
         typed = _DECODER.decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -110,9 +104,7 @@ def _from_typed(broker_id: str, typed: _LocalBrokerData) -> BrokerReport:
         broker_id=broker_id,
         usage=np.array([u.usage for u in usages]),
         limit=np.array([u.limit for u in usages]),
-        traffic=np.array(
-            [typed.msg_rate_in, typed.msg_rate_out, typed.msg_throughput_in, typed.msg_throughput_out]
-        ),
+        traffic=np.array([typed.msg_rate_in, typed.msg_rate_out, typed.msg_throughput_in, typed.msg_throughput_out]),
         last_update=typed.last_update,
         start_timestamp=typed.start_timestamp,
         num_topics=typed.num_topics,

@@ -34,7 +34,8 @@ class Averages:
         self._samples: Ints = np.zeros((0, 2), dtype=np.int64)
         self._topics: Ints = np.zeros(0, dtype=np.int64)
         self._seen: Ints = np.zeros(0, dtype=np.int64)
-        self._reported: dict[str, tuple[int, int]] = {}
+        # Per broker: the report counted last, and the rows of the bundles it names.
+        self._reported: dict[str, tuple[tuple[int, int], Ints]] = {}
 
     def __len__(self) -> int:
         return len(self._names)
@@ -54,8 +55,8 @@ class Averages:
             self._short[row] = item.short
             self._long[row] = item.long
             self._samples[row] = (
-                min(item.short_samples, SHORT_SAMPLES),
-                min(item.long_samples, LONG_SAMPLES),
+                min(max(item.short_samples, 0), SHORT_SAMPLES),
+                min(max(item.long_samples, 0), LONG_SAMPLES),
             )
             self._topics[row] = item.topics
 
@@ -65,10 +66,13 @@ class Averages:
         `skip` names bundles in transit: what a broker says of them while they move is no measurement.
         """
         stamp = (report.start_timestamp, report.last_update)
-        if self._reported.get(report.broker_id) == stamp:
+        known = self._reported.get(report.broker_id)
+        if known is not None and known[0] == stamp:
+            # A quiet broker's report stands for up to 15 minutes, and so do the bundles that it names.
+            self._seen[known[1]] = now_ms
             return False
-        self._reported[report.broker_id] = stamp
         rows = self._rows(report.bundle_names)
+        self._reported[report.broker_id] = (stamp, rows)
         self._seen[rows] = now_ms
         traffic, counts = report.bundle_traffic, report.bundle_counts
         if skip:
@@ -106,6 +110,12 @@ class Averages:
                 self._topics[keep],
                 self._seen[keep],
             )
+            moved_to = np.cumsum(keep) - 1
+            self._reported = {
+                broker: (stamp, moved_to[rows[keep[rows]]])
+                for broker, (stamp, rows) in self._reported.items()
+                if keep[rows].any()
+            }
         return dropped
 
     def columns(self, bundles: Sequence[str]) -> tuple[Floats, Floats, Ints]:

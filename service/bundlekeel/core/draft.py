@@ -1,13 +1,15 @@
 """The working copy that a plan is made on: predicted load of every broker while moves are added one by one.
 
-A bundle's pressure on a resource is the broker's usage times the bundle's share of the broker's traffic (short-term
-averages): bandwidth in by bytes in, bandwidth out by bytes out, direct memory by bytes, CPU by the mean of its shares
-of messages and bytes. On the target it is the same absolute amount against the target's own limit, so unequal
-brokers are compared fairly.
+A bundle is expected to carry its share (by short-term averages) of what its broker reports, so that the parts add up
+to the whole also while averages lag behind a change. Its pressure on a resource is the broker's usage times the
+bundle's share of that traffic: bandwidth in by bytes in, bandwidth out by bytes out, direct memory by bytes, CPU by
+the mean of its shares of messages and bytes. On the target it is the same absolute amount against the target's own
+limit, so unequal brokers are compared fairly.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,9 +56,13 @@ def score_of(usage: Floats, limit: Floats, weights: Floats) -> Floats:
     return scored
 
 
-def _share(part: Floats, total: float) -> Floats:
-    shared: Floats = part / total if total > 0 else np.zeros_like(part)
-    return shared
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Usage, traffic and number of bundles of every broker."""
+
+    usage: Floats
+    traffic: Floats
+    bundles: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,8 @@ class Draft:
         self.params = params
         self.weights = weights_of(params)
         self.limit = brokers.limit
+        # A limit that is not positive is blind and counts as 0 %, which dividing by infinity gives as well.
+        self._limit32 = np.where(brokers.limit > 0, brokers.limit, np.inf).astype(np.float32)
         self.reported = score_of(brokers.usage, brokers.limit, self.weights)
         self.usage = brokers.usage.copy()
         self.traffic = brokers.traffic.copy()
@@ -87,11 +95,12 @@ class Draft:
         self._leaving: Bools = np.zeros(len(snapshot.bundles), dtype=bool)
         self._incoming: Floats = np.zeros_like(brokers.traffic)
         self.moves: list[Move] = []
+        self._expected: dict[int, Floats] = {}
         self._pressure: dict[int, Floats] = {}
         self._long_rate: Floats | None = None
         self._apply_ledger(ledger)
         self.score = score_of(self.usage, self.limit, self.weights)
-        self._before = (self.score.copy(), self.traffic.copy(), self.bundle_count.copy())
+        self._before = _State(self.usage.copy(), self.traffic.copy(), self.bundle_count.copy())
 
     # --- books ---
 
@@ -136,6 +145,18 @@ class Draft:
 
     # --- pressures and offers ---
 
+    def expected(self, broker: int) -> Floats:
+        """What each of the broker's reported bundles is expected to carry; shape (n, 4), columns of `TRAFFIC`."""
+        known = self._expected.get(broker)
+        if known is None:
+            rows = self.snapshot.bundles.rows_of(broker)
+            here = np.where(self._leaving[rows][:, None], 0.0, self.snapshot.bundles.short[rows])
+            own = np.maximum(self.traffic[broker] - self._incoming[broker], 0.0)
+            totals = here.sum(axis=0)
+            known = here * np.divide(own, totals, out=np.zeros(4), where=totals > 0)
+            self._expected[broker] = known
+        return known
+
     def pressure(self, broker: int) -> Floats:
         """What each of the broker's reported bundles uses of each resource; shape (n, 6), absolute units."""
         known = self._pressure.get(broker)
@@ -144,24 +165,40 @@ class Draft:
         return known
 
     def _compute_pressure(self, broker: int) -> Floats:
-        rows = self.snapshot.bundles.rows_of(broker)
-        short = self.snapshot.bundles.short[rows]
-        here = np.where(self._leaving[rows][:, None], 0.0, short)
-        totals = here.sum(axis=0) + self._incoming[broker]
-        share = np.divide(here, totals, out=np.zeros_like(here), where=totals > 0)
-        rate_share = _share(here[:, RATE_IN] + here[:, RATE_OUT], totals[RATE_IN] + totals[RATE_OUT])
-        size_share = _share(
-            here[:, THROUGHPUT_IN] + here[:, THROUGHPUT_OUT], totals[THROUGHPUT_IN] + totals[THROUGHPUT_OUT]
+        carried, whole = self.expected(broker), self.traffic[broker]
+        parts = np.column_stack(
+            [
+                carried[:, THROUGHPUT_IN],
+                carried[:, THROUGHPUT_OUT],
+                carried[:, RATE_IN] + carried[:, RATE_OUT],
+                carried[:, THROUGHPUT_IN] + carried[:, THROUGHPUT_OUT],
+            ]
         )
-        shares = np.zeros((len(here), len(RESOURCES)))
-        shares[:, CPU] = (rate_share + size_share) / 2
-        shares[:, DIRECT_MEMORY] = size_share
-        shares[:, BANDWIDTH_IN] = share[:, THROUGHPUT_IN]
-        shares[:, BANDWIDTH_OUT] = share[:, THROUGHPUT_OUT]
-        shares[:, MSG_RATE] = rate_share
-        shares[:, THROUGHPUT] = size_share
+        totals = np.array(
+            [
+                whole[THROUGHPUT_IN],
+                whole[THROUGHPUT_OUT],
+                whole[RATE_IN] + whole[RATE_OUT],
+                whole[THROUGHPUT_IN] + whole[THROUGHPUT_OUT],
+            ]
+        )
+        bytes_in, bytes_out, rate, size = np.divide(parts, totals, out=np.zeros_like(parts), where=totals > 0).T
+        shares = np.empty((len(carried), len(RESOURCES)))
+        # The mean of the shares that exist: a broker may carry bytes without messages, never the other way round.
+        shares[:, CPU] = (rate + size) / 2 if totals[2] > 0 and totals[3] > 0 else rate + size
+        shares[:, DIRECT_MEMORY] = size
+        shares[:, BANDWIDTH_IN] = bytes_in
+        shares[:, BANDWIDTH_OUT] = bytes_out
+        shares[:, MSG_RATE] = rate
+        shares[:, THROUGHPUT] = size
         computed: Floats = shares * self.usage[broker]
         return computed
+
+    def scores(self, usage: Floats, broker: int | Ints) -> Floats:
+        """Scores of hypothetical usages against the limits of one broker, or of one broker a row."""
+        percent = usage.astype(np.float32) / self._limit32[broker] * np.float32(100)
+        scored: Floats = (percent * self.weights).max(axis=1) / 100
+        return scored
 
     def movable(self, broker: int, eligible: Bools) -> Ints:
         """Rows of the broker's bundles that may still be chosen: eligible, not moved yet, not in the books."""
@@ -176,11 +213,19 @@ class Draft:
         pressure = self.pressure(source)[rows - start]
         source_after = np.maximum(self.usage[source] - pressure, 0.0)
         target_after = self.usage[target] + pressure
-        return Offer(
-            rows,
-            score_of(source_after, self.limit[source], self.weights),
-            score_of(target_after, self.limit[target], self.weights),
-        )
+        return Offer(rows, self.scores(source_after, source), self.scores(target_after, target))
+
+    def with_bundle(self, row: int, source: int, targets: Ints) -> Floats:
+        """The score that each of these targets would have with the bundle on it."""
+        pressure = self.pressure(source)[row - int(self.snapshot.bundles.starts[source])]
+        return self.scores(self.usage[targets] + pressure, targets)
+
+    def legal_targets(self) -> Bools:
+        """Brokers that may take a bundle: not overloaded (predicted or reported), and with room for topics."""
+        limit = self.params.overloaded_threshold_percent / 100
+        room = self.topics < self.params.max_topics_per_broker
+        legal: Bools = (self.score <= limit) & (self.reported <= limit) & room
+        return legal
 
     def long_rate(self) -> Floats:
         """Long-term msg/s in and out per broker (`TimeAverageBrokerData`), moves of this draft included."""
@@ -191,24 +236,21 @@ class Draft:
             self._long_rate = summed.astype(np.float64)
         return self._long_rate
 
-    def traffic_of(self, row: int) -> Traffic4:
-        """Short-term traffic of a bundle as a plain tuple."""
-        a, b, c, d = (float(value) for value in self.snapshot.bundles.short[row])
-        return a, b, c, d
-
     # --- moving ---
 
     def take(self, row: int, source: int, target: int, *, rule: str, threshold: float, runner_up: int = -1) -> Move:
         """Add one move to the draft and update both brokers' predicted load."""
         bundles, ids = self.snapshot.bundles, self.snapshot.brokers.ids
         pressure = self.pressure(source)[row - int(bundles.starts[source])]
+        traffic = self.expected(source)[row - int(bundles.starts[source])]
         before = float(self.score[source]), float(self.score[target])
         self.usage[source] = np.maximum(self.usage[source] - pressure, 0.0)
         self.usage[target] += pressure
-        self.traffic[source] = np.maximum(self.traffic[source] - bundles.short[row], 0.0)
-        self.traffic[target] += bundles.short[row]
-        both = [source, target]
-        self.score[both] = score_of(self.usage[both], self.limit[both], self.weights)
+        self.traffic[source] = np.maximum(self.traffic[source] - traffic, 0.0)
+        self.traffic[target] += traffic
+        self._incoming[target] += traffic
+        both = np.array([source, target])
+        self.score[both] = self.scores(self.usage[both], both)
         self.bundle_count[source] -= 1
         self.bundle_count[target] += 1
         self.topics[source] -= bundles.counts[row, 0]
@@ -229,26 +271,55 @@ class Draft:
             target_before=before[1],
             target_after=float(self.score[target]),
             runner_up=ids[runner_up] if runner_up >= 0 else "",
-            traffic=self.traffic_of(row),
-            pressure=tuple(float(value) for value in pressure),
+            traffic=four(traffic),
+            pressure=tuple(pressure.tolist()),
         )
         self.moves.append(move)
         return move
 
-    def loads(self) -> tuple[BrokerLoad, ...]:
-        """The table before and after, one row a broker, in id order."""
-        score, traffic, count = self._before
+    def loads(self, admitted: Sequence[Move]) -> tuple[BrokerLoad, ...]:
+        """The table before and after these moves of the draft, one row a broker, in id order."""
+        before, after = self._before, _State(self.usage, self.traffic, self.bundle_count)
+        if len(admitted) != len(self.moves):
+            after = self._after(admitted)
+        ids = self.snapshot.brokers.ids
+        columns = (
+            *(score_of(state.usage, self.limit, self.weights) for state in (before, after)),
+            *(state.traffic[:, RATE_IN] + state.traffic[:, RATE_OUT] for state in (before, after)),
+            *(state.traffic[:, THROUGHPUT_IN] + state.traffic[:, THROUGHPUT_OUT] for state in (before, after)),
+            *(state.bundles for state in (before, after)),
+        )
         return tuple(
             BrokerLoad(
                 broker=broker,
-                score_before=float(score[row]),
-                score_after=float(self.score[row]),
-                msg_rate_before=float(traffic[row, RATE_IN] + traffic[row, RATE_OUT]),
-                msg_rate_after=float(self.traffic[row, RATE_IN] + self.traffic[row, RATE_OUT]),
-                throughput_before=float(traffic[row, THROUGHPUT_IN] + traffic[row, THROUGHPUT_OUT]),
-                throughput_after=float(self.traffic[row, THROUGHPUT_IN] + self.traffic[row, THROUGHPUT_OUT]),
-                bundles_before=int(count[row]),
-                bundles_after=int(self.bundle_count[row]),
+                score_before=score,
+                score_after=new_score,
+                msg_rate_before=rate,
+                msg_rate_after=new_rate,
+                throughput_before=size,
+                throughput_after=new_size,
+                bundles_before=count,
+                bundles_after=new_count,
             )
-            for row, broker in enumerate(self.snapshot.brokers.ids)
+            for broker, score, new_score, rate, new_rate, size, new_size, count, new_count in zip(
+                ids, *(column.tolist() for column in columns), strict=True
+            )
         )
+
+    def _after(self, admitted: Sequence[Move]) -> _State:
+        """The state before, with only these moves applied to it."""
+        index = {broker: row for row, broker in enumerate(self.snapshot.brokers.ids)}
+        before = self._before
+        after = _State(before.usage.copy(), before.traffic.copy(), before.bundles.copy())
+        for move in admitted:
+            for broker, sign in ((index[move.source], -1), (index[move.target], 1)):
+                after.usage[broker] = np.maximum(after.usage[broker] + sign * np.array(move.pressure), 0.0)
+                after.traffic[broker] = np.maximum(after.traffic[broker] + sign * np.array(move.traffic), 0.0)
+                after.bundles[broker] += sign
+        return after
+
+
+def four(row: Floats) -> Traffic4:
+    """A row of traffic as a plain tuple."""
+    a, b, c, d = row.tolist()
+    return a, b, c, d

@@ -6,12 +6,13 @@ same output, byte for byte.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.draft import Draft
-from bundlekeel.core.guard import Eligibility, GuardState, admit, completeness, eligibility
+from bundlekeel.core.guard import GuardState, admit, completeness, eligibility
 from bundlekeel.core.ledger import Ledger, settle
 from bundlekeel.core.memory import Memory
 from bundlekeel.core.params import Parameters
@@ -52,7 +53,10 @@ def plan(given: PlanInput) -> PlanResult:
     if obstacle is not None:
         decision = Decision(verdict=obstacle, memory=given.memory)
         return _result(given, draft, decision, ledger)
-    eligible = eligibility(snapshot, given.guard, params, snapshot.wall_ms, ledger.under_way())
+    under_way = ledger.under_way()
+    eligible = eligibility(
+        snapshot, given.guard, params, snapshot.wall_ms, under_way, unsettled=ledger.bundles() - under_way
+    )
     context = Context(
         snapshot=snapshot,
         draft=draft,
@@ -64,7 +68,7 @@ def plan(given: PlanInput) -> PlanResult:
         seed=given.seed,
     )
     decision = SHEDDERS[params.strategy](context)
-    return _result(given, draft, _explained(decision, eligible), ledger)
+    return _result(given, draft, _explained(decision), ledger)
 
 
 def _obstacle(snapshot: Snapshot, draft: Draft, params: Parameters) -> Verdict | None:
@@ -82,7 +86,7 @@ def _obstacle(snapshot: Snapshot, draft: Draft, params: Parameters) -> Verdict |
             code=Code.SOLE_BROKER,
             sentence=f"{snapshot.brokers.ids[0]} is the only broker: nothing to balance",
         )
-    if not draft.score.any():
+    if params.strategy != "uniform" and not draft.score.any():
         text = (
             "the average load is zero: either there is no traffic, or the reports are blind (see `bundlekeel doctor`)"
         )
@@ -90,9 +94,9 @@ def _obstacle(snapshot: Snapshot, draft: Draft, params: Parameters) -> Verdict |
     return None
 
 
-def _explained(decision: Decision, eligible: Eligibility) -> Decision:
+def _explained(decision: Decision) -> Decision:
     """When a donor had bundles but none could be chosen, say what stood in the way most often."""
-    if decision.verdict.code is not Code.NO_BUNDLES or not decision.refusals:
+    if decision.verdict.code not in (Code.NO_BUNDLES, Code.UNSPLITTABLE) or not decision.refusals:
         return decision
     common = Counter(refusal.code for refusal in decision.refusals).most_common(2)
     why = ", ".join(f"{count} {code.value}" for code, count in common)
@@ -114,8 +118,8 @@ def _result(given: PlanInput, draft: Draft, decision: Decision, ledger: Ledger) 
         brokers=tuple(decision.brokers),
         moves=admitted,
         refusals=refusals,
-        loads=draft.loads(),
-        mean=sum(scores) / len(scores) if scores else 0.0,
+        loads=draft.loads(admitted),
+        mean=math.fsum(scores) / len(scores) if scores else 0.0,
     )
     return PlanResult(plan=replace(made, hash=plan_hash(made)), memory=decision.memory, ledger=ledger)
 

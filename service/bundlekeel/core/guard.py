@@ -6,10 +6,11 @@ The rest of the guard (hours, tenants, windows, adaptive rate) is issue D; its p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.load import Floats
@@ -36,6 +37,38 @@ class GuardState:
     pinned: Mapping[str, int] = field(default_factory=dict)
 
 
+class Codes(Mapping[int, Code]):
+    """Code by bundle row, for the rows that have one; kept as one byte a bundle, because most clusters are idle."""
+
+    def __init__(self, numbers: NDArray[np.int8]) -> None:
+        self.numbers = numbers
+
+    def __getitem__(self, row: int) -> Code:
+        number = int(self.numbers[row])
+        if number < 0:
+            raise KeyError(row)
+        return _CODES[number]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(np.flatnonzero(self.numbers >= 0).tolist())
+
+    def __len__(self) -> int:
+        return int((self.numbers >= 0).sum())
+
+
+# Why a bundle may not be chosen at all; when several hold, the later one is told.
+_CODES = (
+    Code.IDLE,
+    Code.EXCLUDED,
+    Code.SYSTEM_BUNDLE,
+    Code.COOL_DOWN,
+    Code.PINNED,
+    Code.UNSETTLED,
+    Code.IN_TRANSIT,
+    Code.FROZEN_INTENT,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Eligibility:
     """`mask[row]`: the bundle may be chosen; `codes`: why not, for rows that may not."""
@@ -46,31 +79,37 @@ class Eligibility:
     def refusals(self, snapshot: Snapshot, broker: int) -> list[Refusal]:
         """The refusals of one broker's bundles."""
         rows = snapshot.bundles.rows_of(broker)
+        names, owner, codes = snapshot.bundles.names, snapshot.brokers.ids[broker], self.codes
         return [
-            Refusal(code=self.codes[row], bundle=snapshot.bundles.names[row], broker=snapshot.brokers.ids[broker])
-            for row in range(rows.start, rows.stop)
-            if row in self.codes
+            Refusal(code=codes[row], bundle=names[row], broker=owner)
+            for row in (np.flatnonzero(~self.mask[rows]) + rows.start).tolist()
         ]
 
 
 def eligibility(
-    snapshot: Snapshot, state: GuardState, params: Parameters, now_ms: int, in_books: frozenset[str]
+    snapshot: Snapshot,
+    state: GuardState,
+    params: Parameters,
+    now_ms: int,
+    in_books: frozenset[str],
+    unsettled: frozenset[str] = frozenset(),
 ) -> Eligibility:
-    """Which bundles may be chosen: not system, idle, excluded, pinned, frozen, cooling down, under way."""
+    """Which bundles may be chosen: not system, idle, excluded, pinned, frozen, cooling down, under way, unsettled.
+
+    `in_books` names bundles under way, `unsettled` those that landed but do not show in both reports yet.
+    """
     bundles = snapshot.bundles
-    idle = ~(_traffic_sum(bundles.short) > 0) | ~(_traffic_sum(bundles.latest) > 0)
-    excluded_namespace = np.array([name in params.excluded_namespaces for name in bundles.namespaces], dtype=bool)
-    excluded = excluded_namespace[bundles.namespace] if len(bundles) else np.zeros(0, dtype=bool)
-    codes: dict[int, Code] = {}
-    for mask, code in ((idle, Code.IDLE), (excluded, Code.EXCLUDED), (bundles.system, Code.SYSTEM_BUNDLE)):
-        codes.update(dict.fromkeys(np.flatnonzero(mask).tolist(), code))
-    single = _single_bundle_codes(state, params, now_ms, in_books)
-    if single:
-        rows = {name: row for row, name in enumerate(bundles.names)}
-        codes.update({rows[name]: code for name, code in single.items() if name in rows})
-    mask = np.ones(len(bundles), dtype=bool)
-    mask[list(codes)] = False
-    return Eligibility(mask, codes)
+    numbers = np.full(len(bundles), -1, dtype=np.int8)
+    numbers[~((_traffic_sum(bundles.short) > 0) & (_traffic_sum(bundles.latest) > 0))] = _CODES.index(Code.IDLE)
+    excluded = np.array([name in params.excluded_namespaces for name in bundles.namespaces], dtype=bool)
+    if excluded.any():
+        numbers[excluded[bundles.namespace]] = _CODES.index(Code.EXCLUDED)
+    numbers[bundles.system] = _CODES.index(Code.SYSTEM_BUNDLE)
+    single = _single_bundle_codes(state, params, now_ms, in_books, unsettled)
+    for row, name in enumerate(bundles.names if single else ()):
+        if name in single:
+            numbers[row] = _CODES.index(single[name])
+    return Eligibility(numbers < 0, Codes(numbers))
 
 
 def _traffic_sum(traffic: Floats) -> Floats:
@@ -79,11 +118,12 @@ def _traffic_sum(traffic: Floats) -> Floats:
 
 
 def _single_bundle_codes(
-    state: GuardState, params: Parameters, now_ms: int, in_books: frozenset[str]
+    state: GuardState, params: Parameters, now_ms: int, in_books: frozenset[str], unsettled: frozenset[str]
 ) -> dict[str, Code]:
     until = now_ms - int(1000 * params.cool_down_seconds)
     codes = {name: Code.COOL_DOWN for name, moved in state.recent.items() if moved.at_ms > until}
     codes.update({name: Code.PINNED for name, expiry in state.pinned.items() if expiry > now_ms})
+    codes.update(dict.fromkeys(unsettled, Code.UNSETTLED))
     codes.update(dict.fromkeys(in_books, Code.IN_TRANSIT))
     codes.update(dict.fromkeys(state.frozen, Code.FROZEN_INTENT))
     return codes

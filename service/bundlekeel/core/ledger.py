@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from bundlekeel.core.load import REPORTED_RESOURCES
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Move, Traffic4
 from bundlekeel.core.snapshot import Snapshot
@@ -84,15 +85,16 @@ def open_entries(ledger: Ledger, moves: Sequence[Move], snapshot: Snapshot, now_
             row = snapshot.broker_row(broker)
             if broker not in held and row >= 0:
                 held.add(broker)
-                usage = tuple(float(value) for value in snapshot.brokers.usage[row, :4])
-                baselines.append(Baseline(broker=broker, usage=usage, since_ms=now_ms))
+                baselines.append(_baseline(snapshot, row, now_ms))
     return Ledger(entries=tuple(entries), baselines=tuple(baselines))
 
 
 def landed(ledger: Ledger, bundle: str, broker: str, at_ms: int) -> Ledger:
     """The bundle is owned by `broker` since `at_ms` (which may be another one than asked)."""
     entries = tuple(
-        replace(entry, target=broker, landed_ms=at_ms) if entry.bundle == bundle and not entry.landed_ms else entry
+        replace(entry, target=broker, landed_ms=at_ms, target_settled=False)
+        if entry.bundle == bundle and not entry.landed_ms
+        else entry
         for entry in ledger.entries
     )
     return _tidy(Ledger(entries=entries, baselines=ledger.baselines))
@@ -108,37 +110,56 @@ def settle(ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) 
     """Close what the reports show by now, broker by broker.
 
     A broker settles when its report is later than its *last* landing by one statistics and one host-usage interval,
-    when that landing is older than the time-out, or when it is gone.
+    when that landing is older than the time-out, or when it is gone or has restarted (then its books are void).
     """
     if not ledger.entries:
         return Ledger()
+    ledger = _with_baselines(ledger, snapshot, now_ms)
     wait_ms = int(1000 * (params.statistics_interval_seconds + params.host_usage_interval_seconds))
     timeout_ms = int(1000 * params.ledger_timeout_seconds)
     settled = {
         baseline.broker
         for baseline in ledger.baselines
-        if _shows(baseline.broker, ledger, snapshot, now_ms=now_ms, wait_ms=wait_ms, timeout_ms=timeout_ms)
+        if _shows(baseline, ledger, snapshot, now_ms=now_ms, wait_ms=wait_ms, timeout_ms=timeout_ms)
     }
-    registered = set(snapshot.brokers.ids) | {item.broker_id for item in snapshot.excluded}
+    alive = set(snapshot.brokers.ids) | {item.broker_id for item in snapshot.excluded}
     entries = []
     for entry in ledger.entries:
-        source = entry.source_settled or entry.source in settled or entry.source not in registered
-        target = (
-            entry.target_settled
-            or (bool(entry.landed_ms) and entry.target in settled)
-            or entry.target not in registered
-        )
-        overdue = not entry.landed_ms and now_ms - entry.opened_ms >= timeout_ms
+        source = entry.source_settled or entry.source in settled or entry.source not in alive
+        target = entry.target_settled or entry.target in settled or entry.target not in alive
+        # Never landed, or landed but one of its brokers has no usable report to show it: not waited for for ever.
+        blind = not {entry.source, entry.target} <= set(snapshot.brokers.ids)
+        overdue = (not entry.landed_ms or blind) and now_ms - max(entry.opened_ms, entry.landed_ms) >= timeout_ms
         if not (source and target) and not overdue:
             entries.append(replace(entry, source_settled=source, target_settled=target))
     return _tidy(Ledger(entries=tuple(entries), baselines=ledger.baselines))
 
 
-def _shows(broker: str, ledger: Ledger, snapshot: Snapshot, *, now_ms: int, wait_ms: int, timeout_ms: int) -> bool:
-    row = snapshot.broker_row(broker)
-    concerned = [entry for entry in ledger.entries if _open_side(entry, broker)]
+def _with_baselines(ledger: Ledger, snapshot: Snapshot, now_ms: int) -> Ledger:
+    """Add a baseline for each broker that has none yet: a bundle landed elsewhere, or the report came only now."""
+    held = {baseline.broker for baseline in ledger.baselines}
+    missing = {
+        broker for entry in ledger.entries for broker in (entry.source, entry.target) if _open_side(entry, broker)
+    } - held
+    added = [_baseline(snapshot, row, now_ms) for row, broker in enumerate(snapshot.brokers.ids) if broker in missing]
+    return Ledger(entries=ledger.entries, baselines=(*ledger.baselines, *added))
+
+
+def _baseline(snapshot: Snapshot, row: int, now_ms: int) -> Baseline:
+    usage = tuple(snapshot.brokers.usage[row, :REPORTED_RESOURCES].tolist())
+    return Baseline(broker=snapshot.brokers.ids[row], usage=usage, since_ms=now_ms)
+
+
+def _shows(
+    baseline: Baseline, ledger: Ledger, snapshot: Snapshot, *, now_ms: int, wait_ms: int, timeout_ms: int
+) -> bool:
+    """Whether the broker's report contains all its moves in full, or never will."""
+    row = snapshot.broker_row(baseline.broker)
     if row < 0:
-        return broker not in {item.broker_id for item in snapshot.excluded}
+        return False
+    if int(snapshot.brokers.start_timestamp[row]) > baseline.since_ms:
+        return True
+    concerned = [entry for entry in ledger.entries if _open_side(entry, baseline.broker)]
     if any(not entry.landed_ms for entry in concerned):
         return False
     last = max((entry.landed_ms for entry in concerned), default=0)

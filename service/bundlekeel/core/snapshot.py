@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -134,12 +134,15 @@ def build_snapshot(
 ) -> Snapshot:
     """Put reports and averages into one frozen snapshot.
 
-    A bundle that two brokers report (in transit) belongs to the one whose report is newer.
+    A bundle that two brokers report (in transit) belongs to the one whose report is newer, and its traffic is taken
+    off the sum of the other. All arrays are read-only afterwards.
     """
     ordered = sorted(reports, key=lambda report: report.broker_id)
     dropped = tuple(excluded)
-    brokers = _broker_table(ordered, capacity, quantise=quantise)
-    bundles = _bundle_table(ordered, averages, quantise=quantise)
+    keep = _without_duplicates(ordered)
+    brokers = _broker_table(ordered, keep, capacity, quantise=quantise)
+    bundles = _bundle_table(ordered, keep, averages, quantise=quantise)
+    _freeze(brokers, bundles)
     return Snapshot(
         wall_ms=wall_ms,
         mode=mode,
@@ -151,8 +154,20 @@ def build_snapshot(
     )
 
 
+def _freeze(*tables: BrokerTable | BundleTable) -> None:
+    for table in tables:
+        for item in fields(table):
+            value = getattr(table, item.name)
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+
+
 def _broker_table(
-    reports: Sequence[BrokerReport], capacity: Sequence[CapacityOverride], *, quantise: bool
+    reports: Sequence[BrokerReport],
+    keep: Sequence[Bools | None],
+    capacity: Sequence[CapacityOverride],
+    *,
+    quantise: bool,
 ) -> BrokerTable:
     count = len(reports)
     usage, limit = np.zeros((count, len(RESOURCES))), np.zeros((count, len(RESOURCES)))
@@ -162,6 +177,9 @@ def _broker_table(
     for row, report in enumerate(reports):
         usage[row, :REPORTED_RESOURCES], limit[row, :REPORTED_RESOURCES] = report.usage, report.limit
         traffic[row] = report.traffic
+        kept = keep[row]
+        if kept is not None and not kept.all():
+            traffic[row] = np.maximum(traffic[row] - report.bundle_traffic[~kept].sum(axis=0), 0.0)
         override = match_capacity(capacity, report.broker_id)
         touched = _apply_capacity(override, usage[row], limit[row], from_traffic[row]) if override else ()
         overridden.append(touched)
@@ -221,8 +239,9 @@ def fill_from_traffic(usage: Floats, traffic: Floats, from_traffic: Bools) -> No
     np.copyto(usage, derived, where=from_traffic)
 
 
-def _bundle_table(reports: Sequence[BrokerReport], averages: Averages, *, quantise: bool) -> BundleTable:
-    keep = _without_duplicates(reports)
+def _bundle_table(
+    reports: Sequence[BrokerReport], keep: Sequence[Bools | None], averages: Averages, *, quantise: bool
+) -> BundleTable:
     names: list[str] = []
     for report, kept in zip(reports, keep, strict=True):
         names.extend(
@@ -296,8 +315,10 @@ def _digest(brokers: BrokerTable, bundles: BundleTable, excluded: tuple[Excluded
     for matrix in (
         brokers.usage,
         brokers.limit,
+        brokers.from_traffic,
         brokers.traffic,
         brokers.last_update,
+        brokers.start_timestamp,
         brokers.topics,
         bundles.starts,
         bundles.latest,

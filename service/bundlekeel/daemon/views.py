@@ -56,7 +56,9 @@ class Service(Protocol):
         version, load_manager, sheds_itself: bool|None, unsettled: bool, preallocated: [{bundle, age_seconds}],
         short: {msg_rate, throughput}, long: {msg_rate, throughput}, verdict: {code, sentence, hits_low, hits_high}}"""
 
-    def bundles(self, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None) -> list[Json]:
+    def bundles(
+        self, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None
+    ) -> list[Json]:
         """Sorted by short-term throughput, largest first: {bundle, broker, topics, consumers, producers, latest,
         short, long: {msg_rate_in, msg_rate_out, throughput_in, throughput_out}, short_samples, long_samples,
         score_ratio, may_move: bool, code: Code|None, preallocated_to, preallocated_age_seconds, last_move_ms}"""

@@ -132,14 +132,16 @@ class AdminHttp:
 
     async def _exchange(self, call: Call, url: str, token: str, since: float) -> httpx.Response:
         method = call.route.method
-        harmless = is_harmless(method, url)
+        parsed = httpx.URL(url)
+        # Judged as it leaves: httpx resolves dot segments, which a redirect may hold.
+        harmless = is_harmless(method, str(parsed))
         limit = self._options.query_timeout if harmless else self._options.read_timeout
         remaining = max(0.001, limit - (self._clock.boot() - since))
         connect = self._options.connect_timeout
         trace = _Trace()
         request = self._client.build_request(
             method,
-            url,
+            parsed,
             content=call.content or None,
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=httpx.Timeout(remaining, connect=connect, pool=connect),

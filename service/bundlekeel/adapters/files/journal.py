@@ -18,14 +18,17 @@ _KEPT_IN_MEMORY = 2_000
 class FileJournal:
     """`ports.Journal` in one file; with `path` None it lives in memory only.
 
-    The file is renamed to `NAME.1` when it passes `max_bytes` (one older file is kept). Writing never raises: a
+    The file is renamed to `NAME.1` when it passes `max_bytes`, older ones move on to `NAME.2` up to `backups`. Writing never raises: a
     full or read-only disk is counted in `journal_errors_total`, and balancing goes on without the record.
     """
 
-    def __init__(self, path: Path | None, *, telemetry: Telemetry, max_bytes: int = 64 * 1024 * 1024) -> None:
+    def __init__(
+        self, path: Path | None, *, telemetry: Telemetry, max_bytes: int = 64 * 1024 * 1024, backups: int = 5
+    ) -> None:
         self._path = path
         self._telemetry = telemetry
         self._max_bytes = max_bytes
+        self._backups = backups
         self._recent: deque[dict[str, Any]] = deque(maxlen=_KEPT_IN_MEMORY)
         self._fd: int | None = None
         if path is not None:
@@ -73,7 +76,14 @@ class FileJournal:
         if self._fd is None or os.fstat(self._fd).st_size < self._max_bytes:
             return
         self.close()
-        path.replace(path.with_name(path.name + ".1"))
+        for number in range(self._backups - 1, 0, -1):
+            older = path.with_name(f"{path.name}.{number}")
+            if older.exists():
+                older.replace(path.with_name(f"{path.name}.{number + 1}"))
+        if self._backups:
+            path.replace(path.with_name(f"{path.name}.1"))
+        else:
+            path.unlink()
         self._open(path)
 
     def _recover(self, path: Path) -> None:

@@ -1,0 +1,9 @@
+"""The metadata store through kazoo: load source, ownership, metadata, coordination."""
+
+from bundlekeel.adapters.zookeeper.client import ZkClient
+from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
+from bundlekeel.adapters.zookeeper.ownership import ZkMetadata, ZkOwnership
+from bundlekeel.adapters.zookeeper.source import ZkLoadSource
+from bundlekeel.adapters.zookeeper.url import parse_store_url
+
+__all__ = ["ZkClient", "ZkCoordination", "ZkLoadSource", "ZkMetadata", "ZkOwnership", "parse_store_url"]

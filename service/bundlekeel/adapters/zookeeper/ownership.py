@@ -57,7 +57,8 @@ class ZkMetadata:
 
         The local policies are the record; a namespace no broker has loaded yet has only its policies.
         """
-        local = await self._metadata.get(f"{LOCAL_POLICIES}/{namespace}")
+        # Synced: a split is verified by reading these again.
+        local = await self._metadata.get_synced(f"{LOCAL_POLICIES}/{namespace}")
         if local is not None:
             try:
                 return decode_boundaries(local[0])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -26,6 +27,9 @@ from bundlekeel.ports import Clock, Picture
 BROKERS = "/loadbalance/brokers"
 BUNDLE_DATA = "/loadbalance/bundle-data"
 RESOURCE_QUOTA = "/loadbalance/resource-quota"
+RETRY_SECONDS = 0.5
+
+_log = logging.getLogger(__name__)
 
 _Decoder = Callable[[str, bytes], BundleAverages]
 
@@ -49,6 +53,7 @@ class ZkLoadSource:
         self._unwatched: set[str] = set()
         self._picture: Picture | None = None
         self._generation = 0
+        self._news = True
         self._unsure_since: float | None = None
         self._fault: StoreError | None = None
         self._wake = asyncio.Event()
@@ -142,13 +147,16 @@ class ZkLoadSource:
                 continue
             try:
                 await self._refresh()
+                continue
             except StoreError as error:
                 self._fault = error
-                if self._client.connected:  # otherwise the next connection wakes us
-                    self._wake.set()
+            except Exception as error:  # noqa: BLE001 - top of a root task: without it no picture ever again
+                _log.exception("load source failed unexpectedly")
+                self._fault = StoreError(f"internal error: {error!r}")
+            self._wake.set()
+            await self._clock.sleep(RETRY_SECONDS)
 
     async def _refresh(self) -> None:
-        before = (dict(self._records), self._picture is None)
         if self._registry_changed:
             await self._read_registry()
         todo = (self._changed | self._unwatched) & self._registered
@@ -156,8 +164,7 @@ class ZkLoadSource:
         self._fault = None
         if not (self._registry_changed or self._unwatched):
             self._unsure_since = None
-        # A registry without brokers is a picture too, but only once it has really been read.
-        if before != (self._records, False):
+        if self._news:
             self._publish()
 
     async def _read_registry(self) -> None:
@@ -177,7 +184,7 @@ class ZkLoadSource:
         self._registered = registered
 
     def _forget(self, broker_id: str) -> None:
-        self._records.pop(broker_id, None)
+        self._news = self._records.pop(broker_id, None) is not None or self._news
         self._changed.discard(broker_id)
         self._unwatched.discard(broker_id)
 
@@ -202,13 +209,17 @@ class ZkLoadSource:
             self._unwatched.add(broker_id)
             raise
         if found is None:
-            self._records.pop(broker_id, None)
+            # Gone since the listing; should it come back, the next listing must see a new one and read it.
+            self._registered.discard(broker_id)
+            self._forget(broker_id)
         elif last is None or last.mzxid != found[1].mzxid:
+            self._news = True
             self._records[broker_id] = read_record(
                 broker_id, found[0], found[1].mzxid, max_bytes=self._max_bytes, last=last
             )
 
     def _publish(self) -> None:
+        self._news = False
         self._generation += 1
         self._picture = make_picture(self._records, generation=self._generation)
         self._published.set()

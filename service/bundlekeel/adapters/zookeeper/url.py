@@ -10,6 +10,7 @@ DEFAULT_PORT = 2181
 
 _HOST = re.compile(r"^(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?$")
 _SCHEME = re.compile(r"^(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):")
+_PORT_FIRST = re.compile(r"^\d+(?:[,/]|$)")
 _ALLOWED = "zk:host:2181,host:2181/chroot, or the same without zk:"
 _OTHER_STORES = {"etcd", "oxia", "rocksdb", "memory"}
 
@@ -22,9 +23,11 @@ def parse_store_url(url: str, *, field: str = "metadata_store") -> tuple[str, st
     """
     text = url.strip().removeprefix("metadata-store:")
     rest = text.removeprefix("zk:")
-    if text.startswith("zk:") and re.match(r"^\d+(?:[,/]|$)", rest):
+    if text.startswith("zk:") and _PORT_FIRST.match(rest):
         rest = text  # a host that happens to be called `zk`, with its port
     scheme = _SCHEME.match(rest)
+    if scheme is not None and _PORT_FIRST.match(rest[scheme.end() :]):
+        scheme = None
     if scheme is not None and (scheme["scheme"] in _OTHER_STORES or rest[scheme.end() :].startswith("//")):
         raise ConfigError(
             f"{field}: Bundlekeel coordinates through ZooKeeper, {scheme['scheme']!r} is not supported "

@@ -20,7 +20,7 @@ Placement = Callable[[Draft, int, int, Ints], Ints]
 def least_resource_usage(draft: Draft, row: int, source: int, candidates: Ints) -> Ints:
     """Lowest predicted score with the bundle on it; equal ones in broker order (`LeastResourceUsageWithWeight`,
     but without its randomness and without a history that every selection wears off)."""
-    scores = np.array([draft.offer(np.array([row]), source, int(c)).target_after[0] for c in candidates])
+    scores = draft.with_bundle(row, source, candidates)
     ordered: Ints = candidates[np.argsort(scores, kind="stable")]
     return ordered
 
@@ -39,10 +39,8 @@ PLACEMENTS: dict[str, Placement] = {
 
 
 def legal_targets(draft: Draft, source: int) -> Ints:
-    """Brokers that may take a bundle: not the source, not overloaded (predicted or reported), room for topics."""
-    limit = draft.params.overloaded_threshold_percent / 100
-    ok = (draft.score <= limit) & (draft.reported <= np.maximum(limit, draft.score))
-    ok &= draft.topics < draft.params.max_topics_per_broker
-    ok[source] = False
-    found: Ints = np.flatnonzero(ok)
+    """Rows of the brokers that may take a bundle of `source`, which is not among them."""
+    legal = draft.legal_targets()
+    legal[source] = False
+    found: Ints = np.flatnonzero(legal)
     return found

@@ -13,11 +13,26 @@ from __future__ import annotations
 import numpy as np
 
 from bundlekeel.core.codes import Code
+from bundlekeel.core.draft import Draft
 from bundlekeel.core.load import Ints
 from bundlekeel.core.memory import Hits, Memory
 from bundlekeel.core.placement import legal_targets
 from bundlekeel.core.plan import Refusal, Verdict
-from bundlekeel.core.shedding.common import EPSILON, Context, Decision, best_fit, refuse_all, worthwhile
+from bundlekeel.core.shedding.common import (
+    EPSILON,
+    Candidates,
+    Context,
+    Decision,
+    best_fit,
+    candidates,
+    refuse_rest,
+)
+from bundlekeel.core.snapshot import Bools
+
+# When a bundle fits on the coldest broker in no way, these many next ones are tried: they may be larger.
+TARGETS_TRIED = 4
+# Bundles with these codes could not move whatever their size.
+IMMOVABLE = frozenset({Code.IDLE, Code.SYSTEM_BUNDLE, Code.EXCLUDED, Code.BELOW_MINIMUM})
 
 
 def shed(context: Context) -> Decision:
@@ -31,9 +46,12 @@ def shed(context: Context) -> Decision:
         verdict = _idle_verdict(context, waiting, low)
         return Decision(verdict=verdict, memory=Memory(hits=hits), brokers=brokers)
     refusals = _move(context, active, low)
-    verdict = _acting_verdict(context, active, low)
-    ids = context.snapshot.brokers.ids
-    memory = Memory(hits=hits, active=tuple(ids[row] for row in sorted(active)))
+    verdict = _acting_verdict(context, active, low, refusals)
+    moves, ids = context.draft.moves, context.snapshot.brokers.ids
+    # Who acted counts from zero again; who only wanted to keeps its count and tries again next cycle.
+    acted = {broker for move in moves for broker in (move.source, move.target)}
+    hits = {broker: hit for broker, hit in hits.items() if broker not in acted}
+    memory = Memory(hits=hits, active=tuple(ids[row] for row in sorted(active)) if moves else ())
     return Decision(verdict=verdict, memory=memory, brokers=brokers, refusals=refusals)
 
 
@@ -97,25 +115,25 @@ def _hit(context: Context, row: int, side: str, *, high: bool, fresh: bool) -> H
 def _active(context: Context, hits: dict[str, Hits], low: float) -> set[int]:
     """Brokers to be balanced now: those with a full hit count, and those begun earlier and not finished yet."""
     ids, score, params, mean = context.snapshot.brokers.ids, context.draft.score, context.params, context.mean
+    before = frozenset(context.memory.active)
     active: set[int] = set()
     for row, broker in enumerate(ids):
         hit = hits.get(broker)
         full = hit is not None and (hit.low >= params.avg_hit_count_low or hit.high >= params.avg_hit_count_high)
-        begun = broker in context.memory.active and abs(float(score[row]) - mean) >= low / 2
+        begun = broker in before and abs(float(score[row]) - mean) >= low / 4
         if begun or (full and broker not in context.unsettled):
             active.add(row)
     return active
 
 
 def _broker_verdicts(context: Context, hits: dict[str, Hits], low: float, active: set[int]) -> list[Verdict]:
-    found = []
-    for row, broker in enumerate(context.snapshot.brokers.ids):
+    found, mean = [], context.mean
+    for row, (broker, score) in enumerate(zip(context.snapshot.brokers.ids, context.draft.score.tolist(), strict=True)):
         hit = hits.get(broker)
-        score = float(context.draft.score[row])
         code, text = Code.BALANCED, f"{score:.1%}, within {low:.1%} of its partner"
         if row in active:
-            code = Code.OVERLOADED if score >= context.mean else Code.UNDERLOADED
-            text = f"{score:.1%} against a mean of {context.mean:.1%}"
+            code = Code.OVERLOADED if score >= mean else Code.UNDERLOADED
+            text = f"{score:.1%} against a mean of {mean:.1%}"
         elif broker in context.unsettled:
             code, text = Code.UNSETTLED, "its reports do not show the last moves yet"
         elif hit is not None:
@@ -147,76 +165,99 @@ def _idle_verdict(context: Context, waiting: list[Verdict], low: float) -> Verdi
     return Verdict(code=Code.BALANCED, sentence=f"brokers differ by at most {spread:.1%}, below {low:.1%}")
 
 
-def _acting_verdict(context: Context, active: set[int], low: float) -> Verdict:
+def _acting_verdict(context: Context, active: set[int], low: float, refusals: list[Refusal]) -> Verdict:
     score, moves = context.draft.score, context.draft.moves
     spread = float(score.max() - score.min())
     if moves:
         text = f"{len(moves)} bundles to move; the predicted difference falls to {spread:.1%}"
         return Verdict(code=Code.OVERLOADED, sentence=text)
-    code = Code.BELOW_MINIMUM if spread < low else Code.NO_BUNDLES
-    return Verdict(code=code, sentence=f"{len(active)} brokers stand out, but no bundle would make it better")
+    if all(context.snapshot.brokers.ids[row] in context.unsettled for row in active):
+        text = f"waiting until the reports of {len(context.unsettled)} brokers show the last moves"
+        return Verdict(code=Code.UNSETTLED, sentence=text)
+    if spread < low:
+        text = f"brokers differ by at most {spread:.1%}, below {low:.1%}"
+        return Verdict(code=Code.BELOW_MINIMUM, sentence=text)
+    if {item.code for item in refusals} - IMMOVABLE == {Code.TOO_BIG}:
+        text = f"{len(active)} brokers stand out, but every bundle is too big for the difference; split it"
+        return Verdict(code=Code.UNSPLITTABLE, sentence=text)
+    text = f"{len(active)} brokers stand out, but no bundle would make it better"
+    return Verdict(code=Code.NO_BUNDLES, sentence=text)
 
 
 def _move(context: Context, active: set[int], low: float) -> list[Refusal]:
     """Add moves to the draft until the predicted difference is closed or no donor can give any more."""
-    draft, refusals = context.draft, []
-    exhausted: set[int] = set()
-    rejected: dict[int, list[Refusal]] = {}
-    while True:
-        pair = _next_pair(context, active, exhausted)
+    draft, mean = context.draft, context.mean
+    involved, can_give = np.zeros(len(draft.score), dtype=bool), np.ones(len(draft.score), dtype=bool)
+    involved[list(active)] = True
+    donors: dict[int, Candidates] = {}
+    stopped: dict[int, tuple[Code, str]] = {}
+    end = Code.BUDGET_PER_CYCLE
+    while not context.full:
+        pair = _next_pair(draft, involved, can_give)
         if pair is None:
+            end = Code.NO_LEGAL_TARGET
             break
         cold, hot = pair
         if float(draft.score[hot] - draft.score[cold]) < low / 2:
+            end = Code.BALANCED
             break
-        rejected[hot] = _move_one(context, cold, hot, low)
-        if rejected[hot]:
-            exhausted.add(hot)
-    for broker in sorted({row for row in active if draft.score[row] >= context.mean} | set(rejected)):
-        refusals += context.eligible.refusals(context.snapshot, broker)
-        refusals += rejected.get(broker, [])
+        if hot not in donors:
+            donors[hot] = candidates(context, hot)
+        reason = _move_one(context, cold, hot, donors[hot].left(draft), mean, low)
+        if reason is not None:
+            stopped[hot] = reason
+            can_give[hot] = False
+    refusals: list[Refusal] = []
+    for row in sorted({row for row in active if draft.score[row] >= mean} | set(donors)):
+        if row in donors:
+            refusals += refuse_rest(context, row, donors[row], *stopped.get(row, (end, "")))
+        else:
+            refusals.append(Refusal(code=end, broker=context.snapshot.brokers.ids[row]))
     return refusals
 
 
-def _next_pair(context: Context, active: set[int], exhausted: set[int]) -> tuple[int, int] | None:
-    """The widest (cold, hot) pair in which at least one broker is active and the hot one can still give."""
-    score = context.draft.score
-    hot_order = [row for row in np.argsort(-score, kind="stable").tolist() if row not in exhausted]
-    if not hot_order:
-        return None
+def _next_pair(draft: Draft, involved: Bools, can_give: Bools) -> tuple[int, int] | None:
+    """The widest (cold, hot) pair in which at least one broker stands out and the hot one can still give."""
+    score, legal = draft.score, draft.legal_targets()
     best: tuple[int, int] | None = None
-    tops = [hot_order[0], *([row for row in hot_order if row in active][:1])]
-    for hot in dict.fromkeys(tops):
-        targets = legal_targets(context.draft, hot)
-        if hot not in active:
-            targets = targets[[int(row) in active for row in targets]]
-        if len(targets) == 0:
+    for givers, takers in ((can_give & involved, legal), (can_give, legal & involved)):
+        if not givers.any():
             continue
-        cold = int(targets[np.argmin(score[targets])])
-        if best is None or score[hot] - score[cold] > score[best[1]] - score[best[0]]:
+        hot = int(np.argmax(np.where(givers, score, -np.inf)))
+        distance = np.where(takers, score[hot] - score, -np.inf)
+        distance[hot] = -np.inf
+        cold = int(np.argmax(distance))
+        if distance[cold] > (-np.inf if best is None else score[best[1]] - score[best[0]]):
             best = (cold, hot)
     return best
 
 
-def _move_one(context: Context, cold: int, hot: int, low: float) -> list[Refusal]:
-    """Move the best fitting bundle from `hot` to `cold`; an empty list when one moved, else why none did."""
-    draft, params, mean = context.draft, context.params, context.mean
-    rows = draft.movable(hot, context.eligible.mask)
-    rows, small = worthwhile(context, hot, rows)
-    refused = refuse_all(context, hot, small, Code.BELOW_MINIMUM)
+def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, low: float) -> tuple[Code, str] | None:
+    """Move the best fitting bundle from `hot` to `cold` or one of the next colder brokers; None, or why not."""
+    draft, params = context.draft, context.params
     if len(rows) == 0:
-        return refused or [Refusal(code=Code.NO_BUNDLES, broker=context.snapshot.brokers.ids[hot])]
-    before, other = float(draft.score[hot]), float(draft.score[cold])
-    want = min(before - mean, mean - other, params.max_unload_ratio * (before - other))
-    offer = draft.offer(rows, hot, cold)
-    chosen = best_fit(offer, before, max(want, 0.0), ceiling=params.overloaded_threshold_percent / 100)
-    if chosen < 0:
-        return refused + refuse_all(context, hot, rows, Code.TOO_BIG, f"only {want:.1%} may move")
-    draft.take(int(rows[chosen]), hot, cold, rule="avg", threshold=low, runner_up=_runner_up(context, cold, hot))
-    return []
+        return Code.NO_BUNDLES, ""
+    before, widest = float(draft.score[hot]), 0.0
+    targets = legal_targets(draft, hot)
+    nearest = targets[np.argsort(draft.score[targets], kind="stable")] if len(targets) > 1 else targets
+    for target in dict.fromkeys([cold, *nearest[:TARGETS_TRIED].tolist()]):
+        other = float(draft.score[target])
+        if before - other < low / 2:
+            break
+        want = _want(before, other, mean, params.max_unload_ratio)
+        widest = max(widest, want)
+        offer = draft.offer(rows, hot, target)
+        chosen = best_fit(offer, before, other, want, ceiling=params.overloaded_threshold_percent / 100)
+        if chosen >= 0:
+            runner_up = next((int(row) for row in nearest.tolist() if row != target), -1)
+            draft.take(int(rows[chosen]), hot, target, rule="avg", threshold=low, runner_up=runner_up)
+            return None
+    return Code.TOO_BIG, f"only {widest:.1%} may move"
 
 
-def _runner_up(context: Context, cold: int, hot: int) -> int:
-    others: Ints = legal_targets(context.draft, hot)
-    others = others[others != cold]
-    return int(others[np.argmin(context.draft.score[others])]) if len(others) else -1
+def _want(before: float, other: float, mean: float, ratio: float) -> float:
+    """How much score should move: neither below the mean on the source, nor above it on the target."""
+    want = ratio * (before - other)
+    if before > mean:
+        want = min(want, before - mean)
+    return min(want, mean - other) if other < mean else want

@@ -10,7 +10,7 @@ import numpy as np
 from bundlekeel.core.codes import Code
 from bundlekeel.core.draft import Draft, Offer
 from bundlekeel.core.guard import Eligibility
-from bundlekeel.core.load import Floats, Ints
+from bundlekeel.core.load import Ints
 from bundlekeel.core.memory import Memory
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.placement import Placement
@@ -35,6 +35,11 @@ class Context:
     seed: int
 
     @property
+    def full(self) -> bool:
+        """Whether the plan looks far enough ahead: ten cycles' budget. The rest is planned when it may be done."""
+        return len(self.draft.moves) >= 10 * max(self.params.max_moves_per_cycle, 10)
+
+    @property
     def mean(self) -> float:
         """Mean predicted score over brokers (fsum: the same on any CPU)."""
         scores = self.draft.score.tolist()
@@ -51,35 +56,49 @@ class Decision:
     refusals: list[Refusal] = field(default_factory=list)
 
 
-def worthwhile(context: Context, source: int, rows: Ints) -> tuple[Ints, Ints]:
-    """Split rows by whether the bundle carries at least `min_unload_share` of the mean score on its broker."""
-    start = int(context.snapshot.bundles.starts[source])
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The rows of one donor's bundles: those worth moving, and dust."""
+
+    rows: Ints
+    dust: Ints
+
+    def left(self, draft: Draft) -> Ints:
+        """Rows worth moving that this draft did not move yet."""
+        return self.rows[~draft.moved[self.rows]]
+
+
+def candidates(context: Context, source: int) -> Candidates:
+    """Split the movable bundles of a broker into those worth a reconnect and dust.
+
+    A bundle is worth it when it carries `min_unload_share` of the mean score, or half of what a mean one of these
+    carries: hundreds of equal bundles are small each, and yet they are all there is to move.
+    """
     draft = context.draft
-    limit = draft.limit[source]
-    usable = limit > 0
-    weighted = draft.pressure(source)[rows - start][:, usable] / limit[usable] * draft.weights[usable]
-    weight: Floats = weighted.max(axis=1, initial=0.0)
-    enough = weight >= context.params.min_unload_share * context.mean
-    return rows[enough], rows[~enough]
+    rows = draft.movable(source, context.eligible.mask)
+    if len(rows) == 0:
+        return Candidates(rows, rows)
+    weight = draft.scores(draft.pressure(source)[rows - int(context.snapshot.bundles.starts[source])], source)
+    enough = weight >= min(context.params.min_unload_share * context.mean, float(weight.mean()) / 2)
+    return Candidates(rows[enough], rows[~enough])
 
 
-def best_fit(offer: Offer, before: float, want: float, *, ceiling: float) -> int:
-    """Index into the offer of the bundle to take, or -1.
+def best_fit(offer: Offer, before: float, other: float, want: float, *, ceiling: float) -> int:
+    """Index into the offer of the bundle to take, or -1. `before` and `other`: scores of source and target now.
 
-    The largest relief of the source that is not above `want`; if none, the smallest relief above it, as long as
-    the target ends below `ceiling` and below where the source was: a plan never makes the predicted maximum worse.
+    The largest relief of the source that is not above `want`. If there is none, the smallest above it, as long as it
+    leaves at most half of the difference on either side: more would only swap the roles of the two brokers. The
+    target ends below `ceiling` and below where the source was: a plan never makes the predicted maximum worse.
     """
     relief = before - offer.source_after
     legal = (offer.target_after < ceiling) & (offer.target_after < before - EPSILON) & (relief > EPSILON)
     fits = legal & (relief <= want + EPSILON)
     if fits.any():
         return int(np.argmax(np.where(fits, relief, -1.0)))
-    if legal.any():
-        # Too big for the difference, but if even the target stays clearly below the source, it still helps.
-        gain = np.maximum(offer.source_after, offer.target_after)
-        helps = legal & (gain < before - want / 2)
-        if helps.any():
-            return int(np.argmin(np.where(helps, gain, np.inf)))
+    quarter = (before - other) / 4 - EPSILON
+    helps = legal & (offer.target_after <= before - quarter) & (offer.source_after >= other + quarter)
+    if helps.any():
+        return int(np.argmin(np.where(helps, relief, np.inf)))
     return -1
 
 
@@ -87,3 +106,12 @@ def refuse_all(context: Context, source: int, rows: Ints, code: Code, detail: st
     """The same refusal for several bundles of one broker."""
     names, broker = context.snapshot.bundles.names, context.snapshot.brokers.ids[source]
     return [Refusal(code=code, bundle=names[row], broker=broker, detail=detail) for row in rows.tolist()]
+
+
+def refuse_rest(context: Context, source: int, given: Candidates, code: Code, detail: str = "") -> list[Refusal]:
+    """One refusal for each bundle of a donor that does not move: its own obstacle, dust, or else `code`."""
+    return [
+        *context.eligible.refusals(context.snapshot, source),
+        *refuse_all(context, source, given.dust, Code.BELOW_MINIMUM),
+        *refuse_all(context, source, given.left(context.draft), code, detail),
+    ]

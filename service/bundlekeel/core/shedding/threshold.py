@@ -19,10 +19,12 @@ from bundlekeel.core.load import Ints
 from bundlekeel.core.memory import History, Memory
 from bundlekeel.core.placement import legal_targets
 from bundlekeel.core.plan import Refusal, Verdict
-from bundlekeel.core.shedding.common import EPSILON, Context, Decision, best_fit, refuse_all, worthwhile
+from bundlekeel.core.shedding.common import EPSILON, Context, Decision, best_fit, candidates, refuse_rest
 
 # Pulsar aims this far below the threshold, so that the next small rise does not start it again.
 MARGIN = 0.05
+# The placement's first choice may be too small for any bundle; how many of its next ones are tried.
+TARGETS_TRIED = 8
 
 
 def shed(context: Context) -> Decision:
@@ -64,29 +66,23 @@ def _advance(context: Context) -> dict[str, History]:
 def _shed_broker(context: Context, source: int, need: float) -> list[Refusal]:
     """Move bundles off one broker until `need` (a score difference) is met; returns refusals."""
     draft, ids = context.draft, context.snapshot.brokers.ids
-    refusals = context.eligible.refusals(context.snapshot, source)
-    rows, small = worthwhile(context, source, draft.movable(source, context.eligible.mask))
-    refusals += refuse_all(context, source, small, Code.BELOW_MINIMUM)
+    if context.full:
+        return [Refusal(code=Code.BUDGET_PER_CYCLE, broker=ids[source])]
+    given = candidates(context, source)
     if int(draft.bundle_count[source]) <= 1:
-        return refusals + refuse_all(context, source, rows, Code.SOLE_BUNDLE)
+        return refuse_rest(context, source, given, Code.SOLE_BUNDLE)
     if need < context.params.min_unload_share * context.mean:
-        return [*refusals, Refusal(code=Code.BELOW_MINIMUM, broker=ids[source], detail=f"needs {need:.1%}")]
-    while need > EPSILON and len(rows):
-        chosen, target, runner_up = _choose(context, source, rows, need)
+        return refuse_rest(context, source, given, Code.BELOW_MINIMUM, f"needs {max(need, 0.0):.1%}")
+    while need > EPSILON:
+        rows = given.left(draft)
+        chosen, target, runner_up = _choose(context, source, rows, need) if len(rows) else (-1, -1, -1)
         if chosen < 0:
-            break
+            return refuse_rest(context, source, given, Code.NO_GAIN)
         before = float(draft.score[source])
-        draft.take(
-            chosen,
-            source,
-            target,
-            rule="threshold",
-            threshold=context.params.threshold_percent / 100,
-            runner_up=runner_up,
-        )
+        limit = context.params.threshold_percent / 100
+        draft.take(chosen, source, target, rule="threshold", threshold=limit, runner_up=runner_up)
         need -= before - float(draft.score[source])
-        rows = rows[rows != chosen]
-    return refusals + refuse_all(context, source, rows, Code.NO_GAIN if need > EPSILON else Code.BALANCED)
+    return refuse_rest(context, source, given, Code.BALANCED)
 
 
 def _choose(context: Context, source: int, rows: Ints, need: float) -> tuple[int, int, int]:
@@ -96,16 +92,15 @@ def _choose(context: Context, source: int, rows: Ints, need: float) -> tuple[int
     if len(targets) == 0:
         return -1, -1, -1
     ceiling = context.params.overloaded_threshold_percent / 100
-    heaviest = int(
-        rows[np.argmax(draft.pressure(source)[rows - int(context.snapshot.bundles.starts[source])].sum(axis=1))]
-    )
-    ranked = context.placement(draft, heaviest, source, targets)
-    for place, target in enumerate(ranked.tolist()):
+    pressure = draft.pressure(source)[rows - int(context.snapshot.bundles.starts[source])]
+    heaviest = int(rows[np.argmax(draft.scores(pressure, source))])
+    ranked = context.placement(draft, heaviest, source, targets).tolist()
+    before = float(draft.score[source])
+    for place, target in enumerate(ranked[:TARGETS_TRIED]):
         offer = draft.offer(rows, source, target)
-        index = best_fit(offer, float(draft.score[source]), need, ceiling=ceiling)
+        index = best_fit(offer, before, float(draft.score[target]), need, ceiling=ceiling)
         if index >= 0:
-            following = int(ranked[place + 1]) if place + 1 < len(ranked) else -1
-            return int(rows[index]), target, following
+            return int(rows[index]), target, next(iter(ranked[place + 1 : place + 2]), -1)
     return -1, -1, -1
 
 

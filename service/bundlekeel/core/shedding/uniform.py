@@ -17,7 +17,15 @@ from bundlekeel.core.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OU
 from bundlekeel.core.memory import Memory
 from bundlekeel.core.placement import legal_targets
 from bundlekeel.core.plan import Refusal, Verdict
-from bundlekeel.core.shedding.common import EPSILON, Context, Decision, refuse_all
+from bundlekeel.core.shedding.common import (
+    EPSILON,
+    Candidates,
+    Context,
+    Decision,
+    candidates,
+    refuse_all,
+    refuse_rest,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,29 +47,33 @@ THROUGHPUT = _Measure("throughput", (THROUGHPUT_IN, THROUGHPUT_OUT), "B/s")
 
 def shed(context: Context) -> Decision:
     """Compare the extremes of both quantities; shed by rate if its difference is too large, else by throughput."""
+    rate, size = (item.of(context.draft.traffic).tolist() for item in (RATE, THROUGHPUT))
     brokers = [
-        Verdict(code=Code.BALANCED, sentence=_broker_sentence(context, row), broker=broker)
-        for row, broker in enumerate(context.snapshot.brokers.ids)
+        Verdict(code=Code.BALANCED, sentence=f"{messages:.0f} msg/s, {data:.0f} B/s", broker=broker)
+        for broker, messages, data in zip(context.snapshot.brokers.ids, rate, size, strict=True)
     ]
-    refusals: list[Refusal] = []
+    moves = context.draft.moves
+    # By bundle (or broker): what the second measure says of a bundle replaces what the first one said.
+    refusals: dict[tuple[str, str], Refusal] = {}
     exceeded = [item for item in (RATE, THROUGHPUT) if _exceeded(context, item)]
     for measure in exceeded:
-        refusals += _even_out(context, measure)
-        if context.draft.moves:
-            text = f"{measure.name} differs too much: {len(context.draft.moves)} bundles to move"
-            verdict = Verdict(code=Code.OVERLOADED, sentence=text)
-            return Decision(verdict=verdict, memory=Memory(), brokers=brokers, refusals=refusals)
+        refusals.update({(item.bundle, item.broker): item for item in _even_out(context, measure)})
+        if moves:
+            break
+    moved = {move.bundle for move in moves}
+    kept = [item for item in refusals.values() if item.bundle not in moved]
+    return Decision(verdict=_cycle_verdict(context, exceeded), memory=Memory(), brokers=brokers, refusals=kept)
+
+
+def _cycle_verdict(context: Context, exceeded: list[_Measure]) -> Verdict:
+    names = " and ".join(item.name for item in exceeded)
+    if context.draft.moves:
+        text = f"{names} differ too much: {len(context.draft.moves)} bundles to move"
+        return Verdict(code=Code.OVERLOADED, sentence=text)
     if exceeded:
-        text = f"{' and '.join(item.name for item in exceeded)} differ too much, but no bundle fits the difference"
-        verdict = Verdict(code=Code.NO_BUNDLES, sentence=text)
-    else:
-        verdict = Verdict(code=Code.BALANCED, sentence="message rate and throughput are within their limits")
-    return Decision(verdict=verdict, memory=Memory(), brokers=brokers, refusals=refusals)
-
-
-def _broker_sentence(context: Context, row: int) -> str:
-    traffic = context.draft.traffic[row : row + 1]
-    return f"{RATE.of(traffic)[0]:.0f} msg/s, {THROUGHPUT.of(traffic)[0]:.0f} B/s"
+        text = f"{names} differ too much, but no bundle fits the difference"
+        return Verdict(code=Code.NO_BUNDLES, sentence=text)
+    return Verdict(code=Code.BALANCED, sentence="message rate and throughput are within their limits")
 
 
 def _exceeded(context: Context, measure: _Measure) -> bool:
@@ -78,52 +90,48 @@ def _exceeded(context: Context, measure: _Measure) -> bool:
 
 def _even_out(context: Context, measure: _Measure) -> list[Refusal]:
     """Move bundles from the largest to the smallest until a share of their difference has moved."""
-    draft, ids = context.draft, context.snapshot.brokers.ids
+    draft = context.draft
     values = measure.of(draft.traffic)
     source = int(np.argmax(values))
+    given = candidates(context, source)
     targets = legal_targets(draft, source)
     if len(targets) == 0:
-        return [Refusal(code=Code.NO_LEGAL_TARGET, broker=ids[source])]
+        return refuse_rest(context, source, given, Code.NO_LEGAL_TARGET)
     target = int(targets[np.argmin(values[targets])])
     needed = (float(values[source]) - float(values[target])) * context.params.uniform_max_unload_ratio
     minimum = context.params.min_unload_share * math.fsum(values.tolist()) / len(values)
-    refusals = context.eligible.refusals(context.snapshot, source)
-    rows = draft.movable(source, context.eligible.mask)
     if int(draft.bundle_count[source]) <= 1:
-        return refusals + refuse_all(context, source, rows, Code.SOLE_BUNDLE)
+        return refuse_rest(context, source, given, Code.SOLE_BUNDLE)
     if needed < minimum:
-        return refusals + refuse_all(context, source, rows, Code.BELOW_MINIMUM, f"{needed:.0f} {measure.unit} needed")
-    return refusals + _select(context, measure, source=source, target=target, needed=needed)
+        return refuse_rest(context, source, given, Code.BELOW_MINIMUM, f"{needed:.0f} {measure.unit} needed")
+    return _select(context, measure, given, source=source, target=target, needed=needed)
 
 
-def _select(context: Context, measure: _Measure, *, source: int, target: int, needed: float) -> list[Refusal]:
-    draft, refusals = context.draft, []
-    rows = draft.movable(source, context.eligible.mask)
-    values = measure.of(context.snapshot.bundles.short[rows])
-    ceiling = context.params.overloaded_threshold_percent / 100
-    most = context.params.max_unload_bundles
-    taken = 0
+def _select(
+    context: Context, measure: _Measure, given: Candidates, *, source: int, target: int, needed: float
+) -> list[Refusal]:
+    """Take bundles, largest first, as long as each fits into what is still needed."""
+    draft, params, rows = context.draft, context.params, given.rows
+    refusals = refuse_rest(context, source, Candidates(rows[:0], given.dust), Code.BELOW_MINIMUM)
+    values = measure.of(draft.expected(source)[rows - int(context.snapshot.bundles.starts[source])])
+    taken, offer = 0, draft.offer(rows, source, target)
     for index in np.argsort(-values, kind="stable").tolist():
-        row, value = int(rows[index]), float(values[index])
-        one = rows[index : index + 1]
-        offer = draft.offer(one, source, target)
-        worse = float(offer.target_after[0]) >= max(float(draft.score[source]), EPSILON)
-        if most >= 0 and taken >= most:
-            refusals += refuse_all(context, source, one, Code.BUDGET_PER_CYCLE, f"max_unload_bundles {most}")
-        elif value > needed:
-            refusals += refuse_all(context, source, one, Code.TOO_BIG, f"{value:.0f} > {needed:.0f} {measure.unit}")
-        elif worse and float(draft.score.max()) > 0:
-            refusals += refuse_all(context, source, one, Code.NO_GAIN)
-        elif float(offer.target_after[0]) > ceiling:
-            refusals += refuse_all(context, source, one, Code.TARGET_OVERLOADED)
-        else:
-            draft.take(
-                row,
-                source,
-                target,
-                rule="uniform",
-                threshold=context.params.msg_rate_difference_percent / 100,
-            )
-            needed -= value
-            taken += 1
+        row, value, after = int(rows[index]), float(values[index]), float(offer.target_after[index])
+        refused: tuple[Code, str] | None = None
+        if 0 <= params.max_unload_bundles <= taken:
+            refused = Code.BUDGET_PER_CYCLE, f"max_unload_bundles {params.max_unload_bundles}"
+        elif value > needed * (1 + EPSILON):
+            refused = Code.TOO_BIG, f"{value:.0f} > {needed:.0f} {measure.unit}"
+        elif after > params.overloaded_threshold_percent / 100:
+            refused = Code.TARGET_OVERLOADED, ""
+        elif after >= float(draft.score[source]) > 0:
+            refused = Code.NO_GAIN, ""
+        if refused is not None:
+            refusals += refuse_all(context, source, rows[index : index + 1], *refused)
+            continue
+        limit = params.msg_rate_difference_percent / 100 if measure is RATE else params.throughput_multiple
+        draft.take(row, source, target, rule="uniform", threshold=limit)
+        offer = draft.offer(rows, source, target)
+        needed -= value
+        taken += 1
     return refusals

@@ -1,0 +1,233 @@
+"""Reference pages and the example of settings, made from the code: `python -m dev.docs write|check`.
+
+A page is a (path, function) pair in `PAGES`; another generator joins by appending its own. `check` writes nothing,
+names every page that differs from what the code says, and exits with 1.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bundlekeel.core.codes import EXPLANATIONS, Code
+from bundlekeel.daemon.settings import Settings
+from bundlekeel.daemon.settings_describe import parameter_rows
+from bundlekeel.daemon.settings_parameters import TOP_LEVEL
+from bundlekeel.daemon.settings_schema import Row, plain, rows
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTE = "Made by `python -m dev.docs write`; do not edit."
+
+Page = tuple[str, Callable[[], str]]
+
+# The first code of each group, in the order of the enum.
+_GROUPS = {
+    Code.OVERLOADED: "Verdicts, in Pulsar's words",
+    Code.SOLE_BROKER: "Verdicts, ours",
+    Code.SAME_BROKER: "Refusals of a candidate",
+    Code.EMPTY_REPORT: "Records that could not be read as they stand",
+}
+# Sections of the example, by the field that begins them.
+_SECTIONS = {
+    "cluster": "The cluster and what may be done to it",
+    "strategy": "What decides",
+    "parameters": "Parameters: uncomment what is to differ; Pulsar's own keys (and units) are accepted as well",
+    "capacity": "What brokers can carry, where their own report is blind (NICs of VMs and pods) or misleading",
+}
+_CAPACITY_EXAMPLE = {
+    "nic_gbps": 10,
+    "cores": 8,
+    "msg_rate": 200000,
+    "throughput": 500000000,
+    "direct_memory_mb": 4096,
+    "cpu": "ignore",
+    "bandwidth": "ignore",
+    "direct_memory": "ignore",
+}
+
+
+def settings_page() -> str:
+    """docs/reference/settings.md."""
+    lines = [
+        "# Settings",
+        "",
+        f"<!-- {NOTE} -->",
+        "",
+        "Later sources win: defaults, the YAML file, the secrets directory (`BUNDLEKEEL_SECRETS_DIR`, one file a key,",
+        "named `admin__token`), the environment (`BUNDLEKEEL__CYCLE__INTERVAL=5s` is `cycle.interval`), the command",
+        "line. Durations are written `10s`, `500ms`, `1m`, `2h`, `1d` or as a number of seconds.",
+        "",
+        "`bundlekeel config check FILE` names every mistake, `bundlekeel config show --origin` says whence each value",
+        "is. All keys as a file with comments: `config/bundlekeel.example.yaml`; [parameters](parameters.md) apart.",
+        "",
+    ]
+    body = [[f"`{row.key}`", _code(plain(row.default, row)), row.allowed, row.why] for row in rows()]
+    return "\n".join([*lines, *_table(["key", "default", "allowed", "why"], body), ""])
+
+
+def parameters_page() -> str:
+    """docs/reference/parameters.md."""
+    lines = [
+        "# Parameters",
+        "",
+        f"<!-- {NOTE} -->",
+        "",
+        "Set them under `parameters` by our name or by any of Pulsar's keys (then in Pulsar's unit), each once.",
+        "With `adopt_broker_settings: true` the brokers' own values hold unless they are set here.",
+        "",
+    ]
+    body = [
+        [
+            f"`{row['name']}`",
+            _code(row["default"]),
+            row["unit"],
+            row["allowed"],
+            "<br>".join(f"`{key}`" for key in row["pulsar_keys"]),
+            row["used_by"],
+            row["why"],
+        ]
+        for row in parameter_rows()
+    ]
+    head = ["name", "default", "unit", "allowed", "Pulsar's key", "used by", "why"]
+    return "\n".join([*lines, *_table(head, body), ""])
+
+
+def codes_page() -> str:
+    """docs/reference/codes.md."""
+    lines = [
+        "# Codes",
+        "",
+        f"<!-- {NOTE} -->",
+        "",
+        "The word in plans, verdicts, the journal and API answers, and the label of the metrics that count them.",
+    ]
+    body: list[list[str]] = []
+    for code in Code:
+        if code in _GROUPS:
+            lines += [*_table(["code", "meaning"], body), "", f"## {_GROUPS[code]}", ""]
+            body = []
+        body.append([f"`{code}`", EXPLANATIONS[code]])
+    return "\n".join([*lines, *_table(["code", "meaning"], body), ""])
+
+
+def example_settings() -> str:
+    """config/bundlekeel.example.yaml: every key at its default, with what is allowed and why."""
+    lines = [
+        "# Settings of Bundlekeel: every key at its default. Only what differs needs to be in your file.",
+        f"# {NOTE}",
+        "# Check yours with: bundlekeel config check FILE",
+    ]
+    for name, field in Settings.model_fields.items():
+        if name in _SECTIONS:
+            lines += ["", f"# --- {_SECTIONS[name]}", ""]
+        inside = [row for row in rows() if row.key.startswith(f"{name}.")]
+        if name == "parameters":
+            lines += ["parameters:", *_parameter_lines()]
+        elif name == "capacity":
+            lines += ["capacity:", *_capacity_lines(inside)]
+        elif inside:
+            title = (field.annotation.__doc__ or "").split("\n", 1)[0] if field.annotation else ""
+            lines += ["", f"# {title}", f"{name}:", *[line for row in inside for line in _key_lines(row, indent="  ")]]
+        else:
+            # An explicit strategy would win over the brokers' own (adopt_broker_settings), so these stay comments.
+            mark = "# " if name in TOP_LEVEL else ""
+            lines += [line for row in rows() if row.key == name for line in _key_lines(row, mark=mark)]
+    return "\n".join([*lines, ""])
+
+
+# More pages join here: (path below the repository, function that returns the whole text).
+PAGES: list[Page] = [
+    ("docs/reference/settings.md", settings_page),
+    ("docs/reference/parameters.md", parameters_page),
+    ("docs/reference/codes.md", codes_page),
+    ("config/bundlekeel.example.yaml", example_settings),
+]
+
+
+def write(pages: Sequence[Page], root: Path = ROOT) -> None:
+    """Bring every page up to date."""
+    for path, make in pages:
+        target = root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(make(), encoding="utf-8")
+
+
+def drift(pages: Sequence[Page], root: Path = ROOT) -> list[str]:
+    """One message for each page that is not what the code says, with the first differing lines."""
+    found = []
+    for path, make in pages:
+        target = root / path
+        have = target.read_text(encoding="utf-8") if target.exists() else ""
+        want = make()
+        if have != want:
+            difference = list(difflib.unified_diff(have.splitlines(), want.splitlines(), lineterm="", n=0))
+            shown = "\n".join(line[:160] for line in difference[2:10])
+            found.append(f"{path} is out of date; run `python -m dev.docs write`\n{shown}")
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`write` or `check`; the exit code."""
+    if list(arguments) == ["write"]:
+        write(PAGES)
+        return 0
+    if list(arguments) == ["check"]:
+        messages = drift(PAGES)
+        for message in messages:
+            print(message, file=sys.stderr)
+        return 1 if messages else 0
+    print("usage: python -m dev.docs write|check", file=sys.stderr)
+    return 2
+
+
+def _table(head: list[str], body: list[list[str]]) -> list[str]:
+    if not body:
+        return []
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in body]
+    return [f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *escaped]]
+
+
+def _code(value: object) -> str:
+    return f"`{_yaml(value)}`"
+
+
+def _yaml(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
+
+
+def _key_lines(row: Row, *, indent: str = "", mark: str = "") -> list[str]:
+    comment = f"{indent}# {row.why} ({row.allowed})"
+    return [comment, f"{indent}{mark}{row.key.rpartition('.')[2]}: {_yaml(plain(row.default, row))}"]
+
+
+def parameter_names() -> set[str]:
+    """Our names of all parameters."""
+    return {row["name"] for row in parameter_rows()}
+
+
+def _parameter_lines() -> list[str]:
+    lines = []
+    for row in parameter_rows():
+        if row["name"] not in TOP_LEVEL:
+            unit = "" if row["unit"] in ("true/false", "names") else f"; {row['unit']}"
+            lines.append(f"  # {row['why']} ({row['allowed']}{unit})")
+            lines.append(f"  # {row['name']}: {_yaml(row['default'])}")
+    return lines
+
+
+def _capacity_lines(inside: list[Row]) -> list[str]:
+    """A commented pattern with every key; limit and `ignore` of one resource contradict each other."""
+    lines = ['  # "broker-*.example.com:8080":']
+    for row in inside:
+        name = row.key.rpartition(".")[2]
+        lines += [f"  #   # {row.why} ({row.allowed})", f"  #   {name}: {_CAPACITY_EXAMPLE[name]}"]
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,124 @@
+"""The words of the recorder: routes, recorded requests, scripted answers, faults."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Listen here, forward there; ``http`` routes are parsed, others are plain bytes.
+
+    A ``listen_port`` of 0 lets the system choose (see ``Recorder.address``).
+    """
+
+    listen_host: str
+    listen_port: int
+    target_host: str
+    target_port: int
+    http: bool = True
+
+    @property
+    def target(self) -> str:
+        """Where it forwards to, as host:port."""
+        return f"{self.target_host}:{self.target_port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRequest:
+    """One HTTP request, noted when its head arrived, whatever became of it.
+
+    wall_ms: wall-clock time. boot_seconds: CLOCK_BOOTTIME, comparable across processes.
+    client_port: the port the client called from. target: host:port it is meant for.
+    path is as sent (percent-encoded), query is without the question mark.
+    headers: names in lower case, in the order sent.
+    """
+
+    wall_ms: float
+    boot_seconds: float
+    client_port: int
+    method: str
+    path: str
+    query: str
+    user_agent: str
+    target: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def header(self, name: str) -> str | None:
+        """Return the first header of that name (any case), or None."""
+        return next((value for key, value in self.headers if key == name.lower()), None)
+
+
+@dataclass(slots=True, kw_only=True)
+class ScriptedAnswer:
+    """An answer given instead of forwarding, ``times`` times (None: until cleared)."""
+
+    method: str
+    path: re.Pattern[str]
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    times: int | None
+    user_agent_prefix: str
+    where: str | None
+
+    def fits(self, request: RecordedRequest) -> bool:
+        """Say whether it is for this request; the expression must match the whole path."""
+        return (
+            self.method in ("*", request.method)
+            and self.path.fullmatch(request.path) is not None
+            and request.user_agent.startswith(self.user_agent_prefix)
+        )
+
+    def to_bytes(self, method: str) -> bytes:
+        """Return the answer as it goes over the wire."""
+        lines = [f"HTTP/1.1 {self.status} Scripted", *(f"{name}: {value}" for name, value in self.headers)]
+        if not any(name.lower() == "content-length" for name, _ in self.headers):
+            lines.append(f"Content-Length: {len(self.body)}")
+        head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+        return head if method == "HEAD" else head + self.body
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What is wrong with one listening address; delay in seconds."""
+
+    delay: float = 0.0
+    down: bool = False
+    frozen: bool = False
+
+
+@dataclass(slots=True)
+class State:
+    """What the caller's thread writes and the proxy's thread reads."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    requests: list[RecordedRequest] = field(default_factory=list)
+    answers: list[ScriptedAnswer] = field(default_factory=list)
+    faults: dict[str, Faults] = field(default_factory=dict)
+
+    def faults_of(self, address: str) -> Faults:
+        """Return the faults of a listening address."""
+        with self.lock:
+            return self.faults.get(address, Faults())
+
+    def change_faults(self, addresses: Iterable[str], **changes: float | bool) -> None:
+        """Change one or more faults of some addresses."""
+        with self.lock:
+            for address in addresses:
+                self.faults[address] = replace(self.faults.get(address, Faults()), **changes)  # type: ignore[arg-type]
+
+    def take_answer(self, request: RecordedRequest, address: str) -> ScriptedAnswer | None:
+        """Return the oldest scripted answer for a request and use it up once."""
+        with self.lock:
+            for answer in self.answers:
+                if answer.where in (None, "http", address) and answer.fits(request):
+                    if answer.times is not None:
+                        answer.times -= 1
+                        if answer.times <= 0:
+                            self.answers.remove(answer)
+                    return answer
+        return None

@@ -1,0 +1,222 @@
+"""The caller's side of the recorder: starts its thread, reads what was recorded, sets faults."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Coroutine, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from dev.recorder.model import RecordedRequest, Route, ScriptedAnswer, State
+from dev.recorder.proxy import Proxy
+
+if TYPE_CHECKING:
+    from dev.cluster.spec import BrokerInfo
+
+ACTION_SECONDS = 10.0
+
+
+class Recorder:
+    """A recording reverse proxy with an event loop and a thread of its own.
+
+    Usable from synchronous and asynchronous code, from any thread, as a context manager of either
+    kind. Faults may be set before it is started, for listening ports that are not 0. Where a method
+    takes ``where``, None means every address, "http" or "tcp" every address of that kind, and
+    "host:port" that listening address.
+    """
+
+    def __init__(self, routes: Iterable[Route | tuple[str, int, str, int]], http: bool = True) -> None:
+        """``http`` says what kind plain tuples (listen host, port, target host, port) are."""
+        self.routes = [route if isinstance(route, Route) else Route(*route, http=http) for route in routes]
+        self._state = State()
+        self._proxies: list[Proxy] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @classmethod
+    def for_cluster(cls, brokers: Iterable[BrokerInfo], service_ports: bool = True) -> Recorder:
+        """Stand before brokers that advertise another host than they bind (``advertise="proxy"``).
+
+        Raises ValueError when a broker advertises the address it binds.
+        """
+        routes = []
+        for broker in brokers:
+            listen, target = broker.advertised_host, broker.bind_host
+            if listen == target:
+                raise ValueError(f'{broker.name} binds the address it advertises; use advertise="proxy"')
+            routes.append(Route(listen, broker.web_port, target, broker.web_port))
+            if service_ports:
+                routes.append(Route(listen, broker.service_port, target, broker.service_port, http=False))
+        return cls(routes)
+
+    # --- life ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Listen on every route; returns when connections are accepted. Raises OSError."""
+        if self._loop is not None:
+            raise RuntimeError("the recorder is running")
+        loop = asyncio.new_event_loop()
+        self._loop = loop
+        self._thread = threading.Thread(target=self._run, args=(loop,), name="recorder", daemon=True)
+        self._thread.start()
+        try:
+            self._do(self._listen())
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Cut every connection and stop listening; recorded requests stay readable. Idempotent."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        self._do(self._close())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(ACTION_SECONDS)
+        self._loop = self._thread = None
+
+    def __enter__(self) -> Recorder:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    async def __aenter__(self) -> Recorder:
+        """Start without holding up the caller's loop."""
+        await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop without holding up the caller's loop."""
+        await asyncio.to_thread(self.stop)
+
+    @staticmethod
+    def _run(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+    async def _listen(self) -> None:
+        self._proxies = [Proxy(route, f"{route.listen_host}:{route.listen_port}", self._state) for route in self.routes]
+        for proxy in self._proxies:
+            await proxy.listen()
+            await proxy.apply_faults()
+
+    async def _close(self) -> None:
+        for proxy in self._proxies:
+            await proxy.close()
+
+    async def _apply_faults(self) -> None:
+        for proxy in self._proxies:
+            await proxy.apply_faults()
+
+    def _do(self, action: Coroutine[Any, Any, None]) -> None:
+        """Run something in the recorder's loop and wait for it."""
+        if self._loop is None:
+            action.close()
+            raise RuntimeError("the recorder is not running")
+        asyncio.run_coroutine_threadsafe(action, self._loop).result(ACTION_SECONDS)
+
+    # --- reading ---------------------------------------------------------------------------
+
+    def address(self, index: int = 0) -> str:
+        """Return the listening "host:port" of a route, with the real port once started."""
+        if self._proxies:
+            return self._proxies[index].address
+        return f"{self.routes[index].listen_host}:{self.routes[index].listen_port}"
+
+    def requests(self, user_agent_prefix: str = "") -> list[RecordedRequest]:
+        """Return the HTTP requests so far, oldest first; "bundlekeel" gives those of the service."""
+        with self._state.lock:
+            return [r for r in self._state.requests if r.user_agent.startswith(user_agent_prefix)]
+
+    def clear(self) -> None:
+        """Forget recorded requests."""
+        with self._state.lock:
+            self._state.requests.clear()
+
+    # --- faults ----------------------------------------------------------------------------
+
+    def set_delay(self, seconds: float, where: str | None = None) -> None:
+        """Hold every request (HTTP) or every read of up to 64 KiB (TCP) this long; 0 ends it."""
+        self._change(where, delay=seconds)
+
+    def set_down(self, down: bool, where: str | None = None) -> None:
+        """Refuse connections and cut the open ones, or accept them again."""
+        self._change(where, down=down)
+
+    def freeze(self, frozen: bool, where: str | None = None) -> None:
+        """Accept connections and requests but pass nothing on.
+
+        Thawing passes on what waited, also for clients that gave up meanwhile, as a process
+        that was stopped and continued does.
+        """
+        self._change(where, frozen=frozen)
+
+    def heal(self) -> None:
+        """End every fault and forget every scripted answer."""
+        self.clear_answers()
+        self._change(None, delay=0.0, down=False, frozen=False)
+
+    def answer(
+        self,
+        method: str,
+        path_regex: str,
+        status: int,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | str = b"",
+        times: int | None = 1,
+        user_agent_prefix: str = "",
+        where: str | None = None,
+    ) -> None:
+        """Answer the next ``times`` (None: all) fitting requests instead of forwarding them.
+
+        ``method`` may be "*". The expression must match the whole path, without the query.
+        Scripted answers are tried oldest first. Requests are recorded all the same.
+        """
+        self._addresses(where)
+        scripted = ScriptedAnswer(
+            method=method,
+            path=re.compile(path_regex),
+            status=status,
+            headers=tuple((headers or {}).items()),
+            body=body.encode() if isinstance(body, str) else body,
+            times=times,
+            user_agent_prefix=user_agent_prefix,
+            where=where,
+        )
+        with self._state.lock:
+            self._state.answers.append(scripted)
+
+    def clear_answers(self) -> None:
+        """Forget every scripted answer."""
+        with self._state.lock:
+            self._state.answers.clear()
+
+    def _change(self, where: str | None, **changes: float | bool) -> None:
+        self._state.change_faults(self._addresses(where), **changes)
+        if self._loop is not None:
+            self._do(self._apply_faults())
+
+    def _addresses(self, where: str | None) -> list[str]:
+        """Return the listening addresses meant; raises ValueError for an unknown one."""
+        found = [
+            self.address(index)
+            for index, route in enumerate(self.routes)
+            if where in (None, "http" if route.http else "tcp", self.address(index))
+        ]
+        if not found:
+            raise ValueError(f"the recorder has no address {where!r}")
+        return found

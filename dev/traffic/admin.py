@@ -1,0 +1,121 @@
+"""The few admin calls traffic needs: create a namespace, read its bundles, choose their owner."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Iterable, Sequence
+from urllib.parse import quote, urljoin, urlsplit
+
+from dev.traffic.bundles import bundle_of
+
+# Not "bundlekeel": recordings of the service's own requests are found by that name.
+USER_AGENT = "traffic-generator/1"
+MAX_HOPS = 5
+# An unload may last as long as the broker's own limit of 60 s.
+TIMEOUT_SECONDS = 90.0
+PLACE_ATTEMPTS = 5
+
+
+class AdminError(RuntimeError):
+    """A broker refused an admin call or could not be reached; the message names the call."""
+
+
+def request(method: str, url: str, body: object | None = None) -> tuple[int, bytes]:
+    """Make one call and follow its redirects; return status and body.
+
+    Raises AdminError when a broker cannot be reached or redirects too often.
+    """
+    headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
+    data = None if body is None else json.dumps(body)
+    if data is not None:
+        headers["Content-Type"] = "application/json"
+    for _ in range(MAX_HOPS):
+        parts = urlsplit(url)
+        connection = http.client.HTTPConnection(parts.netloc, timeout=TIMEOUT_SECONDS)
+        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        try:
+            connection.request(method, target, data, headers)
+            response = connection.getresponse()
+            answer = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise AdminError(f"{method} {url}: {error!r}") from error
+        finally:
+            connection.close()
+        location = response.getheader("Location")
+        if response.status not in (301, 302, 307, 308) or location is None:
+            return response.status, answer
+        url = urljoin(url, location)
+    raise AdminError(f"{method} {url}: more than {MAX_HOPS} redirects")
+
+
+def _call(method: str, url: str, body: object | None = None, also: Sequence[int] = ()) -> bytes:
+    """Make a call that must succeed, or be answered with a status in ``also``."""
+    status, answer = request(method, url, body)
+    if not 200 <= status < 300 and status not in also:
+        # Brokers put whole stack traces into the reason; its first line is what matters.
+        raise AdminError(f"{method} {url}: {status} {answer.decode(errors='replace')[:300]}")
+    return answer
+
+
+def ensure_namespace(admin_url: str, namespace: str, bundles: int) -> list[int]:
+    """Create tenant and namespace when missing; return the namespace's bundle boundaries.
+
+    Raises AdminError when a broker refuses.
+    """
+    base = admin_url.rstrip("/") + "/admin/v2"
+    tenant = namespace.partition("/")[0]
+    clusters = [name for name in json.loads(_call("GET", f"{base}/clusters")) if name != "global"]
+    _call("PUT", f"{base}/tenants/{tenant}", {"adminRoles": [], "allowedClusters": clusters}, also=[409])
+    _call("PUT", f"{base}/namespaces/{namespace}", {"bundles": {"numBundles": bundles}}, also=[409])
+    found = json.loads(_call("GET", f"{base}/namespaces/{namespace}/bundles"))
+    return [int(text, 16) for text in found["boundaries"]]
+
+
+def place_all_on(broker_id: str, web_url: str, topics: Iterable[str]) -> None:
+    """Make one broker the owner of the bundles of all these topics, whoever owns them now.
+
+    ``broker_id`` is the wished owner's advertised "host:port", ``web_url`` any broker's URL.
+    Cuts off clients of bundles that had another owner. Raises AdminError when it does not work.
+    """
+    base = web_url.rstrip("/")
+    boundaries: dict[str, list[int]] = {}
+    done: set[str] = set()
+    settings = json.loads(_call("GET", f"{base}/admin/v2/brokers/configuration/runtime"))
+    extensible = "Extensible" in settings.get("loadManagerClassName", "")
+    for topic in topics:
+        namespace = topic.partition("://")[2].rpartition("/")[0]
+        if namespace not in boundaries:
+            found = json.loads(_call("GET", f"{base}/admin/v2/namespaces/{namespace}/bundles"))
+            boundaries[namespace] = [int(text, 16) for text in found["boundaries"]]
+        bundle = bundle_of(topic, boundaries[namespace])
+        if bundle not in done:
+            _place(broker_id, topic, bundle, extensible)
+            done.add(bundle)
+
+
+def _place(broker_id: str, topic: str, bundle: str, extensible: bool) -> None:
+    """Ask the wished owner to take a bundle until a lookup names it; unload from others between."""
+    domain, _, path = topic.partition("://")
+    namespace, _, name = path.rpartition("/")
+    wished = f"http://{broker_id}"
+    lookup = f"{wished}/lookup/v2/topic/{domain}/{namespace}/{quote(name, safe='')}"
+    unload = f"{wished}/admin/v2/namespaces/{bundle}/unload"
+    # Modular: asked with authority, a broker takes an unowned bundle itself, without its leader.
+    # Extensible: brokers have no such shortcut, but an unload hands over to a named broker.
+    query = "" if extensible else "?authoritative=true"
+    for attempt in range(PLACE_ATTEMPTS):
+        time.sleep(0.2 * max(0, attempt - 1))
+        status, answer = request("GET", lookup + query)
+        if status == 200 and _owner(answer) == broker_id:
+            return
+        if status == 200:
+            destination = f"?destinationBroker={quote(broker_id, safe='')}" if extensible else ""
+            request("PUT", unload + destination)
+    raise AdminError(f"{bundle} does not go to {broker_id}: last lookup said {status} {answer[:200]!r}")
+
+
+def _owner(lookup_answer: bytes) -> str:
+    found = json.loads(lookup_answer)
+    return urlsplit(found.get("httpUrl") or found.get("httpUrlTls") or "").netloc

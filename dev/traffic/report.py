@@ -1,0 +1,125 @@
+"""What the clients have seen: per topic, in total, and every break in service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from dev.traffic.bundles import covers
+
+GapKind = Literal["publish", "consume"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A break in the service of one topic.
+
+    kind: "publish" between two acknowledged sends, "consume" between two messages received.
+    start_wall_ms: wall-clock time of the last success before the break.
+    seconds: its length, the ordinary interval between two messages included.
+    open: the break had not ended when the report was made.
+    """
+
+    topic: str
+    bundle: str
+    kind: GapKind
+    start_wall_ms: float
+    seconds: float
+    open: bool = False
+
+    @property
+    def end_wall_ms(self) -> float:
+        """Wall-clock time of the first success after the break, or of the report."""
+        return self.start_wall_ms + 1000 * self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReport:
+    """One topic: counts of messages, longest silences (seconds), publish latencies (ms).
+
+    sent: distinct messages handed to the client, with failed ones that are still retried.
+    acked: of these, acknowledged by a broker. consumed: distinct messages received.
+    unconsumed: acknowledged and not received yet. lost: the same, once the run is over.
+    duplicated: received again as another stored message (the client resent it).
+    redelivered: the same stored message received again (it had not been acknowledged).
+    failed_sends: attempts that failed and were tried again.
+    """
+
+    topic: str
+    bundle: str
+    rate: float
+    sent: int
+    acked: int
+    consumed: int
+    unconsumed: int
+    lost: int
+    duplicated: int
+    redelivered: int
+    failed_sends: int
+    publish_gap_seconds: float
+    consume_gap_seconds: float
+    publish_p50_ms: float
+    publish_p99_ms: float
+    publish_max_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficReport:
+    """The whole run; counts are sums over the topics, longest silences are maxima.
+
+    started_wall_ms: when steady traffic began. seconds: how long it has run.
+    final: made by ``stop``; only then can ``lost`` be above 0.
+    end_to_end_*: from the first attempt to send until received.
+    errors: failed attempts by the client's result name.
+    skipped: messages not made because the generator was behind or a topic's client queue full.
+    stall_seconds: longest the generator itself stood still; a gap no longer than this may be ours.
+    cpu_seconds: processor time used by the generator's process.
+    """
+
+    started_wall_ms: float
+    seconds: float
+    final: bool
+    sent: int
+    acked: int
+    consumed: int
+    unconsumed: int
+    lost: int
+    duplicated: int
+    redelivered: int
+    failed_sends: int
+    skipped: int
+    errors: dict[str, int]
+    publish_gap_seconds: float
+    consume_gap_seconds: float
+    publish_p50_ms: float
+    publish_p99_ms: float
+    publish_max_ms: float
+    end_to_end_p50_ms: float
+    end_to_end_p99_ms: float
+    end_to_end_max_ms: float
+    stall_seconds: float
+    cpu_seconds: float
+    topics: list[TopicReport] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+
+    def gaps_around(self, bundle: str, wall_ms: float, window_seconds: float, kind: GapKind | None = None) -> list[Gap]:
+        """Return the listed gaps of a bundle's topics that overlap ``wall_ms`` ± the window.
+
+        ``bundle`` is "tenant/namespace/0x…_0x…" or the bare range, also one made by a later split.
+        """
+        low, high = wall_ms - 1000 * window_seconds, wall_ms + 1000 * window_seconds
+        return [
+            gap
+            for gap in self.gaps
+            if kind in (None, gap.kind)
+            and gap.start_wall_ms <= high
+            and gap.end_wall_ms >= low
+            and covers(bundle, gap.topic)
+        ]
+
+    def gap_around(self, bundle: str, wall_ms: float, window_seconds: float, kind: GapKind | None = None) -> float:
+        """Return the longest time (seconds) clients of a bundle were cut off around a moment.
+
+        0.0 means no gap worth listing (the spec's ``gap_floor_seconds``). See ``gaps_around``.
+        """
+        return max((g.seconds for g in self.gaps_around(bundle, wall_ms, window_seconds, kind)), default=0.0)

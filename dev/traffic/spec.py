@@ -1,0 +1,109 @@
+"""What traffic to make, and the plan that follows from it: topics, their bundles and their rates."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dev.traffic.bundles import bundle_index, bundle_of, equal_boundaries, topic_hash
+
+HEADER_BYTES = 24
+
+
+class TrafficError(RuntimeError):
+    """Traffic cannot run as asked, or its process ended early; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficSpec:
+    """What traffic to make.
+
+    service_url: binary-protocol URL; several "host:port" may be joined by commas.
+    admin_url: HTTP URL of any broker.
+    namespace: "tenant/namespace"; both are created when missing.
+    bundles: how many bundles a new namespace gets; an existing one keeps what it has.
+    busy_bundles: how many of the bundles get traffic, chosen by the seed; None means all.
+    topics_per_bundle: topics in each busy bundle.
+    rate_total_msgs: messages per second over all topics.
+    message_bytes: payload size, at least 24.
+    zipf: skew of the rates between topics; 0 makes them equal.
+    seed: decides topic names, which bundles are busy and which topic is how busy.
+    gap_floor_seconds: breaks in service are listed when this much longer than a topic's interval.
+    start_seconds: how long ``start`` waits for every topic's first message to come through.
+    drain_seconds: how long ``stop`` waits for messages that are still under way.
+    batching: let the client join messages into batches; costs up to 10 ms of latency.
+    """
+
+    service_url: str
+    admin_url: str
+    namespace: str = "demo/traffic"
+    bundles: int = 32
+    busy_bundles: int | None = None
+    topics_per_bundle: int = 1
+    rate_total_msgs: float = 1500.0
+    message_bytes: int = 1024
+    zipf: float = 1.1
+    seed: int = 1
+    gap_floor_seconds: float = 0.1
+    start_seconds: float = 60.0
+    drain_seconds: float = 15.0
+    batching: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise TrafficError for values that make no sense."""
+        tenant, _, name = self.namespace.partition("/")
+        if not tenant or not name or "/" in name:
+            raise TrafficError(f'namespace must be "tenant/namespace", not {self.namespace!r}')
+        if self.bundles < 1 or self.topics_per_bundle < 1:
+            raise TrafficError("bundles and topics_per_bundle must be at least 1")
+        if self.busy_bundles is not None and self.busy_bundles < 1:
+            raise TrafficError("busy_bundles must be at least 1, or left out")
+        if self.rate_total_msgs <= 0 or self.message_bytes < HEADER_BYTES:
+            raise TrafficError(f"rate must be above 0 and message_bytes at least {HEADER_BYTES}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """One topic: its full name, its bundle ("tenant/namespace/range") and its messages per second."""
+
+    topic: str
+    bundle: str
+    rate: float
+
+
+def plan_topics(spec: TrafficSpec, boundaries: Sequence[int] | None = None) -> list[TopicPlan]:
+    """Choose topics so that every busy bundle has its share; the same spec gives the same plan.
+
+    ``boundaries`` are the namespace's real ones; None means those of a fresh namespace.
+    Raises TrafficError when there are fewer bundles than must be busy.
+    """
+    edges = list(boundaries) if boundaries is not None else equal_boundaries(spec.bundles)
+    count = len(edges) - 1
+    busy = count if spec.busy_bundles is None else spec.busy_bundles
+    if busy > count:
+        raise TrafficError(f"{busy} busy bundles were asked for, and {spec.namespace} has {count}")
+    dice = random.Random(spec.seed)
+    names = _names(spec, edges, sorted(dice.sample(range(count), busy)))
+    weights = [1.0 / rank**spec.zipf for rank in range(1, len(names) + 1)]
+    dice.shuffle(weights)
+    total = sum(weights)
+    return [
+        TopicPlan(topic=name, bundle=bundle_of(name, edges), rate=spec.rate_total_msgs * weight / total)
+        for name, weight in zip(names, weights, strict=True)
+    ]
+
+
+def _names(spec: TrafficSpec, edges: Sequence[int], chosen: Sequence[int]) -> list[str]:
+    """Try numbered names until each chosen bundle has enough of them; ordered by bundle."""
+    found: dict[int, list[str]] = {index: [] for index in chosen}
+    missing = len(chosen) * spec.topics_per_bundle
+    number = 0
+    while missing:
+        name = f"persistent://{spec.namespace}/s{spec.seed}-{number}"
+        number += 1
+        bucket = found.get(bundle_index(edges, topic_hash(name)))
+        if bucket is not None and len(bucket) < spec.topics_per_bundle:
+            bucket.append(name)
+            missing -= 1
+    return [name for index in chosen for name in found[index]]

@@ -1,0 +1,83 @@
+"""The generator's own process: obeys JSON lines on standard input, answers with JSON lines.
+
+Its argument is a directory for logs. First line in: ``Job``; then "report" or "stop" lines.
+Answers: {"ready": true}, a report, or {"error": "…"}. The end of standard input means the parent
+is gone: the process removes the directory and ends.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from dev.traffic.engine import Engine
+from dev.traffic.spec import TopicPlan, TrafficError, TrafficSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What the process is to do."""
+
+    spec: TrafficSpec
+    plans: list[TopicPlan]
+
+
+def _private_stdout() -> BinaryIO:
+    """Keep standard output for answers alone: libraries that print write to standard error."""
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    return answers
+
+
+def _commands(directory: Path) -> queue.SimpleQueue[bytes]:
+    """Read lines on a thread, so that the parent's death is noticed while a command is obeyed."""
+    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin.buffer:
+            lines.put(line.strip())
+        shutil.rmtree(directory, ignore_errors=True)
+        os._exit(0)
+
+    threading.Thread(target=read, name="commands", daemon=True).start()
+    return lines
+
+
+def main() -> None:
+    """Run one job; never returns while the parent lives and has not said stop."""
+    # Ctrl-C reaches the whole terminal group; the parent decides how this process ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = _private_stdout()
+
+    def answer(message: object) -> None:
+        answers.write(msgspec.json.encode(message) + b"\n")
+
+    directory = Path(sys.argv[1])
+    commands = _commands(directory)
+    job = msgspec.json.decode(commands.get(), type=Job)
+    engine = Engine(job.spec, job.plans, str(directory / "client.log"))
+    try:
+        engine.start()
+    except TrafficError as error:
+        answer({"error": str(error)})
+        os._exit(1)
+    answer({"ready": True})
+    while commands.get() != b"stop":
+        answer(engine.report())
+    answer(engine.stop())
+    engine.close()
+    # Threads of the client library must not keep a finished run alive.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

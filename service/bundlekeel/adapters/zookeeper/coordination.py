@@ -1,0 +1,302 @@
+"""Seats, leadership and shared state below our root in ZooKeeper (design section 7).
+
+    {root}/seats/{n}   ephemeral, JSON Member: who may contend for leadership
+    {root}/leader      ephemeral, JSON Member with its epoch
+    {root}/epoch       persistent; its *data version* is the epoch
+    {root}/desired/*   what people want (compare-and-set by anybody)
+    {root}/requests/*  left for the leader
+    {root}/state/*     the leader's memory (fenced by the epoch)
+
+Leader node and epoch change in one transaction, so an epoch belongs to exactly one winner. A check on the leader
+node alone would not fence: made anew, it starts at version 0 again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import msgspec
+
+from bundlekeel.adapters.zookeeper.client import ZkClient
+from bundlekeel.adapters.zookeeper.layout import Layout
+from bundlekeel.adapters.zookeeper.records import (
+    Connection,
+    NodeExists,
+    NodeMissing,
+    Stat,
+    Step,
+    TransactionFailed,
+)
+from bundlekeel.adapters.zookeeper.watches import Target, WatchSet
+from bundlekeel.adapters.zookeeper.work import bounded
+from bundlekeel.core.errors import LeadershipLost, StaleWrite, StoreError
+from bundlekeel.ports import Change, Clock, Document, Member
+
+SEATS, LEADER, EPOCH, DESIRED, REQUESTS, STATE = (
+    "seats",
+    "leader",
+    "epoch",
+    "desired",
+    "requests",
+    "state",
+)
+
+
+class ZkCoordination:
+    """Coordination over one ZooKeeper session, which it starts and closes: seat and leadership live by it.
+
+    `root` is absolute below the client's chroot, e.g. `/bundlekeel/my-cluster`; nothing outside it is written.
+    A write that fails with plain StoreError may have taken effect: read again.
+    """
+
+    def __init__(self, client: ZkClient, *, root: str, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._layout = Layout(client, root, folders=(SEATS, DESIRED, REQUESTS, STATE), files={EPOCH: b"{}"})
+        path = self._layout.path
+        self._watches = WatchSet(
+            client,
+            self._layout,
+            (
+                Target("node", path(LEADER)),
+                Target("children", path(SEATS)),
+                Target("children", path(DESIRED)),
+                Target("node", path(DESIRED)),
+                Target("children", path(REQUESTS)),
+            ),
+            followed=path(DESIRED),
+        )
+        self._preparation: asyncio.Task[None] | None = None
+
+    # --- the session ---------------------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> bool:
+        """Whether the session is alive as far as kazoo knows."""
+        return self._client.connected
+
+    @property
+    def session_seconds(self) -> float:
+        """The negotiated session time-out; 0.0 before the first session."""
+        return self._client.negotiated_seconds
+
+    async def start(self) -> None:
+        """Connect in the background and make our root once connected; never raises for an unreachable store."""
+        self._client.add_listener(self._on_connection)
+        self._client.start()
+        if self._client.connected:
+            self._on_connection("connected")
+
+    async def close(self) -> None:
+        """Close the session: seat and leadership go with it."""
+        self._client.remove_listener(self._on_connection)
+        self._watches.close()
+        if self._preparation is not None:
+            self._preparation.cancel()
+            await asyncio.gather(self._preparation, return_exceptions=True)
+        await self._client.close()
+
+    # --- seats ---------------------------------------------------------------------------------------------
+
+    async def take_seat(self, member: Member, *, seats: int) -> Member | None:
+        """Occupy the lowest free seat, or keep the one this session has. StoreError."""
+        await self._layout.ensure()
+        taken = await self._seat_nodes()
+        session = self._client.session_id
+        for number, (_, stat) in sorted(taken.items()):
+            if stat.ephemeral_owner == session:
+                return replace(member, seat=number)
+        for number in range(seats):
+            if number in taken:
+                continue
+            seated = replace(member, seat=number)
+            try:
+                await self._client.create(self._seat_path(number), _encode(seated), ephemeral=True)
+            except NodeExists:
+                continue
+            return seated
+        return None
+
+    async def members(self) -> list[Member]:
+        """Who sits where, by seat; seats whose node cannot be read are left out. StoreError."""
+        taken = await self._seat_nodes()
+        found = [(number, _decode(data)) for number, (data, _) in sorted(taken.items())]
+        return [replace(member, seat=number) for number, member in found if member is not None]
+
+    # --- leadership ----------------------------------------------------------------------------------------
+
+    async def leader(self) -> Member | None:
+        """Who leads, as its node says. The node of a dead session stands until ZooKeeper expires it. StoreError."""
+        found = await self._client.get(self._layout.path(LEADER))
+        return None if found is None else _decode(found[0]) or Member(id="")
+
+    async def campaign(self, member: Member) -> int | None:
+        """Try to become leader: the new epoch, or None when somebody leads or won the race.
+
+        A node of this very session is what is left of a win whose answer was lost, or of a term that was not
+        resigned: it is replaced, and a fresh epoch begins. A node of an earlier session of ours is somebody
+        else's. After StoreError the outcome is unknown: campaign again.
+        """
+        await self._layout.ensure()
+        leader, epoch = self._layout.path(LEADER), self._layout.path(EPOCH)
+        _, node, term = await asyncio.gather(
+            self._client.sync(leader), self._client.exists(leader), self._client.exists(epoch)
+        )
+        if node is not None and node.ephemeral_owner != self._client.session_id:
+            return None
+        if term is None:
+            self._layout.forget()
+            raise StoreError(f"{epoch} is gone; it is made anew")
+        winner = replace(member, epoch=term.version + 1)
+        mark = msgspec.json.encode({"leader": member.id, "at_ms": self._clock.wall_ms()})
+        steps = [
+            Step(kind="set", path=epoch, data=mark, version=term.version),
+            Step(kind="create", path=leader, data=_encode(winner), ephemeral=True),
+        ]
+        if node is not None:
+            steps.insert(1, Step(kind="delete", path=leader))
+        try:
+            await self._client.transaction(steps)
+        except TransactionFailed as failure:
+            if failure.fault == "other":
+                raise
+            return None
+        return winner.epoch
+
+    async def still_leading(self, epoch: int) -> bool:
+        """Whether the leader node is this session's and the epoch still `epoch`; one round trip. StoreError."""
+        leader = self._layout.path(LEADER)
+        _, node, term = await asyncio.gather(
+            self._client.sync(leader),
+            self._client.exists(leader),
+            self._client.exists(self._layout.path(EPOCH)),
+        )
+        return self._is_ours(node) and term is not None and term.version == epoch
+
+    async def resign(self, epoch: int) -> None:
+        """Delete our leader node, if it is ours and of this epoch. StoreError when that is not known."""
+        leader = self._layout.path(LEADER)
+        if not self._is_ours(await self._client.exists(leader)):
+            return
+        try:
+            await self._client.transaction(
+                [
+                    Step(kind="check", path=self._layout.path(EPOCH), version=epoch),
+                    Step(kind="delete", path=leader),
+                ]
+            )
+        except TransactionFailed as failure:
+            if failure.fault == "other":
+                raise
+
+    # --- shared state --------------------------------------------------------------------------------------
+
+    async def read(self, path: str) -> Document | None:
+        """A node as the ensemble holds it now; None when absent. StoreError."""
+        found = await self._client.get_synced(self._layout.path(path))
+        return None if found is None else Document(path=path, data=found[0], version=found[1].version)
+
+    async def read_tree(self, path: str) -> list[Document]:
+        """The direct children with their data, by path; not one moment's view. StoreError."""
+        absolute = self._layout.path(path)
+        _, names = await asyncio.gather(self._client.sync(absolute), self._client.children(absolute))
+        ordered = sorted(names or ())
+        nodes = await bounded([partial(self._client.get, f"{absolute}/{name}") for name in ordered])
+        return [
+            Document(path=f"{path}/{name}", data=node[0], version=node[1].version)
+            for name, node in zip(ordered, nodes, strict=True)
+            if node is not None
+        ]
+
+    async def write_fenced(self, epoch: int, changes: Sequence[Change]) -> None:
+        """Apply all changes or none, while `epoch` lasts. LeadershipLost, StaleWrite, StoreError."""
+        check = Step(kind="check", path=self._layout.path(EPOCH), version=epoch)
+        steps = [check, *(self._step(change) for change in changes)]
+        await self._layout.ensure_parents([change.path for change in changes if change.create])
+        try:
+            await self._client.transaction(steps)
+        except TransactionFailed as failure:
+            if failure.fault == "other":
+                raise
+            if failure.index == 0:
+                raise LeadershipLost(f"epoch {epoch} is over: {failure}") from failure
+            if failure.fault == "missing":
+                self._layout.forget()
+            raise StaleWrite(str(failure)) from failure
+
+    async def write_shared(self, path: str, data: bytes, *, version: int | None) -> int:
+        """Compare-and-set by anybody; the new version. `version` None creates. StaleWrite, StoreError."""
+        absolute = self._layout.path(path)
+        if version is None:
+            await self._create(path, data)
+            return 0
+        try:
+            return (await self._client.set(absolute, data, version=version)).version
+        except NodeMissing as missing:
+            raise StaleWrite(f"{path} was deleted") from missing
+
+    async def create_sequential(self, path: str, data: bytes) -> str:
+        """Create `path` + ten digits; gives the path below the root. StoreError (then it may exist)."""
+        return self._layout.relative(await self._create(path, data, sequence=True))
+
+    async def wait_changed(self, timeout: float) -> bool:
+        """Wait for a change of leader, seats, desired state, requests or connection; False after `timeout`.
+
+        May be True without a change, e.g. the first time. Never raises.
+        """
+        return await self._watches.wait(timeout)
+
+    # --- inside --------------------------------------------------------------------------------------------
+
+    def _on_connection(self, connection: Connection) -> None:
+        if connection == "connected" and (self._preparation is None or self._preparation.done()):
+            self._preparation = asyncio.create_task(self._prepare(), name="zookeeper-root")
+
+    async def _prepare(self) -> None:
+        # Every write makes sure of the root again, so a failure here only postpones it.
+        with contextlib.suppress(StoreError):
+            await self._layout.ensure()
+
+    async def _create(self, path: str, data: bytes, *, sequence: bool = False) -> str:
+        await self._layout.ensure_parents([path])
+        try:
+            return await self._client.create(self._layout.path(path), data, sequence=sequence)
+        except NodeMissing:
+            self._layout.forget()  # somebody deleted the folder: the next attempt makes it anew
+            raise
+
+    def _step(self, change: Change) -> Step:
+        path = self._layout.path(change.path)
+        if change.data is None:
+            return Step(kind="delete", path=path, version=change.version)
+        if change.create:
+            return Step(kind="create", path=path, data=change.data)
+        return Step(kind="set", path=path, data=change.data, version=change.version)
+
+    def _seat_path(self, number: int) -> str:
+        return self._layout.path(f"{SEATS}/{number}")
+
+    async def _seat_nodes(self) -> dict[int, tuple[bytes, Stat]]:
+        names = await self._client.children(self._layout.path(SEATS)) or []
+        numbers = [int(name) for name in names if name.isdecimal()]
+        nodes = await bounded([partial(self._client.get, self._seat_path(number)) for number in numbers])
+        return {number: node for number, node in zip(numbers, nodes, strict=True) if node is not None}
+
+    def _is_ours(self, node: Stat | None) -> bool:
+        return node is not None and node.ephemeral_owner == self._client.session_id
+
+
+def _encode(member: Member) -> bytes:
+    return msgspec.json.encode(member)
+
+
+def _decode(data: bytes) -> Member | None:
+    """A member as a sidecar of any version wrote it; unknown fields are ignored, an unreadable one is None."""
+    try:
+        return msgspec.json.decode(data, type=Member)
+    except (msgspec.DecodeError, ValueError):
+        return None

@@ -1,0 +1,86 @@
+"""Our root in ZooKeeper: paths below it, and the persistent nodes that everything else needs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping
+
+from bundlekeel.adapters.zookeeper.client import ZkClient
+from bundlekeel.adapters.zookeeper.records import NodeExists, NodeMissing
+from bundlekeel.core.errors import StoreError
+
+
+class Layout:
+    """Makes and remembers the nodes of the root. Empty folders need no fencing: any replica may make them."""
+
+    def __init__(self, client: ZkClient, root: str, *, folders: Iterable[str], files: Mapping[str, bytes]) -> None:
+        if not root.startswith("/") or root.endswith("/") or not _is_plain(root[1:]):
+            raise ValueError(f"{root!r} is no root; expected e.g. /bundlekeel/my-cluster")
+        self._client = client
+        self._root = root
+        self._folders = tuple(folders)
+        self._files = dict(files)
+        self._known: set[str] = set()
+        self._ready = False
+        self._lock = asyncio.Lock()
+
+    def path(self, relative: str) -> str:
+        """The absolute path of a relative one. ValueError for anything that could leave the root."""
+        if not _is_plain(relative):
+            raise ValueError(f"{relative!r} is no path below {self._root}")
+        return f"{self._root}/{relative}"
+
+    def relative(self, absolute: str) -> str:
+        """The path below the root of an absolute one."""
+        return absolute.removeprefix(f"{self._root}/")
+
+    def forget(self) -> None:
+        """Look again at the next `ensure`: somebody has deleted nodes of ours."""
+        self._ready = False
+        self._known.clear()
+
+    async def ensure(self) -> None:
+        """Make the root, its folders and files where they are missing. StoreError."""
+        async with self._lock:
+            if self._ready:
+                return
+            await self._make_all(self._root)
+            for name in self._folders:
+                await self._make(self.path(name))
+            for name, data in self._files.items():
+                await self._make(self.path(name), data)
+            self._ready = True
+
+    async def ensure_parents(self, relatives: Iterable[str]) -> None:
+        """Make the folders above these paths. StoreError."""
+        await self.ensure()
+        for parent in {self.path(relative).rpartition("/")[0] for relative in relatives}:
+            if parent not in self._known:
+                await self._make_all(parent)
+
+    async def _make_all(self, path: str) -> None:
+        parts = path[1:].split("/")
+        for depth in range(1, len(parts) + 1):
+            await self._make("/" + "/".join(parts[:depth]))
+
+    async def _make(self, path: str, data: bytes = b"") -> None:
+        if path in self._known:
+            return
+        # Looked at first: above the root we may have no right to create, and need none when it is there.
+        if await self._client.exists(path) is None:
+            try:
+                with contextlib.suppress(NodeExists):
+                    await self._client.create(path, data)
+            except NodeMissing as error:
+                self.forget()
+                raise StoreError(
+                    f"{path} cannot be made: its parent is missing. Does the chroot "
+                    f"{self._client.chroot or '/'!r} exist at {self._client.hosts}?"
+                ) from error
+        self._known.add(path)
+
+
+def _is_plain(path: str) -> bool:
+    """Whether every part is a name: nothing empty, no `.` or `..`."""
+    return all(part not in ("", ".", "..") for part in path.split("/"))

@@ -1,0 +1,77 @@
+"""May this cycle act? One list of obstacles, asked in order; the first one is the answer, with its code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bundlekeel.core.codes import EXPLANATIONS, Code
+from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.documents import Desired, Pause
+from bundlekeel.ports import Picture
+
+MODES = ("observe", "recommend", "act")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obstacle:
+    """Why nothing is carried out now."""
+
+    code: Code
+    detail: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The explanation of the code, with the detail when there is one."""
+        return f"{EXPLANATIONS[self.code]}{f' ({self.detail})' if self.detail else ''}"
+
+
+def mode_in_force(ceiling: str, desired: Desired) -> str:
+    """The lower of the settings file's mode and what people asked for at run time."""
+    if desired.mode is None or desired.mode not in MODES:
+        return ceiling
+    return MODES[min(MODES.index(ceiling), MODES.index(desired.mode))]
+
+
+def pause_in_force(desired: Desired, now_ms: int) -> Pause | None:
+    """The pause, unless its end has passed."""
+    pause = desired.pause
+    return pause if pause is not None and (pause.until_ms == 0 or pause.until_ms > now_ms) else None
+
+
+def picture_obstacle(picture: Picture, config: BrokerConfig) -> Obstacle | None:
+    """What about the cluster itself forbids acting, in any mode: observed, reported, never acted on."""
+    if picture.mode == "mixed":
+        kinds = sorted({endpoint.load_manager.rpartition(".")[2] for endpoint in picture.endpoints.values()})
+        return Obstacle(code=Code.MIXED_LOAD_MANAGERS, detail=", ".join(kinds))
+    if picture.mode != "modular":
+        kinds = sorted({endpoint.load_manager.rpartition(".")[2] for endpoint in picture.endpoints.values()})
+        return Obstacle(code=Code.UNSUPPORTED_LOAD_MANAGER, detail=", ".join(kinds) or picture.mode)
+    frozen = [broker for broker in picture.endpoints if config.reports_frozen(broker)]
+    if frozen:
+        return Obstacle(code=Code.FROZEN_REPORTS, detail=", ".join(sorted(frozen)))
+    return None
+
+
+def acting_obstacle(
+    *, picture: Picture, config: BrokerConfig, ceiling: str, desired: Desired, now_ms: int, leading: bool
+) -> Obstacle | None:
+    """The first reason why moves are not carried out now, or None."""
+    mode = mode_in_force(ceiling, desired)
+    if mode == "observe":
+        return Obstacle(code=Code.OBSERVE_ONLY)
+    if mode == "recommend":
+        return Obstacle(code=Code.RECOMMEND_ONLY)
+    pause = pause_in_force(desired, now_ms)
+    if pause is not None:
+        return Obstacle(code=Code.PAUSED, detail=f"by {pause.by}: {pause.reason}")
+    if not leading:
+        return Obstacle(code=Code.NOT_LEADER)
+    cluster = picture_obstacle(picture, config)
+    if cluster is not None:
+        return cluster
+    shedding = [broker for broker in picture.endpoints if config.sheds(broker) is not False]
+    if shedding:
+        unknown = [broker for broker in shedding if config.sheds(broker) is None]
+        detail = f"could not be asked: {', '.join(sorted(unknown))}" if unknown else ", ".join(sorted(shedding))
+        return Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail=detail)
+    return None

@@ -1,0 +1,75 @@
+"""What the brokers themselves run with: do they shed, are their reports alive, which settings to adopt.
+
+Read from `configuration/runtime` of every broker (a GET without side effects), at most once in `max_age_seconds`,
+and at once when the set of brokers changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import structlog
+
+from bundlekeel.core.errors import AdminApiError
+from bundlekeel.ports import BrokerAdmin, BrokerEndpoint, Clock
+
+_log = structlog.get_logger(__name__)
+
+
+class BrokerConfig:
+    """Cache of each broker's effective settings; a broker that could not be asked is None in answers about it."""
+
+    def __init__(self, admin: BrokerAdmin, clock: Clock, *, max_age_seconds: float = 30.0) -> None:
+        self._admin = admin
+        self._clock = clock
+        self._max_age = max_age_seconds
+        self._read_at = float("-inf")
+        self._known: dict[str, tuple[int, dict[str, str]]] = {}
+        self._asked: frozenset[tuple[str, int]] = frozenset()
+        self.errors: dict[str, str] = {}
+
+    async def refresh(self, endpoints: Mapping[str, BrokerEndpoint], *, force: bool = False) -> None:
+        """Read again what is older than the limit or belongs to a broker that is new or restarted."""
+        wanted = frozenset((item.broker_id, item.start_timestamp) for item in endpoints.values())
+        stale = self._clock.boot() - self._read_at > self._max_age
+        if not (force or stale or wanted != self._asked):
+            return
+        self._known = {broker: known for broker, known in self._known.items() if broker in endpoints}
+        self.errors = {}
+        for broker, endpoint in endpoints.items():
+            known = self._known.get(broker)
+            if not (force or stale) and known is not None and known[0] == endpoint.start_timestamp:
+                continue
+            try:
+                values = await self._admin.runtime_configuration(broker)
+                self._known[broker] = (endpoint.start_timestamp, values)
+            except AdminApiError as error:
+                self._known.pop(broker, None)
+                self.errors[broker] = str(error)
+                _log.info("broker settings could not be read", broker=broker, error=str(error))
+        self._asked = wanted if not self.errors else frozenset()
+        self._read_at = self._clock.boot()
+
+    def sheds(self, broker: str) -> bool | None:
+        """Whether this broker's own shedding is on; None when it could not be asked."""
+        values = self._values(broker)
+        if values is None:
+            return None
+        return _true(values, "loadBalancerEnabled") and _true(values, "loadBalancerSheddingEnabled")
+
+    def reports_frozen(self, broker: str) -> bool | None:
+        """Whether this broker never refreshes its report (`loadBalancerEnabled=false`)."""
+        values = self._values(broker)
+        return None if values is None else not _true(values, "loadBalancerEnabled")
+
+    def adoptable(self) -> Mapping[str, str]:
+        """Settings to adopt: those of the first broker that answered (dynamic settings are the same on all)."""
+        return next((known[1] for _, known in sorted(self._known.items())), {})
+
+    def _values(self, broker: str) -> dict[str, str] | None:
+        known = self._known.get(broker)
+        return None if known is None else known[1]
+
+
+def _true(values: Mapping[str, str], key: str) -> bool:
+    return values.get(key, "true").strip().lower() == "true"

@@ -1,0 +1,246 @@
+"""`doctor`: every connection and permission, what is wrong, and how to mend it. Reads only, in every mode.
+
+The one exception is a write below our own root, which every sidecar needs and which nobody else reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bundlekeel.core.capacity import CapacityOverride, match_capacity
+from bundlekeel.core.errors import AdminUnauthorized, BundlekeelError, SnapshotError, StaleWrite, StoreError
+from bundlekeel.core.load import BANDWIDTH_IN, BANDWIDTH_OUT
+from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.views import Check
+from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, Metadata, Picture
+
+_SKEW_LIMIT_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patient:
+    """What is examined."""
+
+    coordination: Coordination
+    source: LoadSource
+    metadata: Metadata
+    admin: BrokerAdmin
+    config: BrokerConfig
+    clock: Clock
+    mode: str
+    heartbeat_seconds: float
+    store_address: str
+    capacity: Sequence[CapacityOverride]
+
+
+async def examine(patient: Patient, *, within: float = 10.0) -> list[Check]:
+    """All checks, in the order in which one would mend things. Stops early where the rest cannot be tested."""
+    checks = [await _store(patient, within)]
+    if not checks[0].ok:
+        return checks
+    checks += [_session(patient), await _root(patient), await _members(patient)]
+    picture, check = await _picture(patient, within)
+    checks.append(check)
+    if picture is None:
+        return checks
+    patient.admin.set_endpoints(picture.endpoints)
+    await patient.config.refresh(picture.endpoints, force=True)
+    checks += _reports(picture)
+    checks += _admin(patient, picture)
+    checks += [_load_manager(picture), _shedding(patient, picture), await _leader(patient)]
+    checks += [_blind(patient, picture), _shared_machine(patient, picture), _clock(patient, picture)]
+    checks.append(_placement(patient))
+    return checks
+
+
+async def _store(patient: Patient, within: float) -> Check:
+    waited = 0.0
+    while not patient.coordination.connected and waited < within:
+        await patient.clock.sleep(0.1)
+        waited += 0.1
+    if patient.coordination.connected:
+        return Check(name="metadata store", ok=True, detail=f"{patient.store_address} answers")
+    return Check(
+        name="metadata store",
+        ok=False,
+        detail=f"{patient.store_address} did not answer within {within:.0f} s",
+        fix="check `metadata_store` in the settings and that this host may reach the ZooKeeper client port",
+    )
+
+
+def _session(patient: Patient) -> Check:
+    session = patient.coordination.session_seconds
+    ok = session >= 3 * patient.heartbeat_seconds
+    return Check(
+        name="session",
+        ok=ok,
+        detail=f"negotiated {session:g} s, heartbeat every {patient.heartbeat_seconds:g} s",
+        fix="" if ok else "lower `leadership.heartbeat`, or raise maxSessionTimeout at the ZooKeeper servers",
+    )
+
+
+async def _root(patient: Patient) -> Check:
+    try:
+        document = await patient.coordination.read("doctor")
+        version = document.version if document else None
+        await patient.coordination.write_shared("doctor", b"{}", version=version)
+    except StaleWrite:
+        pass  # somebody else's doctor wrote at the same moment: so writing works
+    except StoreError as error:
+        fix = "grant create, read, write and delete below the `/bundlekeel` root to this identity"
+        return Check(name="own root", ok=False, detail=f"cannot write below our root: {error}", fix=fix)
+    return Check(name="own root", ok=True, detail="reads and writes below our own root")
+
+
+async def _members(patient: Patient) -> Check:
+    try:
+        members, leader = await patient.coordination.members(), await patient.coordination.leader()
+    except StoreError as error:
+        return Check(name="sidecars", ok=False, detail=str(error), fix="try again")
+    text = f"{len(members)} seats taken, {'led by ' + leader.id if leader else 'no leader'}"
+    return Check(name="sidecars", ok=True, detail=text)
+
+
+async def _picture(patient: Patient, within: float) -> tuple[Picture | None, Check]:
+    waited = 0.0
+    while True:
+        try:
+            picture = await patient.source.picture()
+        except (StoreError, SnapshotError) as error:
+            if waited < within:
+                await asyncio.sleep(0.1)
+                waited += 0.1
+                continue
+            fix = "check the chroot in `metadata_store` (brokers' metadataStoreUrl) and read rights on /loadbalance"
+            return None, Check(name="brokers", ok=False, detail=str(error), fix=fix)
+        if picture.endpoints or waited >= within / 4:
+            break
+        await asyncio.sleep(0.1)
+        waited += 0.1
+    count = len(picture.endpoints)
+    fix = "" if count else "check the chroot in `metadata_store`: it must be the brokers' metadataStoreUrl"
+    return picture, Check(name="brokers", ok=count > 0, detail=f"{count} registered, mode {picture.mode}", fix=fix)
+
+
+def _reports(picture: Picture) -> list[Check]:
+    if not picture.excluded:
+        return [Check(name="reports", ok=True, detail=f"{len(picture.reports)} usable")]
+    return [
+        Check(
+            name="reports",
+            ok=False,
+            detail=f"{item.broker_id} is left out: {item.code} {item.detail}".strip(),
+            fix="look at that broker's log and at its node under /loadbalance/brokers; a restart rewrites it",
+        )
+        for item in picture.excluded
+    ]
+
+
+def _admin(patient: Patient, picture: Picture) -> list[Check]:
+    failed = patient.config.errors
+    checks = []
+    for broker, text in sorted(failed.items()):
+        denied = "401" in text or "403" in text or AdminUnauthorized.__name__ in text
+        fix = (
+            "give `admin.token` or `admin.token_file` a super-user role's token"
+            if denied
+            else f"check that this host reaches {picture.endpoints[broker].web_url}"
+        )
+        checks.append(Check(name="admin API", ok=False, detail=f"{broker}: {text}", fix=fix))
+    answered = len(picture.endpoints) - len(failed)
+    if answered:
+        checks.append(Check(name="admin API", ok=True, detail=f"{answered} brokers show their configuration"))
+    return checks
+
+
+def _load_manager(picture: Picture) -> Check:
+    kinds = sorted({endpoint.load_manager.rpartition(".")[2] or "unknown" for endpoint in picture.endpoints.values()})
+    ok = picture.mode == "modular"
+    fix = "" if ok else "only ModularLoadManagerImpl is acted on by this release; everything else is observed"
+    return Check(name="load manager", ok=ok, detail=", ".join(kinds), fix=fix, severity="error" if ok else "warning")
+
+
+def _shedding(patient: Patient, picture: Picture) -> Check:
+    on = sorted(broker for broker in picture.endpoints if patient.config.sheds(broker))
+    if not on:
+        return Check(name="brokers' own shedding", ok=True, detail="off on every broker that could be asked")
+    return Check(
+        name="brokers' own shedding",
+        ok=patient.mode != "act",
+        detail=f"on at {', '.join(on)}",
+        fix="run `bundlekeel takeover` before mode `act`; two balancers undo each other's moves",
+        severity="error" if patient.mode == "act" else "warning",
+    )
+
+
+async def _leader(patient: Patient) -> Check:
+    try:
+        leader = await patient.metadata.metadata_leader()
+    except BundlekeelError as error:
+        return Check(name="Pulsar's leader broker", ok=False, detail=str(error), fix="try again in a few seconds")
+    fix = "" if leader else "no broker leads the load manager: transfers need it; look at the brokers' logs"
+    return Check(name="Pulsar's leader broker", ok=leader is not None, detail=leader or "none", fix=fix)
+
+
+def _blind(patient: Patient, picture: Picture) -> Check:
+    blind = []
+    for report in picture.reports:
+        override = match_capacity(patient.capacity, report.broker_id)
+        told = override is not None and (override.nic_gbps is not None or override.throughput is not None)
+        if not told and not (report.limit[BANDWIDTH_IN] > 0 and report.limit[BANDWIDTH_OUT] > 0):
+            blind.append(report.broker_id)
+    if not blind:
+        return Check(name="bandwidth", ok=True, detail="every broker has a bandwidth limit")
+    return Check(
+        name="bandwidth",
+        ok=False,
+        detail=f"no network limit reported by {', '.join(blind)}: traffic does not count there",
+        fix='name the limit, e.g. `capacity: {"*": {nic_gbps: 10}}` or `{"*": {throughput: 100000000}}`',
+        severity="warning",
+    )
+
+
+def _shared_machine(patient: Patient, picture: Picture) -> Check:
+    """Brokers on one machine without cgroups of their own all report the whole machine's CPU."""
+    readings: dict[tuple[float, float], list[str]] = {}
+    for report in picture.reports:
+        override = match_capacity(patient.capacity, report.broker_id)
+        if override is None or "cpu" not in override.ignore:
+            readings.setdefault((float(report.usage[0]), float(report.limit[0])), []).append(report.broker_id)
+    twins = [brokers for (usage, _), brokers in readings.items() if len(brokers) > 1 and usage > 0]
+    if not twins:
+        return Check(name="CPU figures", ok=True, detail="brokers report CPU of their own")
+    return Check(
+        name="CPU figures",
+        ok=False,
+        detail=f"{', '.join(twins[0])} report the same CPU: they seem to share a machine",
+        fix='give each broker its own CPU limit (cgroup), or `capacity: {"*": {cpu: ignore, throughput: ...}}`',
+        severity="warning",
+    )
+
+
+def _clock(patient: Patient, picture: Picture) -> Check:
+    now = patient.clock.wall_ms()
+    ahead = {r.broker_id: (r.last_update - now) / 1000 for r in picture.reports}
+    worst = max(ahead, key=lambda broker: ahead[broker], default="")
+    if not worst or ahead[worst] < _SKEW_LIMIT_SECONDS:
+        return Check(name="clocks", ok=True, detail="no report comes from the future")
+    return Check(
+        name="clocks",
+        ok=False,
+        detail=f"{worst} is {ahead[worst]:.0f} s ahead of us",
+        fix="synchronise the clocks (NTP)",
+        severity="warning",
+    )
+
+
+def _placement(patient: Patient) -> Check:
+    values = patient.config.adoptable()
+    placement = values.get("loadBalancerLoadPlacementStrategy", "")
+    if placement.endswith("AvgShedder"):
+        fix = "set loadBalancerLoadPlacementStrategy to LeastResourceUsageWithWeight on the brokers"
+        detail = "AvgShedder places at random once the brokers' shedding is off (Pulsar issue 24581)"
+        return Check(name="placement of new bundles", ok=False, detail=detail, fix=fix, severity="warning")
+    return Check(name="placement of new bundles", ok=True, detail=placement.rpartition(".")[2] or "unknown")

@@ -1,0 +1,100 @@
+"""Plans people asked to be carried out: left in the shared state by any replica, carried out by the leader, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from bundlekeel.core.errors import BundlekeelError
+from bundlekeel.core.plan import Move
+from bundlekeel.daemon.acting import Obstacle, acting_obstacle
+from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.cycle import Cycle
+from bundlekeel.daemon.planner import Planner
+from bundlekeel.daemon.sharing import Sharing
+from bundlekeel.daemon.views import PlanRequest
+
+_log = structlog.get_logger(__name__)
+
+
+class Executions:
+    """Serves requests while we lead. A request is taken off the store before it is begun: never carried out twice."""
+
+    def __init__(self, sharing: Sharing, cycle: Cycle, planner: Planner, config: BrokerConfig, *, ceiling: str) -> None:
+        self._sharing = sharing
+        self._cycle = cycle
+        self._planner = planner
+        self._config = config
+        self._ceiling = ceiling
+
+    async def serve(self) -> None:
+        """Carry out what waits, oldest first. StoreError when the store does not answer."""
+        for request_id, body in await self._sharing.take_requests():
+            task = {
+                "task": request_id,
+                "hash": str(body.get("hash", "")),
+                "reason": body.get("reason", ""),
+                "by": body.get("by", ""),
+                "state": "running",
+                "detail": "",
+                "moves": [],
+            }
+            await self._sharing.close_request(request_id, task)
+            try:
+                await self._carry_out(task, body)
+            except BundlekeelError as error:
+                task.update(state="failed", detail=str(error))
+            _log.info("execution ended", task=request_id, state=task["state"], detail=task["detail"])
+            await self._sharing.save(self._cycle.standing, self._sharing.shared.report)
+
+    async def _carry_out(self, task: dict[str, Any], body: Mapping[str, Any]) -> None:
+        """Plan again from what is now; act only if that is the very plan that was asked for."""
+        obstacle = self._obstacle()
+        if obstacle is not None:
+            task.update(state="failed", detail=f"not carried out: {obstacle.sentence}")
+            return
+        wanted = [tuple(item) for item in body.get("moves", [])]
+        made = await self._planner.compute(_request(body))
+        now = [(move.bundle, move.source, move.target) for move in made.moves]
+        if now != wanted:
+            changed = _difference(wanted, now)
+            task.update(state="failed", detail=f"the inputs changed since the plan was made: {'; '.join(changed[:5])}")
+            return
+        outcomes = await self._cycle.execute(tuple[Move, ...](made.moves))
+        task.update(
+            state="done",
+            detail=f"{sum(outcome.outcome == 'done' for outcome in outcomes)} of {len(outcomes)} landed where asked",
+            moves=[{"bundle": o.bundle, "outcome": o.outcome, "landed_on": o.landed_on} for o in outcomes],
+        )
+
+    def _obstacle(self) -> Obstacle | None:
+        if self._cycle.picture is None:
+            return None
+        return acting_obstacle(
+            picture=self._cycle.picture,
+            config=self._config,
+            ceiling=self._ceiling,
+            desired=self._sharing.desired,
+            now_ms=self._cycle.picture.wall_ms,
+            leading=self._sharing.leading,
+        )
+
+
+def _request(body: Mapping[str, Any]) -> PlanRequest:
+    given = body.get("request") or {}
+    return PlanRequest(**{**given, "remove_brokers": tuple(given.get("remove_brokers", ()))})
+
+
+def _difference(wanted: list[tuple[str, ...]], now: list[tuple[str, str, str]]) -> list[str]:
+    """What is different between two lists of moves, in words."""
+    gone = [f"{move[0]} would no longer move" for move in wanted if move[0] not in {item[0] for item in now}]
+    new = [f"{move[0]} would move now" for move in now if move[0] not in {item[0] for item in wanted}]
+    targets = {move[0]: move[1:] for move in now}
+    other = [
+        f"{move[0]} would go {' -> '.join(targets[move[0]])}"
+        for move in wanted
+        if move[0] in targets and targets[move[0]] != tuple(move[1:])
+    ]
+    return gone + new + other or ["the order of the moves"]

@@ -1,0 +1,230 @@
+"""The hand of a leader: several moves at a time within caps, intents before calls, outcomes recorded behind them.
+
+One executor serves one term of leadership; when that is over it refuses. What one move does is in `attempt`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import LeadershipLost, StaleWrite, StoreError
+from bundlekeel.core.plan import Refusal
+from bundlekeel.daemon.attempt import Attempt, ExecutorLimits, MoveRequest, Policy, Term, World
+from bundlekeel.daemon.intents import ChangesFor, Intent, MoveCode, MoveOutcome, intent_path, no_changes
+from bundlekeel.ports import Change
+
+__all__ = ["Executor", "ExecutorHooks", "ExecutorLimits", "MoveRequest", "Term", "World"]
+
+_STOP_POLL_SECONDS: Final = 0.05
+
+
+async def _allow(_request: MoveRequest) -> Refusal | None:
+    return None
+
+
+def _ignore(_outcome: MoveOutcome) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorHooks:
+    """`policy` may refuse a move before anything is read. `on_outcome` hears of every outcome exactly once.
+
+    `changes` joins the transaction that removes an intent (the record of the move); it is asked again when that
+    write has to be repeated, and not at all for moves refused before an intent was written.
+    """
+
+    policy: Policy = _allow
+    on_outcome: Callable[[MoveOutcome], None] = _ignore
+    changes: ChangesFor = no_changes
+
+
+class Executor:
+    """Carries out moves until it is stopped or its term is over."""
+
+    def __init__(
+        self, world: World, term: Term, *, limits: ExecutorLimits | None = None, hooks: ExecutorHooks | None = None
+    ) -> None:
+        self._world = world
+        self._term = term
+        self._limits = limits or ExecutorLimits()
+        self._hooks = hooks or ExecutorHooks()
+        self._slots = _Slots(self._limits)
+        self._ended = ""
+        self._count = 0
+        # Outcomes by the path of an intent that still stands, because the store did not take its removal.
+        self._unrecorded: dict[str, MoveOutcome] = {}
+        self._recording = asyncio.Lock()
+
+    @property
+    def in_flight(self) -> tuple[str, ...]:
+        """Bundles being moved or waiting for a slot, sorted."""
+        return tuple(sorted(self._slots.bundles))
+
+    @property
+    def unrecorded(self) -> tuple[MoveOutcome, ...]:
+        """Outcomes whose intent still stands in the store; `flush` tries again."""
+        return tuple(self._unrecorded.values())
+
+    async def execute(self, requests: Sequence[MoveRequest]) -> list[MoveOutcome]:
+        """Carry out moves, several at a time; outcomes in the order asked. A move that fails is an outcome."""
+        await self.flush()
+        return list(await asyncio.gather(*(self.move(request) for request in requests)))
+
+    async def move(self, request: MoveRequest) -> MoveOutcome:
+        """Carry out one move when a slot is free."""
+        self._count += 1
+        attempt = Attempt(
+            request=request,
+            world=self._world,
+            term=self._term,
+            limits=self._limits,
+            intent_id=f"{self._term.epoch}.{self._count}",
+        )
+        if request.bundle in self._slots.bundles:
+            outcome = attempt.refuse(Code.IN_TRANSIT, "this bundle is being moved already")
+        else:
+            outcome = await self._in_slot(attempt)
+        self._hooks.on_outcome(outcome)
+        return outcome
+
+    async def stop(self, seconds: float) -> tuple[str, ...]:
+        """Admit no more and let what is in flight finish; the bundles still in flight after `seconds`."""
+        await self._end(MoveCode.STOPPING)
+        clock = self._world.clock
+        deadline = clock.boot() + seconds
+        while self._slots.bundles and clock.boot() < deadline:
+            await clock.sleep(_STOP_POLL_SECONDS)
+        await self.flush()
+        return self.in_flight
+
+    async def flush(self) -> None:
+        """Try again to remove intents of moves that are over. Quiet when the store still does not answer."""
+        for path, outcome in list(self._unrecorded.items()):
+            try:
+                document = await self._world.coordination.read(path)
+                if document is not None:
+                    await self._write([Change(path=path, data=None, version=document.version)], outcome)
+                del self._unrecorded[path]
+            except LeadershipLost:
+                await self._end(Code.NOT_LEADER)
+                return
+            except StoreError:
+                return
+
+    async def _in_slot(self, attempt: Attempt) -> MoveOutcome:
+        if not await self._slots.take(attempt.request):
+            return attempt.refuse(self._ended, "not begun")
+        try:
+            refusal = await attempt.check(self._hooks.policy)
+            if refusal is None and self._ended:
+                refusal = attempt.refuse(self._ended, "not begun")
+            if refusal is None:
+                refusal = await self._write_intent(attempt)
+            if refusal is not None:
+                return refusal
+            outcome = await attempt.carry_out()
+            if attempt.lost:
+                # Write nothing more: the intent tells the next leader where to look.
+                await self._end(Code.NOT_LEADER)
+            else:
+                await self._remove_intent(attempt, outcome)
+            return outcome
+        finally:
+            await self._slots.give(attempt.request)
+
+    async def _write_intent(self, attempt: Attempt) -> MoveOutcome | None:
+        """Announce the move; a refusal when that is not possible, and then nothing is called."""
+        intent: Intent = attempt.intent()
+        change = Change(path=intent.path, data=intent.encode(), create=True)
+        try:
+            await self._world.coordination.write_fenced(self._term.epoch, [change])
+        except LeadershipLost as error:
+            await self._end(Code.NOT_LEADER)
+            return attempt.refuse(Code.NOT_LEADER, str(error))
+        except StaleWrite as error:
+            return attempt.refuse(Code.FROZEN_INTENT, str(error))
+        except StoreError as error:
+            # The write may have arrived all the same: whatever stands there is cleaned up later.
+            outcome = attempt.refuse(Code.STORE_UNAVAILABLE, str(error))
+            self._unrecorded[intent.path] = outcome
+            return outcome
+        return None
+
+    async def _remove_intent(self, attempt: Attempt, outcome: MoveOutcome) -> None:
+        path = intent_path(attempt.request.bundle)
+        try:
+            await self._write([Change(path=path, data=None, version=0)], outcome)
+        except LeadershipLost:
+            await self._end(Code.NOT_LEADER)
+        except StoreError:
+            self._unrecorded[path] = outcome
+
+    async def _write(self, changes: list[Change], outcome: MoveOutcome) -> None:
+        # One at a time: the record of a move builds on the version the one before it left.
+        async with self._recording:
+            more = self._hooks.changes(outcome)
+            await self._world.coordination.write_fenced(self._term.epoch, [*changes, *more])
+
+    async def _end(self, code: str) -> None:
+        """Admit no more; the first reason stays, except that a lost term is always said."""
+        if not self._ended or code == Code.NOT_LEADER:
+            self._ended = code
+        await self._slots.close()
+
+
+class _Slots:
+    """Caps on moves in flight: in all, per broker as source or destination, and one per bare hash range."""
+
+    def __init__(self, limits: ExecutorLimits) -> None:
+        self._limits = limits
+        self._open = True
+        self._changed = asyncio.Condition()
+        self._brokers: Counter[str] = Counter()
+        self._ranges: set[str] = set()
+        self.bundles: set[str] = set()
+
+    async def take(self, request: MoveRequest) -> bool:
+        """Wait for a slot; False when no more are given."""
+        self.bundles.add(request.bundle)
+        taken = False
+        try:
+            async with self._changed:
+                await self._changed.wait_for(lambda: not self._open or self._free(request))
+                taken = self._open
+                if taken:
+                    self._ranges.add(request.range)
+                    self._brokers.update((request.source, request.destination))
+        finally:
+            if not taken:
+                self.bundles.discard(request.bundle)
+        return taken
+
+    async def give(self, request: MoveRequest) -> None:
+        """Return a slot."""
+        async with self._changed:
+            self.bundles.discard(request.bundle)
+            self._ranges.discard(request.range)
+            self._brokers.subtract((request.source, request.destination))
+            self._changed.notify_all()
+
+    async def close(self) -> None:
+        """Give no more; everybody who waits is told."""
+        async with self._changed:
+            self._open = False
+            self._changed.notify_all()
+
+    def _free(self, request: MoveRequest) -> bool:
+        cap = self._limits.max_in_flight_per_broker
+        return (
+            # Equal ranges of two namespaces share one affinity on brokers before 4.2: never two of them at a time.
+            request.range not in self._ranges
+            and len(self._ranges) < self._limits.max_in_flight
+            and self._brokers[request.source] < cap
+            and self._brokers[request.destination] < cap
+        )

@@ -1,0 +1,262 @@
+"""Intents: what a leader is about to do with a bundle, written before it does it, and how a successor settles them.
+
+The admin API takes no fencing token, so an unload of a deposed leader may still be on its way. Its intent, a node
+below `intents/`, tells the next leader to leave that bundle alone until the call must be over (deadline and margin),
+and then to look who owns it. An intent is never carried out again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, Literal
+from urllib.parse import quote, unquote
+
+from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import CodecError, LeadershipLost, StoreError
+from bundlekeel.ports import Change, Clock, Coordination, Document, Owner, Ownership
+
+INTENTS: Final = "intents"
+INTENT_SECONDS: Final = 120.0
+MARGIN_SECONDS: Final = 15.0
+
+OutcomeWord = Literal["done", "landed_elsewhere", "unknown", "refused"]
+
+
+class MoveCode(StrEnum):
+    """Why a move was refused or did not end where it was asked to; spelled like `core.codes.Code`."""
+
+    OWNER_CHANGED = "OwnerChanged"
+    UNOWNED = "Unowned"
+    STOPPING = "Stopping"
+    NOT_PERMITTED = "NotPermitted"
+    ADMIN_REFUSED = "AdminRefused"
+    ADMIN_UNAUTHORIZED = "AdminUnauthorized"
+    ADMIN_UNREACHABLE = "AdminUnreachable"
+    NO_ANSWER = "NoAnswer"
+    LANDED_ELSEWHERE = "LandedElsewhere"
+    STILL_AT_SOURCE = "StillAtSource"
+    NOBODY_OWNS = "NobodyOwns"
+    LEFT_BY_EARLIER_LEADER = "LeftByEarlierLeader"
+
+
+MOVE_EXPLANATIONS: Final[dict[MoveCode, str]] = {
+    MoveCode.OWNER_CHANGED: "the bundle is owned by another broker than planned; it is planned anew",
+    MoveCode.UNOWNED: "nobody owns the bundle: the next lookup places it, there is nothing to unload",
+    MoveCode.STOPPING: "the sidecar is stopping; the move was not begun",
+    MoveCode.NOT_PERMITTED: "acting is not allowed right now",
+    MoveCode.ADMIN_REFUSED: "the broker refused the unload",
+    MoveCode.ADMIN_UNAUTHORIZED: "the broker did not accept our credentials",
+    MoveCode.ADMIN_UNREACHABLE: "the broker could not be reached; the request never left",
+    MoveCode.NO_ANSWER: "the unload got no usable answer and who owns the bundle does not settle it",
+    MoveCode.LANDED_ELSEWHERE: "another broker took the bundle first",
+    MoveCode.STILL_AT_SOURCE: "the broker it was to leave owns the bundle again",
+    MoveCode.NOBODY_OWNS: "nobody took the bundle in time; the next lookup places it",
+    MoveCode.LEFT_BY_EARLIER_LEADER: "an earlier leader left the move open; settled by reading who owns the bundle",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """A move about to be made. Times are wall milliseconds of the writer; `version` is that of its node."""
+
+    id: str
+    bundle: str
+    source: str
+    destination: str
+    epoch: int
+    member: str
+    wall_ms: int
+    deadline_ms: int
+    cycle_id: str = ""
+    topic: str = ""
+
+    @property
+    def path(self) -> str:
+        """The node of this intent; one bundle has at most one."""
+        return intent_path(self.bundle)
+
+    def encode(self) -> bytes:
+        """The node's JSON."""
+        record = {
+            "id": self.id,
+            "bundle": self.bundle,
+            "from": self.source,
+            "to": self.destination,
+            "epoch": self.epoch,
+            "member": self.member,
+            "wall_ms": self.wall_ms,
+            "deadline_ms": self.deadline_ms,
+            "cycle_id": self.cycle_id,
+            "topic": self.topic,
+        }
+        return json.dumps(record, ensure_ascii=False).encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveOutcome:
+    """How a move ended. `done`: the destination owns the bundle. `landed_elsewhere`: another broker does, the source
+    included. `unknown`: not settled by reading. `refused`: provably nothing happened.
+
+    `code` is empty when done; `landed_wall_ms` is when the owner was seen, 0 when none was; `hops` are the brokers
+    the unload went through; `seconds` counts from admission to the outcome.
+    """
+
+    bundle: str
+    source: str
+    destination: str
+    outcome: OutcomeWord
+    code: str = ""
+    error: str = ""
+    landed_on: str = ""
+    started_wall_ms: int = 0
+    landed_wall_ms: int = 0
+    seconds: float = 0.0
+    hops: tuple[str, ...] = ()
+    topic: str = ""
+    epoch: int = -1
+    intent_id: str = ""
+    cycle_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What a look at foreign intents found: bundles to leave alone for now, and moves settled just now."""
+
+    frozen: frozenset[str]
+    settled: tuple[MoveOutcome, ...]
+
+
+ChangesFor = Callable[[MoveOutcome], Sequence[Change]]
+"""Further changes to write in the transaction that removes an intent, e.g. the record of the move."""
+
+
+def no_changes(_outcome: MoveOutcome) -> Sequence[Change]:
+    """Record nothing beside the intent."""
+    return ()
+
+
+def intent_path(bundle: str) -> str:
+    """The node of a bundle's intent; the name is percent-encoded because it holds slashes."""
+    return f"{INTENTS}/{quote(bundle, safe='')}"
+
+
+def decode_intent(document: Document) -> Intent:
+    """Read an intent's node. CodecError for anything a leader would not have written."""
+    try:
+        record = json.loads(document.data)
+        return Intent(
+            id=_text(record, "id"),
+            bundle=_text(record, "bundle"),
+            source=_text(record, "from"),
+            destination=_text(record, "to"),
+            epoch=int(record["epoch"]),
+            member=_text(record, "member"),
+            wall_ms=int(record["wall_ms"]),
+            deadline_ms=int(record["deadline_ms"]),
+            cycle_id=_text(record, "cycle_id"),
+            topic=_text(record, "topic"),
+        )
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise CodecError(f"{document.path} is no intent: {error}", code=Code.WRONG_TYPE) from error
+
+
+def _text(record: dict[str, object], key: str) -> str:
+    value = record[key]
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is no text")
+    return value
+
+
+async def settle_intents(
+    coordination: Coordination,
+    ownership: Ownership,
+    *,
+    epoch: int,
+    clock: Clock,
+    seen: dict[str, float],
+    margin_seconds: float = MARGIN_SECONDS,
+    changes: ChangesFor = no_changes,
+) -> Settlement:
+    """Look at the intents other epochs left; call again each cycle until nothing is frozen.
+
+    An intent is frozen until its deadline plus the margin has passed on our wall clock, or, should the writer's
+    clock have been ahead, until its own length plus the margin has passed since we first saw it (`seen`: node path
+    to boot seconds; one dict per term). The margin must cover how far wall clocks may be apart.
+    A node that is no intent is frozen for the usual length, then removed as `unknown`.
+    LeadershipLost ends it; a store that fails leaves the rest frozen for the next call.
+    """
+    frozen: set[str] = set()
+    settled: list[MoveOutcome] = []
+    for document in await coordination.read_tree(INTENTS):
+        intent = _readable(document)
+        if intent is not None and intent.epoch == epoch:
+            continue
+        # The node's name is the bundle's, whatever stands in it.
+        bundle = unquote(document.path.rpartition("/")[2])
+        if not _is_over(intent, clock, seen.setdefault(document.path, clock.boot()), margin_seconds):
+            frozen.add(bundle)
+            continue
+        try:
+            owner = await ownership.owner(bundle)
+            outcome = _settled(intent, bundle, owner, clock=clock, epoch=epoch)
+            removal = Change(path=document.path, data=None, version=document.version)
+            await coordination.write_fenced(epoch, [removal, *changes(outcome)])
+        except LeadershipLost:
+            raise
+        except (StoreError, CodecError):
+            frozen.add(bundle)
+            continue
+        seen.pop(document.path, None)
+        settled.append(outcome)
+    return Settlement(frozen=frozenset(frozen), settled=tuple(settled))
+
+
+def _readable(document: Document) -> Intent | None:
+    try:
+        return decode_intent(document)
+    except CodecError:
+        return None
+
+
+def _is_over(intent: Intent | None, clock: Clock, first_seen: float, margin_seconds: float) -> bool:
+    waited = clock.boot() - first_seen
+    if intent is None:
+        return waited >= INTENT_SECONDS + margin_seconds
+    length = max(0, intent.deadline_ms - intent.wall_ms) / 1000
+    passed = (clock.wall_ms() - intent.deadline_ms) / 1000
+    return passed >= margin_seconds or waited >= length + margin_seconds
+
+
+def _settled(intent: Intent | None, bundle: str, owner: Owner | None, *, clock: Clock, epoch: int) -> MoveOutcome:
+    """The outcome of a move of another epoch, as far as its owner tells."""
+    landed = owner.broker_id if owner is not None and not owner.disabled else ""
+    found = MoveOutcome(
+        bundle=bundle,
+        source="",
+        destination="",
+        outcome="unknown",
+        code=MoveCode.LEFT_BY_EARLIER_LEADER,
+        error="the intent could not be read",
+        landed_on=landed,
+        landed_wall_ms=clock.wall_ms() if landed else 0,
+        epoch=epoch,
+    )
+    if intent is None:
+        return found
+    done = landed == intent.destination
+    word: OutcomeWord = "unknown" if not landed else "done" if done else "landed_elsewhere"
+    return replace(
+        found,
+        source=intent.source,
+        destination=intent.destination,
+        outcome=word,
+        code="" if done else found.code,
+        error=f"left open by epoch {intent.epoch}",
+        started_wall_ms=intent.wall_ms,
+        topic=intent.topic,
+        intent_id=intent.id,
+        cycle_id=intent.cycle_id,
+    )

@@ -1,0 +1,244 @@
+"""The running sidecar: its tasks, in which order they start, and in which they stop.
+
+Leadership and cycles are tasks of their own, so that a move that hangs never costs the lease. SIGTERM belongs to this
+module: calls in flight finish or leave their intent to the next leader, leadership is released, exit code 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+
+from bundlekeel.core.errors import BundlekeelError, LeadershipLost, StoreError
+from bundlekeel.daemon.cycle import Cycle
+from bundlekeel.daemon.documents import AveragesPart
+from bundlekeel.daemon.executions import Executions
+from bundlekeel.daemon.hand import LeaderHand
+from bundlekeel.daemon.leadership import BENCH, Leadership
+from bundlekeel.daemon.observer import Observer
+from bundlekeel.daemon.sharing import Sharing
+from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Journal, LoadSource, Peers, Telemetry
+
+_log = structlog.get_logger(__name__)
+
+CHECKPOINT_SECONDS = 600.0
+STOP_GRACE_SECONDS = 20.0
+_HOUSEKEEPING_SECONDS = 1.0
+
+
+class Face(Protocol):
+    """The API server, seen from here."""
+
+    async def start(self) -> str:
+        """Listen; returns the URL."""
+
+    async def stop(self) -> None:
+        """Stop listening."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeParts:
+    """Everything the runtime starts and stops. `faces` may be empty (tests)."""
+
+    clock: Clock
+    coordination: Coordination
+    source: LoadSource
+    admin: BrokerAdmin
+    journal: Journal
+    telemetry: Telemetry
+    peers: Peers
+    leadership: Leadership
+    sharing: Sharing
+    observer: Observer
+    hand: LeaderHand
+    cycle: Cycle
+    executions: Executions
+    interval_seconds: float
+
+
+class Runtime:
+    """Runs one sidecar until it is told to stop."""
+
+    def __init__(self, parts: RuntimeParts) -> None:
+        self._parts = parts
+        self._stop = asyncio.Event()
+        self._adopted_epoch: int | None = None
+        self._checkpoint_at = 0.0
+        self._observing = False
+        self._failed = False
+        self.last_turn_boot = parts.clock.boot()
+        self.turns = 0
+
+    async def run(self, faces: Sequence[Face] = (), *, on_ready: Callable[[list[str]], None] | None = None) -> int:
+        """Run until SIGTERM, SIGINT or `request_stop`; the exit code. A second signal ends the process at once."""
+        self._own_signals()
+        parts = self._parts
+        await parts.coordination.start()
+        urls = [await face.start() for face in faces]
+        if on_ready is not None:
+            on_ready(urls)
+        tasks = [
+            asyncio.create_task(self._root("leadership", parts.leadership.run)),
+            asyncio.create_task(self._root("observer", self._observe)),
+            asyncio.create_task(self._root("cycles", self._cycles)),
+            asyncio.create_task(self._root("housekeeping", self._housekeeping)),
+        ]
+        await self._stop.wait()
+        await self._shut_down(tasks, faces)
+        return 1 if self._failed else 0
+
+    def request_stop(self) -> None:
+        """Stop as SIGTERM does."""
+        self._stop.set()
+
+    # --- tasks ---
+
+    async def _root(self, name: str, body: Callable[[], Awaitable[None]]) -> None:
+        """A root task: restarted a second after an unexpected error, which is logged and counted."""
+        while not self._stop.is_set():
+            try:
+                await body()
+            except BundlekeelError as error:
+                _log.warning("task interrupted", task=name, error=str(error))
+            except Exception:  # noqa: BLE001 - top of a root task, one of the three named places
+                _log.exception("task failed", task=name)
+                self._parts.telemetry.count("unexpected_errors_total", where=name)
+            await self._pause(1.0)
+
+    async def _observe(self) -> None:
+        """Bench sidecars watch only the seats; whoever has a seat keeps full watches and warm averages."""
+        while self._parts.leadership.role == BENCH:
+            await self._pause(0.2)
+            if self._stop.is_set():
+                return
+        if not self._observing:
+            self._observing = True
+            await self._parts.source.start()
+        await self._parts.observer.follow()
+
+    async def _cycles(self) -> None:
+        parts = self._parts
+        while not self._stop.is_set():
+            if self._observing and parts.leadership.role != BENCH:
+                await self._one_cycle()
+            self.last_turn_boot = parts.clock.boot()
+            self.turns += 1
+            await self._until_next()
+
+    async def _one_cycle(self) -> None:
+        parts, epoch = self._parts, self._parts.leadership.epoch
+        try:
+            await parts.sharing.refresh()
+        except StoreError as error:
+            _log.info("shared state could not be read", error=str(error))
+        if epoch is None:
+            self._adopted_epoch = None
+            parts.cycle.standing = parts.sharing.standing()
+        elif self._adopted_epoch != epoch:
+            parts.cycle.standing = parts.sharing.standing()
+            self._adopted_epoch = epoch
+        await parts.cycle.turn()
+
+    async def _until_next(self) -> None:
+        """The interval, or sooner when fresh reports arrive, but never more often than five times an interval."""
+        fresh, interval = self._parts.observer.fresh, self._parts.interval_seconds
+        fresh.clear()
+        shortest = interval / 5
+        await self._pause(shortest)
+        try:
+            async with asyncio.timeout(interval - shortest):
+                await self._first_of(fresh, self._stop)
+        except TimeoutError:
+            return
+
+    async def _first_of(self, *events: asyncio.Event) -> None:
+        waiters = [asyncio.create_task(event.wait()) for event in events]
+        try:
+            await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiter in waiters:
+                waiter.cancel()
+
+    async def _housekeeping(self) -> None:
+        """Once a second: desired state, requests, intents of earlier terms, checkpoint of the averages, loop lag."""
+        clock = self._parts.clock
+        while not self._stop.is_set():
+            before = clock.boot()
+            await self._pause(_HOUSEKEEPING_SECONDS)
+            lag = max(0.0, clock.boot() - before - _HOUSEKEEPING_SECONDS)
+            self._parts.telemetry.gauge("event_loop_lag_seconds", lag)
+            if not self._parts.coordination.connected:
+                continue
+            try:
+                await self._keep_house()
+            except (StoreError, LeadershipLost) as error:
+                _log.info("housekeeping interrupted", error=str(error))
+
+    async def _keep_house(self) -> None:
+        parts = self._parts
+        await parts.sharing.refresh()
+        if not parts.leadership.leading:
+            return
+        if parts.sharing.frozen or self._adopted_epoch != parts.leadership.epoch:
+            settlement = await parts.hand.settle()
+            for outcome in settlement.settled:
+                parts.cycle.book(outcome)
+        await parts.executions.serve()
+        if parts.clock.boot() >= self._checkpoint_at:
+            self._checkpoint_at = parts.clock.boot() + CHECKPOINT_SECONDS
+            bundles = parts.observer.averages.export()
+            if bundles:
+                await parts.sharing.save_averages(AveragesPart(wall_ms=parts.clock.wall_ms(), bundles=bundles))
+
+    # --- stopping ---
+
+    def _own_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def stop(number: int) -> None:
+            if self._stop.is_set():
+                _log.warning("second signal: leaving at once", signal=number)
+                signal.raise_signal(signal.SIGKILL)
+            _log.info("stopping", signal=number)
+            self._stop.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop, number)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not past a stop."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+        except TimeoutError:
+            return
+
+    async def _shut_down(self, tasks: list[asyncio.Task[None]], faces: Sequence[Face]) -> None:
+        """Moves first, while we still lead; then leadership; then the rest."""
+        parts = self._parts
+        left = await parts.hand.stop(STOP_GRACE_SECONDS)
+        if left:
+            _log.warning("moves left to the next leader", bundles=list(left))
+        for face in faces:
+            await face.stop()
+        for task in tasks:
+            task.cancel()
+        results: list[Any] = await asyncio.gather(*tasks, return_exceptions=True)
+        self._failed = any(isinstance(item, Exception) for item in results)
+        await parts.leadership.stop()
+        await parts.source.close()
+        await parts.admin.close()
+        await parts.peers.close()
+        await parts.coordination.close()
+        parts.journal.close()
+
+
+def restore_averages(observer: Observer, part: AveragesPart | None, now_ms: int) -> None:
+    """Take over a checkpoint, when there is one."""
+    if part is not None:
+        observer.restore(part.bundles, now_ms)

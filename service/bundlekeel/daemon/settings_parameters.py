@@ -1,0 +1,147 @@
+"""The `parameters` section: any of our names or Pulsar's, once each, brought to our names and units.
+
+Precedence when they become `core.params.Parameters`: explicit settings, then what the brokers run with
+(`adopt_broker_settings`), then our defaults.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bundlekeel.core.errors import ConfigError
+from bundlekeel.core.params import (
+    BY_NAME,
+    BY_PULSAR_KEY,
+    PARAMETERS,
+    STRATEGY_CLASSES,
+    Parameters,
+    ParameterSpec,
+    coerce,
+    defaults,
+    from_pulsar,
+)
+from bundlekeel.daemon.settings_types import parse_duration
+
+if TYPE_CHECKING:
+    from bundlekeel.daemon.settings import Settings
+
+# These two have a place of their own at the top of the settings; `parameters` accepts them as well.
+TOP_LEVEL = ("strategy", "placement")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One parameter as it was written (`key`) and what it means in our unit."""
+
+    key: str
+    value: object
+
+
+def find_spec(key: str) -> ParameterSpec:
+    """The row of the table for our name or one of Pulsar's keys. ConfigError with suggestions when there is none."""
+    spec = BY_NAME.get(key) or BY_PULSAR_KEY.get(key)
+    if spec is None:
+        near = suggest(key, [*BY_NAME, *BY_PULSAR_KEY])
+        raise ConfigError(
+            f"unknown parameter{near}",
+            field=f"parameters.{key}",
+            allowed="a name of `bundlekeel config parameters`, or Pulsar's key for it",
+        )
+    return spec
+
+
+def canonical(raw: Mapping[str, object]) -> tuple[dict[str, Given], list[ConfigError]]:
+    """Parameters by our name, and everything that is wrong with them. The same one given twice is an error."""
+    found: dict[str, Given] = {}
+    problems: list[ConfigError] = []
+    for key, value in raw.items():
+        try:
+            spec = find_spec(key)
+            if spec.name in found:
+                other = found[spec.name].key
+                raise ConfigError(
+                    f"the same parameter as parameters.{other}; give it once",
+                    field=f"parameters.{key}",
+                    value=value,
+                )
+            found[spec.name] = Given(key, _in_our_unit(spec, key, value))
+        except ConfigError as error:
+            ours = error.field.startswith("parameters.")
+            text = str(error) if ours else "not allowed"
+            problems.append(ConfigError(text, field=f"parameters.{key}", value=value, allowed=error.allowed))
+    return found, problems
+
+
+def to_parameters(
+    settings: Settings,
+    adopted: Mapping[str, str] | None = None,
+    *,
+    origins: Mapping[str, str] | None = None,
+) -> tuple[Parameters, dict[str, str]]:
+    """What `plan()` runs with, and whence each value came: `default`, `broker` or the origin of the setting.
+
+    `adopted` holds the brokers' settings under Pulsar's keys, or None when they are not to be adopted; a value of
+    theirs that we cannot use leaves our default, and its origin says so. `origins` are those of `LoadedSettings`.
+    """
+    values = defaults()
+    sources = dict.fromkeys(values, "default")
+    for spec in PARAMETERS:
+        _adopt(spec, adopted or {}, values, sources)
+    explicit = {f"parameters.{name}": (name, value) for name, value in settings.parameters.items()}
+    explicit |= {name: (name, getattr(settings, name)) for name in TOP_LEVEL if name in settings.model_fields_set}
+    for key, (name, value) in explicit.items():
+        values[name] = coerce(name, value)
+        sources[name] = (origins or {}).get(key, "settings")
+    return Parameters(**values), sources  # type: ignore[arg-type]
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean "x"?`, or nothing when no known word is near."""
+    by_lower = {name.lower(): name for name in known}
+    lower = word.lower()
+    near = [lower] if lower in by_lower else difflib.get_close_matches(lower, by_lower, n=2, cutoff=0.7)
+    return f"; did you mean {' or '.join(repr(by_lower[name]) for name in near)}?" if near else ""
+
+
+def _adopt(spec: ParameterSpec, adopted: Mapping[str, str], values: dict[str, object], sources: dict[str, str]) -> None:
+    theirs = {key: adopted[key] for key in spec.pulsar_keys if adopted.get(key) is not None}
+    if not theirs:
+        return
+    try:
+        read = from_pulsar(theirs)
+    except ConfigError:
+        read = {}
+    if spec.name in read:
+        values[spec.name] = read[spec.name]
+        sources[spec.name] = "broker"
+    else:
+        key, value = next(iter(theirs.items()))
+        sources[spec.name] = f"default (the brokers' {key}={value} cannot be used)"
+
+
+def _in_our_unit(spec: ParameterSpec, key: str, value: object) -> object:
+    if key == spec.name:
+        return coerce(spec.name, _seconds(spec, value))
+    if spec.choices:
+        ours = STRATEGY_CLASSES.get(str(value).rpartition(".")[2])
+        if ours not in spec.choices:
+            names = [name for name, mapped in STRATEGY_CLASSES.items() if mapped in spec.choices]
+            text = "a class that this release has no counterpart of"
+            raise ConfigError(text, field=f"parameters.{key}", allowed=", ".join(names))
+        return ours
+    if value is None:
+        return coerce(spec.name, value)  # raises: an empty value is none
+    return from_pulsar({key: value})[spec.name]
+
+
+def _seconds(spec: ParameterSpec, value: object) -> object:
+    """Durations may be written as everywhere else in the settings (`30m`)."""
+    if not spec.unit.startswith("seconds") or not isinstance(value, str):
+        return value
+    try:
+        return parse_duration(value)
+    except ValueError:
+        return value

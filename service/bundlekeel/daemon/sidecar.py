@@ -1,0 +1,302 @@
+"""The face of a running sidecar: `views.Service` over its parts. Every replica answers alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from bundlekeel import __version__
+from bundlekeel.core.errors import Conflict, Forbidden, NotFound, StoreError
+from bundlekeel.daemon import tables, why
+from bundlekeel.daemon.acting import MODES, mode_in_force, pause_in_force
+from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.cycle import Cycle
+from bundlekeel.daemon.doctor import Patient, examine
+from bundlekeel.daemon.documents import Desired, Pause
+from bundlekeel.daemon.leadership import BENCH, Leadership
+from bundlekeel.daemon.planner import Planner
+from bundlekeel.daemon.runtime import Runtime
+from bundlekeel.daemon.settings_describe import describe
+from bundlekeel.daemon.settings_load import LoadedSettings
+from bundlekeel.daemon.sharing import Sharing
+from bundlekeel.daemon.views import Check, Json, PlanRequest
+from bundlekeel.daemon.where import where
+from bundlekeel.ports import Clock, Coordination, Journal, Metadata, Ownership, Peers, Telemetry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SidecarParts:
+    """What the face looks at."""
+
+    loaded: LoadedSettings
+    clock: Clock
+    coordination: Coordination
+    ownership: Ownership
+    metadata: Metadata
+    journal: Journal
+    telemetry: Telemetry
+    peers: Peers
+    leadership: Leadership
+    sharing: Sharing
+    cycle: Cycle
+    planner: Planner
+    config: BrokerConfig
+    runtime: Runtime
+    patient: Callable[[], Patient]
+
+
+class Sidecar:
+    """Implements `views.Service`; the docstrings there say what each answer holds."""
+
+    def __init__(self, parts: SidecarParts) -> None:
+        self._p = parts
+        self._started = parts.clock.boot()
+
+    # --- looking ---
+
+    def state(self) -> Json:
+        """Who and what this sidecar is, who leads, the last cycle, and why nothing is carried out now."""
+        p = self._p
+        member, leader, report = p.leadership.member, p.leadership.leader, p.cycle.report
+        desired, now = p.sharing.desired, p.clock.wall_ms()
+        pause = pause_in_force(desired, now)
+        obstacle = report.obstacle if report else None
+        epoch = p.leadership.epoch if p.leadership.epoch is not None else (leader.epoch if leader else None)
+        return {
+            "member": member.id,
+            "role": p.leadership.role,
+            "seat": member.seat if p.leadership.role != BENCH else None,
+            "epoch": epoch,
+            "leader": asdict(leader) if leader else None,
+            "members": [asdict(item) for item in p.leadership.members],
+            "cluster": p.loaded.settings.cluster,
+            "cluster_mode": p.cycle.picture.mode if p.cycle.picture else "unknown",
+            "mode": mode_in_force(p.loaded.settings.mode, desired),
+            "mode_ceiling": p.loaded.settings.mode,
+            "strategy": p.cycle.params.strategy,
+            "placement": p.cycle.params.placement,
+            "paused": {"reason": pause.reason, "by": pause.by, "until_ms": pause.until_ms} if pause else None,
+            "store": {"connected": p.coordination.connected, "session_seconds": p.coordination.session_seconds},
+            "cycle": self._last_cycle(),
+            "imbalance": tables.imbalances(p.cycle),
+            "ledger": {
+                "entries": len(p.cycle.standing.ledger.entries),
+                "unsettled": sorted(p.cycle.standing.ledger.unsettled()),
+            },
+            "intents": sorted(p.sharing.frozen),
+            "version": __version__,
+            "uptime_seconds": p.clock.boot() - self._started,
+            "acting": report is not None and obstacle is None and p.leadership.leading,
+            "acting_obstacle": obstacle.code.value if obstacle else None,
+        }
+
+    def _last_cycle(self) -> Json | None:
+        """The leader's last cycle, also on a follower."""
+        report = self._p.cycle.report
+        shared = self._p.sharing.shared.report
+        record = report.record(None) if report and self._p.leadership.leading else shared or None
+        if not record and report:
+            record = report.record(None)
+        if not record:
+            return None
+        return {
+            "id": record["cycle"],
+            "wall_ms": record["wall_ms"],
+            "sentence": record["sentence"],
+            "verdict": record["code"],
+            "moves": record["planned"],
+            "seconds": record["seconds"].get("total"),
+        }
+
+    def brokers(self) -> list[Json]:
+        """One row a registered broker."""
+        return tables.brokers(self._p.cycle, self._p.config, self._p.clock.wall_ms())
+
+    def bundles(
+        self, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None
+    ) -> list[Json]:
+        """Bundles, largest short-term throughput first."""
+        rows = tables.bundles(self._p.cycle, self._p.clock.wall_ms(), broker=broker, namespace=namespace)
+        return rows[:limit] if limit is not None else rows
+
+    async def why(self, name: str) -> Json:
+        """Why a bundle, topic or broker is where it is, and what would change it."""
+        return await why.why(name, cycle=self._p.cycle, metadata=self._p.metadata, records=self.journal(10_000, "move"))
+
+    def verdicts(self, limit: int) -> list[Json]:
+        """The last cycles' verdicts, newest last."""
+        return [
+            {
+                "cycle": item["cycle"],
+                "wall_ms": item["wall_ms"],
+                "moves": item.get("planned", 0),
+                "verdict": {"code": item["code"], "sentence": item["sentence"]},
+                "refusals": item.get("refused", {}),
+            }
+            for item in self._p.journal.tail(limit, kind="cycle")
+        ]
+
+    def journal(self, limit: int, kind: str | None) -> list[Json]:
+        """Records, newest last. Moves come from the shared state, so that every replica knows all of them."""
+        moves = list(self._p.sharing.moves)
+        if kind == "move":
+            return moves[-limit:]
+        cycles = self._p.journal.tail(limit, kind="cycle")
+        records = cycles if kind == "cycle" else sorted([*moves, *cycles], key=lambda item: int(item["wall_ms"]))
+        return records[-limit:]
+
+    def settings(self) -> list[Json]:
+        """The effective settings with their origins."""
+        return describe(self._p.loaded, self._p.config.adoptable() or None)
+
+    # --- planning ---
+
+    async def make_plan(self, request: PlanRequest) -> Json:
+        """A dry run; a follower passes it on to the leader, and answers itself when that one does not."""
+        p = self._p
+        leader = p.leadership.leader
+        if (
+            not p.leadership.leading
+            and not request.forwarded
+            and leader
+            and leader.url
+            and leader.id != p.leadership.member.id
+        ):
+            try:
+                body = asdict(replace(request, forwarded=True))
+                answer = await p.peers.make_plan(leader.url, body)
+                p.planner.keep(answer, request)
+                return answer
+            except StoreError:
+                pass  # the leader's API is away: our own picture and its stored memory give the same plan
+        answer = await p.planner.make(request)
+        answer["by_leader"] = p.leadership.leading
+        return answer
+
+    def plan(self, hash_: str) -> Json:
+        """A plan made here lately."""
+        return self._p.planner.find(hash_)[0]
+
+    def plans(self) -> list[Json]:
+        """Plans made here lately."""
+        return self._p.planner.all()
+
+    async def execute(self, hash_: str, *, reason: str, by: str) -> Json:
+        """Leave the plan for the leader to carry out; `tasks` says how it went."""
+        answer, request = self._p.planner.find(hash_)
+        if mode_in_force(self._p.loaded.settings.mode, self._p.sharing.desired) != "act":
+            raise Forbidden(
+                "the mode is not `act`: set `mode: act` in the settings file (and run `bundlekeel takeover`)"
+            )
+        if pause_in_force(self._p.sharing.desired, self._p.clock.wall_ms()):
+            raise Forbidden("the balancer is paused; `bundlekeel resume` first")
+        if not answer["moves"]:
+            raise Conflict("the plan has no moves", difference=["nothing to carry out"])
+        moves = [[move["bundle"], move["source"], move["target"]] for move in answer["moves"]]
+        body = {"hash": hash_, "reason": reason, "by": by, "moves": moves, "request": asdict(request)}
+        task = await self._p.sharing.leave_request(body)
+        return {"task": task, "hash": hash_, "moves": len(moves), "state": "waiting"}
+
+    def tasks(self) -> list[Json]:
+        """Executions asked for and what became of them."""
+        return list(self._p.sharing.tasks)
+
+    # --- people's wishes ---
+
+    async def pause(self, *, reason: str, by: str, seconds: float | None) -> Json:
+        """Stop acting, at once, on every sidecar, leader or not."""
+        now = self._p.clock.wall_ms()
+        pause = Pause(reason=reason, by=by, since_ms=now, until_ms=now + int(seconds * 1000) if seconds else 0)
+        await self._change(lambda desired: _with(desired, pause=pause), "pause", reason, by)
+        return {"reason": reason, "by": by, "since_ms": now, "until_ms": pause.until_ms}
+
+    async def resume(self, *, reason: str, by: str) -> Json:
+        """End a pause."""
+        await self._change(lambda desired: _with(desired, pause=None), "resume", reason, by)
+        return {"reason": reason, "by": by}
+
+    async def set_mode(self, mode: str, *, reason: str, by: str) -> Json:
+        """Lower the mode, or restore it up to what the settings file allows."""
+        ceiling = self._p.loaded.settings.mode
+        if mode not in MODES:
+            raise NotFound(f"no mode {mode!r}; one of {', '.join(MODES)}")
+        if MODES.index(mode) > MODES.index(ceiling):
+            raise Forbidden(f"the settings file says `mode: {ceiling}`; {mode} cannot be set from outside")
+        await self._change(lambda desired: _with(desired, mode=mode), "mode", reason, by)
+        return {"mode": mode, "reason": reason, "by": by}
+
+    async def _change(self, change: Callable[[Desired], Desired], what: str, reason: str, by: str) -> None:
+        await self._p.sharing.change_desired(change)
+        record = {
+            "kind": "wish",
+            "what": what,
+            "wall_ms": self._p.clock.wall_ms(),
+            "reason": reason,
+            "by": by,
+            "sentence": f"{by} asked for {what}: {reason}",
+        }
+        self._p.journal.append(record)
+
+    # --- finding ---
+
+    async def where(self, name: str) -> list[Json]:
+        """Where a topic, bundle or namespace is; assigns nothing."""
+        going = {entry.bundle: entry.target for entry in self._p.cycle.standing.ledger.entries if not entry.landed_ms}
+        return await where(name, metadata=self._p.metadata, ownership=self._p.ownership, preallocated=going)
+
+    async def doctor(self) -> list[Check]:
+        """Every connection and permission, tested now."""
+        return await examine(self._p.patient())
+
+    # --- probes ---
+
+    def live(self) -> list[Check]:
+        """Cycles still turn over. A hanging move or a lost store is no reason for a restart."""
+        behind = self._p.clock.boot() - self._p.runtime.last_turn_boot
+        limit = max(60.0, 6 * self._p.loaded.settings.cycle.interval) + self._p.loaded.settings.admin.read_timeout * 2
+        ok = behind < limit
+        return [
+            Check(
+                name="cycles",
+                ok=ok,
+                detail=f"last one ended {behind:.0f} s ago",
+                fix="" if ok else "restart this sidecar; its intents are settled by the next leader",
+            )
+        ]
+
+    def ready(self) -> list[Check]:
+        """Store, seat or bench known, and a picture unless on the bench."""
+        p = self._p
+        address = p.loaded.settings.metadata_store
+        checks = [
+            Check(
+                name="metadata store",
+                ok=p.coordination.connected,
+                detail=f"{address} {'answers' if p.coordination.connected else 'does not answer'}",
+                fix="" if p.coordination.connected else f"check that {address} is reachable",
+            )
+        ]
+        known = p.leadership.leading or p.leadership.leader is not None
+        checks.append(Check(name="leadership", ok=known, detail=p.leadership.role if known else "no leader known yet"))
+        if p.leadership.role != BENCH:
+            seen = p.cycle.snapshot is not None
+            detail = f"{len(p.cycle.snapshot.brokers)} brokers" if p.cycle.snapshot is not None else "no picture yet"
+            checks.append(Check(name="picture", ok=seen, detail=detail))
+        return checks
+
+    def render_metrics(self, accept: str) -> tuple[bytes, str]:
+        """Prometheus exposition."""
+        p = self._p
+        now = p.clock.wall_ms()
+        p.telemetry.gauge("paused", 1.0 if pause_in_force(p.sharing.desired, now) else 0.0)
+        for mode in MODES:
+            on = mode == mode_in_force(p.loaded.settings.mode, p.sharing.desired)
+            p.telemetry.gauge("mode_info", 1.0 if on else 0.0, mode=mode)
+        p.telemetry.gauge("open_intents", float(len(p.sharing.frozen)))
+        return p.telemetry.render(accept)
+
+
+def _with(desired: Desired, **changes: Any) -> Desired:
+    kept = {name: getattr(desired, name) for name in desired.__struct_fields__}
+    return Desired(**(kept | changes))

@@ -1,0 +1,150 @@
+"""Why is it there? One bundle, topic or broker: what the last plan said, and what would change it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bundlekeel.core.codes import EXPLANATIONS, Code
+from bundlekeel.core.errors import NotFound
+from bundlekeel.core.names import bundle_for_hash, parse_bundle, parse_topic
+from bundlekeel.core.plan import Plan
+from bundlekeel.core.snapshot import Snapshot
+from bundlekeel.daemon.cycle import Cycle
+from bundlekeel.daemon.tables import obstacles
+from bundlekeel.ports import Metadata
+
+Json = dict[str, Any]
+
+_CHANGES: dict[Code, str] = {
+    Code.COOL_DOWN: "wait until its cool-down is over, or move it by hand",
+    Code.IDLE: "traffic on it: an idle bundle helps nobody by moving",
+    Code.SYSTEM_BUNDLE: "nothing: system bundles stay",
+    Code.EXCLUDED: "take its namespace out of `excluded_namespaces`",
+    Code.PINNED: "remove the pin, or wait for its expiry",
+    Code.IN_TRANSIT: "its move is under way",
+    Code.FROZEN_INTENT: "an earlier leader's move of it is settled first, within about two minutes",
+    Code.TOO_BIG: "split it: one bundle carries more than the difference between two brokers",
+    Code.NO_GAIN: "a lower load on the other brokers",
+    Code.BELOW_MINIMUM: "more traffic on it, or a lower `min_unload_share`",
+    Code.BUDGET_PER_CYCLE: "the next cycle, or a higher `max_moves_per_cycle`",
+    Code.BUDGET_PER_SOURCE: "the next cycle, or a higher `max_moves_per_source`",
+    Code.BUDGET_PER_TARGET: "the next cycle, or a higher `max_moves_per_target`",
+    Code.BUDGET_PER_NAMESPACE: "the next cycle, or a higher `max_moves_per_namespace`",
+    Code.SOLE_BUNDLE: "more bundles: split it",
+}
+
+
+async def why(name: str, *, cycle: Cycle, metadata: Metadata, records: list[Json]) -> Json:
+    """NotFound when the name is no broker, bundle or topic of this cluster, or before the first cycle."""
+    snapshot = cycle.snapshot
+    if snapshot is None:
+        raise NotFound("there is no picture of the cluster yet; try again in a few seconds")
+    if name in snapshot.brokers.ids or name in {item.broker_id for item in snapshot.excluded}:
+        return _broker(name, snapshot, cycle, records)
+    bundle = await _bundle_of(name, metadata)
+    kind = "bundle" if bundle == name else "topic"
+    return _bundle(bundle, snapshot, cycle, records) | {"kind": kind, "name": name, "bundle": bundle}
+
+
+async def _bundle_of(name: str, metadata: Metadata) -> str:
+    try:
+        return str(parse_bundle(name))
+    except ValueError:
+        pass
+    try:
+        topic = parse_topic(name)
+    except ValueError:
+        raise NotFound(f"{name!r} is no broker, bundle or topic") from None
+    bounds = await metadata.boundaries(topic.namespace)
+    if not bounds:
+        raise NotFound(f"namespace {topic.namespace} does not exist")
+    return str(bundle_for_hash(topic.namespace, bounds, topic.hash))
+
+
+def _broker(name: str, snapshot: Snapshot, cycle: Cycle, records: list[Json]) -> Json:
+    plan = cycle.report.plan if cycle.report else None
+    excluded = next((item for item in snapshot.excluded if item.broker_id == name), None)
+    verdict = next((item for item in plan.brokers if item.broker == name), None) if plan else None
+    codes = []
+    if excluded is not None:
+        sentence = f"{name} is left out: its report cannot be used ({excluded.code} {excluded.detail})"
+    elif verdict is not None:
+        sentence = f"{name}: {verdict.code.value}; {verdict.sentence}"
+        codes = [_code(verdict.code, verdict.sentence)]
+    else:
+        sentence = f"{name}: {plan.verdict.sentence if plan else 'no plan yet'}"
+    refusals = [item for item in plan.refusals if item.broker == name] if plan else []
+    codes += [_code(item.code, f"{item.bundle} {item.detail}".strip()) for item in refusals[:50]]
+    moves = [move.sentence for move in plan.moves if name in (move.source, move.target)] if plan else []
+    touched = [item for item in records if name in (item.get("source"), item.get("destination"))]
+    return {
+        "kind": "broker",
+        "name": name,
+        "broker": name,
+        "sentence": sentence,
+        "codes": codes,
+        "planned": moves,
+        "history": touched[-20:],
+        "what_would_change_it": _broker_change(plan),
+    }
+
+
+def _broker_change(plan: Plan | None) -> str:
+    if plan is None:
+        return "a first plan"
+    if plan.verdict.code is Code.HIT_COUNT:
+        return "the difference lasting for the remaining fresh reports"
+    if plan.verdict.code is Code.BALANCED:
+        return "a larger difference to the other brokers"
+    return plan.verdict.sentence
+
+
+def _bundle(bundle: str, snapshot: Snapshot, cycle: Cycle, records: list[Json]) -> Json:
+    history = [item for item in records if item.get("bundle") == bundle][-20:]
+    if bundle not in snapshot.bundles.names:
+        return {
+            "broker": None,
+            "sentence": f"no broker reports {bundle}: it is unowned, or not loaded yet",
+            "codes": [],
+            "history": history,
+            "what_would_change_it": "a client's lookup",
+        }
+    row = snapshot.bundles.names.index(bundle)
+    broker = snapshot.brokers.ids[int(snapshot.bundles.owner[row])]
+    plan = cycle.report.plan if cycle.report else None
+    move = next((item for item in plan.moves if item.bundle == bundle), None) if plan else None
+    if move is not None:
+        sentence = f"it is to move: {move.sentence}"
+        change = f"runner-up {move.runner_up}" if move.runner_up else "nothing stands in the way"
+        return {
+            "broker": broker,
+            "sentence": sentence,
+            "codes": [],
+            "history": history,
+            "what_would_change_it": change,
+        }
+    code = obstacles(cycle, snapshot).get(row)
+    refusal = next((item for item in plan.refusals if item.bundle == bundle), None) if plan else None
+    if code is None and refusal is not None:
+        code = refusal.code
+    if code is None:
+        text = plan.verdict.sentence if plan else "no plan yet"
+        return {
+            "broker": broker,
+            "sentence": f"it stays at {broker}: {text}",
+            "codes": [],
+            "history": history,
+            "what_would_change_it": f"{broker} standing out from the other brokers for long enough",
+        }
+    detail = refusal.detail if refusal is not None else ""
+    return {
+        "broker": broker,
+        "sentence": f"it stays at {broker}: {EXPLANATIONS[code]}",
+        "codes": [_code(code, detail)],
+        "history": history,
+        "what_would_change_it": _CHANGES.get(code, "see the explanation"),
+    }
+
+
+def _code(code: Code, detail: str) -> Json:
+    return {"code": code.value, "explanation": EXPLANATIONS[code], "detail": detail}

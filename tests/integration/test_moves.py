@@ -1,0 +1,108 @@
+"""A hundred moves under traffic: where each bundle was asked to go is where it lands."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+from collections import Counter
+
+import pytest
+
+from bundlekeel.daemon.executor import Executor, MoveRequest, Term, World
+from bundlekeel.daemon.intents import MoveOutcome
+from bundlekeel.daemon.takeover import SHEDDING
+from dev.traffic import Traffic, TrafficSpec
+from tests.integration.conftest import RealWorld
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+
+MOVES = 100
+BATCH = 4
+BUNDLES = 8
+
+
+def executor_of(world: RealWorld) -> Executor:
+    """An executor with its defaults over the real cluster."""
+    ports = World(
+        admin=world.admin,
+        coordination=world.coordination,
+        ownership=world.ownership,
+        metadata=world.metadata,
+        clock=world.clock,
+    )
+    return Executor(ports, Term(epoch=world.epoch, member="test", permit=world.permit))
+
+
+async def owner_of(world: RealWorld, bundle: str) -> str:
+    """Who owns a bundle, or "" when nobody does."""
+    owner = await world.ownership.owner(bundle)
+    return owner.broker_id if owner is not None and not owner.disabled else ""
+
+
+async def requests_for(world: RealWorld, bundles: list[str], rng: random.Random) -> list[MoveRequest]:
+    """Some bundles, each to another broker than the one it is on."""
+    requests = []
+    for bundle in rng.sample(bundles, BATCH):
+        source = await owner_of(world, bundle)
+        if source:
+            target = rng.choice([broker for broker in world.endpoints if broker != source])
+            requests.append(MoveRequest(bundle=bundle, source=source, destination=target))
+    return requests
+
+
+async def test_a_hundred_moves_under_traffic(real_world: RealWorld) -> None:
+    """At least 99 of 100 are done where asked, and none is reported done that is not."""
+    await real_world.admin.set_dynamic(SHEDDING, "false")
+    brokers = real_world.cluster.brokers
+    spec = TrafficSpec(
+        service_url=real_world.cluster.service_url,
+        admin_url=brokers[0].web_url,
+        namespace="demo/moves",
+        bundles=BUNDLES,
+        topics_per_bundle=2,
+        rate_total_msgs=300.0,
+    )
+    traffic = Traffic(spec)
+    bundles = sorted({plan.bundle for plan in await asyncio.to_thread(traffic.prepare)})
+    executor, rng = executor_of(real_world), random.Random(7)
+    outcomes: list[MoveOutcome] = []
+    try:
+        await asyncio.to_thread(traffic.start)
+        while len(outcomes) < MOVES:
+            requests = (await requests_for(real_world, bundles, rng))[: MOVES - len(outcomes)]
+            for outcome in await executor.execute(requests):
+                outcomes.append(outcome)
+                if outcome.outcome == "done":
+                    assert await owner_of(real_world, outcome.bundle) == outcome.destination
+        report = await asyncio.to_thread(traffic.stop)
+    finally:
+        traffic.close()
+        await real_world.admin.delete_dynamic(SHEDDING)
+    counts = Counter((outcome.outcome, outcome.code) for outcome in outcomes)
+    seconds = sorted(outcome.seconds for outcome in outcomes)
+    print(  # noqa: T201
+        f"\nmoves: {dict(counts)}; seconds: median {statistics.median(seconds):.3f}, p95 {seconds[94]:.3f}, "
+        f"max {seconds[-1]:.3f}; hops {Counter(len(o.hops) for o in outcomes)}; traffic: sent {report.sent}, "
+        f"lost {report.lost}, longest publish gap {report.publish_gap_seconds:.2f} s"
+    )
+    assert len(outcomes) == MOVES
+    assert counts["done", ""] >= 99, [o for o in outcomes if o.outcome != "done"]
+    assert all(outcome.topic for outcome in outcomes)
+    assert await real_world.coordination.read_tree("intents") == []
+    assert report.lost == 0
+
+
+async def test_an_idle_bundle_without_topics_stays_honest(real_world: RealWorld) -> None:
+    """Nothing to look up: the unload is made, nobody takes the bundle, and that is what is said."""
+    from dev.traffic.admin import ensure_namespace, place_all_on  # noqa: PLC0415
+
+    broker, target = real_world.cluster.brokers[0], real_world.cluster.brokers[1]
+    await asyncio.to_thread(ensure_namespace, broker.web_url, "demo/empty", 1)
+    await asyncio.to_thread(place_all_on, broker.broker_id, broker.web_url, ["persistent://demo/empty/never-created"])
+    bundle = "demo/empty/0x00000000_0xffffffff"
+    assert await owner_of(real_world, bundle) == broker.broker_id
+    request = MoveRequest(bundle=bundle, source=broker.broker_id, destination=target.broker_id)
+    outcome = await executor_of(real_world).move(request)
+    assert (outcome.outcome, outcome.topic) == ("unknown", "")
+    assert await owner_of(real_world, bundle) == ""

@@ -1,0 +1,48 @@
+"""Takeover and handback on real brokers."""
+
+from __future__ import annotations
+
+import pytest
+
+from bundlekeel.core.errors import AdminRefused
+from bundlekeel.daemon.takeover import SHEDDING, SPLITTING, Desk, handback, read_record, sheds_itself, takeover
+from tests.integration.conftest import RealWorld
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize("before", [None, "true"], ids=["absent", "true"])
+async def test_round_trip(real_world: RealWorld, before: str | None) -> None:
+    """Every broker stops shedding and splitting, and afterwards runs and is configured as before."""
+    admin, endpoints = real_world.admin, real_world.endpoints
+    # Another test may have left an override; this one starts from what it says.
+    for key in (SHEDDING, SPLITTING):
+        await admin.delete_dynamic(key)
+    if before is not None:
+        await admin.set_dynamic(SHEDDING, before)
+    original = await admin.dynamic_configuration()
+    assert original == ({} if before is None else {SHEDDING: before})
+    desk = Desk(admin=admin, coordination=real_world.coordination, endpoints=endpoints, clock=real_world.clock)
+
+    taken = await takeover(desk, split=True, reason="test", by="test")
+    assert taken.complete, taken
+    assert taken.splits_by == "nobody"
+    assert taken.overrides == {SHEDDING: before, SPLITTING: None}
+    assert await admin.dynamic_configuration() == {SHEDDING: "false", SPLITTING: "false"}
+    assert await sheds_itself(admin, endpoints) == dict.fromkeys(endpoints, False)
+
+    assert (await takeover(desk, split=False, reason="again", by="test")).overrides == taken.overrides
+
+    back = await handback(desk)
+    assert back is not None
+    assert back.complete, back
+    assert await admin.dynamic_configuration() == original
+    assert await sheds_itself(admin, endpoints) == dict.fromkeys(endpoints, True)
+    assert await read_record(real_world.coordination) is None
+    await admin.delete_dynamic(SHEDDING)
+
+
+async def test_only_dynamic_keys_are_taken(real_world: RealWorld) -> None:
+    """The load balancer itself cannot be switched at run time: a broker says so, and it is typed."""
+    with pytest.raises(AdminRefused, match="non-dynamic"):
+        await real_world.admin.set_dynamic("loadBalancerEnabled", "false")

@@ -1,0 +1,253 @@
+"""Ownership, metadata and the client itself on a real ZooKeeper with hand-written znodes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from kazoo.client import KazooClient
+
+from bundlekeel.adapters.zookeeper.client import ZkClient
+from bundlekeel.adapters.zookeeper.ownership import ZkMetadata, ZkOwnership
+from bundlekeel.adapters.zookeeper.records import NodeExists, NodeMissing, Step, TransactionFailed
+from bundlekeel.core.errors import CodecError, StaleWrite, StoreError
+from bundlekeel.core.names import parse_topic
+from dev.cluster import Cluster
+from tests.support.contracts.coordination import eventually
+from tests.support.contracts.zookeeper import SESSION_SECONDS, chroot, client, connect, end_session, zookeeper
+
+__all__ = ["chroot", "client", "zookeeper"]
+
+pytestmark = pytest.mark.zookeeper
+
+BUNDLE = "public/default/0x00000000_0x80000000"
+
+
+@pytest.fixture
+def store(zookeeper: Cluster, chroot: str) -> Iterator[KazooClient]:
+    """A plain client below the metadata chroot."""
+    kazoo = KazooClient(hosts=zookeeper.zk_hosts + chroot)
+    kazoo.start(timeout=10)
+    yield kazoo
+    kazoo.stop()
+    kazoo.close()
+
+
+@pytest.fixture
+async def configuration(zookeeper: Cluster, chroot: str, store: KazooClient) -> AsyncIterator[ZkClient]:
+    """The configuration store: another chroot."""
+    store.create("/config")
+    made = await connect(zookeeper, f"{chroot}/config")
+    yield made
+    await made.close()
+
+
+async def test_owner_of_a_bundle(client: ZkClient, store: KazooClient) -> None:
+    """The owner is read from the bundle's ephemeral node; unowned is None; a broken node is a CodecError."""
+    ownership = ZkOwnership(client)
+    assert await ownership.owner(BUNDLE) is None
+    node = {"nativeUrl": "pulsar://h:6650", "httpUrl": "http://h:8080", "disabled": False}
+    store.create(f"/namespace/{BUNDLE}", json.dumps(node).encode(), ephemeral=True, makepath=True)
+    owner = await ownership.owner(BUNDLE)
+    assert owner is not None
+    assert (owner.broker_id, owner.disabled) == ("h:8080", False)
+    store.set(f"/namespace/{BUNDLE}", json.dumps({**node, "disabled": True}).encode())
+    owner = await ownership.owner(BUNDLE)
+    assert owner is not None
+    assert owner.disabled
+    store.set(f"/namespace/{BUNDLE}", b"")
+    with pytest.raises(CodecError):
+        await ownership.owner(BUNDLE)
+
+
+async def test_boundaries_of_a_namespace(client: ZkClient, configuration: ZkClient, store: KazooClient) -> None:
+    """Local policies are the record; policies stand in; a namespace in neither store is None."""
+    metadata = ZkMetadata(client, configuration)
+    assert await metadata.boundaries("t/ns") is None
+    two = {"bundles": {"boundaries": ["0x00000000", "0x80000000", "0xffffffff"], "numBundles": 2}}
+    one = {"bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}}
+    store.create("/config/admin/policies/t/ns", json.dumps(one).encode(), makepath=True)
+    assert await metadata.boundaries("t/ns") == [0, 0xFFFFFFFF]
+    store.create("/admin/local-policies/t/ns", json.dumps(two).encode(), makepath=True)
+    assert await metadata.boundaries("t/ns") == [0, 0x80000000, 0xFFFFFFFF]
+    store.set("/admin/local-policies/t/ns", b"")
+    assert await metadata.boundaries("t/ns") == [0, 0xFFFFFFFF]
+    store.delete("/config/admin/policies/t/ns")
+    with pytest.raises(CodecError):
+        await metadata.boundaries("t/ns")
+
+
+async def test_partitions_of_topics(client: ZkClient, configuration: ZkClient, store: KazooClient) -> None:
+    """Partition counts are found under the URL-encoded local name and the topic's own domain."""
+    metadata = ZkMetadata(client, configuration)
+    root = "/config/admin/partitioned-topics/t/ns"
+    store.create(f"{root}/persistent/plain", b'{"partitions":3}', makepath=True)
+    store.create(f"{root}/persistent/a+b%2Fc%7E*%C3%A9", b'{"partitions":4,"x":1}', makepath=True)
+    store.create(f"{root}/non-persistent/plain", b'{"partitions":5}', makepath=True)
+    store.create(f"{root}/persistent/broken", b"{", makepath=True)
+    assert await metadata.partitions("persistent://t/ns/plain") == 3
+    assert await metadata.partitions("persistent://t/ns/a b/c~*é") == 4
+    assert await metadata.partitions("non-persistent://t/ns/plain") == 5
+    assert await metadata.partitions("persistent://t/ns/broken") == 0
+    assert await metadata.partitions("persistent://t/ns/absent") == 0
+    assert await metadata.partitions("no topic/at") == 0
+
+
+async def test_leader_of_the_brokers(client: ZkClient, configuration: ZkClient, store: KazooClient) -> None:
+    """The load-manager leader's broker id, of either load manager, with and without `brokerId`."""
+    metadata = ZkMetadata(client, configuration)
+    assert await metadata.metadata_leader() is None
+    store.create("/loadbalance/extension/leader", b'{"serviceUrl":"http://x:1"}', makepath=True)
+    assert await metadata.metadata_leader() == "x:1"
+    store.create("/loadbalance/leader", b'{"brokerId":"h:8080","serviceUrl":"http://h:8080"}')
+    assert await metadata.metadata_leader() == "h:8080"
+
+
+async def test_topics_of_a_bundle(client: ZkClient, configuration: ZkClient, store: KazooClient) -> None:
+    """Each topic is found in exactly the bundle that covers its hash."""
+    metadata = ZkMetadata(client, configuration)
+    root = "/managed-ledgers/public/default/persistent"
+    locals_ = [f"topic-{i}" for i in range(60)] + ["a/b", "c d-partition-0"]
+    for local in locals_:
+        store.create(f"{root}/{local.replace('/', '%2F').replace(' ', '+')}", makepath=True)
+    lower = await metadata.topics(BUNDLE)
+    upper = await metadata.topics("public/default/0x80000000_0xffffffff")
+    assert sorted(lower + upper) == sorted(f"persistent://public/default/{local}" for local in locals_)
+    assert lower
+    assert all(parse_topic(topic).hash < 0x80000000 for topic in lower)
+    assert await metadata.topics("public/none/0x00000000_0xffffffff") == []
+
+
+async def test_namespaces(client: ZkClient, configuration: ZkClient, store: KazooClient) -> None:
+    """All namespaces of all tenants, from the configuration store."""
+    metadata = ZkMetadata(client, configuration)
+    assert await metadata.namespaces() == []
+    for name in ("b/two", "a/one", "b/one"):
+        store.create(f"/config/admin/policies/{name}", makepath=True)
+    assert await metadata.namespaces() == ["a/one", "b/one", "b/two"]
+
+
+async def test_the_negotiated_session_time_out_is_the_servers(zookeeper: Cluster, chroot: str) -> None:
+    """We ask for an hour and learn what the server grants (20 ticks of 500 ms)."""
+    greedy = ZkClient(zookeeper.zk_hosts, chroot, session_seconds=3600, call_timeout_seconds=1)
+    assert greedy.negotiated_seconds == 0.0
+    await greedy.close()
+    greedy = await connect(zookeeper, chroot, session_seconds=3600)
+    assert greedy.negotiated_seconds == 10.0
+    await greedy.close()
+
+
+async def test_calls_on_a_client_that_is_not_connected_fail_at_once(zookeeper: Cluster) -> None:
+    """Nothing waits in kazoo's queue: not before start, not while connecting, not after close."""
+    lost = ZkClient("127.0.0.1:1", "", session_seconds=2, call_timeout_seconds=5)
+    for action in (lambda: None, lost.start):
+        action()
+        started = time.monotonic()
+        with pytest.raises(StoreError, match="not connected"):
+            await lost.get("/")
+        assert time.monotonic() - started < 0.05
+    assert not lost.connected
+    assert lost.session_id is None
+    await lost.close()
+    await lost.close()
+
+
+async def test_watches_fire_once_and_on_the_loop(client: ZkClient, store: KazooClient) -> None:
+    """A watch is called on the loop's own thread, once, and not for the loss of the connection."""
+    fired = asyncio.Event()
+    calls = []
+
+    def watch() -> None:
+        assert asyncio.get_running_loop() is not None
+        calls.append(1)
+        fired.set()
+
+    assert await client.exists("/x", watch) is None
+    store.create("/x", b"1")
+    await asyncio.wait_for(fired.wait(), 5)
+    store.set("/x", b"2")
+    assert await client.get("/x", watch) is not None
+    await end_session(client)
+    found = await client.get("/x")
+    assert found is not None
+    assert found[0] == b"2"
+    assert calls == [1]
+
+
+async def test_listeners_hear_of_lost_sessions(client: ZkClient) -> None:
+    """A session that ends is reported, and so is its successor."""
+    heard: list[str] = []
+    client.add_listener(heard.append)
+    await end_session(client)
+    await asyncio.sleep(0.05)
+    assert heard[-1] == "connected"
+    assert "lost" in heard
+    client.remove_listener(heard.append)
+    client.remove_listener(heard.append)
+
+
+async def test_faults_are_ours(client: ZkClient) -> None:
+    """kazoo's exceptions become core errors; a transaction tells which step failed and why."""
+    await client.create("/n", b"1")
+    with pytest.raises(NodeExists):
+        await client.create("/n")
+    with pytest.raises(NodeMissing):
+        await client.create("/no/n")
+    with pytest.raises(StaleWrite):
+        await client.set("/n", b"", version=7)
+    with pytest.raises(NodeMissing):
+        await client.delete("/no")
+    with pytest.raises(TransactionFailed) as caught:
+        await client.transaction(
+            [
+                Step(kind="set", path="/n", data=b"2"),
+                Step(kind="check", path="/n", version=5),
+                Step(kind="delete", path="/n"),
+            ]
+        )
+    assert (caught.value.index, caught.value.fault) == (1, "bad_version")
+    results = await client.transaction(
+        [
+            Step(kind="create", path="/m", data=b""),
+            Step(kind="set", path="/n", data=b"2"),
+            Step(kind="delete", path="/m"),
+        ]
+    )
+    assert [stat.version if stat else None for stat in results] == [None, 1, None]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_kazoo_is_started_again_when_its_thread_dies(client: ZkClient) -> None:
+    """An exception nobody expected in kazoo's thread costs the session, not the sidecar."""
+    connection = client._kazoo._connection
+    honest = connection._connect
+    deaths = []
+
+    def broken(*args: object) -> object:
+        connection._connect = honest
+        deaths.append(args)
+        raise RuntimeError("a bug in kazoo")
+
+    connection._connect = broken
+    client._cut_connection()
+
+    async def back() -> bool:
+        return bool(deaths) and client.connected
+
+    await eventually(back)
+    assert await client.exists("/") is not None
+
+
+async def test_closing_against_a_mute_server_does_not_hang(zookeeper: Cluster, chroot: str) -> None:
+    """Farewell has a time limit."""
+    leaving = await connect(zookeeper, chroot)
+    zookeeper.pause("zookeeper")
+    try:
+        started = time.monotonic()
+        await leaving.close()
+        assert time.monotonic() - started < SESSION_SECONDS
+    finally:
+        zookeeper.resume("zookeeper")

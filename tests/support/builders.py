@@ -1,0 +1,138 @@
+"""Small builders for reports, averages, snapshots and plan inputs, so that a test says only what it is about.
+
+Load is given as a share of the broker: a bundle of 0.2 makes its broker's CPU 20 % busy and carries 20 MB/s and
+20,000 msg/s, half in and half out. NICs report no limit, as in VMs and pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bundlekeel.core.averages import Averages
+from bundlekeel.core.capacity import CapacityOverride
+from bundlekeel.core.engine import PlanInput, PlanResult, plan
+from bundlekeel.core.guard import GuardState
+from bundlekeel.core.ledger import Ledger
+from bundlekeel.core.load import BrokerReport, BundleAverages, ExcludedBroker, Floats
+from bundlekeel.core.memory import Memory
+from bundlekeel.core.names import FULL_UPPER
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.snapshot import Snapshot, build_snapshot
+
+NOW_MS = 1_700_000_000_000
+BYTES_PER_SHARE = 100e6
+MESSAGES_PER_SHARE = 100e3
+BLIND_NIC = -1000.0
+# Thresholds of a plan that acts at once and is held back by no budget.
+EAGER = {
+    "avg_hit_count_low": 1,
+    "avg_hit_count_high": 1,
+    "max_moves_per_cycle": 10_000,
+    "max_moves_per_source": 10_000,
+    "max_moves_per_target": 10_000,
+    "max_moves_per_namespace": 10_000,
+}
+
+
+def bundle_name(number: int, namespace: str = "t/ns") -> str:
+    """A valid bundle name; numbers below 65,536 give distinct ones."""
+    lower = number << 16
+    return f"{namespace}/0x{lower:08x}_0x{min(lower + 0x10000, FULL_UPPER):08x}"
+
+
+def traffic(share: float) -> tuple[float, float, float, float]:
+    """The traffic of a bundle that keeps this share of a broker busy."""
+    rate, size = share * MESSAGES_PER_SHARE / 2, share * BYTES_PER_SHARE / 2
+    return rate, rate, size, size
+
+
+def report(broker: str, bundles: Mapping[str, float], *, cpu: float | None = None, **changes: Any) -> BrokerReport:
+    """A broker of one core that carries these bundles (name -> share); CPU is their sum unless given."""
+    rows: Floats = np.array([traffic(share) for share in bundles.values()], dtype=float).reshape(-1, 4)
+    busy = sum(bundles.values()) if cpu is None else cpu
+    given: dict[str, Any] = {
+        "broker_id": broker,
+        "usage": np.array([busy * 100, 0.0, 0.0, 0.0]),
+        "limit": np.array([100.0, 1024.0, BLIND_NIC, BLIND_NIC]),
+        "traffic": rows.sum(axis=0),
+        "last_update": NOW_MS,
+        "num_topics": len(bundles),
+        "bundle_names": tuple(bundles),
+        "bundle_traffic": rows,
+        "bundle_counts": np.ones((len(bundles), 3), dtype=np.int64),
+    }
+    return BrokerReport(**{**given, **changes})
+
+
+def cluster(loads: Sequence[Sequence[float]], **changes: Any) -> list[BrokerReport]:
+    """One report a row: broker `b0:8080` with bundles of these shares, then `b1:8080`, and so on."""
+    reports, number = [], 0
+    for index, shares in enumerate(loads):
+        names = [bundle_name(number + offset) for offset in range(len(shares))]
+        number += len(shares)
+        reports.append(report(broker(index), dict(zip(names, shares, strict=True)), **changes))
+    return reports
+
+
+def broker(index: int) -> str:
+    """Broker ids as `cluster` gives them; they sort by index."""
+    return f"b{index:04d}:8080"
+
+
+def averages_of(reports: Iterable[BrokerReport]) -> Averages:
+    """Averages after exactly these reports."""
+    store = Averages()
+    for item in reports:
+        store.add_report(item, now_ms=item.last_update)
+    return store
+
+
+def stored(bundle: str, share: float, samples: int = 10) -> BundleAverages:
+    """A bundle's averages as a broker stored them."""
+    return BundleAverages(
+        bundle=bundle, short=traffic(share), long=traffic(share), short_samples=samples, long_samples=samples
+    )
+
+
+def snapshot(
+    reports: Sequence[BrokerReport],
+    *,
+    averages: Averages | None = None,
+    wall_ms: int = NOW_MS,
+    capacity: Sequence[CapacityOverride] = (),
+    excluded: Iterable[ExcludedBroker] = (),
+) -> Snapshot:
+    """A snapshot of these reports; their averages are what they report unless given."""
+    store = averages_of(reports) if averages is None else averages
+    return build_snapshot(reports=reports, averages=store, wall_ms=wall_ms, capacity=capacity, excluded=excluded)
+
+
+def run(
+    given: Snapshot | Sequence[BrokerReport],
+    *,
+    memory: Memory | None = None,
+    ledger: Ledger | None = None,
+    guard: GuardState | None = None,
+    seed: int = 0,
+    **params: Any,
+) -> PlanResult:
+    """`plan()` on a snapshot or on reports, with these parameters."""
+    seen = given if isinstance(given, Snapshot) else snapshot(given)
+    return plan(
+        PlanInput(
+            snapshot=seen,
+            params=Parameters(**params),
+            memory=memory or Memory(),
+            ledger=ledger or Ledger(),
+            guard=guard or GuardState(),
+            seed=seed,
+        )
+    )
+
+
+def eager(given: Snapshot | Sequence[BrokerReport], **params: Any) -> PlanResult:
+    """`run` without hit counts and budgets: the whole plan at once."""
+    return run(given, **{**EAGER, **params})

@@ -1,0 +1,177 @@
+"""What every `BrokerAdmin` promises. Mixed into a test class that builds one over a `BrokerModel`.
+
+`harness` yields (admin, model, forbid): `forbid(error)` makes the permit raise from then on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import pytest
+
+from bundlekeel.core.errors import AdminRefused, AdminUnreachable, BundlekeelError, LeadershipLost
+from bundlekeel.ports import BrokerAdmin
+from tests.support.memory_admin import SHEDDING, BrokerModel, UnloadSeen
+
+BUNDLE = "public/default/0x00000000_0x40000000"
+OTHER = "public/default/0x40000000_0x80000000"
+TOPIC = "persistent://public/default/a b+ä"
+UNKNOWN_BUNDLE = "public/default/0x00000000_0x30000000"
+
+
+class Recorder:
+    """`ports.Telemetry` that remembers counts by name and labels."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+        self.timed: list[tuple[str, float]] = []
+
+    def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        self.counts[name, tuple(sorted(labels.items()))] += int(amount)
+
+    def gauge(self, name: str, value: float, **labels: str) -> None:
+        """Not used here."""
+
+    def time(self, name: str, seconds: float, **_labels: str) -> None:
+        self.timed.append((name, seconds))
+
+    def retain(self, name: str, label: str, values: set[str]) -> None:
+        """Not used here."""
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        return b"", accept
+
+    def total(self, name: str, **labels: str) -> int:
+        """The sum of a counter over all series that carry these labels."""
+        wanted = set(labels.items())
+        return sum(n for (key, have), n in self.counts.items() if key == name and wanted <= set(have))
+
+
+class Permit:
+    """A permit that can be withdrawn."""
+
+    def __init__(self) -> None:
+        self.error: BundlekeelError | None = None
+        self.asked = 0
+
+    def __call__(self) -> None:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Harness:
+    """An admin over a model of three brokers; the first leads, the second owns `BUNDLE`."""
+
+    admin: BrokerAdmin
+    model: BrokerModel
+    permit: Permit
+
+
+def fill(model: BrokerModel) -> None:
+    """The state every contract test starts from."""
+    model.add(BUNDLE, model.brokers[1], TOPIC)
+    model.add(OTHER, None, "persistent://public/default/unowned")
+
+
+class AdminContract:
+    """Inherit and provide the fixture `harness`."""
+
+    async def test_unload_follows_leader_then_owner(self, harness: Harness) -> None:
+        """An unload with a destination goes to the leader, then to the owner, without the destination."""
+        leader, owner, third = harness.model.brokers
+        answer = await harness.admin.unload(BUNDLE, destination=third, at=third)
+        assert (answer.status, answer.hops) == (204, (third, leader, owner))
+        assert harness.model.unloads == [
+            UnloadSeen(at=third, bundle=BUNDLE, destination=third),
+            UnloadSeen(at=leader, bundle=BUNDLE, destination=third),
+            UnloadSeen(at=owner, bundle=BUNDLE, destination=None),
+        ]
+        assert await harness.model.owner(BUNDLE) is None
+        assert harness.model.affinity == {BUNDLE: third}
+
+    async def test_claim_takes_an_unowned_bundle(self, harness: Harness) -> None:
+        """An authoritative lookup makes the asked broker the owner when nobody is."""
+        third = harness.model.brokers[2]
+        assert await harness.admin.claim("persistent://public/default/unowned", broker_id=third) == third
+        assert harness.model.owners[OTHER].broker_id == third
+
+    async def test_claim_names_the_owner_it_found(self, harness: Harness) -> None:
+        """A claim of an owned bundle changes nothing and names its owner."""
+        _, owner, third = harness.model.brokers
+        assert await harness.admin.claim(TOPIC, broker_id=third) == owner
+        assert harness.model.owners[BUNDLE].broker_id == owner
+
+    async def test_topics(self, harness: Harness) -> None:
+        """Topics come with full names, odd characters included; an unowned bundle is refused, not assigned."""
+        owner = harness.model.brokers[1]
+        assert await harness.admin.topics_of_bundle(BUNDLE, owner) == [TOPIC]
+        with pytest.raises(AdminRefused):
+            await harness.admin.topics_of_bundle(OTHER, owner)
+        assert OTHER not in harness.model.owners
+
+    async def test_dynamic_configuration_round_trip(self, harness: Harness) -> None:
+        """An override is stored, seen at each broker, and gone after its removal."""
+        admin, brokers = harness.admin, harness.model.brokers
+        assert await admin.dynamic_configuration() == {}
+        await admin.set_dynamic(SHEDDING, "false")
+        assert await admin.dynamic_configuration() == {SHEDDING: "false"}
+        assert [(await admin.runtime_configuration(b))[SHEDDING] for b in brokers] == ["false"] * 3
+        await admin.delete_dynamic(SHEDDING)
+        assert await admin.dynamic_configuration() == {}
+        with pytest.raises(AdminRefused, match="non-dynamic"):
+            await admin.set_dynamic("zookeeperServers", "x")
+
+    @pytest.mark.parametrize(
+        "act",
+        [
+            lambda h: h.admin.unload(BUNDLE, destination=None, at=h.model.brokers[1]),
+            lambda h: h.admin.claim("persistent://public/default/unowned", broker_id=h.model.brokers[0]),
+            lambda h: h.admin.set_dynamic(SHEDDING, "false"),
+            lambda h: h.admin.delete_dynamic(SHEDDING),
+        ],
+        ids=["unload", "claim", "set_dynamic", "delete_dynamic"],
+    )
+    async def test_nothing_mutates_without_permit(
+        self, harness: Harness, act: Callable[[Harness], Awaitable[object]]
+    ) -> None:
+        """When the permit raises, its error comes out and no mutation reaches a broker."""
+        harness.permit.error = LeadershipLost("our epoch is over")
+        owners = dict(harness.model.owners)
+        with pytest.raises(LeadershipLost):
+            await act(harness)
+        assert (harness.model.unloads, harness.model.dynamic, harness.model.owners) == ([], {}, owners)
+
+    async def test_reads_need_no_permit(self, harness: Harness) -> None:
+        """Reads on the allow-list never ask for a permit."""
+        first, owner, _ = harness.model.brokers
+        harness.permit.error = LeadershipLost("our epoch is over")
+        await harness.admin.runtime_configuration(first)
+        await harness.admin.dynamic_configuration()
+        await harness.admin.topics_of_bundle(BUNDLE, owner)
+        assert harness.permit.asked == 0
+
+    async def test_refusals_are_typed(self, harness: Harness) -> None:
+        """A broker's no carries status and reason."""
+        leader = harness.model.brokers[0]
+        with pytest.raises(AdminRefused) as inactive:
+            await harness.admin.unload(BUNDLE, destination="10.9.9.9:8080", at=leader)
+        assert inactive.value.status == 409
+        with pytest.raises(AdminRefused) as unknown:
+            await harness.admin.unload(UNKNOWN_BUNDLE, destination=None, at=leader)
+        assert unknown.value.status == 412
+        assert "Invalid upper boundary" in unknown.value.reason
+
+    async def test_only_registered_brokers_are_called(self, harness: Harness) -> None:
+        """A broker that is not registered is unreachable: nothing leaves."""
+        with pytest.raises(AdminUnreachable):
+            await harness.admin.claim(TOPIC, broker_id="10.9.9.9:8080")
+        with pytest.raises(AdminUnreachable):
+            await harness.admin.unload(BUNDLE, destination=None, at="10.9.9.9:8080")
+        harness.admin.set_endpoints({})
+        with pytest.raises(AdminUnreachable):
+            await harness.admin.runtime_configuration(harness.model.brokers[0])
+        assert harness.model.unloads == []

@@ -1,0 +1,382 @@
+"""What every Coordination promises: the same tests for the fake and for ZooKeeper.
+
+Subclass `CoordinationContract` in a test module and give it a fixture `world`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import pytest
+
+from bundlekeel.core.errors import LeadershipLost, StaleWrite, StoreError
+from bundlekeel.ports import Change, Coordination, Member
+
+
+class World(Protocol):
+    """A store in which sidecars meet. `patience` bounds, in seconds, how long a refused call may take."""
+
+    patience: float
+
+    async def join(self) -> Coordination:
+        """A sidecar, started and connected."""
+
+    async def expire(self, who: Coordination) -> None:
+        """End the session of `who` at the store; returns once it is connected with a new one."""
+
+    async def freeze(self) -> None:
+        """Stop the store: it answers nobody."""
+
+    async def thaw(self) -> None:
+        """Let it answer again."""
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]], *, within: float = 10.0) -> None:
+    """Wait until the condition holds; a store that does not answer counts as no."""
+    deadline = time.monotonic() + within
+    while True:
+        try:
+            if await condition():
+                return
+        except StoreError:
+            pass
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.02)
+
+
+async def quiet(who: Coordination) -> None:
+    """Take up everything that has changed so far."""
+    while await who.wait_changed(0.2):
+        pass
+
+
+def member(name: str) -> Member:
+    """A sidecar's description."""
+    return Member(id=name, url=f"http://{name}:8080", version="1.2.3", started_ms=1_700_000_000_000)
+
+
+async def lead(who: Coordination, name: str) -> int:
+    """Make `who` the leader as soon as the place is free; its epoch."""
+    epochs: list[int] = []
+
+    async def won() -> bool:
+        epoch = await who.campaign(member(name))
+        epochs.extend([] if epoch is None else [epoch])
+        return epoch is not None
+
+    await eventually(won)
+    return epochs[0]
+
+
+class CoordinationContract:
+    """The tests. Each docstring is the rule."""
+
+    async def test_seats_are_given_lowest_first_and_taken_over(self, world: World) -> None:
+        """Of four that contend, three sit; who leaves makes room for the fourth."""
+        sidecars = [await world.join() for _ in range(4)]
+        taken = [await s.take_seat(member(f"s{i}"), seats=3) for i, s in enumerate(sidecars)]
+        assert [t.seat if t else None for t in taken] == [0, 1, 2, None]
+        await sidecars[1].close()
+        last = sidecars[3]
+
+        async def seated() -> bool:
+            found = await last.take_seat(member("s3"), seats=3)
+            return found is not None and found.seat == 1
+
+        await eventually(seated)
+        assert [(m.id, m.seat, m.url) for m in await last.members()] == [
+            ("s0", 0, "http://s0:8080"),
+            ("s3", 1, "http://s3:8080"),
+            ("s2", 2, "http://s2:8080"),
+        ]
+
+    async def test_simultaneous_contenders_get_different_seats(self, world: World) -> None:
+        """A seat has one occupant, however many ask at once."""
+        sidecars = [await world.join() for _ in range(4)]
+        taken = await asyncio.gather(*(s.take_seat(member(f"s{i}"), seats=3) for i, s in enumerate(sidecars)))
+        assert sorted(t.seat for t in taken if t is not None) == [0, 1, 2]
+
+    async def test_a_seat_is_kept(self, world: World) -> None:
+        """Who sits already keeps the seat and takes no second one."""
+        one = await world.join()
+        assert await one.take_seat(member("a"), seats=3) == await one.take_seat(member("a"), seats=3)
+        assert len(await one.members()) == 1
+
+    async def test_one_leader_of_many(self, world: World) -> None:
+        """Of many that campaign at once exactly one wins, and everybody sees who."""
+        sidecars = [await world.join() for _ in range(5)]
+        epochs = await asyncio.gather(*(s.campaign(member(f"s{i}")) for i, s in enumerate(sidecars)))
+        (winner,) = [i for i, epoch in enumerate(epochs) if epoch is not None]
+        for sidecar in sidecars:
+
+            async def visible(who: Coordination = sidecar) -> bool:
+                found = await who.leader()
+                return found is not None and (found.id, found.epoch) == (f"s{winner}", epochs[winner])
+
+            await eventually(visible)
+        for i, sidecar in enumerate(sidecars):
+            assert await sidecar.still_leading(epochs[winner] or 0) is (i == winner)
+            assert i == winner or await sidecar.campaign(member(f"s{i}")) is None
+
+    async def test_nobody_leads_at_first(self, world: World) -> None:
+        """A fresh root has no leader."""
+        one = await world.join()
+        assert await one.leader() is None
+        assert not await one.still_leading(0)
+
+    async def test_epochs_grow(self, world: World) -> None:
+        """Each win has a greater epoch than all before."""
+        a, b = await world.join(), await world.join()
+        epochs = []
+        for who, name in ((a, "a"), (b, "b"), (a, "a"), (b, "b")):
+            epoch = await lead(who, name)
+            epochs.append(epoch)
+            await who.resign(epoch)
+        assert epochs == sorted(set(epochs))
+        assert epochs[0] >= 1
+
+    async def test_resigning_touches_nobody_else(self, world: World) -> None:
+        """Resigning is quiet when the leader node is another's, or of another epoch."""
+        a, b = await world.join(), await world.join()
+        await a.resign(1)
+        epoch = await lead(a, "a")
+        await b.resign(epoch)
+        await a.resign(epoch - 1)
+        assert await a.still_leading(epoch)
+        await a.resign(epoch)
+        assert not await a.still_leading(epoch)
+        assert await a.leader() is None
+
+    async def test_campaigning_again_begins_a_new_term(self, world: World) -> None:
+        """A leader node of one's own session is no obstacle: the old epoch ends, a new one begins."""
+        a = await world.join()
+        first = await lead(a, "a")
+        second = await a.campaign(member("a"))
+        assert second is not None
+        assert second > first
+        assert not await a.still_leading(first)
+        assert await a.still_leading(second)
+        with pytest.raises(LeadershipLost):
+            await a.write_fenced(first, [])
+
+    async def test_a_deposed_leader_cannot_write(self, world: World) -> None:
+        """Fencing: lead, lose the session, let another lead, reconnect, write with the old epoch: refused."""
+        a, b = await world.join(), await world.join()
+        old = await lead(a, "a")
+        await a.write_fenced(old, [Change(path="state/ledger", data=b"of a", create=True)])
+        await world.expire(a)
+        new = await lead(b, "b")
+        await b.write_fenced(new, [Change(path="state/ledger", data=b"of b")])
+        assert not await a.still_leading(old)
+        with pytest.raises(LeadershipLost):
+            await a.write_fenced(
+                old,
+                [
+                    Change(path="state/ledger", data=b"of a again"),
+                    Change(path="state/more", data=b"x", create=True),
+                ],
+            )
+        found = await b.read("state/ledger")
+        assert found is not None
+        assert found.data == b"of b"
+        assert await b.read("state/more") is None
+        await a.resign(old)
+        assert await b.still_leading(new)
+
+    async def test_losing_the_session_ends_the_term(self, world: World) -> None:
+        """After the session is gone, leadership is gone, even for the same sidecar with nobody else around."""
+        a = await world.join()
+        old = await lead(a, "a")
+        await world.expire(a)
+        assert not await a.still_leading(old)
+        assert await lead(a, "a") > old
+
+    async def test_fenced_writes_are_atomic(self, world: World) -> None:
+        """All changes of a fenced write take effect, or none."""
+        a = await world.join()
+        epoch = await lead(a, "a")
+        await a.write_fenced(
+            epoch,
+            [
+                Change(path="state/one", data=b"1", create=True),
+                Change(path="state/deep/two", data=b"2", create=True),
+            ],
+        )
+        with pytest.raises(StaleWrite):
+            await a.write_fenced(
+                epoch,
+                [
+                    Change(path="state/one", data=b"changed", version=0),
+                    Change(path="state/deep/two", data=None),
+                    Change(path="state/three", data=b"3", version=7),
+                ],
+            )
+        assert [(d.path, d.data, d.version) for d in await a.read_tree("state") if d.data] == [("state/one", b"1", 0)]
+        assert [d.data for d in await a.read_tree("state/deep")] == [b"2"]
+        await a.write_fenced(epoch, [Change(path="state/one", data=None), Change(path="state/deep/two", data=b"")])
+        assert await a.read("state/one") is None
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            Change(path="state/there", data=b"x", create=True),
+            Change(path="state/absent", data=b"x"),
+            Change(path="state/there", data=b"x", version=9),
+            Change(path="state/there", data=None, version=9),
+            Change(path="state/absent", data=None),
+        ],
+        ids=["exists", "absent", "version", "delete version", "delete absent"],
+    )
+    async def test_stale_changes_are_refused(self, world: World, change: Change) -> None:
+        """A change of something that is not as expected is a StaleWrite, and the leader stays leader."""
+        a = await world.join()
+        epoch = await lead(a, "a")
+        await a.write_fenced(epoch, [Change(path="state/there", data=b"0", create=True)])
+        with pytest.raises(StaleWrite):
+            await a.write_fenced(epoch, [change])
+        await a.write_fenced(epoch, [])
+        found = await a.read("state/there")
+        assert found is not None
+        assert (found.data, found.version) == (b"0", 0)
+
+    async def test_shared_writes_compare_and_set(self, world: World) -> None:
+        """Anybody may write shared state, but only over what it has read."""
+        a, b = await world.join(), await world.join()
+        assert await a.write_shared("desired/mode", b"observe", version=None) == 0
+        with pytest.raises(StaleWrite):
+            await b.write_shared("desired/mode", b"act", version=None)
+        assert await b.write_shared("desired/mode", b"recommend", version=0) == 1
+        with pytest.raises(StaleWrite):
+            await a.write_shared("desired/mode", b"act", version=0)
+        with pytest.raises(StaleWrite):
+            await a.write_shared("desired/absent", b"act", version=0)
+        found = await a.read("desired/mode")
+        assert found is not None
+        assert (found.path, found.data, found.version) == ("desired/mode", b"recommend", 1)
+
+    async def test_requests_are_numbered_in_order(self, world: World) -> None:
+        """Requests of all replicas get distinct names that sort in the order of arrival."""
+        a, b = await world.join(), await world.join()
+        names = [await who.create_sequential("requests/r-", data) for who, data in ((a, b"1"), (b, b"2"), (a, b"3"))]
+        assert names == sorted(set(names))
+        assert all(name.startswith("requests/r-") for name in names)
+        assert [(d.path, d.data) for d in await b.read_tree("requests")] == list(
+            zip(names, (b"1", b"2", b"3"), strict=True)
+        )
+
+    async def test_absent_nodes_are_none_and_empty(self, world: World) -> None:
+        """Reading what is not there is no error."""
+        a = await world.join()
+        assert await a.read("state/nothing") is None
+        assert await a.read_tree("state/nothing") == []
+
+    @pytest.mark.parametrize("path", ["", "/leader", "../other", "state/../../x", "state//x", "state/"])
+    async def test_paths_stay_below_the_root(self, world: World, path: str) -> None:
+        """No path leads out of our root."""
+        a = await world.join()
+        epoch = await lead(a, "a")
+        with pytest.raises(ValueError, match="path"):
+            await a.write_shared(path, b"", version=None)
+        with pytest.raises(ValueError, match="path"):
+            await a.write_fenced(epoch, [Change(path=path, data=b"", create=True)])
+        with pytest.raises(ValueError, match="path"):
+            await a.read(path)
+
+    async def test_changes_wake_those_who_wait(self, world: World) -> None:
+        """Leader, seats, desired state (names and contents) and requests wake; the leader's memory does not."""
+        a, b = await world.join(), await world.join()
+        version = await b.write_shared("desired/mode", b"observe", version=None)
+        epoch = await lead(b, "b")
+
+        async def changed_mode() -> None:
+            await b.write_shared("desired/mode", b"act", version=version)
+
+        async def seat() -> None:
+            await b.take_seat(member("b"), seats=3)
+
+        async def request() -> None:
+            await b.create_sequential("requests/r-", b"")
+
+        async def pin() -> None:
+            await b.write_shared("desired/pins", b"{}", version=None)
+
+        for change in (changed_mode, seat, request, pin, lambda: b.resign(epoch), lambda: lead(b, "b")):
+            await quiet(a)
+            waiting = asyncio.ensure_future(a.wait_changed(10.0))
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+            await change()
+            assert await waiting
+        await quiet(a)
+        latest = await b.leader()
+        assert latest is not None
+        await b.write_fenced(latest.epoch, [Change(path="state/x", data=b"", create=True)])
+        assert not await a.wait_changed(0.3)
+
+    async def test_changes_between_two_waits_are_not_missed(self, world: World) -> None:
+        """What changes while nobody waits is reported by the next wait."""
+        a, b = await world.join(), await world.join()
+        await quiet(a)
+        await b.create_sequential("requests/r-", b"")
+        assert await a.wait_changed(10.0)
+
+    async def test_a_silent_store_fails_calls_promptly(self, world: World) -> None:
+        """While the store is silent every call fails with StoreError soon; later all goes on without a restart."""
+        a = await world.join()
+        await lead(a, "a")
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: a.read("state/x"),
+            lambda: a.read_tree("state"),
+            a.leader,
+            a.members,
+            lambda: a.take_seat(member("a"), seats=3),
+            lambda: a.campaign(member("a")),
+            lambda: a.still_leading(1),
+            lambda: a.resign(1),
+            lambda: a.write_fenced(1, [Change(path="state/x", data=b"")]),
+            lambda: a.write_shared("desired/x", b"", version=None),
+            lambda: a.create_sequential("requests/r-", b""),
+        ]
+        await world.freeze()
+        try:
+            for call in calls:
+                started = time.monotonic()
+                with pytest.raises(StoreError):
+                    await call()
+                assert time.monotonic() - started < world.patience
+            assert await a.wait_changed(0.0) in (True, False)
+        finally:
+            await world.thaw()
+
+        async def answers() -> bool:
+            await a.read("state/x")
+            return True
+
+        await eventually(answers)
+        await lead(a, "a")
+
+    async def test_closing_gives_everything_up(self, world: World) -> None:
+        """Seat and leadership of one who leaves are free at once."""
+        a, b = await world.join(), await world.join()
+        await a.take_seat(member("a"), seats=3)
+        epoch = await lead(a, "a")
+        await a.write_fenced(epoch, [Change(path="state/ledger", data=b"kept", create=True)])
+        await a.close()
+
+        async def gone() -> bool:
+            return await b.leader() is None and await b.members() == []
+
+        await eventually(gone, within=1.5)
+        assert await lead(b, "b") > epoch
+        found = await b.read("state/ledger")
+        assert found is not None
+        assert found.data == b"kept"
+
+    async def test_the_session_time_out_is_known(self, world: World) -> None:
+        """Deadlines are reckoned from the session time-out in force."""
+        a = await world.join()
+        assert a.connected
+        assert a.session_seconds > 0

@@ -1,0 +1,407 @@
+"""A `Service` in memory with three brokers and a dozen bundles, for API and CLI tests and for looking at tables.
+
+`fail[name] = error` makes that method raise; `calls` records what was asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from bundlekeel.core.codes import EXPLANATIONS, Code
+from bundlekeel.core.errors import NotFound
+from bundlekeel.daemon.views import Check, Json, PlanRequest, Service
+
+NOW_MS = 1_790_000_000_000
+BROKERS = ("broker-0.pulsar:8080", "broker-1.pulsar:8080", "broker-2.pulsar:8080")
+HASH = "5f0c3a1be2d4977a"
+
+
+def _traffic(scale: float) -> dict[str, float]:
+    return {
+        "msg_rate_in": 1200.0 * scale,
+        "msg_rate_out": 3600.0 * scale,
+        "throughput_in": 1.9e6 * scale,
+        "throughput_out": 5.7e6 * scale,
+    }
+
+
+def _bundle(index: int) -> Json:
+    lower, upper = index * 0x10000000, (index + 1) * 0x10000000
+    namespace = ("shop/orders", "shop/payments", "telemetry/devices-europe-west")[index % 3]
+    moved = index == 1
+    return {
+        "bundle": f"{namespace}/0x{lower:08x}_0x{upper:08x}",
+        "broker": BROKERS[min(index // 2, 2) if index < 6 else 0],
+        "topics": 12 + index,
+        "consumers": 40,
+        "producers": 9,
+        "latest": _traffic(2.1 / (index + 1)),
+        "short": _traffic(2.0 / (index + 1)),
+        "long": _traffic(1.5 / (index + 1)),
+        "short_samples": 10,
+        "long_samples": 431 + index,
+        "score_ratio": 0.3 / (index + 1),
+        "may_move": not moved,
+        "code": Code.COOL_DOWN.value if moved else None,
+        "preallocated_to": BROKERS[2] if moved else None,
+        "preallocated_age_seconds": 42.0 if moved else None,
+        "last_move_ms": NOW_MS - 42_000 if moved else None,
+    }
+
+
+def _broker(row: int, broker: str) -> Json:
+    score = (0.82, 0.41, 0.07)[row]
+    return {
+        "broker": broker,
+        "alive": True,
+        "state": "ok",
+        "detail": "",
+        "score_ratio": score,
+        "reported_score_ratio": score + 0.01,
+        "resources": {
+            "cpu": {"percent": score * 100, "usage": score * 400, "limit": 400.0, "overridden": False},
+            "bandwidth_in": {"percent": score * 30, "usage": 100.0, "limit": 1e6, "overridden": True},
+        },
+        "msg_rate_in": 4100.0 * score,
+        "msg_rate_out": 12_300.0 * score,
+        "throughput_in": 6.4e6 * score,
+        "throughput_out": 19.2e6 * score,
+        "predicted_throughput": 25.0e6 * score,
+        "bundles": (6, 4, 2)[row],
+        "topics": (92, 60, 31)[row],
+        "report_age_seconds": (12.0, 47.0, 611.0)[row],
+        "version": "4.2.4",
+        "load_manager": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
+        "sheds_itself": False,
+        "unsettled": row == 2,
+        "preallocated": [{"bundle": _bundle(1)["bundle"], "age_seconds": 42.0}] if row == 2 else [],
+        "short": {"msg_rate": 16_000.0 * score, "throughput": 25.6e6 * score},
+        "long": {"msg_rate": 13_000.0 * score, "throughput": 20.1e6 * score},
+        "verdict": {
+            "code": (Code.OVERLOADED, Code.BALANCED, Code.UNSETTLED)[row].value,
+            "sentence": f"{score:.1%} against a mean of 43.3%",
+            "hits_low": 8 - 4 * row,
+            "hits_high": 0,
+        },
+    }
+
+
+def plan_view(request: PlanRequest | None = None) -> Json:
+    """A plan of two moves and a few refusals, as `make_plan` answers."""
+    asked = request or PlanRequest()
+    bundle = _bundle(0)["bundle"]
+    move = {
+        "bundle": bundle,
+        "source": BROKERS[0],
+        "target": BROKERS[2],
+        "rule": "avg",
+        "threshold": 0.065,
+        "source_before": 0.82,
+        "source_after": 0.52,
+        "target_before": 0.07,
+        "target_after": 0.37,
+        "runner_up": BROKERS[1],
+        "traffic": [2400.0, 7200.0, 3.8e6, 11.4e6],
+        "pressure": [120.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+        "sentence": f"{bundle}: {BROKERS[0]} 82.0% -> 52.0%, {BROKERS[2]} 7.0% -> 37.0% (avg)",
+    }
+    refusals = [(Code.COOL_DOWN, 1), (Code.BELOW_MINIMUM, 7), (Code.BELOW_MINIMUM, 8), (Code.SYSTEM_BUNDLE, 9)]
+    return {
+        "hash": HASH,
+        "wall_ms": NOW_MS,
+        "strategy": asked.strategy or "avg",
+        "placement": asked.placement or "least_resource_usage",
+        "verdict": {"code": Code.OVERLOADED.value, "sentence": "1 bundles to move; the difference falls to 15.0%"},
+        "brokers": [dict(_broker(row, broker)["verdict"], broker=broker) for row, broker in enumerate(BROKERS)],
+        "moves": [move],
+        "refusals": [
+            {
+                "code": code.value,
+                "bundle": _bundle(index)["bundle"],
+                "broker": BROKERS[0],
+                "detail": "",
+                "explanation": EXPLANATIONS[code],
+            }
+            for code, index in refusals
+        ],
+        "refusal_counts": {"CoolDown": 1, "BelowMinimum": 2, "SystemBundle": 1},
+        "loads": [_load(row, broker) for row, broker in enumerate(BROKERS)],
+        "imbalance": {"before": 1.89, "after": 1.2},
+        "snapshot_digest": "0" * 32,
+        "expires_ms": NOW_MS + 900_000,
+        "by_leader": True,
+    }
+
+
+def _load(row: int, broker: str) -> Json:
+    before, after = (0.82, 0.41, 0.07)[row], (0.52, 0.41, 0.37)[row]
+    return {
+        "broker": broker,
+        "score_before": before,
+        "score_after": after,
+        "msg_rate_before": 16_400 * before,
+        "msg_rate_after": 16_400 * after,
+        "throughput_before": 25.6e6 * before,
+        "throughput_after": 25.6e6 * after,
+        "bundles_before": (6, 4, 2)[row],
+        "bundles_after": (5, 4, 3)[row],
+    }
+
+
+class FakeService:
+    """Answers as `daemon.views.Service` documents."""
+
+    def __init__(self) -> None:
+        self.fail: dict[str, Exception] = {}
+        self.calls: list[tuple[str, Any]] = []
+        self.made: dict[str, Json] = {}
+        self.paused: Json | None = None
+        self.mode = "recommend"
+        self.checks = [Check(name="store", ok=True, detail="connected"), Check(name="picture", ok=True, detail="fresh")]
+        self.findings = [
+            Check(name="zookeeper", ok=True, detail="zk1:2181 answers in 2 ms"),
+            Check(
+                name="shedding",
+                ok=False,
+                detail="broker-1.pulsar:8080 still sheds itself",
+                fix="run `bundlekeel takeover -c …`",
+            ),
+            Check(name="nic", ok=False, detail="NICs report no limit", fix="set capacity.nic_gbps", severity="warning"),
+        ]
+
+    def _called(self, name: str, argument: Any = None) -> None:
+        self.calls.append((name, argument))
+        if name in self.fail:
+            raise self.fail[name]
+
+    def state(self) -> Json:
+        """One leader, one follower."""
+        self._called("state")
+        member = {"id": "pod-a", "url": "http://pod-a:8686", "version": "0.1.0", "started_ms": NOW_MS - 10**7}
+        leader = {**member, "seat": 0, "epoch": 7}
+        return {
+            "member": leader,
+            "role": "leader",
+            "seat": 0,
+            "epoch": 7,
+            "leader": leader,
+            "members": [leader, {**member, "id": "pod-b", "url": "http://pod-b:8686", "seat": 1, "epoch": -1}],
+            "cluster": "local",
+            "cluster_mode": "modular",
+            "mode": self.mode,
+            "mode_ceiling": "act",
+            "strategy": "avg",
+            "placement": "least_resource_usage",
+            "paused": self.paused,
+            "store": {"connected": True, "session_seconds": 30.0},
+            "cycle": {
+                "id": 4711,
+                "wall_ms": NOW_MS,
+                "sentence": "recommends 1 move: broker-0.pulsar:8080 at 82.0% against a mean of 43.3%",
+                "verdict": {"code": "Overloaded", "sentence": "1 bundles to move"},
+                "moves": 1,
+                "seconds": 0.012,
+            },
+            "imbalance": {"throughput_max_mean": 1.89, "score_max_mean": 1.89},
+            "ledger": {"entries": 1, "unsettled": [BROKERS[2]]},
+            "intents": [],
+            "version": "0.1.0",
+            "uptime_seconds": 10_000.0,
+            "acting": False,
+            "acting_obstacle": "RecommendOnly",
+        }
+
+    def brokers(self) -> list[Json]:
+        """Three brokers, the first one hot, and one whose report is unusable."""
+        self._called("brokers")
+        torn = {"broker": "broker-3.pulsar:8080", "alive": True, "state": "NotJson", "detail": "no JSON at byte 12"}
+        return [*(_broker(row, broker) for row, broker in enumerate(BROKERS)), torn]
+
+    def bundles(
+        self, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None
+    ) -> list[Json]:
+        """Twelve bundles, filtered."""
+        self._called("bundles", (broker, namespace, limit))
+        rows = [_bundle(index) for index in range(12)]
+        rows = [row for row in rows if broker in (None, row["broker"])]
+        rows = [row for row in rows if namespace is None or row["bundle"].startswith(f"{namespace}/")]
+        return rows[:limit]
+
+    async def why(self, name: str) -> Json:
+        """NotFound for names with `nowhere`."""
+        self._called("why", name)
+        if "nowhere" in name:
+            raise NotFound(f"{name!r} is no broker, bundle or topic known here")
+        return {
+            "kind": "broker" if name in BROKERS else "bundle",
+            "name": name,
+            "broker": BROKERS[0],
+            "sentence": "it moved 42 s ago and is left alone until its cool-down is over",
+            "codes": [{"code": "CoolDown", "explanation": EXPLANATIONS[Code.COOL_DOWN], "detail": "29 min left"}],
+            "history": self.journal(1, "move"),
+            "what_would_change_it": ["in 29 min its cool-down is over", "`bundlekeel plan` shows what would follow"],
+        }
+
+    def verdicts(self, limit: int) -> list[Json]:
+        """Two cycles."""
+        self._called("verdicts", limit)
+        return [
+            {
+                "cycle": 4710 + index,
+                "wall_ms": NOW_MS - 10_000 * (1 - index),
+                "verdict": {"code": "HitCount", "sentence": "2 brokers differ by up to 75.0% (>= 6.5%)"},
+                "brokers": [],
+                "moves": index,
+                "refusals": {"CoolDown": 1},
+            }
+            for index in range(2)
+        ][-limit:]
+
+    def journal(self, limit: int, kind: str | None) -> list[Json]:
+        """One move and one cycle."""
+        self._called("journal", (limit, kind))
+        records: list[Json] = [
+            {
+                "kind": "move",
+                "wall_ms": NOW_MS - 42_000,
+                "bundle": _bundle(1)["bundle"],
+                "source": BROKERS[0],
+                "destination": BROKERS[2],
+                "landed_on": BROKERS[2],
+                "outcome": "done",
+                "code": "Overloaded",
+                "seconds": 0.412,
+                "epoch": 7,
+                "cycle": 4708,
+                "sentence": "landed where planned",
+                "reason": "cycle 4708",
+                "by": "pod-a",
+            },
+            {"kind": "cycle", "wall_ms": NOW_MS, "cycle": 4711, "sentence": "recommends 1 move", "epoch": 7},
+        ]
+        return [record for record in records if kind in (None, record["kind"])][-limit:]
+
+    def settings(self) -> list[Json]:
+        """Two settings."""
+        self._called("settings")
+        return [
+            {
+                "key": "strategy",
+                "value": "avg",
+                "origin": "default",
+                "pulsar_keys": ["loadBalancerLoadSheddingStrategy"],
+                "unit": "name",
+                "why": "which shedder decides",
+            },
+            {"key": "admin.token", "value": "**********", "origin": "env", "pulsar_keys": [], "unit": "", "why": ""},
+        ]
+
+    async def make_plan(self, request: PlanRequest) -> Json:
+        """Always the same plan."""
+        self._called("make_plan", request)
+        self.made[HASH] = plan_view(request)
+        return self.made[HASH]
+
+    def plan(self, hash_: str) -> Json:
+        """A plan made before."""
+        self._called("plan", hash_)
+        if hash_ not in self.made:
+            raise NotFound(f"no plan {hash_!r}; plans are kept for 15 minutes")
+        return self.made[hash_]
+
+    def plans(self) -> list[Json]:
+        """Summaries."""
+        self._called("plans")
+        return [{key: plan[key] for key in ("hash", "wall_ms", "strategy", "verdict")} for plan in self.made.values()]
+
+    async def execute(self, hash_: str, *, reason: str, by: str) -> Json:
+        """A task."""
+        self._called("execute", (hash_, reason, by))
+        self.plan(hash_)
+        return {"task": "t-1", "hash": hash_, "moves": 1, "state": "waiting"}
+
+    def tasks(self) -> list[Json]:
+        """One finished execution."""
+        self._called("tasks")
+        return [{"task": "t-1", "hash": HASH, "state": "done", "detail": "1 of 1 landed", "moves": []}]
+
+    async def pause(self, *, reason: str, by: str, seconds: float | None) -> Json:
+        """Remembers the pause."""
+        self._called("pause", (reason, by, seconds))
+        until = None if seconds is None else NOW_MS + int(1000 * seconds)
+        self.paused = {"reason": reason, "by": by, "until_ms": until}
+        return self.paused
+
+    async def resume(self, *, reason: str, by: str) -> Json:
+        """Forgets it."""
+        self._called("resume", (reason, by))
+        self.paused = None
+        return {"paused": None}
+
+    async def set_mode(self, mode: str, *, reason: str, by: str) -> Json:
+        """Sets it."""
+        self._called("set_mode", (mode, reason, by))
+        self.mode = mode
+        return {"mode": mode, "mode_ceiling": "act"}
+
+    async def where(self, name: str) -> list[Json]:
+        """An owned and an unowned row."""
+        self._called("where", name)
+        return places(name)
+
+    async def doctor(self) -> list[Check]:
+        """The findings set."""
+        self._called("doctor")
+        return self.findings
+
+    def live(self) -> list[Check]:
+        """Always alive unless told otherwise."""
+        self._called("live")
+        return [Check(name="loop", ok="dead" not in self.fail, detail="no turn for 61 s")]
+
+    def ready(self) -> list[Check]:
+        """The checks set."""
+        self._called("ready")
+        return self.checks
+
+    def render_metrics(self, accept: str) -> tuple[bytes, str]:
+        """OpenMetrics when asked for."""
+        self._called("render_metrics", accept)
+        if "openmetrics" in accept:
+            return b"# EOF\n", "application/openmetrics-text; version=1.0.0; charset=utf-8"
+        return b"bundlekeel_leader 1.0\n", "text/plain; version=0.0.4; charset=utf-8"
+
+
+def places(name: str) -> list[Json]:
+    """What `where` answers: a partition that is owned and one that is not."""
+    return [
+        {
+            "topic": f"persistent://shop/orders/{name}-partition-0",
+            "hash": 0x1A2B3C4D,
+            "bundle": _bundle(0)["bundle"],
+            "broker": BROKERS[0],
+            "state": "owned",
+            "web_url": "http://broker-0.pulsar:8080",
+            "service_url": "pulsar://broker-0.pulsar:6650",
+            "preallocated_to": None,
+        },
+        {
+            "topic": f"persistent://shop/orders/{name}-partition-1",
+            "hash": 0x3A2B3C4D,
+            "bundle": _bundle(3)["bundle"],
+            "broker": None,
+            "state": "unowned",
+            "web_url": "",
+            "service_url": "",
+            "preallocated_to": None,
+        },
+    ]
+
+
+def as_rows(checks: list[Check]) -> list[Json]:
+    """Checks as the API shows them."""
+    return [asdict(check) for check in checks]
+
+
+_: type[Service] = FakeService

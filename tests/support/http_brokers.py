@@ -1,0 +1,220 @@
+"""A `BrokerModel` behind real sockets: one HTTP server a broker, every request recorded as it came over the wire.
+
+Scripts replace the model for single requests: any status and headers, silence, or a connection reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import ssl
+import struct
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
+
+from bundlekeel.ports import BrokerEndpoint
+from tests.support.memory_admin import BrokerModel, ModelReply
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """One request as it arrived."""
+
+    broker: str
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def path(self) -> str:
+        """The path, still percent-encoded."""
+        return urlsplit(self.target).path
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query, decoded."""
+        return {key: values[-1] for key, values in parse_qs(urlsplit(self.target).query).items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A scripted answer. `hang` says nothing, `reset` cuts the connection; both after reading the request."""
+
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    hang: bool = False
+    reset: bool = False
+
+
+Script = Callable[[Seen], Answer]
+
+
+def answer(status: int, *, reason: str = "", location: str = "", body: bytes = b"") -> Script:
+    """A script of one fixed answer; `reason` becomes Pulsar's JSON error body."""
+    if reason:
+        body = json.dumps({"reason": reason}).encode()
+    return lambda _seen: Answer(status=status, headers={"Location": location} if location else {}, body=body)
+
+
+class HttpBrokers:
+    """Three (or `names`) brokers on loopback. `script(i, ...)` queues answers of broker i before the model's."""
+
+    def __init__(self, count: int = 3) -> None:
+        self.seen: list[Seen] = []
+        self.sockets = [_bound_socket() for _ in range(count)]
+        self.ids = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in self.sockets]
+        self.model = BrokerModel(self.ids)
+        self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._scripts: list[deque[Script]] = [deque() for _ in range(count)]
+        self._always: list[Script | None] = [None] * count
+
+    def script(self, index: int, *scripts: Script) -> None:
+        """Queue answers for the next requests at a broker."""
+        self._scripts[index].extend(scripts)
+
+    def always(self, index: int, script: Script) -> None:
+        """Answer every request at a broker (after its queue) by this script."""
+        self._always[index] = script
+
+    def endpoints(self) -> dict[str, BrokerEndpoint]:
+        """All brokers, registered."""
+        return self.model.endpoints()
+
+    @contextlib.asynccontextmanager
+    async def serve(self, *, tls: Mapping[int, ssl.SSLContext] | None = None) -> AsyncIterator[HttpBrokers]:
+        """Listen; brokers named in `tls` speak https."""
+        for index, sock in enumerate(self.sockets):
+            context = (tls or {}).get(index)
+            server = await asyncio.start_server(self._handler(index), sock=sock, ssl=context)
+            self._servers.append(server)
+        try:
+            yield self
+        finally:
+            await self._stop()
+
+    async def _stop(self) -> None:
+        for server in self._servers:
+            server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for server in self._servers:
+            await server.wait_closed()
+
+    def _handler(self, index: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.get_running_loop().create_task(self._connection(index, reader, writer))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        return accept
+
+    async def _connection(self, index: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while (seen := await _read_request(self.ids[index], reader)) is not None:
+                self.seen.append(seen)
+                reply = self._answer(index, seen)
+                if reply.hang:
+                    await asyncio.Event().wait()
+                if reply.reset:
+                    _reset(writer)
+                    return
+                writer.write(_render(reply))
+                await writer.drain()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError, ssl.SSLError):
+                await writer.wait_closed()
+
+    def _answer(self, index: int, seen: Seen) -> Answer:
+        if self._scripts[index]:
+            return self._scripts[index].popleft()(seen)
+        always = self._always[index]
+        return always(seen) if always is not None else self._from_model(self.ids[index], seen)
+
+    def _from_model(self, broker: str, seen: Seen) -> Answer:
+        parts = [unquote(part) for part in seen.path.strip("/").split("/")]
+        model = self.model
+        match (seen.method, *parts):
+            case ("GET", "admin", "v2", "brokers", "configuration", "runtime"):
+                return _json(model.runtime(broker))
+            case ("GET", "admin", "v2", "brokers", "configuration", "values"):
+                return _json(model.dynamic)
+            case ("POST", "admin", "v2", "brokers", "configuration", key, value):
+                return _reply(model.set_dynamic(key, value), seen)
+            case ("DELETE", "admin", "v2", "brokers", "configuration", key):
+                model.dynamic.pop(key, None)
+                return Answer()
+            case ("PUT", "admin", "v2", "namespaces", tenant, namespace, rng, "unload"):
+                destination = seen.query.get("destinationBroker")
+                return _reply(model.unload(f"{tenant}/{namespace}/{rng}", at=broker, destination=destination), seen)
+            case ("GET", "admin", "v2", "namespaces", tenant, namespace, rng, "topicHashPositions"):
+                return _positions(model, broker, f"{tenant}/{namespace}/{rng}", seen)
+            case ("GET", "lookup", "v2", "topic", domain, tenant, namespace, topic):
+                authoritative = seen.query.get("authoritative") == "true"
+                reply = model.lookup(f"{domain}://{tenant}/{namespace}/{topic}", at=broker, authoritative=authoritative)
+                return _json({"httpUrl": f"http://{reply.to}"}) if reply.status == 200 else _reply(reply, seen)
+        return Answer(status=404)
+
+
+def _positions(model: BrokerModel, broker: str, bundle: str, seen: Seen) -> Answer:
+    owner = model.owners.get(bundle)
+    if owner is None:
+        return _reply(ModelReply(status=412, reason="Failed to find ownership for ServiceUnit"), seen)
+    if owner.broker_id != broker:
+        return _reply(ModelReply(status=307, to=owner.broker_id, query={"authoritative": "false"}), seen)
+    return _json({"bundle": bundle, "topicHashPositions": dict.fromkeys(model.topics[bundle], 1)})
+
+
+def _reply(reply: ModelReply, seen: Seen) -> Answer:
+    if reply.status == 307:
+        query = urlencode(dict(reply.query), quote_via=quote)
+        return Answer(status=307, headers={"Location": f"http://{reply.to}{seen.path}?{query}"})
+    body = json.dumps({"reason": reply.reason}).encode() if reply.reason else b""
+    return Answer(status=reply.status, body=body)
+
+
+def _json(body: object) -> Answer:
+    return Answer(headers={"Content-Type": "application/json"}, body=json.dumps(body).encode())
+
+
+def _render(reply: Answer) -> bytes:
+    headers = {**reply.headers, "Content-Length": str(len(reply.body))}
+    if reply.status == 204:
+        del headers["Content-Length"]
+    lines = [f"HTTP/1.1 {reply.status} Status", *(f"{k}: {v}" for k, v in headers.items()), "", ""]
+    return "\r\n".join(lines).encode() + reply.body
+
+
+async def _read_request(broker: str, reader: asyncio.StreamReader) -> Seen | None:
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    except asyncio.IncompleteReadError:
+        return None
+    request, *lines = head.split("\r\n")
+    method, target, _ = request.split(" ")
+    headers = {k.strip().lower(): v.strip() for k, _, v in (line.partition(":") for line in lines if line)}
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return Seen(broker=broker, method=method, target=target, headers=headers, body=body)
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """Close with RST: no FIN, as a killed process behind a NAT leaves it."""
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+def _bound_socket() -> socket.socket:
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    return sock

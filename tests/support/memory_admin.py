@@ -1,0 +1,243 @@
+"""The brokers' admin API in memory: a model of pulsar.md 7.2, and a fake `BrokerAdmin` that talks to it directly.
+
+The model is also an `Ownership` and may be served over real HTTP (tests/support/http_brokers.py), so that the
+fake and the real adapter meet the same brokers in the same contract tests.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bundlekeel.core.errors import AdminApiError, AdminFault, AdminRefused, AdminUnreachable, RedirectLoop
+from bundlekeel.core.names import namespace_of, parse_topic
+from bundlekeel.ports import BrokerEndpoint, Owner, UnloadAnswer
+
+SHEDDING = "loadBalancerSheddingEnabled"
+DYNAMIC_KEYS = frozenset({SHEDDING, "loadBalancerAutoBundleSplitEnabled"})
+STATIC = {
+    "loadBalancerEnabled": "true",
+    SHEDDING: "true",
+    "loadBalancerAutoBundleSplitEnabled": "true",
+    "loadBalancerLoadPlacementStrategy": "org.apache.pulsar.broker.loadbalance.impl.LeastLongTermMessageRate",
+}
+HTTP_ERRORS: dict[int, type[AdminApiError]] = {4: AdminRefused, 5: AdminFault}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelReply:
+    """What a broker answers: a status, then a redirect (broker and query) or a reason."""
+
+    status: int
+    to: str = ""
+    query: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnloadSeen:
+    """One request for an unload, as it reached a broker."""
+
+    at: str
+    bundle: str
+    destination: str | None
+
+
+class BrokerModel:
+    """Brokers of the modular load manager: ownership, affinity in the leader's memory, dynamic configuration."""
+
+    def __init__(self, brokers: Sequence[str], *, leader: str = "") -> None:
+        self.brokers = list(brokers)
+        self.leader = leader or self.brokers[0]
+        self.owners: dict[str, Owner] = {}
+        self.topics: dict[str, list[str]] = defaultdict(list)
+        self.affinity: dict[str, str] = {}
+        self.dynamic: dict[str, str] = {}
+        self.static: dict[str, dict[str, str]] = {broker: dict(STATIC) for broker in self.brokers}
+        self.stubborn: set[str] = set()
+        self.unloads: list[UnloadSeen] = []
+        self.after_unload: Callable[[str], None] = lambda _bundle: None
+
+    def add(self, bundle: str, owner: str | None, *topics: str) -> None:
+        """A bundle with its owner (None: unowned) and topics."""
+        self.topics[bundle].extend(topics)
+        if owner is not None:
+            self.own(bundle, owner)
+
+    def own(self, bundle: str, owner: str) -> None:
+        """Give a bundle to a broker, as if a client's lookup had put it there."""
+        self.owners[bundle] = Owner(broker_id=owner, web_url=f"http://{owner}")
+
+    async def owner(self, bundle: str) -> Owner | None:
+        """`ports.Ownership`."""
+        return self.owners.get(bundle)
+
+    def endpoints(self) -> dict[str, BrokerEndpoint]:
+        """All brokers, registered."""
+        return {b: BrokerEndpoint(broker_id=b, web_url=f"http://{b}") for b in self.brokers}
+
+    def runtime(self, broker: str) -> dict[str, str]:
+        """Effective settings; a stubborn broker never takes dynamic ones."""
+        return self.static[broker] | ({} if broker in self.stubborn else self.dynamic)
+
+    def set_dynamic(self, key: str, value: str) -> ModelReply:
+        """Store an override of a dynamic key."""
+        if key not in DYNAMIC_KEYS:
+            return ModelReply(status=412, reason="Can't update non-dynamic configuration")
+        self.dynamic[key] = value
+        return ModelReply(status=200)
+
+    def unload(self, bundle: str, *, at: str, destination: str | None) -> ModelReply:
+        """One hop of an unload, in the order of pulsar.md 7.2."""
+        self.unloads.append(UnloadSeen(at=at, bundle=bundle, destination=destination))
+        if bundle not in self.topics:
+            return ModelReply(status=412, reason=f"Invalid upper boundary for bundle {bundle}")
+        if destination is not None:
+            if destination not in self.brokers:
+                return ModelReply(status=409, reason="Not allowed unload namespace bundle to inactive destination")
+            if at != self.leader:
+                query = {"destinationBroker": destination, "authoritative": "false"}
+                return ModelReply(status=307, to=self.leader, query=query)
+            self.affinity[bundle] = destination
+        owner = self.owners.get(bundle)
+        if owner is None:
+            return ModelReply(status=204)
+        if owner.broker_id != at:
+            return ModelReply(status=307, to=owner.broker_id, query={"authoritative": "true"})
+        del self.owners[bundle]
+        self.after_unload(bundle)
+        return ModelReply(status=204)
+
+    def bundle_of(self, topic: str) -> str | None:
+        """The bundle that holds a topic: as listed, there are no hashes here."""
+        namespace = parse_topic(topic).namespace
+        return next((b for b, t in self.topics.items() if topic in t and namespace_of(b) == namespace), None)
+
+    def lookup(self, topic: str, *, at: str, authoritative: bool) -> ModelReply:
+        """One lookup; 200 carries the owner in `to`."""
+        bundle = self.bundle_of(topic)
+        if bundle is None:
+            return ModelReply(status=404, reason="Topic not found")
+        owner = self.owners.get(bundle)
+        if owner is None:
+            if not authoritative and at != self.leader:
+                return ModelReply(status=307, to=self.leader, query={"authoritative": "false"})
+            chosen = at if authoritative else self.affinity.pop(bundle, at)
+            if chosen != at:
+                return ModelReply(status=307, to=chosen, query={"authoritative": "true"})
+            self.own(bundle, at)
+        return ModelReply(status=200, to=self.owners[bundle].broker_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """An error scripted for a call of the fake: before its effect, or after it (then the outcome is unknown)."""
+
+    error: Exception
+    after: bool = False
+
+
+class MemoryAdmin:
+    """`ports.BrokerAdmin` without a network. `fail("unload", Fault(...))` scripts the next calls of a method."""
+
+    def __init__(self, model: BrokerModel, *, permit: Callable[[], None] = lambda: None) -> None:
+        self.model = model
+        self.calls: list[tuple[str, ...]] = []
+        self._permit = permit
+        self._endpoints: Mapping[str, BrokerEndpoint] = {}
+        self._faults: dict[str, deque[Fault | None]] = defaultdict(deque)
+
+    def fail(self, method: str, *faults: Fault | None) -> None:
+        """Script the next calls of `method`; None lets one pass."""
+        self._faults[method].extend(faults)
+
+    def set_endpoints(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
+        """See `ports.BrokerAdmin`."""
+        self._endpoints = endpoints
+
+    async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
+        """See `ports.BrokerAdmin`."""
+        after = self._enter("runtime_configuration", broker_id)
+        self._check_registered(broker_id)
+        _leave(after)
+        return self.model.runtime(broker_id)
+
+    async def dynamic_configuration(self) -> dict[str, str]:
+        """See `ports.BrokerAdmin`."""
+        _leave(self._enter("dynamic_configuration"))
+        return dict(self.model.dynamic)
+
+    async def set_dynamic(self, key: str, value: str) -> None:
+        """See `ports.BrokerAdmin`."""
+        self._permit()
+        after = self._enter("set_dynamic", key, value)
+        _raise_for(self.model.set_dynamic(key, value))
+        _leave(after)
+
+    async def delete_dynamic(self, key: str) -> None:
+        """See `ports.BrokerAdmin`."""
+        self._permit()
+        after = self._enter("delete_dynamic", key)
+        self.model.dynamic.pop(key, None)
+        _leave(after)
+
+    async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
+        """See `ports.BrokerAdmin`."""
+        after = self._enter("topics_of_bundle", bundle, owner)
+        self._check_registered(owner)
+        if bundle not in self.model.owners:
+            raise AdminRefused("Failed to find ownership", status=412, reason="Failed to find ownership")
+        _leave(after)
+        return sorted(self.model.topics[bundle])
+
+    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
+        """See `ports.BrokerAdmin`."""
+        self._check_registered(at)
+        self._permit()
+        after = self._enter("unload", bundle, destination or "", at)
+        hops: list[str] = []
+        broker, query = at, {} if destination is None else {"destinationBroker": destination}
+        while len(hops) < 6:
+            hops.append(broker)
+            reply = self.model.unload(bundle, at=broker, destination=query.get("destinationBroker"))
+            _raise_for(reply)
+            if reply.status != 307:
+                _leave(after)
+                return UnloadAnswer(status=reply.status, hops=tuple(hops), seconds=0.0)
+            broker, query = reply.to, dict(reply.query)
+        raise RedirectLoop("redirected in circles")
+
+    async def claim(self, topic: str, *, broker_id: str) -> str:
+        """See `ports.BrokerAdmin`."""
+        self._check_registered(broker_id)
+        self._permit()
+        after = self._enter("claim", topic, broker_id)
+        reply = self.model.lookup(topic, at=broker_id, authoritative=True)
+        _raise_for(reply)
+        _leave(after)
+        return reply.to
+
+    async def close(self) -> None:
+        """See `ports.BrokerAdmin`."""
+
+    def _check_registered(self, broker_id: str) -> None:
+        if broker_id not in self._endpoints:
+            raise AdminUnreachable(f"{broker_id} is not registered")
+
+    def _enter(self, method: str, *arguments: str) -> Fault | None:
+        self.calls.append((method, *arguments))
+        fault = self._faults[method].popleft() if self._faults[method] else None
+        if fault is not None and not fault.after:
+            raise fault.error
+        return fault
+
+
+def _leave(fault: Fault | None) -> None:
+    if fault is not None:
+        raise fault.error
+
+
+def _raise_for(reply: ModelReply) -> None:
+    if reply.status >= 400:
+        raise HTTP_ERRORS[reply.status // 100](reply.reason, status=reply.status, reason=reply.reason)

@@ -1,0 +1,195 @@
+"""LoadSource, Ownership and Metadata in memory, fed by the test; and a clock that shows real time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterable, Sequence
+
+from bundlekeel.core.errors import SnapshotError, StoreError
+from bundlekeel.core.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Owner
+from bundlekeel.core.names import parse_bundle, parse_topic
+from bundlekeel.ports import Clock, Picture
+
+
+class RealClock:
+    """Clock over the machine's own clocks, for tests against real processes."""
+
+    def boot(self) -> float:
+        """Seconds on CLOCK_BOOTTIME."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    async def sleep(self, seconds: float) -> None:
+        """Really wait."""
+        await asyncio.sleep(seconds)
+
+
+class MemoryLoadSource:
+    """LoadSource whose brokers a test puts and removes. Each change is a new generation at once.
+
+    Before the first change `picture()` raises SnapshotError; while `suspended` it raises StoreError.
+    """
+
+    def __init__(self, clock: Clock, *, mode: str = "modular") -> None:
+        self.mode = mode
+        self.suspended = False
+        self.averages: dict[str, BundleAverages] = {}
+        self.started = self.closed = False
+        self._clock = clock
+        self._reports: dict[str, BrokerReport] = {}
+        self._excluded: dict[str, ExcludedBroker] = {}
+        self._endpoints: dict[str, BrokerEndpoint] = {}
+        self._generation = 0
+        self._published = asyncio.Event()
+
+    # --- what a test may do --------------------------------------------------------------------------------
+
+    def put(self, *reports: BrokerReport) -> None:
+        """Brokers report; those not registered yet register."""
+        for report in reports:
+            self._excluded.pop(report.broker_id, None)
+            self._reports[report.broker_id] = report
+            self._endpoints[report.broker_id] = BrokerEndpoint(
+                broker_id=report.broker_id,
+                web_url=report.web_url or f"http://{report.broker_id}",
+                web_url_tls=report.web_url_tls,
+                service_url=report.service_url,
+                load_manager=report.load_manager,
+                version=report.version,
+                start_timestamp=report.start_timestamp,
+            )
+        self._publish()
+
+    def exclude(self, broker_id: str, code: str, detail: str = "") -> None:
+        """A registered broker's record becomes unusable."""
+        self._reports.pop(broker_id, None)
+        self._excluded[broker_id] = ExcludedBroker(broker_id=broker_id, code=code, detail=detail)
+        self._endpoints.setdefault(broker_id, BrokerEndpoint(broker_id=broker_id, web_url=f"http://{broker_id}"))
+        self._publish()
+
+    def remove(self, *broker_ids: str) -> None:
+        """Brokers die."""
+        for broker_id in broker_ids:
+            self._reports.pop(broker_id, None)
+            self._excluded.pop(broker_id, None)
+            self._endpoints.pop(broker_id, None)
+        self._publish()
+
+    def _publish(self) -> None:
+        self._generation += 1
+        self._published.set()
+        self._published = asyncio.Event()
+
+    # --- LoadSource ----------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """See LoadSource."""
+        self.started = True
+
+    async def picture(self) -> Picture:
+        """See LoadSource."""
+        if self.suspended:
+            raise StoreError("the source in memory is suspended")
+        if self._generation == 0:
+            raise SnapshotError("the source in memory has been given nothing yet")
+        return Picture(
+            wall_ms=self._clock.wall_ms(),
+            boot=self._clock.boot(),
+            generation=self._generation,
+            mode=self.mode,
+            reports=tuple(self._reports[broker_id] for broker_id in sorted(self._reports)),
+            excluded=tuple(self._excluded[broker_id] for broker_id in sorted(self._excluded)),
+            endpoints=dict(sorted(self._endpoints.items())),
+        )
+
+    async def wait_changed(self, generation: int, timeout: float) -> bool:
+        """See LoadSource."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self._generation <= generation:
+                    await self._published.wait()
+        return self._generation > generation
+
+    async def seeds(self, bundles: Sequence[str]) -> list[BundleAverages]:
+        """See LoadSource; from `averages`."""
+        if self.suspended:
+            raise StoreError("the source in memory is suspended")
+        return [self.averages[bundle] for bundle in bundles if bundle in self.averages]
+
+    async def close(self) -> None:
+        """See LoadSource."""
+        self.closed = True
+
+
+class MemoryOwnership:
+    """Ownership by bundle name; set `owners[bundle]` or use `assign`."""
+
+    def __init__(self) -> None:
+        self.owners: dict[str, Owner] = {}
+        self.suspended = False
+        self.reads = 0
+
+    def assign(self, broker_id: str, *bundles: str, disabled: bool = False) -> None:
+        """Make a broker the owner of these bundles."""
+        for bundle in bundles:
+            self.owners[bundle] = Owner(broker_id=broker_id, disabled=disabled, web_url=f"http://{broker_id}")
+
+    async def owner(self, bundle: str) -> Owner | None:
+        """See Ownership."""
+        await asyncio.sleep(0)
+        self.reads += 1
+        if self.suspended:
+            raise StoreError("ownership in memory is suspended")
+        return self.owners.get(bundle)
+
+
+class MemoryMetadata:
+    """Metadata a test writes into the public dictionaries."""
+
+    def __init__(self) -> None:
+        self.bundle_boundaries: dict[str, list[int]] = {}
+        self.partition_counts: dict[str, int] = {}
+        self.topic_names: set[str] = set()
+        self.leader: str | None = None
+        self.suspended = False
+
+    def add_topics(self, names: Iterable[str]) -> None:
+        """Make persistent topics known by their full names."""
+        self.topic_names.update(names)
+
+    async def boundaries(self, namespace: str) -> list[int] | None:
+        """See Metadata."""
+        self._enter()
+        found = self.bundle_boundaries.get(namespace)
+        return None if found is None else list(found)
+
+    async def partitions(self, topic: str) -> int:
+        """See Metadata."""
+        self._enter()
+        return self.partition_counts.get(topic, 0)
+
+    async def metadata_leader(self) -> str | None:
+        """See Metadata."""
+        self._enter()
+        return self.leader
+
+    async def topics(self, bundle: str) -> list[str]:
+        """See Metadata."""
+        self._enter()
+        name = parse_bundle(bundle)
+        topics = [(text, parse_topic(text)) for text in sorted(self.topic_names)]
+        return [text for text, topic in topics if topic.namespace == name.namespace and name.covers(topic.hash)]
+
+    async def namespaces(self) -> list[str]:
+        """All namespaces that have boundaries."""
+        self._enter()
+        return sorted(self.bundle_boundaries)
+
+    def _enter(self) -> None:
+        if self.suspended:
+            raise StoreError("metadata in memory is suspended")
