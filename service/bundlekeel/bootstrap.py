@@ -33,7 +33,7 @@ from bundlekeel.adapters.zookeeper import (
 from bundlekeel.api.server import ApiServer
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.wiring import Split
-from bundlekeel.core.errors import Forbidden, StoreError
+from bundlekeel.core.errors import Forbidden, SnapshotError, StoreError
 from bundlekeel.core.params import Parameters
 from bundlekeel.daemon.attempt import ExecutorLimits, World
 from bundlekeel.daemon.brokerconfig import BrokerConfig
@@ -321,11 +321,17 @@ async def connected(settings: Settings, permit: Callable[[], None]) -> AsyncIter
 async def _endpoints(settings: Settings, out: Outside, within: float = 10.0) -> Mapping[str, BrokerEndpoint]:
     """The registered brokers, waiting a moment for the first picture. StoreError saying what was not reached."""
     await out.source.start()
-    if not await out.source.wait_changed(-1, within):
-        raise StoreError(
-            f"{settings.metadata_store} did not show the brokers within {within:.0f} s; `bundlekeel doctor` says more"
-        )
-    picture = await out.source.picture()
+    picture, deadline = None, out.clock.boot() + within
+    while picture is None:
+        try:
+            picture = await out.source.picture()
+        except (StoreError, SnapshotError) as error:
+            if out.clock.boot() > deadline:
+                raise StoreError(
+                    f"{settings.metadata_store} did not show the brokers within {within:.0f} s ({error}); "
+                    "`bundlekeel doctor` says more"
+                ) from error
+            await out.clock.sleep(0.05)
     if not picture.endpoints:
         raise StoreError(f"no broker is registered in {settings.metadata_store}; check its chroot")
     out.admin.set_endpoints(picture.endpoints)

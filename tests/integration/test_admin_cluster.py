@@ -16,7 +16,7 @@ from tests.integration.conftest import RealWorld
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 NAMESPACE = "public/admin-names"
-LOCAL_NAMES = ["plain", "a b", "ü", "p%q", "q?x", "h#x", "p+l", "c:d", "d&e", "qu'o\"t", "x-partition-0"]
+LOCAL_NAMES = ["plain", "a b", "ü", "p%q", "q?x", "h#x", "p+l", "c:d", "d&e", "qu'o\"t"]
 
 
 @pytest.fixture

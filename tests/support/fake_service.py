@@ -313,7 +313,8 @@ class FakeService:
     def plans(self) -> list[Json]:
         """Summaries."""
         self._called("plans")
-        return [{key: plan[key] for key in ("hash", "wall_ms", "strategy", "verdict")} for plan in self.made.values()]
+        shown = ("hash", "wall_ms", "strategy", "verdict")
+        return [{key: plan[key] for key in shown} | {"moves": len(plan["moves"])} for plan in self.made.values()]
 
     async def execute(self, hash_: str, *, reason: str, by: str) -> Json:
         """A task."""

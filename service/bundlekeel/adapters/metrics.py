@@ -48,7 +48,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("paused", "gauge", (), "1 while a person has paused the balancer."),
     Metric("mode_info", "gauge", ("mode",), "1 for the mode in force."),
     Metric("admin_requests_total", "counter", ("route", "method", "code"), "Requests to brokers, redirects included."),
-    Metric("admin_request_seconds", "histogram", ("route",), "Time of one request to a broker."),
+    Metric("admin_request_seconds", "histogram", ("route", "method"), "Time of one request to a broker."),
     Metric("journal_errors_total", "counter", (), "Journal records that could not be written."),
     Metric("journal_torn_records_total", "counter", (), "Unreadable journal lines set aside."),
     Metric("unexpected_errors_total", "counter", ("where",), "Errors that reached one of the three last resorts."),

@@ -1,0 +1,6 @@
+"""HTTP: `/api/v1`, probes and metrics. Its only backend is `daemon.views.Service`."""
+
+from bundlekeel.api.app import create_app
+from bundlekeel.api.server import ApiServer
+
+__all__ = ["ApiServer", "create_app"]

@@ -12,7 +12,7 @@ from bundlekeel.codec.records import (
     decode_leader_broker,
     decode_resource_quota,
 )
-from bundlekeel.codec.report import MAX_REPORT_BYTES, decode_report
+from bundlekeel.codec.report import MAX_REPORT_BYTES, decode_report, load_fault
 
 __all__ = [
     "MAX_REPORT_BYTES",
@@ -24,4 +24,5 @@ __all__ = [
     "decode_leader_broker",
     "decode_report",
     "decode_resource_quota",
+    "load_fault",
 ]

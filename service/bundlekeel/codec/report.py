@@ -227,3 +227,12 @@ def _bundles(fields: Fields, faults: Faults) -> tuple[tuple[str, ...], Floats, I
         np.array(rates, dtype=np.float64).reshape(-1, 4),
         np.array(counts, dtype=np.int64).reshape(-1, 3),
     )
+
+
+# Without these a broker's load is not known; one that counted as idle would attract bundles.
+_LOAD_FIELDS = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut", "lastUpdate")
+
+
+def load_fault(report: BrokerReport) -> tuple[str, str] | None:
+    """The first (code, field) fault that makes the report's load unknown, or None when it can be trusted."""
+    return next((fault for fault in report.faults if fault[1].split(".")[0] in _LOAD_FIELDS), None)

@@ -50,7 +50,7 @@ class BundleName:
 def parse_bundle(text: str) -> BundleName:
     """Parse a full bundle name. Raises ValueError naming what is wrong."""
     namespace, _, hash_range = text.rpartition("/")
-    match = _RANGE.match(hash_range)
+    match = _RANGE.fullmatch(hash_range)
     if match is None or namespace.count("/") not in (1, 2) or "" in namespace.split("/"):
         raise ValueError(f"{text!r} is no bundle name; expected tenant/namespace/0xLLLLLLLL_0xUUUUUUUU")
     lower, upper = int(match[1], 16), int(match[2], 16)

@@ -81,8 +81,8 @@ class Parameters:
     # guard
     cool_down_seconds: float = 1800.0
     max_moves_per_cycle: int = 10
-    max_moves_per_source: int = 10
-    max_moves_per_target: int = 5
+    max_moves_per_source: int = 4
+    max_moves_per_target: int = 4
     max_moves_per_namespace: int = 10
     min_complete_ratio: float = 0.5
     excluded_namespaces: tuple[str, ...] = ()

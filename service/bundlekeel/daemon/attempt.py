@@ -25,10 +25,14 @@ from bundlekeel.core.errors import (
 from bundlekeel.core.names import is_system_bundle, parse_topic
 from bundlekeel.core.plan import Refusal
 from bundlekeel.daemon.intents import INTENT_SECONDS, Intent, MoveCode, MoveOutcome, OutcomeWord
-from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Metadata, Owner, Ownership
+from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Metadata, Owner, Ownership, UnloadAnswer
 
-CLAIM_ATTEMPTS: Final = 3
-CLAIM_PAUSE_SECONDS: Final = 1.0
+CLAIM_ATTEMPTS: Final = 16
+CLAIM_FIRST_SECONDS: Final = 0.01
+CLAIM_MAX_SECONDS: Final = 1.0
+_WATCH_FIRST_SECONDS: Final = 0.02
+_WATCH_GROWTH: Final = 1.2
+_WATCH_MAX_SECONDS: Final = 0.25
 _CODES: Final[dict[type[AdminApiError], MoveCode]] = {
     AdminRefused: MoveCode.ADMIN_REFUSED,
     AdminUnauthorized: MoveCode.ADMIN_UNAUTHORIZED,
@@ -194,23 +198,60 @@ class Attempt:
     # --- the call ------------------------------------------------------------------------------------------
 
     async def carry_out(self) -> MoveOutcome:
-        """Unload, claim, confirm. Called once per intent; `lost` says that leadership ended meanwhile."""
+        """Unload, claim, confirm. Called once per intent; `lost` says that leadership ended meanwhile.
+
+        Clients race us: they look the bundle up the moment it is free, the first of them is sent to the destination
+        by the affinity, the second may be placed anywhere. So the claims begin while the unload still runs, as soon
+        as the owner is seen to give the bundle up, and the first one after that wins (measured: 1 in 100 moves of busy
+        bundles landed elsewhere when the claim waited for the answer of the unload).
+        """
+        claims = _Claims(self)
         try:
-            at = await self._first_broker()
-            self.term.permit()
-            answer = await self.world.admin.unload(self.request.bundle, destination=self.request.destination, at=at)
+            answer = await self._unload(claims)
+            self.hops = answer.hops
+            return await self._confirm(claims, "")
         except LeadershipLost as error:
             # The permit is asked before each hop, and only the last hop unloads: nothing happened to the bundle.
             self.lost = True
             return self.refuse(Code.NOT_LEADER, str(error))
         except AdminApiError as error:
             if error.outcome_unknown:
-                return await self._confirm(str(error))
+                return await self._confirm(claims, str(error))
             return self.refuse(_CODES.get(type(error), MoveCode.ADMIN_REFUSED), str(error))
         except BundlekeelError as error:
             return self.refuse(MoveCode.NOT_PERMITTED, str(error))
-        self.hops = answer.hops
-        return await self._confirm("")
+        finally:
+            await claims.cancel()
+
+    async def _unload(self, claims: _Claims) -> UnloadAnswer:
+        """The one call, with eyes on the owner meanwhile."""
+        at = await self._first_broker()
+        self.term.permit()
+        call = asyncio.create_task(
+            self.world.admin.unload(self.request.bundle, destination=self.request.destination, at=at),
+            name=f"unload {self.request.bundle}",
+        )
+        watch = asyncio.create_task(self._claim_when_given_up(claims), name=f"watch {self.request.bundle}")
+        try:
+            return await call
+        finally:
+            call.cancel()
+            watch.cancel()
+            await asyncio.gather(call, watch, return_exceptions=True)
+
+    async def _claim_when_given_up(self, claims: _Claims) -> None:
+        """Claim from the moment the source is seen to give the bundle up; until then a claim would be in vain."""
+        pause = _WATCH_FIRST_SECONDS
+        while True:
+            try:
+                owner = await self.world.ownership.owner(self.request.bundle)
+            except (StoreError, CodecError):
+                pass
+            else:
+                if owner is None or owner.disabled:
+                    claims.press()
+            await self.world.clock.sleep(pause)
+            pause = min(pause * _WATCH_GROWTH, _WATCH_MAX_SECONDS)
 
     async def _first_broker(self) -> str:
         """The metadata leader, which arms the affinity; unknown: the owner, who redirects to the leader it knows."""
@@ -220,34 +261,30 @@ class Attempt:
             leader = None
         return leader or self.request.source
 
-    async def _confirm(self, error: str) -> MoveOutcome:
+    async def _confirm(self, claims: _Claims, error: str) -> MoveOutcome:
         """Read who owns the bundle until it is settled or the deadline passes; `error` when the call's outcome is
         unknown. An unowned bundle is claimed at the destination: a lookup, never a second unload."""
         clock, limits = self.world.clock, self.limits
         deadline = clock.boot() + limits.confirm_seconds
-        claims = _Claims(self)
         if not error:
-            claims.start()
+            claims.press()
         pause, owner, source_seen = limits.poll_first_seconds, None, 0
         unreadable = ""
-        try:
-            while True:
-                try:
-                    owner, unreadable = await self.world.ownership.owner(self.request.bundle), ""
-                except (StoreError, CodecError) as failure:
-                    owner, unreadable = None, str(failure)
-                landed = owner.broker_id if owner is not None and not owner.disabled else ""
-                source_seen = source_seen + 1 if landed == self.request.source else 0
-                if landed and (landed != self.request.source or (not error and source_seen > 1)):
-                    return self._landed(landed, error)
-                if clock.boot() >= deadline:
-                    return self._unsettled(owner, error, unreadable)
-                if owner is None and not unreadable:
-                    claims.start()
-                await clock.sleep(min(pause, max(0.0, deadline - clock.boot())))
-                pause = min(pause * 2, limits.poll_max_seconds)
-        finally:
-            await claims.cancel()
+        while True:
+            try:
+                owner, unreadable = await self.world.ownership.owner(self.request.bundle), ""
+            except (StoreError, CodecError) as failure:
+                owner, unreadable = None, str(failure)
+            landed = owner.broker_id if owner is not None and not owner.disabled else ""
+            source_seen = source_seen + 1 if landed == self.request.source else 0
+            if landed and (landed != self.request.source or (not error and source_seen > 1)):
+                return self._landed(landed, error)
+            if clock.boot() >= deadline:
+                return self._unsettled(owner, error, unreadable)
+            if owner is None and not unreadable:
+                claims.press()
+            await clock.sleep(min(pause, max(0.0, deadline - clock.boot())))
+            pause = min(pause * 2, limits.poll_max_seconds)
 
     def _landed(self, landed: str, error: str) -> MoveOutcome:
         if landed == self.request.destination:
@@ -268,33 +305,36 @@ class Attempt:
 
 
 class _Claims:
-    """Authoritative lookups at the destination, one at a time, a few at most, none after leadership was lost."""
+    """Authoritative lookups at the destination, one at a time, until one is answered; none after leadership was lost.
+
+    A broker that is still told "being unloaded" fails the lookup at once: the next one follows soon at first, then
+    ever later, and after a while none.
+    """
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._task: asyncio.Task[None] | None = None
-        self._count = 0
-        self._last = 0.0
 
-    def start(self) -> None:
-        """Claim the bundle unless that is under way, was just done, or makes no sense."""
-        attempt, now = self._attempt, self._attempt.world.clock.boot()
-        busy = self._task is not None and not self._task.done()
-        early = self._count > 0 and now - self._last < CLAIM_PAUSE_SECONDS
-        if busy or early or self._count >= CLAIM_ATTEMPTS or attempt.lost or not attempt.topic:
-            return
-        self._count, self._last = self._count + 1, now
-        self._task = asyncio.create_task(self._claim(), name=f"claim {attempt.request.bundle}")
+    def press(self) -> None:
+        """Begin to claim, unless that has begun already or makes no sense."""
+        if self._task is None and not self._attempt.lost and self._attempt.topic:
+            self._task = asyncio.create_task(self._claim(), name=f"claim {self._attempt.request.bundle}")
 
     async def _claim(self) -> None:
         attempt = self._attempt
-        try:
-            await attempt.world.admin.claim(attempt.topic, broker_id=attempt.request.destination)
-        except LeadershipLost:
-            attempt.lost = True
-        except BundlekeelError:
-            # Who owns the bundle is read from the store anyway; a claim only helps it to land.
-            return
+        for number in range(CLAIM_ATTEMPTS):
+            try:
+                answering = await attempt.world.admin.claim(attempt.topic, broker_id=attempt.request.destination)
+            except LeadershipLost:
+                attempt.lost = True
+                return
+            except BundlekeelError:
+                # Who owns the bundle is read from the store anyway; a claim only helps it to land.
+                answering = ""
+            if answering not in ("", attempt.request.source):
+                return
+            # Being unloaded, or the destination has not heard yet that the source gave it up.
+            await attempt.world.clock.sleep(min(CLAIM_FIRST_SECONDS * 2**number, CLAIM_MAX_SECONDS))
 
     async def cancel(self) -> None:
         """Give up a claim under way: the bundle has landed, or time is up."""

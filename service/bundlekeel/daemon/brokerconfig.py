@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 class BrokerConfig:
     """Cache of each broker's effective settings; a broker that could not be asked is None in answers about it."""
 
-    def __init__(self, admin: BrokerAdmin, clock: Clock, *, max_age_seconds: float = 30.0) -> None:
+    def __init__(self, admin: BrokerAdmin, clock: Clock, *, max_age_seconds: float = 10.0) -> None:
         self._admin = admin
         self._clock = clock
         self._max_age = max_age_seconds

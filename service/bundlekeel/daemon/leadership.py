@@ -122,9 +122,7 @@ class Leadership:
 
     async def _follow(self) -> None:
         self.members = await self._coordination.members()
-        ours = next((item for item in self.members if item.id == self.member.id), None)
-        if ours is None:
-            ours = await self._coordination.take_seat(self.member, seats=self._seats)
+        ours = await self._coordination.take_seat(self.member, seats=self._seats)
         if ours is None:
             self.leader = await self._coordination.leader()
             self._become(BENCH)
@@ -132,7 +130,10 @@ class Leadership:
         self.member = replace(self.member, seat=ours.seat)
         self.leader = await self._coordination.leader()
         self._become(FOLLOWER)
-        if self.leader is None and not self._stopping:
+        # A leader node that is ours although we do not lead: the answer to our campaign was lost, or our deadline
+        # passed while the session lived on. Nobody else can lead until we campaign anew.
+        ours_still = self.leader is not None and self.leader.id == self.member.id
+        if (self.leader is None or ours_still) and not self._stopping:
             await self._campaign()
 
     async def _campaign(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from bundlekeel.codec import classify, decode_endpoint, decode_report
+from bundlekeel.codec import classify, decode_endpoint, decode_report, load_fault
 from bundlekeel.core.errors import CodecError
 from bundlekeel.core.load import BrokerEndpoint, BrokerReport, ExcludedBroker
 from bundlekeel.ports import Picture
@@ -56,6 +56,9 @@ def read_record(broker_id: str, data: bytes, mzxid: int, *, max_bytes: int, last
         report = decode_report(broker_id, data, max_bytes=max_bytes)
     except CodecError as error:
         return _excluded(mzxid, kind, endpoint, error)
+    fault = load_fault(report)
+    if fault is not None:
+        return _excluded(mzxid, kind, endpoint, CodecError(f"{fault[1]} cannot be used", code=fault[0], field=fault[1]))
     return BrokerRecord(mzxid=mzxid, kind=kind, endpoint=endpoint, report=report)
 
 

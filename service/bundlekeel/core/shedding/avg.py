@@ -86,13 +86,18 @@ def _count_hits(context: Context, low: float, high: float) -> dict[str, Hits]:
 
 
 def _fresh(context: Context, row: int) -> bool:
-    """Whether this broker says something new since its last hit, by a report or by one interval's silence."""
+    """Whether this broker says something new since its last hit, by a report or by one interval's silence.
+
+    Two reports within one interval may tell the same figures twice (traffic and CPU are refreshed apart).
+    """
     brokers, params = context.snapshot.brokers, context.params
     known = context.memory.hits.get(brokers.ids[row])
-    if known is None or int(brokers.last_update[row]) > known.reported:
+    if known is None:
         return True
-    interval = max(params.statistics_interval_seconds, params.host_usage_interval_seconds)
-    return context.snapshot.wall_ms - known.at_ms >= 1000 * interval
+    shortest, longest = sorted((params.statistics_interval_seconds, params.host_usage_interval_seconds))
+    elapsed = (context.snapshot.wall_ms - known.at_ms) / 1000
+    reported = int(brokers.last_update[row]) > known.reported
+    return elapsed >= (shortest if reported else longest)
 
 
 def _hit(context: Context, row: int, side: str, *, high: bool, fresh: bool) -> Hits:

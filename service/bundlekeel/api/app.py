@@ -1,0 +1,57 @@
+"""The FastAPI app: routes, error handlers and the shield, put together. Two of them run: TCP and unix socket."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from bundlekeel import __version__
+from bundlekeel.api import mutations as mutating
+from bundlekeel.api import probes, problems, routes
+from bundlekeel.api.shield import Shield
+from bundlekeel.daemon.views import Service
+
+OPENAPI_PATH = "/api/v1/openapi.json"
+
+DESCRIPTION = """A load balancer sidecar for Apache Pulsar. Every replica answers alike; what only the leader can do is
+passed on to it. Reads and dry runs need no credentials. Routes tagged `mutations` exist only on the unix socket
+(mode 0600) while no authentication is configured. Errors are `application/problem+json`.
+
+Units are in the names: `_ratio` 0..1, `_ms` milliseconds since 1970, `_seconds`; rates in msg/s, throughput in
+bytes/s."""
+
+
+def create_app(
+    service: Service,
+    *,
+    mutations: bool,
+    allowed_hosts: Sequence[str] = (),
+    version: str = __version__,
+) -> FastAPI:
+    """Build one app. Without `mutations` no route of it changes anything, and its OpenAPI shows so."""
+    app = FastAPI(
+        title="Bundlekeel",
+        version=version,
+        description=DESCRIPTION,
+        openapi_url=OPENAPI_PATH,
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=_operation_id,
+    )
+    app.state.service = service
+    app.state.mutations = mutations
+    app.include_router(routes.router, prefix="/api/v1")
+    if mutations:
+        app.include_router(mutating.router, prefix="/api/v1")
+    app.include_router(probes.router)
+    problems.install(app)
+    # The last added is the outermost: the shield also adds its headers to a 500.
+    app.add_middleware(problems.Fallback)
+    app.add_middleware(Shield, allowed_hosts=allowed_hosts)
+    return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name

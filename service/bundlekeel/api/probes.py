@@ -1,0 +1,46 @@
+"""`/livez`, `/readyz` and `/metrics`: cheap, without credentials, apart from `/api/v1`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Request, Response
+from fastapi.responses import PlainTextResponse
+
+from bundlekeel.api.reply import Backend
+from bundlekeel.daemon.views import Check
+
+router = APIRouter(tags=["probes"], responses={503: {"description": "a check fails", "content": {"text/plain": {}}}})
+
+
+@router.get("/livez", response_class=PlainTextResponse)
+async def livez(service: Backend, request: Request) -> Response:
+    """Whether this process turns over; `?verbose` lists the checks."""
+    return _probe(service.live(), request)
+
+
+@router.get("/readyz", response_class=PlainTextResponse)
+async def readyz(service: Backend, request: Request) -> Response:
+    """Whether it can do its work now; `?verbose` lists the checks."""
+    return _probe(service.ready(), request)
+
+
+def _probe(checks: Sequence[Check], request: Request) -> Response:
+    """200 `ok` or 503; failing checks are always listed, passing ones with `?verbose` only."""
+    good = all(check.ok for check in checks)
+    verbose = request.query_params.get("verbose", "false").lower() not in ("false", "0")
+    lines = [_line(check) for check in checks if verbose or not check.ok]
+    lines.append("ok" if good else "failed")
+    return PlainTextResponse("\n".join(lines) + "\n", status_code=200 if good else 503)
+
+
+def _line(check: Check) -> str:
+    return f"[+]{check.name} ok" if check.ok else f"[-]{check.name} {' '.join(check.detail.split()) or 'failed'}"
+
+
+@router.get("/metrics", response_class=PlainTextResponse, responses={503: {"description": "too busy"}})
+async def metrics(service: Backend, accept: Annotated[str, Header()] = "") -> Response:
+    """Prometheus or OpenMetrics text, as `Accept` asks."""
+    body, content_type = service.render_metrics(accept)
+    return Response(body, headers={"Content-Type": content_type})

@@ -1,0 +1,126 @@
+"""Errors as problem+json (RFC 9457), one table from the error tree to status codes.
+
+The fallback is the API's one broad `except`: the traceback goes to the log, never into the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bundlekeel.core.errors import (
+    AdminApiError,
+    BundlekeelError,
+    ConfigError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    SnapshotError,
+    StoreError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:bundlekeel:problem:"
+
+# First match wins, so a subclass stands before its parent.
+STATUSES: tuple[tuple[type[BundlekeelError], int, str], ...] = (
+    (NotFound, 404, "not-found"),
+    (Conflict, 409, "conflict"),
+    (Forbidden, 403, "forbidden"),
+    (ConfigError, 422, "invalid-value"),
+    (SnapshotError, 503, "no-picture"),
+    (StoreError, 503, "store-unavailable"),
+    (AdminApiError, 502, "broker-refused"),
+)
+
+_log = structlog.get_logger(__name__)
+
+
+def problem(status: int, kind: str, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
+    """One problem+json response. `more` are extension members; empty ones are left out."""
+    body = {"type": TYPE_PREFIX + kind, "title": _title(status), "status": status, "detail": detail}
+    body |= {key: value for key, value in more.items() if value not in (None, "", [])}
+    return Response(
+        msgspec.json.encode(body, enc_hook=repr), status_code=status, media_type=MEDIA_TYPE, headers=dict(headers or {})
+    )
+
+
+def _title(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"
+
+
+def install(app: FastAPI) -> None:
+    """Register the handlers for everything that is raised on purpose."""
+    app.add_exception_handler(BundlekeelError, _on_known)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+
+
+async def _on_known(_: Request, error: Exception) -> Response:
+    for kind, status, slug in STATUSES:
+        if isinstance(error, kind):
+            retry = {"Retry-After": "5"} if status == 503 else None
+            return problem(status, slug, str(error), headers=retry, **_members(error))
+    raise error
+
+
+def _members(error: Exception) -> dict[str, Any]:
+    """What the error says beyond its message."""
+    if isinstance(error, ConfigError):
+        return {"field": error.field, "value": error.value, "allowed": error.allowed}
+    if isinstance(error, Conflict):
+        return {"difference": error.difference}
+    return {}
+
+
+async def _on_http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    slug = _title(error.status_code).lower().replace(" ", "-")
+    return problem(error.status_code, slug, str(error.detail), headers=error.headers)
+
+
+async def _on_invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    faults = [
+        {"field": ".".join(str(part) for part in fault["loc"][1:]) or str(fault["loc"][0]), "reason": fault["msg"]}
+        for fault in error.errors()
+    ]
+    first = faults[0]
+    detail = "; ".join(f"{fault['field']}: {fault['reason']}" for fault in faults)
+    return problem(422, "invalid-value", detail, field=first["field"], errors=faults)
+
+
+class Fallback:
+    """Whatever was not raised on purpose becomes a 500 without a traceback; the log has it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the request; answer for it when it fails before its response started."""
+        started = False
+
+        async def watch(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watch)
+        except Exception:
+            _log.exception("api_unexpected_error", method=scope.get("method"), path=scope.get("path"))
+            if started:
+                raise
+            answer = problem(500, "internal-error", "something unexpected failed; the log has the traceback")
+            await answer(scope, receive, send)

@@ -1,0 +1,123 @@
+"""`/api/v1`: everything that changes nothing."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from bundlekeel.api import schemas
+from bundlekeel.api.problems import MEDIA_TYPE
+from bundlekeel.api.reply import Backend, reply
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"description": text, "model": schemas.Problem, "content": {MEDIA_TYPE: {}}}
+    for status, text in (
+        (422, "a value is unknown, of the wrong type or out of range"),
+        (503, "no picture of the cluster yet, or the metadata store does not answer"),
+    )
+}
+NOT_FOUND: dict[int | str, dict[str, Any]] = {
+    404: {"description": "not known here", "model": schemas.Problem, "content": {MEDIA_TYPE: {}}}
+}
+
+Limit = Annotated[int, Query(ge=1, le=10_000)]
+
+router = APIRouter(responses=PROBLEMS)
+
+
+@router.get("/state", response_model=schemas.State, tags=["picture"])
+async def state(service: Backend) -> Response:
+    """Who leads, in which mode, how the last cycle went."""
+    return reply(service.state())
+
+
+@router.get("/whoami", response_model=schemas.WhoAmI, tags=["picture"])
+async def whoami(service: Backend, request: Request) -> Response:
+    """Which sidecar answers, and whether this address takes mutations."""
+    known = service.state()
+    shown = {key: known.get(key) for key in ("member", "role", "version", "mode")}
+    return reply(shown | {"mutations": request.app.state.mutations})
+
+
+@router.get("/brokers", response_model=list[schemas.BrokerView], tags=["picture"])
+async def brokers(service: Backend) -> Response:
+    """Every registered broker with its load, averages, preallocated bundles and verdict."""
+    return reply(service.brokers())
+
+
+@router.get("/brokers/{broker}/why", response_model=schemas.WhyView, responses=NOT_FOUND, tags=["reasons"])
+async def why_broker(service: Backend, broker: str) -> Response:
+    """Why this broker is, or is not, relieved or filled."""
+    return reply(await service.why(broker))
+
+
+@router.get("/bundles", response_model=list[schemas.BundleView], tags=["picture"])
+async def bundles(
+    service: Backend,
+    broker: Annotated[str | None, Query(max_length=1024)] = None,
+    namespace: Annotated[str | None, Query(max_length=1024)] = None,
+    limit: Annotated[int, Query(ge=1, le=1_000_000)] = 1000,
+) -> Response:
+    """Bundles by short-term throughput, largest first."""
+    return reply(service.bundles(broker=broker, namespace=namespace, limit=limit))
+
+
+@router.get("/bundles/{bundle:path}/why", response_model=schemas.WhyView, responses=NOT_FOUND, tags=["reasons"])
+async def why_bundle(service: Backend, bundle: str) -> Response:
+    """Why this bundle (or the bundle of this topic) stays, or moved."""
+    return reply(await service.why(bundle))
+
+
+@router.get("/verdicts", response_model=list[schemas.CycleVerdict], tags=["reasons"])
+async def verdicts(service: Backend, limit: Limit = 20) -> Response:
+    """Verdicts of the last cycles, newest last."""
+    return reply(service.verdicts(limit))
+
+
+@router.get("/journal", response_model=list[schemas.Record], tags=["reasons"])
+async def journal(service: Backend, limit: Limit = 100, kind: Literal["cycle", "move"] | None = None) -> Response:
+    """What was done, newest last."""
+    return reply(service.journal(limit, kind))
+
+
+@router.get("/settings", response_model=list[schemas.Setting], tags=["picture"])
+async def settings(service: Backend) -> Response:
+    """Effective settings with their origin; secrets hidden."""
+    return reply(service.settings())
+
+
+@router.post("/plans", response_model=schemas.PlanView, tags=["plans"])
+async def make_plan(service: Backend, body: schemas.PlanBody | None = None) -> Response:
+    """A dry run on the leader's picture; nothing is touched."""
+    return reply(await service.make_plan((body or schemas.PlanBody()).request()))
+
+
+@router.get("/plans", response_model=list[schemas.PlanSummary], tags=["plans"])
+async def plans(service: Backend) -> Response:
+    """Plans made lately, newest last."""
+    return reply(service.plans())
+
+
+@router.get("/plans/{hash}", response_model=schemas.PlanView, responses=NOT_FOUND, tags=["plans"])
+async def plan(service: Backend, hash: str) -> Response:
+    """A plan made earlier here; it is kept for 15 minutes."""
+    return reply(service.plan(hash))
+
+
+@router.get("/tasks", response_model=list[schemas.TaskView], tags=["plans"])
+async def tasks(service: Backend) -> Response:
+    """Executions asked for, and how far they are."""
+    return reply(service.tasks())
+
+
+@router.get("/where", response_model=list[schemas.Place], responses=NOT_FOUND, tags=["picture"])
+async def where(service: Backend, name: Annotated[str, Query(min_length=1, max_length=4096)]) -> Response:
+    """Where a topic, partitioned topic, bundle or namespace is. Never assigns anything."""
+    return reply(await service.where(name))
+
+
+@router.get("/doctor", response_model=list[schemas.CheckView], tags=["picture"])
+async def doctor(service: Backend) -> Response:
+    """Every connection and permission, what is wrong and how to mend it."""
+    return reply(await service.doctor())

@@ -1,0 +1,166 @@
+"""Two uvicorn servers as asyncio tasks: TCP (reads and dry runs) and a unix socket of mode 0600 (everything).
+
+uvicorn installs no signal handlers here: the runtime owns SIGTERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import stat
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from bundlekeel import __version__
+from bundlekeel.api.app import create_app
+from bundlekeel.core.errors import ConfigError
+from bundlekeel.daemon.views import Service
+
+STOP_SECONDS = 5.0
+_WILDCARDS = ("", "0.0.0.0", "::")
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave signals to the runtime."""
+        yield
+
+
+class ApiServer:
+    """The sidecar's HTTP side. `socket_path` None means: no unix socket, hence no mutating route at all.
+
+    `mutations_on_tcp` is for an API with authentication configured; leave it False without.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        host: str,
+        port: int,
+        socket_path: Path | None,
+        *,
+        allowed_hosts: Sequence[str] = (),
+        mutations_on_tcp: bool = False,
+        version: str = __version__,
+    ) -> None:
+        self._host, self._port, self._socket_path = host, port, socket_path
+        hosts = [*allowed_hosts, *([] if host in _WILDCARDS else [host])]
+        self._tcp_app = create_app(service, mutations=mutations_on_tcp, allowed_hosts=hosts, version=version)
+        self._unix_app = create_app(service, mutations=True, allowed_hosts=hosts, version=version)
+        self._running: list[tuple[_Server, asyncio.Task[None]]] = []
+        self.url = ""
+
+    async def start(self) -> str:
+        """Bind and serve; returns the bound URL (port 0 means any free one). ConfigError when an address is taken."""
+        listening = bind_tcp(self._host, self._port)
+        try:
+            unix = bind_unix(self._socket_path) if self._socket_path else None
+        except ConfigError:
+            listening.close()
+            raise
+        host, port = listening.getsockname()[:2]
+        shown = "127.0.0.1" if host in _WILDCARDS else host
+        self.url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+        await self._serve(self._tcp_app, listening)
+        if unix is not None:
+            await self._serve(self._unix_app, unix)
+        return self.url
+
+    async def _serve(self, app: FastAPI, bound: socket.socket) -> None:
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=256,
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=int(STOP_SECONDS),
+        )
+        server = _Server(config)
+        task = asyncio.create_task(server.serve(sockets=[bound]), name="api")
+        self._running.append((server, task))
+        while not server.started:
+            if task.done():
+                await task
+            await asyncio.sleep(0.005)
+
+    async def stop(self) -> None:
+        """Let requests in flight finish for a few seconds, then close; safe to call twice."""
+        running, self._running = self._running, []
+        for server, _ in running:
+            server.should_exit = True
+        for server, task in running:
+            _, late = await asyncio.wait([task], timeout=STOP_SECONDS + 2)
+            if late:
+                server.force_exit = True
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        if running and self._socket_path is not None:
+            self._socket_path.unlink(missing_ok=True)
+
+
+def bind_tcp(host: str, port: int) -> socket.socket:
+    """A listening socket. ConfigError says which setting to change."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigError(f"cannot resolve api.host {host!r}: {error}", field="api.host", value=host) from None
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(128)
+    except OSError as error:
+        bound.close()
+        taken = "; another process listens there: choose another api.port" if error.errno == errno.EADDRINUSE else ""
+        raise ConfigError(f"cannot listen on {host}:{port}: {error}{taken}", field="api.port", value=port) from None
+    bound.setblocking(False)
+    return bound
+
+
+def bind_unix(path: Path) -> socket.socket:
+    """A listening unix socket, created with mode 0600. A stale one is replaced, a live one is not."""
+    _clear_stale(path)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    old = os.umask(0o177)
+    try:
+        bound.bind(str(path))
+        bound.listen(128)
+    except OSError as error:
+        bound.close()
+        raise ConfigError(f"cannot listen on {path}: {error}", field="api.socket", value=str(path)) from None
+    finally:
+        os.umask(old)
+    bound.setblocking(False)
+    return bound
+
+
+def _clear_stale(path: Path) -> None:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigError(f"cannot use {path}: {error}", field="api.socket", value=str(path)) from None
+    if not stat.S_ISSOCK(mode):
+        raise ConfigError(f"{path} exists and is no socket", field="api.socket", value=str(path))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1)
+        if probe.connect_ex(str(path)) == 0:
+            raise ConfigError(f"another sidecar listens on {path}", field="api.socket", value=str(path))
+    path.unlink(missing_ok=True)

@@ -1,0 +1,48 @@
+"""The typer app, put together from the command modules."""
+
+from __future__ import annotations
+
+import typer
+
+from bundlekeel import __version__
+from bundlekeel.cli import changes, local, reads
+from bundlekeel.cli.config import config_app
+from bundlekeel.cli.exits import EPILOG
+from bundlekeel.cli.wiring import Wiring
+
+_HELP = (
+    "A load balancer sidecar for Apache Pulsar: watches every broker, says what it would move and why, "
+    "and moves it safely."
+)
+
+
+def make_app(wiring: Wiring) -> typer.Typer:
+    """The whole command line. `wiring` is what bootstrap knows and the CLI must not."""
+    app = typer.Typer(
+        name="bundlekeel",
+        help=_HELP,
+        epilog=EPILOG,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback()
+    def root(
+        show_version: bool = typer.Option(
+            False, "--version", is_eager=True, help="Print the version.", callback=_version
+        ),
+    ) -> None:
+        """Options of the program itself."""
+
+    reads.register(app)
+    changes.register(app)
+    local.register(app, wiring)
+    app.add_typer(config_app, name="config")
+    return app
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"bundlekeel {__version__}")
+        raise typer.Exit

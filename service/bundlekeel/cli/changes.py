@@ -1,0 +1,110 @@
+"""Commands that change something through a running sidecar: by its unix socket, while no authentication is set."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from bundlekeel.cli import stories
+from bundlekeel.cli.client import Client, path_part
+from bundlekeel.cli.exits import BAD_NEWS, UNREACHABLE, USAGE, CliError
+from bundlekeel.cli.reads import HashArgument, plan_app
+from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected_once, login
+from bundlekeel.daemon.settings_types import parse_duration
+
+_ENDED = ("done", "failed")
+
+
+class Mode(StrEnum):
+    """What a sidecar may do."""
+
+    OBSERVE = "observe"
+    RECOMMEND = "recommend"
+    ACT = "act"
+
+
+@connected_once
+def execute(
+    session: Session,
+    plan_hash: HashArgument,
+    reason: ReasonOption,
+    by: ByOption = "",
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until every move has landed or failed.")] = False,
+    within: Annotated[str, typer.Option("--within", metavar="DURATION", help="Give up waiting after this.")] = "10m",
+) -> None:
+    """Carry out exactly that plan, or refuse and say what changed since (exit code 4)."""
+    limit = _seconds("--within", within)
+    body = {"reason": reason, "by": by or login()}
+    task = session.client.send("POST", f"plans/{path_part(plan_hash)}/execute", body)
+    if wait:
+        task = _finished(session.client, task, time.monotonic() + limit)
+    session.tell(task, stories.pairs)
+    if task.get("state") == "failed":
+        raise typer.Exit(BAD_NEWS)
+
+
+def _finished(client: Client, task: Any, deadline: float) -> Any:
+    while task.get("state") not in _ENDED:
+        if time.monotonic() > deadline:
+            raise CliError(
+                f"task {task.get('task')} is still {task.get('state')}; see `bundlekeel plan tasks`", UNREACHABLE
+            )
+        time.sleep(0.5)
+        task = next((item for item in client.get("tasks") if item.get("task") == task.get("task")), task)
+    return task
+
+
+@connected_once
+def pause(
+    session: Session,
+    reason: ReasonOption,
+    duration: Annotated[
+        str | None,
+        typer.Option(
+            "--for", metavar="DURATION", help="How long, e.g. 2h; without it until resumed.", show_default=False
+        ),
+    ] = None,
+    by: ByOption = "",
+) -> None:
+    """Stop acting everywhere, at once, whichever sidecar leads."""
+    seconds = None if duration is None else _seconds("--for", duration)
+    answer = session.client.send("POST", "pause", {"reason": reason, "by": by or login(), "seconds": seconds})
+    session.tell(answer, stories.pairs)
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        seconds = parse_duration(text)
+    except ValueError:
+        raise CliError(f"{option} {text!r}: expected a duration such as 90s, 30m, 2h or 1d", USAGE) from None
+    if seconds <= 0:
+        raise CliError(f"{option} {text!r}: must be longer than nothing", USAGE)
+    return seconds
+
+
+@connected_once
+def resume(session: Session, reason: ReasonOption, by: ByOption = "") -> None:
+    """End a pause."""
+    session.tell(session.client.send("POST", "resume", {"reason": reason, "by": by or login()}), stories.pairs)
+
+
+@connected_once
+def mode(
+    session: Session,
+    mode: Annotated[Mode, typer.Argument(help="At most the mode of the settings file.", show_default=False)],
+    reason: ReasonOption,
+    by: ByOption = "",
+) -> None:
+    """Lower the mode of all sidecars, or restore it within the ceiling of the settings file."""
+    body = {"mode": mode.value, "reason": reason, "by": by or login()}
+    session.tell(session.client.send("PUT", "mode", body), stories.pairs)
+
+
+def register(app: typer.Typer) -> None:
+    """Put them into the app."""
+    for command in (pause, resume, mode):
+        app.command()(command)
+    plan_app.command("execute")(execute)

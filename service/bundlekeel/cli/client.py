@@ -1,0 +1,130 @@
+"""The sidecar over HTTP: where it listens, and its problems as errors with the fix in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from bundlekeel.cli.exits import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
+from bundlekeel.core.errors import ConfigError
+from bundlekeel.daemon.settings_load import load_settings
+
+TIMEOUT = httpx.Timeout(120.0, connect=5.0)
+_CODES = {400: USAGE, 403: REFUSED, 404: BAD_NEWS, 409: REFUSED, 413: USAGE, 415: USAGE, 421: REFUSED, 422: USAGE}
+_NO_ROUTE = ("Not Found", "Method Not Allowed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a sidecar listens: a URL, or a unix socket."""
+
+    url: str = ""
+    socket: Path | None = None
+
+    def __str__(self) -> str:
+        return f"unix socket {self.socket}" if self.socket else self.url
+
+
+def find_address(url: str | None, socket: Path | None, config: Path | None) -> Address:
+    """`--url`, then `--socket`, then the settings file: its socket when there is one, else its host and port."""
+    if url:
+        if not url.startswith(("http://", "https://")):
+            raise CliError(f"--url {url!r}: expected http://host:port", USAGE)
+        return Address(url=url.rstrip("/"))
+    if socket:
+        return Address(socket=socket)
+    api = load_settings(config).settings.api
+    if api.socket is not None and api.socket.exists() and os.access(api.socket, os.W_OK):
+        return Address(socket=api.socket)
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(api.host, api.host)
+    return Address(url=f"http://{host}:{api.port}")
+
+
+class Client:
+    """One sidecar; `get` and friends return decoded JSON or raise CliError."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        transport = httpx.HTTPTransport(uds=str(address.socket)) if address.socket else None
+        self._http = httpx.Client(
+            base_url=address.url or "http://localhost",
+            transport=transport,
+            timeout=TIMEOUT,
+            trust_env=False,
+            follow_redirects=False,
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def get(self, path: str, **query: Any) -> Any:
+        """GET below `/api/v1`; parameters that are None are left out."""
+        given = {key: value for key, value in query.items() if value is not None}
+        return self._json(self._send("GET", f"/api/v1/{path}", params=given))
+
+    def send(self, method: str, path: str, body: Mapping[str, Any]) -> Any:
+        """POST or PUT below `/api/v1` with a JSON body."""
+        return self._json(self._send(method, f"/api/v1/{path}", json=dict(body)))
+
+    def probe(self, path: str) -> tuple[bool, list[str]]:
+        """A probe: whether it passes, and its lines."""
+        answer = self._send("GET", f"/{path}?verbose")
+        if answer.status_code not in (200, 503):
+            raise self._problem(answer)
+        return answer.status_code == 200, answer.text.splitlines()
+
+    def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
+        try:
+            return self._http.request(method, path, **more)
+        except httpx.TimeoutException:
+            raise CliError(f"the sidecar at {self.address} did not answer in time", UNREACHABLE) from None
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise CliError(
+                f"no sidecar answers at {self.address} ({error}); start one with `bundlekeel run -c …`, "
+                "or name it with --url, --socket or -c",
+                UNREACHABLE,
+            ) from None
+
+    def _json(self, answer: httpx.Response) -> Any:
+        if not answer.is_success:
+            raise self._problem(answer)
+        try:
+            return answer.json()
+        except ValueError:
+            raise CliError(f"what answers at {self.address} is no sidecar", UNREACHABLE) from None
+
+    def _problem(self, answer: httpx.Response) -> CliError:
+        try:
+            told = answer.json()
+            detail, difference = str(told["detail"]), told.get("difference") or []
+        except (ValueError, KeyError, TypeError):
+            return CliError(f"what answers at {self.address} is no sidecar (HTTP {answer.status_code})", UNREACHABLE)
+        if answer.request.method != "GET" and detail in _NO_ROUTE:
+            hint = f"{self.address} takes no changes; use the unix socket of that sidecar: --socket PATH, or -c FILE"
+            return CliError(hint, REFUSED)
+        if told.get("allowed") and told["allowed"] not in detail:
+            detail += f" (allowed: {told['allowed']})"
+        code = _CODES.get(answer.status_code, UNREACHABLE if answer.status_code >= 502 else BAD_NEWS)
+        return CliError("\n".join([detail, *(f"  - {item}" for item in difference)]), code)
+
+
+def path_part(name: str, *, keep: str = "") -> str:
+    """A name inside a path; `keep` stays as it is."""
+    return quote(name, safe=keep)
+
+
+def connect(url: str | None, socket: Path | None, config: Path | None) -> Client:
+    """A client for the sidecar that these options name."""
+    try:
+        return Client(find_address(url, socket, config))
+    except ConfigError as error:
+        raise CliError(str(error), USAGE) from None

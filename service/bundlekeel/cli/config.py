@@ -1,0 +1,99 @@
+"""`bundlekeel config`: check a settings file, show what is in effect and whence, list the parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from bundlekeel.cli.output import Output, console, dump
+from bundlekeel.core.errors import ConfigError
+from bundlekeel.daemon.settings_describe import as_tree, describe, parameter_rows
+from bundlekeel.daemon.settings_load import LoadedSettings, load_settings
+
+EXIT_CONFIG = 2
+TABLES = (Output.TABLE, Output.WIDE)
+
+
+config_app = typer.Typer(no_args_is_help=True, help="Check settings, show what is in effect, list the parameters.")
+
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print it.")]
+
+
+@config_app.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="The settings file (YAML).")],
+) -> None:
+    """Read a settings file together with the environment; exit code 2 and every problem if it would not do."""
+    _load(file)
+    typer.echo("ok")
+
+
+@config_app.command()
+def show(
+    file: Annotated[
+        Path | None, typer.Option("-c", "--config", envvar="BUNDLEKEEL_CONFIG", help="The settings file.")
+    ] = None,
+    origin: Annotated[bool, typer.Option("--origin", help="Say where each value comes from.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show the settings in effect, secrets hidden, parameters with Pulsar's key names."""
+    loaded = _load(file)
+    rows = describe(loaded)
+    if output in TABLES:
+        _print_settings(rows, origin=origin)
+    elif origin:
+        shown = {row["key"]: {name: row[name] for name in ("value", "origin", "pulsar_keys")} for row in rows}
+        dump(shown, output)
+    else:
+        dump(as_tree(rows, loaded.settings.capacity), output)
+
+
+@config_app.command()
+def parameters(output: OutputOption = Output.TABLE) -> None:
+    """List every parameter: our name, Pulsar's keys, default, what is allowed, and why it is there."""
+    rows = parameter_rows()
+    if output not in TABLES:
+        dump(rows, output)
+        return
+    table = Table("parameter", "default", "unit", "allowed", "used by", "why", box=None, pad_edge=False)
+    for row in rows:
+        name = Text(row["name"], style="bold")
+        for key in row["pulsar_keys"]:
+            name.append(f"\n  {key}", style="dim")
+        cells = (_cell(row["default"]), row["unit"], row["allowed"], row["used_by"], row["why"])
+        table.add_row(name, *map(Text, cells))
+    console().print(table)
+
+
+def _load(file: Path | None) -> LoadedSettings:
+    try:
+        return load_settings(file)
+    except ConfigError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(EXIT_CONFIG) from None
+
+
+def _print_settings(rows: list[dict[str, Any]], *, origin: bool) -> None:
+    table = Table("key", "value", box=None, pad_edge=False)
+    if origin:
+        table.add_column("origin")
+    table.add_column("Pulsar's key")
+    for row in rows:
+        cells = [row["key"], _cell(row["value"]), *([row["origin"]] if origin else [])]
+        table.add_row(*map(Text, cells), Text("\n".join(row["pulsar_keys"]), style="dim"))
+    console().print(table)
+
+
+def _cell(value: object) -> str:
+    """A value as it would stand in the file."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "[]"
+    return f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)

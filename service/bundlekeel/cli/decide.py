@@ -1,0 +1,235 @@
+"""`bundlekeel decide`: the bare decision, JSON lines in and out, no network (docs/reference/decide.md).
+
+What the corrected strategies (`compat: none`) make of a turn:
+* `now` defaults to the newest `lastUpdate`, so that the same lines give the same decisions on any day;
+* a bundle that `bundles` does not name is taken at what its broker reports of it now, as if sampled once;
+* bundles under `recent` are cooling down; guard budgets are off, so that the bare decision shows;
+* a broker or bundle whose record cannot be read is left out, as in the daemon, and listed under `excluded`.
+A turn adds no sample; only strategy memory survives it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from statistics import median
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET
+
+from bundlekeel.cli.decide_lines import Fault, Line, parse_capacity, parse_line, parse_reset
+from bundlekeel.codec import decode_bundle_data, decode_report
+from bundlekeel.core.averages import Averages
+from bundlekeel.core.capacity import CapacityOverride
+from bundlekeel.core.engine import PlanInput
+from bundlekeel.core.engine import plan as make_plan
+from bundlekeel.core.errors import CodecError
+from bundlekeel.core.guard import GuardState, Moved
+from bundlekeel.core.load import BrokerReport, BundleAverages, ExcludedBroker
+from bundlekeel.core.memory import Memory
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.plan import Plan
+from bundlekeel.core.snapshot import Snapshot, build_snapshot
+
+# Only what one would never write by hand; the daemon's own limit is that of ZooKeeper.
+MAX_RECORD_BYTES = 256 * 1024 * 1024
+UNLIMITED = 2**31
+
+_BUDGETS: dict[str, Any] = dict.fromkeys(
+    ("max_moves_per_cycle", "max_moves_per_source", "max_moves_per_target", "max_moves_per_namespace"), UNLIMITED
+)
+
+
+class Writable(Protocol):
+    """Where lines go."""
+
+    def write(self, data: bytes, /) -> Any:
+        """Write bytes."""
+
+    def flush(self) -> None:
+        """Hand them on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """The input of a turn, kept for `bench`: the text of the reports, and averages that are in memory already."""
+
+    brokers: dict[str, msgspec.Raw]
+    averages: Averages
+    now: int | None
+    capacity: tuple[CapacityOverride, ...]
+    guard: GuardState
+
+
+@dataclass(slots=True)
+class Decider:
+    """One run: parameters and seed of the last reset, strategy memory, and the last turn."""
+
+    params: Parameters = field(default_factory=lambda: Parameters(**_BUDGETS))
+    seed: int = 0
+    memory: Memory = field(default_factory=Memory)
+    turn: Turn | None = None
+    refused_reset: int = 0
+
+    def answer(self, number: int, text: bytes) -> dict[str, Any] | None:
+        """What one line gives: an answer, an error, or nothing (a reset, a blank line)."""
+        if not text.strip():
+            return None
+        try:
+            return self._answer(number, parse_line(text))
+        except Fault as fault:
+            return {"error": {"line": number, "field": fault.field, "reason": str(fault)}}
+
+    def _answer(self, number: int, line: Line) -> dict[str, Any] | None:
+        if line.reset is not UNSET:
+            self._reset(number, line.reset)
+            return None
+        if self.refused_reset:
+            raise Fault(f"the reset in line {self.refused_reset} was refused; nothing is decided until the next one")
+        if line.bench is not UNSET:
+            return self._bench(line.bench)
+        assert line.brokers is not UNSET
+        return self._turn(line, line.brokers)
+
+    def _reset(self, number: int, raw: msgspec.Raw) -> None:
+        self.refused_reset = number
+        chosen = parse_reset(raw)
+        self.params = replace(Parameters(), **(chosen.parameters | _BUDGETS))
+        self.seed, self.memory, self.turn = chosen.seed, Memory(), None
+        self.refused_reset = 0
+
+    def _turn(self, line: Line, brokers: dict[str, msgspec.Raw]) -> dict[str, Any]:
+        capacity = parse_capacity(line.capacity)
+        reports, unread = read_reports(brokers)
+        stored, torn = _read_bundles(line.bundles)
+        now = line.now if line.now is not None else _newest(reports)
+        # One ms ahead of now: however short the cool-down, these are recent because the caller says so.
+        recent = {name: Moved(at_ms=now + 1, source="") for name in line.recent}
+        turn = Turn(
+            brokers=brokers,
+            averages=_averages(stored, reports),
+            now=line.now,
+            capacity=capacity,
+            guard=GuardState(recent=recent),
+        )
+        snapshot = _snapshot(turn, reports, unread)
+        made = self._plan(turn, snapshot)
+        self.turn = turn
+        return _shown(made, [*({"broker": item.broker_id, **_why(item)} for item in unread), *torn])
+
+    def _plan(self, turn: Turn, snapshot: Snapshot) -> Plan:
+        given = PlanInput(snapshot=snapshot, params=self.params, memory=self.memory, guard=turn.guard, seed=self.seed)
+        result = make_plan(given)
+        self.memory = result.memory
+        return result.plan
+
+    def _bench(self, turns: int) -> dict[str, Any]:
+        """`turns` more turns on the last input, decoded again from the text of the reports each time."""
+        if self.turn is None:
+            raise Fault("there is no turn to repeat yet", "bench")
+        decoding, planning = [], []
+        for _ in range(turns):
+            start = time.perf_counter()
+            snapshot = _snapshot(self.turn, *read_reports(self.turn.brokers))
+            decoded = time.perf_counter()
+            self._plan(self.turn, snapshot)
+            planning.append(time.perf_counter() - decoded)
+            decoding.append(decoded - start)
+        return {
+            "bench": turns,
+            "decode_ms_median": round(median(decoding) * 1000, 4),
+            "plan_ms_median": round(median(planning) * 1000, 4),
+        }
+
+
+def run(lines: Iterable[bytes], out: Writable) -> None:
+    """Answer every line; each answer is flushed, so that a caller may wait for it before the next turn."""
+    decider = Decider()
+    for number, text in enumerate(lines, start=1):
+        answer = decider.answer(number, text)
+        if answer is not None:
+            out.write(msgspec.json.encode(answer) + b"\n")
+            out.flush()
+
+
+def read_reports(brokers: dict[str, msgspec.Raw]) -> tuple[list[BrokerReport], list[ExcludedBroker]]:
+    """The brokers' reports, and those that cannot be read."""
+    reports: list[BrokerReport] = []
+    unread: list[ExcludedBroker] = []
+    for broker, raw in brokers.items():
+        try:
+            reports.append(decode_report(broker, raw, max_bytes=MAX_RECORD_BYTES))
+        except CodecError as error:
+            unread.append(ExcludedBroker(broker_id=broker, code=str(error.code), detail=str(error)))
+    return reports, unread
+
+
+def _read_bundles(bundles: dict[str, msgspec.Raw]) -> tuple[list[BundleAverages], list[dict[str, str]]]:
+    stored: list[BundleAverages] = []
+    torn: list[dict[str, str]] = []
+    for name, raw in bundles.items():
+        try:
+            stored.append(decode_bundle_data(name, raw))
+        except CodecError as error:
+            torn.append({"bundle": name, "code": str(error.code), "detail": str(error)})
+    return stored, torn
+
+
+def _averages(stored: list[BundleAverages], reports: list[BrokerReport]) -> Averages:
+    """Averages as given; a bundle without any counts as sampled once, from the newest report that names it."""
+    averages = Averages()
+    averages.seed(stored)
+    missing: dict[str, BundleAverages] = {}
+    for report in sorted(reports, key=lambda item: item.last_update):
+        unknown = set(averages.unknown(report.bundle_names))
+        if not unknown:
+            continue
+        rows = zip(report.bundle_names, report.bundle_traffic.tolist(), report.bundle_counts.tolist(), strict=True)
+        for name, traffic, counts in rows:
+            if name in unknown:
+                rates = (traffic[0], traffic[1], traffic[2], traffic[3])
+                missing[name] = BundleAverages(
+                    bundle=name, short=rates, long=rates, short_samples=1, long_samples=1, topics=counts[0]
+                )
+    averages.seed(missing.values())
+    return averages
+
+
+def _snapshot(turn: Turn, reports: list[BrokerReport], unread: list[ExcludedBroker]) -> Snapshot:
+    return build_snapshot(
+        reports=reports,
+        averages=turn.averages,
+        wall_ms=turn.now if turn.now is not None else _newest(reports),
+        excluded=unread,
+        capacity=turn.capacity,
+    )
+
+
+def _newest(reports: list[BrokerReport]) -> int:
+    return max((report.last_update for report in reports), default=0)
+
+
+def _why(item: ExcludedBroker) -> dict[str, str]:
+    return {"code": item.code, "detail": item.detail}
+
+
+def _shown(made: Plan, excluded: list[dict[str, str]]) -> dict[str, Any]:
+    unload: dict[str, list[str]] = {}
+    for move in made.moves:
+        unload.setdefault(move.source, []).append(move.bundle)
+    answer: dict[str, Any] = {
+        "unload": unload,
+        "to": {move.bundle: move.target for move in made.moves},
+        "verdict": {
+            "code": made.verdict.code,
+            "sentence": made.verdict.sentence,
+            "brokers": [asdict(item) for item in made.brokers],
+        },
+        "refused": [asdict(item) for item in made.refusals],
+        "plan_hash": made.hash,
+    }
+    if excluded:
+        answer["excluded"] = excluded
+    return answer

@@ -1,0 +1,231 @@
+"""The input lines of `decide`: parsed strictly, each fault with the field it is about."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from pydantic import ValidationError
+
+from bundlekeel.core.capacity import CapacityOverride
+from bundlekeel.core.errors import ConfigError
+from bundlekeel.core.params import BY_PULSAR_KEY, PLACEMENTS, STRATEGIES, from_pulsar
+from bundlekeel.daemon.settings import CapacitySettings
+
+_UNKNOWN = re.compile(r"unknown field `(.*?)`", re.DOTALL)
+_PATH = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$", re.DOTALL)
+# Beyond this no figure of a cluster goes, and products of such figures still are finite.
+_LARGEST = 1e15
+_LATER = "comes with a later release"
+
+_OF_A_TURN = ("bundles", "recent", "now", "capacity", "policies")
+
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Fault(Exception):
+    """A line that cannot be used: why, and the field it is about."""
+
+    def __init__(self, reason: str, field: str = "") -> None:
+        super().__init__(_writable(reason))
+        self.field = _writable(field)
+
+
+class Line(msgspec.Struct, forbid_unknown_fields=True):
+    """Any line: a reset, a turn or a bench."""
+
+    reset: msgspec.Raw | UnsetType = UNSET
+    brokers: dict[_Name, msgspec.Raw] | UnsetType = UNSET
+    bundles: dict[_Name, msgspec.Raw] = {}
+    recent: list[str] = []
+    now: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
+    capacity: msgspec.Raw | UnsetType = UNSET
+    policies: Any = None
+    bench: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | UnsetType = UNSET
+
+
+class _Reset(msgspec.Struct, forbid_unknown_fields=True):
+    strategy: str | None = None
+    placement: str | None = None
+    compat: str | None = None
+    config: dict[str, Any] = {}
+    seed: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What a reset asks for, by our names and in our units."""
+
+    parameters: dict[str, Any]
+    seed: int
+
+
+_LINE = msgspec.json.Decoder(Line)
+_RESET = msgspec.json.Decoder(_Reset)
+_ANY = msgspec.json.Decoder()
+
+
+def parse_line(text: bytes) -> Line:
+    """One line. Fault when it is no JSON, mixes kinds, or holds what no turn has."""
+    line: Line = _decode(_LINE, text, "")
+    kinds = [name for name in ("reset", "brokers", "bench") if getattr(line, name) is not UNSET]
+    if len(kinds) != 1:
+        said = f"one line cannot hold {' and '.join(kinds)}" if kinds else "expected reset, brokers or bench"
+        raise Fault(said, kinds[1] if kinds else "")
+    if kinds != ["brokers"]:
+        extra = next((name for name in _OF_A_TURN if getattr(line, name)), "")
+        if extra:
+            raise Fault(f"belongs to a turn, not to a {kinds[0]}", extra)
+    if line.policies:
+        raise Fault(_LATER, "policies")
+    for field in ("brokers", "bundles"):
+        for name, raw in (getattr(line, field) or {}).items():
+            _check_record(f"{field}.{name}", name, raw)
+    return line
+
+
+def _check_record(field: str, name: str, raw: msgspec.Raw) -> None:
+    if bytes(memoryview(raw)[:1]) != b"{":
+        raise Fault("expected the record of a znode, an object", field)
+    if _writable(name) != name:
+        raise Fault("a name with half a character (lone surrogate)", field)
+
+
+def parse_reset(raw: msgspec.Raw) -> Chosen:
+    """A reset. `strategy` and `placement` win over the classes that `config` names."""
+    reset: _Reset = _decode(_RESET, raw, "reset")
+    if reset.compat not in (None, "none"):
+        raise Fault(f"{reset.compat!r} {_LATER}; now: none", "reset.compat")
+    found = parse_config(reset.config)
+    for field, value, known in (
+        ("strategy", reset.strategy, STRATEGIES),
+        ("placement", reset.placement, PLACEMENTS),
+    ):
+        if value is None:
+            continue
+        if value not in known:
+            raise Fault(f"{value!r} {_LATER}; now: {', '.join(known)}", f"reset.{field}")
+        found[field] = value
+    for field, key in _CLASS_KEYS.items():
+        named = reset.config.get(key)
+        if named is not None and field not in found:
+            raise Fault(f"{named!r} {_LATER}; name one with reset.{field}", f"reset.config.{key}")
+    return Chosen(parameters=found, seed=reset.seed)
+
+
+_CLASS_KEYS = {"strategy": "loadBalancerLoadSheddingStrategy", "placement": "loadBalancerLoadPlacementStrategy"}
+
+
+def parse_config(config: dict[str, Any]) -> dict[str, Any]:
+    """Pulsar's keys and units to our parameters. An unknown key is a Fault, a known one that nothing reads is not."""
+    for key, value in config.items():
+        field = f"reset.config.{key}"
+        if key not in BY_PULSAR_KEY and key not in UNREAD_KEYS:
+            near = difflib.get_close_matches(key, [*BY_PULSAR_KEY, *UNREAD_KEYS], n=1)
+            raise Fault(f"unknown key {key!r}{f'; did you mean {near[0]}?' if near else ''}", field)
+        if not _sane(value):
+            raise Fault("expected a number, true or false, a text, or a list of texts", field)
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if key in BY_PULSAR_KEY and value is not None:
+            try:
+                found |= from_pulsar({key: value})
+            except ConfigError as error:
+                raise Fault(str(error), f"reset.config.{key}") from None
+    return found
+
+
+def _sane(value: object) -> bool:
+    if isinstance(value, list):
+        return all(isinstance(item, str) for item in value)
+    if value is None or isinstance(value, bool):
+        return True
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return True
+    return isinstance(value, int | float) and math.isfinite(value) and abs(value) <= _LARGEST
+
+
+def parse_capacity(raw: msgspec.Raw | UnsetType) -> tuple[CapacityOverride, ...]:
+    """`capacity` as in the settings file: `{"<broker id, glob or /regex/>": {"nic_gbps": 10, …}}`."""
+    given = None if raw is UNSET else _decode(_ANY, raw, "capacity")
+    if given is None:
+        return ()
+    if not isinstance(given, dict):
+        raise Fault("expected an object of broker patterns, as `capacity` of the settings file", "capacity")
+    return tuple(_override(pattern, limits) for pattern, limits in given.items())
+
+
+def _override(pattern: str, limits: object) -> CapacityOverride:
+    field = f"capacity.{pattern}"
+    if len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/"):
+        try:
+            re.compile(pattern[1:-1])
+        except (re.error, RecursionError, OverflowError) as error:
+            raise Fault(f"not a regular expression: {error}", field) from None
+    try:
+        override = CapacitySettings.model_validate(limits).override(pattern)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise Fault(first["msg"], ".".join((field, *map(str, first["loc"])))) from None
+    for name in ("nic_gbps", "cores", "msg_rate", "throughput", "direct_memory_mb"):
+        value = getattr(override, name)
+        if value is not None and value > _LARGEST:
+            raise Fault("larger than anything there is", f"{field}.{name}")
+    return override
+
+
+def _decode(decoder: Any, text: bytes | msgspec.Raw, prefix: str) -> Any:
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError as error:
+        reason = str(error)
+        place = _PATH.search(reason)
+        unknown = _UNKNOWN.search(reason)
+        parts = (prefix, place[1] if place else "", unknown[1] if unknown else "")
+        field = ".".join(filter(None, parts))
+        raise Fault(reason[: place.start()] if place else reason, field) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Fault(f"not JSON: {error}", prefix) from None
+
+
+def _writable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+# Known to Pulsar, read by no strategy here: a broker.conf may be passed on as it is.
+_UNREAD = """
+    loadBalancerEnabled loadBalancerPlacementStrategy loadBalancerReportUpdateThresholdPercentage
+    loadBalancerReportUpdateMinIntervalMillis loadBalancerReportUpdateMaxIntervalMinutes
+    loadBalancerHostUsageCheckIntervalMinutes loadBalancerSheddingEnabled loadBalancerSheddingIntervalMinutes
+    loadBalancerDistributeBundlesEvenlyEnabled loadBalancerSheddingGracePeriodMinutes
+    loadBalancerBrokerUnderloadedThresholdPercentage loadBalancerBrokerMaxTopics
+    flowOrQpsDifferenceThresholdPercentage loadBalancerMemoryResourceWeight
+    loadBalancerResourceQuotaUpdateIntervalMinutes loadBalancerBrokerComfortLoadLevelPercentage
+    loadBalancerAutoBundleSplitEnabled loadBalancerAutoUnloadSplitBundlesEnabled
+    loadBalancerNamespaceBundleMaxTopics loadBalancerNamespaceBundleMaxSessions
+    loadBalancerNamespaceBundleMaxMsgRate loadBalancerNamespaceBundleMaxBandwidthMbytes
+    loadBalancerNamespaceMaximumBundles loadManagerClassName topicBundleAssignmentStrategy
+    supportedNamespaceBundleSplitAlgorithms defaultNamespaceBundleSplitAlgorithm
+    loadBalancerOverrideBrokerNicSpeedGbps loadBalancerOverrideBrokerNics namespaceBundleUnloadingTimeoutMs
+    loadBalancerDebugModeEnabled loadBalancerBrokerLoadTargetStd loadBalancerSheddingConditionHitCountThreshold
+    loadBalancerTransferEnabled loadBalancerMaxNumberOfBrokerSheddingPerCycle loadBalanceSheddingDelayInSeconds
+    loadBalancerBrokerLoadDataTTLInSeconds loadBalancerMaxNumberOfBundlesInBundleLoadReport
+    loadBalancerSplitIntervalMinutes loadBalancerMaxNumberOfBundlesToSplitPerCycle
+    loadBalancerNamespaceBundleSplitConditionHitCountThreshold
+    loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds loadBalancerSheddingBundlesWithPoliciesEnabled
+    loadBalancerSheddingExcludedNamespaces loadBalancerInFlightServiceUnitStateWaitingTimeInMillis
+    loadBalancerServiceUnitStateMonitorIntervalInSeconds loadBalancerMultiPhaseBundleUnload
+    loadManagerServiceUnitStateTableViewClassName loadBalancerServiceUnitTableViewSyncer
+    loadBalancerServiceUnitStateMaxConcurrentOverrides loadManagerMigrationEnabled
+    statsUpdateFrequencyInSecs statsUpdateInitialDelayInSecs failureDomainsEnabled preferLaterVersions
+    exposeBundlesMetricsInPrometheus defaultNumberOfNamespaceBundles
+"""
+UNREAD_KEYS = frozenset(_UNREAD.split())

@@ -1,0 +1,174 @@
+"""Commands that work without a running sidecar, through the wiring that bootstrap hands in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bundlekeel import __version__
+from bundlekeel.cli import decide as decisions
+from bundlekeel.cli import stories, tables
+from bundlekeel.cli.changes import Mode
+from bundlekeel.cli.exits import BAD_NEWS, REFUSED, CliError
+from bundlekeel.cli.output import Output, Render, Watch, show
+from bundlekeel.cli.session import ByOption, ConfigOption, OutputOption, ReasonOption, YesOption, guarded, login
+from bundlekeel.cli.wiring import Split, Wiring
+from bundlekeel.daemon.settings_load import LoadedSettings, load_settings
+from bundlekeel.daemon.views import Json
+
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
+
+
+class Splits(StrEnum):
+    """Who splits bundles after a takeover."""
+
+    BROKERS = "brokers"
+    OFF = "off"
+
+
+def register(app: typer.Typer, wiring: Wiring) -> None:
+    """Put them into the app."""
+    _register_run(app, wiring)
+    _register_questions(app, wiring)
+    _register_takeover(app, wiring)
+    app.command()(decide)
+    app.command()(version)
+
+
+def _register_run(app: typer.Typer, wiring: Wiring) -> None:
+    @app.command()
+    @guarded
+    def run(
+        config: ConfigOption = None,
+        mode: Annotated[
+            Mode | None, typer.Option("--mode", help="Instead of the file's mode; also a ceiling.", show_default=False)
+        ] = None,
+    ) -> None:
+        """Run the sidecar until SIGTERM. In mode `recommend`, the default, it changes nothing in the cluster."""
+        settings = load_settings(config, {"mode": mode.value if mode else None})
+        raise typer.Exit(wiring.run_daemon(settings))
+
+
+def _register_questions(app: typer.Typer, wiring: Wiring) -> None:
+    @app.command()
+    @guarded
+    def doctor(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
+        """Test every connection and permission; say what is wrong and how to mend it. Exit code 1 on errors."""
+        rows = [asdict(check) for check in wiring.doctor(load_settings(config))]
+        _tell(rows, stories.checks, output)
+        if any(stories.is_error(row) for row in rows):
+            raise typer.Exit(BAD_NEWS)
+
+    @app.command()
+    @guarded
+    def where(
+        name: Annotated[str, typer.Argument(help="Topic, bundle or tenant/namespace.", show_default=False)],
+        config: ConfigOption = None,
+        output: OutputOption = Output.TABLE,
+    ) -> None:
+        """Where a topic is (a row a partition), or a bundle, or a namespace's bundles: hash, bundle, owner, URLs.
+
+        Read from the metadata store: it never triggers an assignment, but says `unowned`.
+        """
+        _tell(wiring.where(load_settings(config), name), tables.where, output)
+
+
+def _register_takeover(app: typer.Typer, wiring: Wiring) -> None:
+    @app.command()
+    @guarded
+    def takeover(
+        reason: ReasonOption,
+        config: ConfigOption = None,
+        split: Annotated[Splits, typer.Option("--split", help="Who splits bundles from now on.")] = Splits.BROKERS,
+        by: ByOption = "",
+        yes: YesOption = False,
+        dry_run: DryRunOption = False,
+        output: OutputOption = Output.TABLE,
+    ) -> None:
+        """Turn the brokers' own shedding off, on all brokers, and verify it on each. `handback` restores it."""
+        settings, who = load_settings(config), by or login()
+        chosen: Split = "off" if split is Splits.OFF else "brokers"
+
+        def change(dry: bool) -> Json:
+            return wiring.takeover(settings, split=chosen, reason=reason, by=who, dry_run=dry)
+
+        _change(change, settings, "Turn the brokers' own shedding off?", yes=yes, dry_run=dry_run, output=output)
+
+    @app.command()
+    @guarded
+    def handback(
+        reason: ReasonOption,
+        config: ConfigOption = None,
+        by: ByOption = "",
+        yes: YesOption = False,
+        dry_run: DryRunOption = False,
+        output: OutputOption = Output.TABLE,
+    ) -> None:
+        """Restore what `takeover` found: the brokers shed for themselves again."""
+        settings, who = load_settings(config), by or login()
+
+        def change(dry: bool) -> Json:
+            return wiring.handback(settings, reason=reason, by=who, dry_run=dry)
+
+        _change(change, settings, "Let the brokers shed for themselves again?", yes=yes, dry_run=dry_run, output=output)
+
+
+def _change(
+    change: Callable[[bool], Json], settings: LoadedSettings, question: str, *, yes: bool, dry_run: bool, output: Output
+) -> None:
+    """Show what would change, ask, change it, show what became of it. A broker that is not verified is bad news."""
+    if dry_run:
+        _tell(change(True), stories.change, output)
+        return
+    if not yes:
+        show(lambda: change(True), stories.change, Output.TABLE, Watch())
+        asked = f"{question} (cluster {settings.settings.cluster})"
+        if not _confirmed(asked):
+            raise CliError("nothing was changed; confirm with --yes where nobody can answer", REFUSED)
+    answer = change(False)
+    _tell(answer, stories.change, output)
+    if not all(row.get("ok") for row in answer.get("brokers") or []):
+        raise typer.Exit(BAD_NEWS)
+
+
+def _confirmed(question: str) -> bool:
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:
+        return False
+
+
+def _tell(answer: Any, render: Render, output: Output) -> None:
+    show(lambda: answer, render, output, Watch())
+
+
+@guarded
+def decide(
+    file: Annotated[
+        Path | None, typer.Argument(help="JSON lines; standard input when absent.", show_default=False)
+    ] = None,
+) -> None:
+    """The bare decision: JSON lines in, JSON lines out, no network and no guard budgets.
+
+    `{"reset": {"strategy": "avg", "config": {…}}}` starts afresh; `{"brokers": {…}, "bundles": {…}}` is a turn;
+    `{"bench": N}` repeats the last turn and times it. A bad line gives `{"error": …}`, and the rest goes on.
+    """
+    if file is None:
+        decisions.run(sys.stdin.buffer, sys.stdout.buffer)
+        return
+    try:
+        with file.open("rb") as lines:
+            decisions.run(lines, sys.stdout.buffer)
+    except OSError as error:
+        raise CliError(f"{file}: {error.strerror}", 2) from None
+
+
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"bundlekeel {__version__}")

@@ -1,0 +1,148 @@
+"""How a command prints: tables for people, JSON and YAML for programs, once or again and again."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal
+
+import typer
+import yaml
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from bundlekeel.cli.exits import CliError
+
+# Into a pipe or file nothing is wrapped or cut off.
+PIPE_WIDTH = 400
+
+
+class Output(StrEnum):
+    """`wide` is a table with every column."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a table may fill. Where a row does not fit on one line, cells are stacked instead of cut off."""
+
+    wide: bool = False
+    width: int = PIPE_WIDTH
+
+    @property
+    def stacked(self) -> bool:
+        """Whether cells of a row are put below each other."""
+        return self.width < (200 if self.wide else 140)
+
+
+Render = Callable[[Any, Layout], RenderableType]
+
+
+def console() -> Console:
+    """A terminal is filled; COLUMNS and NO_COLOR are heeded."""
+    made = Console(highlight=False, markup=False, emoji=False)
+    if made.is_terminal or os.environ.get("COLUMNS"):
+        return made
+    return Console(highlight=False, markup=False, emoji=False, width=PIPE_WIDTH)
+
+
+def dump(value: Any, output: Output, *, line: bool = False) -> None:
+    """JSON (on one line when repeated) or YAML (a document each)."""
+    if output is Output.JSON:
+        typer.echo(json.dumps(value, indent=None if line else 2, ensure_ascii=False))
+    else:
+        text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1000)
+        typer.echo(f"---\n{text}" if line else text, nl=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Whether to go on printing, how often, and (in tests) how many times."""
+
+    on: bool = False
+    seconds: float = 2.0
+    rounds: int = 0
+
+
+def show(fetch: Callable[[], Any], render: Render, output: Output, watch: Watch) -> Any:
+    """Print what `fetch` returns; with `watch` until interrupted. Returns the last answer."""
+    if not watch.on:
+        value = fetch()
+        _print(value, render, output, console(), line=False)
+        return value
+    try:
+        return _repeat(fetch, render, output, watch)
+    except KeyboardInterrupt:
+        return None
+
+
+def _repeat(fetch: Callable[[], Any], render: Render, output: Output, watch: Watch) -> Any:
+    screen = console()
+    live = (
+        Live(console=screen, auto_refresh=False)
+        if screen.is_terminal and output in (Output.TABLE, Output.WIDE)
+        else None
+    )
+    done = 0
+    value: Any = None
+    if live:
+        live.start()
+    try:
+        while True:
+            try:
+                value = fetch()
+                drawn = render(value, Layout(output is Output.WIDE, screen.width)) if live else None
+            except CliError as error:
+                # A sidecar that restarts is no reason to stop watching.
+                value, drawn = None, Text(f"error: {error}", style="red")
+                if not live:
+                    typer.echo(f"error: {error}", err=True)
+            if live and drawn is not None:
+                live.update(Group(drawn, Text(f"every {watch.seconds:g} s · Ctrl-C ends", style="dim")), refresh=True)
+            elif value is not None:
+                _print(value, render, output, screen, line=True)
+            done += 1
+            if done == watch.rounds:
+                return value
+            time.sleep(watch.seconds)
+    finally:
+        if live:
+            live.stop()
+
+
+def _print(value: Any, render: Render, output: Output, screen: Console, *, line: bool) -> None:
+    if output in (Output.JSON, Output.YAML):
+        dump(value, output, line=line)
+    else:
+        screen.print(render(value, Layout(output is Output.WIDE, screen.width)))
+
+
+def table(*columns: str, title: str = "", caption: str = "", lines: bool = False) -> Table:
+    """A plain table. A column that starts with `>` is right-aligned and never wrapped; `lines` sets tall rows apart."""
+    made = Table(
+        box=None,
+        padding=(0, 1, 1 if lines else 0, 1),
+        pad_edge=False,
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        caption=caption or None,
+        caption_justify="left",
+        caption_style="dim",
+        header_style="bold",
+    )
+    for name in columns:
+        right = name.startswith(">")
+        justify: Literal["left", "right"] = "right" if right else "left"
+        made.add_column(name.removeprefix(">"), justify=justify, no_wrap=right, overflow="fold")
+    return made

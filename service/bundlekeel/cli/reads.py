@@ -1,0 +1,160 @@
+"""Commands that ask a running sidecar and change nothing."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from bundlekeel.cli import plans, stories, tables
+from bundlekeel.cli.client import Client, path_part
+from bundlekeel.cli.exits import BAD_NEWS, USAGE, CliError
+from bundlekeel.cli.output import Output
+from bundlekeel.cli.session import Session, connected
+
+_STATUS_BUNDLES = 20
+
+
+class Kind(StrEnum):
+    """What the journal records."""
+
+    CYCLE = "cycle"
+    MOVE = "move"
+
+
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many, the newest.")]
+HashArgument = Annotated[str, typer.Argument(help="The plan's hash.", show_default=False)]
+
+
+@connected
+def status(session: Session) -> None:
+    """Who leads, what mode, how the last cycle went, how even the load is. Exit code 1 when not ready."""
+
+    def fetch(client: Client) -> Any:
+        ready, lines = client.probe("readyz")
+        answer = {"state": client.get("state"), "ready": ready, "checks": lines, "brokers": client.get("brokers")}
+        if session.output is not Output.TABLE:
+            answer["bundles"] = client.get("bundles", limit=_STATUS_BUNDLES)
+        return answer
+
+    answer = session.show(fetch, tables.status)
+    if answer is not None and not answer["ready"]:
+        raise typer.Exit(BAD_NEWS)
+
+
+@connected
+def brokers(session: Session) -> None:
+    """Load per broker: latest report, short and long term, preallocated bundles with their age, verdict."""
+    session.show(lambda client: client.get("brokers"), tables.brokers)
+
+
+@connected
+def bundles(
+    session: Session,
+    broker: Annotated[
+        str | None, typer.Option("--broker", help="Only those of this broker.", show_default=False)
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Only those of tenant/namespace.", show_default=False)
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="How many, the largest.")] = 50,
+) -> None:
+    """Load per bundle: latest, short and long term with sample counts; may it move, where is it going."""
+    session.show(lambda client: client.get("bundles", broker=broker, namespace=namespace, limit=limit), tables.bundles)
+
+
+@connected
+def why(
+    session: Session,
+    name: Annotated[str, typer.Argument(help="A bundle, topic or broker.", show_default=False)],
+) -> None:
+    """Why a bundle, topic or broker is where it is, what happened to it, and what would change that."""
+    path = f"bundles/{path_part(name)}/why"
+    session.show(lambda client: client.get(path), stories.why)
+
+
+@connected
+def verdicts(session: Session, limit: LimitOption = 20) -> None:
+    """What the last cycles decided, newest last."""
+    session.show(lambda client: client.get("verdicts", limit=limit), stories.verdicts)
+
+
+@connected
+def journal(
+    session: Session,
+    kind: Annotated[Kind | None, typer.Option("--kind", help="Only records of this kind.", show_default=False)] = None,
+    limit: LimitOption = 20,
+) -> None:
+    """What was done, newest last."""
+    session.show(lambda client: client.get("journal", limit=limit, kind=kind.value if kind else None), stories.journal)
+
+
+plan_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")
+
+
+@connected
+def make_plan(
+    context: typer.Context,
+    session: Session,
+    strategy: Annotated[str | None, typer.Option("--strategy", help="Another strategy.", show_default=False)] = None,
+    placement: Annotated[str | None, typer.Option("--placement", help="Another placement.", show_default=False)] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter, by our or Pulsar's name.")
+    ] = None,
+    remove_broker: Annotated[
+        list[str] | None, typer.Option("--remove-broker", metavar="BROKER", help="As if this broker were gone.")
+    ] = None,
+    scale: Annotated[float, typer.Option("--scale", help="As if all traffic were this many times.")] = 1.0,
+    ignore_hit_counts: Annotated[
+        bool, typer.Option("--ignore-hit-counts", help="Act on a difference at first sight.")
+    ] = False,
+) -> None:
+    """What would you do, and why? A dry run: nothing is touched. Moves, load before and after, every refusal."""
+    if context.invoked_subcommand is not None:
+        return
+    body = {
+        "strategy": strategy,
+        "placement": placement,
+        "parameters": dict(_pair(text) for text in sets or []),
+        "remove_brokers": remove_broker or [],
+        "traffic_scale": scale,
+        "ignore_hit_counts": ignore_hit_counts,
+    }
+    session.show(lambda client: client.send("POST", "plans", body), plans.plan)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise CliError(f"--set {text!r}: expected key=value, e.g. --set threshold_percent=5", USAGE)
+    return key.strip(), value.strip()
+
+
+@connected
+def show_plan(session: Session, plan_hash: HashArgument) -> None:
+    """Show a plan made earlier; plans are kept for 15 minutes."""
+    session.show(lambda client: client.get(f"plans/{path_part(plan_hash)}"), plans.plan)
+
+
+@connected
+def list_plans(session: Session) -> None:
+    """Plans made lately, newest last."""
+    session.show(lambda client: client.get("plans"), plans.summaries)
+
+
+@connected
+def list_tasks(session: Session) -> None:
+    """Executions asked for, and how far they are."""
+    session.show(lambda client: client.get("tasks"), stories.tasks)
+
+
+def register(app: typer.Typer) -> None:
+    """Put them into the app."""
+    for command in (status, brokers, bundles, why, verdicts, journal):
+        app.command()(command)
+    plan_app.callback()(make_plan)
+    plan_app.command("show")(show_plan)
+    plan_app.command("list")(list_plans)
+    plan_app.command("tasks")(list_tasks)
+    app.add_typer(plan_app, name="plan", help=make_plan.__doc__)

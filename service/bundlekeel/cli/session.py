@@ -1,0 +1,128 @@
+"""What every command that talks to a sidecar shares: its options, its client, its way of printing."""
+
+from __future__ import annotations
+
+import functools
+import getpass
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from bundlekeel.cli.client import Client, connect
+from bundlekeel.cli.exits import readable
+from bundlekeel.cli.output import Output, Render, Watch, dump, show
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("-c", "--config", envvar="BUNDLEKEEL_CONFIG", help="The sidecar's settings file.", show_default=False),
+]
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print the answer.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept in the journal.", show_default=False)]
+ByOption = Annotated[str, typer.Option("--by", help="Who asks, for the journal; the login name by default.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+UrlOption = Annotated[
+    str | None,
+    typer.Option("--url", envvar="BUNDLEKEEL_URL", help="A sidecar's address, http://host:port.", show_default=False),
+]
+SocketOption = Annotated[
+    Path | None,
+    typer.Option("--socket", envvar="BUNDLEKEEL_SOCKET", help="A local sidecar's unix socket.", show_default=False),
+]
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Print again and again until Ctrl-C.")]
+EveryOption = Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two prints of --watch.")]
+RoundsOption = Annotated[int, typer.Option("--rounds", hidden=True, help="End --watch after that many prints.")]
+
+Done = TypeVar("Done")
+
+
+@dataclass(slots=True)
+class Session:
+    """One command's connection and output."""
+
+    client: Client
+    output: Output = Output.TABLE
+    watch: Watch = field(default_factory=Watch)
+
+    def show(self, fetch: Callable[[Client], Any], render: Render) -> Any:
+        """Fetch and print, once or with `--watch`; returns the last answer."""
+        return show(lambda: fetch(self.client), render, self.output, self.watch)
+
+    def tell(self, answer: Any, render: Render) -> None:
+        """Print an answer that is there already."""
+        show(lambda: answer, render, self.output, Watch())
+
+    @property
+    def tabular(self) -> bool:
+        """Whether a person reads along."""
+        return self.output in (Output.TABLE, Output.WIDE)
+
+
+def login() -> str:
+    """Who runs this command."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "cli"
+
+
+def connected(command: Callable[..., Any]) -> Callable[..., None]:
+    """Give a command that takes `session` the options to find a sidecar and to print (`--watch` included)."""
+    return _wrap(command, watch=True)
+
+
+def connected_once(command: Callable[..., Any]) -> Callable[..., None]:
+    """The same for commands that change something: no `--watch`."""
+    return _wrap(command, watch=False)
+
+
+def _wrap(command: Callable[..., Any], *, watch: bool) -> Callable[..., None]:
+    own = inspect.signature(command, eval_str=True)
+    options: dict[str, tuple[Any, Any]] = {
+        "output": (OutputOption, Output.TABLE),
+        **(
+            {"watching": (WatchOption, False), "interval": (EveryOption, 2.0), "rounds": (RoundsOption, 0)}
+            if watch
+            else {}
+        ),
+        "config": (ConfigOption, None),
+        "socket": (SocketOption, None),
+        "url": (UrlOption, None),
+    }
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        shared = {name: given.pop(name) for name in options}
+        with readable(), connect(shared["url"], shared["socket"], shared["config"]) as client:
+            how = Watch(
+                on=shared.get("watching", False), seconds=shared.get("interval", 2.0), rounds=shared.get("rounds", 0)
+            )
+            command(session=Session(client, shared["output"], how), **given)
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    mine = [item.replace(kind=kind) for item in own.parameters.values() if item.name != "session"]
+    added = [
+        inspect.Parameter(name, kind, default=default, annotation=hint) for name, (hint, default) in options.items()
+    ]
+    run.__signature__ = inspect.Signature([*mine, *added])  # type: ignore[attr-defined]
+    run.__annotations__ = {item.name: item.annotation for item in (*mine, *added)}
+    del run.__wrapped__
+    return run
+
+
+def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Errors on purpose become a message and an exit code, for commands without a sidecar."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **given: Any) -> Any:
+        with readable():
+            return command(*args, **given)
+
+    return run
+
+
+__all__ = ["Session", "connected", "connected_once", "dump", "guarded", "login"]

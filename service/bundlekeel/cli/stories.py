@@ -1,0 +1,167 @@
+"""Reasons, history, checks and changes as tables and text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bundlekeel.cli import units
+from bundlekeel.cli.output import Layout, table
+from bundlekeel.cli.tables import coded, explain, split_name
+
+Row = Mapping[str, Any]
+
+
+def why(answer: Row, layout: Layout) -> RenderableType:
+    """One sentence, the codes behind it, what happened before, and what would change it."""
+    name = Text(f"{answer.get('kind', '')} {answer.get('name', '')}", style="bold")
+    if answer.get("broker") and answer.get("kind") != "broker":
+        name.append(f" on {answer['broker']}", style="not bold")
+    parts: list[RenderableType] = [name, Text(str(answer.get("sentence", "")))]
+    for code in answer.get("codes") or []:
+        meaning = code.get("explanation") or explain(code.get("code"))
+        detail = f" ({code['detail']})" if code.get("detail") else ""
+        parts.append(Text("  ").append(coded(code.get("code"))).append(f": {meaning}{detail}"))
+    changes = answer.get("what_would_change_it") or []
+    for change in [changes] if isinstance(changes, str) else changes:
+        parts.append(Text(f"  → {change}"))
+    if answer.get("history"):
+        parts += [Text(), journal(answer["history"], layout)]
+    return Group(*parts)
+
+
+def verdicts(rows: Sequence[Row], layout: Layout) -> RenderableType:
+    """A line a cycle."""
+    made = table("time", ">cycle", "verdict", ">moves", "refusals", "sentence")
+    for row in rows:
+        verdict = row.get("verdict") or {}
+        moves = row.get("moves", 0)
+        refusals = ", ".join(f"{count} {code}" for code, count in (row.get("refusals") or {}).items())
+        made.add_row(
+            units.moment(row.get("wall_ms"), short=layout.stacked),
+            str(row.get("cycle", "")),
+            coded(verdict.get("code")),
+            str(len(moves) if isinstance(moves, list) else moves),
+            refusals,
+            str(verdict.get("sentence", "")),
+        )
+    return made
+
+
+def journal(rows: Sequence[Row], layout: Layout) -> RenderableType:
+    """A line a record: what was done, where it landed, and why."""
+    apart = layout.wide and not layout.stacked
+    made = table("time", "kind", "what", "outcome", ">took", "sentence", *(["by", "reason"] if apart else []))
+    for row in rows:
+        made.add_row(
+            units.moment(row.get("wall_ms"), short=layout.stacked),
+            str(row.get("kind", "")),
+            _what(row, layout),
+            _outcome(row.get("outcome")),
+            units.age(row.get("seconds")) if row.get("seconds") is not None else "",
+            _sentence(row, below=layout.wide and not apart),
+            *([str(row.get("by") or ""), str(row.get("reason") or "")] if apart else []),
+        )
+    return made
+
+
+def _sentence(row: Row, *, below: bool) -> str:
+    text = str(row.get("sentence") or "")
+    return f"{text}\nby {row['by']}: {row.get('reason') or ''}" if below and row.get("by") else text
+
+
+def _what(row: Row, layout: Layout) -> str:
+    """A cycle, or a bundle and its way."""
+    if not row.get("bundle"):
+        return f"cycle {row.get('cycle', '')}"
+    target = row.get("landed_on") or row.get("destination")
+    if layout.stacked:
+        return f"{split_name(row['bundle'])}\n  {row.get('source')}\n  → {target}"
+    return f"{row['bundle']}: {row.get('source')} → {target}"
+
+
+def _outcome(outcome: Any) -> Text:
+    text = str(outcome or "")
+    style = {"done": "green", "": ""}.get(text, "yellow")
+    return Text(text, style=style)
+
+
+def checks(rows: Sequence[Row], _: Layout) -> RenderableType:
+    """A line a check; below a failing one, the fix."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for row in rows:
+        detail = Text(str(row.get("detail", "")))
+        if not row.get("ok") and row.get("fix"):
+            detail.append(f"\n→ {row['fix']}", style="cyan")
+        grid.add_row(_mark(row), str(row.get("name")), detail)
+    bad = sum(1 for row in rows if is_error(row))
+    warnings = sum(1 for row in rows if not row.get("ok")) - bad
+    said = f"{_number(len(rows), 'check')}, {_number(bad, 'error')}, {_number(warnings, 'warning')}"
+    total = Text(said, style="red" if bad else "green")
+    return Group(grid, total)
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def is_error(row: Row) -> bool:
+    """A failing check that is more than a warning."""
+    return not row.get("ok") and row.get("severity", "error") == "error"
+
+
+def _mark(row: Row) -> Text:
+    if row.get("ok"):
+        return Text("ok", style="green")
+    return Text("ERROR", style="red") if is_error(row) else Text(str(row.get("severity")), style="yellow")
+
+
+def change(answer: Row, _: Layout) -> RenderableType:
+    """`takeover` and `handback`: a line a broker, then the warnings and who splits from now on."""
+    made = table("broker", "before", "after", "verified", "detail")
+    for row in answer.get("brokers") or []:
+        good = bool(row.get("ok"))
+        mark = Text("yes" if good else "NO", style="green" if good else "red")
+        made.add_row(
+            str(row.get("broker")),
+            _value(row.get("before")),
+            _value(row.get("after")),
+            mark,
+            str(row.get("detail") or ""),
+        )
+    parts: list[RenderableType] = [made]
+    parts += [Text(f"warning: {text}", style="yellow") for text in answer.get("warnings") or []]
+    if answer.get("split"):
+        parts.append(Text(f"splits from now on: {answer['split']}"))
+    return Group(*parts)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "\n".join(f"{key}={item}" for key, item in value.items())
+    return units.DASH if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def pairs(answer: Row, _: Layout) -> RenderableType:
+    """A small answer as name and value."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for key, value in answer.items():
+        grid.add_row(key.removesuffix("_ms"), units.moment(value) if key.endswith("_ms") and value else _value(value))
+    return grid
+
+
+def tasks(rows: Sequence[Row], _: Layout) -> RenderableType:
+    """A line an execution."""
+    made = table("task", "plan", "state", "detail")
+    for row in rows:
+        made.add_row(str(row.get("task")), str(row.get("hash")), str(row.get("state")), str(row.get("detail") or ""))
+    return made

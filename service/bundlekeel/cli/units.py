@@ -1,0 +1,72 @@
+"""Numbers as people read them: rates, throughput, ages, shares. Unknown is a dash."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+DASH = "–"
+LONG = "%Y-%m-%d %H:%M:%S"
+SHORT = "%m-%d %H:%M:%S"
+_BIG = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def amount(value: Any, unit: str = "") -> str:
+    """`12.3 k`, three digits with a decimal prefix."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return DASH
+    size = abs(value)
+    for factor, prefix in _BIG:
+        if size >= factor * 0.9995:
+            return f"{_three(value / factor)} {prefix}{unit}"
+    return f"{_three(value)} {unit}".rstrip()
+
+
+def _three(value: float) -> str:
+    size = abs(value)
+    if size >= 99.95 or value == int(value):
+        return f"{value:.0f}"
+    return f"{value:.1f}" if size >= 0.05 else f"{value:.2g}"
+
+
+def rate(value: Any) -> str:
+    """Messages a second."""
+    return amount(value, "msg/s")
+
+
+def throughput(value: Any) -> str:
+    """Bytes a second."""
+    return amount(value, "B/s")
+
+
+def share(value: Any) -> str:
+    """A ratio as percent."""
+    return f"{value:.1%}" if isinstance(value, int | float) else DASH
+
+
+def multiple(value: Any) -> str:
+    """max/mean."""
+    return f"{value:.2f}" if isinstance(value, int | float) else DASH
+
+
+def age(seconds: Any) -> str:
+    """`42 s`, `3m 10s`, `2h 5m`, `3d 4h`: the two largest units."""
+    if not isinstance(seconds, int | float):
+        return DASH
+    if seconds < 60:
+        return f"{seconds:.1f} s" if 0 < seconds < 1 else f"{seconds:.0f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest}s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours}h {minutes}m"
+    days, hours = divmod(hours, 24)
+    return f"{days}d {hours}h"
+
+
+def moment(wall_ms: Any, *, short: bool = False) -> str:
+    """A point in time, local, to the second; `short` leaves out the year."""
+    if not isinstance(wall_ms, int | float):
+        return DASH
+    return dt.datetime.fromtimestamp(wall_ms / 1000, tz=dt.UTC).astimezone().strftime(SHORT if short else LONG)

@@ -1,0 +1,38 @@
+"""What the command line needs from `bootstrap`: the commands that work without a running sidecar.
+
+The CLI must not know adapters (import contract), so bootstrap hands these in. All calls are synchronous: they
+run their own event loop. They raise errors of `core.errors` only.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from bundlekeel.daemon.settings_load import LoadedSettings
+from bundlekeel.daemon.views import Check, Json
+
+# Who splits bundles after a takeover: the brokers go on, or their automatic splits are turned off too.
+Split = Literal["brokers", "off"]
+
+
+class Wiring(Protocol):
+    """Implemented by `bootstrap`, and by a fake in tests."""
+
+    def run_daemon(self, settings: LoadedSettings) -> int:
+        """Run the sidecar until SIGTERM or SIGINT; returns the exit code."""
+
+    def takeover(self, settings: LoadedSettings, *, split: Split, reason: str, by: str, dry_run: bool) -> Json:
+        """Turn the brokers' own shedding off and verify it on each of them.
+
+        {brokers: [{broker, before, after, ok, detail}], warnings: [text], split: text, done: bool}. With `dry_run`
+        `after` is what it would become and nothing is changed.
+        """
+
+    def handback(self, settings: LoadedSettings, *, reason: str, by: str, dry_run: bool) -> Json:
+        """Restore what `takeover` found; the same answer as `takeover`."""
+
+    def doctor(self, settings: LoadedSettings) -> list[Check]:
+        """Every connection and permission, asked for by this process; works without a running sidecar."""
+
+    def where(self, settings: LoadedSettings, name: str) -> list[Json]:
+        """As `Service.where`, directly from the metadata store."""
