@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from bundlekeel.adapters.metrics import METRICS, PREFIX
 from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.daemon.settings import Settings
 from bundlekeel.daemon.settings_describe import parameter_rows
@@ -115,6 +116,15 @@ def codes_page() -> str:
     return "\n".join([*lines, *_table(["code", "meaning"], body), ""])
 
 
+def metrics_page() -> str:
+    """docs/reference/metrics.md: every metric with type, labels and meaning."""
+    rows = [[_code(f"{PREFIX}{metric.name}"), metric.kind, ", ".join(metric.labels), metric.help] for metric in METRICS]
+    text = "At `/metrics`, in the Prometheus text format or as OpenMetrics. No bundle names occur as labels."
+    return "\n".join(
+        ["# Metrics", "", f"<!-- {NOTE} -->", "", text, "", *_table(["metric", "type", "labels", "meaning"], rows), ""]
+    )
+
+
 def example_settings() -> str:
     """config/bundlekeel.example.yaml: every key at its default, with what is allowed and why."""
     lines = [
@@ -145,6 +155,7 @@ PAGES: list[Page] = [
     ("docs/reference/settings.md", settings_page),
     ("docs/reference/parameters.md", parameters_page),
     ("docs/reference/codes.md", codes_page),
+    ("docs/reference/metrics.md", metrics_page),
     ("config/bundlekeel.example.yaml", example_settings),
 ]
 

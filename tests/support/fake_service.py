@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from bundlekeel.core.codes import EXPLANATIONS, Code
@@ -87,11 +86,9 @@ def _broker(row: int, broker: str) -> Json:
     }
 
 
-def plan_view(request: PlanRequest | None = None) -> Json:
-    """A plan of two moves and a few refusals, as `make_plan` answers."""
-    asked = request or PlanRequest()
+def _move() -> Json:
     bundle = _bundle(0)["bundle"]
-    move = {
+    return {
         "bundle": bundle,
         "source": BROKERS[0],
         "target": BROKERS[2],
@@ -106,7 +103,12 @@ def plan_view(request: PlanRequest | None = None) -> Json:
         "pressure": [120.0, 0.0, 0.0, 0.0, 0.0, 0.0],
         "sentence": f"{bundle}: {BROKERS[0]} 82.0% -> 52.0%, {BROKERS[2]} 7.0% -> 37.0% (avg)",
     }
-    refusals = [(Code.COOL_DOWN, 1), (Code.BELOW_MINIMUM, 7), (Code.BELOW_MINIMUM, 8), (Code.SYSTEM_BUNDLE, 9)]
+
+
+def plan_view(request: PlanRequest | None = None) -> Json:
+    """A plan of two moves and a few refusals, as `make_plan` answers."""
+    asked = request or PlanRequest()
+    codes = [(Code.COOL_DOWN, 1), (Code.BELOW_MINIMUM, 7), (Code.BELOW_MINIMUM, 8), (Code.SYSTEM_BUNDLE, 9)]
     return {
         "hash": HASH,
         "wall_ms": NOW_MS,
@@ -114,7 +116,7 @@ def plan_view(request: PlanRequest | None = None) -> Json:
         "placement": asked.placement or "least_resource_usage",
         "verdict": {"code": Code.OVERLOADED.value, "sentence": "1 bundles to move; the difference falls to 15.0%"},
         "brokers": [dict(_broker(row, broker)["verdict"], broker=broker) for row, broker in enumerate(BROKERS)],
-        "moves": [move],
+        "moves": [_move()],
         "refusals": [
             {
                 "code": code.value,
@@ -123,7 +125,7 @@ def plan_view(request: PlanRequest | None = None) -> Json:
                 "detail": "",
                 "explanation": EXPLANATIONS[code],
             }
-            for code, index in refusals
+            for code, index in codes
         ],
         "refusal_counts": {"CoolDown": 1, "BelowMinimum": 2, "SystemBundle": 1},
         "loads": [_load(row, broker) for row, broker in enumerate(BROKERS)],
@@ -158,14 +160,11 @@ class FakeService:
         self.made: dict[str, Json] = {}
         self.paused: Json | None = None
         self.mode = "recommend"
-        self.checks = [Check(name="store", ok=True, detail="connected"), Check(name="picture", ok=True, detail="fresh")]
+        self.checks = [Check(name=name, ok=True, detail="fine") for name in ("store", "picture")]
         self.findings = [
             Check(name="zookeeper", ok=True, detail="zk1:2181 answers in 2 ms"),
             Check(
-                name="shedding",
-                ok=False,
-                detail="broker-1.pulsar:8080 still sheds itself",
-                fix="run `bundlekeel takeover -c …`",
+                name="shedding", ok=False, detail=f"{BROKERS[1]} still sheds itself", fix="run `bundlekeel takeover`"
             ),
             Check(name="nic", ok=False, detail="NICs report no limit", fix="set capacity.nic_gbps", severity="warning"),
         ]
@@ -290,9 +289,9 @@ class FakeService:
                 "key": "strategy",
                 "value": "avg",
                 "origin": "default",
-                "pulsar_keys": ["loadBalancerLoadSheddingStrategy"],
+                "pulsar_keys": [],
                 "unit": "name",
-                "why": "which shedder decides",
+                "why": "who decides",
             },
             {"key": "admin.token", "value": "**********", "origin": "env", "pulsar_keys": [], "unit": "", "why": ""},
         ]
@@ -300,8 +299,7 @@ class FakeService:
     async def make_plan(self, request: PlanRequest) -> Json:
         """Always the same plan."""
         self._called("make_plan", request)
-        self.made[HASH] = plan_view(request)
-        return self.made[HASH]
+        return self.made.setdefault(HASH, plan_view(request))
 
     def plan(self, hash_: str) -> Json:
         """A plan made before."""
@@ -337,7 +335,6 @@ class FakeService:
     async def resume(self, *, reason: str, by: str) -> Json:
         """Forgets it."""
         self._called("resume", (reason, by))
-        self.paused = None
         return {"paused": None}
 
     async def set_mode(self, mode: str, *, reason: str, by: str) -> Json:
@@ -398,11 +395,6 @@ def places(name: str) -> list[Json]:
             "preallocated_to": None,
         },
     ]
-
-
-def as_rows(checks: list[Check]) -> list[Json]:
-    """Checks as the API shows them."""
-    return [asdict(check) for check in checks]
 
 
 _: type[Service] = FakeService

@@ -35,7 +35,7 @@ MESSAGE_BYTES = 1000.0
 
 def zipf(count: int, exponent: float, *, largest: float = 1.0) -> Floats:
     """Shares that fall with rank and sum to 1; none above `largest` (the rest is spread over the others)."""
-    shares: Floats = np.arange(1, count + 1) ** -exponent
+    shares: Floats = np.arange(1, count + 1, dtype=np.float64) ** -exponent
     shares /= shares.sum()
     while shares.max() > largest * (1 + 1e-9):
         capped = shares >= largest
@@ -79,7 +79,12 @@ class VirtualCluster:
     """Brokers and bundles with traffic, advanced in ticks. `load(t)`: bytes/s of every bundle at a time."""
 
     def __init__(
-        self, traffic: Floats | Callable[[float], Floats], owner: Sequence[int], brokers: int, seed: int, settings: Settings
+        self,
+        traffic: Floats | Callable[[float], Floats],
+        owner: Sequence[int],
+        brokers: int,
+        seed: int,
+        settings: Settings,
     ) -> None:
         self.rng = np.random.default_rng(seed)
         self.settings = settings
@@ -182,7 +187,9 @@ class VirtualCluster:
 
     def _measure(self, index: int, item: _Broker, *, exact: bool = False) -> None:
         item.rows = np.flatnonzero(self.owner == index)
-        rates = self.load(self.now)[item.rows] if exact else self._carried[item.rows] / self.settings.statistics_interval
+        rates = (
+            self.load(self.now)[item.rows] if exact else self._carried[item.rows] / self.settings.statistics_interval
+        )
         item.rates = rates * (1 + self.rng.uniform(-1, 1, size=len(rates)) * self.settings.rate_noise)
         self._carried[item.rows] = 0.0
 

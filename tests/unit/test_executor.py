@@ -269,12 +269,34 @@ async def test_another_broker_was_faster(bench: Bench, thief: str, code: MoveCod
 
 
 async def test_nobody_takes_it(bench: Bench) -> None:
-    """An unowned bundle is claimed a few times, then unknown; it is not unloaded again."""
-    bench.admin.fail("claim", *[Fault(error=AdminFault("503"))] * 9)
+    """An unowned bundle is claimed until time is up, ten times a second at most; it is not unloaded again."""
+    bench.admin.fail("claim", *[Fault(error=AdminFault("503"))] * 1000)
     outcome = await bench.move()
     assert (outcome.outcome, outcome.code) == ("unknown", MoveCode.NOBODY_OWNS)
-    assert sum(call[0] == "claim" for call in bench.admin.calls) == 3
+    assert 50 < sum(call[0] == "claim" for call in bench.admin.calls) < 150
     assert bench.unloads() == 1
+    claims = len(bench.admin.calls)
+    await bench.clock.sleep(5)
+    assert len(bench.admin.calls) == claims
+
+
+async def test_claims_begin_before_the_unload_is_answered(bench: Bench) -> None:
+    """The destination asks for the bundle while the source still has it, so that it is first when it is free."""
+    bench.admin = SlowAdmin(bench)
+    bench.executor = bench.build()
+    assert (await bench.move()).outcome == "done"
+    kinds = [call[0] for call in bench.admin.calls]
+    assert 5 < kinds[: kinds.index("unload")].count("claim") < 40
+
+
+async def test_claims_end_with_the_refusal_of_the_unload(bench: Bench) -> None:
+    """A bundle whose unload was refused stays where it is, and nobody goes on asking."""
+    bench.admin.fail("unload", Fault(error=AdminRefused("409")))
+    assert (await bench.move()).outcome == "refused"
+    calls = len(bench.admin.calls)
+    await bench.clock.sleep(5)
+    assert len(bench.admin.calls) == calls
+    assert bench.model.owners[BUNDLE].broker_id == B
 
 
 async def test_a_claim_that_failed_is_made_again(bench: Bench) -> None:

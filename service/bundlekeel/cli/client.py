@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket as socketlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,10 @@ class Client:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        transport = httpx.HTTPTransport(uds=str(address.socket)) if address.socket else None
+        # Loading the trusted certificates takes longer than all the rest; plain HTTP has no use for them.
+        transport = httpx.HTTPTransport(
+            uds=str(address.socket) if address.socket else None, verify=address.url.startswith("https://")
+        )
         self._http = httpx.Client(
             base_url=address.url or "http://localhost",
             transport=transport,
@@ -84,10 +88,12 @@ class Client:
 
     def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
         try:
+            if self.address.socket:
+                _knock(self.address.socket)
             return self._http.request(method, path, **more)
         except httpx.TimeoutException:
             raise CliError(f"the sidecar at {self.address} did not answer in time", UNREACHABLE) from None
-        except (httpx.TransportError, httpx.InvalidURL) as error:
+        except (httpx.TransportError, httpx.InvalidURL, OSError) as error:
             raise CliError(
                 f"no sidecar answers at {self.address} ({error}); start one with `bundlekeel run -c …`, "
                 "or name it with --url, --socket or -c",
@@ -115,6 +121,13 @@ class Client:
             detail += f" (allowed: {told['allowed']})"
         code = _CODES.get(answer.status_code, UNREACHABLE if answer.status_code >= 502 else BAD_NEWS)
         return CliError("\n".join([detail, *(f"  - {item}" for item in difference)]), code)
+
+
+def _knock(path: Path) -> None:
+    """Raise OSError when nobody listens there; httpcore would leave its socket open then."""
+    with socketlib.socket(socketlib.AF_UNIX, socketlib.SOCK_STREAM) as knock:
+        knock.settimeout(5)
+        knock.connect(str(path))
 
 
 def path_part(name: str, *, keep: str = "") -> str:

@@ -1,10 +1,12 @@
-"""`bundlekeel decide`: the bare decision, JSON lines in and out, no network (docs/reference/decide.md).
+"""`bundlekeel decide`: the bare decision, JSON lines in and out, no network (docs/reference/cli.md).
 
 What the corrected strategies (`compat: none`) make of a turn:
+
 * `now` defaults to the newest `lastUpdate`, so that the same lines give the same decisions on any day;
 * a bundle that `bundles` does not name is taken at what its broker reports of it now, as if sampled once;
 * bundles under `recent` are cooling down; guard budgets are off, so that the bare decision shows;
 * a broker or bundle whose record cannot be read is left out, as in the daemon, and listed under `excluded`.
+
 A turn adds no sample; only strategy memory survives it.
 """
 

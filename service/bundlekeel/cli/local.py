@@ -133,7 +133,7 @@ def _change(
             raise CliError("nothing was changed; confirm with --yes where nobody can answer", REFUSED)
     answer = change(False)
     _tell(answer, stories.change, output)
-    if not all(row.get("ok") for row in answer.get("brokers") or []):
+    if not (answer.get("done", True) and all(row.get("ok") for row in answer.get("brokers") or [])):
         raise typer.Exit(BAD_NEWS)
 
 

@@ -8,6 +8,7 @@ notification of any broker, so that their "10 samples" are mostly copies of one 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import repeat
 
 import numpy as np
 
@@ -124,7 +125,7 @@ class Averages:
         Unknown bundles get Pulsar's defaults with zero samples.
         """
         index = self._index
-        rows = np.fromiter((index.get(name, -1) for name in bundles), dtype=np.int64, count=len(bundles))
+        rows = np.fromiter(map(index.get, bundles, repeat(-1)), dtype=np.int64, count=len(bundles))
         if len(self._names) == 0:
             filled = np.tile(np.array(DEFAULT_TRAFFIC), (len(bundles), 1))
             return filled, filled.copy(), np.zeros((len(bundles), 2), dtype=np.int64)
@@ -167,7 +168,7 @@ class Averages:
             self._samples = np.concatenate([self._samples, np.zeros((extra, 2), dtype=np.int64)])
             self._topics = np.concatenate([self._topics, np.zeros(extra, dtype=np.int64)])
             self._seen = np.concatenate([self._seen, np.zeros(extra, dtype=np.int64)])
-        return np.fromiter((index[name] for name in bundles), dtype=np.int64, count=len(bundles))
+        return np.fromiter(map(index.__getitem__, bundles), dtype=np.int64, count=len(bundles))
 
 
 def _four(row: Floats) -> tuple[float, float, float, float]:

@@ -113,7 +113,7 @@ class Draft:
             if row is not None:
                 host = ~snapshot.brokers.from_traffic[row, :REPORTED_RESOURCES]
                 self.usage[row, :REPORTED_RESOURCES][host] = np.array(baseline.usage)[host]
-        rows = {name: row for row, name in enumerate(snapshot.bundles.names)}
+        rows = {snapshot.bundles.names[row]: row for row in snapshot.bundles.rows_named(ledger.bundles())}
         for entry in ledger.entries:
             self._apply_entry(entry, index, rows.get(entry.bundle, -1))
         np.maximum(self.usage, 0.0, out=self.usage)

@@ -64,7 +64,7 @@ def plan(given: PlanInput) -> PlanResult:
         memory=given.memory,
         params=params,
         placement=PLACEMENTS[params.placement],
-        unsettled=ledger.unsettled(),
+        unsettled=ledger.unheard(params, snapshot.wall_ms),
         seed=given.seed,
     )
     decision = SHEDDERS[params.strategy](context)

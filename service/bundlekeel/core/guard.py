@@ -106,9 +106,8 @@ def eligibility(
         numbers[excluded[bundles.namespace]] = _CODES.index(Code.EXCLUDED)
     numbers[bundles.system] = _CODES.index(Code.SYSTEM_BUNDLE)
     single = _single_bundle_codes(state, params, now_ms, in_books, unsettled)
-    for row, name in enumerate(bundles.names if single else ()):
-        if name in single:
-            numbers[row] = _CODES.index(single[name])
+    for row in bundles.rows_named(single):
+        numbers[row] = _CODES.index(single[bundles.names[row]])
     return Eligibility(numbers < 0, Codes(numbers))
 
 

@@ -8,17 +8,27 @@ landing plus one statistics and one host-usage interval, or a time-out. Two kind
 * host usage (CPU, memory, network) is sampled once a minute over the minute before, so a report in between is half
   old: while a broker has open entries its host usage is held at what it was before the first of them (`Baseline`)
   and the entries' predicted pressure is applied to that.
+
+Silence is information too: a broker rewrites its report when its usage has changed by more than 10 points. Silent for
+long enough, it is within 10 points of its last report, and so is the prediction made to be (`_corrected`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from bundlekeel.core.load import REPORTED_RESOURCES
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Move, Traffic4
 from bundlekeel.core.snapshot import Snapshot
+
+# loadBalancerReportUpdateThresholdPercentage: a broker reports when its highest usage moved by more than this.
+REPORT_BAND: Final = 0.10
+# loadBalancerReportUpdateMinIntervalMillis is 5 s; twice that.
+REPORT_SLACK_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +73,16 @@ class Ledger:
     def unsettled(self) -> frozenset[str]:
         """Brokers whose report does not show all their moves yet."""
         return frozenset(baseline.broker for baseline in self.baselines)
+
+    def unheard(self, params: Parameters, now_ms: int) -> frozenset[str]:
+        """Those of the unsettled that had no time yet to report a change: nothing is known of them but predictions."""
+        until = now_ms - _silence_ms(params)
+        sides = ((entry, broker) for entry in self.entries for broker in (entry.source, entry.target))
+        return frozenset(
+            broker
+            for entry, broker in sides
+            if _open_side(entry, broker) and (not entry.landed_ms or entry.landed_ms > until)
+        )
 
 
 def open_entries(ledger: Ledger, moves: Sequence[Move], snapshot: Snapshot, now_ms: int) -> Ledger:
@@ -115,13 +135,8 @@ def settle(ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) 
     if not ledger.entries:
         return Ledger()
     ledger = _with_baselines(ledger, snapshot, now_ms)
-    wait_ms = int(1000 * (params.statistics_interval_seconds + params.host_usage_interval_seconds))
     timeout_ms = int(1000 * params.ledger_timeout_seconds)
-    settled = {
-        baseline.broker
-        for baseline in ledger.baselines
-        if _shows(baseline, ledger, snapshot, now_ms=now_ms, wait_ms=wait_ms, timeout_ms=timeout_ms)
-    }
+    settled = {baseline.broker for baseline in ledger.baselines if _shows(baseline, ledger, snapshot, params, now_ms)}
     alive = set(snapshot.brokers.ids) | {item.broker_id for item in snapshot.excluded}
     entries = []
     for entry in ledger.entries:
@@ -132,7 +147,12 @@ def settle(ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) 
         overdue = (not entry.landed_ms or blind) and now_ms - max(entry.opened_ms, entry.landed_ms) >= timeout_ms
         if not (source and target) and not overdue:
             entries.append(replace(entry, source_settled=source, target_settled=target))
-    return _tidy(Ledger(entries=tuple(entries), baselines=ledger.baselines))
+    left = _tidy(Ledger(entries=tuple(entries), baselines=ledger.baselines))
+    unheard = left.unheard(params, now_ms)
+    baselines = (
+        item if item.broker in unheard else _corrected(item, left, snapshot, params) for item in left.baselines
+    )
+    return Ledger(entries=left.entries, baselines=tuple(baselines))
 
 
 def _with_baselines(ledger: Ledger, snapshot: Snapshot, now_ms: int) -> Ledger:
@@ -150,10 +170,8 @@ def _baseline(snapshot: Snapshot, row: int, now_ms: int) -> Baseline:
     return Baseline(broker=snapshot.brokers.ids[row], usage=usage, since_ms=now_ms)
 
 
-def _shows(
-    baseline: Baseline, ledger: Ledger, snapshot: Snapshot, *, now_ms: int, wait_ms: int, timeout_ms: int
-) -> bool:
-    """Whether the broker's report contains all its moves in full, or never will."""
+def _shows(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) -> bool:
+    """Whether the broker's report is to be believed again: it contains all its moves in full, or never will."""
     row = snapshot.broker_row(baseline.broker)
     if row < 0:
         return False
@@ -163,7 +181,46 @@ def _shows(
     if any(not entry.landed_ms for entry in concerned):
         return False
     last = max((entry.landed_ms for entry in concerned), default=0)
-    return int(snapshot.brokers.last_update[row]) >= last + wait_ms or now_ms >= last + timeout_ms
+    reported = int(snapshot.brokers.last_update[row])
+    return reported >= last + _wait_ms(params) or now_ms >= last + int(1000 * params.ledger_timeout_seconds)
+
+
+def _wait_ms(params: Parameters) -> int:
+    """A report this much later than a landing cannot be older than the landing in any of its figures."""
+    return int(1000 * (params.statistics_interval_seconds + params.host_usage_interval_seconds))
+
+
+def _silence_ms(params: Parameters) -> int:
+    """After this long a broker would have reported a larger change; the slack is for its own report interval."""
+    return _wait_ms(params) + REPORT_SLACK_MS
+
+
+def _corrected(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: Parameters) -> Baseline:
+    """The baseline of a silent broker, shifted so that the prediction is no further from its report than can be."""
+    row = snapshot.broker_row(baseline.broker)
+    if row < 0:
+        return baseline
+    weights = (params.cpu_weight, params.direct_memory_weight, params.bandwidth_in_weight, params.bandwidth_out_weight)
+    usage = list(baseline.usage)
+    for resource, weight in enumerate(weights):
+        limit, reported = (float(table[row, resource]) for table in (snapshot.brokers.limit, snapshot.brokers.usage))
+        if weight > 0 and limit > 0:
+            moved = _moved(baseline.broker, ledger, resource)
+            band = REPORT_BAND * limit
+            usage[resource] = min(max(usage[resource] + moved, reported - band), reported + band) - moved
+    return replace(baseline, usage=tuple(usage))
+
+
+def _moved(broker: str, ledger: Ledger, resource: int) -> float:
+    """What the open entries add to a broker's usage of a resource."""
+    return math.fsum(
+        entry.pressure[resource]
+        * (
+            (entry.target == broker and not entry.target_settled)
+            - (entry.source == broker and not entry.source_settled)
+        )
+        for entry in ledger.entries
+    )
 
 
 def _open_side(entry: Entry, broker: str) -> bool:

@@ -105,10 +105,9 @@ class Plan:
 def plan_hash(plan: Plan) -> str:
     """SHA-256 over everything in the plan but its hash and wall time; first 16 hex digits.
 
-    Written out field by field: `dataclasses.asdict` takes a second for a thousand brokers.
+    Written out column by column: `dataclasses.asdict` takes a second for a thousand brokers.
     """
     head = (plan.strategy, plan.placement, plan.seed, plan.snapshot_digest, plan.mean, sorted(plan.extra.items()))
-    verdicts = [(v.code, v.sentence, v.broker, v.hits_low, v.hits_high) for v in (plan.verdict, *plan.brokers)]
     moves = [
         (
             *(m.bundle, m.source, m.target, m.rule, m.threshold, m.runner_up, m.traffic, m.pressure),
@@ -116,16 +115,27 @@ def plan_hash(plan: Plan) -> str:
         )
         for m in plan.moves
     ]
-    refusals = [(r.code, r.bundle, r.broker, r.detail) for r in plan.refusals]
-    names = [load.broker for load in plan.loads]
+    verdicts, refusals, loads = (plan.verdict, *plan.brokers), plan.refusals, plan.loads
     figures = [
         (
             *(row.score_before, row.score_after, row.msg_rate_before, row.msg_rate_after),
             *(row.throughput_before, row.throughput_after, row.bundles_before, row.bundles_after),
         )
-        for row in plan.loads
+        for row in loads
     ]
-    sha = hashlib.sha256(json.dumps((head, verdicts, moves, refusals, names), separators=(",", ":")).encode())
+    sha = hashlib.sha256(json.dumps((head, moves), separators=(",", ":")).encode())
+    for column in (
+        [v.code for v in verdicts],
+        [v.sentence for v in verdicts],
+        [f"{v.broker} {v.hits_low} {v.hits_high}" for v in verdicts],
+        [r.code for r in refusals],
+        [r.bundle for r in refusals],
+        [r.broker for r in refusals],
+        [r.detail for r in refusals],
+        [row.broker for row in loads],
+    ):
+        sha.update(f"{len(column)}\0".encode())
+        sha.update("\0".join(column).encode())
     sha.update(np.array(figures, dtype="<f8").tobytes())
     return sha.hexdigest()[:16]
 

@@ -6,7 +6,7 @@ Values are quantised here, before planning, so that what is recorded replays to 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -100,6 +100,13 @@ class BundleTable:
     def rows_of(self, broker: int) -> slice:
         """The rows of one broker's bundles."""
         return slice(int(self.starts[broker]), int(self.starts[broker + 1]))
+
+    def rows_named(self, wanted: Collection[str]) -> list[int]:
+        """The rows of these bundles, as far as they are known, in row order."""
+        if not wanted:
+            return []
+        found = np.fromiter(map(wanted.__contains__, self.names), dtype=bool, count=len(self.names))
+        return np.flatnonzero(found).tolist()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,8 +257,7 @@ def _bundle_table(
             else (name for name, flag in zip(report.bundle_names, kept, strict=True) if flag)
         )
     sizes = [len(r.bundle_names) if k is None else int(k.sum()) for r, k in zip(reports, keep, strict=True)]
-    starts = np.zeros(len(reports) + 1, dtype=np.int64)
-    np.cumsum(sizes, out=starts[1:])
+    starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     latest = _stack(
         [r.bundle_traffic if k is None else r.bundle_traffic[k] for r, k in zip(reports, keep, strict=True)],
         4,
@@ -262,12 +268,9 @@ def _bundle_table(
     short, long, samples = averages.columns(names)
     if quantise:
         latest, short, long = (np.round(values, _DECIMALS) for values in (latest, short, long))
-    namespaces: dict[str, int] = {}
-    namespace = np.fromiter(
-        (namespaces.setdefault(namespace_of(name), len(namespaces)) for name in names),
-        dtype=np.int64,
-        count=len(names),
-    )
+    of_bundle = [namespace_of(name) for name in names]
+    namespaces = {text: number for number, text in enumerate(dict.fromkeys(of_bundle))}
+    namespace = np.fromiter(map(namespaces.__getitem__, of_bundle), dtype=np.int64, count=len(names))
     # A bundle is a system one by its namespace alone, so the test runs once a namespace.
     system_namespace = np.array([is_system_bundle(f"{text}/x") for text in namespaces], dtype=bool)
     return BundleTable(
@@ -292,14 +295,14 @@ def _stack(parts: list[Floats] | list[Ints], width: int) -> Floats:
 def _without_duplicates(reports: Sequence[BrokerReport]) -> list[Bools | None]:
     """For each report None (keep all), or a mask that leaves out bundles a newer report claims."""
     total = sum(len(report.bundle_names) for report in reports)
+    if len(set().union(*(report.bundle_names for report in reports))) == total:
+        return [None] * len(reports)
     claimed: dict[str, int] = {}
     for row, report in enumerate(reports):
         for name in report.bundle_names:
             other = claimed.setdefault(name, row)
             if other != row and report.last_update > reports[other].last_update:
                 claimed[name] = row
-    if len(claimed) == total:
-        return [None] * len(reports)
     return [
         np.fromiter((claimed[n] == row for n in report.bundle_names), dtype=bool, count=len(report.bundle_names))
         for row, report in enumerate(reports)

@@ -1,6 +1,6 @@
 """One move in the modular load manager, from the policy to the place where the bundle landed.
 
-policy -> owner -> topic -> intent -> permit -> unload with destination -> claim at the destination -> confirm.
+policy -> owner -> topic -> intent -> permit -> unload with destination, claims at the destination -> confirm.
 The unload is sent at most once, whatever its answer: an unknown outcome is settled by reading who owns the bundle.
 """
 
@@ -25,14 +25,12 @@ from bundlekeel.core.errors import (
 from bundlekeel.core.names import is_system_bundle, parse_topic
 from bundlekeel.core.plan import Refusal
 from bundlekeel.daemon.intents import INTENT_SECONDS, Intent, MoveCode, MoveOutcome, OutcomeWord
-from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Metadata, Owner, Ownership, UnloadAnswer
+from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Metadata, Owner, Ownership
 
-CLAIM_ATTEMPTS: Final = 16
-CLAIM_FIRST_SECONDS: Final = 0.01
-CLAIM_MAX_SECONDS: Final = 1.0
-_WATCH_FIRST_SECONDS: Final = 0.02
-_WATCH_GROWTH: Final = 1.2
-_WATCH_MAX_SECONDS: Final = 0.25
+# Pauses between claims: short while clients come back, later ten a second at most.
+_CLAIM_FIRST_SECONDS: Final = 0.002
+_CLAIM_GROWTH: Final = 1.15
+_CLAIM_MAX_SECONDS: Final = 0.1
 _CODES: Final[dict[type[AdminApiError], MoveCode]] = {
     AdminRefused: MoveCode.ADMIN_REFUSED,
     AdminUnauthorized: MoveCode.ADMIN_UNAUTHORIZED,
@@ -200,58 +198,33 @@ class Attempt:
     async def carry_out(self) -> MoveOutcome:
         """Unload, claim, confirm. Called once per intent; `lost` says that leadership ended meanwhile.
 
-        Clients race us: they look the bundle up the moment it is free, the first of them is sent to the destination
-        by the affinity, the second may be placed anywhere. So the claims begin while the unload still runs, as soon
-        as the owner is seen to give the bundle up, and the first one after that wins (measured: 1 in 100 moves of busy
-        bundles landed elsewhere when the claim waited for the answer of the unload).
+        Clients race us: they look the bundle up the moment it is free; the affinity sends the first one to the
+        destination, the second may be placed anywhere, often at the leader itself, before the destination has made
+        its node. So the claims begin while the unload still runs: as long as the source owns the bundle they change
+        nothing, and the first one after that mostly wins. A destination starved of CPU can still lose; that is an
+        outcome (`landed_elsewhere`), and the next plan decides.
         """
         claims = _Claims(self)
         try:
-            answer = await self._unload(claims)
+            at = await self._first_broker()
+            self.term.permit()
+            claims.start()
+            answer = await self.world.admin.unload(self.request.bundle, destination=self.request.destination, at=at)
             self.hops = answer.hops
-            return await self._confirm(claims, "")
+            claims.hurry()
+            return await self._confirm("")
         except LeadershipLost as error:
             # The permit is asked before each hop, and only the last hop unloads: nothing happened to the bundle.
             self.lost = True
             return self.refuse(Code.NOT_LEADER, str(error))
         except AdminApiError as error:
             if error.outcome_unknown:
-                return await self._confirm(claims, str(error))
+                return await self._confirm(str(error))
             return self.refuse(_CODES.get(type(error), MoveCode.ADMIN_REFUSED), str(error))
         except BundlekeelError as error:
             return self.refuse(MoveCode.NOT_PERMITTED, str(error))
         finally:
             await claims.cancel()
-
-    async def _unload(self, claims: _Claims) -> UnloadAnswer:
-        """The one call, with eyes on the owner meanwhile."""
-        at = await self._first_broker()
-        self.term.permit()
-        call = asyncio.create_task(
-            self.world.admin.unload(self.request.bundle, destination=self.request.destination, at=at),
-            name=f"unload {self.request.bundle}",
-        )
-        watch = asyncio.create_task(self._claim_when_given_up(claims), name=f"watch {self.request.bundle}")
-        try:
-            return await call
-        finally:
-            call.cancel()
-            watch.cancel()
-            await asyncio.gather(call, watch, return_exceptions=True)
-
-    async def _claim_when_given_up(self, claims: _Claims) -> None:
-        """Claim from the moment the source is seen to give the bundle up; until then a claim would be in vain."""
-        pause = _WATCH_FIRST_SECONDS
-        while True:
-            try:
-                owner = await self.world.ownership.owner(self.request.bundle)
-            except (StoreError, CodecError):
-                pass
-            else:
-                if owner is None or owner.disabled:
-                    claims.press()
-            await self.world.clock.sleep(pause)
-            pause = min(pause * _WATCH_GROWTH, _WATCH_MAX_SECONDS)
 
     async def _first_broker(self) -> str:
         """The metadata leader, which arms the affinity; unknown: the owner, who redirects to the leader it knows."""
@@ -261,13 +234,11 @@ class Attempt:
             leader = None
         return leader or self.request.source
 
-    async def _confirm(self, claims: _Claims, error: str) -> MoveOutcome:
+    async def _confirm(self, error: str) -> MoveOutcome:
         """Read who owns the bundle until it is settled or the deadline passes; `error` when the call's outcome is
-        unknown. An unowned bundle is claimed at the destination: a lookup, never a second unload."""
+        unknown. Meanwhile the claims go on: lookups at the destination, never a second unload."""
         clock, limits = self.world.clock, self.limits
         deadline = clock.boot() + limits.confirm_seconds
-        if not error:
-            claims.press()
         pause, owner, source_seen = limits.poll_first_seconds, None, 0
         unreadable = ""
         while True:
@@ -281,8 +252,6 @@ class Attempt:
                 return self._landed(landed, error)
             if clock.boot() >= deadline:
                 return self._unsettled(owner, error, unreadable)
-            if owner is None and not unreadable:
-                claims.press()
             await clock.sleep(min(pause, max(0.0, deadline - clock.boot())))
             pause = min(pause * 2, limits.poll_max_seconds)
 
@@ -305,24 +274,36 @@ class Attempt:
 
 
 class _Claims:
-    """Authoritative lookups at the destination, one at a time, until one is answered; none after leadership was lost.
+    """Authoritative lookups at the destination, one after the other, until it or a third broker owns the bundle.
 
-    A broker that is still told "being unloaded" fails the lookup at once: the next one follows soon at first, then
-    ever later, and after a while none.
+    An error ("is being unloaded") or the source's name means: not yet. None follows after leadership was lost.
     """
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._resting: asyncio.Task[None] | None = None
 
-    def press(self) -> None:
-        """Begin to claim, unless that has begun already or makes no sense."""
-        if self._task is None and not self._attempt.lost and self._attempt.topic:
-            self._task = asyncio.create_task(self._claim(), name=f"claim {self._attempt.request.bundle}")
+    def start(self) -> None:
+        """Begin to claim; without a topic there is nothing to look up."""
+        if self._attempt.topic:
+            self._tasks.add(asyncio.create_task(self._claim(), name=f"claim {self._attempt.request.bundle}"))
+
+    def hurry(self) -> None:
+        """The bundle is free now: claim at once instead of after the present pause."""
+        if self._resting is not None:
+            self._resting.cancel()
+            self.start()
+
+    async def cancel(self) -> None:
+        """Give up a claim under way: the bundle has landed, or time is up."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _claim(self) -> None:
-        attempt = self._attempt
-        for number in range(CLAIM_ATTEMPTS):
+        attempt, pause = self._attempt, _CLAIM_FIRST_SECONDS
+        while not attempt.lost:
             try:
                 answering = await attempt.world.admin.claim(attempt.topic, broker_id=attempt.request.destination)
             except LeadershipLost:
@@ -333,14 +314,10 @@ class _Claims:
                 answering = ""
             if answering not in ("", attempt.request.source):
                 return
-            # Being unloaded, or the destination has not heard yet that the source gave it up.
-            await attempt.world.clock.sleep(min(CLAIM_FIRST_SECONDS * 2**number, CLAIM_MAX_SECONDS))
-
-    async def cancel(self) -> None:
-        """Give up a claim under way: the bundle has landed, or time is up."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            self._resting = asyncio.current_task()
+            await attempt.world.clock.sleep(pause)
+            self._resting = None
+            pause = min(pause * _CLAIM_GROWTH, _CLAIM_MAX_SECONDS)
 
 
 def _oddity(topic: str) -> tuple[bool, bool]:

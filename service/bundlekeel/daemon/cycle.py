@@ -33,6 +33,8 @@ _log = structlog.get_logger(__name__)
 
 # Above this many bundles a plan is made in a worker thread, so that heartbeats and the API stay prompt.
 THREAD_ABOVE_BUNDLES = 2_000
+# Rest of a bundle whose move left it where it was.
+STAYED_COOL_DOWN_MS = 60_000
 
 
 class Hand(Protocol):
@@ -227,9 +229,9 @@ class Cycle:
             self.standing, ledger=open_entries(self.standing.ledger, moves, snapshot, self._clock.wall_ms())
         )
         self._observer.in_transit = self.standing.ledger.bundles()
-        await self._term.save(self.standing, report.record(epoch))
-        report.acted = True
         try:
+            await self._term.save(self.standing, report.record(epoch))
+            report.acted = True
             report.outcomes = await self._parts.hand.carry_out(
                 moves, epoch=epoch, cycle=report.cycle, on_outcome=self.book
             )
@@ -241,17 +243,27 @@ class Cycle:
         """Enter one outcome into ledger, cool-down, journal and metrics, as soon as it is known."""
         now = self._clock.wall_ms()
         ledger, recent = self.standing.ledger, dict(self.standing.recent)
-        if outcome.outcome == "refused":
+        if outcome.outcome == "refused" or outcome.landed_on == outcome.source:
             ledger = dropped(ledger, outcome.bundle)
         elif outcome.landed_on:
             ledger = landed(ledger, outcome.bundle, outcome.landed_on, outcome.landed_wall_ms or now)
         if outcome.outcome != "refused":
-            recent[outcome.bundle] = Moved(at_ms=now, source=outcome.source)
+            # A bundle that is where it was has not moved: it may be planned again, but not in every cycle.
+            short = outcome.landed_on == outcome.source
+            early = int(1000 * self.params.cool_down_seconds) - STAYED_COOL_DOWN_MS if short else 0
+            recent[outcome.bundle] = Moved(at_ms=now - max(0, early), source=outcome.source)
         self.standing = replace(self.standing, ledger=ledger, recent=recent)
         self._telemetry.count("moves_total", outcome=outcome.outcome)
         if outcome.landed_on:
             self._telemetry.time("move_duration_seconds", outcome.seconds)
         self._parts.journal.append(self._parts.describe(outcome))
+
+    def arrived(self, bundles: Mapping[str, str]) -> None:
+        """Bundles of an earlier leader's open moves that are seen at their target: the books need not wait."""
+        ledger = self.standing.ledger
+        for bundle, broker in bundles.items():
+            ledger = landed(ledger, bundle, broker, self._clock.wall_ms())
+        self.standing = replace(self.standing, ledger=ledger)
 
     def _forget_unstarted(self, moves: tuple[Move, ...], outcomes: list[MoveOutcome]) -> None:
         ended = {outcome.bundle for outcome in outcomes}

@@ -7,7 +7,11 @@ from typing import Any
 
 import structlog
 
-from bundlekeel.core.plan import Move
+from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import StoreError
+from bundlekeel.core.ledger import Entry
+from bundlekeel.core.plan import Move, Refusal
+from bundlekeel.daemon.acting import mode_in_force, pause_in_force
 from bundlekeel.daemon.attempt import MoveRequest, World
 from bundlekeel.daemon.attempt import Term as ExecutorTerm
 from bundlekeel.daemon.executor import Executor, ExecutorHooks, ExecutorLimits
@@ -65,7 +69,7 @@ class LeaderHand:
         self._seen = {}
         self._recorded = {}
         term = ExecutorTerm(epoch=epoch, member=self._leadership.member.id, permit=self._leadership.permit)
-        hooks = ExecutorHooks(on_outcome=self._tell, changes=self._changes)
+        hooks = ExecutorHooks(policy=self._policy, on_outcome=self._tell, changes=self._changes)
         self._executor = Executor(self._world, term, limits=self._limits, hooks=hooks)
 
     async def carry_out(
@@ -94,9 +98,32 @@ class LeaderHand:
         self._sharing.frozen = settlement.frozen
         return settlement
 
+    async def arrived(self, entries: Sequence[Entry]) -> dict[str, str]:
+        """Which of these moves an earlier leader left open have reached their target: bundle -> broker."""
+        found: dict[str, str] = {}
+        for entry in entries:
+            owner = await self._world.ownership.owner(entry.bundle)
+            if owner is not None and not owner.disabled and owner.broker_id == entry.target:
+                found[entry.bundle] = entry.target
+        return found
+
     async def stop(self, seconds: float) -> tuple[str, ...]:
         """Begin no more and let calls in flight finish; bundles still under way are left to the next leader."""
         return await self._executor.stop(seconds) if self._executor is not None else ()
+
+    async def _policy(self, request: MoveRequest) -> Refusal | None:
+        """A pause or a lowered mode stops a plan half-way too: asked of the store before each move."""
+        try:
+            await self._sharing.refresh()
+        except StoreError as error:
+            return Refusal(code=Code.STORE_UNAVAILABLE, bundle=request.bundle, detail=str(error))
+        desired = self._sharing.desired
+        pause = pause_in_force(desired, self._world.clock.wall_ms())
+        if pause is not None:
+            return Refusal(code=Code.PAUSED, bundle=request.bundle, detail=f"by {pause.by}: {pause.reason}")
+        if mode_in_force("act", desired) != "act":
+            return Refusal(code=Code.RECOMMEND_ONLY, bundle=request.bundle, detail=f"mode is {desired.mode}")
+        return None
 
     def _tell(self, outcome: MoveOutcome) -> None:
         self._on_outcome(outcome)

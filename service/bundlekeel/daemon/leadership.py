@@ -142,13 +142,14 @@ class Leadership:
         if epoch is None:
             self.leader = await self._coordination.leader()
             return
+        if self.on_won is not None:
+            # Nothing is done before everything is taken over; a term that could not be begun is won anew.
+            await self.on_won(epoch)
         self._deadline = self._deadline_from(sent)
         self.epoch = epoch
         self.leader = replace(self.member, epoch=epoch)
         _log.info("leadership won", epoch=epoch)
         self._become(LEADER)
-        if self.on_won is not None:
-            await self.on_won(epoch)
 
     def _become(self, role: str) -> None:
         if role != self.role:

@@ -188,12 +188,24 @@ class Runtime:
             settlement = await parts.hand.settle()
             for outcome in settlement.settled:
                 parts.cycle.book(outcome)
+            await self._look_for_arrivals()
         await parts.executions.serve()
         if parts.clock.boot() >= self._checkpoint_at:
             self._checkpoint_at = parts.clock.boot() + CHECKPOINT_SECONDS
             bundles = parts.observer.averages.export()
             if bundles:
                 await parts.sharing.save_averages(AveragesPart(wall_ms=parts.clock.wall_ms(), bundles=bundles))
+
+    async def _look_for_arrivals(self) -> None:
+        """Open moves of earlier leaders stay frozen, but the load of those that have arrived is known."""
+        parts = self._parts
+        if self._adopted_epoch == parts.leadership.epoch and not parts.cycle.busy.locked():
+            open_moves = [
+                entry
+                for entry in parts.cycle.standing.ledger.entries
+                if entry.bundle in parts.sharing.frozen and not entry.landed_ms
+            ]
+            parts.cycle.arrived(await parts.hand.arrived(open_moves))
 
     # --- stopping ---
 

@@ -77,7 +77,7 @@ class Sharing:
         found = decode(join(documents), LeaderState) if documents else None
         if found is None:
             return
-        newer = found.cycle != self.shared.cycle or found.epoch != self.shared.epoch
+        newer = (found.epoch, found.wall_ms) != (self.shared.epoch, self.shared.wall_ms)
         self.shared = found
         self.tasks = list(found.tasks)
         if newer:
@@ -113,6 +113,8 @@ class Sharing:
         change = Change(path=TERM, data=msgspec.json.encode(note), create=not exists)
         await self._coordination.write_fenced(epoch, [change])
         await self._read_leader_state()
+        # The last leader may have recorded moves after it stored its state: our chunk must hold them.
+        await self._read_moves()
 
     # --- writing, leader only ---
 

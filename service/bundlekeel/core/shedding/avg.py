@@ -10,13 +10,14 @@ Corrected against Pulsar's class (docs/reference/strategies.md lists each differ
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.draft import Draft
 from bundlekeel.core.load import Ints
 from bundlekeel.core.memory import Hits, Memory
-from bundlekeel.core.placement import legal_targets
 from bundlekeel.core.plan import Refusal, Verdict
 from bundlekeel.core.shedding.common import (
     EPSILON,
@@ -197,7 +198,7 @@ def _move(context: Context, active: set[int], low: float) -> list[Refusal]:
     donors: dict[int, Candidates] = {}
     stopped: dict[int, tuple[Code, str]] = {}
     end = Code.BUDGET_PER_CYCLE
-    while not context.full:
+    while not context.full():
         pair = _next_pair(draft, involved, can_give)
         if pair is None:
             end = Code.NO_LEGAL_TARGET
@@ -243,9 +244,7 @@ def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, lo
     if len(rows) == 0:
         return Code.NO_BUNDLES, ""
     before, widest = float(draft.score[hot]), 0.0
-    targets = legal_targets(draft, hot)
-    nearest = targets[np.argsort(draft.score[targets], kind="stable")] if len(targets) > 1 else targets
-    for target in dict.fromkeys([cold, *nearest[:TARGETS_TRIED].tolist()]):
+    for target in _targets(draft, cold, hot):
         other = float(draft.score[target])
         if before - other < low / 2:
             break
@@ -254,10 +253,23 @@ def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, lo
         offer = draft.offer(rows, hot, target)
         chosen = best_fit(offer, before, other, want, ceiling=params.overloaded_threshold_percent / 100)
         if chosen >= 0:
-            runner_up = next((int(row) for row in nearest.tolist() if row != target), -1)
+            runner_up = next((row for row in _targets(draft, target, hot) if row != target), -1)
             draft.take(int(rows[chosen]), hot, target, rule="avg", threshold=low, runner_up=runner_up)
             return None
     return Code.TOO_BIG, f"only {widest:.1%} may move"
+
+
+def _targets(draft: Draft, first: int, hot: int) -> Iterator[int]:
+    """`first`, then the coldest other legal brokers; these are looked up only when they are asked for."""
+    yield first
+    others = np.where(draft.legal_targets(), draft.score, np.inf)
+    others[[first, hot]] = np.inf
+    for _ in range(TARGETS_TRIED):
+        coldest = int(np.argmin(others))
+        if others[coldest] == np.inf:
+            return
+        yield coldest
+        others[coldest] = np.inf
 
 
 def _want(before: float, other: float, mean: float, ratio: float) -> float:

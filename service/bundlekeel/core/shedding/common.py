@@ -34,7 +34,6 @@ class Context:
     unsettled: frozenset[str]
     seed: int
 
-    @property
     def full(self) -> bool:
         """Whether the plan looks far enough ahead: ten cycles' budget. The rest is planned when it may be done."""
         return len(self.draft.moves) >= 10 * max(self.params.max_moves_per_cycle, 10)

@@ -41,7 +41,7 @@ def shed(context: Context) -> Decision:
         refusals += _shed_broker(context, row, need)
     if not context.draft.moves and context.params.lower_boundary_shedding and (smooth < average - limit).any():
         top = int(np.argmax(smooth))
-        refusals += _shed_broker(context, top, limit / 2)
+        refusals = [item for item in refusals if item.broker != ids[top]] + _shed_broker(context, top, limit / 2)
     brokers = [_verdict(context, row, float(smooth[row]), average, limit) for row in range(len(ids))]
     verdict = _cycle_verdict(context, donors, average, limit)
     return Decision(verdict=verdict, memory=Memory(history=history), brokers=brokers, refusals=refusals)
@@ -66,7 +66,7 @@ def _advance(context: Context) -> dict[str, History]:
 def _shed_broker(context: Context, source: int, need: float) -> list[Refusal]:
     """Move bundles off one broker until `need` (a score difference) is met; returns refusals."""
     draft, ids = context.draft, context.snapshot.brokers.ids
-    if context.full:
+    if context.full():
         return [Refusal(code=Code.BUDGET_PER_CYCLE, broker=ids[source])]
     given = candidates(context, source)
     if int(draft.bundle_count[source]) <= 1:
@@ -74,6 +74,8 @@ def _shed_broker(context: Context, source: int, need: float) -> list[Refusal]:
     if need < context.params.min_unload_share * context.mean:
         return refuse_rest(context, source, given, Code.BELOW_MINIMUM, f"needs {max(need, 0.0):.1%}")
     while need > EPSILON:
+        if context.full():
+            return refuse_rest(context, source, given, Code.BUDGET_PER_CYCLE)
         rows = given.left(draft)
         chosen, target, runner_up = _choose(context, source, rows, need) if len(rows) else (-1, -1, -1)
         if chosen < 0:

@@ -118,7 +118,9 @@ def _select(
     for index in np.argsort(-values, kind="stable").tolist():
         row, value, after = int(rows[index]), float(values[index]), float(offer.target_after[index])
         refused: tuple[Code, str] | None = None
-        if 0 <= params.max_unload_bundles <= taken:
+        if context.full():
+            refused = Code.BUDGET_PER_CYCLE, ""
+        elif 0 <= params.max_unload_bundles <= taken:
             refused = Code.BUDGET_PER_CYCLE, f"max_unload_bundles {params.max_unload_bundles}"
         elif value > needed * (1 + EPSILON):
             refused = Code.TOO_BIG, f"{value:.0f} > {needed:.0f} {measure.unit}"

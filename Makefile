@@ -1,0 +1,59 @@
+# Every command sets itself up first: a fresh clone needs nothing but Python 3.11+, a JDK 17+ and Maven.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+MODE ?= modular
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SOURCES := service/bundlekeel dev tests
+
+.PHONY: help setup check test chaos demo docs bench nightly lock format clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## Virtual environment with bundlekeel in .venv/bin, and the Java dependencies of the local cluster
+	@$(BIN)/python -m dev.cluster jars
+
+$(STAMP): pyproject.toml requirements/dev.lock
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; name one with: make PYTHON=python3.12 ...")'
+	@echo "setup: virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+check: $(STAMP) ## The fast gate: format, lint, imports, types, sizes, generated files, unit and property tests
+	@$(BIN)/python -m dev.suites check
+
+test: setup ## Everything that must pass, on a real cluster; each suite prints its time against its budget
+	@$(BIN)/python -m dev.suites all
+
+chaos: setup ## Leaders killed and frozen, stores and brokers that fail, on a real cluster
+	@$(BIN)/python -m dev.suites chaos
+
+demo: setup ## Balance a real three-broker cluster, the leader killed half-way (MODE=modular)
+	@$(BIN)/python -m dev.demo --mode $(MODE) $(ARGS)
+
+docs: $(STAMP) ## Write the generated pages of docs/reference, the example settings and config/openapi.json
+	@$(BIN)/python -m dev.docs write
+
+bench: $(STAMP) ## Time plan() and decoding on large clusters
+	@$(BIN)/python -m dev.bench
+
+nightly: setup ## Long forms: stock statistics, many seeds
+	@$(BIN)/python -m dev.suites nightly
+
+format: $(STAMP) ## Format the sources
+	@$(BIN)/ruff format $(SOURCES)
+	@$(BIN)/ruff check --fix $(SOURCES)
+
+lock: $(STAMP) ## Resolve the dependencies anew into requirements/*.lock (hashes, no registry address); needs uv
+	uv pip compile pyproject.toml --extra topics --group dev --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/dev.lock
+	uv pip compile pyproject.toml --extra topics --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/runtime.lock
+
+clean: ## Remove the virtual environment and caches (the Java cache outside the tree stays)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache reports

@@ -1,0 +1,57 @@
+"""`python -m dev.demo`: see `--help`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from dev.cluster import ClusterError
+from dev.demo.run import Demo, DemoError, Options
+from dev.sidecar import SidecarError
+from dev.traffic import TrafficError
+
+
+def main() -> int:
+    """Parse, run, say what failed. Exit 0 only when everything held."""
+    parser = argparse.ArgumentParser(
+        prog="python -m dev.demo",
+        description="Balances a real Pulsar cluster on this machine: all load starts on one of three brokers, three "
+        "sidecars take over, the leading one is killed after its first moves. Exit 0 only if the load became even, "
+        "every move landed where asked and no message was lost.",
+    )
+    parser.add_argument("--mode", choices=["modular"], default="modular", help="load manager of the brokers")
+    parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C, and print the URLs")
+    parser.add_argument(
+        "--stock-stats",
+        action="store_true",
+        help="brokers refresh their figures once a minute, as Pulsar ships (takes several minutes)",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the traffic's skew (default 1)")
+    parser.add_argument("--within", type=float, default=420.0, help="seconds until the load must be even (default 420)")
+    parser.add_argument("--report", type=Path, help="also write what happened to this JSON file")
+    given = parser.parse_args()
+    options = Options(
+        mode=given.mode,
+        keep=given.keep,
+        stock_stats=given.stock_stats,
+        seed=given.seed,
+        within=given.within,
+        report=given.report,
+    )
+    console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
+    with tempfile.TemporaryDirectory(prefix="bundlekeel-demo-") as directory:
+        try:
+            return 0 if Demo(options, console, Path(directory)).run() else 1
+        except (DemoError, ClusterError, SidecarError, TrafficError) as error:
+            console.print(f"[red]the demo failed:[/red] {error}")
+            return 1
+        except KeyboardInterrupt:
+            return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

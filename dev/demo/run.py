@@ -1,0 +1,274 @@
+"""The story: everything on one broker, take over, three sidecars, kill the leader, wait until it is even."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.live import Live
+
+from dev.cluster import Cluster, ClusterSpec, open_cluster
+from dev.demo import display
+from dev.demo.measure import Cost, Load, costs, loads, max_over_mean
+from dev.sidecar import Sidecar, bundlekeel, leader_of, running
+from dev.traffic import Traffic, TrafficReport, TrafficSpec
+
+START_RATIO = 2.5
+END_RATIO = 1.25
+BUSY_BUNDLES = 24
+IDLE_SECONDS = 20.0
+_STEADY_POLLS = 3
+
+
+class DemoError(RuntimeError):
+    """A step of the demo did not come about in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What can be chosen. `stock_stats` runs the brokers with Pulsar's own minute-long intervals."""
+
+    mode: Literal["modular", "extensible"] = "modular"
+    keep: bool = False
+    stock_stats: bool = False
+    seed: int = 1
+    within: float = 420.0
+    report: Path | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Story:
+    """What happened, for the report and for the verdict."""
+
+    before: list[Load] = field(default_factory=list)
+    after: list[Load] = field(default_factory=list)
+    killed: str = ""
+    killed_after_moves: int = 0
+    successor: str = ""
+    takeover_seconds: float = 0.0
+    balanced_seconds: float = 0.0
+    moves: list[dict[str, Any]] = field(default_factory=list)
+    cut_off: list[float] = field(default_factory=list)
+    costs: list[Cost] = field(default_factory=list)
+    traffic: TrafficReport | None = None
+
+
+class Demo:
+    """One run against one cluster."""
+
+    def __init__(self, options: Options, console: Console, directory: Path) -> None:
+        self._options = options
+        self._console = console
+        self._directory = directory
+        self._started = time.monotonic()
+        self._killed_at = 0.0
+        self.story = Story()
+
+    def run(self) -> bool:
+        """Tell the whole story; True when everything held."""
+        spec = ClusterSpec(brokers=3, mode=self._options.mode, fast_stats=not self._options.stock_stats)
+        with open_cluster(spec) as cluster:
+            self._say(f"cluster up: {', '.join(broker.broker_id for broker in cluster.brokers)}")
+            with self._traffic(cluster) as traffic:
+                self._concentrated(cluster)
+                with running(
+                    cluster, ["sidecar-a", "sidecar-b", "sidecar-c"], self._directory, start=False
+                ) as sidecars:
+                    self._take_over(sidecars[0])
+                    self._balance(cluster, sidecars)
+                    self._settle(cluster, sidecars, traffic)
+                    held = self._verdict()
+                    if self._options.keep:
+                        self._wait_for_person(cluster, sidecars)
+            return held
+
+    @contextlib.contextmanager
+    def _traffic(self, cluster: Cluster) -> Iterator[Traffic]:
+        spec = TrafficSpec(
+            service_url=cluster.service_url,
+            admin_url=cluster.brokers[0].web_url,
+            bundles=32,
+            busy_bundles=BUSY_BUNDLES,
+            seed=self._options.seed,
+        )
+        traffic = Traffic(spec)
+        traffic.prepare()
+        traffic.place_all_on(cluster.brokers[0].broker_id)
+        with traffic:
+            self._say(f"traffic on {BUSY_BUNDLES} bundles, all owned by {cluster.brokers[0].broker_id}")
+            yield traffic
+
+    def _concentrated(self, cluster: Cluster) -> None:
+        """Wait until the brokers report that everything is on one of them."""
+        limit = 200.0 if self._options.stock_stats else 60.0
+        with self._live() as live:
+            for rows in self._polls(cluster, limit, "the brokers do not report the traffic on one broker"):
+                live.update(self._frame(rows, "everything on one broker", [], ""))
+                if max_over_mean(rows) >= START_RATIO and sum(row.busy_bundles for row in rows) >= BUSY_BUNDLES:
+                    self.story.before = rows
+                    return
+
+    def _take_over(self, sidecar: Sidecar) -> None:
+        answer = bundlekeel("takeover", "-c", str(sidecar.config), "--yes", "--reason", "demo")
+        if answer.returncode != 0:
+            raise DemoError(f"takeover failed:\n{answer.stdout}{answer.stderr}")
+        self._console.print(answer.stdout.rstrip())
+
+    def _balance(self, cluster: Cluster, sidecars: list[Sidecar]) -> None:
+        """Start three sidecars, kill the leader after its first moves, wait until the load is even."""
+        for item in sidecars:
+            item.start()
+        self._say("three sidecars run in mode act, on the shipped default settings")
+        began, steady = time.monotonic(), 0
+        with self._live() as live:
+            for rows in self._polls(cluster, self._options.within, "the load did not become even in time"):
+                moves = self._moves(sidecars)
+                self._kill_leader_once(sidecars, moves)
+                live.update(self._frame(rows, "balancing", sidecars, self._phase(sidecars)))
+                even = bool(self.story.successor) and max_over_mean(rows) <= END_RATIO
+                steady = steady + 1 if even else 0
+                if steady >= _STEADY_POLLS:
+                    self.story.after = rows
+                    self.story.balanced_seconds = time.monotonic() - began
+                    return
+
+    def _kill_leader_once(self, sidecars: list[Sidecar], moves: list[dict[str, Any]]) -> None:
+        """Once the first cycle's moves have ended; then wait for the successor to show itself."""
+        if self.story.killed:
+            survivor = leader_of(sidecars)
+            if not self.story.successor and survivor is not None:
+                self.story.successor = survivor.name
+                self.story.takeover_seconds = time.monotonic() - self._killed_at
+                self._say(f"{survivor.name} leads, {self.story.takeover_seconds:.1f} s after the kill")
+            return
+        leader = leader_of(sidecars)
+        if leader is None or not moves:
+            return
+        leader.kill()
+        self._killed_at = time.monotonic()
+        self.story.killed, self.story.killed_after_moves = leader.name, len(moves)
+        self._say(f"{leader.name} led and was killed (SIGKILL) after {len(moves)} moves")
+
+    def _settle(self, cluster: Cluster, sidecars: list[Sidecar], traffic: Traffic) -> None:
+        """Let it be idle for a while, measure what it costs, stop the traffic and count."""
+        self._say(f"even; measuring what the sidecars cost while idle ({IDLE_SECONDS:.0f} s)")
+        self.story.costs = costs(sidecars, IDLE_SECONDS)
+        self.story.moves = self._moves(sidecars)
+        self.story.after = loads(cluster.brokers)
+        report = traffic.stop() if not self._options.keep else traffic.report()
+        self.story.traffic = report
+        self.story.cut_off = [
+            report.gap_around(move["bundle"], move["landed_ms"] or move["started_ms"], 10.0)
+            for move in self.story.moves
+        ]
+
+    def _verdict(self) -> bool:
+        story = self.story
+        assert story.traffic is not None
+        self._console.print(display.before_after(story.before, story.after))
+        self._console.print(display.moves_table(story.moves, story.cut_off))
+        self._console.print(display.costs_table(story.costs))
+        done = sum(move["outcome"] == "done" for move in story.moves)
+        start, end = max_over_mean(story.before), max_over_mean(story.after)
+        lost = story.traffic.lost if story.traffic.final else 0
+        checks = [
+            ("started uneven", start >= START_RATIO, f"max/mean {start:.2f}, at least {START_RATIO}"),
+            (
+                "ended even",
+                end <= END_RATIO,
+                f"max/mean {end:.2f}, at most {END_RATIO}, {story.balanced_seconds:.0f} s after the sidecars started",
+            ),
+            (
+                "leader killed",
+                bool(story.killed and story.successor),
+                f"{story.killed} after {story.killed_after_moves} moves, {story.successor} took over in "
+                f"{story.takeover_seconds:.1f} s",
+            ),
+            ("landed where asked", done == len(story.moves) > 0, f"{done} of {len(story.moves)} moves"),
+            ("moved once", len({move["bundle"] for move in story.moves}) == len(story.moves), "no bundle moved twice"),
+            ("messages lost", lost == 0, f"{lost} of {story.traffic.acked} acknowledged"),
+        ]
+        display.verdicts(self._console, checks)
+        held = all(item[1] for item in checks)
+        self._write_report(checks, held)
+        return held
+
+    def _write_report(self, checks: list[tuple[str, bool, str]], held: bool) -> None:
+        if self._options.report is None:
+            return
+        story = self.story
+        assert story.traffic is not None
+        self._options.report.parent.mkdir(parents=True, exist_ok=True)
+        body = {
+            "held": held,
+            "checks": checks,
+            "before": [asdict(row) for row in story.before],
+            "after": [asdict(row) for row in story.after],
+            "moves": [move | {"cut_off_seconds": gap} for move, gap in zip(story.moves, story.cut_off, strict=True)],
+            "costs": [asdict(cost) for cost in story.costs],
+            "balanced_seconds": story.balanced_seconds,
+            "takeover_seconds": story.takeover_seconds,
+            "messages": {"acked": story.traffic.acked, "lost": story.traffic.lost},
+        }
+        self._options.report.write_text(json.dumps(body, indent=2), encoding="utf-8")
+
+    # --- helpers ---
+
+    def _moves(self, sidecars: list[Sidecar]) -> list[dict[str, Any]]:
+        """Every move any sidecar knows of: they share them."""
+        return max((item.moves() for item in sidecars if item.alive), key=len, default=[])
+
+    def _phase(self, sidecars: list[Sidecar]) -> str:
+        for item in sidecars:
+            cycle = item.state().get("cycle") if item.alive else None
+            if cycle:
+                return str(cycle["sentence"])
+        return ""
+
+    def _polls(self, cluster: Cluster, within: float, complaint: str) -> Iterator[list[Load]]:
+        deadline = time.monotonic() + within
+        rows: list[Load] = []
+        while time.monotonic() < deadline:
+            rows = loads(cluster.brokers)
+            yield rows
+            time.sleep(0.5)
+        shown = ", ".join(f"{row.broker} {row.throughput / 1e6:.2f} MB/s" for row in rows)
+        raise DemoError(f"{complaint} ({within:.0f} s); last seen: {shown}")
+
+    def _frame(self, rows: list[Load], phase: str, sidecars: list[Sidecar], said: str) -> Any:
+        leader = leader_of(sidecars)
+        largest = max((row.throughput for row in [*rows, *self.story.before]), default=0.0)
+        return display.live(
+            rows,
+            largest,
+            phase=phase,
+            elapsed=time.monotonic() - self._started,
+            leader=leader.name if leader else "",
+            moves=len(self._moves(sidecars)),
+            said=said,
+        )
+
+    def _live(self) -> Live:
+        return Live(console=self._console, refresh_per_second=2, transient=True)
+
+    def _say(self, text: str) -> None:
+        self._console.print(f"[dim]{time.monotonic() - self._started:5.0f} s[/dim]  {text}")
+
+    def _wait_for_person(self, cluster: Cluster, sidecars: list[Sidecar]) -> None:
+        self._console.print(f"\nmetadata store  {cluster.metadata_url}")
+        for broker in cluster.brokers:
+            self._console.print(f"broker          {broker.web_url}  {broker.service_url}")
+        for item in sidecars:
+            if item.alive:
+                url = next((m["url"] for m in item.state()["members"] if m["id"] == item.name), "")
+                self._console.print(f"{item.name}       {url}   bundlekeel status --socket {item.socket}")
+        self._console.print("everything stays up until Ctrl-C")
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                time.sleep(1.0)

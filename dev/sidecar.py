@@ -1,0 +1,242 @@
+"""Real sidecar processes against a local cluster, for the demo and for tests: start, ask, kill, pause, stop."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import yaml
+
+from dev.cluster import Cluster
+
+_START_SECONDS = 60.0
+# The local NICs report no limit and the machine may be shared: capacity is said instead (design section 11).
+SHARED_MACHINE = {"*": {"cpu": "ignore", "throughput": 4_000_000}}
+
+
+def settings_for(cluster: Cluster, name: str, directory: Path, /, **changes: Any) -> dict[str, Any]:
+    """A settings file's content: addresses, names and files of this cluster; everything else is the default."""
+    return {
+        "cluster": "local",
+        "mode": "act",
+        "metadata_store": cluster.metadata_url,
+        "configuration_store": cluster.configuration_url,
+        "member_id": name,
+        "capacity": SHARED_MACHINE,
+        "api": {"port": 0, "socket": str(directory / f"{name}.sock")},
+        "journal": {"path": str(directory / f"{name}.jsonl")},
+        "logging": {"format": "json"},
+        **changes,
+    }
+
+
+class SidecarError(RuntimeError):
+    """A sidecar did not start or did not answer; the message has the end of its log."""
+
+
+class Sidecar:
+    """One `bundlekeel run` process of ours. Everything else is asked over its unix socket."""
+
+    def __init__(self, name: str, settings: Mapping[str, Any], directory: Path) -> None:
+        self.name = name
+        self.config = directory / f"{name}.yaml"
+        self.log = directory / f"{name}.log"
+        self.socket = Path(settings["api"]["socket"])
+        self.config.write_text(yaml.safe_dump(dict(settings), sort_keys=False), encoding="utf-8")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._http = httpx.Client(
+            transport=httpx.HTTPTransport(uds=str(self.socket)), base_url="http://localhost", timeout=20.0
+        )
+
+    # --- process ---
+
+    @property
+    def pid(self) -> int:
+        """The process id. SidecarError before `start`."""
+        if self._process is None:
+            raise SidecarError(f"{self.name} was not started")
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs (a paused one does)."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, *, wait: bool = True) -> Sidecar:
+        """Start the process; with `wait`, until its API answers."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "bundlekeel", "run", "-c", str(self.config)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={key: value for key, value in os.environ.items() if not key.startswith("BUNDLEKEEL__")},
+                start_new_session=True,
+            )
+        if wait:
+            self.until_answering()
+        return self
+
+    def until_answering(self) -> None:
+        """Wait until its API answers."""
+        self.until(lambda: self.get("/livez", raw=True) is not None, "its API answers", within=_START_SECONDS)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        self._signal(signal.SIGKILL)
+        self._wait(10.0)
+
+    def pause(self) -> None:
+        """SIGSTOP: the process freezes as in a long GC or a suspended machine."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+
+    def stop(self, within: float = 40.0) -> int:
+        """SIGTERM, and wait; the exit code. A process that does not end in time is killed and raises SidecarError."""
+        if self._process is None:
+            return 0
+        if self._process.poll() is None:
+            self._signal(signal.SIGCONT)
+            self._signal(signal.SIGTERM)
+        return self._wait(within)
+
+    def cost(self) -> tuple[float, float]:
+        """(resident MiB, CPU seconds used so far)."""
+        process = psutil.Process(self.pid)
+        times = process.cpu_times()
+        return process.memory_info().rss / 2**20, times.user + times.system
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def _wait(self, within: float) -> int:
+        assert self._process is not None
+        try:
+            return self._process.wait(within)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(10.0)
+            raise SidecarError(f"{self.name} did not end within {within:.0f} s:\n{self.tail()}") from None
+
+    # --- questions ---
+
+    def get(self, path: str, *, raw: bool = False, **query: Any) -> Any:
+        """GET over the unix socket: JSON, text with `raw`, or None while nobody answers."""
+        if not self._listening():
+            return None
+        try:
+            answer = self._http.get(path, params=query)
+        except httpx.TransportError:
+            return None
+        return answer.text if raw else answer.json()
+
+    def _listening(self) -> bool:
+        """Whether a connection is taken; asked apart, because httpcore leaks the sockets of attempts that fail."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(self.socket))
+            except OSError:
+                return False
+        return True
+
+    def post(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
+        """POST over the unix socket."""
+        return self._http.post(path, json=dict(body))
+
+    def put(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
+        """PUT over the unix socket."""
+        return self._http.put(path, json=dict(body))
+
+    def answer(self, path: str) -> tuple[int, str]:
+        """GET over the unix socket: status and text. httpx.TransportError when nobody answers."""
+        found = self._http.get(path)
+        return found.status_code, found.text
+
+    def state(self) -> dict[str, Any]:
+        """`/api/v1/state`, or an empty dict while nobody answers."""
+        answer = self.get("/api/v1/state")
+        return answer if isinstance(answer, dict) else {}
+
+    def moves(self) -> list[dict[str, Any]]:
+        """Every move record of the shared state, oldest first."""
+        answer = self.get("/api/v1/journal", kind="move", limit=1000)
+        return answer if isinstance(answer, list) else []
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that carry these labels (`bundlekeel_` is added)."""
+        text = self.get("/metrics", raw=True) or ""
+        total = 0.0
+        for line in text.splitlines():
+            head, _, value = line.rpartition(" ")
+            if head.split("{")[0] == f"bundlekeel_{name}" and all(f'{k}="{v}"' in head for k, v in labels.items()):
+                total += float(value)
+        return total
+
+    def records(self) -> list[dict[str, Any]]:
+        """What the process wrote to its own journal."""
+        path = Path(yaml.safe_load(self.config.read_text(encoding="utf-8"))["journal"]["path"])
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+    def until(self, holds: Any, what: str, *, within: float) -> None:
+        """Poll until it holds. SidecarError with the log's end when it does not in time, or the process ended."""
+        deadline = time.monotonic() + within
+        while not holds():
+            if not self.alive:
+                raise SidecarError(f"{self.name} ended while waiting until {what}:\n{self.tail()}")
+            if time.monotonic() > deadline:
+                raise SidecarError(f"{self.name}: not within {within:.0f} s: {what}\n{self.tail()}")
+            time.sleep(0.05)
+
+    def tail(self, lines: int = 15) -> str:
+        """The end of the log."""
+        return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+    def close(self) -> None:
+        """Stop whatever still runs."""
+        with contextlib.suppress(SidecarError):
+            self.stop()
+        self._http.close()
+
+
+def leader_of(sidecars: list[Sidecar]) -> Sidecar | None:
+    """The one that says it leads, among those alive."""
+    return next((item for item in sidecars if item.alive and item.state().get("role") == "leader"), None)
+
+
+@contextlib.contextmanager
+def running(
+    cluster: Cluster, names: list[str], directory: Path, /, *, start: bool = True, **changes: Any
+) -> Iterator[list[Sidecar]]:
+    """Sidecars with these names, all stopped at the end."""
+    sidecars = [Sidecar(name, settings_for(cluster, name, directory, **changes), directory) for name in names]
+    try:
+        if start:
+            for item in sidecars:
+                item.start(wait=False)
+            for item in sidecars:
+                item.until_answering()
+        yield sidecars
+    finally:
+        for item in sidecars:
+            item.close()
+
+
+def bundlekeel(*arguments: str, within: float = 60.0) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a person does; never raises for an exit code."""
+    return subprocess.run(
+        [sys.executable, "-m", "bundlekeel", *arguments], capture_output=True, text=True, timeout=within, check=False
+    )

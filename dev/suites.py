@@ -1,0 +1,79 @@
+"""Runs the test suites one after the other and prints each one's time against its budget."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+_BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """One suite: its commands in order, and how many minutes it may take on two cores (printed, not asserted)."""
+
+    name: str
+    minutes: float
+    commands: tuple[tuple[str, ...], ...]
+
+
+def _pytest(*arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "pytest", "-q", *arguments)
+
+
+GATE = Suite(
+    "gate",
+    2,
+    (
+        (str(_BIN / "ruff"), "format", "--check", "-q", "service/bundlekeel", "dev", "tests"),
+        (str(_BIN / "ruff"), "check", "-q", "service/bundlekeel", "dev", "tests"),
+        (str(_BIN / "lint-imports"),),
+        (str(_BIN / "mypy"), "--no-error-summary"),
+        (sys.executable, "-m", "dev.sizes"),
+        (sys.executable, "-m", "dev.docs", "check"),
+        (str(_BIN / "deptry"), "service/bundlekeel"),
+    ),
+)
+UNIT = Suite("unit and property", 6, (_pytest("-m", "not nightly", "tests/unit", "tests/property"),))
+MODULAR = Suite("modular cluster", 6, (_pytest("-m", "not nightly", "tests/integration"),))
+CHAOS = Suite("chaos", 6, (_pytest("-m", "not nightly", "tests/chaos"),))
+DEMO = Suite("demo", 4, (_pytest("-m", "not nightly", "tests/e2e"),))
+NIGHTLY = Suite("nightly", 40, (_pytest("-m", "nightly", "tests"),))
+
+PLANS: dict[str, tuple[Suite, ...]] = {
+    "check": (GATE, UNIT),
+    "chaos": (CHAOS,),
+    "all": (GATE, UNIT, MODULAR, CHAOS, DEMO),
+    "nightly": (NIGHTLY,),
+}
+
+
+def run(suites: tuple[Suite, ...]) -> int:
+    """Run all of them, stop at the first that fails; the exit code."""
+    rows = []
+    failed = ""
+    for suite in suites:
+        print(f"== {suite.name}", flush=True)
+        started = time.monotonic()
+        for command in suite.commands:
+            if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
+                failed = f"{suite.name}: {' '.join(Path(part).name for part in command[:4])}"
+                break
+        rows.append((suite, (time.monotonic() - started) / 60))
+        if failed:
+            break
+    print("\nsuite                 minutes  budget")
+    for suite, minutes in rows:
+        print(f"{suite.name:<20}  {minutes:7.1f}  {suite.minutes:6.0f}{'  over' if minutes > suite.minutes else ''}")
+    print(f"FAILED in {failed}" if failed else "all suites passed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1] not in PLANS:
+        sys.exit(f"usage: python -m dev.suites {'|'.join(PLANS)}")
+    sys.exit(run(PLANS[sys.argv[1]]))

@@ -1,0 +1,64 @@
+"""Puts a sidecar together: the only package that knows concrete adapters."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from bundlekeel.bootstrap.build import Build, configure_logging
+from bundlekeel.bootstrap.oneoff import hand_back, never, once, take_over
+from bundlekeel.bootstrap.outside import connected, patient, until_connected
+from bundlekeel.cli.app import make_app
+from bundlekeel.cli.wiring import Split
+from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.doctor import examine
+from bundlekeel.daemon.settings_load import LoadedSettings
+from bundlekeel.daemon.views import Check, Json
+from bundlekeel.daemon.where import where
+
+
+def main() -> None:
+    """Entry point of the `bundlekeel` command."""
+    make_app(Bootstrap())()
+
+
+class Bootstrap:
+    """`cli.wiring.Wiring`: what the command line needs, with the real adapters."""
+
+    def run_daemon(self, settings: LoadedSettings) -> int:
+        """Run the sidecar until SIGTERM or SIGINT."""
+        configure_logging(settings.settings)
+
+        async def serve() -> int:
+            return await Build(settings).run()
+
+        return asyncio.run(serve())
+
+    def takeover(self, settings: LoadedSettings, *, split: Split, reason: str, by: str, dry_run: bool) -> Json:
+        """Turn the brokers' own shedding off and verify it on each of them."""
+        return once(partial(take_over, settings.settings, split=split, reason=reason, by=by, dry_run=dry_run))
+
+    def handback(self, settings: LoadedSettings, *, reason: str, by: str, dry_run: bool) -> Json:
+        """Restore what `takeover` found."""
+        return once(partial(hand_back, settings.settings, reason=reason, by=by, dry_run=dry_run))
+
+    def doctor(self, settings: LoadedSettings) -> list[Check]:
+        """Every connection and permission, tested by this process."""
+
+        async def run() -> list[Check]:
+            async with connected(settings.settings, never) as out:
+                await out.source.start()
+                config = BrokerConfig(out.admin, out.clock)
+                return await examine(patient(settings.settings, out, config))
+
+        return once(run)
+
+    def where(self, settings: LoadedSettings, name: str) -> list[Json]:
+        """Where a topic, bundle or namespace is, read from the stores."""
+
+        async def run() -> list[Json]:
+            async with connected(settings.settings, never) as out:
+                await until_connected(settings.settings, out)
+                return await where(name, metadata=out.metadata, ownership=out.ownership)
+
+        return once(run)

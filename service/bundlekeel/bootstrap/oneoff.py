@@ -1,0 +1,101 @@
+"""Commands that work without a running sidecar: takeover, handback, doctor, where."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+from typing import TypeVar
+
+import structlog
+
+from bundlekeel.bootstrap.outside import Outside, connected, endpoints_of
+from bundlekeel.cli.wiring import Split
+from bundlekeel.core.errors import Forbidden
+from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.settings import Settings
+from bundlekeel.daemon.takeover import BrokerRow, Desk, TakeoverResult, handback, takeover
+from bundlekeel.daemon.views import Json
+from bundlekeel.ports import BrokerEndpoint
+
+T = TypeVar("T")
+
+
+def never() -> None:
+    raise Forbidden("this command only reads")
+
+
+def always() -> None:
+    """A person asked for it."""
+
+
+def once(body: Callable[[], Awaitable[T]]) -> T:
+    async def run() -> T:
+        return await body()
+
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    return asyncio.run(run())
+
+
+async def take_over(settings: Settings, *, split: Split, reason: str, by: str, dry_run: bool) -> Json:
+    async with connected(settings, never if dry_run else always) as out:
+        endpoints = await endpoints_of(settings, out)
+        before = await _shedding_now(out, endpoints)
+        if dry_run:
+            rows = [
+                _json_row(broker, value, "false", ok=True, detail="would be set") for broker, value in before.items()
+            ]
+            return {"brokers": rows, "warnings": [], "split": split, "done": False}
+        desk = Desk(admin=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints)
+        result = await takeover(desk, split=split == "off", reason=reason, by=by)
+        return _json_result(result, before)
+
+
+async def hand_back(settings: Settings, *, reason: str, by: str, dry_run: bool) -> Json:
+    async with connected(settings, never if dry_run else always) as out:
+        endpoints = await endpoints_of(settings, out)
+        before = await _shedding_now(out, endpoints)
+        if dry_run:
+            rows = [
+                _json_row(broker, value, "as before the takeover", ok=True, detail="would be restored")
+                for broker, value in before.items()
+            ]
+            return {"brokers": rows, "warnings": [], "split": "", "done": False}
+        desk = Desk(admin=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints)
+        result = await handback(desk)
+        if result is None:
+            rows = [_json_row(broker, value, value, ok=True, detail="unchanged") for broker, value in before.items()]
+            return {"brokers": rows, "warnings": ["there is no takeover to undo"], "split": "", "done": True}
+        return _json_result(result, before)
+
+
+async def _shedding_now(out: Outside, endpoints: Mapping[str, BrokerEndpoint]) -> dict[str, str]:
+    config = BrokerConfig(out.admin, out.clock)
+    await config.refresh(endpoints, force=True)
+    words = {True: "true", False: "false", None: "unknown"}
+    return {broker: words[config.sheds(broker)] for broker in sorted(endpoints)}
+
+
+def _json_result(result: TakeoverResult, before: Mapping[str, str]) -> Json:
+    rows = [_json_broker(row, before.get(row.broker_id, "unknown")) for row in result.brokers]
+    return {
+        "brokers": rows,
+        "warnings": list(result.warnings),
+        "split": result.splits_by,
+        "done": result.complete,
+        "overrides_before": dict(asdict(result)["overrides"]),
+    }
+
+
+def _json_broker(row: BrokerRow, before: str) -> Json:
+    after = row.values.get("loadBalancerSheddingEnabled", "unknown")
+    return _json_row(row.broker_id, before, after, ok=row.verified, detail=row.detail)
+
+
+def _json_row(broker: str, before: str, after: str, *, ok: bool, detail: str) -> Json:
+    return {"broker": broker, "before": before, "after": after, "ok": ok, "detail": detail}

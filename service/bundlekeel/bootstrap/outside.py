@@ -1,0 +1,163 @@
+"""The adapters of one process, connected to one cluster."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from bundlekeel import __version__
+from bundlekeel.adapters.admin import AdminOptions, AdminTls, HttpBrokerAdmin, TokenSource
+from bundlekeel.adapters.clock import SystemClock
+from bundlekeel.adapters.metrics import PrometheusTelemetry
+from bundlekeel.adapters.zookeeper import (
+    ZkClient,
+    ZkCoordination,
+    ZkLoadSource,
+    ZkMetadata,
+    ZkOwnership,
+    parse_store_url,
+)
+from bundlekeel.core.errors import SnapshotError, StoreError
+from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.doctor import Patient
+from bundlekeel.daemon.settings import Settings
+from bundlekeel.ports import BrokerEndpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """The adapters of one process, connected to one cluster."""
+
+    clock: SystemClock
+    telemetry: PrometheusTelemetry
+    store: ZkClient
+    coordination: ZkCoordination
+    source: ZkLoadSource
+    ownership: ZkOwnership
+    metadata: ZkMetadata
+    configuration: ZkClient
+    admin: HttpBrokerAdmin
+
+
+def open_outside(settings: Settings, permit: Callable[[], None]) -> Outside:
+    """Make the adapters; nothing is connected yet. `permit` is asked before every call that changes a broker."""
+    clock, telemetry = SystemClock(), PrometheusTelemetry()
+    store = _client(settings, settings.metadata_store, "metadata_store")
+    other = settings.configuration_store
+    configuration = store
+    if other is not None and other != settings.metadata_store:
+        configuration = _client(settings, other, "configuration_store")
+    return Outside(
+        clock=clock,
+        telemetry=telemetry,
+        store=store,
+        coordination=ZkCoordination(store, root=settings.root_path, clock=clock),
+        source=ZkLoadSource(
+            store,
+            batch_window_seconds=settings.store.batch_window,
+            max_report_bytes=settings.store.max_report_bytes,
+            clock=clock,
+        ),
+        ownership=ZkOwnership(store),
+        metadata=ZkMetadata(store, configuration),
+        configuration=configuration,
+        admin=_admin(settings, telemetry, permit, clock),
+    )
+
+
+def _client(settings: Settings, address: str, field: str) -> ZkClient:
+    hosts, chroot = parse_store_url(address, field=field)
+    return ZkClient(
+        hosts,
+        chroot,
+        session_seconds=settings.store.session_timeout,
+        call_timeout_seconds=settings.store.call_timeout,
+    )
+
+
+def _admin(
+    settings: Settings, telemetry: PrometheusTelemetry, permit: Callable[[], None], clock: SystemClock
+) -> HttpBrokerAdmin:
+    given = settings.admin
+    token = None
+    if given.token is not None or given.token_file is not None:
+        token = TokenSource(given.token.get_secret_value() if given.token else None, file=given.token_file)
+    return HttpBrokerAdmin(
+        telemetry=telemetry,
+        permit=permit,
+        clock=clock,
+        token=token,
+        tls=AdminTls(trust_certs=given.tls_trust_certs_file, verify=given.tls_verify),
+        options=AdminOptions(
+            connect_timeout=given.connect_timeout,
+            read_timeout=given.read_timeout,
+            max_redirects=given.max_redirects,
+            use_tls=given.prefer_tls,
+            user_agent=f"bundlekeel/{__version__} ({quote(settings.member_id or socket.gethostname(), safe='')})",
+        ),
+    )
+
+
+def patient(settings: Settings, out: Outside, config: BrokerConfig) -> Patient:
+    """What `doctor` examines."""
+    return Patient(
+        coordination=out.coordination,
+        source=out.source,
+        metadata=out.metadata,
+        admin=out.admin,
+        config=config,
+        clock=out.clock,
+        mode=settings.mode,
+        heartbeat_seconds=settings.leadership.heartbeat,
+        store_address=settings.metadata_store,
+        capacity=settings.capacity_overrides,
+    )
+
+
+@asynccontextmanager
+async def connected(settings: Settings, permit: Callable[[], None]) -> AsyncIterator[Outside]:
+    """Adapters of a one-off command, connected; closed at the end."""
+    out = open_outside(settings, permit)
+    await out.coordination.start()
+    if out.configuration is not out.store:
+        out.configuration.start()
+    try:
+        yield out
+    finally:
+        await out.source.close()
+        await out.admin.close()
+        await out.coordination.close()
+        if out.configuration is not out.store:
+            await out.configuration.close()
+
+
+async def endpoints_of(settings: Settings, out: Outside, within: float = 10.0) -> Mapping[str, BrokerEndpoint]:
+    """The registered brokers, waiting a moment for the first picture. StoreError saying what was not reached."""
+    await out.source.start()
+    picture, deadline = None, out.clock.boot() + within
+    while picture is None:
+        try:
+            picture = await out.source.picture()
+        except (StoreError, SnapshotError) as error:
+            if out.clock.boot() > deadline:
+                raise StoreError(
+                    f"{settings.metadata_store} did not show the brokers within {within:.0f} s ({error}); "
+                    "`bundlekeel doctor` says more"
+                ) from error
+            await out.clock.sleep(0.05)
+    if not picture.endpoints:
+        raise StoreError(f"no broker is registered in {settings.metadata_store}; check its chroot")
+    out.admin.set_endpoints(picture.endpoints)
+    return picture.endpoints
+
+
+async def until_connected(settings: Settings, out: Outside, within: float = 10.0) -> None:
+    waited = 0.0
+    while not (out.coordination.connected and out.configuration.connected):
+        if waited >= within:
+            raise StoreError(f"{settings.metadata_store} did not answer within {within:.0f} s")
+        await out.clock.sleep(0.05)
+        waited += 0.05

@@ -1,0 +1,122 @@
+"""docs/reference/cli.md, made from the app itself."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, cast, get_args
+
+import typer
+
+from bundlekeel.cli import decide
+from bundlekeel.cli.app import make_app
+from bundlekeel.cli.exits import EPILOG
+from bundlekeel.cli.wiring import Wiring
+
+NOTE = "Made by `python -m dev.docs write`; do not edit."
+_SHARED = ("output", "watching", "interval", "config", "socket", "url")
+
+_INTRO = """\
+A running sidecar is found by `--url`, `--socket`, or the settings file (`-c`): its unix socket when there is one,
+else its host and port; the environment may say the same (`BUNDLEKEEL_URL`, `BUNDLEKEEL_SOCKET`, `BUNDLEKEEL_CONFIG`).
+`run`, `doctor`, `where`, `takeover`, `handback`, `config` and `decide` need no running sidecar. Commands that change
+something through a sidecar need its unix socket (mode 0600) while no authentication is configured.
+
+`-o table|wide|json|yaml`: tables have human units, JSON and YAML raw numbers (`_ratio` 0..1, `_ms` since 1970,
+`_seconds`, msg/s, bytes/s). Into a pipe every row is one line. `--watch` prints again every `--interval` seconds; JSON
+takes a line each time then. `NO_COLOR` and `COLUMNS` are heeded; `--install-completion` sets up the shell."""
+
+_DECIDE = """\
+## `decide`: lines in and out
+
+```
+in   {"reset":{"strategy":"avg","compat":"none","placement":"...","config":{<Pulsar key>:<value>},"seed":0}}
+in   {"brokers":{<brokerId>:<LocalBrokerData>},"bundles":{<bundle>:<BundleData>},"recent":[<bundle>],"now":<ms>,
+      "capacity":{<broker pattern>:{"nic_gbps":10}}}
+out  {"unload":{<brokerId>:[<bundle>]},"to":{<bundle>:<brokerId>},"verdict":{...},"refused":[...],"plan_hash":"..."}
+in   {"bench":N}
+out  {"bench":N,"decode_ms_median":..,"plan_ms_median":..}
+out  {"error":{"line":n,"field":"reset.config.x","reason":"..."}}
+```
+
+A reset prints nothing and starts with empty memory; without one, `avg` runs with its defaults. After a refused reset
+nothing is decided until the next one. Strategies now: `avg`, `threshold`, `uniform` with `compat` `none`. `config`
+takes Pulsar's keys and units: an unknown key is an error, a known one that no strategy reads is not. `bench` runs N
+more turns on the last input (memory advances as in any turn); it decodes the reports' text each time.
+"""
+
+
+def cli_page() -> str:
+    """The page."""
+    root: Any = typer.main.get_command(make_app(cast(Wiring, None)))
+    lines = ["# Command line", "", f"<!-- {NOTE} -->", "", _INTRO, "", f"{EPILOG}.", ""]
+    lines += ["## Options of every command that asks a sidecar", "", *_table(_shared(root))]
+    for path, command in _commands(root, "bundlekeel"):
+        lines += _command(path, command)
+    lines += [_DECIDE, *_notes()]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        here = f"{path} {name}"
+        if getattr(command, "commands", None):
+            if command.callback is not None and command.params:
+                yield here, command
+            yield from _commands(command, here)
+        else:
+            yield here, command
+
+
+def _command(path: str, command: Any) -> list[str]:
+    arguments = [item for item in command.params if item.param_type_name == "argument"]
+    options = [item for item in command.params if item.param_type_name == "option" and not item.hidden]
+    usage = " ".join([path, *(_usage(item) for item in arguments), "[OPTIONS]" if options else ""]).rstrip()
+    lines = [f"## `{usage}`", "", re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or "")), ""]
+    asks = any(item.name == "url" for item in options)
+    own = [item for item in options if item.name != "help" and not (asks and item.name in _SHARED)]
+    body = [_row(f"`{_usage(item)}`", item) for item in arguments] + [_row(_names(item), item) for item in own]
+    return [*lines, *_table(body)]
+
+
+def _shared(root: Any) -> list[str]:
+    """The options that `session.connected` gives, read off one such command."""
+    return [_row(_names(item), item) for item in root.commands["brokers"].params if item.name in _SHARED]
+
+
+def _table(body: list[str]) -> list[str]:
+    return ["| | meaning | default |", "| --- | --- | --- |", *body, ""] if body else []
+
+
+def _usage(argument: Any) -> str:
+    name = str(argument.name).upper()
+    return name if argument.required else f"[{name}]"
+
+
+def _names(option: Any) -> str:
+    return ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+
+
+def _row(name: str, item: Any) -> str:
+    choices = ", ".join(_choices(item))
+    meaning = f"{getattr(item, 'help', None) or ''}{f' ({choices})' if choices else ''}"
+    if getattr(item, "envvar", None):
+        meaning += f" `{item.envvar}`"
+    default = item.default
+    plain = "" if default in (None, False, "", ()) or callable(default) else str(getattr(default, "value", default))
+    shown = "required" if item.required else plain
+    return f"| {name} | {meaning.strip()} | {shown} |".replace("  ", " ")
+
+
+def _choices(item: Any) -> list[str]:
+    """The words that an enum option takes."""
+    annotation = getattr(getattr(item, "type_descriptor", None), "annotation", None)
+    kinds = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type) and issubclass(kind, Enum)]
+    return [str(choice.value) for kind in kinds for choice in kind]
+
+
+def _notes() -> list[str]:
+    """The rules in the header of the module that keeps them."""
+    return (inspect.getdoc(decide) or "").split("\n", 2)[2].splitlines()

@@ -1,0 +1,251 @@
+"""The stage of the chaos tests: one real cluster, a recorder on every address it advertises, steady traffic."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from bundlekeel.adapters.admin.routes import is_harmless
+from dev.cluster import BrokerInfo, Cluster, ClusterSpec, open_cluster
+from dev.recorder import RecordedRequest, Recorder
+from dev.sidecar import Sidecar, bundlekeel, leader_of, running, settings_for
+from dev.traffic import Traffic, TrafficSpec
+from tests.chaos.zk import children, kazoo, owner_of, read
+
+BUNDLES = 24
+# The brokers share a machine: what they can carry is said, so that only the traffic decides.
+CAPACITY = {"*": {"cpu": "ignore", "throughput": 2_000_000}}
+# The brokers of the stage refresh their traffic every second, and CPU does not count: nothing else is waited for.
+QUICK = {
+    "capacity": CAPACITY,
+    "cycle": {"interval": "1s"},
+    "store": {"session_timeout": "5s", "call_timeout": "2s"},
+    "leadership": {"heartbeat": "1s"},
+    "admin": {"read_timeout": "5s"},
+}
+EAGER = {"avg_hit_count_low": 1, "avg_hit_count_high": 1, "host_usage_interval_seconds": 1}
+# Never by itself: only plans that the test asks for are carried out.
+PATIENT = {"avg_hit_count_low": 100_000, "avg_hit_count_high": 100_000, "host_usage_interval_seconds": 1}
+UNLIMITED = dict.fromkeys(
+    ("max_moves_per_cycle", "max_moves_per_source", "max_moves_per_target", "max_moves_per_namespace"), 1000
+)
+_UNLOAD = re.compile(r"/admin/v2/namespaces/(.+)/unload")
+
+
+def until(holds: Callable[[], Any], what: str, *, within: float) -> Any:
+    """Poll until it holds and return what it gave."""
+    deadline = time.monotonic() + within
+    while not (found := holds()):
+        assert time.monotonic() < deadline, f"not within {within:.0f} s: {what}"
+        time.sleep(0.05)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Unload:
+    """One unload request, redirected ones included."""
+
+    bundle: str
+    member: str
+    target: str
+    wall_ms: float
+
+
+class Stage:
+    """The cluster with everything around it; one for the whole session."""
+
+    def __init__(self, cluster: Cluster, recorder: Recorder, traffic: Traffic) -> None:
+        self.cluster = cluster
+        self.recorder = recorder
+        self.traffic = traffic
+        self.plans = traffic.prepare()
+        self.root = ""
+
+    # --- before a test -----------------------------------------------------------------------------------
+
+    def gather(self) -> None:
+        """Heal everything and put every busy bundle on the first broker."""
+        self.recorder.heal()
+        for name in ("zookeeper", *(broker.name for broker in self.cluster.brokers)):
+            if self.cluster.paused(name):
+                self.cluster.resume(name)
+            if not self.cluster.alive(name):
+                self.cluster.restart(name)
+        self.traffic.place_all_on(self.cluster.brokers[0].broker_id)
+        self.recorder.clear()
+
+    @contextmanager
+    def sidecars(self, names: str, directory: Path, *, start: bool = True, **changes: Any) -> Iterator[list[Sidecar]]:
+        """Sidecars named by letters, with a root of their own; they know their leader when this returns."""
+        merged: dict[str, Any] = {**QUICK, **changes}
+        for key, value in QUICK.items():
+            if isinstance(changes.get(key), Mapping):
+                merged[key] = {**value, **changes[key]}
+        name = f"chaos-{uuid.uuid4().hex[:8]}"
+        self.root = f"/pulsar/bundlekeel/{name}"
+        with running(self.cluster, list(names), directory, start=start, cluster=name, **merged) as sidecars:
+            if start:
+                until(lambda: leader_of(sidecars), "somebody leads", within=30)
+                for item in sidecars:
+                    item.until(lambda item=item: ready(item), "it is ready", within=30)
+            yield sidecars
+
+    # --- what happened -----------------------------------------------------------------------------------
+
+    def owners(self) -> dict[str, str]:
+        """Who owns each busy bundle, as ZooKeeper has it."""
+        with kazoo(self.cluster) as client:
+            return {plan.bundle: owner_of(client, plan.bundle) for plan in self.plans}
+
+    def max_mean(self) -> float:
+        """How uneven the traffic is by its real rates and owners; infinite while some bundle has none."""
+        owners, rates = self.owners(), Counter[str]()
+        for plan in self.plans:
+            rates[owners[plan.bundle]] += plan.rate
+        if rates[""]:
+            return float("inf")
+        return max(rates.values()) / (sum(rates.values()) / len(self.cluster.brokers))
+
+    def intents(self) -> list[str]:
+        """The bundles with an intent."""
+        with kazoo(self.cluster) as client:
+            return [unquote(name) for name in children(client, f"{self.root}/intents")]
+
+    def document(self, path: str) -> Any:
+        """A plain JSON node below the root of the sidecars, None when absent."""
+        with kazoo(self.cluster) as client:
+            data = read(client, f"{self.root}/{path}")
+        return None if data is None else json.loads(data)
+
+    def requests(self, member: str = "") -> list[RecordedRequest]:
+        """What a sidecar (or any) sent to brokers."""
+        found = self.recorder.requests("bundlekeel")
+        return [item for item in found if not member or item.user_agent.endswith(f"({member})")]
+
+    def mutations(self, member: str = "") -> list[RecordedRequest]:
+        """Those that are not on the allow-list of reads."""
+        return [r for r in self.requests(member) if not is_harmless(r.method, f"http://{r.target}{url_of(r)}")]
+
+    def unloads(self, member: str = "") -> list[Unload]:
+        """Every unload a sidecar asked for; the destination is named to the first broker only, who remembers it."""
+        found = []
+        for request in self.requests(member):
+            match = _UNLOAD.fullmatch(unquote(request.path))
+            if request.method == "PUT" and match is not None:
+                who = request.user_agent.rpartition("(")[2].rstrip(")")
+                found.append(Unload(match[1], who, request.target, request.wall_ms))
+        return found
+
+    def leader_broker(self) -> BrokerInfo:
+        """The brokers' own leader, who gets an unload first."""
+        with kazoo(self.cluster) as client:
+            found = json.loads(read(client, "/pulsar/loadbalance/leader") or b"{}")
+        url = str(found.get("serviceUrl", ""))
+        return next(broker for broker in self.cluster.brokers if broker.web_url in url)
+
+
+def url_of(request: RecordedRequest) -> str:
+    """Path and query as sent."""
+    return f"{request.path}?{request.query}" if request.query else request.path
+
+
+def web_address(broker: BrokerInfo) -> str:
+    """The recorder's address for a broker's web port."""
+    return f"{broker.advertised_host}:{broker.web_port}"
+
+
+def ready(sidecar: Sidecar) -> bool:
+    """Whether it says so."""
+    return (sidecar.get("/readyz", raw=True) or "").strip().endswith("ok")
+
+
+def make_plan(sidecar: Sidecar, **parameters: Any) -> dict[str, Any]:
+    """A dry run at once, whatever the hit counts; parameters on top."""
+    answer = sidecar.post("/api/v1/plans", {"ignore_hit_counts": True, "parameters": parameters})
+    assert answer.status_code == 200, answer.text
+    plan: dict[str, Any] = answer.json()
+    return plan
+
+
+def task_of(sidecar: Sidecar, task: str) -> dict[str, Any] | None:
+    """An execution as this sidecar knows it."""
+    return next((item for item in sidecar.get("/api/v1/tasks") or [] if item["task"] == task), None)
+
+
+def carry_out(
+    sidecar: Sidecar,
+    before: Callable[[dict[str, Any]], None] = lambda _plan: None,
+    *,
+    undo: Callable[[], None] = lambda: None,
+    at_least: int = 1,
+    **parameters: Any,
+) -> tuple[dict[str, Any], str]:
+    """Make a plan, prepare (`before`), ask for its execution; again with a new plan when inputs changed meanwhile.
+
+    Returns the plan and the task once a first unload was asked for or the task is done.
+    """
+    for _ in range(15):
+        plan = until(
+            lambda: (made := make_plan(sidecar, **parameters)) and len(made["moves"]) >= at_least and made,
+            "there is something to move",
+            within=40,
+        )
+        before(plan)
+        answer = sidecar.post(f"/api/v1/plans/{plan['hash']}/execute", {"reason": "chaos", "by": "test"})
+        assert answer.status_code == 202, answer.text
+        task = answer.json()["task"]
+        found = until(lambda task=task: task_of(sidecar, task), "the leader takes the request", within=40)
+        if "inputs changed" not in found["detail"] and "not carried out" not in found["detail"]:
+            return plan, task
+        undo()
+        time.sleep(0.5)
+    raise AssertionError(f"the inputs change faster than a plan can be carried out: {found}")
+
+
+def ended(sidecar: Sidecar, task: str, *, within: float) -> dict[str, Any]:
+    """Wait for the end of an execution."""
+
+    def over() -> dict[str, Any] | None:
+        found = task_of(sidecar, task)
+        return found if found and found["state"] in ("done", "failed") else None
+
+    found: dict[str, Any] = until(over, "the execution ends", within=within)
+    return found
+
+
+@contextmanager
+def open_stage(directory: Path, **spec: Any) -> Iterator[Stage]:
+    """Start it all: recorder before the brokers, own shedding of the brokers off, traffic on."""
+    with ExitStack() as stack:
+        recorders: list[Recorder] = []
+
+        def listen(brokers: list[BrokerInfo]) -> None:
+            recorders.append(stack.enter_context(Recorder.for_cluster(brokers, service_ports=False)))
+
+        cluster = stack.enter_context(open_cluster(ClusterSpec(advertise="proxy", **spec), listen))
+        settings = settings_for(cluster, "cli", directory, cluster="chaos")
+        person = directory / "cli.json"
+        person.write_text(json.dumps(settings), encoding="utf-8")
+        taken = bundlekeel("takeover", "-c", str(person), "--yes", "--reason", "chaos", within=120)
+        assert taken.returncode == 0, taken.stdout + taken.stderr
+        traffic = Traffic(
+            TrafficSpec(
+                service_url=cluster.service_url,
+                admin_url=cluster.brokers[0].web_url,
+                namespace="chaos/traffic",
+                bundles=BUNDLES,
+                rate_total_msgs=600.0,
+            )
+        )
+        traffic.place_all_on(cluster.brokers[0].broker_id)
+        stack.enter_context(traffic)
+        yield Stage(cluster, recorders[0], traffic)

@@ -1,0 +1,56 @@
+"""A leader is killed amid its moves: the next one is there in time, repeats nothing and finishes the work."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dev.sidecar import Sidecar, leader_of
+from tests.chaos.stage import EAGER, Stage, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+TICK_SECONDS = 0.5
+SLACK_SECONDS = 2.0
+
+
+def test_the_next_leader_is_there_in_time(stage: Stage, tmp_path: Path) -> None:
+    """Its first fenced write comes within session, tick and slack; nothing is unloaded twice; the load ends even."""
+    with stage.sidecars("ABC", tmp_path, parameters=EAGER) as sidecars:
+        leader = until(lambda: leader_of(sidecars), "somebody leads", within=30)
+        session = leader.state()["store"]["session_seconds"]
+        epoch = leader.state()["epoch"]
+        until(stage.unloads, "the first move begins", within=60)
+        leader.kill()
+        killed_ms = time.time() * 1000
+        left = set(stage.intents())
+        term = until(
+            lambda: (found := stage.document("state/term")) and found["epoch"] > epoch and found,
+            "a new term begins",
+            within=60,
+        )
+        seconds = (term["wall_ms"] - killed_ms) / 1000
+        follower = next(item for item in sidecars if item.name == term["member"])
+        until(lambda: not stage.intents(), "what was left open is settled", within=90)
+        until(lambda: stage.max_mean() <= 1.25, "the load is even", within=90)
+        print(  # noqa: T201
+            f"\nfirst fenced write {seconds:.2f} s after the kill (session {session:.1f} s), {len(left)} moves left "
+            f"open, {len(stage.unloads(leader.name))} unload requests before, {len(stage.unloads(follower.name))} "
+            f"after, max/mean {stage.max_mean():.2f}"
+        )
+        assert 0 < seconds <= session + TICK_SECONDS + SLACK_SECONDS
+        check_nothing_twice(stage, follower)
+        records = {record["bundle"]: record for record in follower.moves() if record["epoch"] > epoch}
+        assert left <= set(records), "each move left open is settled in the journal"
+
+
+def check_nothing_twice(stage: Stage, sidecar: Sidecar) -> None:
+    """No broker was asked twice for one intent: neither by one leader, nor by two."""
+    intents = Counter(record["bundle"] for record in sidecar.moves() if record["intent"])
+    asked = Counter((item.member, item.bundle, item.target) for item in stage.unloads())
+    assert set(asked.values()) == {1}
+    for (bundle, target), times in Counter((item.bundle, item.target) for item in stage.unloads()).items():
+        assert times <= intents[bundle], f"{bundle} was unloaded {times} times at {target}"

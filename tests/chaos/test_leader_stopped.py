@@ -1,0 +1,97 @@
+"""A leader that sleeps through its session wakes up as a follower: it changes nothing more, anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from kazoo.exceptions import BadVersionError, RolledBackError, RuntimeInconsistency
+
+from bundlekeel.adapters.clock import SystemClock
+from bundlekeel.adapters.zookeeper import ZkClient, ZkCoordination
+from bundlekeel.core.errors import LeadershipLost
+from bundlekeel.ports import Change
+from dev.sidecar import leader_of
+from tests.chaos.stage import PATIENT, Stage, carry_out, make_plan, until, web_address
+from tests.chaos.zk import kazoo
+from tests.support.contracts.coordination import eventually
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+GRACE_SECONDS = 1.0
+
+
+async def late_write(stage: Stage, epoch: int) -> None:
+    """What a deposed leader's write is: our adapter, with its epoch, on the root where another one leads now."""
+    client = ZkClient(stage.cluster.zk_hosts, "/pulsar", session_seconds=10.0, call_timeout_seconds=5.0)
+    coordination = ZkCoordination(client, root=stage.root.removeprefix("/pulsar"), clock=SystemClock())
+    await coordination.start()
+
+    async def connected() -> bool:
+        return coordination.connected
+
+    await eventually(connected, within=20.0)
+    try:
+        await coordination.write_fenced(epoch, [Change(path="state/term", data=b"late")])
+    finally:
+        await coordination.close()
+
+
+def bare_late_write(stage: Stage, epoch: int) -> list[type]:
+    """The same transaction without our adapter: what ZooKeeper answers to each step."""
+    with kazoo(stage.cluster) as client:
+        transaction = client.transaction()
+        transaction.check(f"{stage.root}/epoch", epoch)
+        transaction.set_data(f"{stage.root}/state/term", b"late")
+        return [type(result) for result in transaction.commit()]
+
+
+def test_a_stopped_leader_sends_nothing_more(stage: Stage, tmp_path: Path) -> None:
+    """Stopped with moves in flight: no mutation after it continues, a late write is refused, the successor is whole."""
+    with stage.sidecars("AB", tmp_path, parameters=PATIENT) as sidecars:
+        old = until(lambda: leader_of(sidecars), "somebody leads", within=30)
+        new = next(item for item in sidecars if item is not old)
+        epoch, session = old.state()["epoch"], old.state()["store"]["session_seconds"]
+        first_hop = web_address(stage.leader_broker())
+        carry_out(
+            old,
+            lambda _plan: stage.recorder.set_delay(2.0, first_hop),
+            undo=lambda: stage.recorder.set_delay(0.0, first_hop),
+            at_least=3,
+        )
+        until(lambda: stage.unloads(old.name), "a move is in flight", within=30)
+        old.pause()
+        stage.recorder.set_delay(0.0, first_hop)
+        until(lambda: new.state().get("role") == "leader", "the other one leads", within=session + 20)
+        term = stage.document("state/term")
+        time.sleep(1.0)
+        before = len(stage.mutations(old.name))
+        old.resume()
+        resumed_ms = time.time() * 1000
+        until(lambda: old.state().get("role") == "follower", "it has noticed", within=30)
+        plan = make_plan(old)
+        # As long as a move is confirmed: were anything left to be sent, it would have been by now.
+        time.sleep(12.0)
+        late = stage.mutations(old.name)[before:]
+        print(  # noqa: T201
+            f"\n{len(stage.unloads(old.name))} unloads before the stop; after it continued: "
+            f"{[round(item.wall_ms - resumed_ms) for item in late]} ms"
+        )
+        assert not [item for item in late if item.wall_ms > resumed_ms + 1000 * GRACE_SECONDS]
+        assert not [item for item in late if item.method == "PUT"]
+        assert plan["by_leader"], "it asks its successor like any follower"
+        assert "leadership lost" in old.log.read_text(encoding="utf-8")
+
+        with pytest.raises(LeadershipLost):
+            asyncio.run(late_write(stage, epoch))
+        assert bare_late_write(stage, epoch) == [BadVersionError, RuntimeInconsistency] or bare_late_write(
+            stage, epoch
+        ) == [BadVersionError, RolledBackError]
+        assert stage.document("state/term") == term
+        assert term["epoch"] == epoch + 1
+        assert new.state()["role"] == "leader"
+        assert new.state()["epoch"] == epoch + 1
+        assert old.state()["leader"]["id"] == new.name
+        assert old.moves() == new.moves()

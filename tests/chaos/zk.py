@@ -1,0 +1,113 @@
+"""What ZooKeeper itself says: nodes, owners, who is connected, who watches, what was written."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from dev.cluster import Cluster
+
+_CONNECTION = re.compile(r"/[\d.]+:(\d+)\[\d\]\(.*?sid=(0x[0-9a-f]+)")
+_AUDIT = re.compile(r"(\w+)=(\S*)")
+WRITES = ("create", "setData", "delete", "multiOperation", "setAcl")
+
+
+@contextmanager
+def kazoo(cluster: Cluster) -> Iterator[Any]:
+    """A session of the test's own, without a chroot."""
+    client = KazooClient(hosts=cluster.zk_hosts, timeout=10.0)
+    client.start(timeout=20)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def read(client: Any, path: str) -> bytes | None:
+    """A node's data, None when it is absent."""
+    try:
+        return bytes(client.get(path)[0])
+    except NoNodeError:
+        return None
+
+
+def children(client: Any, path: str) -> list[str]:
+    """A node's children, none when it is absent."""
+    try:
+        return sorted(client.get_children(path))
+    except NoNodeError:
+        return []
+
+
+def owner_of(client: Any, bundle: str) -> str:
+    """The broker whose ownership node a bundle has, "" for none."""
+    data = read(client, f"/pulsar/namespace/{bundle}")
+    return urlsplit(json.loads(data).get("httpUrl", "")).netloc if data else ""
+
+
+def four_letters(cluster: Cluster, word: str) -> str:
+    """The server's answer to one of its four letter words."""
+    host, _, port = cluster.zk_hosts.partition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(word.encode())
+        parts = iter(lambda: connection.recv(65536), b"")
+        return b"".join(parts).decode()
+
+
+def sessions_of(cluster: Cluster, pids: Iterable[int]) -> set[str]:
+    """The ids of the ZooKeeper sessions that these processes hold right now, found by their ports."""
+    zk_port = int(cluster.zk_hosts.rpartition(":")[2])
+    ports = {
+        connection.laddr.port
+        for pid in pids
+        for connection in psutil.Process(pid).net_connections("tcp")
+        if connection.raddr and connection.raddr.port == zk_port
+    }
+    return {sid for port, sid in _CONNECTION.findall(four_letters(cluster, "cons")) if int(port) in ports}
+
+
+def watched_paths(cluster: Cluster, sessions: Collection[str]) -> set[str]:
+    """The paths any of these sessions watches."""
+    found: set[str] = set()
+    session = ""
+    for line in four_letters(cluster, "wchc").splitlines():
+        if line.startswith("0x"):
+            session = line.strip()
+        elif line.strip() and session in sessions:
+            found.add(line.strip())
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One line of the audit log."""
+
+    session: str
+    operation: str
+    path: str
+    result: str
+
+
+def audited_writes(log: Path, *, since_byte: int = 0) -> list[Write]:
+    """Every change that the audit log holds, with the session that asked for it."""
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        lines.seek(since_byte)
+        found = []
+        for line in lines:
+            values = dict(_AUDIT.findall(line))
+            if values.get("operation") in WRITES:
+                path = values.get("znode", "")
+                found.append(Write(values.get("session", ""), values["operation"], path, values.get("result", "")))
+        return found

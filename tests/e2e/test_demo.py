@@ -1,0 +1,30 @@
+"""The main job as people see it: `python -m dev.demo` on a cluster of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(600)
+def test_demo_balances_a_real_cluster(tmp_path: Path) -> None:
+    """The demo exits 0 only if the load became even, the leader was replaced, moves landed and no message was lost."""
+    report = tmp_path / "demo.json"
+    ended = subprocess.run(
+        [sys.executable, "-m", "dev.demo", "--report", str(report)],
+        capture_output=True,
+        text=True,
+        timeout=580,
+        check=False,
+    )
+    print(ended.stdout)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    told = json.loads(report.read_text(encoding="utf-8"))
+    assert told["held"] is True
+    assert told["messages"]["lost"] == 0 < told["messages"]["acked"]
+    assert {move["outcome"] for move in told["moves"]} == {"done"}

@@ -1,0 +1,221 @@
+"""The HTTP routes over a fake service: answers as documented, problems as problem+json."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+from fastapi import FastAPI
+from pydantic import TypeAdapter
+
+from bundlekeel.api import create_app, schemas
+from bundlekeel.core.errors import (
+    AdminFault,
+    ConfigError,
+    Conflict,
+    Forbidden,
+    LeadershipLost,
+    NotFound,
+    SnapshotError,
+    StoreError,
+)
+from bundlekeel.daemon.views import Check
+from tests.support.fake_service import BROKERS, HASH, FakeService
+
+
+@pytest.fixture
+def service() -> FakeService:
+    """A fresh fake."""
+    return FakeService()
+
+
+@pytest.fixture
+async def http(service: FakeService) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the app with every route."""
+    async with client(create_app(service, mutations=True)) as made:
+        yield made
+
+
+def client(app: FastAPI) -> httpx.AsyncClient:
+    """A client that stays inside the process."""
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost:8090")
+
+
+READS: dict[str, Any] = {
+    "state": schemas.State,
+    "whoami": schemas.WhoAmI,
+    "brokers": list[schemas.BrokerView],
+    f"brokers/{BROKERS[0]}/why": schemas.WhyView,
+    "bundles": list[schemas.BundleView],
+    "bundles/shop/orders/0x00000000_0x10000000/why": schemas.WhyView,
+    "bundles/persistent%3A%2F%2Fshop%2Forders%2Fa/why": schemas.WhyView,
+    "verdicts": list[schemas.CycleVerdict],
+    "journal": list[schemas.Record],
+    "settings": list[schemas.Setting],
+    "plans": list[schemas.PlanSummary],
+    "tasks": list[schemas.TaskView],
+    "where?name=orders": list[schemas.Place],
+    "doctor": list[schemas.CheckView],
+}
+
+
+@pytest.mark.parametrize("path", READS)
+async def test_reads_answer_as_their_model_says(http: httpx.AsyncClient, path: str) -> None:
+    """What OpenAPI promises is what comes."""
+    await http.post("/api/v1/plans", json={})
+    answer = await http.get(f"/api/v1/{path}")
+    assert answer.status_code == 200
+    TypeAdapter(READS[path]).validate_python(answer.json())
+
+
+async def test_why_of_a_topic_gets_the_whole_name(http: httpx.AsyncClient, service: FakeService) -> None:
+    """Slashes inside a name are no path."""
+    await http.get("/api/v1/bundles/persistent%3A%2F%2Fshop%2Forders%2Fa/why")
+    assert ("why", "persistent://shop/orders/a") in service.calls
+
+
+async def test_bundles_takes_filters(http: httpx.AsyncClient, service: FakeService) -> None:
+    """Broker, namespace and limit reach the service; the limit is bounded."""
+    rows = (await http.get("/api/v1/bundles", params={"namespace": "shop/orders", "limit": 2})).json()
+    assert [row["bundle"].rpartition("/")[0] for row in rows] == ["shop/orders"] * 2
+    assert ("bundles", (None, "shop/orders", 2)) in service.calls
+    assert (await http.get("/api/v1/bundles", params={"limit": 0})).status_code == 422
+
+
+async def test_a_dry_run_passes_every_override(http: httpx.AsyncClient, service: FakeService) -> None:
+    """The body becomes a PlanRequest, and the plan can be read again."""
+    body = {
+        "strategy": "threshold",
+        "parameters": {"threshold_percent": 5, "lower_boundary_shedding": True, "excluded_namespaces": ["a/b"]},
+        "remove_brokers": [BROKERS[2]],
+        "traffic_scale": 2,
+        "ignore_hit_counts": True,
+    }
+    made = (await http.post("/api/v1/plans", json=body)).json()
+    TypeAdapter(schemas.PlanView).validate_python(made)
+    (request,) = [argument for name, argument in service.calls if name == "make_plan"]
+    assert (request.strategy, request.remove_brokers, request.traffic_scale) == ("threshold", (BROKERS[2],), 2.0)
+    assert request.parameters == body["parameters"]
+    assert (await http.get(f"/api/v1/plans/{HASH}")).json() == made
+
+
+async def test_a_dry_run_needs_no_body(http: httpx.AsyncClient) -> None:
+    """Nothing to override is fine."""
+    assert (await http.post("/api/v1/plans")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"strateggy": "avg"}, "strateggy"),
+        ({"traffic_scale": "2"}, "traffic_scale"),
+        ({"traffic_scale": 0}, "traffic_scale"),
+        ({"ignore_hit_counts": "yes"}, "ignore_hit_counts"),
+        ({"remove_brokers": "b"}, "remove_brokers"),
+        ([], "body"),
+    ],
+)
+async def test_a_wrong_body_names_the_field(http: httpx.AsyncClient, body: Any, field: str) -> None:
+    """Unknown and mistyped fields are errors, not ignored."""
+    answer = await http.post("/api/v1/plans", json=body)
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["field"] == field
+
+
+ERRORS = [
+    (NotFound("no such plan"), 404),
+    (Conflict("changed", difference=["b-1 is gone"]), 409),
+    (Forbidden("mode is recommend"), 403),
+    (ConfigError("wrong", field="strategy", value="x", allowed="avg"), 422),
+    (StoreError("suspended"), 503),
+    (LeadershipLost("over"), 503),
+    (SnapshotError("no picture yet"), 503),
+    (AdminFault("broker said 500"), 502),
+]
+
+
+@pytest.mark.parametrize(("error", "status"), ERRORS, ids=lambda item: type(item).__name__)
+async def test_errors_become_problems(
+    http: httpx.AsyncClient, service: FakeService, error: Exception, status: int
+) -> None:
+    """Every error of the tree has its status and keeps what it says."""
+    service.fail["state"] = error
+    answer = await http.get("/api/v1/state")
+    told = answer.json()
+    assert answer.status_code == told["status"] == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert told["detail"] == str(error)
+    assert told["type"].startswith("urn:bundlekeel:problem:")
+    if isinstance(error, Conflict):
+        assert told["difference"] == ["b-1 is gone"]
+    if isinstance(error, ConfigError):
+        assert (told["field"], told["value"], told["allowed"]) == ("strategy", "x", "avg")
+    assert ("retry-after" in answer.headers) == (status == 503)
+
+
+async def test_an_unexpected_error_shows_no_traceback(http: httpx.AsyncClient, service: FakeService) -> None:
+    """The body of a 500 tells nothing of the inside, and still carries the headers."""
+    service.fail["state"] = RuntimeError("secret-token-123")
+    with structlog.testing.capture_logs() as logged:
+        answer = await http.get("/api/v1/state")
+    assert [(item["event"], item["path"]) for item in logged] == [("api_unexpected_error", "/api/v1/state")]
+    assert answer.status_code == 500
+    assert "secret" not in answer.text and "Traceback" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nope", 404), ("DELETE", "/api/v1/state", 405)])
+async def test_unknown_routes_are_problems_too(http: httpx.AsyncClient, method: str, path: str, status: int) -> None:
+    """No HTML, no other error format."""
+    answer = await http.request(method, path)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_nan_is_null(http: httpx.AsyncClient, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON has no NaN, and a single one must not cost the answer."""
+    monkeypatch.setattr(service, "tasks", lambda: [{"task": float("nan")}])
+    assert (await http.get("/api/v1/tasks")).json() == [{"task": None}]
+
+
+async def test_mutations_pass_reason_and_person(http: httpx.AsyncClient, service: FakeService) -> None:
+    """Who and why reach the service."""
+    who = {"reason": "test", "by": "ann"}
+    await http.post("/api/v1/plans", json={})
+    assert (await http.post(f"/api/v1/plans/{HASH}/execute", json=who)).status_code == 202
+    assert (await http.post("/api/v1/pause", json={**who, "seconds": 60})).json()["by"] == "ann"
+    assert (await http.post("/api/v1/resume", json=who)).status_code == 200
+    assert (await http.put("/api/v1/mode", json={**who, "mode": "act"})).json()["mode"] == "act"
+    asked = dict(service.calls)
+    assert asked["execute"] == (HASH, "test", "ann")
+    assert asked["pause"] == ("test", "ann", 60)
+    assert asked["set_mode"] == ("act", "test", "ann")
+
+
+@pytest.mark.parametrize("path", ["pause", "resume", "plans/x/execute"])
+@pytest.mark.parametrize("body", [{}, {"reason": ""}, {"reason": "x", "force": True}])
+async def test_no_mutation_without_a_reason(http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> None:
+    """A reason is required, and nothing else is taken."""
+    assert (await http.post(f"/api/v1/{path}", json=body)).status_code == 422
+
+
+async def test_probes(http: httpx.AsyncClient, service: FakeService) -> None:
+    """200 with ok; with `?verbose` every named check; 503 and the reason when one fails."""
+    assert (await http.get("/livez")).text == "ok\n"
+    assert (await http.get("/readyz?verbose")).text == "[+]store ok\n[+]picture ok\nok\n"
+    service.checks.append(Check(name="leader", ok=False, detail="nobody\nleads"))
+    answer = await http.get("/readyz")
+    assert (answer.status_code, answer.text) == (503, "[-]leader nobody leads\nfailed\n")
+
+
+async def test_metrics_negotiate(http: httpx.AsyncClient) -> None:
+    """The scraper's Accept decides the format."""
+    plain = await http.get("/metrics")
+    assert plain.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    rich = await http.get("/metrics", headers={"Accept": "application/openmetrics-text;version=1.0.0"})
+    assert rich.text == "# EOF\n"
