@@ -15,6 +15,9 @@ from typing import Any
 import yaml
 
 from bundlekeel.adapters.metrics import METRICS, PREFIX
+from bundlekeel.api.openapi import openapi_text
+from bundlekeel.api.reference import api_page
+from bundlekeel.cli.reference import cli_page
 from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.daemon.settings import Settings
 from bundlekeel.daemon.settings_describe import parameter_rows
@@ -156,6 +159,9 @@ PAGES: list[Page] = [
     ("docs/reference/parameters.md", parameters_page),
     ("docs/reference/codes.md", codes_page),
     ("docs/reference/metrics.md", metrics_page),
+    ("docs/reference/cli.md", cli_page),
+    ("docs/reference/api.md", api_page),
+    ("config/openapi.json", openapi_text),
     ("config/bundlekeel.example.yaml", example_settings),
 ]
 

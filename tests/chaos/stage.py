@@ -60,12 +60,11 @@ class Unload:
     wall_ms: float
 
 
-class Stage:
-    """The cluster with everything around it; one for the whole session."""
+class Scene:
+    """A cluster with traffic, and sidecars that come and go."""
 
-    def __init__(self, cluster: Cluster, recorder: Recorder, traffic: Traffic) -> None:
+    def __init__(self, cluster: Cluster, traffic: Traffic) -> None:
         self.cluster = cluster
-        self.recorder = recorder
         self.traffic = traffic
         self.plans = traffic.prepare()
         self.root = ""
@@ -74,14 +73,12 @@ class Stage:
 
     def gather(self) -> None:
         """Heal everything and put every busy bundle on the first broker."""
-        self.recorder.heal()
         for name in ("zookeeper", *(broker.name for broker in self.cluster.brokers)):
             if self.cluster.paused(name):
                 self.cluster.resume(name)
             if not self.cluster.alive(name):
                 self.cluster.restart(name)
         self.traffic.place_all_on(self.cluster.brokers[0].broker_id)
-        self.recorder.clear()
 
     @contextmanager
     def sidecars(self, names: str, directory: Path, *, start: bool = True, **changes: Any) -> Iterator[list[Sidecar]]:
@@ -126,6 +123,27 @@ class Stage:
             data = read(client, f"{self.root}/{path}")
         return None if data is None else json.loads(data)
 
+    def leader_broker(self) -> BrokerInfo:
+        """The brokers' own leader, who gets an unload first."""
+        with kazoo(self.cluster) as client:
+            found = json.loads(read(client, "/pulsar/loadbalance/leader") or b"{}")
+        url = str(found.get("serviceUrl", ""))
+        return next(broker for broker in self.cluster.brokers if broker.web_url in url)
+
+
+class Stage(Scene):
+    """A scene with a recorder on every address that the brokers advertise."""
+
+    def __init__(self, cluster: Cluster, recorder: Recorder, traffic: Traffic) -> None:
+        super().__init__(cluster, traffic)
+        self.recorder = recorder
+
+    def gather(self) -> None:
+        """Heal everything, also what the recorder breaks, and forget what it saw."""
+        self.recorder.heal()
+        super().gather()
+        self.recorder.clear()
+
     def requests(self, member: str = "") -> list[RecordedRequest]:
         """What a sidecar (or any) sent to brokers."""
         found = self.recorder.requests("bundlekeel")
@@ -144,13 +162,6 @@ class Stage:
                 who = request.user_agent.rpartition("(")[2].rstrip(")")
                 found.append(Unload(match[1], who, request.target, request.wall_ms))
         return found
-
-    def leader_broker(self) -> BrokerInfo:
-        """The brokers' own leader, who gets an unload first."""
-        with kazoo(self.cluster) as client:
-            found = json.loads(read(client, "/pulsar/loadbalance/leader") or b"{}")
-        url = str(found.get("serviceUrl", ""))
-        return next(broker for broker in self.cluster.brokers if broker.web_url in url)
 
 
 def url_of(request: RecordedRequest) -> str:
@@ -182,6 +193,7 @@ def task_of(sidecar: Sidecar, task: str) -> dict[str, Any] | None:
 
 
 def carry_out(
+    stage: Stage,
     sidecar: Sidecar,
     before: Callable[[dict[str, Any]], None] = lambda _plan: None,
     *,
@@ -191,7 +203,7 @@ def carry_out(
 ) -> tuple[dict[str, Any], str]:
     """Make a plan, prepare (`before`), ask for its execution; again with a new plan when inputs changed meanwhile.
 
-    Returns the plan and the task once a first unload was asked for or the task is done.
+    Returns the plan and the task once one of its unloads was asked for or the task is done.
     """
     for _ in range(15):
         plan = until(
@@ -203,7 +215,13 @@ def carry_out(
         answer = sidecar.post(f"/api/v1/plans/{plan['hash']}/execute", {"reason": "chaos", "by": "test"})
         assert answer.status_code == 202, answer.text
         task = answer.json()["task"]
-        found = until(lambda task=task: task_of(sidecar, task), "the leader takes the request", within=40)
+        known = len(stage.unloads())
+
+        def begun(task: str = task, known: int = known) -> dict[str, Any] | None:
+            found = task_of(sidecar, task)
+            return found if found and (found["state"] != "running" or len(stage.unloads()) > known) else None
+
+        found = until(begun, "the leader takes the request", within=60)
         if "inputs changed" not in found["detail"] and "not carried out" not in found["detail"]:
             return plan, task
         undo()
@@ -222,6 +240,19 @@ def ended(sidecar: Sidecar, task: str, *, within: float) -> dict[str, Any]:
     return found
 
 
+def traffic_for(cluster: Cluster) -> Traffic:
+    """Steady traffic on 24 bundles of like size: a plan has some fifteen moves, enough for every fault at once."""
+    spec = TrafficSpec(
+        service_url=cluster.service_url,
+        admin_url=cluster.brokers[0].web_url,
+        namespace="chaos/traffic",
+        bundles=BUNDLES,
+        rate_total_msgs=600.0,
+        zipf=0.4,
+    )
+    return Traffic(spec)
+
+
 @contextmanager
 def open_stage(directory: Path, **spec: Any) -> Iterator[Stage]:
     """Start it all: recorder before the brokers, own shedding of the brokers off, traffic on."""
@@ -237,15 +268,7 @@ def open_stage(directory: Path, **spec: Any) -> Iterator[Stage]:
         person.write_text(json.dumps(settings), encoding="utf-8")
         taken = bundlekeel("takeover", "-c", str(person), "--yes", "--reason", "chaos", within=120)
         assert taken.returncode == 0, taken.stdout + taken.stderr
-        traffic = Traffic(
-            TrafficSpec(
-                service_url=cluster.service_url,
-                admin_url=cluster.brokers[0].web_url,
-                namespace="chaos/traffic",
-                bundles=BUNDLES,
-                rate_total_msgs=600.0,
-            )
-        )
+        traffic = traffic_for(cluster)
         traffic.place_all_on(cluster.brokers[0].broker_id)
         stack.enter_context(traffic)
         yield Stage(cluster, recorders[0], traffic)

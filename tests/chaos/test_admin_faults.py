@@ -72,7 +72,7 @@ def test_each_answer_has_its_outcome(stage: Stage, tmp_path: Path) -> None:
             expected.clear()
             expected.update(script(stage, plan, foreign.address()))
 
-        plan, task = carry_out(leader, prepare, undo=stage.recorder.clear_answers, at_least=8)
+        plan, task = carry_out(stage, leader, prepare, undo=stage.recorder.clear_answers, at_least=8)
         result = ended(leader, task, within=150)
         outcomes = {move["bundle"]: move["outcome"] for move in result["moves"]}
         records = records_of(leader, plan)
@@ -109,6 +109,7 @@ def test_a_broker_that_hangs(stage: Stage, tmp_path: Path) -> None:
     with stage.sidecars("A", tmp_path, parameters=parameters, admin={"read_timeout": "2s"}) as (leader,):
         first_hop = web_address(stage.leader_broker())
         plan, task = carry_out(
+            stage,
             leader,
             lambda _plan: stage.recorder.freeze(True, first_hop),
             undo=lambda: stage.recorder.freeze(False, first_hop),
@@ -138,7 +139,7 @@ def test_a_broker_that_dies_between_plan_and_call(stage: Stage, tmp_path: Path) 
             if {move["target"] for move in plan["moves"]} >= {dead.broker_id}:
                 stage.cluster.kill(dead.name)
 
-        plan, task = carry_out(leader, prepare, at_least=6)
+        plan, task = carry_out(stage, leader, prepare, at_least=6)
         result = ended(leader, task, within=200)
         records = records_of(leader, plan)
         to_dead = [record for record in records.values() if record["destination"] == dead.broker_id]

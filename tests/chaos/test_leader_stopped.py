@@ -56,6 +56,7 @@ def test_a_stopped_leader_sends_nothing_more(stage: Stage, tmp_path: Path) -> No
         epoch, session = old.state()["epoch"], old.state()["store"]["session_seconds"]
         first_hop = web_address(stage.leader_broker())
         carry_out(
+            stage,
             old,
             lambda _plan: stage.recorder.set_delay(2.0, first_hop),
             undo=lambda: stage.recorder.set_delay(0.0, first_hop),
@@ -70,7 +71,7 @@ def test_a_stopped_leader_sends_nothing_more(stage: Stage, tmp_path: Path) -> No
         before = len(stage.mutations(old.name))
         old.resume()
         resumed_ms = time.time() * 1000
-        until(lambda: old.state().get("role") == "follower", "it has noticed", within=30)
+        until(lambda: (old.state().get("leader") or {}).get("id") == new.name, "it has noticed", within=30)
         plan = make_plan(old)
         # As long as a move is confirmed: were anything left to be sent, it would have been by now.
         time.sleep(12.0)

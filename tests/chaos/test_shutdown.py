@@ -28,6 +28,7 @@ def test_a_call_in_flight_ends(stage: Stage, tmp_path: Path) -> None:
         session = leader.state()["store"]["session_seconds"]
         first_hop = web_address(stage.leader_broker())
         carry_out(
+            stage,
             leader,
             lambda _plan: stage.recorder.set_delay(1.5, first_hop),
             undo=lambda: stage.recorder.set_delay(0.0, first_hop),
@@ -55,6 +56,7 @@ def test_a_call_that_hangs_is_left_to_the_next_leader(stage: Stage, tmp_path: Pa
         new = next(item for item in sidecars if item is not old)
         first_hop = web_address(stage.leader_broker())
         plan, _ = carry_out(
+            stage,
             old,
             lambda _plan: stage.recorder.freeze(True, first_hop),
             undo=lambda: stage.recorder.freeze(False, first_hop),

@@ -101,13 +101,21 @@ class Write:
 
 
 def audited_writes(log: Path, *, since_byte: int = 0) -> list[Write]:
-    """Every change that the audit log holds, with the session that asked for it."""
+    """Every change the audit log holds, with the session that asked for it, failed attempts included.
+
+    A transaction is logged step by step; one that failed is a single line without a path, and is left out.
+    """
     with log.open(encoding="utf-8", errors="replace") as lines:
         lines.seek(since_byte)
         found = []
         for line in lines:
             values = dict(_AUDIT.findall(line))
-            if values.get("operation") in WRITES:
-                path = values.get("znode", "")
+            if values.get("operation") in WRITES and "znode" in values:
+                path = values["znode"]
                 found.append(Write(values.get("session", ""), values["operation"], path, values.get("result", "")))
         return found
+
+
+def session_ids(cluster: Cluster) -> set[str]:
+    """Every session that is connected right now."""
+    return {sid for _, sid in _CONNECTION.findall(four_letters(cluster, "cons"))}

@@ -19,8 +19,7 @@ from tests.integration.conftest import RealWorld
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 MOVES = 100
-# The machine has two cores for three brokers, traffic and us: two at a time keep unloads below the clients' backoff.
-BATCH = 2
+BATCH = 4
 BUNDLES = 8
 
 
@@ -63,7 +62,7 @@ async def test_a_hundred_moves_under_traffic(real_world: RealWorld) -> None:
         namespace="demo/moves",
         bundles=BUNDLES,
         topics_per_bundle=2,
-        rate_total_msgs=200.0,
+        rate_total_msgs=300.0,
     )
     traffic = Traffic(spec)
     bundles = sorted({plan.bundle for plan in await asyncio.to_thread(traffic.prepare)})

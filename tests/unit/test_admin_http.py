@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import ssl
-import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -28,8 +26,9 @@ from bundlekeel.core.errors import (
     RedirectLoop,
 )
 from bundlekeel.ports import BrokerEndpoint
+from tests.support.admin_kit import Kit, redirect, self_signed, unload
 from tests.support.contracts.admin import BUNDLE, OTHER, TOPIC, Permit, Recorder, fill
-from tests.support.http_brokers import Answer, HttpBrokers, Script, Seen, answer
+from tests.support.http_brokers import Answer, HttpBrokers, Seen, answer
 from tests.support.memory_source import RealClock
 
 TRACE = (
@@ -48,17 +47,6 @@ async def brokers() -> AsyncIterator[HttpBrokers]:
         yield served
 
 
-class Kit:
-    """An adapter with all it was given."""
-
-    def __init__(self, brokers: HttpBrokers, options: AdminOptions, token: TokenSource | None = None) -> None:
-        self.telemetry, self.permit = Recorder(), Permit()
-        self.admin = HttpBrokerAdmin(
-            telemetry=self.telemetry, permit=self.permit, clock=RealClock(), token=token, options=options
-        )
-        self.admin.set_endpoints(brokers.endpoints())
-
-
 @pytest.fixture
 async def make(brokers: HttpBrokers) -> AsyncIterator[Callable[..., Kit]]:
     """Build adapters over the brokers; closed afterwards, their counters compared with the wire."""
@@ -73,16 +61,6 @@ async def make(brokers: HttpBrokers) -> AsyncIterator[Callable[..., Kit]]:
         await kit.admin.close()
     counted = sum(kit.telemetry.total("admin_requests_total") for kit in kits)
     assert counted == len(brokers.seen), "every request on the wire is counted, and nothing else"
-
-
-def redirect(to: str) -> Script:
-    """Answer with a 307 to the same path and query at another origin."""
-    return lambda seen: Answer(status=307, headers={"Location": f"{to}{seen.target}"})
-
-
-async def unload(kit: Kit, brokers: HttpBrokers, at: int = 0) -> None:
-    """An unload without destination at broker `at`."""
-    await kit.admin.unload(BUNDLE, destination=None, at=brokers.ids[at])
 
 
 async def test_a_redirect_keeps_method_query_and_token(brokers: HttpBrokers, make: Callable[..., Kit]) -> None:
@@ -177,17 +155,6 @@ async def test_a_broker_that_left_is_foreign(brokers: HttpBrokers, make: Callabl
     with pytest.raises(ForeignRedirect):
         await unload(kit, brokers)
     assert [seen.broker for seen in brokers.seen] == [brokers.ids[0]]
-
-
-def self_signed(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    """A certificate for 127.0.0.1 and a server's context with it."""
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=127.0.0.1"
-    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
-    subprocess.run([*command.split(), *files], check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
-    return cert, context
 
 
 async def test_https_to_http_is_refused(tmp_path: Path) -> None:

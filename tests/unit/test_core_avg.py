@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from bundlekeel.core.codes import Code
+from bundlekeel.core.draft import Draft
 from bundlekeel.core.engine import PlanResult
 from bundlekeel.core.guard import GuardState, Moved
+from bundlekeel.core.ledger import Ledger
 from bundlekeel.core.load import BrokerReport
 from bundlekeel.core.memory import Memory
+from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Plan
 from tests.support.builders import NOW_MS, averages_of, broker, bundle_name, cluster, eager, report, run, snapshot
 
@@ -232,3 +235,11 @@ def test_budget_carries_over_without_new_hits() -> None:
     assert len(begun.plan.moves) == 2
     assert begun.memory.active == (broker(0), broker(1))
     assert len(turn(reports, MINUTE + 10_000, begun.memory, max_moves_per_cycle=2).plan.moves) == 2
+
+
+def test_target_that_gives_later_counts_what_it_took() -> None:
+    """Rule: a bundle's share of its broker stays the same after the broker took another one in the same plan."""
+    draft = Draft(snapshot(cluster([[0.4, 0.2], [0.1, 0.1]])), Ledger(), Parameters())
+    draft.take(0, 0, 1, rule="x", threshold=0.0)
+    assert draft.expected(1)[:, 0].tolist() == pytest.approx([5000.0, 5000.0])
+    assert draft.pressure(1)[:, 0].tolist() == pytest.approx([10.0, 10.0])

@@ -178,3 +178,12 @@ def test_uniform_empty_and_sole() -> None:
     """Rule: an idle broker counts as 1 msg/s; a sole bundle stays."""
     assert uniform([[0.1] * 8, []]).moves
     assert [item.code for item in uniform([[0.8], []]).refusals] == [Code.SOLE_BUNDLE]
+
+
+def test_blind_source_does_not_load_the_seeing() -> None:
+    """Rule: traffic of a broker whose resources are blind moves only where it makes no new maximum."""
+    blind, seeing = cluster([[0.5, *[0.05] * 4], []])
+    blind = replace(blind, limit=np.zeros(4))
+    assert not eager([blind, seeing], strategy="uniform").plan.moves
+    busy = report("c:1", {bundle_name(40): 0.3})
+    assert eager([blind, seeing, busy], strategy="uniform").plan.moves

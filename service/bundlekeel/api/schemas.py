@@ -130,8 +130,8 @@ class State(Answer):
 
     member: MemberView | str
     role: Literal["leader", "follower", "bench"]
-    seat: int
-    epoch: int
+    seat: int | None
+    epoch: int | None
     leader: MemberView | None
     members: list[MemberView]
     cluster: str

@@ -15,7 +15,7 @@ from bundlekeel import __version__
 from bundlekeel.cli import decide as decisions
 from bundlekeel.cli import stories, tables
 from bundlekeel.cli.changes import Mode
-from bundlekeel.cli.exits import BAD_NEWS, REFUSED, CliError
+from bundlekeel.cli.exits import BAD_NEWS, REFUSED, USAGE, CliError
 from bundlekeel.cli.output import Output, Render, Watch, show
 from bundlekeel.cli.session import ByOption, ConfigOption, OutputOption, ReasonOption, YesOption, guarded, login
 from bundlekeel.cli.wiring import Split, Wiring
@@ -163,10 +163,11 @@ def decide(
         decisions.run(sys.stdin.buffer, sys.stdout.buffer)
         return
     try:
-        with file.open("rb") as lines:
-            decisions.run(lines, sys.stdout.buffer)
+        lines = file.open("rb")
     except OSError as error:
-        raise CliError(f"{file}: {error.strerror}", 2) from None
+        raise CliError(f"{file}: {error.strerror}", USAGE) from None
+    with lines:
+        decisions.run(lines, sys.stdout.buffer)
 
 
 def version() -> None:

@@ -1,6 +1,6 @@
 """One move in the modular load manager, from the policy to the place where the bundle landed.
 
-policy -> owner -> topic -> intent -> permit -> unload with destination, claims at the destination -> confirm.
+policy -> owner -> topic -> intent -> permit -> unload with destination -> claim at the destination -> confirm.
 The unload is sent at most once, whatever its answer: an unknown outcome is settled by reading who owns the bundle.
 """
 
@@ -27,10 +27,8 @@ from bundlekeel.core.plan import Refusal
 from bundlekeel.daemon.intents import INTENT_SECONDS, Intent, MoveCode, MoveOutcome, OutcomeWord
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Metadata, Owner, Ownership
 
-# Pauses between claims: short while clients come back, later ten a second at most.
-_CLAIM_FIRST_SECONDS: Final = 0.002
-_CLAIM_GROWTH: Final = 1.15
-_CLAIM_MAX_SECONDS: Final = 0.1
+_CLAIM_FIRST_SECONDS: Final = 0.01
+_CLAIM_MAX_SECONDS: Final = 1.0
 _CODES: Final[dict[type[AdminApiError], MoveCode]] = {
     AdminRefused: MoveCode.ADMIN_REFUSED,
     AdminUnauthorized: MoveCode.ADMIN_UNAUTHORIZED,
@@ -199,27 +197,25 @@ class Attempt:
         """Unload, claim, confirm. Called once per intent; `lost` says that leadership ended meanwhile.
 
         Clients race us: they look the bundle up the moment it is free; the affinity sends the first one to the
-        destination, the second may be placed anywhere, often at the leader itself, before the destination has made
-        its node. So the claims begin while the unload still runs: as long as the source owns the bundle they change
-        nothing, and the first one after that mostly wins. A destination starved of CPU can still lose; that is an
-        outcome (`landed_elsewhere`), and the next plan decides.
+        destination, the second may be placed anywhere before the destination has made its node. The claim after the
+        answer wins nearly always; a destination starved of CPU can lose, and then the next plan decides. Claims made
+        while the unload still runs won no more often when measured (both 499 of 500, interleaved), so there are none.
         """
         claims = _Claims(self)
         try:
             at = await self._first_broker()
             self.term.permit()
-            claims.start()
             answer = await self.world.admin.unload(self.request.bundle, destination=self.request.destination, at=at)
             self.hops = answer.hops
-            claims.hurry()
-            return await self._confirm("")
+            claims.start()
+            return await self._confirm(claims, "")
         except LeadershipLost as error:
             # The permit is asked before each hop, and only the last hop unloads: nothing happened to the bundle.
             self.lost = True
             return self.refuse(Code.NOT_LEADER, str(error))
         except AdminApiError as error:
             if error.outcome_unknown:
-                return await self._confirm(str(error))
+                return await self._confirm(claims, str(error))
             return self.refuse(_CODES.get(type(error), MoveCode.ADMIN_REFUSED), str(error))
         except BundlekeelError as error:
             return self.refuse(MoveCode.NOT_PERMITTED, str(error))
@@ -234,9 +230,9 @@ class Attempt:
             leader = None
         return leader or self.request.source
 
-    async def _confirm(self, error: str) -> MoveOutcome:
+    async def _confirm(self, claims: _Claims, error: str) -> MoveOutcome:
         """Read who owns the bundle until it is settled or the deadline passes; `error` when the call's outcome is
-        unknown. Meanwhile the claims go on: lookups at the destination, never a second unload."""
+        unknown. Seen unowned, the bundle is claimed at the destination: a lookup, never a second unload."""
         clock, limits = self.world.clock, self.limits
         deadline = clock.boot() + limits.confirm_seconds
         pause, owner, source_seen = limits.poll_first_seconds, None, 0
@@ -252,6 +248,8 @@ class Attempt:
                 return self._landed(landed, error)
             if clock.boot() >= deadline:
                 return self._unsettled(owner, error, unreadable)
+            if owner is None and not unreadable:
+                claims.start()
             await clock.sleep(min(pause, max(0.0, deadline - clock.boot())))
             pause = min(pause * 2, limits.poll_max_seconds)
 
@@ -276,30 +274,23 @@ class Attempt:
 class _Claims:
     """Authoritative lookups at the destination, one after the other, until it or a third broker owns the bundle.
 
-    An error ("is being unloaded") or the source's name means: not yet. None follows after leadership was lost.
+    An error or the source's name means that the destination has not heard yet. None follows after leadership was lost.
     """
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._resting: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to claim; without a topic there is nothing to look up."""
-        if self._attempt.topic:
-            self._tasks.add(asyncio.create_task(self._claim(), name=f"claim {self._attempt.request.bundle}"))
-
-    def hurry(self) -> None:
-        """The bundle is free now: claim at once instead of after the present pause."""
-        if self._resting is not None:
-            self._resting.cancel()
-            self.start()
+        """Begin to claim, once; without a topic there is nothing to look up."""
+        if self._task is None and self._attempt.topic:
+            self._task = asyncio.create_task(self._claim(), name=f"claim {self._attempt.request.bundle}")
 
     async def cancel(self) -> None:
         """Give up a claim under way: the bundle has landed, or time is up."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
     async def _claim(self) -> None:
         attempt, pause = self._attempt, _CLAIM_FIRST_SECONDS
@@ -314,10 +305,8 @@ class _Claims:
                 answering = ""
             if answering not in ("", attempt.request.source):
                 return
-            self._resting = asyncio.current_task()
             await attempt.world.clock.sleep(pause)
-            self._resting = None
-            pause = min(pause * _CLAIM_GROWTH, _CLAIM_MAX_SECONDS)
+            pause = min(pause * 2, _CLAIM_MAX_SECONDS)
 
 
 def _oddity(topic: str) -> tuple[bool, bool]:

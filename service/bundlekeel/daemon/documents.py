@@ -83,9 +83,9 @@ def decode(data: bytes, kind: type[T]) -> T | None:
         return None
 
 
-def split(data: bytes) -> list[bytes]:
+def split(data: bytes, size: int = CHUNK_BYTES) -> list[bytes]:
     """Pieces small enough for a node; at least one."""
-    return [data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES)] or [b""]
+    return [data[start : start + size] for start in range(0, len(data), size)] or [b""]
 
 
 def join(documents: Sequence[Document]) -> bytes:

@@ -185,8 +185,7 @@ async def settle_intents(
     An intent is frozen until its deadline plus the margin has passed on our wall clock, or, should the writer's
     clock have been ahead, until its own length plus the margin has passed since we first saw it (`seen`: node path
     to boot seconds; one dict per term). The margin must cover how far wall clocks may be apart.
-    A node that is no intent is frozen for the usual length, then removed as `unknown`.
-    LeadershipLost ends it; a store that fails leaves the rest frozen for the next call.
+    A node that is no intent is frozen for the usual length, then removed as `unknown`. LeadershipLost ends it.
     """
     frozen: set[str] = set()
     settled: list[MoveOutcome] = []
@@ -209,7 +208,6 @@ async def settle_intents(
         except (StoreError, CodecError):
             frozen.add(bundle)
             continue
-        seen.pop(document.path, None)
         settled.append(outcome)
     return Settlement(frozen=frozenset(frozen), settled=tuple(settled))
 

@@ -117,6 +117,7 @@ class Leadership:
     def _drop(self, why: str) -> None:
         _log.warning("leadership lost", epoch=self.epoch, why=why)
         self.epoch = None
+        self.leader = None
         self._deadline = 0.0
         self._become(FOLLOWER)
 

@@ -27,7 +27,8 @@ from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Journal, LoadSour
 _log = structlog.get_logger(__name__)
 
 CHECKPOINT_SECONDS = 600.0
-STOP_GRACE_SECONDS = 20.0
+# Moves in flight get this long of the 20 s within which a stopped sidecar is gone.
+STOP_GRACE_SECONDS = 15.0
 _HOUSEKEEPING_SECONDS = 1.0
 
 
@@ -140,7 +141,7 @@ class Runtime:
             self._adopted_epoch = None
             parts.cycle.standing = parts.sharing.standing()
         elif self._adopted_epoch != epoch:
-            parts.cycle.standing = parts.sharing.standing()
+            parts.cycle.standing = parts.sharing.taken_over()
             self._adopted_epoch = epoch
         await parts.cycle.turn()
 

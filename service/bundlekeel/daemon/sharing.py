@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import structlog
 
 from bundlekeel.core.errors import StaleWrite, StoreError
+from bundlekeel.core.guard import Moved
+from bundlekeel.core.ledger import dropped, landed
 from bundlekeel.daemon.cycle import Standing
 from bundlekeel.daemon.documents import (
     AveragesPart,
@@ -39,7 +42,15 @@ _CAS_TRIES = 5
 class Sharing:
     """One sidecar's view of, and hand on, the shared state. Implements `cycle.Term`."""
 
-    def __init__(self, coordination: Coordination, leadership: Leadership, clock: Clock) -> None:
+    def __init__(
+        self,
+        coordination: Coordination,
+        leadership: Leadership,
+        clock: Clock,
+        *,
+        kept_moves: int = KEPT_MOVES,
+        moves_per_chunk: int = MOVES_PER_CHUNK,
+    ) -> None:
         self._coordination = coordination
         self._leadership = leadership
         self._clock = clock
@@ -47,7 +58,9 @@ class Sharing:
         self.frozen: frozenset[str] = frozenset()
         self.shared = LeaderState()
         self.tasks: list[dict[str, Any]] = []
-        self.moves: deque[dict[str, Any]] = deque(maxlen=KEPT_MOVES)
+        self._kept_moves = kept_moves
+        self._moves_per_chunk = moves_per_chunk
+        self.moves: deque[dict[str, Any]] = deque(maxlen=kept_moves)
         self._chunks: dict[str, list[Document]] = {}
         self._open_chunk: list[dict[str, Any]] = []
         self._open_index = 0
@@ -90,13 +103,31 @@ class Sharing:
             chunk = decode(document.data, list) or []
             records.extend(chunk)
             last_index, last_chunk = int(document.path.rpartition("/")[2]), chunk
-        self.moves = deque(records, maxlen=KEPT_MOVES)
+        self.moves = deque(records, maxlen=self._kept_moves)
         self._open_index, self._open_chunk = last_index, list(last_chunk)
 
     def standing(self) -> Standing:
         """What the last leader left, as the start of our own cycles."""
         shared = self.shared
         return Standing(cycle=shared.cycle, memory=shared.memory, ledger=shared.ledger, recent=shared.recent)
+
+    def taken_over(self) -> Standing:
+        """The same as the start of a term: moves that ended after the last leader stored it are booked by their
+        records, and those that never began (neither intent nor record) are forgotten."""
+        standing = self.standing()
+        ledger, recent = standing.ledger, dict(standing.recent)
+        ended = {record["bundle"]: record for record in self.moves}
+        for entry in standing.ledger.entries:
+            if entry.landed_ms or entry.bundle in self.frozen:
+                continue
+            record = ended.get(entry.bundle)
+            if record is None or record["started_ms"] < entry.opened_ms or record["outcome"] == "refused":
+                ledger = dropped(ledger, entry.bundle)
+                continue
+            recent[entry.bundle] = Moved(at_ms=record["wall_ms"], source=entry.source)
+            if record["landed_on"]:
+                ledger = landed(ledger, entry.bundle, record["landed_on"], record["landed_ms"])
+        return replace(standing, ledger=ledger, recent=recent)
 
     async def read_averages(self) -> AveragesPart | None:
         """The last checkpoint of the averages, or None."""
@@ -156,10 +187,10 @@ class Sharing:
         self._open_chunk.append(record)
         path = f"{MOVES}/{self._open_index:08d}"
         changes = [Change(path=path, data=encode(self._open_chunk), create=fresh)]
-        if len(self._open_chunk) >= MOVES_PER_CHUNK:
+        if len(self._open_chunk) >= self._moves_per_chunk:
             self._open_index += 1
             self._open_chunk = []
-            expired = self._open_index - KEPT_MOVES // MOVES_PER_CHUNK - 1
+            expired = self._open_index - self._kept_moves // self._moves_per_chunk - 1
             if expired >= 0:
                 changes.append(Change(path=f"{MOVES}/{expired:08d}", data=None))
         return changes

@@ -126,7 +126,8 @@ def _select(
             refused = Code.TOO_BIG, f"{value:.0f} > {needed:.0f} {measure.unit}"
         elif after > params.overloaded_threshold_percent / 100:
             refused = Code.TARGET_OVERLOADED, ""
-        elif after >= float(draft.score[source]) > 0:
+        elif after > 0 and after >= (float(draft.score[source]) or float(draft.score.max())):
+            # A blind source (score 0) may give as long as the most loaded broker stays the most loaded one.
             refused = Code.NO_GAIN, ""
         if refused is not None:
             refusals += refuse_all(context, source, rows[index : index + 1], *refused)

@@ -1,0 +1,111 @@
+"""A broker that reports nonsense costs that broker, or a figure of it, but never the cycle; and it heals."""
+
+from __future__ import annotations
+
+import copy
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dev.cluster import Cluster
+from dev.sidecar import Sidecar, running
+from tests.chaos.stage import QUICK, ready, until
+from tests.chaos.zk import kazoo, read
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+BROKERS = "/pulsar/loadbalance/brokers"
+# Nothing listens there.
+FAKE = "127.0.9.9:1"
+
+
+@pytest.fixture(scope="module")
+def observer(modular_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
+    """One sidecar that recommends."""
+    changes: dict[str, Any] = {**QUICK, "cluster": f"bad-{uuid.uuid4().hex[:8]}", "mode": "recommend"}
+    directory = tmp_path_factory.mktemp("bad")
+    with running(modular_cluster, ["A"], directory, **changes) as (sidecar,):
+        sidecar.until(lambda: ready(sidecar), "it is ready", within=30)
+        yield sidecar
+
+
+def report_of(cluster: Cluster, **changes: Any) -> bytes:
+    """A real broker's report as if of the fake one, with some fields replaced."""
+    with kazoo(cluster) as client:
+        report = json.loads(read(client, f"{BROKERS}/{cluster.brokers[0].broker_id}") or b"")
+    report |= {"webServiceUrl": f"http://{FAKE}", "lastStats": {}, "bundles": []}
+    return json.dumps(report | copy.deepcopy(changes)).encode()
+
+
+PERCENT = {"usage": 10.0, "limit": 100.0}
+# What the node holds (bytes, or fields of an otherwise good report); state in the API; the metric that counts it.
+CASES: dict[str, tuple[bytes | dict[str, Any], str, str, str]] = {
+    "empty": (b"", "EmptyReport", "excluded_reports_total", "EmptyReport"),
+    "no JSON": (b"\x00 <xml/>", "NotJson", "excluded_reports_total", "NotJson"),
+    "a list": (b"[1, 2]", "WrongType", "excluded_reports_total", "WrongType"),
+    "2 MB": (b'{"x": "' + b"x" * 2_000_000 + b'"}', "ReportTooLarge", "excluded_reports_total", "ReportTooLarge"),
+    "CPU NaN": ({"cpu": {"usage": "NaN", "limit": 100.0}}, "NotANumber", "excluded_reports_total", "NotANumber"),
+    "CPU negative": (
+        {"cpu": {"usage": -5, "limit": 100.0}},
+        "NegativeValue",
+        "excluded_reports_total",
+        "NegativeValue",
+    ),
+    "CPU a word": ({"cpu": "much"}, "WrongType", "excluded_reports_total", "WrongType"),
+    "rates NaN": ({"msgRateIn": "NaN", "msgThroughputOut": "Infinity"}, "ok", "imputed_fields_total", "NotANumber"),
+    "rates of a wrong type": ({"msgRateIn": [], "numTopics": {}}, "ok", "imputed_fields_total", "WrongType"),
+    "negative rates": ({"msgRateIn": -1.0}, "ok", "imputed_fields_total", "NegativeValue"),
+    "negative limits": ({"bandwidthIn": {"usage": 3.0, "limit": -1000.0}}, "ok", "", ""),
+    "future fields": ({"gpu": PERCENT, "cpu": {**PERCENT, "cores": [1, 2]}, "schemaVersion": 9}, "ok", "", ""),
+}
+
+
+def row_of(sidecar: Sidecar) -> dict[str, Any] | None:
+    """What the API says of the fake broker."""
+    return next((row for row in sidecar.get("/api/v1/brokers") or [] if row["broker"] == FAKE), None)
+
+
+def cycle_of(sidecar: Sidecar) -> int:
+    """The number of the last cycle."""
+    return int(sidecar.state()["cycle"]["id"])
+
+
+def good_brokers(sidecar: Sidecar, cluster: Cluster) -> bool:
+    """Whether all real brokers are seen and usable."""
+    usable = {row["broker"] for row in sidecar.get("/api/v1/brokers") or [] if row["state"] == "ok"}
+    return {broker.broker_id for broker in cluster.brokers} <= usable
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_costs_that_broker_only(name: str, observer: Sidecar, modular_cluster: Cluster) -> None:
+    """State and code in the API, a count in the metrics, cycles for the others; and removal heals."""
+    content, state, metric, code = CASES[name]
+    data = content if isinstance(content, bytes) else report_of(modular_cluster, **content)
+    until(lambda: good_brokers(observer, modular_cluster), "all brokers are usable", within=30)
+    counted = observer.metric(metric, code=code) if metric else 0.0
+    errors = observer.metric("unexpected_errors_total")
+    with kazoo(modular_cluster) as client:
+        client.create(f"{BROKERS}/{FAKE}", data, ephemeral=True)
+        try:
+            row = until(lambda: row_of(observer), "the broker is seen", within=20)
+            assert row["state"] == state, row
+            cycle = cycle_of(observer)
+            until(lambda: cycle_of(observer) >= cycle + 2, "cycles go on", within=40)
+            assert good_brokers(observer, modular_cluster)
+            if metric:
+                assert observer.metric(metric, code=code) > counted
+            if state == "ok":
+                assert all(row[field] >= 0 for field in ("msg_rate_in", "score_ratio", "throughput_out"))
+                assert all(part["percent"] >= 0 for part in row["resources"].values())
+            verdict = observer.get("/api/v1/verdicts", limit=1)[-1]["verdict"]
+            assert verdict["code"] not in ("InternalError", "StoreUnavailable", "NoLoadData", "Unknown"), verdict
+        finally:
+            client.delete(f"{BROKERS}/{FAKE}")
+    until(lambda: row_of(observer) is None, "it is gone", within=20)
+    until(lambda: good_brokers(observer, modular_cluster), "the others are usable", within=30)
+    assert ready(observer)
+    assert observer.metric("unexpected_errors_total") == errors

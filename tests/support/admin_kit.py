@@ -1,0 +1,44 @@
+"""The admin adapter with all it was given, and what its tests say often."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+from pathlib import Path
+
+from bundlekeel.adapters.admin import AdminOptions, HttpBrokerAdmin, TokenSource
+from tests.support.contracts.admin import BUNDLE, Permit, Recorder
+from tests.support.http_brokers import Answer, HttpBrokers, Script
+from tests.support.memory_source import RealClock
+
+
+class Kit:
+    """An adapter with all it was given."""
+
+    def __init__(self, brokers: HttpBrokers, options: AdminOptions, token: TokenSource | None = None) -> None:
+        self.telemetry, self.permit = Recorder(), Permit()
+        self.admin = HttpBrokerAdmin(
+            telemetry=self.telemetry, permit=self.permit, clock=RealClock(), token=token, options=options
+        )
+        self.admin.set_endpoints(brokers.endpoints())
+
+
+def redirect(to: str) -> Script:
+    """Answer with a 307 to the same path and query at another origin."""
+    return lambda seen: Answer(status=307, headers={"Location": f"{to}{seen.target}"})
+
+
+async def unload(kit: Kit, brokers: HttpBrokers, at: int = 0) -> None:
+    """An unload without destination at broker `at`."""
+    await kit.admin.unload(BUNDLE, destination=None, at=brokers.ids[at])
+
+
+def self_signed(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """A certificate for 127.0.0.1 and a server's context with it."""
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=127.0.0.1"
+    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run([*command.split(), *files], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return cert, context

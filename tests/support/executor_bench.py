@@ -1,0 +1,151 @@
+"""An executor over brokers, store and clock in memory, for tests of moves."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from bundlekeel.core.errors import BundlekeelError
+from bundlekeel.daemon.executor import Executor, ExecutorHooks, ExecutorLimits, MoveRequest, Term, World
+from bundlekeel.daemon.intents import MoveOutcome
+from bundlekeel.ports import Member, UnloadAnswer
+from tests.support.memory_admin import BrokerModel, MemoryAdmin
+from tests.support.memory_coordination import MemoryCoordination, MemoryStore
+from tests.support.memory_source import MemoryMetadata
+
+A, B, C = "b1:8080", "b2:8080", "b3:8080"
+BUNDLE = "t/n/0x00000000_0x40000000"
+TOPIC = "persistent://t/n/orders"
+
+
+class VirtualClock:
+    """Sleepers wake in order; time jumps to the next one once nobody else has anything to do."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._wakes: list[float] = []
+
+    def boot(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return int(self.now * 1000)
+
+    async def sleep(self, seconds: float) -> None:
+        wake = self.now + max(0.0, seconds)
+        self._wakes.append(wake)
+        try:
+            while True:
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                if self.now >= wake:
+                    return
+                if min(self._wakes) == wake:
+                    self.now = wake
+        finally:
+            self._wakes.remove(wake)
+
+
+class Permit:
+    """Raises what it is told."""
+
+    error: BundlekeelError | None = None
+
+    def __call__(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+@dataclass
+class Bench:
+    """An executor that leads epoch 1 over three brokers: A leads Pulsar's load manager, B owns the bundle."""
+
+    limits: ExecutorLimits = field(default_factory=ExecutorLimits)
+
+    def __post_init__(self) -> None:
+        self.model = BrokerModel([A, B, C])
+        self.model.add(BUNDLE, B, TOPIC, "non-persistent://t/n/a", "persistent://t/n/__change_events")
+        self.permit = Permit()
+        self.admin = MemoryAdmin(self.model, permit=self.permit)
+        self.admin.set_endpoints(self.model.endpoints())
+        self.store = MemoryStore()
+        self.coordination = MemoryCoordination(self.store)
+        self.metadata = MemoryMetadata()
+        self.metadata.leader = A
+        self.clock = VirtualClock()
+        self.heard: list[MoveOutcome] = []
+        self.executor = self.build()
+
+    def build(self, **hooks: object) -> Executor:
+        """Another executor over the same world."""
+        world = World(
+            admin=self.admin,
+            coordination=self.coordination,
+            ownership=self.model,
+            metadata=self.metadata,
+            clock=self.clock,
+        )
+        term = Term(epoch=1, member="m1", permit=self.permit)
+        given_hooks = ExecutorHooks(on_outcome=self.heard.append, **hooks)  # type: ignore[arg-type]
+        return Executor(world, term, limits=self.limits, hooks=given_hooks)
+
+    async def lead(self) -> Bench:
+        """Connect and win epoch 1."""
+        await self.coordination.start()
+        assert await self.coordination.campaign(Member(id="m1")) == 1
+        return self
+
+    async def depose(self) -> None:
+        """Another sidecar leads from now on."""
+        other = MemoryCoordination(self.store)
+        await other.start()
+        self.store.expire(self.coordination)
+        assert await other.campaign(Member(id="m2")) == 2
+
+    async def move(self, source: str = B, destination: str = C) -> MoveOutcome:
+        """Move the bundle."""
+        return await self.executor.move(
+            MoveRequest(bundle=BUNDLE, source=source, destination=destination, cycle_id="9")
+        )
+
+    def unloads(self) -> int:
+        """Calls of unload, each counted once however many hops it took."""
+        return sum(call[0] == "unload" for call in self.admin.calls)
+
+    async def intents(self) -> list[str]:
+        """Paths of the intents that stand."""
+        return [document.path for document in await self.coordination.read_tree("intents")]
+
+
+class SlowAdmin(MemoryAdmin):
+    """Unloads take a second; remembers how many ran together."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench.model, permit=bench.permit)
+        self.set_endpoints(bench.model.endpoints())
+        self._clock = bench.clock
+        self.running: set[str] = set()
+        self.together: list[frozenset[str]] = []
+
+    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
+        self.running.add(bundle)
+        self.together.append(frozenset(self.running))
+        await self._clock.sleep(1.0)
+        self.running.discard(bundle)
+        return await super().unload(bundle, destination=destination, at=at)
+
+
+def fleet(bench: Bench) -> list[MoveRequest]:
+    """Twelve bundles of three namespaces, four ranges each, owned and wanted all over."""
+    requests = []
+    brokers = [A, B, C]
+    for number, namespace in enumerate(["t/n1", "t/n2", "t/n3"]):
+        for low in range(4):
+            upper = "0xffffffff" if low == 3 else f"0x{low + 1:x}0000000"
+            bundle = f"{namespace}/0x{low:x}0000000_{upper}"
+            source, destination = brokers[low % 3], brokers[(low + 1 + number) % 3]
+            if source == destination:
+                destination = brokers[(low + 1) % 3]
+            bench.model.add(bundle, source, f"persistent://{namespace}/t{low}")
+            requests.append(MoveRequest(bundle=bundle, source=source, destination=destination))
+    return requests

@@ -1,0 +1,164 @@
+"""A whole sidecar over fakes, wired as bootstrap wires it: for tests of the daemon's own behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from bundlekeel.adapters.files import FileJournal
+from bundlekeel.adapters.metrics import PrometheusTelemetry
+from bundlekeel.core.capacity import CapacityOverride
+from bundlekeel.core.params import Parameters
+from bundlekeel.daemon.attempt import ExecutorLimits, World
+from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.cycle import Cycle, CycleParts
+from bundlekeel.daemon.executions import Executions
+from bundlekeel.daemon.hand import LeaderHand, move_record
+from bundlekeel.daemon.leadership import Leadership
+from bundlekeel.daemon.observer import Observer
+from bundlekeel.daemon.planner import Planner
+from bundlekeel.daemon.sharing import Sharing
+from bundlekeel.ports import Member
+from tests.support.builders import bundle_name, report
+from tests.support.memory_admin import BrokerModel, MemoryAdmin
+from tests.support.memory_coordination import MemoryCoordination, MemoryStore
+from tests.support.memory_source import MemoryLoadSource, MemoryMetadata, RealClock
+
+BROKERS = ("b1:8080", "b2:8080", "b3:8080")
+EAGER = Parameters(avg_hit_count_low=1, avg_hit_count_high=1)
+
+
+class TestClock(RealClock):
+    """The real clock with an offset a test can push forward."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self.offset = 0.0
+
+    def boot(self) -> float:
+        """Seconds on the boot clock, pushed."""
+        return super().boot() + self.offset
+
+    def wall_ms(self) -> int:
+        """Wall clock, pushed alike."""
+        return super().wall_ms() + int(self.offset * 1000)
+
+
+class FakeCluster:
+    """Three brokers that own bundles, report them, and give them up when told to; shared by several sidecars."""
+
+    def __init__(self, loads: Mapping[str, list[float]] | None = None, *, shedding: bool = False) -> None:
+        self.clock = TestClock()
+        self.store = MemoryStore()
+        self.model = BrokerModel(BROKERS)
+        self.source = MemoryLoadSource(self.clock)
+        self.metadata = MemoryMetadata()
+        self.metadata.leader = BROKERS[0]
+        self.model.dynamic["loadBalancerSheddingEnabled"] = str(shedding).lower()
+        self.shares: dict[str, float] = {}
+        for broker, shares in (loads or {BROKERS[0]: [0.2, 0.15, 0.12, 0.1, 0.08, 0.06]}).items():
+            for share in shares:
+                name = bundle_name(len(self.shares))
+                self.shares[name] = share
+                self.model.add(name, broker, f"persistent://t/ns/topic-{len(self.shares)}")
+        self.publish()
+
+    def publish(self) -> None:
+        """Every broker writes a fresh report of what it owns now."""
+        owned: dict[str, dict[str, float]] = {broker: {} for broker in BROKERS}
+        for bundle, owner in self.model.owners.items():
+            owned[owner.broker_id][bundle] = self.shares[bundle]
+        self.source.put(*(report(b, held, last_update=self.clock.wall_ms()) for b, held in owned.items()))
+
+    def owners(self) -> dict[str, str]:
+        """bundle -> broker."""
+        return {bundle: owner.broker_id for bundle, owner in self.model.owners.items()}
+
+
+class FakeSidecar:
+    """One sidecar's daemon parts over a `FakeCluster`."""
+
+    def __init__(
+        self,
+        cluster: FakeCluster,
+        name: str = "a",
+        *,
+        mode: str = "act",
+        params: Parameters = EAGER,
+        journal: Path | None = None,
+        capacity: tuple[CapacityOverride, ...] = (),
+    ) -> None:
+        self.cluster, self.clock = cluster, cluster.clock
+        self.telemetry = PrometheusTelemetry()
+        self.coordination = MemoryCoordination(cluster.store)
+        self.leadership = Leadership(
+            self.coordination,
+            self.clock,
+            self.telemetry,
+            Member(id=name),
+            seats=3,
+            heartbeat_seconds=0.05,
+            margin_ratio=0.1,
+        )
+        self.sharing = Sharing(self.coordination, self.leadership, self.clock)
+        self.admin = MemoryAdmin(cluster.model, permit=self.leadership.permit)
+        world = World(
+            admin=self.admin,
+            coordination=self.coordination,
+            ownership=cluster.model,
+            metadata=cluster.metadata,
+            clock=self.clock,
+        )
+        limits = ExecutorLimits(confirm_seconds=0.3, poll_first_seconds=0.01, intent_seconds=5.0)
+        self.hand = LeaderHand(world, self.leadership, self.sharing, limits)
+        self.observer = Observer(cluster.source, self.clock, self.telemetry, capacity)
+        self.config = BrokerConfig(self.admin, self.clock, max_age_seconds=0.0)
+        self.journal = FileJournal(journal, telemetry=self.telemetry)
+        self.cycle = Cycle(self._parts(mode, params))
+        self.planner = Planner(self.cycle, self.clock.wall_ms)
+        self.executions = Executions(self.sharing, self.cycle, self.planner, self.config, ceiling=mode)
+        self.leadership.on_won = self._won
+
+    def _parts(self, mode: str, params: Parameters) -> CycleParts:
+        return CycleParts(
+            observer=self.observer,
+            admin=self.admin,
+            config=self.config,
+            hand=self.hand,
+            term=self.sharing,
+            journal=self.journal,
+            telemetry=self.telemetry,
+            clock=self.clock,
+            mode=mode,
+            parameters=lambda _adopted: params,
+            describe=move_record,
+        )
+
+    async def _won(self, epoch: int) -> None:
+        self.hand.begin(epoch)
+        await self.sharing.begin_term(epoch)
+        await self.hand.settle()
+        self.cycle.standing = self.sharing.standing()
+
+    async def lead(self) -> FakeSidecar:
+        """Connect and take one leadership turn."""
+        await self.coordination.start()
+        await self.leadership.turn()
+        await self.sharing.refresh()
+        return self
+
+    def moves(self) -> list[str]:
+        """Bundles that journal records say were moved, with their outcome."""
+        return [f"{item['bundle']} {item['outcome']}" for item in self.journal.tail(1000, kind="move")]
+
+    def metric(self, name: str) -> str:
+        """The exposition lines of a metric."""
+        text = self.telemetry.render("text/plain")[0].decode()
+        return "\n".join(line for line in text.splitlines() if line.startswith(f"bundlekeel_{name}"))
+
+
+def with_params(**changes: object) -> Parameters:
+    """Eager parameters with changes."""
+    return replace(EAGER, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,118 @@
+"""What people get to see: where, why, tables, what-if plans."""
+
+from __future__ import annotations
+
+import pytest
+
+from bundlekeel.core.errors import ConfigError, NotFound
+from bundlekeel.daemon import tables
+from bundlekeel.daemon.views import PlanRequest
+from bundlekeel.daemon.where import where
+from bundlekeel.daemon.why import why
+from tests.support.memory_source import MemoryMetadata, MemoryOwnership
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
+
+QUARTERS = [0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF]
+
+
+def known() -> tuple[MemoryMetadata, MemoryOwnership]:
+    """A namespace of four bundles, the first of them owned, and a topic of three partitions."""
+    metadata, ownership = MemoryMetadata(), MemoryOwnership()
+    metadata.bundle_boundaries["t/ns"] = QUARTERS
+    metadata.partition_counts["persistent://t/ns/parts"] = 3
+    ownership.assign(BROKERS[0], "t/ns/0x00000000_0x40000000")
+    return metadata, ownership
+
+
+async def test_where_namespace_shows_every_bundle() -> None:
+    """A namespace is a row a bundle; those nobody owns say so."""
+    metadata, ownership = known()
+    rows = await where("t/ns", metadata=metadata, ownership=ownership)
+    assert [row["state"] for row in rows] == ["owned", "unowned", "unowned", "unowned"]
+    assert rows[0]["broker"] == BROKERS[0] and rows[1]["broker"] is None
+
+
+async def test_where_partitioned_topic_is_a_row_a_partition() -> None:
+    """Each partition has its own hash and bundle; hashes are those of the brokers (CRC32 of the full name)."""
+    metadata, ownership = known()
+    rows = await where("persistent://t/ns/parts", metadata=metadata, ownership=ownership)
+    assert [row["topic"] for row in rows] == [f"persistent://t/ns/parts-partition-{n}" for n in range(3)]
+    for row in rows:
+        low, high = (int(text, 16) for text in row["bundle"].rpartition("/")[2].split("_"))
+        assert low <= int(row["hash"], 16) < high or high == 0xFFFFFFFF
+
+
+async def test_where_says_unloading_and_unknown() -> None:
+    """A bundle being unloaded is neither owned nor unowned; what does not exist is a clear error."""
+    metadata, ownership = known()
+    ownership.assign(BROKERS[1], "t/ns/0x40000000_0x80000000", disabled=True)
+    rows = await where("t/ns/0x40000000_0x80000000", metadata=metadata, ownership=ownership)
+    assert rows[0]["state"] == "unloading"
+    for name in ("t/none", "persistent://t/none/x", "t/ns/0x00000000_0x10000000", "a/b/c/d://"):
+        with pytest.raises(NotFound):
+            await where(name, metadata=metadata, ownership=ownership)
+
+
+async def test_why_names_the_obstacle_and_what_would_change_it() -> None:
+    """A bundle that rests says so, with its history; an unknown name is NotFound."""
+    sidecar = await FakeSidecar(FakeCluster(), params=with_params(max_moves_per_cycle=1)).lead()
+    moved = (await sidecar.cycle.turn()).outcomes[0].bundle
+    sidecar.cluster.publish()
+    await sidecar.cycle.turn()
+    records = list(sidecar.sharing.moves)
+    answer = await why(moved, cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=records)
+    assert answer["codes"][0]["code"] in ("CoolDown", "Unsettled")
+    assert answer["what_would_change_it"] and len(answer["history"]) == 1
+    hot = await why(BROKERS[0], cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=records)
+    assert hot["kind"] == "broker" and len(hot["history"]) == 2
+    with pytest.raises(NotFound):
+        await why("nonsense//", cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=records)
+
+
+async def test_tables_show_latest_short_long_and_preallocated() -> None:
+    """Brokers and bundles carry their averages with sample counts, and bundles on the way with their age."""
+    sidecar = await FakeSidecar(FakeCluster(), params=with_params(max_moves_per_cycle=2)).lead()
+    await sidecar.cycle.turn()
+    now = sidecar.clock.wall_ms() + 2_000
+    brokers = {row["broker"]: row for row in tables.brokers(sidecar.cycle, sidecar.config, now)}
+    coming = [item for row in brokers.values() for item in row["preallocated"]]
+    assert len(coming) == 2 and all(item["age_seconds"] >= 1.9 for item in coming)
+    assert all(row["sheds_itself"] is False for row in brokers.values())
+    bundles = tables.bundles(sidecar.cycle, now, broker=BROKERS[0])
+    sizes = [row["short"]["throughput_in"] for row in bundles]
+    assert sizes == sorted(sizes, reverse=True) and bundles[0]["short_samples"] == 1
+    assert {row["code"] for row in bundles} >= {"Unsettled"} or any(row["preallocated_to"] for row in bundles)
+
+
+async def test_what_if_without_a_broker_and_with_more_traffic() -> None:
+    """A dry run may take brokers away or scale traffic; it stores and touches nothing."""
+    sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
+    await sidecar.cycle.turn()
+    standing = sidecar.cycle.standing
+    made = await sidecar.planner.make(PlanRequest(remove_brokers=(BROKERS[2],)))
+    assert {load["broker"] for load in made["loads"]} == set(BROKERS[:2])
+    assert BROKERS[2] not in {move["target"] for move in made["moves"]}
+    doubled = await sidecar.planner.make(PlanRequest(traffic_scale=2.0))
+    plain = await sidecar.planner.make(PlanRequest())
+    assert doubled["loads"][0]["throughput_before"] == pytest.approx(2 * plain["loads"][0]["throughput_before"])
+    assert sidecar.cycle.standing == standing and not sidecar.cluster.model.unloads
+    assert sidecar.planner.find(made["hash"])[0] is made
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (PlanRequest(remove_brokers=("nobody:1",)), "remove_brokers"),
+        (PlanRequest(remove_brokers=BROKERS), "remove_brokers"),
+        (PlanRequest(traffic_scale=0.0), "traffic_scale"),
+        (PlanRequest(strategy="magic"), "strategy"),
+        (PlanRequest(parameters={"nonsense": 1}), "parameters.nonsense"),
+    ],
+)
+async def test_impossible_what_if_names_the_field(request_: PlanRequest, field: str) -> None:
+    """A wrong override is a ConfigError that names its field."""
+    sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
+    await sidecar.cycle.turn()
+    with pytest.raises(ConfigError) as caught:
+        await sidecar.planner.make(request_)
+    assert caught.value.field == field
