@@ -34,6 +34,7 @@ _GROUPS = {
     Code.OVERLOADED: "Verdicts, in Pulsar's words",
     Code.SOLE_BROKER: "Verdicts, ours",
     Code.SAME_BROKER: "Refusals of a candidate",
+    Code.OWNER_CHANGED: "Moves that were not begun, or did not end where they were asked to",
     Code.EMPTY_REPORT: "Records that could not be read as they stand",
 }
 # Sections of the example, by the field that begins them.

@@ -117,6 +117,11 @@ class Scene:
         with kazoo(self.cluster) as client:
             return [unquote(name) for name in children(client, f"{self.root}/intents")]
 
+    def nodes(self, path: str) -> list[str]:
+        """The names below a node below the root of the sidecars."""
+        with kazoo(self.cluster) as client:
+            return children(client, f"{self.root}/{path}")
+
     def document(self, path: str) -> Any:
         """A plain JSON node below the root of the sidecars, None when absent."""
         with kazoo(self.cluster) as client:

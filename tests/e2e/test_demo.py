@@ -22,7 +22,6 @@ def test_demo_balances_a_real_cluster(tmp_path: Path) -> None:
         timeout=580,
         check=False,
     )
-    print(ended.stdout)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     told = json.loads(report.read_text(encoding="utf-8"))
     assert told["held"] is True

@@ -11,12 +11,23 @@ from bundlekeel.core.codes import Code
 from bundlekeel.core.draft import Draft
 from bundlekeel.core.engine import PlanResult
 from bundlekeel.core.guard import GuardState, Moved
-from bundlekeel.core.ledger import Ledger
+from bundlekeel.core.ledger import Ledger, open_entries
 from bundlekeel.core.load import BrokerReport
 from bundlekeel.core.memory import Memory
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Plan
-from tests.support.builders import NOW_MS, averages_of, broker, bundle_name, cluster, eager, report, run, snapshot
+from tests.support.builders import (
+    EAGER,
+    NOW_MS,
+    averages_of,
+    broker,
+    bundle_name,
+    cluster,
+    eager,
+    report,
+    run,
+    snapshot,
+)
 
 MINUTE = 60_000
 
@@ -243,3 +254,28 @@ def test_target_that_gives_later_counts_what_it_took() -> None:
     draft.take(0, 0, 1, rule="x", threshold=0.0)
     assert draft.expected(1)[:, 0].tolist() == pytest.approx([5000.0, 5000.0])
     assert draft.pressure(1)[:, 0].tolist() == pytest.approx([10.0, 10.0])
+
+
+def test_role_swap_is_no_improvement() -> None:
+    """Rule: a bundle nearly as large as the whole difference would only make the cold broker the hot one."""
+    plan = eager(cluster([*[[0.72, 0.0001]] * 5, []])).plan
+    assert not plan.moves
+    assert plan.verdict.code is Code.UNSPLITTABLE
+
+
+def test_target_is_filled_to_the_mean_and_not_above() -> None:
+    """Rule: a bundle goes where it can stay: 13 points fit into a target 13 below the mean, 20 do not."""
+    plan = eager(cluster([[0.2, 0.13, 0.47], [0.4], [0.4]])).plan
+    assert plan.moves[0].bundle == bundle_name(1)
+
+
+def test_reported_overload_is_no_target() -> None:
+    """Rule: a broker that still reports an overload takes nothing, although its books say that it is free."""
+    seen = snapshot(cluster([[0.5, 0.45], [0.3, 0.3]]))
+    move = eager(cluster([[0.4, 0.4], []])).plan.moves[0]
+    away = replace(move, bundle="t/gone/0x00000000_0xffffffff", target="c:1", pressure=(90.0, 0, 0, 0, 0, 0))
+    books = open_entries(Ledger(), [away], seen, NOW_MS)
+    begun = Memory(active=(broker(0), broker(1)))
+    plan = run(seen, ledger=books, memory=begun, **EAGER).plan
+    assert plan.loads[0].score_before == pytest.approx(0.05)
+    assert not plan.moves

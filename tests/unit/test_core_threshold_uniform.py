@@ -187,3 +187,20 @@ def test_blind_source_does_not_load_the_seeing() -> None:
     assert not eager([blind, seeing], strategy="uniform").plan.moves
     busy = report("c:1", {bundle_name(40): 0.3})
     assert eager([blind, seeing, busy], strategy="uniform").plan.moves
+
+
+def test_bundle_moved_by_throughput_is_not_refused_by_rate() -> None:
+    """Rule: what the second measure takes, the first one's refusal of it is withdrawn."""
+    rows = np.array([[30e3, 0.0, 19e6, 0.0]] * 3 + [[30e3, 0.0, 1e6, 0.0]])
+    first = replace(report("a:1", {bundle_name(n): 0.1 for n in range(4)}), bundle_traffic=rows)
+    second = replace(report("b:1", {bundle_name(9): 0.1}), bundle_traffic=np.array([[1e3, 0.0, 1e6, 0.0]]))
+    reports = [replace(item, traffic=item.bundle_traffic.sum(axis=0)) for item in (first, second)]
+    plan = eager(reports, strategy="uniform").plan
+    assert [move.bundle for move in plan.moves] == [bundle_name(3)]
+    assert sorted(item.bundle for item in plan.refusals) == [bundle_name(n) for n in range(3)]
+
+
+def test_present_score_limits_what_history_asks_for() -> None:
+    """Rule: with a history of 87 % and 60 % now, 5 points leave (60 - 50 - 10 + 5), not 32."""
+    plan = threshold(cluster([[0.05] * 12, [0.05] * 8]), history(0.9, 0.1)).plan
+    assert len(plan.moves) == 1

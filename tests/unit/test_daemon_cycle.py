@@ -142,7 +142,7 @@ async def test_unknown_outcome_is_never_repeated() -> None:
     await sidecar.cycle.turn()
     assert sum(1 for name, *rest in sidecar.admin.calls if name == "unload" and stuck in rest) == 1
     assert stuck in sidecar.cycle.standing.ledger.bundles(), "the request may still take effect: it stays booked"
-    cluster.clock.offset = 400.0
+    cluster.clock.offset = 1_100.0
     await sidecar.leadership.turn()
     await sidecar.cycle.turn()
     assert stuck not in sidecar.cycle.standing.ledger.bundles()

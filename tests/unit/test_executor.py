@@ -25,7 +25,7 @@ from bundlekeel.core.errors import (
 )
 from bundlekeel.core.plan import Refusal
 from bundlekeel.daemon.executor import MoveRequest
-from bundlekeel.daemon.intents import MOVE_EXPLANATIONS, MoveCode, MoveOutcome, intent_path
+from bundlekeel.daemon.intents import MoveOutcome, intent_path
 from bundlekeel.ports import Change, Owner
 from tests.support.executor_bench import BUNDLE, TOPIC, A, B, Bench, C
 from tests.support.memory_admin import Fault
@@ -82,8 +82,8 @@ async def test_the_record_is_written_with_the_removal_of_the_intent(bench: Bench
 @pytest.mark.parametrize(
     ("prepare", "request_", "code"),
     [
-        (lambda b: b.model.own(BUNDLE, A), (B, C), MoveCode.OWNER_CHANGED),
-        (lambda b: b.model.owners.clear(), (B, C), MoveCode.UNOWNED),
+        (lambda b: b.model.own(BUNDLE, A), (B, C), Code.OWNER_CHANGED),
+        (lambda b: b.model.owners.clear(), (B, C), Code.UNOWNED),
         (lambda b: b.model.owners.update({BUNDLE: Owner(broker_id=B, disabled=True)}), (B, C), Code.IN_TRANSIT),
         (lambda _b: None, (B, B), Code.SAME_BROKER),
         (lambda b: b.store.freeze(), (B, C), Code.STORE_UNAVAILABLE),
@@ -123,13 +123,13 @@ async def test_system_bundles_never_move(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (AdminRefused("409", status=409), MoveCode.ADMIN_REFUSED),
-        (AdminUnauthorized("401", status=401), MoveCode.ADMIN_UNAUTHORIZED),
-        (AdminUnreachable("refused"), MoveCode.ADMIN_UNREACHABLE),
-        (BundlekeelError("mode is recommend"), MoveCode.NOT_PERMITTED),
+        (AdminRefused("409", status=409), Code.ADMIN_REFUSED),
+        (AdminUnauthorized("401", status=401), Code.ADMIN_UNAUTHORIZED),
+        (AdminUnreachable("refused"), Code.ADMIN_UNREACHABLE),
+        (BundlekeelError("mode is recommend"), Code.NOT_PERMITTED),
     ],
 )
-async def test_provably_nothing_happened(bench: Bench, error: Exception, code: MoveCode) -> None:
+async def test_provably_nothing_happened(bench: Bench, error: Exception, code: Code) -> None:
     """A known refusal ends the move at once and removes its intent."""
     bench.admin.fail("unload", Fault(error=error))
     outcome = await bench.move()
@@ -148,13 +148,13 @@ async def test_an_unknown_answer_is_settled_by_reading(bench: Bench, kind: type[
     if after:
         assert (outcome.outcome, outcome.landed_on) == ("done", C)
     else:
-        assert (outcome.outcome, outcome.code, outcome.landed_on) == ("unknown", MoveCode.NO_ANSWER, "")
+        assert (outcome.outcome, outcome.code, outcome.landed_on) == ("unknown", Code.NO_ANSWER, "")
         assert outcome.seconds == pytest.approx(10, abs=0.5)
     assert await bench.intents() == []
 
 
-@pytest.mark.parametrize(("thief", "code"), [(A, MoveCode.LANDED_ELSEWHERE), (B, MoveCode.STILL_AT_SOURCE)])
-async def test_another_broker_was_faster(bench: Bench, thief: str, code: MoveCode) -> None:
+@pytest.mark.parametrize(("thief", "code"), [(A, Code.LANDED_ELSEWHERE), (B, Code.STILL_AT_SOURCE)])
+async def test_another_broker_was_faster(bench: Bench, thief: str, code: Code) -> None:
     """A client's lookup may win the race: never reported as done."""
     bench.model.after_unload = lambda bundle: bench.model.own(bundle, thief)
     outcome = await bench.move()
@@ -166,7 +166,7 @@ async def test_nobody_takes_it(bench: Bench) -> None:
     """An unowned bundle is claimed until time is up, ever less often; it is not unloaded again."""
     bench.admin.fail("claim", *[Fault(error=AdminFault("503"))] * 1000)
     outcome = await bench.move()
-    assert (outcome.outcome, outcome.code) == ("unknown", MoveCode.NOBODY_OWNS)
+    assert (outcome.outcome, outcome.code) == ("unknown", Code.NOBODY_OWNS)
     assert 3 < sum(call[0] == "claim" for call in bench.admin.calls) < 20
     assert bench.unloads() == 1
     claims = len(bench.admin.calls)
@@ -344,8 +344,3 @@ async def test_any_mishap(
     bench.store.thaw()
     await bench.executor.flush()
     assert await bench.intents() in ([], [intent_path(BUNDLE)])
-
-
-def test_every_code_is_explained() -> None:
-    """Each code of a move has its sentence."""
-    assert set(MOVE_EXPLANATIONS) == set(MoveCode)

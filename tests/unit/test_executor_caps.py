@@ -9,7 +9,6 @@ import pytest
 
 from bundlekeel.core.codes import Code
 from bundlekeel.daemon.executor import MoveRequest
-from bundlekeel.daemon.intents import MoveCode
 from tests.support.executor_bench import BUNDLE, B, Bench, C, SlowAdmin, fleet
 
 
@@ -58,9 +57,9 @@ async def test_stop_finishes_calls_in_flight_and_begins_no_more(bench: Bench) ->
     assert await bench.executor.stop(30.0) == ()
     outcomes = Counter((outcome.outcome, outcome.code) for outcome in await batch)
     called = bench.unloads()
-    assert outcomes == {("done", ""): called, ("refused", MoveCode.STOPPING): 12 - called}
+    assert outcomes == {("done", ""): called, ("refused", Code.STOPPING): 12 - called}
     assert 0 < called <= 4
-    assert (await bench.move()).code == MoveCode.STOPPING
+    assert (await bench.move()).code == Code.STOPPING
     assert await bench.intents() == []
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError, LeadershipLost, StoreError
-from bundlekeel.daemon.intents import INTENT_SECONDS, Intent, MoveCode, decode_intent, intent_path, settle_intents
+from bundlekeel.daemon.intents import INTENT_SECONDS, Intent, decode_intent, intent_path, settle_intents
 from bundlekeel.ports import Change, Document, Member, Owner
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import MemoryOwnership
@@ -95,10 +96,10 @@ async def successor() -> Successor:
     ("owner", "expected"),
     [
         (Owner(broker_id=B), ("done", "", B)),
-        (Owner(broker_id=C), ("landed_elsewhere", MoveCode.LEFT_BY_EARLIER_LEADER, C)),
-        (Owner(broker_id=A), ("landed_elsewhere", MoveCode.LEFT_BY_EARLIER_LEADER, A)),
-        (Owner(broker_id=A, disabled=True), ("unknown", MoveCode.LEFT_BY_EARLIER_LEADER, "")),
-        (None, ("unknown", MoveCode.LEFT_BY_EARLIER_LEADER, "")),
+        (Owner(broker_id=C), ("landed_elsewhere", Code.LEFT_BY_EARLIER_LEADER, C)),
+        (Owner(broker_id=A), ("landed_elsewhere", Code.LEFT_BY_EARLIER_LEADER, A)),
+        (Owner(broker_id=A, disabled=True), ("unknown", Code.LEFT_BY_EARLIER_LEADER, "")),
+        (None, ("unknown", Code.LEFT_BY_EARLIER_LEADER, "")),
     ],
 )
 async def test_frozen_until_deadline_and_margin_then_read(
@@ -150,7 +151,7 @@ async def test_what_cannot_be_read_stays_frozen_for_the_usual_length(successor: 
     successor.ownership.assign(B, BUNDLE)
     assert (await successor.settle())[0] == {BUNDLE}
     successor.clock.now += INTENT_SECONDS + MARGIN
-    assert await successor.settle() == (frozenset(), [("unknown", MoveCode.LEFT_BY_EARLIER_LEADER, B)])
+    assert await successor.settle() == (frozenset(), [("unknown", Code.LEFT_BY_EARLIER_LEADER, B)])
     assert not await successor.stands()
 
 

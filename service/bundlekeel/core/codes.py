@@ -61,6 +61,19 @@ class Code(StrEnum):
     BUDGET_PER_TARGET = "BudgetPerTarget"
     BUDGET_PER_NAMESPACE = "BudgetPerNamespace"
     RETURN_MOVE = "ReturnMove"
+    # moves that were not begun, or did not end where they were asked to
+    OWNER_CHANGED = "OwnerChanged"
+    UNOWNED = "Unowned"
+    STOPPING = "Stopping"
+    NOT_PERMITTED = "NotPermitted"
+    ADMIN_REFUSED = "AdminRefused"
+    ADMIN_UNAUTHORIZED = "AdminUnauthorized"
+    ADMIN_UNREACHABLE = "AdminUnreachable"
+    NO_ANSWER = "NoAnswer"
+    LANDED_ELSEWHERE = "LandedElsewhere"
+    STILL_AT_SOURCE = "StillAtSource"
+    NOBODY_OWNS = "NobodyOwns"
+    LEFT_BY_EARLIER_LEADER = "LeftByEarlierLeader"
     # records that could not be read as they stand
     EMPTY_REPORT = "EmptyReport"
     NOT_JSON = "NotJson"
@@ -118,6 +131,18 @@ EXPLANATIONS: dict[Code, str] = {
     Code.BUDGET_PER_TARGET: "the target's budget of moves for this cycle is used up",
     Code.BUDGET_PER_NAMESPACE: "the namespace's budget of moves for this cycle is used up",
     Code.RETURN_MOVE: "the bundle came from that broker a short while ago",
+    Code.OWNER_CHANGED: "the bundle is owned by another broker than planned; it is planned anew",
+    Code.UNOWNED: "nobody owns the bundle: the next lookup places it, there is nothing to unload",
+    Code.STOPPING: "the sidecar is stopping; the move was not begun",
+    Code.NOT_PERMITTED: "acting is not allowed right now",
+    Code.ADMIN_REFUSED: "the broker refused the unload",
+    Code.ADMIN_UNAUTHORIZED: "the broker did not accept our credentials",
+    Code.ADMIN_UNREACHABLE: "the broker could not be reached; the request never left",
+    Code.NO_ANSWER: "the unload got no usable answer and who owns the bundle does not settle it",
+    Code.LANDED_ELSEWHERE: "another broker took the bundle first",
+    Code.STILL_AT_SOURCE: "the broker it was to leave owns the bundle again",
+    Code.NOBODY_OWNS: "nobody took the bundle in time; the next lookup places it",
+    Code.LEFT_BY_EARLIER_LEADER: "an earlier leader left the move open; settled by reading who owns the bundle",
     Code.EMPTY_REPORT: "the broker's znode is empty",
     Code.NOT_JSON: "the broker's znode is not JSON",
     Code.REPORT_TOO_LARGE: "the broker's znode is larger than the limit",

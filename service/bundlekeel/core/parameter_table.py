@@ -199,7 +199,7 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         unit="ratio of the mean broker load",
         maximum=1.0,
         used_by="avg, threshold, uniform",
-        why="a smaller amount is not worth a reconnect; relative, so that small clusters are balanced too",
+        why="a smaller amount (or, if less, half a mean bundle) is not worth a reconnect; relative, for small clusters too",
     ),
     _S(
         name="min_unload_message_rate",
@@ -244,7 +244,7 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         unit="seconds",
         minimum=1.0,
         used_by="ledger",
-        why="a move is trusted to have shown after this long even if a broker never reported again",
+        why="a move counts as shown after this long even if a broker stays silent; quiet ones report every 15 minutes",
     ),
     _S(
         name="cool_down_seconds",

@@ -77,7 +77,7 @@ class Parameters:
     # time: how old the brokers' figures are by design
     statistics_interval_seconds: float = 60.0
     host_usage_interval_seconds: float = 60.0
-    ledger_timeout_seconds: float = 300.0
+    ledger_timeout_seconds: float = 1080.0
     # guard
     cool_down_seconds: float = 1800.0
     max_moves_per_cycle: int = 10

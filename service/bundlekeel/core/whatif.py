@@ -21,8 +21,9 @@ def scaled(snapshot: Snapshot, factor: float) -> Snapshot:
         snapshot,
         digest=f"{snapshot.digest}*{factor:g}",
         brokers=replace(brokers, usage=brokers.usage * factor, traffic=brokers.traffic * factor),
-        bundles=replace(bundles, latest=bundles.latest * factor, short=bundles.short * factor,
-                        long=bundles.long * factor),
+        bundles=replace(
+            bundles, latest=bundles.latest * factor, short=bundles.short * factor, long=bundles.long * factor
+        ),
     )
 
 

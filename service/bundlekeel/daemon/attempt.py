@@ -24,15 +24,15 @@ from bundlekeel.core.errors import (
 )
 from bundlekeel.core.names import is_system_bundle, parse_topic
 from bundlekeel.core.plan import Refusal
-from bundlekeel.daemon.intents import INTENT_SECONDS, Intent, MoveCode, MoveOutcome, OutcomeWord
+from bundlekeel.daemon.intents import INTENT_SECONDS, Intent, MoveOutcome, OutcomeWord
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Metadata, Owner, Ownership
 
 _CLAIM_FIRST_SECONDS: Final = 0.01
 _CLAIM_MAX_SECONDS: Final = 1.0
-_CODES: Final[dict[type[AdminApiError], MoveCode]] = {
-    AdminRefused: MoveCode.ADMIN_REFUSED,
-    AdminUnauthorized: MoveCode.ADMIN_UNAUTHORIZED,
-    AdminUnreachable: MoveCode.ADMIN_UNREACHABLE,
+_CODES: Final[dict[type[AdminApiError], Code]] = {
+    AdminRefused: Code.ADMIN_REFUSED,
+    AdminUnauthorized: Code.ADMIN_UNAUTHORIZED,
+    AdminUnreachable: Code.ADMIN_UNREACHABLE,
 }
 
 
@@ -163,11 +163,11 @@ class Attempt:
         except (StoreError, CodecError) as error:
             return self.refuse(Code.STORE_UNAVAILABLE, str(error))
         if owner is None:
-            return self.refuse(MoveCode.UNOWNED)
+            return self.refuse(Code.UNOWNED)
         if owner.disabled:
             return self.refuse(Code.IN_TRANSIT, f"{owner.broker_id} is unloading it")
         if owner.broker_id != request.source:
-            return self.refuse(MoveCode.OWNER_CHANGED, f"owned by {owner.broker_id}")
+            return self.refuse(Code.OWNER_CHANGED, f"owned by {owner.broker_id}")
         self.topic = await self._find_topic()
         return None
 
@@ -216,9 +216,9 @@ class Attempt:
         except AdminApiError as error:
             if error.outcome_unknown:
                 return await self._confirm(claims, str(error))
-            return self.refuse(_CODES.get(type(error), MoveCode.ADMIN_REFUSED), str(error))
+            return self.refuse(_CODES.get(type(error), Code.ADMIN_REFUSED), str(error))
         except BundlekeelError as error:
-            return self.refuse(MoveCode.NOT_PERMITTED, str(error))
+            return self.refuse(Code.NOT_PERMITTED, str(error))
         finally:
             await claims.cancel()
 
@@ -257,7 +257,7 @@ class Attempt:
         if landed == self.request.destination:
             return self.outcome("done", error=error, landed_on=landed)
         at_source = landed == self.request.source
-        code = MoveCode.STILL_AT_SOURCE if at_source else MoveCode.LANDED_ELSEWHERE
+        code = Code.STILL_AT_SOURCE if at_source else Code.LANDED_ELSEWHERE
         return self.outcome("landed_elsewhere", code, error=error, landed_on=landed)
 
     def _unsettled(self, owner: Owner | None, error: str, unreadable: str) -> MoveOutcome:
@@ -265,10 +265,10 @@ class Attempt:
             return self.outcome("unknown", Code.STORE_UNAVAILABLE, error=error or unreadable)
         if error and owner is not None:
             # It never left the source, or will leave it when the call that is still on its way arrives.
-            return self.outcome("unknown", MoveCode.NO_ANSWER, error=error, landed_on="")
+            return self.outcome("unknown", Code.NO_ANSWER, error=error, landed_on="")
         if owner is not None and not owner.disabled:
             return self._landed(owner.broker_id, error)
-        return self.outcome("unknown", MoveCode.NOBODY_OWNS, error=error)
+        return self.outcome("unknown", Code.NOBODY_OWNS, error=error)
 
 
 class _Claims:

@@ -15,7 +15,7 @@ from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import LeadershipLost, StaleWrite, StoreError
 from bundlekeel.core.plan import Refusal
 from bundlekeel.daemon.attempt import Attempt, ExecutorLimits, MoveRequest, Policy, Term, World
-from bundlekeel.daemon.intents import ChangesFor, Intent, MoveCode, MoveOutcome, intent_path, no_changes
+from bundlekeel.daemon.intents import ChangesFor, Intent, MoveOutcome, intent_path, no_changes
 from bundlekeel.ports import Change
 
 __all__ = ["Executor", "ExecutorHooks", "ExecutorLimits", "MoveRequest", "Term", "World"]
@@ -95,7 +95,7 @@ class Executor:
 
     async def stop(self, seconds: float) -> tuple[str, ...]:
         """Admit no more and let what is in flight finish; the bundles still in flight after `seconds`."""
-        await self._end(MoveCode.STOPPING)
+        await self._end(Code.STOPPING)
         clock = self._world.clock
         deadline = clock.boot() + seconds
         while self._slots.bundles and clock.boot() < deadline:

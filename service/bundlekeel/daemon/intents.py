@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final, Literal
 from urllib.parse import quote, unquote
 
@@ -23,39 +22,6 @@ INTENT_SECONDS: Final = 120.0
 MARGIN_SECONDS: Final = 15.0
 
 OutcomeWord = Literal["done", "landed_elsewhere", "unknown", "refused"]
-
-
-class MoveCode(StrEnum):
-    """Why a move was refused or did not end where it was asked to; spelled like `core.codes.Code`."""
-
-    OWNER_CHANGED = "OwnerChanged"
-    UNOWNED = "Unowned"
-    STOPPING = "Stopping"
-    NOT_PERMITTED = "NotPermitted"
-    ADMIN_REFUSED = "AdminRefused"
-    ADMIN_UNAUTHORIZED = "AdminUnauthorized"
-    ADMIN_UNREACHABLE = "AdminUnreachable"
-    NO_ANSWER = "NoAnswer"
-    LANDED_ELSEWHERE = "LandedElsewhere"
-    STILL_AT_SOURCE = "StillAtSource"
-    NOBODY_OWNS = "NobodyOwns"
-    LEFT_BY_EARLIER_LEADER = "LeftByEarlierLeader"
-
-
-MOVE_EXPLANATIONS: Final[dict[MoveCode, str]] = {
-    MoveCode.OWNER_CHANGED: "the bundle is owned by another broker than planned; it is planned anew",
-    MoveCode.UNOWNED: "nobody owns the bundle: the next lookup places it, there is nothing to unload",
-    MoveCode.STOPPING: "the sidecar is stopping; the move was not begun",
-    MoveCode.NOT_PERMITTED: "acting is not allowed right now",
-    MoveCode.ADMIN_REFUSED: "the broker refused the unload",
-    MoveCode.ADMIN_UNAUTHORIZED: "the broker did not accept our credentials",
-    MoveCode.ADMIN_UNREACHABLE: "the broker could not be reached; the request never left",
-    MoveCode.NO_ANSWER: "the unload got no usable answer and who owns the bundle does not settle it",
-    MoveCode.LANDED_ELSEWHERE: "another broker took the bundle first",
-    MoveCode.STILL_AT_SOURCE: "the broker it was to leave owns the bundle again",
-    MoveCode.NOBODY_OWNS: "nobody took the bundle in time; the next lookup places it",
-    MoveCode.LEFT_BY_EARLIER_LEADER: "an earlier leader left the move open; settled by reading who owns the bundle",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +202,7 @@ def _settled(intent: Intent | None, bundle: str, owner: Owner | None, *, clock: 
         source="",
         destination="",
         outcome="unknown",
-        code=MoveCode.LEFT_BY_EARLIER_LEADER,
+        code=Code.LEFT_BY_EARLIER_LEADER,
         error="the intent could not be read",
         landed_on=landed,
         landed_wall_ms=clock.wall_ms() if landed else 0,

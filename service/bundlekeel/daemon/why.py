@@ -101,49 +101,35 @@ def _broker_change(plan: Plan | None) -> str:
 
 def _bundle(bundle: str, snapshot: Snapshot, cycle: Cycle, records: list[Json]) -> Json:
     history = [item for item in records if item.get("bundle") == bundle][-20:]
+    broker, sentence, codes, change = _stands(bundle, snapshot, cycle)
+    return {
+        "broker": broker,
+        "sentence": sentence,
+        "codes": codes,
+        "history": history,
+        "what_would_change_it": change,
+    }
+
+
+def _stands(bundle: str, snapshot: Snapshot, cycle: Cycle) -> tuple[str | None, str, list[Json], str]:
+    """(owner, sentence, codes, what would change it) of one bundle."""
     if bundle not in snapshot.bundles.names:
-        return {
-            "broker": None,
-            "sentence": f"no broker reports {bundle}: it is unowned, or not loaded yet",
-            "codes": [],
-            "history": history,
-            "what_would_change_it": "a client's lookup",
-        }
+        return None, f"no broker reports {bundle}: it is unowned, or not loaded yet", [], "a client's lookup"
     row = snapshot.bundles.names.index(bundle)
     broker = snapshot.brokers.ids[int(snapshot.bundles.owner[row])]
     plan = cycle.report.plan if cycle.report else None
     move = next((item for item in plan.moves if item.bundle == bundle), None) if plan else None
     if move is not None:
-        sentence = f"it is to move: {move.sentence}"
         change = f"runner-up {move.runner_up}" if move.runner_up else "nothing stands in the way"
-        return {
-            "broker": broker,
-            "sentence": sentence,
-            "codes": [],
-            "history": history,
-            "what_would_change_it": change,
-        }
-    code = obstacles(cycle, snapshot).get(row)
+        return broker, f"it is to move: {move.sentence}", [], change
     refusal = next((item for item in plan.refusals if item.bundle == bundle), None) if plan else None
-    if code is None and refusal is not None:
-        code = refusal.code
+    code = obstacles(cycle, snapshot).get(row) or (refusal.code if refusal is not None else None)
     if code is None:
         text = plan.verdict.sentence if plan else "no plan yet"
-        return {
-            "broker": broker,
-            "sentence": f"it stays at {broker}: {text}",
-            "codes": [],
-            "history": history,
-            "what_would_change_it": f"{broker} standing out from the other brokers for long enough",
-        }
+        return broker, f"it stays at {broker}: {text}", [], f"{broker} standing out from the others for long enough"
     detail = refusal.detail if refusal is not None else ""
-    return {
-        "broker": broker,
-        "sentence": f"it stays at {broker}: {EXPLANATIONS[code]}",
-        "codes": [_code(code, detail)],
-        "history": history,
-        "what_would_change_it": _CHANGES.get(code, "see the explanation"),
-    }
+    change = _CHANGES.get(code, "see the explanation")
+    return broker, f"it stays at {broker}: {EXPLANATIONS[code]}", [_code(code, detail)], change
 
 
 def _code(code: Code, detail: str) -> Json:

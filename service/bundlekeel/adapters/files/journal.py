@@ -18,8 +18,8 @@ _KEPT_IN_MEMORY = 2_000
 class FileJournal:
     """`ports.Journal` in one file; with `path` None it lives in memory only.
 
-    The file is renamed to `NAME.1` when it passes `max_bytes`, older ones move on to `NAME.2` up to `backups`. Writing never raises: a
-    full or read-only disk is counted in `journal_errors_total`, and balancing goes on without the record.
+    The file is renamed to `NAME.1` when it passes `max_bytes`, older ones move on to `NAME.2` up to `backups`.
+    Writing never raises: a full or read-only disk is counted in `journal_errors_total`, and balancing goes on.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class FileJournal:
 
     def _recover(self, path: Path) -> None:
         """Read back the newest records; cut a torn last line off and keep a copy of it beside the journal."""
+        if not path.is_file():
+            return
         try:
             data = path.read_bytes()
-        except FileNotFoundError:
-            return
         except OSError:
             self._telemetry.count("journal_errors_total")
             return
