@@ -199,7 +199,7 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         unit="ratio of the mean broker load",
         maximum=1.0,
         used_by="avg, threshold, uniform",
-        why="a smaller amount (or, if less, half a mean bundle) is not worth a reconnect; relative, for small clusters too",
+        why="less (or, if that is less, half a mean bundle) is not worth a reconnect; relative, for small clusters too",
     ),
     _S(
         name="min_unload_message_rate",
