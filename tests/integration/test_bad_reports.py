@@ -29,6 +29,7 @@ def observer(modular_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory)
     directory = tmp_path_factory.mktemp("bad")
     with running(modular_cluster, ["A"], directory, **changes) as (sidecar,):
         sidecar.until(lambda: ready(sidecar), "it is ready", within=30)
+        until(lambda: good_brokers(sidecar, modular_cluster), "all brokers are usable", within=60)
         yield sidecar
 
 
@@ -84,7 +85,7 @@ def test_it_costs_that_broker_only(name: str, observer: Sidecar, modular_cluster
     """State and code in the API, a count in the metrics, cycles for the others; and removal heals."""
     content, state, metric, code = CASES[name]
     data = content if isinstance(content, bytes) else report_of(modular_cluster, **content)
-    until(lambda: good_brokers(observer, modular_cluster), "all brokers are usable", within=30)
+    assert good_brokers(observer, modular_cluster)
     counted = observer.metric(metric, code=code) if metric else 0.0
     errors = observer.metric("unexpected_errors_total")
     with kazoo(modular_cluster) as client:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import AdminTimeout
 from bundlekeel.core.load import BrokerReport
@@ -164,3 +166,33 @@ async def test_fresh_standing_survives_a_change_of_leader() -> None:
     assert [item["bundle"] for item in second.sharing.moves][: len(moved)] == [
         item["bundle"] for item in first.sharing.moves
     ][: len(moved)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "code"),
+    [
+        ("other", Code.UNSUPPORTED_LOAD_MANAGER),
+        ("mixed", Code.MIXED_LOAD_MANAGERS),
+        ("extensible", Code.UNSUPPORTED_LOAD_MANAGER),
+    ],
+)
+async def test_other_load_managers_are_observed_and_never_acted_on(mode: str, code: Code) -> None:
+    """A cluster that is not purely modular gets a typed verdict and no call; a live swap back is followed."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    cluster.source.mode = mode
+    cluster.publish()
+    report = await sidecar.cycle.turn()
+    assert report.code is code and not cluster.model.unloads
+    cluster.source.mode = "modular"
+    cluster.publish()
+    assert (await sidecar.cycle.turn()).outcomes
+
+
+async def test_frozen_reports_are_never_acted_on() -> None:
+    """Brokers with loadBalancerEnabled=false never refresh their reports: nothing may be concluded from them."""
+    cluster = FakeCluster()
+    cluster.model.static[BROKERS[1]]["loadBalancerEnabled"] = "false"
+    sidecar = await FakeSidecar(cluster).lead()
+    report = await sidecar.cycle.turn()
+    assert report.code is Code.FROZEN_REPORTS and not cluster.model.unloads

@@ -22,7 +22,7 @@ from bundlekeel.core.memory import Memory
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Move, Plan, imbalance
 from bundlekeel.core.snapshot import Snapshot
-from bundlekeel.daemon.acting import Obstacle, acting_obstacle
+from bundlekeel.daemon.acting import Obstacle, acting_obstacle, picture_obstacle
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.documents import Desired
 from bundlekeel.daemon.intents import MoveOutcome
@@ -186,6 +186,9 @@ class Cycle:
             sentence=result.plan.verdict.sentence,
         )
         report.seconds["plan"] = self._clock.boot() - started
+        cluster = picture_obstacle(picture, self._config)
+        if cluster is not None:
+            report.code, report.sentence = cluster.code, cluster.sentence
         report.obstacle = acting_obstacle(
             picture=picture,
             config=self._config,
@@ -279,7 +282,7 @@ class Cycle:
 
     def _sentence(self, report: CycleReport) -> str:
         assert report.plan is not None
-        text = report.plan.verdict.sentence
+        text = report.sentence
         if report.acted:
             counts = Counter(outcome.outcome for outcome in report.outcomes)
             done = ", ".join(f"{amount} {name.replace('_', ' ')}" for name, amount in sorted(counts.items()))
