@@ -12,6 +12,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -28,51 +29,46 @@ NOW_MS = 1_700_000_000_000
 
 
 def texts(brokers: int, bundles: int, seed: int = 1) -> dict[str, bytes]:
-    """Reports as the brokers write them: Zipf-like bundles, every third broker about twice as loaded."""
+    """Reports as the brokers write them: Zipf-like bundles, three brokers in ten about twice as loaded."""
     random = np.random.default_rng(seed)
     found = {}
     for broker in range(brokers):
-        hot = 2.2 if broker % 10 < 3 else 1.0
-        rates = random.pareto(2.0, bundles) * 100 * hot
-        stats = {}
-        for index, rate in enumerate(rates.tolist()):
-            number = (broker * bundles + index) % 65_535
-            name = f"t/ns{(broker * bundles + index) // 65_535}/0x{number << 16:08x}_0x{(number + 1) << 16:08x}"
-            stats[name] = {
-                "msgRateIn": rate,
-                "msgThroughputIn": rate * 1000,
-                "msgRateOut": rate,
-                "msgThroughputOut": rate * 1000,
-                "consumerCount": 1,
-                "producerCount": 1,
-                "topics": 2,
-                "cacheSize": 0,
-            }
-        total = float(rates.sum())
-        usage = {"usage": min(95.0, total / bundles * 0.35), "limit": 100.0}
-        found[f"broker-{broker:04d}:8080"] = json.dumps(
-            {
-                "webServiceUrl": f"http://broker-{broker:04d}:8080",
-                "cpu": usage,
-                "memory": {"usage": 100.0, "limit": 1000.0},
-                "directMemory": {"usage": 100.0, "limit": 1000.0},
-                "bandwidthIn": {"usage": 0.0, "limit": 0.0},
-                "bandwidthOut": {"usage": 0.0, "limit": 0.0},
-                "msgThroughputIn": total * 1000,
-                "msgThroughputOut": total * 1000,
-                "msgRateIn": total,
-                "msgRateOut": total,
-                "lastUpdate": NOW_MS,
-                "startTimestamp": NOW_MS - 10**6,
-                "lastStats": stats,
-                "numTopics": bundles * 2,
-                "numBundles": bundles,
-                "bundles": list(stats),
-                "loadReportType": "LocalBrokerData",
-                "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
-            }
-        ).encode()
+        rates = random.pareto(2.0, bundles) * 100 * (2.2 if broker % 10 < 3 else 1.0)
+        names = [_bundle(broker * bundles + index) for index in range(bundles)]
+        stats = {name: _stats(rate) for name, rate in zip(names, rates.tolist(), strict=True)}
+        found[f"broker-{broker:04d}:8080"] = json.dumps(_report(broker, stats, float(rates.sum()))).encode()
     return found
+
+
+def _bundle(number: int) -> str:
+    lower = number % 65_535
+    return f"t/ns{number // 65_535}/0x{lower << 16:08x}_0x{(lower + 1) << 16:08x}"
+
+
+def _stats(rate: float) -> dict[str, float]:
+    traffic = {"msgRateIn": rate, "msgThroughputIn": rate * 1000, "msgRateOut": rate, "msgThroughputOut": rate * 1000}
+    return traffic | {"consumerCount": 1, "producerCount": 1, "topics": 2, "cacheSize": 0}
+
+
+def _report(broker: int, stats: dict[str, dict[str, float]], total: float) -> dict[str, Any]:
+    memory, blind = {"usage": 100.0, "limit": 1000.0}, {"usage": 0.0, "limit": 0.0}
+    return {
+        "webServiceUrl": f"http://broker-{broker:04d}:8080",
+        "cpu": {"usage": min(95.0, total / len(stats) * 0.35), "limit": 100.0},
+        "memory": memory,
+        "directMemory": memory,
+        "bandwidthIn": blind,
+        "bandwidthOut": blind,
+        **_stats(total),
+        "lastUpdate": NOW_MS,
+        "startTimestamp": NOW_MS - 10**6,
+        "lastStats": stats,
+        "numTopics": len(stats) * 2,
+        "numBundles": len(stats),
+        "bundles": list(stats),
+        "loadReportType": "LocalBrokerData",
+        "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
+    }
 
 
 def decode(reports: dict[str, bytes], averages: Averages) -> Snapshot:
