@@ -18,7 +18,7 @@ from bundlekeel.adapters.admin.routes import is_harmless
 from dev.cluster import BrokerInfo, Cluster, ClusterSpec, open_cluster
 from dev.recorder import RecordedRequest, Recorder
 from dev.sidecar import Sidecar, bundlekeel, leader_of, running, settings_for
-from dev.traffic import Traffic, TrafficSpec
+from dev.traffic import AdminError, Traffic, TrafficSpec
 from tests.chaos.zk import children, kazoo, owner_of, read
 
 BUNDLES = 24
@@ -78,7 +78,15 @@ class Scene:
                 self.cluster.resume(name)
             if not self.cluster.alive(name):
                 self.cluster.restart(name)
-        self.traffic.place_all_on(self.cluster.brokers[0].broker_id)
+        until(self._placed, "the first broker has all bundles", within=120)
+
+    def _placed(self) -> bool:
+        # Clients look their topics up at the same moment, and now and then they win a bundle several times.
+        try:
+            self.traffic.place_all_on(self.cluster.brokers[0].broker_id)
+        except AdminError:
+            return False
+        return True
 
     @contextmanager
     def sidecars(self, names: str, directory: Path, *, start: bool = True, **changes: Any) -> Iterator[list[Sidecar]]:

@@ -51,7 +51,7 @@ def test_a_call_in_flight_ends(stage: Stage, tmp_path: Path) -> None:
 def test_a_call_that_hangs_is_left_to_the_next_leader(stage: Stage, tmp_path: Path) -> None:
     """The leader leaves in time although a broker hangs; its intent stays, and the next leader settles it."""
     parameters = {**PATIENT, "max_moves_per_cycle": 1}
-    with stage.sidecars("AB", tmp_path, parameters=parameters, admin={"read_timeout": "22s"}) as sidecars:
+    with stage.sidecars("AB", tmp_path, parameters=parameters, admin={"read_timeout": "17s"}) as sidecars:
         old = until(lambda: leader_of(sidecars), "somebody leads", within=30)
         new = next(item for item in sidecars if item is not old)
         first_hop = web_address(stage.leader_broker())

@@ -79,7 +79,7 @@ def sessions_of(cluster: Cluster, pids: Iterable[int]) -> set[str]:
 
 
 def watched_paths(cluster: Cluster, sessions: Collection[str]) -> set[str]:
-    """The paths any of these sessions watches."""
+    """The nodes any of these sessions watches for data; ZooKeeper does not tell watches on lists of children."""
     found: set[str] = set()
     session = ""
     for line in four_letters(cluster, "wchc").splitlines():

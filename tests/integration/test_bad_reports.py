@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -38,6 +39,8 @@ def report_of(cluster: Cluster, **changes: Any) -> bytes:
     with kazoo(cluster) as client:
         report = json.loads(read(client, f"{BROKERS}/{cluster.brokers[0].broker_id}") or b"")
     report |= {"webServiceUrl": f"http://{FAKE}", "lastStats": {}, "bundles": []}
+    # One report is counted once: this one is new.
+    report["lastUpdate"] = int(time.time() * 1000)
     return json.dumps(report | copy.deepcopy(changes)).encode()
 
 

@@ -91,3 +91,20 @@ def test_memory_only() -> None:
     held.close()
     assert held.tail(1) == [{"kind": "move", "n": 1}]
     assert held.tail(0) == []
+
+
+def test_only_the_end_of_a_large_file_is_read_back(tmp_path: Path) -> None:
+    """A file may be larger than our memory limit; its newest records are known all the same, its torn tail is cut."""
+    path = tmp_path / "journal.jsonl"
+    record = {"kind": "cycle", "pad": "x" * 4000}
+    with path.open("w", encoding="utf-8") as stream:
+        for number in range(3000):
+            stream.write(json.dumps(record | {"n": number}) + "\n")
+        stream.write('{"kind": "mo')
+    size = path.stat().st_size
+    again, telemetry = journal(path)
+    newest = [item["n"] for item in again.tail(5000)]
+    assert newest[-1] == 2999 and newest == list(range(newest[0], 3000)) and len(newest) > 900
+    assert path.stat().st_size == size - len('{"kind": "mo')
+    assert b"journal_torn_records_total 1.0" in telemetry.render("text/plain")[0]
+    again.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -103,7 +102,7 @@ async def test_request_left_by_a_follower_is_carried_out_once() -> None:
     """A plan asked for at a follower is carried out by the leader, and only once."""
     cluster = FakeCluster()
     leader, other = await FakeSidecar(cluster, "a").lead(), await FakeSidecar(cluster, "b").lead()
-    leader.cycle.standing = replace(leader.cycle.standing)
+    leader.cycle.adopt(leader.cycle.standing, leader.leadership.epoch)
     await other.cycle.turn()
     made = await other.planner.make(PlanRequest())
     moves = [[move["bundle"], move["source"], move["target"]] for move in made["moves"]]
@@ -124,6 +123,7 @@ async def test_request_whose_inputs_changed_is_not_carried_out() -> None:
     """If what is now gives another plan, the request fails and says what changed."""
     cluster = FakeCluster()
     leader = await FakeSidecar(cluster, mode="act").lead()
+    leader.cycle.adopt(leader.cycle.standing, leader.leadership.epoch)
     snapshot, picture = await leader.observer.snapshot()
     leader.cycle.snapshot, leader.cycle.picture = snapshot, picture
     leader.admin.set_endpoints(picture.endpoints)

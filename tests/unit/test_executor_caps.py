@@ -72,3 +72,19 @@ async def test_stop_is_bounded(bench: Bench) -> None:
         await asyncio.sleep(0)
     assert await bench.executor.stop(0.5) == (BUNDLE,)
     await batch
+
+
+async def test_an_unexpected_error_of_one_move_leaves_none_unwatched(bench: Bench) -> None:
+    """A programming error ends one move; it is raised only when the others have ended and are booked."""
+    requests = fleet(bench)[:3]
+
+    async def policy(request: MoveRequest) -> None:
+        if request.bundle == requests[0].bundle:
+            raise ZeroDivisionError("a bug")
+
+    bench.admin = SlowAdmin(bench)
+    bench.executor = bench.build(policy=policy)
+    with pytest.raises(ZeroDivisionError):
+        await bench.executor.execute(requests)
+    assert {outcome.bundle for outcome in bench.heard} == {request.bundle for request in requests[1:]}
+    assert bench.executor.in_flight == ()

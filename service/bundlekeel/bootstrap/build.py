@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -167,7 +168,8 @@ class Build:
         self.hand.begin(epoch)
         await self.sharing.begin_term(epoch)
         restore_averages(self.observer, await self.sharing.read_averages(), self.outside.clock.wall_ms())
-        await self.hand.settle()
+        for outcome in (await self.hand.settle()).settled:
+            self.cycle.book(outcome)
 
     async def run(self) -> int:
         """Run until told to stop; the exit code."""
@@ -178,7 +180,7 @@ class Build:
             settings.api.host,
             settings.api.port,
             settings.api.socket,
-            allowed_hosts=settings.api.allowed_hosts,
+            allowed_hosts=served_hosts(settings),
         )
 
         def announce(urls: list[str]) -> None:
@@ -192,6 +194,12 @@ class Build:
         if self.outside.configuration is not self.outside.store:
             await self.outside.configuration.close()
         return code
+
+
+def served_hosts(settings: Settings) -> tuple[str, ...]:
+    """Host headers the API takes: those named, and the one by which the other sidecars reach us."""
+    own = settings.api.advertised_url
+    return (*settings.api.allowed_hosts, *([urlsplit(own).netloc] if own else []))
 
 
 def _member(settings: Settings, clock: SystemClock) -> Member:

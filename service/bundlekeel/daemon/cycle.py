@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -145,11 +145,28 @@ class Cycle:
         self.report: CycleReport | None = None
         self.params: Parameters = parts.parameters({})
         self.busy = asyncio.Lock()
+        self.epoch: int | None = None
+        self.progress_boot = parts.clock.boot()
 
-    async def turn(self) -> CycleReport:
-        """One whole cycle. Whatever goes wrong is in the report."""
+    @property
+    def leads(self) -> bool:
+        """Whether we lead now, in the very term that the standing was adopted for. A term won in the middle of a
+        turn does not count: its standing is taken over first, and must not be overwritten with the one at hand."""
+        return self.epoch is not None and self._epoch_now() == self.epoch
+
+    def adopt(self, standing: Standing, epoch: int | None) -> None:
+        """Go on from this standing, for this term (None: as a follower). Only while no cycle is under way."""
+        self.standing, self.epoch = standing, epoch
+
+    async def turn(self, adopt: Callable[[], None] | None = None) -> CycleReport:
+        """One whole cycle. Whatever goes wrong is in the report. `adopt` is called first, when no other cycle is
+        under way; without it the standing at hand is that of the present term."""
         async with self.busy:
-            started = self._clock.boot()
+            if adopt is None:
+                self.adopt(self.standing, self._epoch_now())
+            else:
+                adopt()
+            started = self.progress_boot = self._clock.boot()
             self.standing = replace(self.standing, cycle=self.standing.cycle + 1)
             try:
                 report = await self._turn()
@@ -174,9 +191,12 @@ class Cycle:
         self._parts.admin.set_endpoints(picture.endpoints)
         await self._config.refresh(picture.endpoints)
         self.params = self._parts.parameters(self._config.adoptable())
-        result = await self.compute(self.plan_input(snapshot))
+        given = self.plan_input(snapshot)
+        result = await self.compute(given)
+        # What was booked while a worker thread planned stays; the next cycle settles it.
+        ledger = result.ledger if self.standing.ledger is given.ledger else self.standing.ledger
         self.standing = replace(
-            self.standing, memory=result.memory, ledger=result.ledger, recent=self._still_recent(snapshot.wall_ms)
+            self.standing, memory=result.memory, ledger=ledger, recent=self._still_recent(snapshot.wall_ms)
         )
         report = CycleReport(
             cycle=self.standing.cycle,
@@ -195,7 +215,7 @@ class Cycle:
             ceiling=self._parts.mode,
             desired=self._term.desired,
             now_ms=snapshot.wall_ms,
-            leading=self._term.leading,
+            leading=self.leads,
         )
         if report.obstacle is None and result.plan.moves:
             await self._act(report, result.plan.moves, snapshot)
@@ -215,11 +235,13 @@ class Cycle:
             return await asyncio.to_thread(plan, given)
         return plan(given)
 
-    async def execute(self, moves: tuple[Move, ...]) -> list[MoveOutcome]:
-        """Carry out moves that a person asked for, with the same books as a cycle's own."""
+    async def execute(self, decide: Callable[[], Awaitable[tuple[Move, ...]]]) -> list[MoveOutcome]:
+        """Carry out moves that a person asked for, with the same books as a cycle's own. `decide` says which, and
+        is asked when no cycle is under way: the one before may have made those very moves."""
         async with self.busy:
             if self.snapshot is None:
                 raise SnapshotError("there is no picture of the cluster yet")
+            moves = await decide()
             report = self._blank(Code.ADMIN, f"{len(moves)} moves a person asked for")
             await self._act(report, moves, self.snapshot)
             return report.outcomes
@@ -227,7 +249,7 @@ class Cycle:
     async def _act(self, report: CycleReport, moves: tuple[Move, ...], snapshot: Snapshot) -> None:
         """Book, store, carry out. The books are stored before the first call: a new leader must know."""
         started = self._clock.boot()
-        epoch = self._term.current_epoch()
+        epoch = self._own_epoch()
         self.standing = replace(
             self.standing, ledger=open_entries(self.standing.ledger, moves, snapshot, self._clock.wall_ms())
         )
@@ -244,6 +266,7 @@ class Cycle:
 
     def book(self, outcome: MoveOutcome) -> None:
         """Enter one outcome into ledger, cool-down, journal and metrics, as soon as it is known."""
+        self.progress_boot = self._clock.boot()
         now = self._clock.wall_ms()
         ledger, recent = self.standing.ledger, dict(self.standing.recent)
         if outcome.outcome == "refused" or outcome.landed_on == outcome.source:
@@ -291,15 +314,23 @@ class Cycle:
             return f"{text}; not carried out: {report.obstacle.sentence}."
         return f"{text}."
 
+    def _epoch_now(self) -> int | None:
+        try:
+            return self._term.current_epoch()
+        except LeadershipLost:
+            return None
+
+    def _own_epoch(self) -> int:
+        if self.epoch is None or not self.leads:
+            raise LeadershipLost("the term of this standing is over, or has not begun")
+        return self.epoch
+
     def _blank(self, code: Code, sentence: str) -> CycleReport:
         return CycleReport(cycle=self.standing.cycle, wall_ms=self._clock.wall_ms(), code=code, sentence=sentence)
 
     async def _finish(self, report: CycleReport) -> None:
         self.report = report
-        try:
-            epoch = self._term.current_epoch() if self._term.leading else None
-        except LeadershipLost:
-            epoch = None
+        epoch = self.epoch if self.leads else None
         record = report.record(epoch)
         self._parts.journal.append(record)
         _log.info("cycle", **{key: record[key] for key in ("cycle", "code", "sentence", "planned", "outcomes")})

@@ -4,7 +4,7 @@
 `takeover`           what was there before `takeover` (any replica)
 `requests/...`       executions left for the leader (any replica)
 `state/leader`       the leader's memory, ledger, last moves, last cycle (fenced), split in chunks
-`state/averages/...` checkpoint of the averages (fenced), split in chunks
+`state/averages/...` checkpoint of the averages (fenced); each node stands for itself
 `moves/...`          the newest move records, split in chunks (fenced)
 `intents/...`        moves announced before they are called (fenced)
 """

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import structlog
 
-from bundlekeel.core.errors import BundlekeelError
+from bundlekeel.core.errors import BundlekeelError, Conflict, Forbidden, StoreError
 from bundlekeel.core.plan import Move
 from bundlekeel.daemon.acting import Obstacle, acting_obstacle
 from bundlekeel.daemon.brokerconfig import BrokerConfig
@@ -30,7 +31,12 @@ class Executions:
         self._ceiling = ceiling
 
     async def serve(self) -> None:
-        """Carry out what waits, oldest first. StoreError when the store does not answer."""
+        """Carry out what waits, oldest first. StoreError when the store does not answer.
+
+        Nothing is taken before the first cycle of a term has taken over the books: they would be overwritten.
+        """
+        if not self._cycle.leads:
+            return
         for request_id, body in await self._sharing.take_requests():
             task = {
                 "task": request_id,
@@ -41,7 +47,12 @@ class Executions:
                 "detail": "",
                 "moves": [],
             }
-            await self._sharing.close_request(request_id, task)
+            try:
+                await self._sharing.close_request(request_id, task)
+            except StoreError as error:
+                # Taken or not: it is never begun twice. If it still stands, it is taken the next time.
+                task.update(state="failed", detail=f"could not be taken from the store: {error}")
+                raise
             try:
                 await self._carry_out(task, body)
             except BundlekeelError as error:
@@ -50,24 +61,28 @@ class Executions:
             await self._sharing.save(self._cycle.standing, self._sharing.shared.report)
 
     async def _carry_out(self, task: dict[str, Any], body: Mapping[str, Any]) -> None:
-        """Plan again from what is now; act only if that is the very plan that was asked for."""
-        obstacle = self._obstacle()
-        if obstacle is not None:
-            task.update(state="failed", detail=f"not carried out: {obstacle.sentence}")
-            return
-        wanted = [tuple(item) for item in body.get("moves", [])]
-        made = await self._planner.compute(_request(body))
-        now = [(move.bundle, move.source, move.target) for move in made.moves]
-        if now != wanted:
-            changed = _difference(wanted, now)
-            task.update(state="failed", detail=f"the inputs changed since the plan was made: {'; '.join(changed[:5])}")
-            return
-        outcomes = await self._cycle.execute(tuple[Move, ...](made.moves))
+        outcomes = await self._cycle.execute(partial(self._moves_still_wanted, body))
         task.update(
             state="done",
             detail=f"{sum(outcome.outcome == 'done' for outcome in outcomes)} of {len(outcomes)} landed where asked",
             moves=[{"bundle": o.bundle, "outcome": o.outcome, "landed_on": o.landed_on} for o in outcomes],
         )
+
+    async def _moves_still_wanted(self, body: Mapping[str, Any]) -> tuple[Move, ...]:
+        """Plan again from what is now; Forbidden, or Conflict unless that is the very plan that was asked for."""
+        obstacle = self._obstacle()
+        if obstacle is not None:
+            raise Forbidden(f"not carried out: {obstacle.sentence}")
+        try:
+            wanted, request = [tuple(item) for item in body.get("moves", [])], _request(body)
+        except (TypeError, ValueError) as error:
+            raise Conflict(f"the request cannot be read; another version of Bundlekeel left it? ({error})") from error
+        made = await self._planner.compute(request)
+        now = [(move.bundle, move.source, move.target) for move in made.moves]
+        if now != wanted:
+            changed = _difference(wanted, now)
+            raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
+        return made.moves
 
     def _obstacle(self) -> Obstacle | None:
         if self._cycle.picture is None:

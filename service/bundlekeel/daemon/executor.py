@@ -74,7 +74,12 @@ class Executor:
     async def execute(self, requests: Sequence[MoveRequest]) -> list[MoveOutcome]:
         """Carry out moves, several at a time; outcomes in the order asked. A move that fails is an outcome."""
         await self.flush()
-        return list(await asyncio.gather(*(self.move(request) for request in requests)))
+        ended = await asyncio.gather(*(self.move(request) for request in requests), return_exceptions=True)
+        # Something unexpected ends one move; the others are in flight and are waited for before it is raised.
+        for outcome in ended:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return [outcome for outcome in ended if isinstance(outcome, MoveOutcome)]
 
     async def move(self, request: MoveRequest) -> MoveOutcome:
         """Carry out one move when a slot is free."""

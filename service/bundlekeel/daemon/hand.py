@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import StoreError
+from bundlekeel.core.errors import CodecError, StoreError
 from bundlekeel.core.ledger import Entry
 from bundlekeel.core.plan import Move, Refusal
 from bundlekeel.daemon.acting import mode_in_force, pause_in_force
@@ -61,13 +61,11 @@ class LeaderHand:
         self._epoch = -1
         self._seen: dict[str, float] = {}
         self._on_outcome: Callable[[MoveOutcome], None] = _nobody
-        self._recorded: dict[str, list[Change]] = {}
 
     def begin(self, epoch: int) -> None:
         """A new term: a new executor, and every intent of another epoch is looked at afresh."""
         self._epoch = epoch
         self._seen = {}
-        self._recorded = {}
         term = ExecutorTerm(epoch=epoch, member=self._leadership.member.id, permit=self._leadership.permit)
         hooks = ExecutorHooks(policy=self._policy, on_outcome=self._tell, changes=self._changes)
         self._executor = Executor(self._world, term, limits=self._limits, hooks=hooks)
@@ -102,7 +100,10 @@ class LeaderHand:
         """Which of these moves an earlier leader left open have reached their target: bundle -> broker."""
         found: dict[str, str] = {}
         for entry in entries:
-            owner = await self._world.ownership.owner(entry.bundle)
+            try:
+                owner = await self._world.ownership.owner(entry.bundle)
+            except CodecError:
+                continue
             if owner is not None and not owner.disabled and owner.broker_id == entry.target:
                 found[entry.bundle] = entry.target
         return found
@@ -129,10 +130,8 @@ class LeaderHand:
         self._on_outcome(outcome)
 
     def _changes(self, outcome: MoveOutcome) -> Sequence[Change]:
-        """The move's record, written together with the removal of its intent; the same again when that is repeated."""
-        if outcome.intent_id not in self._recorded:
-            self._recorded[outcome.intent_id] = self._sharing.move_change(move_record(outcome))
-        return self._recorded[outcome.intent_id]
+        """The move's record, written together with the removal of its intent."""
+        return self._sharing.move_change(move_record(outcome))
 
 
 def _nobody(_outcome: MoveOutcome) -> None:

@@ -68,7 +68,6 @@ class Runtime:
     def __init__(self, parts: RuntimeParts) -> None:
         self._parts = parts
         self._stop = asyncio.Event()
-        self._adopted_epoch: int | None = None
         self._checkpoint_at = 0.0
         self._observing = False
         self._failed = False
@@ -118,6 +117,10 @@ class Runtime:
             if self._stop.is_set():
                 return
         if not self._observing:
+            # Before the first report: what brokers stored (the top ten each) would else count as known already.
+            restore_averages(
+                self._parts.observer, await self._parts.sharing.read_averages(), self._parts.clock.wall_ms()
+            )
             self._observing = True
             await self._parts.source.start()
         await self._parts.observer.follow()
@@ -132,18 +135,19 @@ class Runtime:
             await self._until_next()
 
     async def _one_cycle(self) -> None:
-        parts, epoch = self._parts, self._parts.leadership.epoch
         try:
-            await parts.sharing.refresh()
+            await self._parts.sharing.refresh()
         except StoreError as error:
             _log.info("shared state could not be read", error=str(error))
+        await self._parts.cycle.turn(self._adopt)
+
+    def _adopt(self) -> None:
+        """A follower goes on from what the leader stored last; a leader takes that over once a term."""
+        parts, epoch = self._parts, self._parts.leadership.epoch
         if epoch is None:
-            self._adopted_epoch = None
-            parts.cycle.standing = parts.sharing.standing()
-        elif self._adopted_epoch != epoch:
-            parts.cycle.standing = parts.sharing.taken_over()
-            self._adopted_epoch = epoch
-        await parts.cycle.turn()
+            parts.cycle.adopt(parts.sharing.standing(), None)
+        elif parts.cycle.epoch != epoch:
+            parts.cycle.adopt(parts.sharing.taken_over(), epoch)
 
     async def _until_next(self) -> None:
         """The interval, or sooner when fresh reports arrive, but never more often than five times an interval."""
@@ -185,7 +189,7 @@ class Runtime:
         await parts.sharing.refresh()
         if not parts.leadership.leading:
             return
-        if parts.sharing.frozen or self._adopted_epoch != parts.leadership.epoch:
+        if parts.sharing.frozen or not parts.cycle.leads:
             settlement = await parts.hand.settle()
             for outcome in settlement.settled:
                 parts.cycle.book(outcome)
@@ -200,7 +204,7 @@ class Runtime:
     async def _look_for_arrivals(self) -> None:
         """Open moves of earlier leaders stay frozen, but the load of those that have arrived is known."""
         parts = self._parts
-        if self._adopted_epoch == parts.leadership.epoch and not parts.cycle.busy.locked():
+        if parts.cycle.leads and not parts.cycle.busy.locked():
             open_moves = [
                 entry
                 for entry in parts.cycle.standing.ledger.entries

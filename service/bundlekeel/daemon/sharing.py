@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from bundlekeel.daemon.documents import (
     AveragesPart,
     Desired,
     LeaderState,
+    Pause,
     decode,
     encode,
     join,
@@ -36,6 +38,9 @@ _log = structlog.get_logger(__name__)
 DESIRED, STATE, AVERAGES, MOVES, TERM = "desired", "state/leader", "state/averages", "moves", "state/term"
 KEPT_MOVES = 10_000
 MOVES_PER_CHUNK = 500
+# About 220 KB a node.
+BUNDLES_PER_CHUNK = 2_000
+KEPT_TASKS = 50
 _CAS_TRIES = 5
 
 
@@ -64,6 +69,10 @@ class Sharing:
         self._chunks: dict[str, list[Document]] = {}
         self._open_chunk: list[dict[str, Any]] = []
         self._open_index = 0
+        self._oldest_index = 0
+        self._chunk_stored = False
+        # Grows with whatever we change ourselves: a read under way then is older than what we hold.
+        self._mark = 0
         self._saving = asyncio.Lock()
 
     @property
@@ -79,13 +88,15 @@ class Sharing:
 
     async def refresh(self) -> None:
         """Read the desired state, and on a follower what the leader last stored. StoreError when it cannot be read."""
-        document = await self._coordination.read(DESIRED)
-        self.desired = (decode(document.data, Desired) if document else None) or Desired()
+        self.desired = _desired(await self._coordination.read(DESIRED))
         if not self.leading:
             await self._read_leader_state()
 
     async def _read_leader_state(self) -> None:
+        mark = self._mark
         documents = await self._coordination.read_tree(STATE)
+        if mark != self._mark:
+            return  # a term of ours began, or a move ended, meanwhile: what was read is older than what we hold
         self._chunks[STATE] = documents
         found = decode(join(documents), LeaderState) if documents else None
         if found is None:
@@ -97,14 +108,19 @@ class Sharing:
             await self._read_moves()
 
     async def _read_moves(self) -> None:
-        records: list[dict[str, Any]] = []
-        last_index, last_chunk = 0, []
-        for document in await self._coordination.read_tree(MOVES):
-            chunk = decode(document.data, list) or []
+        mark, records = self._mark, list[dict[str, Any]]()
+        index, chunk = 0, list[dict[str, Any]]()
+        documents = [item for item in await self._coordination.read_tree(MOVES) if _index(item) >= 0]
+        if mark != self._mark:
+            return
+        for document in documents:
+            index, found = _index(document), decode(document.data, list)
+            # After a chunk that cannot be read a new one begins.
+            index, chunk = (index + 1, []) if found is None else (index, found)
             records.extend(chunk)
-            last_index, last_chunk = int(document.path.rpartition("/")[2]), chunk
         self.moves = deque(records, maxlen=self._kept_moves)
-        self._open_index, self._open_chunk = last_index, list(last_chunk)
+        self._open_index, self._open_chunk, self._chunk_stored = index, list(chunk), bool(chunk)
+        self._oldest_index = _index(documents[0]) if documents else 0
 
     def standing(self) -> Standing:
         """What the last leader left, as the start of our own cycles."""
@@ -132,8 +148,10 @@ class Sharing:
     async def read_averages(self) -> AveragesPart | None:
         """The last checkpoint of the averages, or None."""
         documents = await self._coordination.read_tree(AVERAGES)
-        self._chunks[AVERAGES] = documents
-        return decode(join(documents), AveragesPart) if documents else None
+        self._chunks[AVERAGES] = [replace(document, data=b"") for document in documents]
+        parts = [part for document in documents if (part := decode(document.data, AveragesPart)) is not None]
+        bundles = [item for part in parts for item in part.bundles]
+        return AveragesPart(wall_ms=min(part.wall_ms for part in parts), bundles=bundles) if parts else None
 
     # --- a new term ---
 
@@ -143,9 +161,11 @@ class Sharing:
         exists = await self._coordination.read(TERM) is not None
         change = Change(path=TERM, data=msgspec.json.encode(note), create=not exists)
         await self._coordination.write_fenced(epoch, [change])
+        self._mark += 1
         await self._read_leader_state()
         # The last leader may have recorded moves after it stored its state: our chunk must hold them.
         await self._read_moves()
+        self.tasks = [_abandoned(task) if task.get("state") == "running" else task for task in self.tasks]
 
     # --- writing, leader only ---
 
@@ -163,36 +183,61 @@ class Sharing:
                 ledger=standing.ledger,
                 recent=dict(standing.recent),
                 report=dict(report),
-                tasks=self.tasks[-50:],
+                tasks=self.tasks,
             )
-            self._chunks[STATE] = await store_blob(self._coordination, epoch, STATE, state, await self._known(STATE))
+            await self._store(epoch, STATE, state)
             self.shared = state
 
     async def save_averages(self, part: AveragesPart) -> None:
-        """Store a checkpoint of the averages."""
-        if self.leading:
-            self._chunks[AVERAGES] = await store_blob(
-                self._coordination, self.current_epoch(), AVERAGES, part, await self._known(AVERAGES)
-            )
+        """Store a checkpoint of the averages, node by node: all of a large cluster's do not fit into one request.
 
-    async def _known(self, path: str) -> list[Document]:
-        if path not in self._chunks:
-            self._chunks[path] = await self._coordination.read_tree(path)
-        return self._chunks[path]
+        Each node stands for itself, so one that is older than the others does no harm.
+        """
+        if not self.leading:
+            return
+        epoch, bundles, path = self.current_epoch(), part.bundles, AVERAGES
+        known = self._chunks.pop(path, None)
+        names = {item.path for item in (await self._coordination.read_tree(path) if known is None else known)}
+        written: list[Document] = []
+        for start in range(0, len(bundles), BUNDLES_PER_CHUNK):
+            node = f"{path}/{len(written):04d}"
+            data = encode(AveragesPart(wall_ms=part.wall_ms, bundles=bundles[start : start + BUNDLES_PER_CHUNK]))
+            await self._coordination.write_fenced(epoch, [Change(path=node, data=data, create=node not in names)])
+            written.append(Document(path=node, data=b"", version=-1))
+        left = sorted(names - {item.path for item in written})
+        if left:
+            await self._coordination.write_fenced(epoch, [Change(path=node, data=None) for node in left])
+        self._chunks[path] = written
+
+    async def _store(self, epoch: int, path: str, value: object) -> None:
+        # A write that failed may have taken effect: which chunks there are is read again before the next one.
+        known = self._chunks.pop(path, None)
+        if known is None:
+            known = await self._coordination.read_tree(path)
+        self._chunks[path] = await store_blob(self._coordination, epoch, path, value, known)
 
     def move_change(self, record: dict[str, Any]) -> list[Change]:
-        """The fenced changes that add one move record; they go into the same write that removes its intent."""
-        self.moves.append(record)
-        fresh = not self._open_chunk
-        self._open_chunk.append(record)
+        """The fenced changes that add one move record; they go into the same write that removes its intent.
+
+        Asked again because that write failed, it gives the chunk as it is by now, with what was added meanwhile.
+        """
+        self._mark += 1
+        if not any(_same_move(item, record) for item in islice(reversed(self.moves), 2 * self._moves_per_chunk)):
+            self.moves.append(record)
+        place = next((n for n, item in enumerate(self._open_chunk) if _same_move(item, record)), len(self._open_chunk))
+        if place == len(self._open_chunk):
+            self._open_chunk.append(record)
+        # Whoever wrote first into a new chunk makes it; the others fail until that has come through.
+        create = place == 0 and not self._chunk_stored
         path = f"{MOVES}/{self._open_index:08d}"
-        changes = [Change(path=path, data=encode(self._open_chunk), create=fresh)]
+        changes = [Change(path=path, data=encode(self._open_chunk), create=create)]
         if len(self._open_chunk) >= self._moves_per_chunk:
             self._open_index += 1
-            self._open_chunk = []
+            self._open_chunk, self._chunk_stored = [], False
             expired = self._open_index - self._kept_moves // self._moves_per_chunk - 1
-            if expired >= 0:
-                changes.append(Change(path=f"{MOVES}/{expired:08d}", data=None))
+            if expired >= self._oldest_index:
+                changes.append(Change(path=f"{MOVES}/{self._oldest_index:08d}", data=None))
+                self._oldest_index += 1
         return changes
 
     # --- writing, any replica ---
@@ -201,8 +246,7 @@ class Sharing:
         """Read, change, compare-and-set; a few tries when several people write at once. StoreError when it fails."""
         for _ in range(_CAS_TRIES):
             document = await self._coordination.read(DESIRED)
-            current = (decode(document.data, Desired) if document else None) or Desired()
-            wanted = change(current)
+            wanted = change(_desired(document))
             try:
                 await self._coordination.write_shared(
                     DESIRED, encode(wanted), version=document.version if document else None
@@ -230,10 +274,35 @@ class Sharing:
         return found
 
     async def close_request(self, request_id: str, task: dict[str, Any]) -> None:
-        """Remove a request and remember its task, in one fenced write."""
-        self.tasks = [item for item in self.tasks if item.get("task") != request_id] + [task]
+        """Remember a request's task and remove the request (fenced); the task is stored with the next `save`."""
+        others = [item for item in self.tasks if item.get("task") != request_id]
+        self.tasks = [*others, task][-KEPT_TASKS:]
         await self._coordination.write_fenced(self.current_epoch(), [Change(path=f"requests/{request_id}", data=None)])
 
     def leader_member(self) -> Member | None:
         """Who leads, as far as we know."""
         return self._leadership.leader
+
+
+def _desired(document: Document | None) -> Desired:
+    """What people want. A document nobody can read may be an emergency stop: it counts as one."""
+    if document is None or not document.data:
+        return Desired()
+    found = decode(document.data, Desired)
+    if found is not None:
+        return found
+    reason = "the desired state cannot be read; `bundlekeel resume` writes it anew"
+    return Desired(pause=Pause(reason=reason, by="bundlekeel", since_ms=0))
+
+
+def _abandoned(task: dict[str, Any]) -> dict[str, Any]:
+    return task | {"state": "failed", "detail": "its leader is gone; the journal's moves say how far it came"}
+
+
+def _same_move(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one.get(key) == other.get(key) for key in ("bundle", "intent", "started_ms"))
+
+
+def _index(chunk: Document) -> int:
+    name = chunk.path.rpartition("/")[2]
+    return int(name) if name.isdecimal() else -1

@@ -253,7 +253,8 @@ class Sidecar:
 
     def live(self) -> list[Check]:
         """Cycles still turn over. A hanging move or a lost store is no reason for a restart."""
-        behind = self._p.clock.boot() - self._p.runtime.last_turn_boot
+        # A cycle of many slow moves may take long: each move that ends is a sign of life too.
+        behind = self._p.clock.boot() - max(self._p.runtime.last_turn_boot, self._p.cycle.progress_boot)
         limit = max(60.0, 6 * self._p.loaded.settings.cycle.interval) + self._p.loaded.settings.admin.read_timeout * 2
         ok = behind < limit
         return [

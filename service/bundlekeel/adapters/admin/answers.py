@@ -21,7 +21,7 @@ def reason_of(response: httpx.Response) -> str:
     text = response.text
     try:
         body = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         title = _TITLE.search(text)
         text = title[1] if title else ("" if "<" in text else text)
     else:
@@ -50,7 +50,7 @@ def json_object(response: httpx.Response, what: str) -> dict[str, Any]:
     """The JSON object of a 200. AdminFault when the answer is something else (a proxy's page, for example)."""
     try:
         body = json.loads(response.content)
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
         raise AdminFault(f"{what}: the answer is no JSON object", status=response.status_code, url=str(response.url))

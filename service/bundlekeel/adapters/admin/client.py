@@ -13,7 +13,7 @@ import httpx
 
 from bundlekeel.adapters.admin import routes
 from bundlekeel.adapters.admin.answers import json_object, text_map
-from bundlekeel.adapters.admin.hosts import KnownHosts
+from bundlekeel.adapters.admin.hosts import KnownHosts, joined
 from bundlekeel.adapters.admin.routes import Route, bundle_path, lookup_path, with_query
 from bundlekeel.adapters.admin.tls import AdminTls
 from bundlekeel.adapters.admin.token import TokenSource
@@ -117,7 +117,7 @@ class HttpBrokerAdmin:
 
     def _redirected_to(self, response: httpx.Response) -> str:
         url = str(response.url)
-        broker_id = self._http.hosts.broker_at(str(response.url.join(response.headers.get("Location", ""))))
+        broker_id = self._http.hosts.broker_at(joined(url, response.headers.get("Location", "")))
         if broker_id is None:
             raise ForeignRedirect("lookup redirected to no known broker", url=url)
         return broker_id

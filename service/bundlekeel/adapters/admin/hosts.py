@@ -74,7 +74,7 @@ class KnownHosts:
 
     def next_hop(self, current: str, location: str) -> str:
         """The URL a redirect leads to. ForeignRedirect when it may not be followed; nothing is sent then."""
-        target = urljoin(current, location).split("#", 1)[0]
+        target = joined(current, location).split("#", 1)[0]
         if self.broker_at(target) is None:
             host = urlsplit(target).netloc.rpartition("@")[2]
             raise ForeignRedirect(f"redirect to {host or 'nowhere'}, which is no known broker", url=current)
@@ -84,6 +84,14 @@ class KnownHosts:
         if unquote(before.path) != unquote(after.path):
             raise ForeignRedirect(f"redirect to another path at {after.netloc}", url=current)
         return target
+
+
+def joined(current: str, location: str) -> str:
+    """Where a Location leads; "" for what is no URL at all."""
+    try:
+        return urljoin(current, location)
+    except ValueError:
+        return ""
 
 
 def origin_of(url: str) -> Origin | None:

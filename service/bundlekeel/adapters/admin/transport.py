@@ -19,7 +19,14 @@ from bundlekeel.adapters.admin.hosts import KnownHosts
 from bundlekeel.adapters.admin.routes import Route, is_harmless
 from bundlekeel.adapters.admin.tls import AdminTls
 from bundlekeel.adapters.admin.token import TokenSource
-from bundlekeel.core.errors import AdminApiError, AdminFault, AdminTimeout, AdminUnreachable, RedirectLoop
+from bundlekeel.core.errors import (
+    AdminApiError,
+    AdminFault,
+    AdminTimeout,
+    AdminUnreachable,
+    ForeignRedirect,
+    RedirectLoop,
+)
 from bundlekeel.ports import Clock, Telemetry
 
 FOLLOWED: Final = (307, 308)
@@ -132,13 +139,13 @@ class AdminHttp:
 
     async def _exchange(self, call: Call, url: str, token: str, since: float) -> httpx.Response:
         method = call.route.method
-        parsed = httpx.URL(url)
+        parsed = _parsed(call, url)
         # Judged as it leaves: httpx resolves dot segments, which a redirect may hold.
         harmless = is_harmless(method, str(parsed))
         limit = self._options.query_timeout if harmless else self._options.read_timeout
         remaining = max(0.001, limit - (self._clock.boot() - since))
         connect = self._options.connect_timeout
-        trace = _Trace()
+        trace = _Trace((lambda: None) if harmless else self._permit)
         request = self._client.build_request(
             method,
             parsed,
@@ -172,13 +179,17 @@ class AdminHttp:
 
 
 class _Trace:
-    """Notes the moment the request line is written to the socket."""
+    """Notes the moment the request line is written to the socket, and asks for the permit once more right before:
+    connecting may have taken seconds, or the process may have been stopped in between. What it raises, sends nothing.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, permit: Callable[[], None]) -> None:
         self.left = False
+        self._permit = permit
 
     async def __call__(self, event: str, _info: dict[str, Any]) -> None:
         if event.endswith("send_request_headers.started"):
+            self._permit()
             self.left = True
 
 
@@ -186,6 +197,13 @@ def _failure(call: Call, url: str, why: str, trace: _Trace) -> AdminApiError:
     kind = AdminTimeout if trace.left else AdminUnreachable
     state = "after it left: outcome unknown" if trace.left else "before it left"
     return kind(f"{call.route.method} {call.route.template}: {why} {state}", url=url, reason=why)
+
+
+def _parsed(call: Call, url: str) -> httpx.URL:
+    try:
+        return httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ForeignRedirect(f"{call.route.template}: redirected to what is no URL", url=url) from error
 
 
 def _location(response: httpx.Response, call: Call) -> str:

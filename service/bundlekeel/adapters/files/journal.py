@@ -13,6 +13,8 @@ import msgspec
 from bundlekeel.ports import Telemetry
 
 _KEPT_IN_MEMORY = 2_000
+# So much of the end is read back: 2,000 records of usual size. The whole file may be larger than our memory limit.
+_READ_BACK_BYTES = 4 * 1024 * 1024
 
 
 class FileJournal:
@@ -91,14 +93,20 @@ class FileJournal:
         if not path.is_file():
             return
         try:
-            data = path.read_bytes()
+            with path.open("rb") as stream:
+                before = max(0, path.stat().st_size - _READ_BACK_BYTES)
+                stream.seek(before)
+                data = stream.read()
         except OSError:
             self._telemetry.count("journal_errors_total")
             return
         whole, newline, torn = data.rpartition(b"\n")
         if torn:
-            self._set_aside(path, torn, keep=len(whole) + len(newline))
-        for line in whole.splitlines()[-_KEPT_IN_MEMORY:]:
+            self._set_aside(path, torn, keep=before + len(whole) + len(newline))
+        # Unless it is the file's beginning, the first line is the end of one.
+        for line in whole.split(b"\n")[1 if before else 0 :][-_KEPT_IN_MEMORY:]:
+            if not line:
+                continue
             try:
                 record = msgspec.json.decode(line)
             except msgspec.DecodeError:
