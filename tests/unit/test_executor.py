@@ -104,11 +104,11 @@ async def test_the_policy_may_refuse(bench: Bench) -> None:
     """The hook's code and detail become the refusal."""
 
     async def policy(_request: MoveRequest) -> Refusal | None:
-        return Refusal(code=Code.POLICY, detail="isolated")
+        return Refusal(code=Code.EXCLUDED, detail="isolated")
 
     bench.executor = bench.build(policy=policy)
     outcome = await bench.move()
-    assert (outcome.outcome, outcome.code, outcome.error) == ("refused", Code.POLICY, "isolated")
+    assert (outcome.outcome, outcome.code, outcome.error) == ("refused", Code.EXCLUDED, "isolated")
     assert bench.admin.calls == []
 
 

@@ -24,7 +24,7 @@ class HttpPeers:
             body = answer.json()
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise StoreError(f"the leader at {url} did not answer: {error}") from error
-        if not isinstance(body, dict):
+        if not isinstance(body, dict) or not {"hash", "expires_ms", "moves"} <= set(body):
             raise StoreError(f"the leader at {url} answered something else than a plan")
         return body
 

@@ -37,6 +37,7 @@ from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.daemon.sidecar import Sidecar, SidecarParts
 from bundlekeel.ports import Member
 
+WILDCARDS = ("0.0.0.0", "::")
 # An intent outlives the longest call by the time it takes to see where the bundle landed.
 CONFIRM_ALLOWANCE_SECONDS = 30.0
 # Facts about the brokers rather than preferences: always taken from them unless the settings say otherwise.
@@ -184,7 +185,7 @@ class Build:
         )
 
         def announce(urls: list[str]) -> None:
-            url = settings.api.advertised_url or urls[0]
+            url = advertised(settings, urls[0])
             self.leadership.member = replace(self.leadership.member, url=url)
             structlog.get_logger(__name__).info("listening", url=urls[0], socket=str(settings.api.socket or ""))
 
@@ -196,10 +197,18 @@ class Build:
         return code
 
 
+def advertised(settings: Settings, bound_url: str) -> str:
+    """Where other sidecars reach us: as set, else as bound; bound to every address, by our host name."""
+    if settings.api.advertised_url is None and settings.api.host in WILDCARDS:
+        return f"http://{socket.gethostname()}:{urlsplit(bound_url).port}"
+    return settings.api.advertised_url or bound_url
+
+
 def served_hosts(settings: Settings) -> tuple[str, ...]:
     """Host headers the API takes: those named, and the one by which the other sidecars reach us."""
     own = settings.api.advertised_url
-    return (*settings.api.allowed_hosts, *([urlsplit(own).netloc] if own else []))
+    by_name = [socket.gethostname()] if own is None and settings.api.host in WILDCARDS else []
+    return (*settings.api.allowed_hosts, *([urlsplit(own).netloc] if own else by_name))
 
 
 def _member(settings: Settings, clock: SystemClock) -> Member:

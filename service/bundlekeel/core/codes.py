@@ -54,13 +54,10 @@ class Code(StrEnum):
     EXCLUDED = "Excluded"
     PINNED = "Pinned"
     TARGET_OVERLOADED = "TargetOverloaded"
-    TARGET_NOT_ALIVE = "TargetNotAlive"
-    POLICY = "Policy"
     BUDGET_PER_CYCLE = "BudgetPerCycle"
     BUDGET_PER_SOURCE = "BudgetPerSource"
     BUDGET_PER_TARGET = "BudgetPerTarget"
     BUDGET_PER_NAMESPACE = "BudgetPerNamespace"
-    RETURN_MOVE = "ReturnMove"
     # moves that were not begun, or did not end where they were asked to
     OWNER_CHANGED = "OwnerChanged"
     UNOWNED = "Unowned"
@@ -124,13 +121,10 @@ EXPLANATIONS: dict[Code, str] = {
     Code.EXCLUDED: "the settings exclude it",
     Code.PINNED: "a person pinned it to its broker",
     Code.TARGET_OVERLOADED: "the target would be above the overload threshold",
-    Code.TARGET_NOT_ALIVE: "the target is no longer registered",
-    Code.POLICY: "an isolation policy or anti-affinity group forbids it",
     Code.BUDGET_PER_CYCLE: "this cycle's budget of moves is used up",
     Code.BUDGET_PER_SOURCE: "the source's budget of moves for this cycle is used up",
     Code.BUDGET_PER_TARGET: "the target's budget of moves for this cycle is used up",
     Code.BUDGET_PER_NAMESPACE: "the namespace's budget of moves for this cycle is used up",
-    Code.RETURN_MOVE: "the bundle came from that broker a short while ago",
     Code.OWNER_CHANGED: "the bundle is owned by another broker than planned; it is planned anew",
     Code.UNOWNED: "nobody owns the bundle: the next lookup places it, there is nothing to unload",
     Code.STOPPING: "the sidecar is stopping; the move was not begun",

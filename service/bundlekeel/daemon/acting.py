@@ -27,8 +27,10 @@ class Obstacle:
 
 def mode_in_force(ceiling: str, desired: Desired) -> str:
     """The lower of the settings file's mode and what people asked for at run time."""
-    if desired.mode is None or desired.mode not in MODES:
+    if desired.mode is None:
         return ceiling
+    if desired.mode not in MODES:
+        return MODES[0]  # a word of a newer version: the safe reading
     return MODES[min(MODES.index(ceiling), MODES.index(desired.mode))]
 
 

@@ -6,6 +6,7 @@ and at once when the set of brokers changed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import structlog
@@ -14,6 +15,9 @@ from bundlekeel.core.errors import AdminApiError
 from bundlekeel.ports import BrokerAdmin, BrokerEndpoint, Clock
 
 _log = structlog.get_logger(__name__)
+
+# A broker that hangs must not stop the balancing of the others before its session ends.
+KEPT_SECONDS = 60.0
 
 
 class BrokerConfig:
@@ -24,7 +28,7 @@ class BrokerConfig:
         self._clock = clock
         self._max_age = max_age_seconds
         self._read_at = float("-inf")
-        self._known: dict[str, tuple[int, dict[str, str]]] = {}
+        self._known: dict[str, tuple[int, dict[str, str], float]] = {}
         self._asked: frozenset[tuple[str, int]] = frozenset()
         self.errors: dict[str, str] = {}
 
@@ -36,19 +40,27 @@ class BrokerConfig:
             return
         self._known = {broker: known for broker, known in self._known.items() if broker in endpoints}
         self.errors = {}
-        for broker, endpoint in endpoints.items():
-            known = self._known.get(broker)
-            if not (force or stale) and known is not None and known[0] == endpoint.start_timestamp:
-                continue
-            try:
-                values = await self._admin.runtime_configuration(broker)
-                self._known[broker] = (endpoint.start_timestamp, values)
-            except AdminApiError as error:
-                self._known.pop(broker, None)
-                self.errors[broker] = str(error)
-                _log.info("broker settings could not be read", broker=broker, error=str(error))
+        due = [
+            endpoint
+            for broker, endpoint in endpoints.items()
+            if force or stale or self._known.get(broker, (None,))[0] != endpoint.start_timestamp
+        ]
+        await asyncio.gather(*(self._ask(endpoint) for endpoint in due))
         self._asked = wanted if not self.errors else frozenset()
         self._read_at = self._clock.boot()
+
+    async def _ask(self, endpoint: BrokerEndpoint) -> None:
+        """Read one broker's settings. One that does not answer keeps what it said a moment ago, unless it restarted."""
+        broker, now = endpoint.broker_id, self._clock.boot()
+        try:
+            values = await self._admin.runtime_configuration(broker)
+            self._known[broker] = (endpoint.start_timestamp, values, now)
+        except AdminApiError as error:
+            known = self._known.get(broker)
+            if known is not None and (known[0] != endpoint.start_timestamp or now - known[2] > KEPT_SECONDS):
+                del self._known[broker]
+            self.errors[broker] = str(error)
+            _log.info("broker settings could not be read", broker=broker, error=str(error))
 
     def sheds(self, broker: str) -> bool | None:
         """Whether this broker's own shedding is on; None when it could not be asked."""

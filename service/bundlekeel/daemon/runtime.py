@@ -87,6 +87,7 @@ class Runtime:
             asyncio.create_task(self._root("observer", self._observe)),
             asyncio.create_task(self._root("cycles", self._cycles)),
             asyncio.create_task(self._root("housekeeping", self._housekeeping)),
+            asyncio.create_task(self._root("executions", self._executions)),
         ]
         await self._stop.wait()
         await self._shut_down(tasks, faces)
@@ -170,7 +171,7 @@ class Runtime:
                 waiter.cancel()
 
     async def _housekeeping(self) -> None:
-        """Once a second: desired state, requests, intents of earlier terms, checkpoint of the averages, loop lag."""
+        """Once a second: desired state, intents of earlier terms, checkpoint of the averages, loop lag."""
         clock = self._parts.clock
         while not self._stop.is_set():
             before = clock.boot()
@@ -184,6 +185,13 @@ class Runtime:
             except (StoreError, LeadershipLost) as error:
                 _log.info("housekeeping interrupted", error=str(error))
 
+    async def _executions(self) -> None:
+        """Serve what people asked for, in a task of its own: a long execution must not hold up the housekeeping."""
+        while not self._stop.is_set():
+            await self._pause(_HOUSEKEEPING_SECONDS)
+            if self._parts.coordination.connected and self._parts.leadership.leading:
+                await self._parts.executions.serve()
+
     async def _keep_house(self) -> None:
         parts = self._parts
         await parts.sharing.refresh()
@@ -194,7 +202,6 @@ class Runtime:
             for outcome in settlement.settled:
                 parts.cycle.book(outcome)
             await self._look_for_arrivals()
-        await parts.executions.serve()
         if parts.clock.boot() >= self._checkpoint_at:
             self._checkpoint_at = parts.clock.boot() + CHECKPOINT_SECONDS
             bundles = parts.observer.averages.export()
@@ -241,8 +248,7 @@ class Runtime:
         left = await parts.hand.stop(STOP_GRACE_SECONDS)
         if left:
             _log.warning("moves left to the next leader", bundles=list(left))
-        for face in faces:
-            await face.stop()
+        await asyncio.gather(*(face.stop() for face in faces))
         for task in tasks:
             task.cancel()
         results: list[Any] = await asyncio.gather(*tasks, return_exceptions=True)

@@ -202,7 +202,7 @@ class Settings(BaseSettings):
     )
     mode: Literal["observe", "recommend", "act"] = Field(
         default="recommend",
-        description="observe plans nothing, recommend shows plans, act carries them out; also a ceiling",
+        description="observe and recommend change nothing, act carries plans out; also a ceiling",
     )
     metadata_store: StoreAddress = Field(default="zk:127.0.0.1:2181", description="the brokers' metadataStoreUrl")
     configuration_store: StoreAddress | None = Field(
