@@ -213,7 +213,6 @@ class Settings(BaseSettings):
         pattern=r"^[^/\s]+$",
         description="this sidecar's name; null makes one of host name and random digits",
     )
-    state_dir: Path = Field(default=Path("bundlekeel-state"), description="where this sidecar keeps local files")
     strategy: Strategy = Field(default="avg", description="which shedder decides")
     placement: Placement = Field(
         default="least_resource_usage", description="where a shed bundle goes when the shedder does not say"

@@ -31,7 +31,7 @@ from bundlekeel.daemon.documents import (
     store_blob,
 )
 from bundlekeel.daemon.leadership import Leadership
-from bundlekeel.ports import Change, Clock, Coordination, Document, Member
+from bundlekeel.ports import Change, Clock, Coordination, Document
 
 _log = structlog.get_logger(__name__)
 
@@ -278,10 +278,6 @@ class Sharing:
         others = [item for item in self.tasks if item.get("task") != request_id]
         self.tasks = [*others, task][-KEPT_TASKS:]
         await self._coordination.write_fenced(self.current_epoch(), [Change(path=f"requests/{request_id}", data=None)])
-
-    def leader_member(self) -> Member | None:
-        """Who leads, as far as we know."""
-        return self._leadership.leader
 
 
 def _desired(document: Document | None) -> Desired:
