@@ -110,10 +110,14 @@ class Demo:
     def _concentrated(self, cluster: Cluster) -> None:
         """Wait until the brokers report that everything is on one of them."""
         limit = 200.0 if self._options.stock_stats else 60.0
+        earlier: list[float] = []
         with self._live() as live:
             for rows in self._polls(cluster, limit, "the brokers do not report the traffic on one broker"):
                 live.update(self._frame(rows, "everything on one broker", [], ""))
-                if max_over_mean(rows) >= START_RATIO and sum(row.busy_bundles for row in rows) >= BUSY_BUNDLES:
+                uneven = max_over_mean(rows) >= START_RATIO and sum(row.busy_bundles for row in rows) >= BUSY_BUNDLES
+                # The first reports show the ramp-up; "before" is what has been steady for a few polls.
+                earlier = [*earlier, sum(row.throughput for row in rows)][-_STEADY_POLLS:] if uneven else []
+                if len(earlier) == _STEADY_POLLS and max(earlier) <= 1.1 * min(earlier):
                     self.story.before = rows
                     return
 
@@ -121,6 +125,7 @@ class Demo:
         answer = bundlekeel("takeover", "-c", str(sidecar.config), "--yes", "--reason", "demo")
         if answer.returncode != 0:
             raise DemoError(f"takeover failed:\n{answer.stdout}{answer.stderr}")
+        self._say("bundlekeel takeover: the brokers' own shedding is off")
         self._console.print(answer.stdout.rstrip())
 
     def _balance(self, cluster: Cluster, sidecars: list[Sidecar]) -> None:
@@ -214,6 +219,9 @@ class Demo:
         ]
         display.verdicts(self._console, checks)
         held = all(item[1] for item in checks)
+        self._console.print(
+            "[bold green]all of it held[/bold green]" if held else "[bold red]not all of it held[/bold red]"
+        )
         self._write_report(checks, held)
         return held
 

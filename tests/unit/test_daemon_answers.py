@@ -94,6 +94,7 @@ async def test_what_if_without_a_broker_and_with_more_traffic() -> None:
     assert BROKERS[2] not in {move["target"] for move in made["moves"]}
     doubled = await sidecar.planner.make(PlanRequest(traffic_scale=2.0))
     plain = await sidecar.planner.make(PlanRequest())
+    assert made["what_if"] and doubled["what_if"] and not plain["what_if"]
     assert doubled["loads"][0]["throughput_before"] == pytest.approx(2 * plain["loads"][0]["throughput_before"])
     assert sidecar.cycle.standing == standing and not sidecar.cluster.model.unloads
     assert sidecar.planner.find(made["hash"])[0] is made

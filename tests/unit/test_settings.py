@@ -370,3 +370,12 @@ class TestDurations:
 def test_every_key_says_why() -> None:
     """The reference page has no empty cell."""
     assert [row.key for row in rows() if not row.why or not row.allowed] == []
+
+
+def test_relative_files_belong_to_the_folder_of_the_settings_file(tmp_path: Path) -> None:
+    """A command run elsewhere must reach the socket of the sidecar the file describes, not one in its own folder."""
+    loaded = load(tmp_path, "api: {socket: keel.sock}\n")
+    assert loaded.located(loaded.settings.api.socket) == tmp_path / "keel.sock"
+    assert loaded.located(Path("/run/keel.sock")) == Path("/run/keel.sock")
+    assert loaded.located(None) is None
+    assert LoadedSettings.defaults().located(Path("keel.sock")) == Path("keel.sock")

@@ -36,17 +36,17 @@ class Bootstrap:
 
     def takeover(self, settings: LoadedSettings, *, split: Split, reason: str, by: str, dry_run: bool) -> Json:
         """Turn the brokers' own shedding off and verify it on each of them."""
-        return once(partial(take_over, settings.settings, split=split, reason=reason, by=by, dry_run=dry_run))
+        return once(partial(take_over, settings, split=split, reason=reason, by=by, dry_run=dry_run))
 
     def handback(self, settings: LoadedSettings, *, reason: str, by: str, dry_run: bool) -> Json:
         """Restore what `takeover` found."""
-        return once(partial(hand_back, settings.settings, reason=reason, by=by, dry_run=dry_run))
+        return once(partial(hand_back, settings, reason=reason, by=by, dry_run=dry_run))
 
     def doctor(self, settings: LoadedSettings) -> list[Check]:
         """Every connection and permission, tested by this process."""
 
         async def run() -> list[Check]:
-            async with connected(settings.settings, never) as out:
+            async with connected(settings, never) as out:
                 await out.source.start()
                 config = BrokerConfig(out.admin, out.clock)
                 return await examine(patient(settings.settings, out, config))
@@ -57,7 +57,7 @@ class Bootstrap:
         """Where a topic, bundle or namespace is, read from the stores."""
 
         async def run() -> list[Json]:
-            async with connected(settings.settings, never) as out:
+            async with connected(settings, never) as out:
                 await until_connected(settings.settings, out)
                 return await where(name, metadata=out.metadata, ownership=out.ownership)
 

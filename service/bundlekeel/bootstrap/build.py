@@ -61,9 +61,9 @@ class Build:
 
     def __init__(self, loaded: LoadedSettings) -> None:
         self.loaded = loaded
-        self.outside = open_outside(loaded.settings, self._permit)
+        self.outside = open_outside(loaded, self._permit)
         self.journal = FileJournal(
-            loaded.settings.journal.path,
+            loaded.located(loaded.settings.journal.path),
             telemetry=self.outside.telemetry,
             max_bytes=loaded.settings.journal.max_bytes,
             backups=loaded.settings.journal.backups,
@@ -174,20 +174,20 @@ class Build:
 
     async def run(self) -> int:
         """Run until told to stop; the exit code."""
-        settings = self.loaded.settings
+        settings, socket_path = self.loaded.settings, self.loaded.located(self.loaded.settings.api.socket)
         self.outside.telemetry.gauge("build_info", 1.0, version=__version__)
         face = ApiServer(
             self.sidecar,
             settings.api.host,
             settings.api.port,
-            settings.api.socket,
+            socket_path,
             allowed_hosts=served_hosts(settings),
         )
 
         def announce(urls: list[str]) -> None:
             url = advertised(settings, urls[0])
             self.leadership.member = replace(self.leadership.member, url=url)
-            structlog.get_logger(__name__).info("listening", url=urls[0], socket=str(settings.api.socket or ""))
+            structlog.get_logger(__name__).info("listening", url=urls[0], socket=str(socket_path or ""))
 
         if self.outside.configuration is not self.outside.store:
             self.outside.configuration.start()

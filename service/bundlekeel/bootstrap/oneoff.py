@@ -15,7 +15,7 @@ from bundlekeel.bootstrap.outside import Outside, connected, endpoints_of
 from bundlekeel.cli.wiring import Split
 from bundlekeel.core.errors import Forbidden
 from bundlekeel.daemon.brokerconfig import BrokerConfig
-from bundlekeel.daemon.settings import Settings
+from bundlekeel.daemon.settings_load import LoadedSettings
 from bundlekeel.daemon.takeover import BrokerRow, Desk, TakeoverResult, handback, takeover
 from bundlekeel.daemon.views import Json
 from bundlekeel.ports import BrokerEndpoint
@@ -39,12 +39,13 @@ def once(body: Callable[[], Awaitable[T]]) -> T:
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL + 1)
     return asyncio.run(run())
 
 
-async def take_over(settings: Settings, *, split: Split, reason: str, by: str, dry_run: bool) -> Json:
-    async with connected(settings, never if dry_run else always) as out:
-        endpoints = await endpoints_of(settings, out)
+async def take_over(loaded: LoadedSettings, *, split: Split, reason: str, by: str, dry_run: bool) -> Json:
+    async with connected(loaded, never if dry_run else always) as out:
+        endpoints = await endpoints_of(loaded.settings, out)
         before = await _shedding_now(out, endpoints)
         if dry_run:
             rows = [
@@ -56,9 +57,9 @@ async def take_over(settings: Settings, *, split: Split, reason: str, by: str, d
         return _json_result(result, before)
 
 
-async def hand_back(settings: Settings, *, reason: str, by: str, dry_run: bool) -> Json:
-    async with connected(settings, never if dry_run else always) as out:
-        endpoints = await endpoints_of(settings, out)
+async def hand_back(loaded: LoadedSettings, *, reason: str, by: str, dry_run: bool) -> Json:
+    async with connected(loaded, never if dry_run else always) as out:
+        endpoints = await endpoints_of(loaded.settings, out)
         before = await _shedding_now(out, endpoints)
         if dry_run:
             rows = [

@@ -24,6 +24,7 @@ from bundlekeel.core.errors import SnapshotError, StoreError
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.doctor import Patient
 from bundlekeel.daemon.settings import Settings
+from bundlekeel.daemon.settings_load import LoadedSettings
 from bundlekeel.ports import BrokerEndpoint
 
 
@@ -42,9 +43,9 @@ class Outside:
     admin: HttpBrokerAdmin
 
 
-def open_outside(settings: Settings, permit: Callable[[], None]) -> Outside:
+def open_outside(loaded: LoadedSettings, permit: Callable[[], None]) -> Outside:
     """Make the adapters; nothing is connected yet. `permit` is asked before every call that changes a broker."""
-    clock, telemetry = SystemClock(), PrometheusTelemetry()
+    settings, clock, telemetry = loaded.settings, SystemClock(), PrometheusTelemetry()
     store = _client(settings, settings.metadata_store, "metadata_store")
     other = settings.configuration_store
     configuration = store
@@ -64,7 +65,7 @@ def open_outside(settings: Settings, permit: Callable[[], None]) -> Outside:
         ownership=ZkOwnership(store),
         metadata=ZkMetadata(store, configuration),
         configuration=configuration,
-        admin=_admin(settings, telemetry, permit, clock),
+        admin=_admin(loaded, telemetry, permit, clock),
     )
 
 
@@ -79,18 +80,19 @@ def _client(settings: Settings, address: str, field: str) -> ZkClient:
 
 
 def _admin(
-    settings: Settings, telemetry: PrometheusTelemetry, permit: Callable[[], None], clock: SystemClock
+    loaded: LoadedSettings, telemetry: PrometheusTelemetry, permit: Callable[[], None], clock: SystemClock
 ) -> HttpBrokerAdmin:
-    given = settings.admin
+    settings, given = loaded.settings, loaded.settings.admin
     token = None
     if given.token is not None or given.token_file is not None:
-        token = TokenSource(given.token.get_secret_value() if given.token else None, file=given.token_file)
+        secret = given.token.get_secret_value() if given.token else None
+        token = TokenSource(secret, file=loaded.located(given.token_file))
     return HttpBrokerAdmin(
         telemetry=telemetry,
         permit=permit,
         clock=clock,
         token=token,
-        tls=AdminTls(trust_certs=given.tls_trust_certs_file, verify=given.tls_verify),
+        tls=AdminTls(trust_certs=loaded.located(given.tls_trust_certs_file), verify=given.tls_verify),
         options=AdminOptions(
             connect_timeout=given.connect_timeout,
             read_timeout=given.read_timeout,
@@ -118,9 +120,9 @@ def patient(settings: Settings, out: Outside, config: BrokerConfig) -> Patient:
 
 
 @asynccontextmanager
-async def connected(settings: Settings, permit: Callable[[], None]) -> AsyncIterator[Outside]:
+async def connected(loaded: LoadedSettings, permit: Callable[[], None]) -> AsyncIterator[Outside]:
     """Adapters of a one-off command, connected; closed at the end."""
-    out = open_outside(settings, permit)
+    out = open_outside(loaded, permit)
     await out.coordination.start()
     if out.configuration is not out.store:
         out.configuration.start()

@@ -10,7 +10,7 @@ import typer
 
 from bundlekeel.cli import stories
 from bundlekeel.cli.client import Client, path_part
-from bundlekeel.cli.exits import BAD_NEWS, UNREACHABLE, USAGE, CliError
+from bundlekeel.cli.exits import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
 from bundlekeel.cli.reads import HashArgument, plan_app
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected_once, login
 from bundlekeel.daemon.settings_types import parse_duration
@@ -43,7 +43,7 @@ def execute(
         task = _finished(session.client, task, time.monotonic() + limit)
     session.tell(task, stories.pairs)
     if task.get("state") == "failed":
-        raise typer.Exit(BAD_NEWS)
+        raise typer.Exit(REFUSED if not task.get("moves") else BAD_NEWS)
 
 
 def _finished(client: Client, task: Any, deadline: float) -> Any:

@@ -40,9 +40,10 @@ def find_address(url: str | None, socket: Path | None, config: Path | None) -> A
         return Address(url=url.rstrip("/"))
     if socket:
         return Address(socket=socket)
-    api = load_settings(config).settings.api
-    if api.socket is not None and api.socket.exists() and os.access(api.socket, os.W_OK):
-        return Address(socket=api.socket)
+    loaded = load_settings(config)
+    api, socket = loaded.settings.api, loaded.located(loaded.settings.api.socket)
+    if socket is not None and socket.exists() and os.access(socket, os.W_OK):
+        return Address(socket=socket)
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(api.host, api.host)
     return Address(url=f"http://{host}:{api.port}")
 

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 from bundlekeel.core.capacity import CapacityOverride, match_capacity
 from bundlekeel.core.errors import AdminUnauthorized, BundlekeelError, SnapshotError, StaleWrite, StoreError
-from bundlekeel.core.load import BANDWIDTH_IN, BANDWIDTH_OUT
+from bundlekeel.core.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.views import Check
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, Metadata, Picture
 
 _SKEW_LIMIT_SECONDS = 30.0
+# CPU figures this close (share of the limit) are the same; samples are taken at different moments.
+CPU_ALIKE_SHARE = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,19 +205,23 @@ def _blind(patient: Patient, picture: Picture) -> Check:
 
 
 def _shared_machine(patient: Patient, picture: Picture) -> Check:
-    """Brokers on one machine without cgroups of their own all report the whole machine's CPU."""
-    readings: dict[tuple[float, float], list[str]] = {}
+    """Brokers on one machine without cgroups of their own all report the whole machine's CPU: nearly the same
+    figures, however differently they are loaded."""
+    reports = []
     for report in picture.reports:
         override = match_capacity(patient.capacity, report.broker_id)
         if override is None or "cpu" not in override.ignore:
-            readings.setdefault((float(report.usage[0]), float(report.limit[0])), []).append(report.broker_id)
-    twins = [brokers for (usage, _), brokers in readings.items() if len(brokers) > 1 and usage > 0]
-    if not twins:
-        return Check(name="CPU figures", ok=True, detail="brokers report CPU of their own")
+            reports.append(report)
+    usage = [float(report.usage[CPU]) for report in reports]
+    limits = {float(report.limit[CPU]) for report in reports}
+    traffic = [float(report.traffic.sum()) for report in reports]
+    alike = len(reports) > 1 and len(limits) == 1 and max(usage) - min(usage) <= CPU_ALIKE_SHARE * max(limits)
+    if not alike or max(usage, default=0.0) <= 0 or max(traffic) < 2 * min(traffic) or max(traffic) <= 0:
+        return Check(name="CPU figures", ok=True, detail="nothing says that brokers share a CPU")
     return Check(
         name="CPU figures",
         ok=False,
-        detail=f"{', '.join(twins[0])} report the same CPU: they seem to share a machine",
+        detail=f"{len(reports)} brokers report the same CPU at very different traffic: they seem to share a machine",
         fix='give each broker its own CPU limit (cgroup), or `capacity: {"*": {cpu: ignore, throughput: ...}}`',
         severity="warning",
     )

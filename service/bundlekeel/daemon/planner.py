@@ -43,6 +43,7 @@ class Planner:
         """A plan as people read it."""
         made = await self.compute(request)
         answer = plan_json(made, expires_ms=self._wall_ms() + EXPIRES_MS)
+        answer["what_if"] = bool(request.remove_brokers) or request.traffic_scale != 1.0
         self.keep(answer, request)
         return answer
 

@@ -30,6 +30,7 @@ CHECKPOINT_SECONDS = 600.0
 # Moves in flight get this long of the 20 s within which a stopped sidecar is gone.
 STOP_GRACE_SECONDS = 15.0
 _HOUSEKEEPING_SECONDS = 1.0
+_COMPLAIN_SECONDS = 60.0
 
 
 class Face(Protocol):
@@ -69,6 +70,7 @@ class Runtime:
         self._parts = parts
         self._stop = asyncio.Event()
         self._checkpoint_at = 0.0
+        self._complained_at: float | None = None
         self._observing = False
         self._failed = False
         self.last_turn_boot = parts.clock.boot()
@@ -178,12 +180,24 @@ class Runtime:
             await self._pause(_HOUSEKEEPING_SECONDS)
             lag = max(0.0, clock.boot() - before - _HOUSEKEEPING_SECONDS)
             self._parts.telemetry.gauge("event_loop_lag_seconds", lag)
+            self._complain_about_store()
             if not self._parts.coordination.connected:
                 continue
             try:
                 await self._keep_house()
             except (StoreError, LeadershipLost) as error:
                 _log.info("housekeeping interrupted", error=str(error))
+
+    def _complain_about_store(self) -> None:
+        """Say once a minute that the metadata store does not answer, and once that it does again."""
+        now = self._parts.clock.boot()
+        if self._parts.coordination.connected:
+            if self._complained_at is not None:
+                _log.info("the metadata store answers")
+            self._complained_at = None
+        elif self._complained_at is None or now - self._complained_at >= _COMPLAIN_SECONDS:
+            self._complained_at = now
+            _log.warning("the metadata store does not answer; waiting, nothing is done meanwhile")
 
     async def _executions(self) -> None:
         """Serve what people asked for, in a task of its own: a long execution must not hold up the housekeeping."""

@@ -39,6 +39,12 @@ class LoadedSettings:
     origins: Mapping[str, str]
     path: Path | None = None
 
+    def located(self, file: Path | None) -> Path | None:
+        """A path of the settings: relative ones belong to the settings file's folder, wherever a command is run."""
+        if file is None or self.path is None or file.is_absolute():
+            return file
+        return self.path.resolve().parent / file
+
     @classmethod
     def defaults(cls) -> LoadedSettings:
         """What holds when nothing is set anywhere."""

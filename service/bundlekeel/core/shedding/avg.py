@@ -163,7 +163,13 @@ def _broker_verdicts(context: Context, hits: dict[str, Hits], low: float, active
 def _idle_verdict(context: Context, waiting: list[Verdict], low: float) -> Verdict:
     spread = float(context.draft.score.max() - context.draft.score.min())
     if waiting:
-        text = f"{len(waiting)} brokers differ by up to {spread:.1%} (>= {low:.1%}); waiting for more fresh reports"
+        params = context.params
+        seen = max((item.hits_low for item in waiting), default=0)
+        high = max((item.hits_high for item in waiting), default=0)
+        text = (
+            f"{len(waiting)} brokers differ by up to {spread:.1%} (>= {low:.1%}); seen in {seen} of "
+            f"{params.avg_hit_count_low} fresh reports (large difference: {high} of {params.avg_hit_count_high})"
+        )
         return Verdict(code=Code.HIT_COUNT, sentence=text)
     if context.unsettled and spread >= low:
         text = f"waiting until the reports of {len(context.unsettled)} brokers show the last moves"

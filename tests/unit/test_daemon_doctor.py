@@ -1,0 +1,78 @@
+"""`doctor` over fakes: it finds what is wrong and says how to mend it."""
+
+from __future__ import annotations
+
+from bundlekeel.core.capacity import CapacityOverride
+from bundlekeel.daemon.doctor import Patient, examine
+from bundlekeel.daemon.views import Check
+from tests.support.builders import report
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar
+
+IGNORED = CapacityOverride(pattern="*", throughput=1e8, ignore=("cpu",))
+
+
+def patient(sidecar: FakeSidecar, *, mode: str = "recommend", capacity: tuple[CapacityOverride, ...] = ()) -> Patient:
+    """What doctor would look at."""
+    return Patient(
+        coordination=sidecar.coordination,
+        source=sidecar.cluster.source,
+        metadata=sidecar.cluster.metadata,
+        admin=sidecar.admin,
+        config=sidecar.config,
+        clock=sidecar.clock,
+        mode=mode,
+        heartbeat_seconds=2.0,
+        store_address="zk:here",
+        capacity=capacity,
+    )
+
+
+def named(checks: list[Check], name: str) -> Check:
+    """The one check of this name."""
+    return next(check for check in checks if check.name == name)
+
+
+async def test_brokers_that_share_a_machine_are_found_although_samples_differ() -> None:
+    """Nearly the same CPU at very different traffic: the brokers report the machine's CPU, not their own."""
+    cluster = FakeCluster()
+    for broker, shares, cpu in zip(
+        BROKERS, ({"t/ns/0x00000000_0x00010000": 0.5}, {}, {}), (0.834, 0.838, 0.833), strict=True
+    ):
+        cluster.source.put(report(broker, shares, cpu=cpu, last_update=cluster.clock.wall_ms()))
+    sidecar = await FakeSidecar(cluster).lead()
+    found = named(await examine(patient(sidecar)), "CPU figures")
+    assert not found.ok and "cpu: ignore" in found.fix
+    assert named(await examine(patient(sidecar, capacity=(IGNORED,))), "CPU figures").ok
+
+
+async def test_own_cpu_and_even_load_are_no_complaint() -> None:
+    """Brokers whose CPU follows their own traffic are fine, and so are evenly loaded ones."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    assert named(await examine(patient(sidecar)), "CPU figures").ok
+    even = await FakeSidecar(FakeCluster({broker: [0.2] for broker in BROKERS})).lead()
+    assert named(await examine(patient(even)), "CPU figures").ok
+
+
+async def test_shedding_brokers_are_an_error_only_before_acting() -> None:
+    """With the brokers' own shedding on, `act` is refused: an error there, a warning elsewhere."""
+    sidecar = await FakeSidecar(FakeCluster(shedding=True)).lead()
+    acting = named(await examine(patient(sidecar, mode="act")), "brokers' own shedding")
+    assert not acting.ok and "takeover" in acting.fix
+    assert named(await examine(patient(sidecar)), "brokers' own shedding").ok
+
+
+async def test_a_broken_report_is_named() -> None:
+    """A broker that is left out is named with its code."""
+    cluster = FakeCluster()
+    cluster.source.exclude("b9:8080", "NotJson", "garbage")
+    cluster.model.static["b9:8080"] = dict(cluster.model.static[BROKERS[0]])
+    sidecar = await FakeSidecar(cluster).lead()
+    found = named(await examine(patient(sidecar)), "reports")
+    assert not found.ok and "b9:8080" in found.detail and "NotJson" in found.detail
+
+
+async def test_an_unreachable_store_ends_the_examination() -> None:
+    """What cannot be tested without the store is not guessed at."""
+    sidecar = FakeSidecar(FakeCluster())
+    checks = await examine(patient(sidecar), within=0.3)
+    assert [check.name for check in checks] == ["metadata store"] and not checks[0].ok
