@@ -118,11 +118,6 @@ def is_system_bundle(bundle: str) -> bool:
     )
 
 
-def host_of(broker_id: str) -> str:
-    """The host part of a broker id (text before the last colon), as isolation policies see it."""
-    return broker_id.rpartition(":")[0] or broker_id
-
-
 def broker_id_of_url(url: str) -> str:
     """`http://host:port/` -> `host:port`; ownership znodes before 5.0 hold URLs, not broker ids."""
     return url.partition("://")[2].rstrip("/") if "://" in url else url.rstrip("/")

@@ -43,7 +43,7 @@ class Planner:
         """A plan as people read it."""
         made = await self.compute(request)
         answer = plan_json(made, expires_ms=self._wall_ms() + EXPIRES_MS)
-        answer["what_if"] = bool(request.remove_brokers) or request.traffic_scale != 1.0
+        answer["what_if"] = request.what_if
         self.keep(answer, request)
         return answer
 

@@ -74,7 +74,6 @@ class Runtime:
         self._observing = False
         self._failed = False
         self.last_turn_boot = parts.clock.boot()
-        self.turns = 0
 
     async def run(self, faces: Sequence[Face] = (), *, on_ready: Callable[[list[str]], None] | None = None) -> int:
         """Run until SIGTERM, SIGINT or `request_stop`; the exit code. A second signal ends the process at once."""
@@ -134,7 +133,6 @@ class Runtime:
             if self._observing and parts.leadership.role != BENCH:
                 await self._one_cycle()
             self.last_turn_boot = parts.clock.boot()
-            self.turns += 1
             await self._until_next()
 
     async def _one_cycle(self) -> None:

@@ -185,7 +185,7 @@ class Sidecar:
     async def execute(self, hash_: str, *, reason: str, by: str) -> Json:
         """Leave the plan for the leader to carry out; `tasks` says how it went."""
         answer, request = self._p.planner.find(hash_)
-        if request.remove_brokers or request.traffic_scale != 1.0:
+        if request.what_if:
             raise Forbidden("this plan is a what-if: brokers or traffic in it are not as they are; make one without")
         if self._p.loaded.settings.mode != "act":
             raise Forbidden("the mode is not `act`: set it in the settings file, and run `bundlekeel takeover`")

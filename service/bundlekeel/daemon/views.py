@@ -24,6 +24,11 @@ class PlanRequest:
     ignore_hit_counts: bool = False
     forwarded: bool = False
 
+    @property
+    def what_if(self) -> bool:
+        """Whether brokers or traffic in it are not as they are: such a plan is never carried out."""
+        return bool(self.remove_brokers) or self.traffic_scale != 1.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
