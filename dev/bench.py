@@ -1,117 +1,232 @@
-"""Times decoding and planning on large clusters: `make bench`. Prints a table; asserts nothing.
+"""Times decoding and planning beside Pulsar's own Java, on the same states in the same run: `make bench`.
 
-decode: JSON text of every broker's report to a snapshot, averages already in memory, as in the daemon.
-plan: the strategy on that snapshot, three brokers in ten being hot, so that it acts.
+Both sides get the same JSON lines: ours through `bundlekeel decide`, Java's through the oracle (dev/oracle), which
+runs the classes of the pulsar-broker jar. `decode` is the JSON text of all reports to what the shedder reads,
+averages already in memory; `plan` is the shedder with its memory. Three brokers in ten are hot, so every cycle acts.
+Figures are wall-clock milliseconds; nothing is asserted.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
-import time
-from collections.abc import Callable
-from typing import Any
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bundlekeel.codec import decode_report
-from bundlekeel.core.averages import Averages
-from bundlekeel.core.engine import PlanInput, plan
-from bundlekeel.core.params import STRATEGIES, Parameters
-from bundlekeel.core.snapshot import Snapshot, build_snapshot
+from dev.bench_states import SIZES, turn_line
+from dev.oracle.oracle import Oracle
 
-SIZES = ((10, 100), (100, 100), (1000, 100), (1000, 300))
-NOW_MS = 1_700_000_000_000
-
-
-def texts(brokers: int, bundles: int, seed: int = 1) -> dict[str, bytes]:
-    """Reports as the brokers write them: Zipf-like bundles, three brokers in ten about twice as loaded."""
-    random = np.random.default_rng(seed)
-    found = {}
-    for broker in range(brokers):
-        rates = random.pareto(2.0, bundles) * 100 * (2.2 if broker % 10 < 3 else 1.0)
-        names = [_bundle(broker * bundles + index) for index in range(bundles)]
-        stats = {name: _stats(rate) for name, rate in zip(names, rates.tolist(), strict=True)}
-        found[f"broker-{broker:04d}:8080"] = json.dumps(_report(broker, stats, float(rates.sum()))).encode()
-    return found
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "reference" / "bench.md"
+BUNDLEKEEL = Path(sys.executable).with_name("bundlekeel")
+NATIVE = ("threshold", "overload", "uniform", "avg")
+OURS_ALONE = ("deviation", "transfer")
+# The shedders act in each turn: no waiting for a count of hits.
+CONFIG = {
+    "loadBalancerAvgShedderHitCountLowThreshold": 1,
+    "loadBalancerAvgShedderHitCountHighThreshold": 1,
+    "loadBalancerSheddingConditionHitCountThreshold": 0,
+}
+# By number of bundles. Pulsar's loops grow with the square of the brokers: few turns must do there.
+JAVA_TURNS = {1_000: 200, 10_000: 20, 100_000: 3, 300_000: 1}
+OUR_TURNS = {1_000: 200, 10_000: 50, 100_000: 15, 300_000: 7}
 
 
-def _bundle(number: int) -> str:
-    lower = number % 65_535
-    return f"t/ns{number // 65_535}/0x{lower << 16:08x}_0x{(lower + 1) << 16:08x}"
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Milliseconds of several turns."""
+
+    least: float
+    median: float
+    most: float
+
+    def __str__(self) -> str:
+        return f"{_figure(self.median)} ({_figure(self.least)}-{_figure(self.most)})"
 
 
-def _stats(rate: float) -> dict[str, float]:
-    traffic = {"msgRateIn": rate, "msgThroughputIn": rate * 1000, "msgRateOut": rate, "msgThroughputOut": rate * 1000}
-    return traffic | {"consumerCount": 1, "producerCount": 1, "topics": 2, "cacheSize": 0}
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One strategy on one state: how long it took, and how many bundles it would unload."""
+
+    decode: Spread
+    plan: Spread
+    unloads: int
 
 
-def _report(broker: int, stats: dict[str, dict[str, float]], total: float) -> dict[str, Any]:
-    memory, blind = {"usage": 100.0, "limit": 1000.0}, {"usage": 0.0, "limit": 0.0}
-    return {
-        "webServiceUrl": f"http://broker-{broker:04d}:8080",
-        "cpu": {"usage": min(95.0, total / len(stats) * 0.35), "limit": 100.0},
-        "memory": memory,
-        "directMemory": memory,
-        "bandwidthIn": blind,
-        "bandwidthOut": blind,
-        **_stats(total),
-        "lastUpdate": NOW_MS,
-        "startTimestamp": NOW_MS - 10**6,
-        "lastStats": stats,
-        "numTopics": len(stats) * 2,
-        "numBundles": len(stats),
-        "bundles": list(stats),
-        "loadReportType": "LocalBrokerData",
-        "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
-    }
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One strategy at one size: corrected, compat and Java; the last two are absent where Pulsar has no class."""
+
+    size: str
+    strategy: str
+    ours: Timing
+    compat: Timing | None
+    java: Timing | None
 
 
-def decode(reports: dict[str, bytes], averages: Averages) -> Snapshot:
-    """What the daemon does with freshly read nodes."""
-    decoded = [decode_report(broker, data, max_bytes=10**8) for broker, data in reports.items()]
-    return build_snapshot(reports=decoded, averages=averages, wall_ms=NOW_MS)
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def timed(body: Callable[[], object], turns: int) -> tuple[float, float, float]:
-    """(min, median, max) milliseconds of CPU time."""
-    spent = []
-    for _ in range(turns):
-        started = time.process_time()
-        body()
-        spent.append((time.process_time() - started) * 1000)
-    return min(spent), statistics.median(spent), max(spent)
+class Ours:
+    """A `bundlekeel decide` process."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def send(self, line: object) -> None:
+        """A line that gives no answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n")
+        self._process.stdin.flush()
+
+    def ask(self, line: object) -> Any:
+        """A line and its answer."""
+        self.send(line)
+        assert self._process.stdout is not None
+        answer = json.loads(self._process.stdout.readline())
+        if "error" in answer:
+            raise RuntimeError(f"decide: {answer['error']}")
+        return answer
+
+    def peak_mb(self) -> float:
+        """The most memory that was resident, in MB."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+
+
+@contextmanager
+def decide() -> Iterator[Ours]:
+    """A process of ours for a while."""
+    with subprocess.Popen([BUNDLEKEEL, "decide"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        yield Ours(process)
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def measured(side: Ours | Oracle, reset: dict[str, Any], turn: bytes, turns: int) -> Timing:
+    """One turn, then `turns` more, timed one by one."""
+    if isinstance(side, Ours):
+        side.send({"reset": reset})
+    else:
+        side.ask({"reset": reset})
+    first = side.ask(turn)
+    unloads = sum(len(bundles) for bundles in first["unload"].values())
+    answers = [side.ask({"bench": 1}) for _ in range(turns)]
+    decode, plan = ([answer[f"{part}_ms_median"] for answer in answers] for part in ("decode", "plan"))
+    return Timing(_spread(decode), _spread(plan), unloads)
+
+
+def _spread(values: list[float]) -> Spread:
+    return Spread(min(values), statistics.median(values), max(values))
+
+
+def rows_of(brokers: int, bundles: int, console: Console) -> tuple[list[Row], float]:
+    """All strategies at one size, and our peak memory in MB."""
+    turn, size, total = turn_line(brokers, bundles), f"{brokers:,} x {bundles}", brokers * bundles
+    found: list[Row] = []
+    peak = 0.0
+    with Oracle("-Xmx6g") as oracle:
+        for strategy in (*NATIVE, *OURS_ALONE):
+            console.print(f"{size} {strategy}", style="dim")
+            reset = {"strategy": strategy, "config": CONFIG}
+            native = strategy in NATIVE
+            with decide() as ours:
+                corrected = measured(ours, reset | {"compat": "none"}, turn, OUR_TURNS[total])
+                peak = max(peak, ours.peak_mb())
+                compat = measured(ours, reset | {"compat": "4.2"}, turn, OUR_TURNS[total]) if native else None
+            java = measured(oracle, reset, turn, JAVA_TURNS[total]) if native else None
+            found.append(Row(size, strategy, corrected, compat, java))
+    return found, peak
+
+
+def plan_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Planning: header and cells."""
+    header = ["brokers x bundles", "strategy", "ours", "compat 4.2", "Java 4.2.4", "Java / ours", "Java / compat"]
+    cells = [
+        [
+            *(row.size, row.strategy, str(row.ours.plan)),
+            *(str(row.compat.plan) if row.compat else "-", str(row.java.plan) if row.java else "-"),
+            _ratio(row.java, row.ours, "plan"),
+            _ratio(row.java, row.compat, "plan"),
+        ]
+        for row in rows
+    ]
+    return header, cells
+
+
+def decode_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Decoding: the same for all strategies, so one row a size."""
+    header = ["brokers x bundles", "ours", "compat 4.2", "Java 4.2.4", "Java / ours"]
+    cells = [
+        [
+            *(row.size, str(row.ours.decode)),
+            *(str(row.compat.decode) if row.compat else "-", str(row.java.decode) if row.java else "-"),
+            _ratio(row.java, row.ours, "decode"),
+        ]
+        for row in rows
+        if row.strategy == NATIVE[0]
+    ]
+    return header, cells
+
+
+def _ratio(java: Timing | None, other: Timing | None, part: Literal["decode", "plan"]) -> str:
+    if java is None or other is None:
+        return "-"
+    theirs, ours = (side.decode if part == "decode" else side.plan for side in (java, other))
+    return f"{theirs.median / ours.median:,.1f}"
+
+
+def write_page(tables: dict[str, tuple[list[str], list[list[str]]]], notes: list[str]) -> None:
+    """docs/reference/bench.md."""
+    parts = ["# Bench: beside Pulsar's own Java", "", "Written by `make bench`; do not edit.", "", *notes]
+    for title, (header, cells) in tables.items():
+        parts += ["", f"## {title}", "", f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
+        parts += [f"| {' | '.join(row)} |" for row in cells]
+    PAGE.write_text("\n".join(parts) + "\n", encoding="utf-8")
 
 
 def main() -> None:
-    """Parse and print."""
+    """Measure, show, and with `--write` renew the page."""
     parser = argparse.ArgumentParser(prog="python -m dev.bench", description=__doc__)
-    parser.add_argument("--turns", type=int, default=5, help="repetitions of each measurement (default 5)")
-    turns = parser.parse_args().turns
-    table = Table(title="CPU milliseconds: min / median / max", title_justify="left")
-    for name in ("brokers x bundles", "what", "min", "median", "max", "moves"):
-        table.add_column(name, justify="left" if name in ("brokers x bundles", "what") else "right")
-    for brokers, bundles in SIZES:
-        reports, averages = texts(brokers, bundles), Averages()
-        for broker, data in reports.items():
-            averages.add_report(decode_report(broker, data, max_bytes=10**8), now_ms=NOW_MS)
-        snapshot = decode(reports, averages)
-        label = f"{brokers} x {bundles}"
-        row = timed(lambda reports=reports, averages=averages: decode(reports, averages), turns)  # type: ignore[misc]
-        table.add_row(label, "decode", *(f"{value:.1f}" for value in row), "")
-        for strategy in STRATEGIES:
-            params = Parameters(strategy=strategy, avg_hit_count_low=1, avg_hit_count_high=1)
-            given = PlanInput(snapshot=snapshot, params=params)
-            moves = len(plan(given).plan.moves)
-            row = timed(lambda given=given: plan(given), turns)  # type: ignore[misc]
-            table.add_row("", strategy, *(f"{value:.1f}" for value in row), str(moves))
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(f"peak resident memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+    parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--size", choices=[f"{b}x{n}" for b, n in SIZES], action="append", help="only this size")
+    chosen = parser.parse_args()
+    console = Console(highlight=False, width=130)
+    sizes = [(b, n) for b, n in SIZES if not chosen.size or f"{b}x{n}" in chosen.size]
+    rows: list[Row] = []
+    memory: list[list[str]] = []
+    for brokers, bundles in sizes:
+        found, peak = rows_of(brokers, bundles, console)
+        rows += found
+        memory.append([f"{brokers:,} x {bundles}", f"{peak:.0f}"])
+    tables = {
+        "Plan, milliseconds: median (least-most)": plan_table(rows),
+        "Decode, milliseconds: median (least-most)": decode_table(rows),
+        "Memory: largest resident size of `decide`, averages of all bundles included": (
+            ["brokers x bundles", "MB"],
+            memory,
+        ),
+    }
+    for title, (header, cells) in tables.items():
+        table = Table(title=title, title_justify="left")
+        for index, name in enumerate(header):
+            table.add_column(name, justify="left" if index < 1 else "right")
+        for row in cells:
+            table.add_row(*row)
+        console.print(table)
+    if chosen.write:
+        write_page(tables, [__doc__.partition("\n\n")[2].strip()])
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from bundlekeel.adapters.metrics import METRICS, PREFIX
 from bundlekeel.api.openapi import openapi_text
 from bundlekeel.api.reference import api_page
 from bundlekeel.cli.reference import cli_page
+from bundlekeel.cli.scenario_page import scenarios_page
 from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.daemon.settings import Settings
 from bundlekeel.daemon.settings_describe import parameter_rows
@@ -35,6 +36,7 @@ _GROUPS = {
     Code.SOLE_BROKER: "Verdicts, ours",
     Code.SAME_BROKER: "Refusals of a candidate",
     Code.OWNER_CHANGED: "Moves that were not begun, or did not end where they were asked to",
+    Code.SPLITTING: "Splits that are not made",
     Code.EMPTY_REPORT: "Records that could not be read as they stand",
 }
 # Sections of the example, by the field that begins them.
@@ -164,6 +166,7 @@ PAGES: list[Page] = [
     ("docs/reference/api.md", api_page),
     ("config/openapi.json", openapi_text),
     ("config/bundlekeel.example.yaml", example_settings),
+    ("docs/reference/scenarios.md", scenarios_page),
 ]
 
 

@@ -38,7 +38,8 @@ GATE = Suite(
         (str(_BIN / "deptry"), "service/bundlekeel"),
     ),
 )
-UNIT = Suite("unit and property", 6, (_pytest("-m", "not nightly", "tests/unit", "tests/property"),))
+UNIT = Suite("unit and property", 4, (_pytest("-m", "not nightly", "tests/unit", "tests/property"),))
+PARITY = Suite("parity and simulation", 4, (_pytest("-m", "not nightly", "tests/parity", "tests/simulation"),))
 MODULAR = Suite("modular cluster", 6, (_pytest("-m", "not nightly", "tests/integration"),))
 CHAOS = Suite("chaos", 6, (_pytest("-m", "not nightly", "tests/chaos"),))
 DEMO = Suite("demo", 4, (_pytest("-m", "not nightly", "tests/e2e"),))
@@ -47,7 +48,7 @@ NIGHTLY = Suite("nightly", 40, (_pytest("-m", "nightly", "tests"),))
 PLANS: dict[str, tuple[Suite, ...]] = {
     "check": (GATE, UNIT),
     "chaos": (CHAOS,),
-    "all": (GATE, UNIT, MODULAR, CHAOS, DEMO),
+    "all": (GATE, UNIT, PARITY, MODULAR, CHAOS, DEMO),
     "nightly": (NIGHTLY,),
 }
 

@@ -8,10 +8,11 @@ of `core.errors`, and never blocks the event loop. A fake passes the same contra
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from bundlekeel.core.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Owner
+from bundlekeel.core.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Owner, TopicLoad
+from bundlekeel.core.policies import IsolationPolicy
 
 __all__ = [
     "BrokerAdmin",
@@ -28,7 +29,9 @@ __all__ = [
     "Ownership",
     "Peers",
     "Picture",
+    "PolicyRecords",
     "Telemetry",
+    "TopicLoad",
     "UnloadAnswer",
 ]
 
@@ -93,6 +96,18 @@ class Ownership(Protocol):
         """The owner right now, read from the store (not from a cache), or None when unowned."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRecords:
+    """What the stores say of policies. `isolation` in the order of Pulsar's map; `failure_domains`: brokers by
+    domain; `anti_affinity`: group by namespace; `unreadable`: namespaces whose own record could not be used, or has
+    not been read yet."""
+
+    isolation: tuple[IsolationPolicy, ...] = ()
+    failure_domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    anti_affinity: Mapping[str, str] = field(default_factory=dict)
+    unreadable: frozenset[str] = frozenset()
+
+
 class Metadata(Protocol):
     """Read-only look at namespaces and topics in the metadata and configuration stores."""
 
@@ -107,6 +122,13 @@ class Metadata(Protocol):
 
     async def topics(self, bundle: str) -> list[str]:
         """Known persistent topics of the bundle from metadata (full names, partitions included); may be empty."""
+
+    async def policies(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
+        """Isolation policies and failure domains of a Pulsar cluster, anti-affinity groups of these namespaces.
+
+        Cheap enough for every cycle: a record is read again only after it has changed. StoreError, CodecError when
+        what concerns all namespaces cannot be read.
+        """
 
 
 # --- coordination and shared state -------------------------------------------------------------------------
@@ -207,7 +229,7 @@ class Coordination(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnloadAnswer:
-    """What the chain of an unload said: final status, hops taken (broker ids), and seconds it took."""
+    """What the chain of an unload or a split said: final status, hops taken (broker ids), and seconds it took."""
 
     status: int
     hops: tuple[str, ...]
@@ -234,6 +256,14 @@ class BrokerAdmin(Protocol):
 
     async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
         """Full names of the topics of a bundle, asked at its owner (`topicHashPositions`, harmless)."""
+
+    async def topic_loads(self, bundle: str, owner: str) -> list[TopicLoad]:
+        """The same topics with hash, traffic and sessions, asked at the owner (harmless), sorted by name. A topic
+        without statistics carries nothing."""
+
+    async def split(self, bundle: str, *, positions: Sequence[int], at: str) -> UnloadAnswer:
+        """Split at these positions without unloading the children, asked at the owner `at`. Mutates. Success does not
+        mean that anything was split: re-read the boundaries."""
 
     async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
         """Unload, following 307s by hand from broker `at` (the leader broker if known). Mutates."""

@@ -41,7 +41,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.mark.parametrize("mode", ["observe", "recommend"])
 def test_nothing_is_changed(stage: Stage, mode: str, tmp_path: Path) -> None:
-    """Twenty cycles, dry runs, `where` and `doctor` on a cluster that cries for moves: only reads, only our root."""
+    """Twenty cycles, dry runs, `where`, assignments and `doctor` on a cluster that cries for moves: only reads."""
     stage.gather()
     start_byte = stage.cluster.zk_audit_log.stat().st_size
     strangers = session_ids(stage.cluster)
@@ -60,6 +60,8 @@ def test_nothing_is_changed(stage: Stage, mode: str, tmp_path: Path) -> None:
         for item in sidecars:
             assert len(make_plan(item)["moves"]) > 0
             assert item.get("/api/v1/where", name=stage.plans[0].topic)[0]["broker"]
+            placed = item.post("/api/v1/assignments", {"topic": stage.plans[0].topic})
+            assert placed.json()[0]["chosen"], "the pipeline is run here: a lookup would assign"
             assert item.get("/api/v1/doctor")
             assert item.state()["acting_obstacle"] == {"observe": "ObserveOnly", "recommend": "RecommendOnly"}[mode]
         until(lambda: len(stage.requests()) == counted(sidecars), "the counter and the recorder agree", within=20)

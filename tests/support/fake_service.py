@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.core.errors import NotFound
 from bundlekeel.daemon.views import Check, Json, PlanRequest, Service
+from tests.support.fake_places import BROKERS, assignment, places
+
+__all__ = ["BROKERS", "HASH", "NOW_MS", "FakeService", "places", "plan_view"]
 
 NOW_MS = 1_790_000_000_000
-BROKERS = ("broker-0.pulsar:8080", "broker-1.pulsar:8080", "broker-2.pulsar:8080")
 HASH = "5f0c3a1be2d4977a"
 
 
@@ -128,6 +131,13 @@ def plan_view(request: PlanRequest | None = None) -> Json:
             for code, index in codes
         ],
         "refusal_counts": {"CoolDown": 1, "BelowMinimum": 2, "SystemBundle": 1},
+        "splits": [
+            {"bundle": _bundle(0)["bundle"], "broker": BROKERS[0], "rule": "hot", "sentence": "x: carries 180%, hot"}
+        ],
+        "split_refusals": [
+            {"code": "SingleTopic", "bundle": _bundle(2)["bundle"], "broker": BROKERS[1], "detail": "1 topics"}
+            | {"explanation": EXPLANATIONS[Code.SINGLE_TOPIC]}
+        ],
         "loads": [_load(row, broker) for row, broker in enumerate(BROKERS)],
         "imbalance": {"before": 1.89, "after": 1.2},
         "snapshot_digest": "0" * 32,
@@ -348,6 +358,13 @@ class FakeService:
         self._called("where", name)
         return places(name)
 
+    async def assignments(self, names: Sequence[str]) -> list[Json]:
+        """One answer a name; NotFound for names with `nowhere`."""
+        self._called("assignments", list(names))
+        if any("nowhere" in name for name in names):
+            raise NotFound("namespace shop/nowhere does not exist")
+        return [assignment(name) for name in names]
+
     async def doctor(self) -> list[Check]:
         """The findings set."""
         self._called("doctor")
@@ -369,32 +386,6 @@ class FakeService:
         if "openmetrics" in accept:
             return b"# EOF\n", "application/openmetrics-text; version=1.0.0; charset=utf-8"
         return b"bundlekeel_leader 1.0\n", "text/plain; version=0.0.4; charset=utf-8"
-
-
-def places(name: str) -> list[Json]:
-    """What `where` answers: a partition that is owned and one that is not."""
-    return [
-        {
-            "topic": f"persistent://shop/orders/{name}-partition-0",
-            "hash": 0x1A2B3C4D,
-            "bundle": _bundle(0)["bundle"],
-            "broker": BROKERS[0],
-            "state": "owned",
-            "web_url": "http://broker-0.pulsar:8080",
-            "service_url": "pulsar://broker-0.pulsar:6650",
-            "preallocated_to": None,
-        },
-        {
-            "topic": f"persistent://shop/orders/{name}-partition-1",
-            "hash": 0x3A2B3C4D,
-            "bundle": _bundle(3)["bundle"],
-            "broker": None,
-            "state": "unowned",
-            "web_url": "",
-            "service_url": "",
-            "preallocated_to": None,
-        },
-    ]
 
 
 _: type[Service] = FakeService

@@ -13,7 +13,7 @@ import ssl
 import struct
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 from bundlekeel.ports import BrokerEndpoint
@@ -157,6 +157,15 @@ class HttpBrokers:
             case ("PUT", "admin", "v2", "namespaces", tenant, namespace, rng, "unload"):
                 destination = seen.query.get("destinationBroker")
                 return _reply(model.unload(f"{tenant}/{namespace}/{rng}", at=broker, destination=destination), seen)
+            case ("PUT", "admin", "v2", "namespaces", tenant, namespace, rng, "split"):
+                known = (seen.query.get("unload"), seen.query.get("splitAlgorithmName"))
+                if known != ("false", "specified_positions_divide"):
+                    return Answer(status=412, body=b'{"reason": "another split than the port promises"}')
+                bundle, positions = f"{tenant}/{namespace}/{rng}", json.loads(seen.body)
+                reply = model.split(bundle, at=broker, positions=positions)
+                return _reply(replace(reply, query={**seen.query, **reply.query}), seen)
+            case ("GET", "admin", "v2", "broker-stats", "topics"):
+                return _json(_topic_stats(model, broker))
             case ("GET", "admin", "v2", "namespaces", tenant, namespace, rng, "topicHashPositions"):
                 return _positions(model, broker, f"{tenant}/{namespace}/{rng}", seen)
             case ("GET", "lookup", "v2", "topic", domain, tenant, namespace, topic):
@@ -172,7 +181,26 @@ def _positions(model: BrokerModel, broker: str, bundle: str, seen: Seen) -> Answ
         return _reply(ModelReply(status=412, reason="Failed to find ownership for ServiceUnit"), seen)
     if owner.broker_id != broker:
         return _reply(ModelReply(status=307, to=owner.broker_id, query={"authoritative": "false"}), seen)
-    return _json({"bundle": bundle, "topicHashPositions": dict.fromkeys(model.topics[bundle], 1)})
+    positions = {load.topic: load.hash for load in model.loads_of(bundle)}
+    return _json({"bundle": bundle, "topicHashPositions": positions})
+
+
+def _topic_stats(model: BrokerModel, broker: str) -> dict[str, dict[str, dict[str, dict[str, object]]]]:
+    """Statistics of every topic the broker owns that has any: namespace, range, domain, topic."""
+    found: dict[str, dict[str, dict[str, dict[str, object]]]] = {}
+    for bundle, owner in model.owners.items():
+        if owner.broker_id != broker:
+            continue
+        namespace, _, rng = bundle.rpartition("/")
+        for load in model.loads_of(bundle):
+            if load.topic not in model.loads:
+                continue
+            domain = load.topic.partition("://")[0]
+            names = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
+            figures = dict(zip(names, load.traffic, strict=True)) | {"producerCount": load.sessions, "publishers": []}
+            topics = found.setdefault(namespace, {}).setdefault(rng, {}).setdefault(domain, {})
+            topics[load.topic] = figures | {"subscriptions": {"s": {"consumers": []}}}
+    return found
 
 
 def _reply(reply: ModelReply, seen: Seen) -> Answer:

@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bundlekeel.core.errors import AdminApiError, AdminFault, AdminRefused, AdminUnreachable, RedirectLoop
-from bundlekeel.core.names import namespace_of, parse_topic
-from bundlekeel.ports import BrokerEndpoint, Owner, UnloadAnswer
+from bundlekeel.core.names import namespace_of, parse_bundle, parse_topic
+from bundlekeel.core.splitting.children import children_of
+from bundlekeel.ports import BrokerEndpoint, Owner, TopicLoad, UnloadAnswer
 
 SHEDDING = "loadBalancerSheddingEnabled"
 DYNAMIC_KEYS = frozenset({SHEDDING, "loadBalancerAutoBundleSplitEnabled"})
 STATIC = {
+    "clusterName": "local",
     "loadBalancerEnabled": "true",
     SHEDDING: "true",
     "loadBalancerAutoBundleSplitEnabled": "true",
@@ -33,6 +35,15 @@ class ModelReply:
     to: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitSeen:
+    """One request for a split, as it reached a broker."""
+
+    at: str
+    bundle: str
+    positions: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +68,10 @@ class BrokerModel:
         self.static: dict[str, dict[str, str]] = {broker: dict(STATIC) for broker in self.brokers}
         self.stubborn: set[str] = set()
         self.unloads: list[UnloadSeen] = []
+        self.loads: dict[str, TopicLoad] = {}
+        self.splits: list[SplitSeen] = []
+        self.splits_nothing = False
+        self.after_split: Callable[[str, tuple[str, ...]], None] = lambda _bundle, _children: None
         self.after_unload: Callable[[str], None] = lambda _bundle: None
 
     def add(self, bundle: str, owner: str | None, *topics: str) -> None:
@@ -64,6 +79,15 @@ class BrokerModel:
         self.topics[bundle].extend(topics)
         if owner is not None:
             self.own(bundle, owner)
+
+    def add_loads(self, bundle: str, *loads: TopicLoad) -> None:
+        """Topics of a bundle with their figures; others hash as they do and carry nothing."""
+        self.topics[bundle].extend(load.topic for load in loads)
+        self.loads.update({load.topic: load for load in loads})
+
+    def loads_of(self, bundle: str) -> list[TopicLoad]:
+        """The topics of a bundle, sorted by name."""
+        return [self.loads.get(t) or TopicLoad(topic=t, hash=parse_topic(t).hash) for t in sorted(self.topics[bundle])]
 
     def own(self, bundle: str, owner: str) -> None:
         """Give a bundle to a broker, as if a client's lookup had put it there."""
@@ -108,6 +132,33 @@ class BrokerModel:
         del self.owners[bundle]
         self.after_unload(bundle)
         return ModelReply(status=204)
+
+    def split(self, bundle: str, *, at: str, positions: Sequence[int]) -> ModelReply:
+        """One hop of a split by `specified_positions_divide`, as pulsar.md 2.11 and 7.1 have it."""
+        self.splits.append(SplitSeen(at=at, bundle=bundle, positions=tuple(positions)))
+        if bundle not in self.topics:
+            return ModelReply(status=412, reason=f"Invalid upper boundary for bundle {bundle}")
+        owner = self.owners.get(bundle)
+        if owner is None:
+            return ModelReply(status=412, reason="Failed to find ownership for ServiceUnit")
+        if owner.broker_id != at:
+            return ModelReply(status=307, to=owner.broker_id, query={"authoritative": "true"})
+        if not positions:
+            return ModelReply(status=412, reason="splitBoundaries is empty")
+        name = parse_bundle(bundle)
+        inside = [position for position in sorted(positions) if name.lower < position < name.upper]
+        if len(self.topics[bundle]) >= 2 and inside and not self.splits_nothing:
+            self._divide(bundle, inside)
+        return ModelReply(status=204)
+
+    def _divide(self, bundle: str, positions: list[int]) -> None:
+        loads, children = self.loads_of(bundle), children_of(bundle, positions)
+        for child in children:
+            name = parse_bundle(child)
+            self.topics[child] = [load.topic for load in loads if name.covers(load.hash)]
+            self.owners[child] = self.owners[bundle]
+        del self.topics[bundle], self.owners[bundle]
+        self.after_split(bundle, children)
 
     def bundle_of(self, topic: str) -> str | None:
         """The bundle that holds a topic: as listed, there are no hashes here."""
@@ -190,6 +241,32 @@ class MemoryAdmin:
             raise AdminRefused("Failed to find ownership", status=412, reason="Failed to find ownership")
         _leave(after)
         return sorted(self.model.topics[bundle])
+
+    async def topic_loads(self, bundle: str, owner: str) -> list[TopicLoad]:
+        """See `ports.BrokerAdmin`."""
+        after = self._enter("topic_loads", bundle, owner)
+        self._check_registered(owner)
+        if bundle not in self.model.owners:
+            raise AdminRefused("Failed to find ownership", status=412, reason="Failed to find ownership")
+        _leave(after)
+        return self.model.loads_of(bundle)
+
+    async def split(self, bundle: str, *, positions: Sequence[int], at: str) -> UnloadAnswer:
+        """See `ports.BrokerAdmin`."""
+        self._check_registered(at)
+        self._permit()
+        after = self._enter("split", bundle, str(list(positions)), at)
+        hops: list[str] = []
+        broker = at
+        while len(hops) < 6:
+            hops.append(broker)
+            reply = self.model.split(bundle, at=broker, positions=positions)
+            _raise_for(reply)
+            if reply.status != 307:
+                _leave(after)
+                return UnloadAnswer(status=reply.status, hops=tuple(hops), seconds=0.0)
+            broker = reply.to
+        raise RedirectLoop("redirected in circles")
 
     async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
         """See `ports.BrokerAdmin`."""

@@ -7,10 +7,11 @@ import contextlib
 import time
 from collections.abc import Iterable, Sequence
 
-from bundlekeel.core.errors import SnapshotError, StoreError
+from bundlekeel.core.errors import CodecError, SnapshotError, StoreError
 from bundlekeel.core.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Owner
 from bundlekeel.core.names import parse_bundle, parse_topic
-from bundlekeel.ports import Clock, Picture
+from bundlekeel.core.policies import IsolationPolicy
+from bundlekeel.ports import Clock, Picture, PolicyRecords
 
 
 class RealClock:
@@ -157,6 +158,11 @@ class MemoryMetadata:
         self.topic_names: set[str] = set()
         self.leader: str | None = None
         self.suspended = False
+        # By Pulsar cluster; a text instead of the records is what is wrong with them.
+        self.isolation: dict[str, tuple[IsolationPolicy, ...] | str] = {}
+        self.domains: dict[str, dict[str, tuple[str, ...]]] = {}
+        self.groups: dict[str, str] = {}
+        self.unreadable: set[str] = set()
 
     def add_topics(self, names: Iterable[str]) -> None:
         """Make persistent topics known by their full names."""
@@ -184,6 +190,19 @@ class MemoryMetadata:
         name = parse_bundle(bundle)
         topics = [(text, parse_topic(text)) for text in sorted(self.topic_names)]
         return [text for text, topic in topics if topic.namespace == name.namespace and name.covers(topic.hash)]
+
+    async def policies(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
+        """See Metadata."""
+        self._enter()
+        isolation = self.isolation.get(cluster, ())
+        if isinstance(isolation, str):
+            raise CodecError(isolation, code="NotJson")
+        return PolicyRecords(
+            isolation=isolation,
+            failure_domains=dict(self.domains.get(cluster, {})),
+            anti_affinity={name: self.groups[name] for name in namespaces if self.groups.get(name)},
+            unreadable=frozenset(self.unreadable & set(namespaces)),
+        )
 
     async def namespaces(self) -> list[str]:
         """All namespaces that have boundaries."""

@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from bundlekeel.adapters.files import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.capacity import CapacityOverride
+from bundlekeel.core.load import TopicLoad
+from bundlekeel.core.names import FULL_LOWER, FULL_UPPER, parse_bundle
 from bundlekeel.core.params import Parameters
 from bundlekeel.daemon.attempt import ExecutorLimits, World
 from bundlekeel.daemon.brokerconfig import BrokerConfig
@@ -18,9 +22,10 @@ from bundlekeel.daemon.hand import LeaderHand, move_record
 from bundlekeel.daemon.leadership import Leadership
 from bundlekeel.daemon.observer import Observer
 from bundlekeel.daemon.planner import Planner
+from bundlekeel.daemon.policies import PolicyBook
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.ports import Member
-from tests.support.builders import bundle_name, report
+from tests.support.builders import MESSAGES_PER_SHARE, bundle_name, report, traffic
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import MemoryLoadSource, MemoryMetadata, RealClock
@@ -63,14 +68,48 @@ class FakeCluster:
                 name = bundle_name(len(self.shares))
                 self.shares[name] = share
                 self.model.add(name, broker, f"persistent://t/ns/topic-{len(self.shares)}")
+        self.model.after_split = self._divided
+        self._set_boundaries()
         self.publish()
+
+    def put_topics(self, bundle: str, *shares: float) -> None:
+        """Replace the topics of a bundle by topics of these shares, spread evenly over its hash range."""
+        name = parse_bundle(bundle)
+        step = (name.upper - name.lower) // len(shares)
+        self.model.topics[bundle] = []
+        self.model.add_loads(
+            bundle,
+            *(
+                TopicLoad(
+                    topic=f"persistent://{name.namespace}/{name.range}-{index}",
+                    hash=name.lower + index * step + 1,
+                    traffic=traffic(share),
+                    sessions=2,
+                )
+                for index, share in enumerate(shares)
+            ),
+        )
+
+    def _divided(self, bundle: str, children: tuple[str, ...]) -> None:
+        """The load of a split bundle follows its topics."""
+        del self.shares[bundle]
+        for child in children:
+            rates = [sum(load.traffic[:2]) for load in self.model.loads_of(child)]
+            self.shares[child] = sum(rates) / MESSAGES_PER_SHARE
+        self._set_boundaries()
+
+    def _set_boundaries(self) -> None:
+        edges = {edge for name in map(parse_bundle, self.shares) for edge in (name.lower, name.upper)}
+        self.metadata.bundle_boundaries["t/ns"] = sorted({FULL_LOWER, *edges, FULL_UPPER})
 
     def publish(self) -> None:
         """Every broker writes a fresh report of what it owns now."""
         owned: dict[str, dict[str, float]] = {broker: {} for broker in BROKERS}
         for bundle, owner in self.model.owners.items():
             owned[owner.broker_id][bundle] = self.shares[bundle]
-        self.source.put(*(report(b, held, last_update=self.clock.wall_ms()) for b, held in owned.items()))
+        now, topics = self.clock.wall_ms(), self.model.topics
+        counts = {b: np.array([[len(topics[name]), 1, 1] for name in held]).reshape(-1, 3) for b, held in owned.items()}
+        self.source.put(*(report(b, held, last_update=now, bundle_counts=counts[b]) for b, held in owned.items()))
 
     def owners(self) -> dict[str, str]:
         """bundle -> broker."""
@@ -122,10 +161,13 @@ class FakeSidecar:
         self.leadership.on_won = self._won
 
     def _parts(self, mode: str, params: Parameters) -> CycleParts:
+        self.policies = PolicyBook(self.cluster.metadata, self.config)
+        self.hand.forbids = self.policies.forbids
         return CycleParts(
             observer=self.observer,
             admin=self.admin,
             config=self.config,
+            policies=self.policies,
             hand=self.hand,
             term=self.sharing,
             journal=self.journal,

@@ -102,6 +102,35 @@ async def test_a_dry_run_passes_every_override(http: httpx.AsyncClient, service:
     assert (await http.get(f"/api/v1/plans/{HASH}")).json() == made
 
 
+async def test_assignments_take_one_or_several_names(http: httpx.AsyncClient, service: FakeService) -> None:
+    """Bundle, topic, namespace, or lists of them; the answer is as documented."""
+    bodies: list[tuple[dict[str, Any], list[str]]] = [
+        ({"bundle": "shop/orders/0x00000000_0x10000000"}, ["shop/orders/0x00000000_0x10000000"]),
+        ({"topic": "persistent://shop/orders/a"}, ["persistent://shop/orders/a"]),
+        ({"namespace": "shop/orders"}, ["shop/orders"]),
+        ({"topics": ["a", "b"], "bundles": ["shop/orders/0x0_0x1"]}, ["shop/orders/0x0_0x1", "a", "b"]),
+    ]
+    for body, names in bodies:
+        answer = await http.post("/api/v1/assignments", json=body)
+        assert answer.status_code == 200
+        TypeAdapter(list[schemas.AssignmentView]).validate_python(answer.json())
+        assert service.calls[-1] == ("assignments", names)
+    assert (await http.post("/api/v1/assignments", json={"namespace": "shop/nowhere"})).status_code == 404
+
+
+@pytest.mark.parametrize("body", [{}, {"topic": ""}, {"bundle": 5}, {"topics": []}, {"broker": "b"}, None])
+async def test_assignments_of_nothing_are_refused(http: httpx.AsyncClient, body: Any) -> None:
+    """A body that names nothing, or something else, says so."""
+    answer = await http.post("/api/v1/assignments", json=body)
+    assert answer.status_code == 422 and answer.json()["detail"]
+
+
+async def test_assignments_are_no_mutation(service: FakeService) -> None:
+    """The route is there without mutations too: it changes nothing."""
+    async with client(create_app(service, mutations=False)) as http:
+        assert (await http.post("/api/v1/assignments", json={"topic": "a"})).status_code == 200
+
+
 async def test_a_dry_run_needs_no_body(http: httpx.AsyncClient) -> None:
     """Nothing to override is fine."""
     assert (await http.post("/api/v1/plans")).status_code == 200

@@ -14,7 +14,7 @@ from bundlekeel.api.shield import MAX_BODY_BYTES
 from tests.support.fake_service import FakeService
 from tests.unit.test_api_routes import client
 
-READ_ONLY_POSTS = {"/api/v1/plans"}
+READ_ONLY_POSTS = {"/api/v1/plans", "/api/v1/assignments"}
 
 
 @pytest.fixture

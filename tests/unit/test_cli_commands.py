@@ -113,6 +113,12 @@ READS = [
     ["plan", "list"],
     ["plan", "tasks"],
 ]
+ASSIGNMENTS = [
+    (BUNDLE, {"bundle": BUNDLE}),
+    ("shop/orders", {"namespace": "shop/orders"}),
+    ("orders", {"topic": "orders"}),
+    ("persistent://shop/orders/0x1", {"topic": "persistent://shop/orders/0x1"}),
+]
 
 
 @pytest.mark.parametrize("command", READS, ids=" ".join)
@@ -126,6 +132,28 @@ def test_reads(sidecar: Sidecar, command: list[str], to: str, output: str) -> No
         assert json.loads(result.stdout) == yaml.safe_load(sidecar.run(*command, "-o", "yaml", to=to).stdout)
     else:
         assert result.stdout.strip()
+
+
+@pytest.mark.parametrize(("name", "body"), ASSIGNMENTS)
+@pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
+def test_where_if_unowned(sidecar: Sidecar, name: str, body: dict[str, str], output: str) -> None:
+    """Asks the sidecar, not the store: candidates after each step, codes, the preallocated answer, who is chosen."""
+    result = sidecar.run("where", name, "--if-unowned", "-o", output)
+    assert result.exit_code == 0, result.output
+    assert sidecar.service.calls == [("assignments", list(body.values()))] and not sidecar.wiring.calls
+    if output == "json":
+        assert json.loads(result.stdout)[0]["chosen"] == BROKERS[1]
+    if output in ("table", "wide"):
+        for text in ("policies", "NotInPolicy", "isolation policy gold", "preallocated: no", "unowned", BROKERS[1]):
+            assert text in result.stdout
+        assert (f"NotInPolicy: {BROKERS[0]}" in result.stdout) is (output == "wide")
+
+
+def test_where_if_unowned_of_nothing(sidecar: Sidecar) -> None:
+    """What does not exist is bad news; without a sidecar there is no answer."""
+    result = sidecar.run("where", "shop/nowhere", "--if-unowned")
+    assert result.exit_code == 1 and "does not exist" in result.stderr
+    assert sidecar.run("where", "orders", "--if-unowned", "--url", "http://127.0.0.1:1", to="none").exit_code == 3
 
 
 @pytest.mark.parametrize("columns", ["60", "100", "160", "260"])
@@ -160,7 +188,8 @@ def test_into_a_pipe_a_row_is_one_line(sidecar: Sidecar) -> None:
 def test_a_plan_says_what_why_and_what_not(sidecar: Sidecar) -> None:
     """Load before and after, moves with their reason, refusals grouped with their meaning, the next command."""
     text = sidecar.run("plan", "--strategy", "threshold", "--set", "threshold_percent=5", "--scale", "2").stdout
-    for part in ("82.0%", "-30.0", BUNDLE, "BelowMinimum", "too small to be worth", f"plan execute {HASH}"):
+    splits = ("splits (1, 1 refused)", "carries 180%, hot", "a split parts topics; add partitions")
+    for part in ("82.0%", "-30.0", BUNDLE, "BelowMinimum", "too small to be worth", f"plan execute {HASH}", *splits):
         assert part in text
     (request,) = [argument for name, argument in sidecar.service.calls if name == "make_plan"]
     assert request.parameters == {"threshold_percent": "5"}

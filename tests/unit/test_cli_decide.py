@@ -150,6 +150,24 @@ def test_config_takes_a_whole_broker_conf() -> None:
     assert (decider.params.strategy, decider.params.threshold_percent) == ("threshold", 5.0)
 
 
+def test_policies_narrow_where_a_bundle_may_go() -> None:
+    """An isolation policy that leaves the namespace its present broker only: nothing moves, and it is said why."""
+    isolated = {
+        "namespaces": ["shop/.*"],
+        "primary": [".*"],
+        "secondary": [],
+        "auto_failover_policy": {"policy_type": "min_available", "parameters": {"min_limit": "1"}},
+    }
+    line = turn(1)
+    hot = max(line["brokers"], key=lambda name: line["brokers"][name]["cpu"]["usage"])
+    only = isolated | {"primary": [hot.rpartition(":")[0].replace(".", "[.]")]}
+    eager = {"config": {KEYS: 1}}
+    free, bound = ask({"reset": eager}, line, {"reset": eager}, line | {"policies": {"isolation": {"p": only}}})
+    assert free["unload"]
+    assert not bound["unload"]
+    assert {item["code"] for item in bound["refused"]} >= {"PolicyForbids"}
+
+
 BAD = [
     (b"{nonsense", "", "not JSON"),
     (b"\xff\xfe", "", "not JSON"),
@@ -163,7 +181,8 @@ BAD = [
     ({"brokers": {}, "now": "x"}, "now", "int"),
     ({"brokers": {}, "recent": "x"}, "recent", "array"),
     ({"brokers": {}, "bundles": {"a/b/c": None}}, "bundles.a/b/c", "object"),
-    ({"brokers": {}, "policies": {"a": 1}}, "policies", "later release"),
+    ({"brokers": {}, "policies": {"a": 1}}, "policies", "unknown field"),
+    ({"brokers": {}, "policies": {"isolation": {"p": {}}}}, None, "auto_failover_policy"),
     ({"brokers": {}, "capacity": []}, "capacity", "settings file"),
     ({"brokers": {}, "capacity": {"b": {"nic": 1}}}, "capacity.b.nic", ""),
     ({"brokers": {}, "capacity": {"/(/": {"cores": 1}}}, "capacity./(/", "regular expression"),
@@ -171,18 +190,19 @@ BAD = [
     ({"bench": 0}, "bench", ">= 1"),
     ({"reset": 5}, "reset", "object"),
     ({"reset": {"strateggy": "avg"}}, "reset.strateggy", "unknown field"),
-    ({"reset": {"strategy": "overload"}}, "reset.strategy", "later release"),
-    ({"reset": {"strategy": "threshold", "compat": "4.2"}}, "reset.compat", "later release"),
-    ({"reset": {"placement": "round_robin"}}, "reset.placement", "later release"),
+    ({"reset": {"strategy": "best"}}, "reset.strategy", "not one of avg, threshold"),
+    ({"reset": {"strategy": "threshold", "compat": "3.0"}}, "reset.compat", "not one of none, 4.0, 4.2"),
+    ({"reset": {"strategy": "deviation", "compat": "4.2"}}, "reset.strategy", "ships no class"),
+    ({"reset": {"placement": "best"}}, "reset.placement", "not one of least_resource_usage"),
     ({"reset": {"seed": "x"}}, "reset.seed", "int"),
     ({"reset": {"config": {"loadBalancerAvgShedderLowTreshold": 1}}}, None, "LowThreshold"),
     ({"reset": {"config": {KEYS: "many"}}}, f"reset.config.{KEYS}", "number"),
     ({"reset": {"config": {KEYS: "Infinity"}}}, f"reset.config.{KEYS}", "number"),
     ({"reset": {"config": {"statsUpdateFrequencyInSecs": 1e300}}}, "reset.config.statsUpdateFrequencyInSecs", ""),
     (
-        {"reset": {"config": {"loadBalancerLoadSheddingStrategy": "a.b.OverloadShedder"}}},
+        {"reset": {"config": {"loadBalancerLoadSheddingStrategy": "a.b.OwnShedder"}}},
         "reset.config.loadBalancerLoadSheddingStrategy",
-        "later release",
+        "no class we know",
     ),
 ]
 
@@ -200,7 +220,7 @@ def test_a_bad_line_names_itself_and_the_rest_goes_on(line: Any, field: str | No
 
 def test_after_a_refused_reset_nothing_is_decided() -> None:
     """A turn must not be answered by the parameters of the run before."""
-    errors = ask({"reset": {"strategy": "overload"}}, turn(1), {"reset": {}}, turn(1))
+    errors = ask({"reset": {"strategy": "best"}}, turn(1), {"reset": {}}, turn(1))
     assert "line 1" in errors[1]["error"]["reason"] and "unload" in errors[2]
 
 

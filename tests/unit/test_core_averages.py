@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.averages import DEFAULT_TRAFFIC, LONG_SAMPLES, SHORT_SAMPLES, Averages
+from bundlekeel.core.load import Floats, Ints
 from tests.support.builders import bundle_name, report, stored, traffic
 
 NAME = bundle_name(1)
@@ -17,14 +18,19 @@ def add(store: Averages, share: float, at: int, *, broker: str = "b:1", start: i
     return store.add_report(report(broker, {name: share}, last_update=at, start_timestamp=start), now_ms=at)
 
 
+def columns(store: Averages, names: list[str]) -> tuple[Floats, Floats, Ints]:
+    """The columns of these bundles, by name."""
+    return store.columns(store.rows(names))
+
+
 def short(store: Averages, name: str = NAME) -> float:
     """The short-term rate in, as a share of a broker."""
-    return float(store.columns([name])[0][0, 0]) / traffic(1.0)[0]
+    return float(columns(store, [name])[0][0, 0]) / traffic(1.0)[0]
 
 
 def test_unknown_bundle_has_pulsars_defaults_and_no_samples() -> None:
     """Rule: a bundle nobody measured counts 50 msg/s and 50,000 B/s each way, with zero samples."""
-    short_term, long_term, samples = Averages().columns([NAME])
+    short_term, long_term, samples = columns(Averages(), [NAME])
     assert short_term.tolist() == long_term.tolist() == [list(DEFAULT_TRAFFIC)]
     assert samples.tolist() == [[0, 0]]
 
@@ -33,7 +39,7 @@ def test_unknown_among_known_has_the_defaults() -> None:
     """Rule: the defaults also apply when other bundles are known (no row of another bundle is taken)."""
     store = Averages()
     add(store, 0.2, 1)
-    assert store.columns([OTHER, NAME])[0][0].tolist() == list(DEFAULT_TRAFFIC)
+    assert columns(store, [OTHER, NAME])[0][0].tolist() == list(DEFAULT_TRAFFIC)
 
 
 def test_first_sample_replaces_the_defaults() -> None:
@@ -51,9 +57,9 @@ def test_mean_until_ten_samples_then_exponential() -> None:
     assert short(store) == pytest.approx(0.055)
     add(store, 1.0, 11)
     assert short(store) == pytest.approx((9 * 0.055 + 1.0) / 10)
-    long_term = float(store.columns([NAME])[1][0, 0]) / traffic(1.0)[0]
+    long_term = float(columns(store, [NAME])[1][0, 0]) / traffic(1.0)[0]
     assert long_term == pytest.approx((0.55 + 1.0) / 11), "the long term is still a plain mean"
-    assert store.columns([NAME])[2].tolist() == [[SHORT_SAMPLES, 11]]
+    assert columns(store, [NAME])[2].tolist() == [[SHORT_SAMPLES, 11]]
 
 
 def test_same_report_counts_once() -> None:
@@ -94,7 +100,7 @@ def test_whole_report_in_transit() -> None:
     """Rule: a report of nothing but bundles in transit is taken note of and changes nothing."""
     store = Averages()
     assert store.add_report(report("b:1", {NAME: 0.2}, last_update=2), now_ms=2, skip={NAME})
-    assert store.columns([NAME])[2].tolist() == [[0, 0]]
+    assert columns(store, [NAME])[2].tolist() == [[0, 0]]
 
 
 def test_forgets_bundles_that_nobody_names() -> None:
@@ -137,7 +143,7 @@ def test_seed_fills_only_what_is_unknown() -> None:
     store.seed([stored(NAME, 0.9), stored(OTHER, 0.5, samples=5000)])
     assert short(store) == pytest.approx(0.2)
     assert short(store, OTHER) == pytest.approx(0.5)
-    assert store.columns([OTHER])[2].tolist() == [[SHORT_SAMPLES, LONG_SAMPLES]]
+    assert columns(store, [OTHER])[2].tolist() == [[SHORT_SAMPLES, LONG_SAMPLES]]
     assert store.unknown([NAME, OTHER, "x"]) == ["x"]
 
 
@@ -148,6 +154,6 @@ def test_export_and_seed_are_inverse() -> None:
     add(store, 0.4, 2, broker="c:1", name=OTHER)
     copy = Averages()
     copy.seed(store.export())
-    for mine, theirs in zip(store.columns([NAME, OTHER]), copy.columns([NAME, OTHER]), strict=True):
+    for mine, theirs in zip(columns(store, [NAME, OTHER]), columns(copy, [NAME, OTHER]), strict=True):
         assert np.array_equal(mine, theirs)
     assert len(copy) == 2

@@ -99,7 +99,7 @@ def test_hash_covers_everything_but_time() -> None:
         {"moves": plan.moves[1:]},
         {"moves": (replace(plan.moves[0], target_after=0.0), *plan.moves[1:])},
         {"refusals": plan.refusals[1:]},
-        {"refusals": (replace(plan.refusals[0], detail="x"), *plan.refusals[1:])},
+        {"refusals": (plan.refusals[0]._replace(detail="x"), *plan.refusals[1:])},
         {"loads": (replace(plan.loads[0], score_after=0.0), *plan.loads[1:])},
         {"mean": 0.0},
     ]

@@ -14,7 +14,8 @@ import pytest
 from bundlekeel.core.capacity import CapacityOverride
 from bundlekeel.core.load import Floats
 from bundlekeel.core.params import Parameters
-from tests.support.virtual import Driver, Settings, VirtualCluster, perfect_moves, zipf
+from bundlekeel.sim.cluster import VirtualCluster
+from tests.support.virtual import Driver, Settings, imbalance, perfect_moves, restart, virtual_cluster, zipf
 
 BROKER_BYTES = 100e6
 # Both directions count towards a throughput limit. The brokers' CPU is then ignored.
@@ -26,7 +27,7 @@ STOCK = Parameters(ledger_timeout_seconds=LEDGER_SECONDS)
 FAST = Parameters(
     ledger_timeout_seconds=LEDGER_SECONDS, statistics_interval_seconds=1.0, host_usage_interval_seconds=1.0
 )
-FAST_SETTINGS = Settings(statistics_interval=1, host_interval=1, report_interval=1, tick=1, land_delay=2)
+FAST_SETTINGS = Settings(statistics_interval=1, host_interval=1, report_interval=1, tick=1, land_seconds=2)
 
 
 def skewed(
@@ -38,7 +39,7 @@ def skewed(
     """
     sizes = zipf(bundles, exponent, largest=0.7 / brokers) * usage * brokers * BROKER_BYTES
     np.random.default_rng(seed).shuffle(sizes)
-    return VirtualCluster(sizes, [row % on for row in range(bundles)], brokers, seed, settings)
+    return virtual_cluster(sizes, [row % on for row in range(bundles)], brokers, seed, settings)
 
 
 def tell(case: str, driver: Driver, need: int = -1) -> None:
@@ -46,7 +47,7 @@ def tell(case: str, driver: Driver, need: int = -1) -> None:
     last = max((at for at, _ in driver.moves), default=0.0)
     sys.stdout.write(
         f"\n{case}: {len(driver.moves)} moves (plan on perfect knowledge {need}), balanced (<= 1.25) after "
-        f"{driver.balanced_at(1.25):.0f} s, last move at {last:.0f} s, max/mean {driver.cluster.imbalance():.3f}\n"
+        f"{driver.balanced_at(1.25):.0f} s, last move at {last:.0f} s, max/mean {imbalance(driver.cluster):.3f}\n"
     )
 
 
@@ -59,7 +60,7 @@ def step_on_one_of_three(seed: int, capacity: tuple[CapacityOverride, ...], *, f
     tell(f"step seed {seed} {'fast' if fast else 'stock'} {'throughput' if capacity else 'cpu'}", driver, need)
     assert need > 3
     assert len(driver.moves) <= need + 2
-    assert driver.cluster.imbalance() <= 1.15
+    assert imbalance(driver.cluster) <= 1.15
     assert driver.balanced_at(1.25) <= 240
     assert len({move.bundle for _, move in driver.moves}) == len(driver.moves), "no bundle moved twice"
 
@@ -84,7 +85,7 @@ def test_step_is_solved_for_every_seed(seed: int, capacity: tuple[CapacityOverri
 def even(settings: Settings, seed: int, load: Callable[[float], Floats] | None = None) -> VirtualCluster:
     """Three brokers with the same 24 Zipf-skewed bundles each, 55 % busy."""
     sizes = np.tile(zipf(24, 1.0, largest=0.2), 3) * 0.55 * BROKER_BYTES
-    return VirtualCluster(load or sizes, np.repeat([0, 1, 2], 24).tolist(), 3, seed, settings)
+    return virtual_cluster(load or sizes, np.repeat([0, 1, 2], 24).tolist(), 3, seed, settings)
 
 
 @pytest.mark.parametrize("capacity", [BY_THROUGHPUT, BY_CPU], ids=["throughput", "cpu"])
@@ -122,7 +123,7 @@ def test_lasting_step_of_the_same_height_is_balanced() -> None:
     driver.run(1200)
     tell("lasting step", driver)
     assert 0 < len(driver.moves) <= 4
-    assert driver.cluster.imbalance() <= 1.15
+    assert imbalance(driver.cluster) <= 1.15
 
 
 @pytest.mark.parametrize("capacity", [BY_THROUGHPUT, BY_CPU], ids=["throughput", "cpu"])
@@ -131,11 +132,11 @@ def test_restarted_broker_gets_load_again(capacity: tuple[CapacityOverride, ...]
     driver = Driver(cluster=even(Settings(), 2), params=STOCK, capacity=capacity)
     driver.run(600)
     assert not driver.moves
-    driver.cluster.restart(1)
-    assert driver.cluster.imbalance() > 1.4
+    restart(driver.cluster, 1)
+    assert imbalance(driver.cluster) > 1.4
     driver.run(3000)
     tell("restart at 600 s", driver)
-    assert driver.cluster.imbalance() <= 1.15
+    assert imbalance(driver.cluster) <= 1.15
     assert driver.balanced_at(1.25) <= 900
 
 
@@ -146,7 +147,7 @@ def world(seed: int, capacity: tuple[CapacityOverride, ...]) -> None:
     driver = Driver(cluster=cluster, params=STOCK, capacity=capacity)
     driver.run(3600)
     tell(f"world seed {seed} {'throughput' if capacity else 'cpu'}", driver, need)
-    assert driver.cluster.imbalance() <= 1.15
+    assert imbalance(driver.cluster) <= 1.15
     if capacity:  # a saturated CPU hides how much is really there
         assert len(driver.moves) <= need + 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bundlekeel.core.capacity import CapacityOverride
+from bundlekeel.core.policies import IsolationPolicy
 from bundlekeel.daemon.doctor import Patient, examine
 from bundlekeel.daemon.views import Check
 from tests.support.builders import report
@@ -76,3 +77,20 @@ async def test_an_unreachable_store_ends_the_examination() -> None:
     sidecar = FakeSidecar(FakeCluster())
     checks = await examine(patient(sidecar), within=0.3)
     assert [check.name for check in checks] == ["metadata store"] and not checks[0].ok
+
+
+async def test_policies_that_cannot_be_read_are_told() -> None:
+    """They stop moves, so somebody must hear of it: nothing readable, a foreign expression, a namespace's own."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    fine = named(await examine(patient(sidecar)), "policies")
+    assert fine.ok and "0 isolation policies" in fine.detail
+    cluster.metadata.unreadable.add("t/ns")
+    assert "t/ns" in named(await examine(patient(sidecar)), "policies").detail
+    odd = IsolationPolicy(name="odd", namespaces=("t/[a-z&&[^x]]",), primary=("b1",))
+    cluster.metadata.isolation["local"] = (odd,)
+    foreign = named(await examine(patient(sidecar)), "policies")
+    assert not foreign.ok and foreign.severity == "warning" and "&&" in foreign.detail
+    cluster.metadata.isolation["local"] = "broken"
+    away = named(await examine(patient(sidecar)), "policies")
+    assert not away.ok and away.severity == "error" and "configuration_store" in away.fix

@@ -113,6 +113,7 @@ async def test_request_left_by_a_follower_is_carried_out_once() -> None:
     leader.cycle.snapshot, leader.cycle.picture = snapshot, picture
     leader.admin.set_endpoints(picture.endpoints)
     await leader.config.refresh(picture.endpoints)
+    await leader.policies.refresh(snapshot)
     await leader.executions.serve()
     await leader.executions.serve()
     assert [task["state"] for task in leader.sharing.tasks] == ["done"], leader.sharing.tasks
@@ -128,6 +129,7 @@ async def test_request_whose_inputs_changed_is_not_carried_out() -> None:
     leader.cycle.snapshot, leader.cycle.picture = snapshot, picture
     leader.admin.set_endpoints(picture.endpoints)
     await leader.config.refresh(picture.endpoints)
+    await leader.policies.refresh(snapshot)
     await leader.sharing.leave_request({"hash": "x", "moves": [["t/ns/0x1_0x2", "b1:8080", "b2:8080"]]})
     await leader.executions.serve()
     task = leader.sharing.tasks[0]

@@ -95,6 +95,9 @@ async def test_an_execution_behind_a_cycle_sees_what_that_cycle_did() -> None:
     leader = await FakeSidecar(FakeCluster()).lead()
     leader.cycle.adopt(leader.cycle.standing, leader.leadership.epoch)
     leader.cycle.snapshot, leader.cycle.picture = await leader.observer.snapshot()
+    leader.admin.set_endpoints(leader.cycle.picture.endpoints)
+    await leader.config.refresh(leader.cycle.picture.endpoints)
+    await leader.policies.refresh(leader.cycle.snapshot)
     made = await leader.planner.make(PlanRequest())
     moves = [[move["bundle"], move["source"], move["target"]] for move in made["moves"]]
     await leader.sharing.leave_request({"hash": made["hash"], "moves": moves, "request": {}})

@@ -41,7 +41,7 @@ def test_example_with_every_comment_taken_out() -> None:
     assert set(pattern) == {row.key.rpartition(".")[2] for row in rows() if row.key.startswith("capacity.<")}
     for name in ("cpu", "bandwidth", "direct_memory"):
         del pattern[name]
-    assert set(tree["parameters"]) | {"strategy", "placement"} == docs.parameter_names()
+    assert set(tree["parameters"]) | {"strategy", "placement", "compat"} == docs.parameter_names()
     load_settings(None, tree, environ={})
 
 

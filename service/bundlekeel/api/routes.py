@@ -52,7 +52,7 @@ async def why_broker(service: Backend, broker: str) -> Response:
     return reply(await service.why(broker))
 
 
-@router.get("/bundles", response_model=list[schemas.BundleView], tags=["picture"])
+@router.get("/bundles", response_model=list[schemas.BundleView], responses=NOT_FOUND, tags=["picture"])
 async def bundles(
     service: Backend,
     broker: Annotated[str | None, Query(max_length=1024)] = None,
@@ -76,7 +76,9 @@ async def verdicts(service: Backend, limit: Limit = 20) -> Response:
 
 
 @router.get("/journal", response_model=list[schemas.Record], tags=["reasons"])
-async def journal(service: Backend, limit: Limit = 100, kind: Literal["cycle", "move"] | None = None) -> Response:
+async def journal(
+    service: Backend, limit: Limit = 100, kind: Literal["cycle", "move", "split"] | None = None
+) -> Response:
     """What was done, newest last."""
     return reply(service.journal(limit, kind))
 
@@ -115,6 +117,12 @@ async def tasks(service: Backend) -> Response:
 async def where(service: Backend, name: Annotated[str, Query(min_length=1, max_length=4096)]) -> Response:
     """Where a topic, partitioned topic, bundle or namespace is. Never assigns anything."""
     return reply(await service.where(name))
+
+
+@router.post("/assignments", response_model=list[schemas.AssignmentView], responses=NOT_FOUND, tags=["plans"])
+async def assignments(service: Backend, body: schemas.AssignmentBody) -> Response:
+    """Where bundles would be placed if nobody owned them, step by step. Dry: no broker is asked, nothing assigned."""
+    return reply(await service.assignments(body.names()))
 
 
 @router.get("/doctor", response_model=list[schemas.CheckView], tags=["picture"])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.params import PLACEMENTS, STRATEGIES
@@ -42,6 +42,27 @@ class PlanBody(Body):
         """The value the service takes."""
         values = self.model_dump()
         return PlanRequest(**{**values, "remove_brokers": tuple(self.remove_brokers)})
+
+
+class AssignmentBody(Body):
+    """What to place, dry: one bundle, topic or namespace, or several."""
+
+    bundle: Name | None = None
+    topic: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    namespace: Name | None = Field(default=None, description="every bundle of tenant/namespace")
+    bundles: list[Name] = Field(default_factory=list, max_length=200)
+    topics: list[Annotated[str, Field(min_length=1, max_length=4096)]] = Field(default_factory=list, max_length=200)
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not self.names():
+            raise ValueError("name at least one bundle, topic or namespace")
+        return self
+
+    def names(self) -> list[str]:
+        """Everything that was asked about."""
+        single = [name for name in (self.bundle, self.topic, self.namespace) if name is not None]
+        return [*single, *self.bundles, *self.topics]
 
 
 class ReasonBody(Body):
@@ -225,7 +246,7 @@ class CycleVerdict(Answer):
 
 
 class Record(Answer):
-    """A line of the journal: a `move` or a `cycle`."""
+    """A line of the journal: a `move`, a `split` or a `cycle`."""
 
     kind: str
     wall_ms: int
@@ -253,7 +274,8 @@ class PlanSummary(Answer):
 
 
 class PlanView(Answer):
-    """A dry run: moves with their reason, refusals with code and explanation, load per broker before and after."""
+    """A dry run: moves and splits with their reason, refusals with code and explanation, load per broker before and
+    after."""
 
     hash: str
     wall_ms: int
@@ -264,6 +286,8 @@ class PlanView(Answer):
     moves: list[dict[str, Any]]
     refusals: list[dict[str, Any]]
     refusal_counts: dict[str, int]
+    splits: list[dict[str, Any]] = []
+    split_refusals: list[dict[str, Any]] = []
     loads: list[dict[str, Any]]
     imbalance: dict[str, float | None]
     snapshot_digest: str
@@ -291,6 +315,32 @@ class Place(Answer):
     web_url: str = ""
     service_url: str = ""
     preallocated_to: str | None = None
+
+
+class StepView(Answer):
+    """One step of the assignment pipeline: who is left, and why each broker it dropped is not."""
+
+    name: str
+    candidates: list[str]
+    dropped: list[dict[str, str]]
+    note: str = ""
+
+
+class AssignmentView(Answer):
+    """Where a bundle would be placed if nobody owned it. `code` says why nobody is `chosen`."""
+
+    topic: str | None = None
+    hash: int | str | None = None
+    bundle: str
+    owner: str | None
+    state: Literal["owned", "unowned", "unloading"]
+    preallocated: str | None
+    chosen: str | None
+    placement: str
+    candidates: list[str]
+    code: str | None
+    sentence: str
+    steps: list[StepView]
 
 
 class CheckView(Answer):

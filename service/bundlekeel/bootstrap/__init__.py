@@ -8,6 +8,7 @@ from functools import partial
 from bundlekeel.bootstrap.build import Build, configure_logging
 from bundlekeel.bootstrap.oneoff import hand_back, never, once, take_over
 from bundlekeel.bootstrap.outside import connected, patient, until_connected
+from bundlekeel.bootstrap.plugins import load_plugins
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.wiring import Split
 from bundlekeel.daemon.brokerconfig import BrokerConfig
@@ -19,7 +20,7 @@ from bundlekeel.daemon.where import where
 
 def main() -> None:
     """Entry point of the `bundlekeel` command."""
-    make_app(Bootstrap())()
+    make_app(Bootstrap(), load_plugins)()
 
 
 class Bootstrap:

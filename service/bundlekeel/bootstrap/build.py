@@ -29,6 +29,7 @@ from bundlekeel.daemon.hand import LeaderHand, move_record
 from bundlekeel.daemon.leadership import Leadership
 from bundlekeel.daemon.observer import Observer
 from bundlekeel.daemon.planner import Planner
+from bundlekeel.daemon.policies import PolicyBook
 from bundlekeel.daemon.runtime import Runtime, RuntimeParts, restore_averages
 from bundlekeel.daemon.settings import Settings
 from bundlekeel.daemon.settings_load import LoadedSettings
@@ -76,6 +77,8 @@ class Build:
             self.outside.source, self.outside.clock, self.outside.telemetry, loaded.settings.capacity_overrides
         )
         self.config = BrokerConfig(self.outside.admin, self.outside.clock)
+        self.policies = PolicyBook(self.outside.metadata, self.config)
+        self.hand.forbids = self.policies.forbids
         self.cycle = Cycle(self._cycle_parts())
         self.planner = Planner(self.cycle, self.outside.clock.wall_ms)
         self.leadership.on_won = self._on_won
@@ -110,6 +113,7 @@ class Build:
             observer=self.observer,
             admin=self.outside.admin,
             config=self.config,
+            policies=self.policies,
             hand=self.hand,
             term=self.sharing,
             journal=self.journal,
@@ -155,6 +159,7 @@ class Build:
             cycle=self.cycle,
             planner=self.planner,
             config=self.config,
+            policies=self.policies,
             runtime=self.runtime,
             patient=lambda: patient(settings, out, self.config),
         )

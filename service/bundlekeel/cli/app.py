@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import typer
 
 from bundlekeel import __version__
 from bundlekeel.cli import changes, local, reads
 from bundlekeel.cli.config import config_app
-from bundlekeel.cli.exits import EPILOG
+from bundlekeel.cli.exits import EPILOG, USAGE
+from bundlekeel.cli.simulate import simulate
 from bundlekeel.cli.wiring import Wiring
 
 _HELP = (
@@ -16,8 +19,15 @@ _HELP = (
 )
 
 
-def make_app(wiring: Wiring) -> typer.Typer:
-    """The whole command line. `wiring` is what bootstrap knows and the CLI must not."""
+# Commands that plan by themselves: without a strategy somebody installed they would do something else.
+PLANNING = ("run", "decide", "config", "simulate")
+
+
+def make_app(wiring: Wiring, plugins: Callable[[], list[str]] = list) -> typer.Typer:
+    """The whole command line. `wiring` is what bootstrap knows and the CLI must not.
+
+    `plugins` loads third parties' strategies before a command runs and tells what is wrong with them.
+    """
     app = typer.Typer(
         name="bundlekeel",
         help=_HELP,
@@ -29,15 +39,22 @@ def make_app(wiring: Wiring) -> typer.Typer:
 
     @app.callback()
     def root(
+        context: typer.Context,
         show_version: bool = typer.Option(
             False, "--version", is_eager=True, help="Print the version.", callback=_version
         ),
     ) -> None:
         """Options of the program itself."""
+        problems = plugins()
+        for problem in problems:
+            typer.echo(f"error: {problem}", err=True)
+        if problems and context.invoked_subcommand in PLANNING:
+            raise typer.Exit(USAGE)
 
     reads.register(app)
     changes.register(app)
     local.register(app, wiring)
+    app.command()(simulate)
     app.add_typer(config_app, name="config")
     return app
 

@@ -13,6 +13,7 @@ from bundlekeel.cli.output import Output, console, dump
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.daemon.settings_describe import as_tree, describe, parameter_rows
 from bundlekeel.daemon.settings_load import LoadedSettings, load_settings
+from bundlekeel.daemon.settings_warnings import warnings_of
 
 EXIT_CONFIG = 2
 TABLES = (Output.TABLE, Output.WIDE)
@@ -27,8 +28,12 @@ OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to pri
 def check(
     file: Annotated[Path, typer.Argument(help="The settings file (YAML).")],
 ) -> None:
-    """Read a settings file together with the environment; exit code 2 and every problem if it would not do."""
-    _load(file)
+    """Read a settings file together with the environment; exit code 2 and every problem if it would not do.
+
+    A shedder and a placement that do not go together are warned of.
+    """
+    for text in warnings_of(_load(file).settings):
+        typer.echo(f"warning: {text}", err=True)
     typer.echo("ok")
 
 

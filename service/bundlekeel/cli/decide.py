@@ -4,7 +4,8 @@ What the corrected strategies (`compat: none`) make of a turn:
 
 * `now` defaults to the newest `lastUpdate`, so that the same lines give the same decisions on any day;
 * a bundle that `bundles` does not name is taken at what its broker reports of it now, as if sampled once;
-* bundles under `recent` are cooling down; guard budgets are off, so that the bare decision shows;
+* bundles under `recent` are cooling down; guard budgets and splits are off, so that the bare decision shows;
+* `policies` (see decide_policies) narrows where bundles may go;
 * a broker or bundle whose record cannot be read is left out, as in the daemon, and listed under `excluded`.
 
 A turn adds no sample; only strategy memory survives it.
@@ -21,27 +22,38 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET
 
+from bundlekeel.cli.decide_compat import CompatDecider, CompatTurn, compat_turn
 from bundlekeel.cli.decide_lines import Fault, Line, parse_capacity, parse_line, parse_reset
+from bundlekeel.cli.decide_policies import parse_policies
+from bundlekeel.cli.decide_transfer import CompatTransfer, TransferTurn, is_extensible
 from bundlekeel.codec import decode_bundle_data, decode_report
+from bundlekeel.codec.extensible import is_rest
 from bundlekeel.core.averages import Averages
 from bundlekeel.core.capacity import CapacityOverride
+from bundlekeel.core.compat import Picture
+from bundlekeel.core.compat.transfer import Picture as TransferPicture
 from bundlekeel.core.engine import PlanInput
 from bundlekeel.core.engine import plan as make_plan
 from bundlekeel.core.errors import CodecError
 from bundlekeel.core.guard import GuardState, Moved
 from bundlekeel.core.load import BrokerReport, BundleAverages, ExcludedBroker
-from bundlekeel.core.memory import Memory
+from bundlekeel.core.memory import CompatMemory, Memory
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Plan
+from bundlekeel.core.policies import Policies
 from bundlekeel.core.snapshot import Snapshot, build_snapshot
 
 # Only what one would never write by hand; the daemon's own limit is that of ZooKeeper.
 MAX_RECORD_BYTES = 256 * 1024 * 1024
 UNLIMITED = 2**31
 
-_BUDGETS: dict[str, Any] = dict.fromkeys(
-    ("max_moves_per_cycle", "max_moves_per_source", "max_moves_per_target", "max_moves_per_namespace"), UNLIMITED
-)
+# The bare decision: no budgets, and no splits that nobody would carry out.
+_BUDGETS: dict[str, Any] = {
+    **dict.fromkeys(
+        ("max_moves_per_cycle", "max_moves_per_source", "max_moves_per_target", "max_moves_per_namespace"), UNLIMITED
+    ),
+    "split_enabled": False,
+}
 
 
 class Writable(Protocol):
@@ -63,6 +75,7 @@ class Turn:
     now: int | None
     capacity: tuple[CapacityOverride, ...]
     guard: GuardState
+    policies: Policies
 
 
 @dataclass(slots=True)
@@ -72,7 +85,9 @@ class Decider:
     params: Parameters = field(default_factory=lambda: Parameters(**_BUDGETS))
     seed: int = 0
     memory: Memory = field(default_factory=Memory)
-    turn: Turn | None = None
+    turn: Turn | CompatTurn | TransferTurn | None = None
+    compat: CompatDecider | None = None
+    transfer: CompatTransfer | None = None
     refused_reset: int = 0
 
     def answer(self, number: int, text: bytes) -> dict[str, Any] | None:
@@ -100,9 +115,23 @@ class Decider:
         chosen = parse_reset(raw)
         self.params = replace(Parameters(), **(chosen.parameters | _BUDGETS))
         self.seed, self.memory, self.turn = chosen.seed, Memory(), None
+        self.compat = self.transfer = None
+        if self.params.compat != "none" and self.params.strategy == "transfer":
+            self.transfer = CompatTransfer(self.params)
+        elif self.params.compat != "none":
+            self.compat = CompatDecider(self.params, chosen.seed, chosen.places, CompatMemory())
         self.refused_reset = 0
 
     def _turn(self, line: Line, brokers: dict[str, msgspec.Raw]) -> dict[str, Any]:
+        if self.transfer is not None and brokers and not is_extensible(line):
+            raise Fault("TransferShedder reads the load data of the extensible load manager", "brokers")
+        if self.params.strategy == "transfer" and (self.transfer is not None or is_extensible(line)):
+            return self._transfer_turn(TransferTurn.of(line))
+        if is_extensible(line, own_fields_only=True):
+            raise Fault("only strategy transfer reads the load data of the extensible load manager", "brokers")
+        if self.compat is not None:
+            self.turn = compat_turn(brokers, line.bundles, line.recent)
+            return self.compat.answer(self.turn)
         capacity = parse_capacity(line.capacity)
         reports, unread = read_reports(brokers)
         stored, torn = _read_bundles(line.bundles)
@@ -115,14 +144,32 @@ class Decider:
             now=line.now,
             capacity=capacity,
             guard=GuardState(recent=recent),
+            policies=parse_policies(line.policies),
         )
         snapshot = _snapshot(turn, reports, unread)
         made = self._plan(turn, snapshot)
         self.turn = turn
         return _shown(made, [*({"broker": item.broker_id, **_why(item)} for item in unread), *torn])
 
-    def _plan(self, turn: Turn, snapshot: Snapshot) -> Plan:
-        given = PlanInput(snapshot=snapshot, params=self.params, memory=self.memory, guard=turn.guard, seed=self.seed)
+    def _transfer_turn(self, turn: TransferTurn) -> dict[str, Any]:
+        self.turn = turn
+        if self.transfer is not None:
+            return self.transfer.answer(turn)
+        snapshot, unread = turn.snapshot()
+        answer = _shown(self._plan(turn, snapshot), unread)
+        answer["refused"] = [item for item in answer["refused"] if not is_rest(item["bundle"])]
+        return answer
+
+    def _plan(self, turn: Turn | TransferTurn, snapshot: Snapshot) -> Plan:
+        guard = turn.guard_at(snapshot.wall_ms) if isinstance(turn, TransferTurn) else turn.guard
+        given = PlanInput(
+            snapshot=snapshot,
+            params=self.params,
+            memory=self.memory,
+            guard=guard,
+            policies=turn.policies if isinstance(turn, Turn) else Policies(),
+            seed=self.seed,
+        )
         result = make_plan(given)
         self.memory = result.memory
         return result.plan
@@ -134,9 +181,9 @@ class Decider:
         decoding, planning = [], []
         for _ in range(turns):
             start = time.perf_counter()
-            snapshot = _snapshot(self.turn, *read_reports(self.turn.brokers))
+            picture = self._decoded(self.turn)
             decoded = time.perf_counter()
-            self._plan(self.turn, snapshot)
+            self._planned(self.turn, picture)
             planning.append(time.perf_counter() - decoded)
             decoding.append(decoded - start)
         return {
@@ -144,6 +191,19 @@ class Decider:
             "decode_ms_median": round(median(decoding) * 1000, 4),
             "plan_ms_median": round(median(planning) * 1000, 4),
         }
+
+    def _decoded(self, turn: Turn | CompatTurn | TransferTurn) -> Snapshot | Picture | TransferPicture:
+        if isinstance(turn, TransferTurn):
+            return turn.snapshot()[0] if self.transfer is None else turn.picture()[0]
+        return turn.decode() if isinstance(turn, CompatTurn) else _snapshot(turn, *read_reports(turn.brokers))
+
+    def _planned(self, turn: Turn | CompatTurn | TransferTurn, picture: Snapshot | Picture | TransferPicture) -> None:
+        if isinstance(picture, Picture) and self.compat is not None:
+            self.compat.decide(picture)
+        elif isinstance(picture, TransferPicture) and self.transfer is not None:
+            self.transfer.decide(picture)
+        elif isinstance(picture, Snapshot) and not isinstance(turn, CompatTurn):
+            self._plan(turn, picture)
 
 
 def run(lines: Iterable[bytes], out: Writable) -> None:
@@ -229,7 +289,7 @@ def _shown(made: Plan, excluded: list[dict[str, str]]) -> dict[str, Any]:
             "sentence": made.verdict.sentence,
             "brokers": [asdict(item) for item in made.brokers],
         },
-        "refused": [asdict(item) for item in made.refusals],
+        "refused": [item._asdict() for item in made.refusals],
         "plan_hash": made.hash,
     }
     if excluded:

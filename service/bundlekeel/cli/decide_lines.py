@@ -13,17 +13,17 @@ from msgspec import UNSET, UnsetType
 from pydantic import ValidationError
 
 from bundlekeel.core.capacity import CapacityOverride
+from bundlekeel.core.compat import COMPAT_SHEDDERS
 from bundlekeel.core.errors import ConfigError
-from bundlekeel.core.params import BY_PULSAR_KEY, PLACEMENTS, STRATEGIES, from_pulsar
+from bundlekeel.core.params import BY_PULSAR_KEY, RELEASES, choices, compat_defaults, from_pulsar
 from bundlekeel.daemon.settings import CapacitySettings
 
 _UNKNOWN = re.compile(r"unknown field `(.*?)`", re.DOTALL)
 _PATH = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$", re.DOTALL)
 # Beyond this no figure of a cluster goes, and products of such figures still are finite.
 _LARGEST = 1e15
-_LATER = "comes with a later release"
 
-_OF_A_TURN = ("bundles", "recent", "now", "capacity", "policies")
+_OF_A_TURN = ("bundles", "recent", "now", "capacity", "policies", "top_bundles", "missing", "recent_brokers")
 
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -43,6 +43,9 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
     brokers: dict[_Name, msgspec.Raw] | UnsetType = UNSET
     bundles: dict[_Name, msgspec.Raw] = {}
     recent: list[str] = []
+    top_bundles: dict[_Name, msgspec.Raw] | UnsetType = UNSET
+    missing: list[_Name] | UnsetType = UNSET
+    recent_brokers: dict[_Name, Annotated[int, msgspec.Meta(ge=0, le=2**53)]] | UnsetType = UNSET
     now: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
     capacity: msgspec.Raw | UnsetType = UNSET
     policies: Any = None
@@ -59,10 +62,11 @@ class _Reset(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """What a reset asks for, by our names and in our units."""
+    """What a reset asks for, by our names and in our units. `places`: it names a placement."""
 
     parameters: dict[str, Any]
     seed: int
+    places: bool = False
 
 
 _LINE = msgspec.json.Decoder(Line)
@@ -81,17 +85,15 @@ def parse_line(text: bytes) -> Line:
         extra = next((name for name in _OF_A_TURN if getattr(line, name)), "")
         if extra:
             raise Fault(f"belongs to a turn, not to a {kinds[0]}", extra)
-    if line.policies:
-        raise Fault(_LATER, "policies")
-    for field in ("brokers", "bundles"):
+    for field in ("brokers", "bundles", "top_bundles"):
         for name, raw in (getattr(line, field) or {}).items():
-            _check_record(f"{field}.{name}", name, raw)
+            _check_record(f"{field}.{name}", name, raw, "[" if field == "top_bundles" else "{")
     return line
 
 
-def _check_record(field: str, name: str, raw: msgspec.Raw) -> None:
-    if bytes(memoryview(raw)[:1]) != b"{":
-        raise Fault("expected the record of a znode, an object", field)
+def _check_record(field: str, name: str, raw: msgspec.Raw, begins: str) -> None:
+    if bytes(memoryview(raw)[:1]) != begins.encode():
+        raise Fault("expected a list" if begins == "[" else "expected the record of a znode, an object", field)
     if _writable(name) != name:
         raise Fault("a name with half a character (lone surrogate)", field)
 
@@ -99,30 +101,34 @@ def _check_record(field: str, name: str, raw: msgspec.Raw) -> None:
 def parse_reset(raw: msgspec.Raw) -> Chosen:
     """A reset. `strategy` and `placement` win over the classes that `config` names."""
     reset: _Reset = _decode(_RESET, raw, "reset")
-    if reset.compat not in (None, "none"):
-        raise Fault(f"{reset.compat!r} {_LATER}; now: none", "reset.compat")
-    found = parse_config(reset.config)
-    for field, value, known in (
-        ("strategy", reset.strategy, STRATEGIES),
-        ("placement", reset.placement, PLACEMENTS),
-    ):
+    release = reset.compat or "none"
+    if release not in RELEASES:
+        raise Fault(f"{release!r} is not one of {', '.join(RELEASES)}", "reset.compat")
+    found = compat_defaults(release) | parse_config(reset.config, ranged=release == "none") | {"compat": release}
+    for field, value in (("strategy", reset.strategy), ("placement", reset.placement)):
         if value is None:
             continue
-        if value not in known:
-            raise Fault(f"{value!r} {_LATER}; now: {', '.join(known)}", f"reset.{field}")
+        if value not in choices(field):
+            raise Fault(f"{value!r} is not one of {', '.join(choices(field))}", f"reset.{field}")
         found[field] = value
     for field, key in _CLASS_KEYS.items():
         named = reset.config.get(key)
-        if named is not None and field not in found:
-            raise Fault(f"{named!r} {_LATER}; name one with reset.{field}", f"reset.config.{key}")
-    return Chosen(parameters=found, seed=reset.seed)
+        if named is not None and getattr(reset, field) is None and not from_pulsar({key: named}):
+            raise Fault(f"{named!r} is no class we know; name one with reset.{field}", f"reset.config.{key}")
+    if release != "none" and found.get("strategy", "avg") not in (*COMPAT_SHEDDERS, "transfer"):
+        raise Fault(f"Pulsar ships no class for {found['strategy']!r}; only compat none has it", "reset.strategy")
+    places = reset.placement is not None or _CLASS_KEYS["placement"] in reset.config
+    return Chosen(parameters=found, seed=reset.seed, places=places)
 
 
 _CLASS_KEYS = {"strategy": "loadBalancerLoadSheddingStrategy", "placement": "loadBalancerLoadPlacementStrategy"}
 
 
-def parse_config(config: dict[str, Any]) -> dict[str, Any]:
-    """Pulsar's keys and units to our parameters. An unknown key is a Fault, a known one that nothing reads is not."""
+def parse_config(config: dict[str, Any], *, ranged: bool = True) -> dict[str, Any]:
+    """Pulsar's keys and units to our parameters. An unknown key is a Fault, a known one that nothing reads is not.
+
+    `ranged` False: any number, as Pulsar's own classes take it.
+    """
     for key, value in config.items():
         field = f"reset.config.{key}"
         if key not in BY_PULSAR_KEY and key not in UNREAD_KEYS:
@@ -134,9 +140,12 @@ def parse_config(config: dict[str, Any]) -> dict[str, Any]:
     for key, value in config.items():
         if key in BY_PULSAR_KEY and value is not None:
             try:
-                found |= from_pulsar({key: value})
+                found |= from_pulsar({key: value}, ranged=ranged)
             except ConfigError as error:
                 raise Fault(str(error), f"reset.config.{key}") from None
+    if "maxUnloadPercentage" in config and "max_unload_ratio" in found:
+        # One key of Pulsar's for both strategies that read it.
+        found["uniform_max_unload_ratio"] = found["max_unload_ratio"]
     return found
 
 
@@ -210,16 +219,13 @@ _UNREAD = """
     flowOrQpsDifferenceThresholdPercentage loadBalancerMemoryResourceWeight
     loadBalancerResourceQuotaUpdateIntervalMinutes loadBalancerBrokerComfortLoadLevelPercentage
     loadBalancerAutoBundleSplitEnabled loadBalancerAutoUnloadSplitBundlesEnabled
-    loadBalancerNamespaceBundleMaxTopics loadBalancerNamespaceBundleMaxSessions
-    loadBalancerNamespaceBundleMaxMsgRate loadBalancerNamespaceBundleMaxBandwidthMbytes
-    loadBalancerNamespaceMaximumBundles loadManagerClassName topicBundleAssignmentStrategy
+    loadManagerClassName topicBundleAssignmentStrategy
     supportedNamespaceBundleSplitAlgorithms defaultNamespaceBundleSplitAlgorithm
     loadBalancerOverrideBrokerNicSpeedGbps loadBalancerOverrideBrokerNics namespaceBundleUnloadingTimeoutMs
     loadBalancerDebugModeEnabled loadBalancerBrokerLoadTargetStd loadBalancerSheddingConditionHitCountThreshold
     loadBalancerTransferEnabled loadBalancerMaxNumberOfBrokerSheddingPerCycle loadBalanceSheddingDelayInSeconds
     loadBalancerBrokerLoadDataTTLInSeconds loadBalancerMaxNumberOfBundlesInBundleLoadReport
-    loadBalancerSplitIntervalMinutes loadBalancerMaxNumberOfBundlesToSplitPerCycle
-    loadBalancerNamespaceBundleSplitConditionHitCountThreshold
+    loadBalancerSplitIntervalMinutes
     loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds loadBalancerSheddingBundlesWithPoliciesEnabled
     loadBalancerSheddingExcludedNamespaces loadBalancerInFlightServiceUnitStateWaitingTimeInMillis
     loadBalancerServiceUnitStateMonitorIntervalInSeconds loadBalancerMultiPhaseBundleUnload

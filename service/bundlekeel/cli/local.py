@@ -14,10 +14,22 @@ import typer
 from bundlekeel import __version__
 from bundlekeel.cli import decide as decisions
 from bundlekeel.cli import stories, tables
+from bundlekeel.cli.assignments import assignments
 from bundlekeel.cli.changes import Mode
+from bundlekeel.cli.client import connect
 from bundlekeel.cli.exits import BAD_NEWS, REFUSED, USAGE, CliError
 from bundlekeel.cli.output import Output, Render, Watch, show
-from bundlekeel.cli.session import ByOption, ConfigOption, OutputOption, ReasonOption, YesOption, guarded, login
+from bundlekeel.cli.session import (
+    ByOption,
+    ConfigOption,
+    OutputOption,
+    ReasonOption,
+    SocketOption,
+    UrlOption,
+    YesOption,
+    guarded,
+    login,
+)
 from bundlekeel.cli.wiring import Split, Wiring
 from bundlekeel.daemon.settings_load import LoadedSettings, load_settings
 from bundlekeel.daemon.views import Json
@@ -69,14 +81,31 @@ def _register_questions(app: typer.Typer, wiring: Wiring) -> None:
     @guarded
     def where(
         name: Annotated[str, typer.Argument(help="Topic, bundle or tenant/namespace.", show_default=False)],
+        if_unowned: Annotated[
+            bool, typer.Option("--if-unowned", help="Where it would be placed, step by step; asks a running sidecar.")
+        ] = False,
         config: ConfigOption = None,
         output: OutputOption = Output.TABLE,
+        socket: SocketOption = None,
+        url: UrlOption = None,
     ) -> None:
         """Where a topic is (a row a partition), or a bundle, or a namespace's bundles: hash, bundle, owner, URLs.
 
-        Read from the metadata store: it never triggers an assignment, but says `unowned`.
+        Read from the metadata store: it never triggers an assignment, but says `unowned`. With `--if-unowned`: the
+        candidates after each step of the assignment pipeline, who was dropped and why, and who would be chosen.
         """
+        if if_unowned:
+            with connect(url, socket, config) as client:
+                _tell(client.send("POST", "assignments", _asked(name)), assignments, output)
+            return
         _tell(wiring.where(load_settings(config), name), tables.where, output)
+
+
+def _asked(name: str) -> dict[str, str]:
+    """What kind of thing is asked about."""
+    if name.rpartition("/")[2].startswith("0x") and "://" not in name:
+        return {"bundle": name}
+    return {"namespace" if "://" not in name and name.count("/") == 1 else "topic": name}
 
 
 def _register_takeover(app: typer.Typer, wiring: Wiring) -> None:

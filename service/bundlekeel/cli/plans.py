@@ -27,6 +27,8 @@ def plan(answer: Row, layout: Layout) -> RenderableType:
     head.append(f"made {units.moment(answer.get('wall_ms'))}; nothing was touched", style="not bold")
     said = coded(verdict.get("code")).append(f": {verdict.get('sentence', '')}", style="default")
     parts: list[RenderableType] = [head, said, Text(), _loads(answer, layout), Text(), _moves(answer, layout)]
+    if answer.get("splits") or answer.get("split_refusals"):
+        parts += [Text(), _splits(answer, layout)]
     refusals = answer.get("refusals") or []
     if refusals:
         parts += [Text(), _refusals(refusals, layout)]
@@ -110,6 +112,22 @@ def _moves(answer: Row, layout: Layout) -> RenderableType:
             units.amount(traffic[2] + traffic[3]),
             *([units.amount(traffic[0] + traffic[1])] if layout.wide else []),
         )
+    return made
+
+
+def _splits(answer: Row, layout: Layout) -> RenderableType:
+    """Bundles to split, then those above a split limit that stay whole, each with its reason."""
+    splits, refused = answer.get("splits") or [], answer.get("split_refusals") or []
+    made = table("bundle", "broker", "split by", "why", title=f"splits ({len(splits)}, {len(refused)} refused)")
+    for split in splits:
+        name, why = str(split.get("bundle")), str(split.get("sentence")).partition(": ")[2]
+        made.add_row(
+            split_name(name) if layout.stacked else name, str(split.get("broker")), str(split.get("rule")), why
+        )
+    for item in refused:
+        name, detail = str(item.get("bundle")), item.get("detail")
+        why = f"{item.get('explanation')}{f' ({detail})' if detail else ''}"
+        made.add_row(split_name(name) if layout.stacked else name, str(item.get("broker")), "", why)
     return made
 
 

@@ -21,6 +21,7 @@ class Kind(StrEnum):
 
     CYCLE = "cycle"
     MOVE = "move"
+    SPLIT = "split"
 
 
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many, the newest.")]

@@ -75,9 +75,11 @@ def _sentence(row: Row, *, below: bool) -> str:
 
 
 def _what(row: Row, layout: Layout) -> str:
-    """A cycle, or a bundle and its way."""
+    """A cycle, a bundle that was split and where, or a bundle and its way."""
     if not row.get("bundle"):
         return f"cycle {row.get('cycle', '')}"
+    if row.get("kind") == "split":
+        return f"{split_name(row['bundle'])}\n  at {row.get('broker')}" if layout.stacked else str(row["bundle"])
     target = row.get("landed_on") or row.get("destination")
     if layout.stacked:
         return f"{split_name(row['bundle'])}\n  {row.get('source')}\n  → {target}"
@@ -125,7 +127,7 @@ def _mark(row: Row) -> Text:
 
 def change(answer: Row, _: Layout) -> RenderableType:
     """`takeover` and `handback`: a line a broker, then the warnings and who splits from now on."""
-    made = table("broker", "before", "after", "verified", "detail")
+    made = table("broker", "before", "after", "as wanted", "detail")
     for row in answer.get("brokers") or []:
         good = bool(row.get("ok"))
         mark = Text("yes" if good else "NO", style="green" if good else "red")

@@ -3,6 +3,11 @@
 Every function raises `CodecError` only, whatever the bytes are: a bad record costs itself, never the cycle.
 """
 
+from bundlekeel.codec.policies import (
+    decode_anti_affinity_group,
+    decode_failure_domain,
+    decode_isolation_policies,
+)
 from bundlekeel.codec.records import (
     classify,
     decode_boundaries,
@@ -17,10 +22,13 @@ from bundlekeel.codec.report import MAX_REPORT_BYTES, decode_report, load_fault
 __all__ = [
     "MAX_REPORT_BYTES",
     "classify",
+    "decode_anti_affinity_group",
     "decode_boundaries",
     "decode_bundle_data",
     "decode_endpoint",
     "decode_ephemeral",
+    "decode_failure_domain",
+    "decode_isolation_policies",
     "decode_leader_broker",
     "decode_report",
     "decode_resource_quota",

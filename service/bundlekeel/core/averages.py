@@ -13,6 +13,7 @@ from itertools import repeat
 import numpy as np
 
 from bundlekeel.core.load import BrokerReport, BundleAverages, Floats, Ints
+from bundlekeel.core.names import namespace_of
 
 SHORT_SAMPLES = 10
 LONG_SAMPLES = 1000
@@ -35,6 +36,9 @@ class Averages:
         self._samples: Ints = np.zeros((0, 2), dtype=np.int64)
         self._topics: Ints = np.zeros(0, dtype=np.int64)
         self._seen: Ints = np.zeros(0, dtype=np.int64)
+        # Each row's namespace, by its place among all that were ever seen.
+        self._namespace: Ints = np.zeros(0, dtype=np.int64)
+        self._namespaces: dict[str, int] = {}
         # Per broker: the report counted last, and the rows of the bundles it names.
         self._reported: dict[str, tuple[tuple[int, int], Ints]] = {}
 
@@ -106,11 +110,8 @@ class Averages:
             self._names = [name for name, kept in zip(self._names, keep, strict=True) if kept]
             self._index = {name: row for row, name in enumerate(self._names)}
             self._short, self._long = self._short[keep], self._long[keep]
-            self._samples, self._topics, self._seen = (
-                self._samples[keep],
-                self._topics[keep],
-                self._seen[keep],
-            )
+            self._samples, self._topics, self._seen = self._samples[keep], self._topics[keep], self._seen[keep]
+            self._namespace = self._namespace[keep]
             moved_to = np.cumsum(keep) - 1
             self._reported = {
                 broker: (stamp, moved_to[rows[keep[rows]]])
@@ -119,16 +120,34 @@ class Averages:
             }
         return dropped
 
-    def columns(self, bundles: Sequence[str]) -> tuple[Floats, Floats, Ints]:
-        """Short-term and long-term traffic, shape (n, 4), and sample counts, shape (n, 2), in the order asked.
+    def rows(self, bundles: Sequence[str]) -> Ints:
+        """The row of each of these bundles, -1 for unknown ones."""
+        return np.fromiter(map(self._index.get, bundles, repeat(-1)), dtype=np.int64, count=len(bundles))
 
-        Unknown bundles get Pulsar's defaults with zero samples.
+    def namespaces(self, bundles: Sequence[str], rows: Ints) -> tuple[tuple[str, ...], Ints]:
+        """The namespaces of these bundles in order of first appearance, and each bundle's place among them.
+
+        `rows`: what `rows()` gave for them. Names are taken apart only where they are unknown.
         """
-        index = self._index
-        rows = np.fromiter(map(index.get, bundles, repeat(-1)), dtype=np.int64, count=len(bundles))
+        found = dict(self._namespaces)
+        codes = self._namespace[rows] if len(self._names) else np.zeros(len(bundles), dtype=np.int64)
+        for row in np.flatnonzero(rows < 0).tolist():
+            codes[row] = found.setdefault(namespace_of(bundles[row]), len(found))
+        present, first, place = np.unique(codes, return_index=True, return_inverse=True)
+        order = np.argsort(first, kind="stable")
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        texts = tuple(found)
+        return tuple(texts[code] for code in present[order].tolist()), rank[place]
+
+    def columns(self, rows: Ints) -> tuple[Floats, Floats, Ints]:
+        """Short-term and long-term traffic, shape (n, 4), and sample counts, shape (n, 2), of these rows.
+
+        Unknown bundles (row -1) get Pulsar's defaults with zero samples.
+        """
         if len(self._names) == 0:
-            filled = np.tile(np.array(DEFAULT_TRAFFIC), (len(bundles), 1))
-            return filled, filled.copy(), np.zeros((len(bundles), 2), dtype=np.int64)
+            filled = np.tile(np.array(DEFAULT_TRAFFIC), (len(rows), 1))
+            return filled, filled.copy(), np.zeros((len(rows), 2), dtype=np.int64)
         short, long, samples = self._short[rows], self._long[rows], self._samples[rows]
         missing = rows < 0
         if missing.any():
@@ -137,19 +156,24 @@ class Averages:
             samples[missing] = 0
         return short, long, samples
 
+    def of(self, bundle: str) -> BundleAverages | None:
+        """One bundle's averages, or None when it is unknown."""
+        row = self._index.get(bundle)
+        return None if row is None else self._exported(row)
+
     def export(self) -> list[BundleAverages]:
         """Everything, for a checkpoint or for `bundles -o json`."""
-        return [
-            BundleAverages(
-                bundle=name,
-                short=_four(self._short[row]),
-                long=_four(self._long[row]),
-                short_samples=int(self._samples[row, 0]),
-                long_samples=int(self._samples[row, 1]),
-                topics=int(self._topics[row]),
-            )
-            for row, name in enumerate(self._names)
-        ]
+        return [self._exported(row) for row in range(len(self._names))]
+
+    def _exported(self, row: int) -> BundleAverages:
+        return BundleAverages(
+            bundle=self._names[row],
+            short=_four(self._short[row]),
+            long=_four(self._long[row]),
+            short_samples=int(self._samples[row, 0]),
+            long_samples=int(self._samples[row, 1]),
+            topics=int(self._topics[row]),
+        )
 
     def _rows(self, bundles: Sequence[str]) -> Ints:
         """Row numbers of these bundles, adding the ones not known yet."""
@@ -168,6 +192,9 @@ class Averages:
             self._samples = np.concatenate([self._samples, np.zeros((extra, 2), dtype=np.int64)])
             self._topics = np.concatenate([self._topics, np.zeros(extra, dtype=np.int64)])
             self._seen = np.concatenate([self._seen, np.zeros(extra, dtype=np.int64)])
+            namespaces = self._namespaces
+            codes = [namespaces.setdefault(namespace_of(name), len(namespaces)) for name in added]
+            self._namespace = np.concatenate([self._namespace, np.array(codes, dtype=np.int64)])
         return np.fromiter(map(index.__getitem__, bundles), dtype=np.int64, count=len(bundles))
 
 

@@ -54,6 +54,10 @@ class Code(StrEnum):
     EXCLUDED = "Excluded"
     PINNED = "Pinned"
     TARGET_OVERLOADED = "TargetOverloaded"
+    HAS_POLICY = "HasPolicy"
+    POLICY_FORBIDS = "PolicyForbids"
+    POLICY_UNREADABLE = "PolicyUnreadable"
+    ANTI_AFFINITY = "AntiAffinity"
     BUDGET_PER_CYCLE = "BudgetPerCycle"
     BUDGET_PER_SOURCE = "BudgetPerSource"
     BUDGET_PER_TARGET = "BudgetPerTarget"
@@ -71,6 +75,32 @@ class Code(StrEnum):
     STILL_AT_SOURCE = "StillAtSource"
     NOBODY_OWNS = "NobodyOwns"
     LEFT_BY_EARLIER_LEADER = "LeftByEarlierLeader"
+    # why a step of the assignment pipeline drops a broker
+    NOT_IN_POLICY = "NotInPolicy"
+    SECONDARY_NOT_NEEDED = "SecondaryNotNeeded"
+    PRIMARY_OF_OTHERS = "PrimaryOfOthers"
+    PERSISTENT_DISABLED = "PersistentDisabled"
+    NON_PERSISTENT_DISABLED = "NonPersistentDisabled"
+    MAX_TOPICS = "MaxTopics"
+    FULLER_DOMAIN = "FullerDomain"
+    MORE_OF_GROUP = "MoreOfGroup"
+    MORE_OF_NAMESPACE = "MoreOfNamespace"
+    OTHER_LOAD_MANAGER = "OtherLoadManager"
+    OLDER_VERSION = "OlderVersion"
+    # splits that are not made
+    SPLITTING = "Splitting"
+    SPLIT_HIT_COUNT = "SplitHitCount"
+    SINGLE_TOPIC = "SingleTopic"
+    SAME_HASH = "SameHash"
+    DOMINANT_TOPIC = "DominantTopic"
+    NARROW_RANGE = "NarrowRange"
+    NAMESPACE_MAXIMUM = "NamespaceMaximum"
+    BUDGET_OF_SPLITS = "BudgetOfSplits"
+    QUIET_HOURS = "QuietHours"
+    BROKERS_SPLIT_THEMSELVES = "BrokersSplitThemselves"
+    SPLIT_FAILED = "SplitFailed"
+    NOTHING_SPLIT = "NothingSplit"
+    NO_SUCH_BUNDLE = "NoSuchBundle"
     # records that could not be read as they stand
     EMPTY_REPORT = "EmptyReport"
     NOT_JSON = "NotJson"
@@ -121,6 +151,10 @@ EXPLANATIONS: dict[Code, str] = {
     Code.EXCLUDED: "the settings exclude it",
     Code.PINNED: "a person pinned it to its broker",
     Code.TARGET_OVERLOADED: "the target would be above the overload threshold",
+    Code.HAS_POLICY: "its namespace has an isolation policy or anti-affinity group, and the setting leaves those alone",
+    Code.POLICY_FORBIDS: "isolation policies, anti-affinity or failure domains leave it no other broker",
+    Code.POLICY_UNREADABLE: "a policy that may concern its namespace could not be read, so it stays where it is",
+    Code.ANTI_AFFINITY: "another move of its anti-affinity group comes first; it is planned again on the next picture",
     Code.BUDGET_PER_CYCLE: "this cycle's budget of moves is used up",
     Code.BUDGET_PER_SOURCE: "the source's budget of moves for this cycle is used up",
     Code.BUDGET_PER_TARGET: "the target's budget of moves for this cycle is used up",
@@ -137,6 +171,30 @@ EXPLANATIONS: dict[Code, str] = {
     Code.STILL_AT_SOURCE: "the broker it was to leave owns the bundle again",
     Code.NOBODY_OWNS: "nobody took the bundle in time; the next lookup places it",
     Code.LEFT_BY_EARLIER_LEADER: "an earlier leader left the move open; settled by reading who owns the bundle",
+    Code.NOT_IN_POLICY: "the namespace's isolation policy names the broker neither as primary nor as secondary",
+    Code.SECONDARY_NOT_NEEDED: "the broker is secondary of the isolation policy, and enough primaries are available",
+    Code.PRIMARY_OF_OTHERS: "the broker is primary of an isolation policy, and the namespace has none",
+    Code.PERSISTENT_DISABLED: "the broker does not serve persistent topics",
+    Code.NON_PERSISTENT_DISABLED: "the broker does not serve non-persistent topics",
+    Code.MAX_TOPICS: "the broker has more topics than `max_topics_per_broker`",
+    Code.FULLER_DOMAIN: "another failure domain holds fewer namespaces of the anti-affinity group",
+    Code.MORE_OF_GROUP: "another broker holds fewer namespaces of the anti-affinity group",
+    Code.MORE_OF_NAMESPACE: "another broker holds fewer bundles of the namespace, which are to be spread evenly",
+    Code.OTHER_LOAD_MANAGER: "the broker runs another load manager class than is configured",
+    Code.OLDER_VERSION: "another broker runs a later version (preferLaterVersions)",
+    Code.SPLITTING: "the bundle is about to be split; its children may move then",
+    Code.SPLIT_HIT_COUNT: "the bundle is above a split limit, but not often enough in a row yet",
+    Code.SINGLE_TOPIC: "the bundle holds fewer than two topics, and a split parts topics; add partitions",
+    Code.SAME_HASH: "all topics of the bundle hash together: no boundary can part them; add partitions",
+    Code.DOMINANT_TOPIC: "one topic carries nearly all of the bundle and stays as hot after a split; add partitions",
+    Code.NARROW_RANGE: "the bundle's hash range is too narrow for another boundary",
+    Code.NAMESPACE_MAXIMUM: "the namespace has as many bundles as it may have",
+    Code.BUDGET_OF_SPLITS: "this cycle's budget of splits is used up",
+    Code.QUIET_HOURS: "splits are kept to quiet hours, and the bundle is not far above its limit",
+    Code.BROKERS_SPLIT_THEMSELVES: "the brokers split by this limit themselves (loadBalancerAutoBundleSplitEnabled)",
+    Code.SPLIT_FAILED: "the last attempt to split the bundle came to nothing; it is tried again after the cool-down",
+    Code.NOTHING_SPLIT: "the broker answered, and the bundle is as it was",
+    Code.NO_SUCH_BUNDLE: "the namespace has no such bundle any more",
     Code.EMPTY_REPORT: "the broker's znode is empty",
     Code.NOT_JSON: "the broker's znode is not JSON",
     Code.REPORT_TOO_LARGE: "the broker's znode is larger than the limit",

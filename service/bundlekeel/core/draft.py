@@ -36,8 +36,13 @@ from bundlekeel.core.plan import BrokerLoad, Move, Traffic4
 from bundlekeel.core.snapshot import Bools, Snapshot, fill_from_traffic, percent_usage
 
 
-def weights_of(params: Parameters) -> Floats:
-    """Weights in the order of `RESOURCES`; resources that only overrides define count fully."""
+def weights_of(params: Parameters, mode: str = "modular") -> Floats:
+    """Weights in the order of `RESOURCES`; resources that only overrides define count fully.
+
+    An extensible broker's score comes weighted already (codec/extensible.py).
+    """
+    if mode == "extensible":
+        return np.ones(len(RESOURCES))
     return np.array(
         [
             params.cpu_weight,
@@ -74,17 +79,26 @@ class Offer:
     target_after: Floats
 
 
+_HUNDRED = np.float32(100)
+
+
 class Draft:
     """Predicted state of the cluster; mutable, lives for one `plan()` call."""
 
-    def __init__(self, snapshot: Snapshot, ledger: Ledger, params: Parameters) -> None:
+    def __init__(self, snapshot: Snapshot, ledger: Ledger, params: Parameters, turn: int = 0) -> None:
         brokers = snapshot.brokers
         self.snapshot = snapshot
         self.params = params
-        self.weights = weights_of(params)
+        self.weights = weights_of(params, snapshot.mode)
         self.limit = brokers.limit
         # A limit that is not positive is blind and counts as 0 %, which dividing by infinity gives as well.
-        self._limit32 = np.where(brokers.limit > 0, brokers.limit, np.inf).astype(np.float32)
+        limit32 = np.where(brokers.limit > 0, brokers.limit, np.inf).astype(np.float32)
+        # Only what can raise a score is looked at: column, its limits, its weight.
+        self._scored = [
+            (column, np.ascontiguousarray(limit32[:, column]), self.weights[column])
+            for column in range(len(RESOURCES))
+            if self.weights[column] > 0 and np.isfinite(limit32[:, column]).any()
+        ]
         self.reported = score_of(brokers.usage, brokers.limit, self.weights)
         self.usage = brokers.usage.copy()
         self.traffic = brokers.traffic.copy()
@@ -94,12 +108,22 @@ class Draft:
         self.in_books: Bools = np.zeros(len(snapshot.bundles), dtype=bool)
         self._leaving: Bools = np.zeros(len(snapshot.bundles), dtype=bool)
         self._incoming: Floats = np.zeros_like(brokers.traffic)
+        # Which namespace (row) may live on which broker (column); None: policies forbid nothing.
+        self.allowed: Bools | None = None
+        # The same before any move of this draft.
+        self.permitted: Bools | None = None
+        # The anti-affinity group of each namespace; those of which a bundle moves in this draft have it True.
+        self._group: Ints | None = None
+        self.held: Bools = np.zeros(len(snapshot.bundles.namespaces), dtype=bool)
         self.moves: list[Move] = []
+        # The broker row at which `round_robin` goes on: the one after the last target.
+        self.turn = turn
         self._expected: dict[int, Floats] = {}
         self._pressure: dict[int, Floats] = {}
         self._long_rate: Floats | None = None
         self._apply_ledger(ledger)
         self.score = score_of(self.usage, self.limit, self.weights)
+        self._legal = self._may_take(slice(None))
         self._before = _State(self.usage.copy(), self.traffic.copy(), self.bundle_count.copy())
 
     # --- books ---
@@ -142,6 +166,11 @@ class Draft:
             self.bundle_count[target] += 0 if here else 1
             if not here:
                 self._incoming[target] += expected
+
+    @property
+    def usage_before(self) -> Floats:
+        """Usage of every broker (rows) before this draft's moves, books included; columns of `RESOURCES`."""
+        return self._before.usage
 
     # --- pressures and offers ---
 
@@ -196,9 +225,14 @@ class Draft:
 
     def scores(self, usage: Floats, broker: int | Ints) -> Floats:
         """Scores of hypothetical usages against the limits of one broker, or of one broker a row."""
-        percent = usage.astype(np.float32) / self._limit32[broker] * np.float32(100)
-        scored: Floats = (percent * self.weights).max(axis=1) / 100
-        return scored
+        scored: Floats | None = None
+        for column, limit32, weight in self._scored:
+            percent = usage[:, column].astype(np.float32)
+            percent /= limit32[broker]
+            percent *= _HUNDRED
+            weighted = percent * weight
+            scored = weighted if scored is None else np.maximum(scored, weighted)
+        return np.zeros(len(usage)) if scored is None else scored / 100
 
     def movable(self, broker: int, eligible: Bools) -> Ints:
         """Rows of the broker's bundles that may still be chosen: eligible, not moved yet, not in the books."""
@@ -212,19 +246,57 @@ class Draft:
         start = int(self.snapshot.bundles.starts[source])
         pressure = self.pressure(source)[rows - start]
         source_after = np.maximum(self.usage[source] - pressure, 0.0)
-        target_after = self.usage[target] + pressure
-        return Offer(rows, self.scores(source_after, source), self.scores(target_after, target))
+        target_score = self.scores(self.usage[target] + pressure, target)
+        if self.allowed is not None:
+            # What policies forbid fits nowhere.
+            target_score[~self.allowed[self.snapshot.bundles.namespace[rows], target]] = np.inf
+        return Offer(rows, self.scores(source_after, source), target_score)
 
     def with_bundle(self, row: int, source: int, targets: Ints) -> Floats:
         """The score that each of these targets would have with the bundle on it."""
         pressure = self.pressure(source)[row - int(self.snapshot.bundles.starts[source])]
-        return self.scores(self.usage[targets] + pressure, targets)
+        scored = self.scores(self.usage[targets] + pressure, targets)
+        if self.allowed is not None:
+            scored[~self.allowed[self.snapshot.bundles.namespace[row], targets]] = np.inf
+        return scored
+
+    def restrict(self, allowed: Bools, group: Ints) -> None:
+        """Keep to what policies allow (namespaces by brokers). `group`: anti-affinity group by namespace, -1: none.
+
+        After a move of a grouped namespace its whole group stays put for the rest of the draft: where the others may
+        go then, only the next picture tells.
+        """
+        self.allowed, self._group = allowed, group
+        self.permitted = allowed
+
+    def group_of(self, namespace: int) -> int:
+        """The anti-affinity group of a namespace (row), or -1."""
+        return -1 if self._group is None else int(self._group[namespace])
+
+    def _hold_group(self, namespace: int) -> None:
+        if self.allowed is None or self._group is None or self._group[namespace] < 0:
+            return
+        if not self.held.any():
+            self.allowed = self.allowed.copy()  # the caller's matrix stays as it is
+        members = self._group == self._group[namespace]
+        self.held |= members
+        self.allowed[members] = False
+
+    def reachable(self, rows: Ints) -> Bools:
+        """Brokers that policies leave to at least one of these bundles."""
+        if self.allowed is None or len(rows) == 0:
+            return np.ones(len(self.score), dtype=bool)
+        found: Bools = np.any(self.allowed[np.unique(self.snapshot.bundles.namespace[rows])], axis=0)
+        return found
 
     def legal_targets(self) -> Bools:
         """Brokers that may take a bundle: not overloaded (predicted or reported), and with room for topics."""
+        return self._legal.copy()
+
+    def _may_take(self, rows: Ints | slice) -> Bools:
         limit = self.params.overloaded_threshold_percent / 100
-        room = self.topics < self.params.max_topics_per_broker
-        legal: Bools = (self.score <= limit) & (self.reported <= limit) & room
+        room = self.topics[rows] < self.params.max_topics_per_broker
+        legal: Bools = (self.score[rows] <= limit) & (self.reported[rows] <= limit) & room
         return legal
 
     def long_rate(self) -> Floats:
@@ -255,11 +327,14 @@ class Draft:
         self.bundle_count[target] += 1
         self.topics[source] -= bundles.counts[row, 0]
         self.topics[target] += bundles.counts[row, 0]
+        self._legal[both] = self._may_take(both)
         if self._long_rate is not None:
             rate = bundles.long[row, RATE_IN] + bundles.long[row, RATE_OUT]
             self._long_rate[source] -= rate
             self._long_rate[target] += rate
         self.moved[row] = True
+        self._hold_group(int(bundles.namespace[row]))
+        self.turn = (target + 1) % len(ids)
         move = Move(
             bundle=bundles.names[row],
             source=ids[source],
@@ -280,7 +355,7 @@ class Draft:
     def loads(self, admitted: Sequence[Move]) -> tuple[BrokerLoad, ...]:
         """The table before and after these moves of the draft, one row a broker, in id order."""
         before, after = self._before, _State(self.usage, self.traffic, self.bundle_count)
-        if len(admitted) != len(self.moves):
+        if not len(admitted) == len(self.moves) == int(self.moved.sum()):
             after = self._after(admitted)
         ids = self.snapshot.brokers.ids
         columns = (

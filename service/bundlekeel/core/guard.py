@@ -6,13 +6,14 @@ The rest of the guard (hours, tenants, windows, adaptive rate) is issue D; its p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bundlekeel.core.codes import Code
+from bundlekeel.core.filters.allowed import Limits
 from bundlekeel.core.load import Floats
 from bundlekeel.core.names import namespace_of
 from bundlekeel.core.params import Parameters
@@ -29,12 +30,23 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SplitFailed:
+    """An attempt to split that came to nothing: when, and the code that says why."""
+
+    at_ms: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GuardState:
-    """What the guard knows besides the snapshot: last moves, frozen intents, pins (bundle -> expiry ms)."""
+    """What the guard knows besides the snapshot: last moves, frozen intents, pins (bundle -> expiry ms),
+    splits that came to nothing. `recent_brokers`: when (ms) a broker gave a bundle, where the bundle is not known."""
 
     recent: Mapping[str, Moved] = field(default_factory=dict)
+    recent_brokers: Mapping[str, int] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
     pinned: Mapping[str, int] = field(default_factory=dict)
+    split_failed: Mapping[str, SplitFailed] = field(default_factory=dict)
 
 
 class Codes(Mapping[int, Code]):
@@ -55,12 +67,21 @@ class Codes(Mapping[int, Code]):
     def __len__(self) -> int:
         return int((self.numbers >= 0).sum())
 
+    def rows_with(self, wanted: Collection[Code]) -> list[int]:
+        """The rows whose code is one of these, in row order."""
+        rows: list[int] = np.flatnonzero(np.isin(self.numbers, [_CODES.index(code) for code in wanted])).tolist()
+        return rows
+
 
 # Why a bundle may not be chosen at all; when several hold, the later one is told.
 _CODES = (
     Code.IDLE,
+    Code.HAS_POLICY,
+    Code.POLICY_FORBIDS,
+    Code.POLICY_UNREADABLE,
     Code.EXCLUDED,
     Code.SYSTEM_BUNDLE,
+    Code.SPLITTING,
     Code.COOL_DOWN,
     Code.PINNED,
     Code.UNSETTLED,
@@ -74,15 +95,14 @@ class Eligibility:
     """`mask[row]`: the bundle may be chosen; `codes`: why not, for rows that may not."""
 
     mask: Bools
-    codes: Mapping[int, Code]
+    codes: Codes
 
     def refusals(self, snapshot: Snapshot, broker: int) -> list[Refusal]:
         """The refusals of one broker's bundles."""
         rows = snapshot.bundles.rows_of(broker)
         names, owner, codes = snapshot.bundles.names, snapshot.brokers.ids[broker], self.codes
         return [
-            Refusal(code=codes[row], bundle=names[row], broker=owner)
-            for row in (np.flatnonzero(~self.mask[rows]) + rows.start).tolist()
+            Refusal(codes[row], names[row], owner) for row in (np.flatnonzero(~self.mask[rows]) + rows.start).tolist()
         ]
 
 
@@ -93,21 +113,38 @@ def eligibility(
     now_ms: int,
     in_books: frozenset[str],
     unsettled: frozenset[str] = frozenset(),
+    splitting: frozenset[str] = frozenset(),
+    limits: Limits | None = None,
 ) -> Eligibility:
-    """Which bundles may be chosen: not system, idle, excluded, pinned, frozen, cooling down, under way, unsettled.
+    """Which bundles may be chosen: not system, idle, excluded, pinned, frozen, cooling down, under way, unsettled,
+    nor bound to their broker by policies (`limits`).
 
-    `in_books` names bundles under way, `unsettled` those that landed but do not show in both reports yet.
+    `in_books` names bundles under way, `unsettled` those that landed but do not show in both reports yet, `splitting`
+    those that this plan splits.
     """
     bundles = snapshot.bundles
     numbers = np.full(len(bundles), -1, dtype=np.int8)
     numbers[~((_traffic_sum(bundles.short) > 0) & (_traffic_sum(bundles.latest) > 0))] = _CODES.index(Code.IDLE)
+    if limits is not None:
+        numbers[limits.nowhere_else(bundles.namespace, bundles.owner)] = _CODES.index(Code.POLICY_FORBIDS)
+        numbers[limits.unknown[bundles.namespace]] = _CODES.index(Code.POLICY_UNREADABLE)
     excluded = np.array([name in params.excluded_namespaces for name in bundles.namespaces], dtype=bool)
     if excluded.any():
         numbers[excluded[bundles.namespace]] = _CODES.index(Code.EXCLUDED)
     numbers[bundles.system] = _CODES.index(Code.SYSTEM_BUNDLE)
-    single = _single_bundle_codes(state, params, now_ms, in_books, unsettled)
+    single = {
+        **dict.fromkeys(splitting, Code.SPLITTING),
+        **_single_bundle_codes(state, params, now_ms, in_books, unsettled),
+    }
     for row in bundles.rows_named(single):
         numbers[row] = _CODES.index(single[bundles.names[row]])
+    return Eligibility(numbers < 0, Codes(numbers))
+
+
+def leave_alone(found: Eligibility, rows: Bools) -> Eligibility:
+    """The same, but these bundles (mask over all rows), if nothing else stops them, stay for their policies."""
+    numbers = found.codes.numbers.copy()
+    numbers[rows & found.mask] = _CODES.index(Code.HAS_POLICY)
     return Eligibility(numbers < 0, Codes(numbers))
 
 

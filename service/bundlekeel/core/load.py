@@ -81,6 +81,16 @@ class BundleAverages:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLoad:
+    """One topic of a bundle as its owner tells it: hash, traffic (columns of `TRAFFIC`), producers plus consumers."""
+
+    topic: str
+    hash: int
+    traffic: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    sessions: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEndpoint:
     """Where a registered broker's admin API listens; redirects go to these hosts only."""
 

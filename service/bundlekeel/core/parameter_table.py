@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bundlekeel.core.parameter_spec import ParameterSpec
+from bundlekeel.core.parameter_splits import SPLITS
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterSpec:
-    """One row. `pulsar_keys`: accepted names, the current one first. `factor`: ours = Pulsar's x factor."""
-
-    name: str
-    pulsar_keys: tuple[str, ...] = ()
-    unit: str
-    why: str
-    used_by: str
-    minimum: float | None = 0.0
-    maximum: float | None = None
-    factor: float = 1.0
-    choices: tuple[str, ...] = ()
-
-
-STRATEGIES = ("avg", "threshold", "uniform")
-PLACEMENTS = ("least_resource_usage", "least_long_term_message_rate")
+STRATEGIES = ("avg", "threshold", "overload", "uniform", "transfer", "deviation")
+PLACEMENTS = ("least_resource_usage", "least_long_term_message_rate", "round_robin", "avg")
+RELEASES = ("none", "4.0", "4.2")
 
 _S = ParameterSpec
 PARAMETERS: tuple[ParameterSpec, ...] = (
@@ -40,6 +26,13 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         choices=PLACEMENTS,
         used_by="all",
         why="which broker a shed bundle goes to, when the shedder does not couple it itself",
+    ),
+    _S(
+        name="compat",
+        unit="Pulsar release",
+        choices=RELEASES,
+        used_by="all",
+        why="none: the corrected strategies; 4.0 or 4.2: what the class of that release does, defects included",
     ),
     _S(
         name="cpu_weight",
@@ -179,6 +172,63 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         why="most bundles in one plan; -1 for no limit",
     ),
     _S(
+        name="transfer_target_std",
+        pulsar_keys=("loadBalancerBrokerLoadTargetStd",),
+        unit="ratio",
+        used_by="transfer",
+        why="standard deviation of the scores above which brokers are balanced",
+    ),
+    _S(
+        name="transfer_hit_count",
+        pulsar_keys=("loadBalancerSheddingConditionHitCountThreshold",),
+        unit="cycles with fresh reports",
+        used_by="transfer",
+        why="the condition must hold more often than this in a row",
+    ),
+    _S(
+        name="transfer_enabled",
+        pulsar_keys=("loadBalancerTransferEnabled",),
+        unit="true/false",
+        used_by="transfer, compat only",
+        why="false: bundles are unloaded without a destination; the corrected form always has one",
+    ),
+    _S(
+        name="transfer_max_brokers",
+        pulsar_keys=("loadBalancerMaxNumberOfBrokerSheddingPerCycle",),
+        unit="brokers",
+        minimum=1.0,
+        used_by="transfer",
+        why="most brokers that shed in one cycle",
+    ),
+    _S(
+        name="transfer_delay_seconds",
+        pulsar_keys=("loadBalanceSheddingDelayInSeconds",),
+        unit="seconds",
+        used_by="transfer",
+        why="a broker that just gave or took is left alone this long (the key has no second r in Pulsar either)",
+    ),
+    _S(
+        name="load_data_ttl_seconds",
+        pulsar_keys=("loadBalancerBrokerLoadDataTTLInSeconds",),
+        unit="seconds",
+        used_by="transfer",
+        why="load data older than this do not count",
+    ),
+    _S(
+        name="bundles_with_policies",
+        pulsar_keys=("loadBalancerSheddingBundlesWithPoliciesEnabled",),
+        unit="true/false",
+        used_by="transfer",
+        why="whether bundles of namespaces with isolation policy or anti-affinity group may move",
+    ),
+    _S(
+        name="deviation_threshold",
+        unit="standard deviations",
+        used_by="deviation",
+        why="the most loaded broker sheds when it is this many standard deviations above the mean",
+    ),
+    *SPLITS,
+    _S(
         name="average_usage_difference_percent",
         pulsar_keys=("loadBalancerAverageResourceUsageDifferenceThresholdPercentage",),
         unit="percent points",
@@ -296,7 +346,10 @@ BY_PULSAR_KEY: dict[str, ParameterSpec] = {key: spec for spec in PARAMETERS for 
 STRATEGY_CLASSES: dict[str, str] = {
     "AvgShedder": "avg",
     "ThresholdShedder": "threshold",
+    "OverloadShedder": "overload",
     "UniformLoadShedder": "uniform",
+    "TransferShedder": "transfer",
     "LeastResourceUsageWithWeight": "least_resource_usage",
     "LeastLongTermMessageRate": "least_long_term_message_rate",
+    "RoundRobinBrokerSelector": "round_robin",
 }

@@ -8,18 +8,20 @@ Defaults of Pulsar: `ServiceConfiguration` of 4.2.4.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from bundlekeel.core.errors import ConfigError
+from bundlekeel.core.parameter_spec import ParameterSpec
 from bundlekeel.core.parameter_table import (
     BY_NAME,
     BY_PULSAR_KEY,
     PARAMETERS,
     PLACEMENTS,
+    RELEASES,
     STRATEGIES,
     STRATEGY_CLASSES,
-    ParameterSpec,
 )
 
 __all__ = [
@@ -27,11 +29,15 @@ __all__ = [
     "BY_PULSAR_KEY",
     "PARAMETERS",
     "PLACEMENTS",
+    "RELEASES",
     "STRATEGIES",
     "STRATEGY_CLASSES",
     "ParameterSpec",
     "Parameters",
+    "add_choice",
+    "choices",
     "coerce",
+    "compat_defaults",
     "defaults",
     "from_pulsar",
 ]
@@ -43,6 +49,7 @@ class Parameters:
 
     strategy: str = "avg"
     placement: str = "least_resource_usage"
+    compat: str = "none"
     # score
     cpu_weight: float = 1.0
     direct_memory_weight: float = 0.0
@@ -65,6 +72,28 @@ class Parameters:
     throughput_multiple: float = 4.0
     uniform_max_unload_ratio: float = 0.2
     max_unload_bundles: int = -1
+    # transfer
+    transfer_target_std: float = 0.25
+    transfer_hit_count: int = 3
+    transfer_enabled: bool = True
+    transfer_max_brokers: int = 3
+    transfer_delay_seconds: float = 180.0
+    load_data_ttl_seconds: float = 1800.0
+    bundles_with_policies: bool = False
+    # deviation
+    deviation_threshold: float = 1.0
+    # splits
+    split_enabled: bool = True
+    split_max_topics: int = 1000
+    split_max_sessions: int = 1000
+    split_max_msg_rate: float = 30_000.0
+    split_max_bandwidth_mb: float = 100.0
+    split_hot_share: float = 0.5
+    split_hit_count: int = 3
+    split_max_bundles: int = 128
+    split_max_per_cycle: int = 10
+    split_quiet_hours: tuple[str, ...] = ()
+    split_override_factor: float = 2.0
     # placement
     average_usage_difference_percent: float = 10.0
     max_topics_per_broker: int = 50_000
@@ -94,8 +123,38 @@ def defaults() -> dict[str, object]:
     return {f.name: getattr(blank, f.name) for f in fields(Parameters)}
 
 
-def coerce(name: str, value: object) -> object:
-    """Check one value (in our unit) and bring it to the parameter's type. ConfigError names field, value, allowed."""
+# Names that third parties added at start (entry points), by parameter: `strategy`, `placement`.
+_ADDED: dict[str, list[str]] = {}
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+def compat_defaults(release: str) -> dict[str, object]:
+    """Where Pulsar's own defaults differ from ours: they hold for its own classes. Empty for `none`."""
+    if release == "none":
+        return {}
+    return {"max_unload_ratio": 0.2, "placement": "least_long_term_message_rate", "transfer_enabled": False}
+
+
+def choices(name: str) -> tuple[str, ...]:
+    """What a parameter with a fixed list of names may be: our own names, then those added at start."""
+    return (*BY_NAME[name].choices, *_ADDED.get(name, ()))
+
+
+def add_choice(parameter: str, name: str) -> None:
+    """Let `strategy` or `placement` be this name as well. ConfigError when the name is bad or taken."""
+    if _NAME.fullmatch(name) is None:
+        allowed = "a-z, 0-9 and _, beginning with a letter, at most 40 of them"
+        raise ConfigError(f"{name!r} is no name for a {parameter}", field=parameter, value=name, allowed=allowed)
+    if name in choices(parameter):
+        raise ConfigError(f"the {parameter} {name!r} is there already", field=parameter, value=name)
+    _ADDED.setdefault(parameter, []).append(name)
+
+
+def coerce(name: str, value: object, *, ranged: bool = True) -> object:
+    """Check one value (in our unit) and bring it to the parameter's type. ConfigError names field, value, allowed.
+
+    `ranged` False: any number, as Pulsar's own classes take it.
+    """
     spec = BY_NAME.get(name)
     if spec is None:
         raise ConfigError(f"unknown parameter {name!r}", field=name, value=value, allowed=", ".join(sorted(BY_NAME)))
@@ -103,17 +162,14 @@ def coerce(name: str, value: object) -> object:
     if isinstance(default, bool):
         return _coerce_bool(name, value)
     if isinstance(default, tuple):
-        return _coerce_names(name, value)
+        return _coerce_names(spec, value)
     if isinstance(default, str):
-        if value not in spec.choices:
-            raise ConfigError(
-                f"{name}: {value!r} is not one of {', '.join(spec.choices)}",
-                field=name,
-                value=value,
-                allowed=", ".join(spec.choices),
-            )
+        known = choices(name)
+        if value not in known:
+            said = ", ".join(known)
+            raise ConfigError(f"{name}: {value!r} is not one of {said}", field=name, value=value, allowed=said)
         return value
-    return _coerce_number(spec, value, whole=isinstance(default, int))
+    return _coerce_number(spec, value, whole=isinstance(default, int), ranged=ranged)
 
 
 def _coerce_bool(name: str, value: object) -> bool:
@@ -124,15 +180,24 @@ def _coerce_bool(name: str, value: object) -> bool:
     raise ConfigError(f"{name}: {value!r} is neither true nor false", field=name, value=value, allowed="true, false")
 
 
-def _coerce_names(name: str, value: object) -> tuple[str, ...]:
+def _coerce_names(spec: ParameterSpec, value: object) -> tuple[str, ...]:
+    allowed = f"a list of {spec.unit}"
     if isinstance(value, str):
-        return tuple(part.strip() for part in value.strip("[]").split(",") if part.strip())
-    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
-        return tuple(value)
-    raise ConfigError(f"{name}: {value!r} is no list of names", field=name, value=value, allowed="a list of names")
+        value = [part.strip() for part in value.strip("[]").split(",") if part.strip()]
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        raise ConfigError(f"{spec.name}: {value!r} is no list of names", field=spec.name, value=value, allowed=allowed)
+    wrong = [item for item in value if spec.pattern and not re.fullmatch(spec.pattern, item)]
+    if wrong:
+        raise ConfigError(
+            f"{spec.name}: {wrong[0]!r} is not allowed; expected {allowed}",
+            field=spec.name,
+            value=wrong[0],
+            allowed=allowed,
+        )
+    return tuple(value)
 
 
-def _coerce_number(spec: ParameterSpec, value: object, *, whole: bool) -> float | int:
+def _coerce_number(spec: ParameterSpec, value: object, *, whole: bool, ranged: bool) -> float | int:
     low = "no lower limit" if spec.minimum is None else f">= {spec.minimum:g}"
     high = "" if spec.maximum is None else f" and <= {spec.maximum:g}"
     allowed = f"{'a whole number' if whole else 'a number'} {low}{high} ({spec.unit})"
@@ -145,7 +210,7 @@ def _coerce_number(spec: ParameterSpec, value: object, *, whole: bool) -> float 
             f"{spec.name}: {value!r} is no number", field=spec.name, value=value, allowed=allowed
         ) from None
     in_range = (spec.minimum is None or number >= spec.minimum) and (spec.maximum is None or number <= spec.maximum)
-    if not in_range or not math.isfinite(number) or (whole and number != int(number)):
+    if (ranged and not in_range) or not math.isfinite(number) or (whole and number != int(number)):
         raise ConfigError(
             f"{spec.name}: {value!r} is not allowed; expected {allowed}",
             field=spec.name,
@@ -155,10 +220,11 @@ def _coerce_number(spec: ParameterSpec, value: object, *, whole: bool) -> float 
     return int(number) if whole else number
 
 
-def from_pulsar(values: Mapping[str, object]) -> dict[str, object]:
+def from_pulsar(values: Mapping[str, object], *, ranged: bool = True) -> dict[str, object]:
     """Translate Pulsar's keys and units to our parameters; keys that no parameter reads are left out.
 
     An unknown strategy class is left out too (the caller reports it): it names a class, not a value of ours.
+    `ranged` False: any number, as Pulsar's own classes take it.
     """
     found: dict[str, object] = {}
     for spec in PARAMETERS:
@@ -170,7 +236,7 @@ def from_pulsar(values: Mapping[str, object]) -> dict[str, object]:
             if mapped in spec.choices:
                 found[spec.name] = mapped
             continue
-        read = [coerce(spec.name, raw) if spec.factor == 1.0 else _scaled(spec, key, raw) for key, raw in given]
+        read = [_read(spec, key, raw, ranged=ranged) for key, raw in given]
         # Brokers report an old spelling beside the current one; like them, take it only where the current one
         # stands at its default.
         changed = [value for value in read if value != defaults()[spec.name]]
@@ -178,8 +244,10 @@ def from_pulsar(values: Mapping[str, object]) -> dict[str, object]:
     return found
 
 
-def _scaled(spec: ParameterSpec, key: str, raw: object) -> object:
+def _read(spec: ParameterSpec, key: str, raw: object, *, ranged: bool) -> object:
+    if spec.factor == 1.0:
+        return coerce(spec.name, raw, ranged=ranged)
     try:
-        return coerce(spec.name, float(raw) * spec.factor)  # type: ignore[arg-type]
+        return coerce(spec.name, float(raw) * spec.factor, ranged=ranged)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         raise ConfigError(f"{key}: {raw!r} is no number", field=key, value=raw, allowed=spec.unit) from None

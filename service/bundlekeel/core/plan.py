@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,8 +49,34 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """A candidate that does not move: bundle, or the broker when none of its bundles was looked at."""
+class Split:
+    """One bundle to divide: which limit it is above (`rule`: topics, sessions, msg_rate, bandwidth, hot), by how much,
+    and how often in a row that was seen. Where to cut is computed from its topics when it is carried out.
+
+    `value` and `limit`: topics, sessions, msg/s, MiB/s, or shares of the mean broker load.
+    """
+
+    bundle: str
+    broker: str
+    rule: str
+    value: float
+    limit: float
+    hits: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """Why, in English."""
+        if self.rule == "hot":
+            return f"{self.bundle}: carries {self.value:.0%} of a mean broker's load, no placement can even that out"
+        unit = {"topics": "topics", "sessions": "sessions", "msg_rate": "msg/s"}.get(self.rule, "MiB/s")
+        return f"{self.bundle}: {self.value:,.0f} {unit}, the limit is {self.limit:,.0f}"
+
+
+class Refusal(NamedTuple):
+    """A candidate that does not move: bundle, or the broker when none of its bundles was looked at.
+
+    A tuple, because a large cluster's plan has tens of thousands of them.
+    """
 
     code: Code
     bundle: str = ""
@@ -85,7 +112,10 @@ class BrokerLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The opinion of one cycle. `hash` covers everything but itself, so equal hashes mean equal plans."""
+    """The opinion of one cycle. `split_refusals`: bundles above a split limit that are not split, and why.
+
+    `hash` covers everything but itself, so equal hashes mean equal plans.
+    """
 
     wall_ms: int
     strategy: str
@@ -97,6 +127,8 @@ class Plan:
     moves: tuple[Move, ...]
     refusals: tuple[Refusal, ...]
     loads: tuple[BrokerLoad, ...]
+    splits: tuple[Split, ...] = ()
+    split_refusals: tuple[Refusal, ...] = ()
     mean: float = 0.0
     hash: str = ""
     extra: Mapping[str, float] = field(default_factory=dict)
@@ -107,15 +139,14 @@ def plan_hash(plan: Plan) -> str:
 
     Written out column by column: `dataclasses.asdict` takes a second for a thousand brokers.
     """
-    head = (plan.strategy, plan.placement, plan.seed, plan.snapshot_digest, plan.mean, sorted(plan.extra.items()))
-    moves = [
-        (
-            *(m.bundle, m.source, m.target, m.rule, m.threshold, m.runner_up, m.traffic, m.pressure),
-            *(m.source_before, m.source_after, m.target_before, m.target_after),
-        )
-        for m in plan.moves
+    splits = [(s.bundle, s.broker, s.rule, s.value, s.limit, s.hits) for s in plan.splits]
+    given = (plan.strategy, plan.placement, plan.seed, plan.snapshot_digest)
+    head = (*given, plan.mean, sorted(plan.extra.items()), splits, [list(r) for r in plan.split_refusals])
+    moves, verdicts, refusals, loads = plan.moves, (plan.verdict, *plan.brokers), plan.refusals, plan.loads
+    effects = [
+        (*(m.threshold, m.source_before, m.source_after, m.target_before, m.target_after), *m.traffic, *m.pressure)
+        for m in moves
     ]
-    verdicts, refusals, loads = (plan.verdict, *plan.brokers), plan.refusals, plan.loads
     figures = [
         (
             *(row.score_before, row.score_after, row.msg_rate_before, row.msg_rate_after),
@@ -123,8 +154,13 @@ def plan_hash(plan: Plan) -> str:
         )
         for row in loads
     ]
-    sha = hashlib.sha256(json.dumps((head, moves), separators=(",", ":")).encode())
+    sha = hashlib.sha256(json.dumps(head, separators=(",", ":")).encode())
     for column in (
+        [m.bundle for m in moves],
+        [m.source for m in moves],
+        [m.target for m in moves],
+        [m.rule for m in moves],
+        [m.runner_up for m in moves],
         [v.code for v in verdicts],
         [v.sentence for v in verdicts],
         [f"{v.broker} {v.hits_low} {v.hits_high}" for v in verdicts],
@@ -136,7 +172,8 @@ def plan_hash(plan: Plan) -> str:
     ):
         sha.update(f"{len(column)}\0".encode())
         sha.update("\0".join(column).encode())
-    sha.update(np.array(figures, dtype="<f8").tobytes())
+    for table in (effects, figures):
+        sha.update(np.array(table, dtype="<f8").tobytes())
     return sha.hexdigest()[:16]
 
 

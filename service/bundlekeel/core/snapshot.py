@@ -34,7 +34,7 @@ from bundlekeel.core.load import (
     Floats,
     Ints,
 )
-from bundlekeel.core.names import is_system_bundle, namespace_of
+from bundlekeel.core.names import is_system_bundle
 
 Bools = NDArray[np.bool_]
 _DECIMALS: Final = 3
@@ -46,6 +46,7 @@ class BrokerTable:
     """Live brokers with usable reports. Matrices have one row a broker, columns `RESOURCES` or `TRAFFIC`.
 
     `from_traffic` marks resources that follow the traffic (capacity overrides), the others are host usage.
+    `persistent`, `non_persistent`: whether the broker serves such topics; empty: all brokers do.
     """
 
     ids: tuple[str, ...]
@@ -59,9 +60,19 @@ class BrokerTable:
     topics: Ints
     load_managers: tuple[str, ...]
     versions: tuple[str, ...]
+    persistent: tuple[bool, ...] = ()
+    non_persistent: tuple[bool, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def takes_persistent(self) -> Bools:
+        """Brokers that serve persistent topics (`enablePersistentTopics`)."""
+        return np.array(self.persistent or (True,) * len(self.ids), dtype=bool)
+
+    def takes_non_persistent(self) -> Bools:
+        """Brokers that serve non-persistent topics (`enableNonPersistentTopics`)."""
+        return np.array(self.non_persistent or (True,) * len(self.ids), dtype=bool)
 
     def percent(self) -> Floats:
         """Usage in percent of the limit, computed in float32 as Pulsar does; 0 where the limit is not positive."""
@@ -146,9 +157,16 @@ def build_snapshot(
     """
     ordered = sorted(reports, key=lambda report: report.broker_id)
     dropped = tuple(excluded)
-    keep = _without_duplicates(ordered)
+    names = [name for report in ordered for name in report.bundle_names]
+    rows = averages.rows(names)
+    keep = _without_duplicates(ordered, names, rows)
     brokers = _broker_table(ordered, keep, capacity, quantise=quantise)
-    bundles = _bundle_table(ordered, keep, averages, quantise=quantise)
+    if any(kept is not None for kept in keep):
+        marks = np.concatenate(
+            [np.ones(len(r.bundle_names), bool) if k is None else k for r, k in zip(ordered, keep, strict=True)]
+        )
+        names, rows = [name for name, kept in zip(names, marks.tolist(), strict=True) if kept], rows[marks]
+    bundles = _bundle_table(ordered, keep, _Named(names, rows, averages), quantise=quantise)
     _freeze(brokers, bundles)
     return Snapshot(
         wall_ms=wall_ms,
@@ -205,6 +223,8 @@ def _broker_table(
         topics=np.array([report.num_topics for report in reports], dtype=np.int64),
         load_managers=tuple(report.load_manager for report in reports),
         versions=tuple(report.version for report in reports),
+        persistent=tuple(report.persistent_topics_enabled for report in reports),
+        non_persistent=tuple(report.non_persistent_topics_enabled for report in reports),
     )
 
 
@@ -246,16 +266,19 @@ def fill_from_traffic(usage: Floats, traffic: Floats, from_traffic: Bools) -> No
     np.copyto(usage, derived, where=from_traffic)
 
 
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """All bundles of a snapshot, in order, and their rows in the averages (-1: unknown)."""
+
+    names: list[str]
+    rows: Ints
+    averages: Averages
+
+
 def _bundle_table(
-    reports: Sequence[BrokerReport], keep: Sequence[Bools | None], averages: Averages, *, quantise: bool
+    reports: Sequence[BrokerReport], keep: Sequence[Bools | None], named: _Named, *, quantise: bool
 ) -> BundleTable:
-    names: list[str] = []
-    for report, kept in zip(reports, keep, strict=True):
-        names.extend(
-            report.bundle_names
-            if kept is None
-            else (name for name, flag in zip(report.bundle_names, kept, strict=True) if flag)
-        )
+    names = named.names
     sizes = [len(r.bundle_names) if k is None else int(k.sum()) for r, k in zip(reports, keep, strict=True)]
     starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     latest = _stack(
@@ -265,19 +288,17 @@ def _bundle_table(
     counts = _stack(
         [r.bundle_counts if k is None else r.bundle_counts[k] for r, k in zip(reports, keep, strict=True)], 3
     )
-    short, long, samples = averages.columns(names)
+    short, long, samples = named.averages.columns(named.rows)
     if quantise:
         latest, short, long = (np.round(values, _DECIMALS) for values in (latest, short, long))
-    of_bundle = [namespace_of(name) for name in names]
-    namespaces = {text: number for number, text in enumerate(dict.fromkeys(of_bundle))}
-    namespace = np.fromiter(map(namespaces.__getitem__, of_bundle), dtype=np.int64, count=len(names))
+    namespaces, namespace = named.averages.namespaces(names, named.rows)
     # A bundle is a system one by its namespace alone, so the test runs once a namespace.
     system_namespace = np.array([is_system_bundle(f"{text}/x") for text in namespaces], dtype=bool)
     return BundleTable(
         names=tuple(names),
         starts=starts,
         owner=np.repeat(np.arange(len(reports), dtype=np.int64), sizes),
-        namespaces=tuple(namespaces),
+        namespaces=namespaces,
         namespace=namespace,
         latest=latest,
         short=short,
@@ -292,10 +313,11 @@ def _stack(parts: list[Floats] | list[Ints], width: int) -> Floats:
     return np.concatenate(parts) if parts else np.zeros((0, width))
 
 
-def _without_duplicates(reports: Sequence[BrokerReport]) -> list[Bools | None]:
+def _without_duplicates(reports: Sequence[BrokerReport], names: list[str], rows: Ints) -> list[Bools | None]:
     """For each report None (keep all), or a mask that leaves out bundles a newer report claims."""
-    total = sum(len(report.bundle_names) for report in reports)
-    if len(set().union(*(report.bundle_names for report in reports))) == total:
+    known = rows >= 0
+    unknown = [names[place] for place in np.flatnonzero(~known).tolist()]
+    if len(set(unknown)) == len(unknown) and not (np.bincount(rows[known]) > 1).any():
         return [None] * len(reports)
     claimed: dict[str, int] = {}
     for row, report in enumerate(reports):
@@ -323,6 +345,7 @@ def _digest(brokers: BrokerTable, bundles: BundleTable, excluded: tuple[Excluded
         brokers.last_update,
         brokers.start_timestamp,
         brokers.topics,
+        brokers.takes_persistent(),
         bundles.starts,
         bundles.latest,
         bundles.short,

@@ -11,7 +11,7 @@ from bundlekeel.core.draft import Draft
 from bundlekeel.core.ledger import Ledger
 from bundlekeel.core.load import THROUGHPUT_IN, THROUGHPUT_OUT, Ints
 from bundlekeel.core.params import Parameters
-from bundlekeel.core.snapshot import Snapshot
+from bundlekeel.core.snapshot import BrokerTable, Snapshot
 
 
 def scaled(snapshot: Snapshot, factor: float) -> Snapshot:
@@ -47,32 +47,18 @@ def without_brokers(snapshot: Snapshot, gone: Collection[str], params: Parameter
 
 def _regrouped(snapshot: Snapshot, draft: Draft, stay: Ints, owner: Ints, label: str) -> Snapshot:
     """The snapshot with only the brokers that stay and bundles grouped by their new owners."""
-    brokers, bundles = snapshot.brokers, snapshot.bundles
-    renumbered = np.full(len(brokers), -1, dtype=np.int64)
+    bundles = snapshot.bundles
+    renumbered = np.full(len(snapshot.brokers), -1, dtype=np.int64)
     renumbered[stay] = np.arange(len(stay))
     new_owner = renumbered[owner]
     order = np.argsort(new_owner, kind="stable")
     starts = np.zeros(len(stay) + 1, dtype=np.int64)
     np.cumsum(np.bincount(new_owner, minlength=len(stay)), out=starts[1:])
-    rows = stay.tolist()
     return replace(
         snapshot,
         digest=f"{snapshot.digest}-{label}",
-        registered=snapshot.registered - (len(brokers) - len(stay)),
-        brokers=replace(
-            brokers,
-            ids=tuple(brokers.ids[row] for row in rows),
-            usage=draft.usage[stay],
-            limit=brokers.limit[stay],
-            from_traffic=brokers.from_traffic[stay],
-            overridden=tuple(brokers.overridden[row] for row in rows),
-            traffic=draft.traffic[stay],
-            last_update=brokers.last_update[stay],
-            start_timestamp=brokers.start_timestamp[stay],
-            topics=draft.topics[stay],
-            load_managers=tuple(brokers.load_managers[row] for row in rows),
-            versions=tuple(brokers.versions[row] for row in rows),
-        ),
+        registered=snapshot.registered - (len(snapshot.brokers) - len(stay)),
+        brokers=_kept(snapshot.brokers, draft, stay),
         bundles=replace(
             bundles,
             names=tuple(bundles.names[row] for row in order.tolist()),
@@ -86,4 +72,25 @@ def _regrouped(snapshot: Snapshot, draft: Draft, stay: Ints, owner: Ints, label:
             counts=bundles.counts[order],
             system=bundles.system[order],
         ),
+    )
+
+
+def _kept(brokers: BrokerTable, draft: Draft, stay: Ints) -> BrokerTable:
+    """The rows of the brokers that stay, with the load they have then."""
+    rows = stay.tolist()
+    return replace(
+        brokers,
+        ids=tuple(brokers.ids[row] for row in rows),
+        usage=draft.usage[stay],
+        limit=brokers.limit[stay],
+        from_traffic=brokers.from_traffic[stay],
+        overridden=tuple(brokers.overridden[row] for row in rows),
+        traffic=draft.traffic[stay],
+        last_update=brokers.last_update[stay],
+        start_timestamp=brokers.start_timestamp[stay],
+        topics=draft.topics[stay],
+        load_managers=tuple(brokers.load_managers[row] for row in rows),
+        versions=tuple(brokers.versions[row] for row in rows),
+        persistent=tuple(brokers.takes_persistent()[stay].tolist()),
+        non_persistent=tuple(brokers.takes_non_persistent()[stay].tolist()),
     )

@@ -36,6 +36,11 @@ _CODES: Final[dict[type[AdminApiError], Code]] = {
 }
 
 
+def refusal_code(error: AdminApiError) -> Code:
+    """The code of a call that certainly had no effect."""
+    return _CODES.get(type(error), Code.ADMIN_REFUSED)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveRequest:
     """One move to make: a bundle from the broker that is to own it now to another one."""
@@ -216,7 +221,7 @@ class Attempt:
         except AdminApiError as error:
             if error.outcome_unknown:
                 return await self._confirm(claims, str(error))
-            return self.refuse(_CODES.get(type(error), Code.ADMIN_REFUSED), str(error))
+            return self.refuse(refusal_code(error), str(error))
         except BundlekeelError as error:
             return self.refuse(Code.NOT_PERMITTED, str(error))
         finally:

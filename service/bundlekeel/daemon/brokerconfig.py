@@ -7,7 +7,7 @@ and at once when the set of brokers changed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import structlog
 
@@ -68,6 +68,14 @@ class BrokerConfig:
         if values is None:
             return None
         return _true(values, "loadBalancerEnabled") and _true(values, "loadBalancerSheddingEnabled")
+
+    def brokers_split(self, brokers: Iterable[str]) -> bool:
+        """Whether some of these brokers may split bundles by itself; one that could not be asked counts as such.
+
+        Only their leader does, and any of them may be that (`BundleSplitterTask`).
+        """
+        known = [self._values(broker) for broker in brokers]
+        return any(values is None or _true(values, "loadBalancerAutoBundleSplitEnabled") for values in known)
 
     def reports_frozen(self, broker: str) -> bool | None:
         """Whether this broker never refreshes its report (`loadBalancerEnabled=false`)."""

@@ -6,30 +6,34 @@ The leader's cycle carries out; a follower's cycle keeps averages warm and compu
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.errors import BundlekeelError, LeadershipLost, SnapshotError, StoreError
-from bundlekeel.core.guard import GuardState, Moved
+from bundlekeel.core.guard import GuardState, Moved, SplitFailed
 from bundlekeel.core.ledger import Ledger, dropped, landed, open_entries
 from bundlekeel.core.memory import Memory
 from bundlekeel.core.params import Parameters
-from bundlekeel.core.plan import Move, Plan, imbalance
+from bundlekeel.core.plan import Move, Plan, Split
 from bundlekeel.core.snapshot import Snapshot
-from bundlekeel.daemon.acting import Obstacle, acting_obstacle, picture_obstacle
+from bundlekeel.core.splitting.children import Divided, Family
+from bundlekeel.daemon.acting import acting_obstacle, picture_obstacle
 from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.cycle_report import CycleReport
 from bundlekeel.daemon.documents import Desired
 from bundlekeel.daemon.intents import MoveOutcome
 from bundlekeel.daemon.observer import Observer
+from bundlekeel.daemon.policies import PolicyBook
+from bundlekeel.daemon.split_intents import SplitOutcome
 from bundlekeel.ports import BrokerAdmin, Clock, Journal, Picture, Telemetry
 
 _log = structlog.get_logger(__name__)
+_Noted = TypeVar("_Noted", Moved, SplitFailed)
 
 # Above this many bundles a plan is made in a worker thread, so that heartbeats and the API stay prompt.
 THREAD_ABOVE_BUNDLES = 2_000
@@ -44,6 +48,18 @@ class Hand(Protocol):
         self, moves: Sequence[Move], *, epoch: int, cycle: int, on_outcome: Callable[[MoveOutcome], None]
     ) -> list[MoveOutcome]:
         """Carry out moves, several at a time within its caps; calls back as each one ends."""
+
+    async def split(
+        self,
+        splits: Sequence[Split],
+        *,
+        epoch: int,
+        cycle: int,
+        max_bundles: int,
+        prepare: Callable[[Family], None],
+        on_outcome: Callable[[SplitOutcome], None],
+    ) -> list[SplitOutcome]:
+        """Carry out splits; tells the children before each call, and each outcome."""
 
 
 class Term(Protocol):
@@ -76,40 +92,8 @@ class Standing:
     memory: Memory = field(default_factory=Memory)
     ledger: Ledger = field(default_factory=Ledger)
     recent: Mapping[str, Moved] = field(default_factory=dict)
-
-
-@dataclass(slots=True, kw_only=True)
-class CycleReport:
-    """What one cycle saw, decided and did."""
-
-    cycle: int
-    wall_ms: int
-    sentence: str
-    code: Code
-    acted: bool = False
-    obstacle: Obstacle | None = None
-    plan: Plan | None = None
-    outcomes: list[MoveOutcome] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    def record(self, epoch: int | None) -> dict[str, Any]:
-        """The journal line of this cycle."""
-        return {
-            "kind": "cycle",
-            "cycle": self.cycle,
-            "wall_ms": self.wall_ms,
-            "epoch": epoch,
-            "code": self.code.value,
-            "sentence": self.sentence,
-            "acted": self.acted,
-            "obstacle": self.obstacle.code.value if self.obstacle else None,
-            "plan": self.plan.hash if self.plan else None,
-            "digest": self.plan.snapshot_digest if self.plan else None,
-            "planned": len(self.plan.moves) if self.plan else 0,
-            "refused": dict(Counter(item.code.value for item in self.plan.refusals)) if self.plan else {},
-            "outcomes": dict(Counter(item.outcome for item in self.outcomes)),
-            "seconds": {key: round(value, 4) for key, value in self.seconds.items()},
-        }
+    split_failed: Mapping[str, SplitFailed] = field(default_factory=dict)
+    divisions: Mapping[str, Divided] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +103,7 @@ class CycleParts:
     observer: Observer
     admin: BrokerAdmin
     config: BrokerConfig
+    policies: PolicyBook
     hand: Hand
     term: Term
     journal: Journal
@@ -157,6 +142,7 @@ class Cycle:
     def adopt(self, standing: Standing, epoch: int | None) -> None:
         """Go on from this standing, for this term (None: as a follower). Only while no cycle is under way."""
         self.standing, self.epoch = standing, epoch
+        self._observer.adopt(standing.divisions)
 
     async def turn(self, adopt: Callable[[], None] | None = None) -> CycleReport:
         """One whole cycle. Whatever goes wrong is in the report. `adopt` is called first, when no other cycle is
@@ -191,20 +177,20 @@ class Cycle:
         self._parts.admin.set_endpoints(picture.endpoints)
         await self._config.refresh(picture.endpoints)
         self.params = self._parts.parameters(self._config.adoptable())
+        await self._parts.policies.refresh(snapshot)
         given = self.plan_input(snapshot)
         result = await self.compute(given)
         # What was booked while a worker thread planned stays; the next cycle settles it.
         ledger = result.ledger if self.standing.ledger is given.ledger else self.standing.ledger
         self.standing = replace(
-            self.standing, memory=result.memory, ledger=ledger, recent=self._still_recent(snapshot.wall_ms)
+            self.standing,
+            memory=result.memory,
+            ledger=ledger,
+            recent=self._still_recent(self.standing.recent, snapshot.wall_ms),
+            split_failed=self._still_recent(self.standing.split_failed, snapshot.wall_ms),
+            divisions=dict(self._observer.divisions),
         )
-        report = CycleReport(
-            cycle=self.standing.cycle,
-            wall_ms=snapshot.wall_ms,
-            plan=result.plan,
-            code=result.plan.verdict.code,
-            sentence=result.plan.verdict.sentence,
-        )
+        report = CycleReport.of(result.plan, self.standing.cycle)
         report.seconds["plan"] = self._clock.boot() - started
         cluster = picture_obstacle(picture, self._config)
         if cluster is not None:
@@ -217,16 +203,34 @@ class Cycle:
             now_ms=snapshot.wall_ms,
             leading=self.leads,
         )
-        if report.obstacle is None and result.plan.moves:
-            await self._act(report, result.plan.moves, snapshot)
-        report.sentence = self._sentence(report)
+        if report.obstacle is None:
+            await self._carry_out(report, result.plan, snapshot)
+        report.sentence = report.full_sentence()
         return report
+
+    async def _carry_out(self, report: CycleReport, made: Plan, snapshot: Snapshot) -> None:
+        """Moves first: they relieve at once. Splits need a term that still lasts after them."""
+        if made.moves:
+            await self._act(report, made.moves, snapshot)
+        if made.splits and self.leads:
+            await self._split(report, made.splits)
 
     def plan_input(self, snapshot: Snapshot) -> PlanInput:
         """What the next plan on this snapshot depends on."""
-        guard = GuardState(recent=self.standing.recent, frozen=self._term.frozen, pinned=self._term.desired.pinned)
+        guard = GuardState(
+            recent=self.standing.recent,
+            frozen=self._term.frozen,
+            pinned=self._term.desired.pinned,
+            split_failed=self.standing.split_failed,
+        )
         return PlanInput(
-            snapshot=snapshot, params=self.params, memory=self.standing.memory, ledger=self.standing.ledger, guard=guard
+            snapshot=snapshot,
+            params=self.params,
+            memory=self.standing.memory,
+            ledger=self.standing.ledger,
+            guard=guard,
+            policies=self._parts.policies.current,
+            brokers_split=self._config.brokers_split(self.picture.endpoints if self.picture is not None else ()),
         )
 
     async def compute(self, given: PlanInput) -> PlanResult:
@@ -264,6 +268,33 @@ class Cycle:
             self._forget_unstarted(moves, report.outcomes)
             report.seconds["execute"] = self._clock.boot() - started
 
+    async def _split(self, report: CycleReport, splits: tuple[Split, ...]) -> None:
+        """Split at the owners. The children are in the next snapshot, whatever the brokers report by then."""
+        started = self._clock.boot()
+        report.splits = await self._parts.hand.split(
+            splits,
+            epoch=self._own_epoch(),
+            cycle=report.cycle,
+            max_bundles=self.params.split_max_bundles,
+            prepare=self._observer.expect_children,
+            on_outcome=self.book_split,
+        )
+        report.seconds["split"] = self._clock.boot() - started
+
+    def book_split(self, outcome: SplitOutcome) -> None:
+        """Enter the outcome of a split into what the observer knows, journal and metrics."""
+        self.progress_boot = self._clock.boot()
+        if outcome.outcome == "done" and outcome.family is not None:
+            self._observer.divided(outcome.family)
+            self.standing = replace(self.standing, divisions=dict(self._observer.divisions))
+        cool_down = self.params.cool_down_seconds
+        if (rest := outcome.rest_seconds(cool_down)) > 0:
+            since = self._clock.wall_ms() - int(1000 * (cool_down - rest))
+            failed = {outcome.bundle: SplitFailed(at_ms=since, code=outcome.code)}
+            self.standing = replace(self.standing, split_failed={**self.standing.split_failed, **failed})
+        self._telemetry.count("splits_total", outcome=outcome.outcome, rule=outcome.rule)
+        self._parts.journal.append(outcome.record())
+
     def book(self, outcome: MoveOutcome) -> None:
         """Enter one outcome into ledger, cool-down, journal and metrics, as soon as it is known."""
         self.progress_boot = self._clock.boot()
@@ -299,20 +330,9 @@ class Cycle:
                 ledger = dropped(ledger, move.bundle)
         self.standing = replace(self.standing, ledger=ledger)
 
-    def _still_recent(self, now_ms: int) -> dict[str, Moved]:
+    def _still_recent(self, noted: Mapping[str, _Noted], now_ms: int) -> dict[str, _Noted]:
         until = now_ms - int(1000 * self.params.cool_down_seconds)
-        return {name: moved for name, moved in self.standing.recent.items() if moved.at_ms > until}
-
-    def _sentence(self, report: CycleReport) -> str:
-        assert report.plan is not None
-        text = report.sentence
-        if report.acted:
-            counts = Counter(outcome.outcome for outcome in report.outcomes)
-            done = ", ".join(f"{amount} {name.replace('_', ' ')}" for name, amount in sorted(counts.items()))
-            return f"{text}: {done or 'none started'}."
-        if report.plan.moves and report.obstacle is not None:
-            return f"{text}; not carried out: {report.obstacle.sentence}."
-        return f"{text}."
+        return {name: note for name, note in noted.items() if note.at_ms > until}
 
     def _epoch_now(self) -> int | None:
         try:
@@ -334,33 +354,10 @@ class Cycle:
         record = report.record(epoch)
         self._parts.journal.append(record)
         _log.info("cycle", **{key: record[key] for key in ("cycle", "code", "sentence", "planned", "outcomes")})
-        self._publish(report)
+        self._telemetry.gauge("ledger_entries", len(self.standing.ledger.entries))
+        report.publish(self._telemetry)
         if epoch is not None:
             try:
                 await self._term.save(self.standing, record)
             except StoreError as error:
                 _log.warning("leader state could not be stored", error=str(error))
-
-    def _publish(self, report: CycleReport) -> None:
-        self._telemetry.count("cycles_total", outcome=report.code.value)
-        for phase, seconds in report.seconds.items():
-            self._telemetry.time("cycle_duration_seconds", seconds, phase=phase)
-        self._telemetry.gauge("ledger_entries", len(self.standing.ledger.entries))
-        if report.plan is None:
-            return
-        self._telemetry.gauge("planned_moves", len(report.plan.moves))
-        for code, amount in Counter(item.code.value for item in report.plan.refusals).items():
-            self._telemetry.count("refusals_total", amount, code=code)
-        loads = report.plan.loads
-        for load in loads:
-            self._telemetry.gauge("broker_score_ratio", load.score_before, broker=load.broker)
-            self._telemetry.gauge("broker_throughput_bytes_per_second", load.throughput_before, broker=load.broker)
-            self._telemetry.gauge("broker_msg_rate", load.msg_rate_before, broker=load.broker)
-            self._telemetry.gauge("broker_bundles", load.bundles_before, broker=load.broker)
-        for name in ("broker_score_ratio", "broker_throughput_bytes_per_second", "broker_msg_rate", "broker_bundles"):
-            self._telemetry.retain(name, "broker", {load.broker for load in loads})
-        spread = imbalance([load.throughput_before for load in loads])
-        self._telemetry.gauge("load_spread_ratio", spread, stat="throughput_max_mean")
-        self._telemetry.gauge(
-            "load_spread_ratio", imbalance([item.score_before for item in loads]), stat="score_max_mean"
-        )

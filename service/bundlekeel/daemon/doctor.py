@@ -11,12 +11,16 @@ from dataclasses import dataclass
 
 from bundlekeel.core.capacity import CapacityOverride, match_capacity
 from bundlekeel.core.errors import AdminUnauthorized, BundlekeelError, SnapshotError, StaleWrite, StoreError
+from bundlekeel.core.filters.javaregex import java_pattern
 from bundlekeel.core.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU
+from bundlekeel.core.names import namespace_of
 from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.policies import PolicyBook
 from bundlekeel.daemon.views import Check
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, Metadata, Picture
 
 _SKEW_LIMIT_SECONDS = 30.0
+_PATIENCE = 5
 # CPU figures this close (share of the limit) are the same; samples are taken at different moments.
 CPU_ALIKE_SHARE = 0.03
 
@@ -53,7 +57,7 @@ async def examine(patient: Patient, *, within: float = 10.0) -> list[Check]:
     checks += _admin(patient, picture)
     checks += [_load_manager(picture), _shedding(patient, picture), await _leader(patient)]
     checks += [_blind(patient, picture), _shared_machine(patient, picture), _clock(patient, picture)]
-    checks.append(_placement(patient))
+    checks += [_placement(patient), await _policies(patient, picture)]
     return checks
 
 
@@ -240,6 +244,33 @@ def _clock(patient: Patient, picture: Picture) -> Check:
         fix="synchronise the clocks (NTP)",
         severity="warning",
     )
+
+
+async def _policies(patient: Patient, picture: Picture) -> Check:
+    """Whether all that narrows where bundles may live could be read: what cannot stops moves."""
+    named = sorted({namespace_of(bundle) for report in picture.reports for bundle in report.bundle_names})
+    book = PolicyBook(patient.metadata, patient.config)
+    found = await book.read(named)
+    for _ in range(_PATIENCE):
+        if not found.unknown:
+            break
+        await patient.clock.sleep(0.2)  # the configuration store's session may be a moment later
+        found = await book.read(named)
+    if found.unknown:
+        fix = "check `configuration_store` in the settings; nothing moves meanwhile"
+        return Check(name="policies", ok=False, detail=f"could not be read: {found.unknown}", fix=fix)
+    texts = [text for policy in found.isolation for text in (*policy.namespaces, *policy.primary, *policy.secondary)]
+    foreign = [repr(text) for text in texts if java_pattern(text) is None]
+    if foreign:
+        detail = f"expressions that cannot be matched as Java does: {', '.join(foreign[:3])}"
+        fix = "write them without class unions, intersections or \\p{...}; bundles they may concern do not move"
+        return Check(name="policies", ok=False, detail=detail, fix=fix, severity="warning")
+    if found.unreadable:
+        detail = f"{len(found.unreadable)} namespaces' own cannot be read, e.g. {min(found.unreadable)}"
+        fix = "mend their local policies (`pulsar-admin namespaces`); their bundles do not move meanwhile"
+        return Check(name="policies", ok=False, detail=detail, fix=fix, severity="warning")
+    grouped = len(found.anti_affinity)
+    return Check(name="policies", ok=True, detail=f"{len(found.isolation)} isolation policies, {grouped} in groups")
 
 
 def _placement(patient: Patient) -> Check:

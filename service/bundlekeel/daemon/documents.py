@@ -7,6 +7,7 @@
 `state/averages/...` checkpoint of the averages (fenced); each node stands for itself
 `moves/...`          the newest move records, split in chunks (fenced)
 `intents/...`        moves announced before they are called (fenced)
+`splits/...`         splits announced before they are called (fenced)
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bundlekeel.core.guard import Moved
+from bundlekeel.core.guard import Moved, SplitFailed
 from bundlekeel.core.ledger import Ledger
 from bundlekeel.core.load import BundleAverages
 from bundlekeel.core.memory import Memory
+from bundlekeel.core.splitting.children import Divided
 from bundlekeel.ports import Change, Coordination, Document
 
 T = TypeVar("T")
@@ -58,6 +60,8 @@ class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
     memory: Memory = msgspec.field(default_factory=Memory)
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     recent: dict[str, Moved] = {}
+    split_failed: dict[str, SplitFailed] = {}
+    divisions: dict[str, Divided] = {}
     report: dict[str, Any] = {}
     tasks: list[dict[str, Any]] = []
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -10,7 +12,8 @@ import structlog
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError, StoreError
 from bundlekeel.core.ledger import Entry
-from bundlekeel.core.plan import Move, Refusal
+from bundlekeel.core.plan import Move, Refusal, Split
+from bundlekeel.core.splitting.children import Family
 from bundlekeel.daemon.acting import mode_in_force, pause_in_force
 from bundlekeel.daemon.attempt import MoveRequest, World
 from bundlekeel.daemon.attempt import Term as ExecutorTerm
@@ -18,6 +21,8 @@ from bundlekeel.daemon.executor import Executor, ExecutorHooks, ExecutorLimits
 from bundlekeel.daemon.intents import MoveOutcome, Settlement, settle_intents
 from bundlekeel.daemon.leadership import Leadership
 from bundlekeel.daemon.sharing import Sharing
+from bundlekeel.daemon.split_intents import SplitOutcome, settle_splits
+from bundlekeel.daemon.splits import SplitRequest, Splitter
 from bundlekeel.ports import Change
 
 _log = structlog.get_logger(__name__)
@@ -58,9 +63,44 @@ class LeaderHand:
         self._sharing = sharing
         self._limits = limits
         self._executor: Executor | None = None
+        self._splitter: Splitter | None = None
         self._epoch = -1
         self._seen: dict[str, float] = {}
+        self._settled_splits: list[SplitOutcome] = []
         self._on_outcome: Callable[[MoveOutcome], None] = _nobody
+        # Asked right before each move (daemon/policies.py); set where the daemon is put together.
+        self.forbids: Callable[[str, str], Awaitable[Refusal | None]] = _nothing
+
+    async def split(
+        self,
+        splits: Sequence[Split],
+        *,
+        epoch: int,
+        cycle: int,
+        max_bundles: int,
+        prepare: Callable[[Family], None],
+        on_outcome: Callable[[SplitOutcome], None],
+    ) -> list[SplitOutcome]:
+        """Split bundles of this term, one after the other; `prepare` hears of the children right before each call."""
+        if self._splitter is None or epoch != self._epoch:
+            return []
+        outcomes = []
+        self._splitter.prepare = prepare
+        for split in splits:
+            request = SplitRequest(
+                bundle=split.bundle,
+                broker=split.broker,
+                rule=split.rule,
+                max_bundles=max_bundles,
+                cycle_id=str(cycle),
+            )
+            outcome = await self._splitter.split(request)
+            on_outcome(outcome)
+            outcomes.append(outcome)
+            if outcome.outcome == "unknown":
+                # Somebody does not answer: the others wait for the next cycle, and this one for nobody else.
+                break
+        return outcomes
 
     def begin(self, epoch: int) -> None:
         """A new term: a new executor, and every intent of another epoch is looked at afresh."""
@@ -69,6 +109,7 @@ class LeaderHand:
         term = ExecutorTerm(epoch=epoch, member=self._leadership.member.id, permit=self._leadership.permit)
         hooks = ExecutorHooks(policy=self._policy, on_outcome=self._tell, changes=self._changes)
         self._executor = Executor(self._world, term, limits=self._limits, hooks=hooks)
+        self._splitter = Splitter(world=self._world, term=term, limits=self._limits, policy=self._not_now)
 
     async def carry_out(
         self, moves: Sequence[Move], *, epoch: int, cycle: int, on_outcome: Callable[[MoveOutcome], None]
@@ -93,8 +134,16 @@ class LeaderHand:
             seen=self._seen,
             changes=self._changes,
         )
+        splitting, splits = await settle_splits(self._world, epoch=self._epoch, seen=self._seen)
+        self._settled_splits += splits
+        settlement = replace(settlement, frozen=settlement.frozen | splitting)
         self._sharing.frozen = settlement.frozen
         return settlement
+
+    def settled_splits(self) -> list[SplitOutcome]:
+        """Splits of earlier terms that were settled since this was asked last."""
+        found, self._settled_splits = self._settled_splits, []
+        return found
 
     async def arrived(self, entries: Sequence[Entry]) -> dict[str, str]:
         """Which of these moves an earlier leader left open have reached their target: bundle -> broker."""
@@ -110,20 +159,26 @@ class LeaderHand:
 
     async def stop(self, seconds: float) -> tuple[str, ...]:
         """Begin no more and let calls in flight finish; bundles still under way are left to the next leader."""
-        return await self._executor.stop(seconds) if self._executor is not None else ()
+        if self._executor is None or self._splitter is None:
+            return ()
+        _, left = await asyncio.gather(self._splitter.stop(seconds), self._executor.stop(seconds))
+        return left
 
     async def _policy(self, request: MoveRequest) -> Refusal | None:
-        """A pause or a lowered mode stops a plan half-way too: asked of the store before each move."""
+        return await self._not_now(request.bundle) or await self.forbids(request.bundle, request.destination)
+
+    async def _not_now(self, bundle: str) -> Refusal | None:
+        """A pause or a lowered mode stops a plan half-way too: asked of the store before each move and split."""
         try:
             await self._sharing.refresh()
         except StoreError as error:
-            return Refusal(code=Code.STORE_UNAVAILABLE, bundle=request.bundle, detail=str(error))
+            return Refusal(code=Code.STORE_UNAVAILABLE, bundle=bundle, detail=str(error))
         desired = self._sharing.desired
         pause = pause_in_force(desired, self._world.clock.wall_ms())
         if pause is not None:
-            return Refusal(code=Code.PAUSED, bundle=request.bundle, detail=f"by {pause.by}: {pause.reason}")
+            return Refusal(code=Code.PAUSED, bundle=bundle, detail=f"by {pause.by}: {pause.reason}")
         if mode_in_force("act", desired) != "act":
-            return Refusal(code=Code.RECOMMEND_ONLY, bundle=request.bundle, detail=f"mode is {desired.mode}")
+            return Refusal(code=Code.RECOMMEND_ONLY, bundle=bundle, detail=f"mode is {desired.mode}")
         return None
 
     def _tell(self, outcome: MoveOutcome) -> None:
@@ -132,6 +187,10 @@ class LeaderHand:
     def _changes(self, outcome: MoveOutcome) -> Sequence[Change]:
         """The move's record, written together with the removal of its intent."""
         return self._sharing.move_change(move_record(outcome))
+
+
+async def _nothing(_bundle: str, _destination: str) -> Refusal | None:
+    return None
 
 
 def _nobody(_outcome: MoveOutcome) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 from urllib.parse import quote, unquote
 
 from bundlekeel.core.codes import Code
@@ -161,7 +161,7 @@ async def settle_intents(
             continue
         # The node's name is the bundle's, whatever stands in it.
         bundle = unquote(document.path.rpartition("/")[2])
-        if not _is_over(intent, clock, seen.setdefault(document.path, clock.boot()), margin_seconds):
+        if not is_over(intent, clock, seen.setdefault(document.path, clock.boot()), margin_seconds):
             frozen.add(bundle)
             continue
         try:
@@ -185,7 +185,20 @@ def _readable(document: Document) -> Intent | None:
         return None
 
 
-def _is_over(intent: Intent | None, clock: Clock, first_seen: float, margin_seconds: float) -> bool:
+class Timed(Protocol):
+    """What was announced, when and until when, by the writer's wall clock."""
+
+    @property
+    def wall_ms(self) -> int:
+        """When it was written."""
+
+    @property
+    def deadline_ms(self) -> int:
+        """When its call must be over."""
+
+
+def is_over(intent: Timed | None, clock: Clock, first_seen: float, margin_seconds: float) -> bool:
+    """Whether the call of an intent (None: unreadable) of another epoch must be over; see `settle_intents`."""
     waited = clock.boot() - first_seen
     if intent is None:
         return waited >= INTENT_SECONDS + margin_seconds

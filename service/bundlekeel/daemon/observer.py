@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -17,12 +18,15 @@ from bundlekeel.core.capacity import CapacityOverride
 from bundlekeel.core.errors import SnapshotError, StoreError
 from bundlekeel.core.load import BundleAverages
 from bundlekeel.core.snapshot import Snapshot, build_snapshot
+from bundlekeel.core.splitting.children import Divided, Family, inherited, with_children
 from bundlekeel.ports import Clock, LoadSource, Picture, Telemetry
 
 _log = structlog.get_logger(__name__)
 
 # A bundle no report names for this long is forgotten: longer than the longest silence of a broker (15 min).
 FORGET_SECONDS = 3600.0
+# After this long no report is on its way any more that names the parent of a split.
+SETTLED_SECONDS = 120.0
 
 
 class Observer:
@@ -39,6 +43,8 @@ class Observer:
         self.picture: Picture | None = None
         self.in_transit: frozenset[str] = frozenset()
         self.fresh = asyncio.Event()
+        # Recent splits by parent.
+        self.divisions: dict[str, Divided] = {}
 
     async def follow(self) -> None:
         """For ever: take in each new picture. A source that fails is asked again; the cycle says so meanwhile."""
@@ -51,7 +57,7 @@ class Observer:
 
     async def _take(self) -> int:
         try:
-            picture = await self._source.picture()
+            picture = self._with_families(await self._source.picture())
             await self.absorb(picture)
         except (StoreError, SnapshotError) as error:
             _log.debug("no picture", error=str(error))
@@ -77,6 +83,38 @@ class Observer:
             self.fresh.set()
         return changed
 
+    def expect_children(self, made: Family) -> None:
+        """Give the children of a split that is about to be made the parent's averages, before anybody reports them."""
+        parent = self.averages.of(made.parent)
+        if parent is not None:
+            self.averages.seed(inherited(parent, made))
+        self.averages.touch(made.children, self._clock.wall_ms())
+
+    def divided(self, made: Family) -> None:
+        """The split is made: from now on reports that still name the parent are read as naming its children."""
+        self.divisions[made.parent] = Divided(family=made, at_ms=self._clock.wall_ms())
+
+    def adopt(self, divisions: Mapping[str, Divided]) -> None:
+        """Splits that another sidecar made: their children inherit here as well."""
+        for parent, item in divisions.items():
+            if parent not in self.divisions:
+                self.expect_children(item.family)
+                self.divisions[parent] = item
+
+    def _with_families(self, picture: Picture) -> Picture:
+        """The picture with the children of recent splits in their parents' places."""
+        if not self.divisions:
+            return picture
+        named = {name for report in picture.reports for name in report.bundle_names}
+        for parent, item in list(self.divisions.items()):
+            age = (picture.wall_ms - item.at_ms) / 1000
+            # A broker without a usable report may come back with an old one, but not after its next statistics run.
+            if age > FORGET_SECONDS or (parent not in named and age > SETTLED_SECONDS):
+                del self.divisions[parent]
+            self.averages.touch(item.family.children, picture.wall_ms)
+        families = {parent: item.family for parent, item in self.divisions.items()}
+        return replace(picture, reports=tuple(with_children(report, families) for report in picture.reports))
+
     async def _seed(self, picture: Picture) -> None:
         """Ask for stored averages of bundles never seen before, before their first sample replaces the defaults."""
         unknown = [name for report in picture.reports for name in self.averages.unknown(report.bundle_names)]
@@ -94,7 +132,7 @@ class Observer:
 
     async def snapshot(self) -> tuple[Snapshot, Picture]:
         """The newest picture as a snapshot. SnapshotError or StoreError when there is none to be had."""
-        picture = await self._source.picture()
+        picture = self._with_families(await self._source.picture())
         await self.absorb(picture)
         snapshot = build_snapshot(
             reports=picture.reports,

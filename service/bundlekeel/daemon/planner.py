@@ -83,7 +83,7 @@ def parameters_of(request: PlanRequest, running: Parameters) -> Parameters:
     if request.placement is not None:
         changes["placement"] = coerce("placement", request.placement)
     if request.ignore_hit_counts:
-        changes |= {"avg_hit_count_low": 1, "avg_hit_count_high": 1}
+        changes |= {"avg_hit_count_low": 1, "avg_hit_count_high": 1, "split_hit_count": 0}
     return replace(running, **changes)
 
 
@@ -128,9 +128,14 @@ def plan_json(made: Plan, *, expires_ms: int) -> Json:
         "brokers": [_verdict(item) for item in made.brokers],
         "moves": [asdict(move) | {"sentence": move.sentence} for move in made.moves],
         "refusals": [
-            asdict(item) | {"code": item.code.value, "explanation": EXPLANATIONS[item.code]} for item in made.refusals
+            item._asdict() | {"code": item.code.value, "explanation": EXPLANATIONS[item.code]} for item in made.refusals
         ],
         "refusal_counts": counts,
+        "splits": [asdict(split) | {"sentence": split.sentence} for split in made.splits],
+        "split_refusals": [
+            item._asdict() | {"code": item.code.value, "explanation": EXPLANATIONS[item.code]}
+            for item in made.split_refusals
+        ],
         "loads": [asdict(load) for load in made.loads],
         "imbalance": {
             "before": imbalance([load.throughput_before for load in made.loads]),

@@ -214,6 +214,8 @@ class Runtime:
             for outcome in settlement.settled:
                 parts.cycle.book(outcome)
             await self._look_for_arrivals()
+        for split in parts.hand.settled_splits():
+            parts.cycle.book_split(split)
         if parts.clock.boot() >= self._checkpoint_at:
             self._checkpoint_at = parts.clock.boot() + CHECKPOINT_SECONDS
             bundles = parts.observer.averages.export()

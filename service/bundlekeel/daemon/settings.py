@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from bundlekeel.core.capacity import CapacityOverride
 from bundlekeel.daemon.settings_parameters import TOP_LEVEL, canonical
-from bundlekeel.daemon.settings_types import Duration, Placement, Refusal, StoreAddress, Strategy, Words
+from bundlekeel.daemon.settings_types import Compat, Duration, Placement, Refusal, StoreAddress, Strategy, Words
 
 # Heartbeats that fit into a session: one may be late and one may be lost before leadership is.
 HEARTBEATS_PER_SESSION = 3
@@ -217,7 +217,10 @@ class Settings(BaseSettings):
     placement: Placement = Field(
         default="least_resource_usage", description="where a shed bundle goes when the shedder does not say"
     )
-    compat: Literal["none"] = Field(default="none", description="none: the corrected strategies")
+    compat: Compat = Field(
+        default="none",
+        description="none: the corrected strategies; a release of Pulsar: what its own class does, defects included",
+    )
     adopt_broker_settings: bool = Field(
         default=False, description="take parameters the brokers run with; what is set here still wins"
     )
@@ -263,13 +266,6 @@ class Settings(BaseSettings):
             if name in found:
                 merged[name] = found[name].value
         return merged
-
-    @field_validator("compat", mode="before")
-    @classmethod
-    def _only_corrected(cls, value: object) -> object:
-        if value != "none":
-            raise Refusal("comes with a later release", allowed="none")
-        return value
 
     @field_validator("capacity")
     @classmethod

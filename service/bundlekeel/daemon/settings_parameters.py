@@ -20,6 +20,7 @@ from bundlekeel.core.params import (
     Parameters,
     ParameterSpec,
     coerce,
+    compat_defaults,
     defaults,
     from_pulsar,
 )
@@ -28,8 +29,8 @@ from bundlekeel.daemon.settings_types import parse_duration
 if TYPE_CHECKING:
     from bundlekeel.daemon.settings import Settings
 
-# These two have a place of their own at the top of the settings; `parameters` accepts them as well.
-TOP_LEVEL = ("strategy", "placement")
+# These have a place of their own at the top of the settings; `parameters` accepts them as well.
+TOP_LEVEL = ("strategy", "placement", "compat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def to_parameters(
     `adopted` holds the brokers' settings under Pulsar's keys, or None when they are not to be adopted; a value of
     theirs that we cannot use leaves our default, and its origin says so. `origins` are those of `LoadedSettings`.
     """
-    values = defaults()
+    values = defaults() | compat_defaults(settings.compat)
     sources = dict.fromkeys(values, "default")
     for spec in PARAMETERS:
         _adopt(spec, adopted or {}, values, sources)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from bundlekeel.core.params import PARAMETERS, ParameterSpec, defaults
+from bundlekeel.core.params import PARAMETERS, ParameterSpec, choices, defaults
 from bundlekeel.daemon.settings import CapacitySettings, Settings
 from bundlekeel.daemon.settings_types import DURATION_WORDS, Words, format_duration
 
@@ -99,7 +99,7 @@ def parameter_allowed(spec: ParameterSpec) -> str:
     """Range and kind of one parameter, in our unit."""
     default = defaults()[spec.name]
     if spec.choices:
-        return ", ".join(spec.choices)
+        return ", ".join(choices(spec.name))
     if isinstance(default, bool):
         return "true, false"
     if isinstance(default, tuple):

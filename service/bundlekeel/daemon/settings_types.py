@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator
 
-from bundlekeel.core.params import PLACEMENTS, STRATEGIES
+from bundlekeel.core.params import PLACEMENTS, RELEASES, STRATEGIES, choices
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
 _SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -70,10 +70,11 @@ def _store_address(value: str) -> str:
     return value if value.startswith("zk:") else f"zk:{value}"
 
 
-def _one_of(names: tuple[str, ...]) -> AfterValidator:
+def _one_of(parameter: str) -> AfterValidator:
     def check(value: str) -> str:
-        if value not in names:
-            raise Refusal("not one of the known names")
+        known = choices(parameter)
+        if value not in known:
+            raise Refusal("not one of the known names", allowed=", ".join(known))
         return value
 
     return AfterValidator(check)
@@ -85,5 +86,12 @@ Duration = Annotated[float, BeforeValidator(_duration), DURATION_WORDS]
 StoreAddress = Annotated[
     str, AfterValidator(_store_address), Words("ZooKeeper in Pulsar's form: zk:host1:2181,host2:2181/chroot")
 ]
-Strategy = Annotated[str, _one_of(STRATEGIES), Words(", ".join(STRATEGIES))]
-Placement = Annotated[str, _one_of(PLACEMENTS), Words(", ".join(PLACEMENTS))]
+Strategy = Annotated[str, _one_of("strategy"), Words(", ".join(STRATEGIES))]
+Placement = Annotated[str, _one_of("placement"), Words(", ".join(PLACEMENTS))]
+# YAML reads an unquoted 4.2 as a number.
+Compat = Annotated[
+    str,
+    _one_of("compat"),
+    BeforeValidator(lambda value: str(value) if isinstance(value, float) else value),
+    Words(", ".join(RELEASES)),
+]

@@ -125,7 +125,14 @@ class Sharing:
     def standing(self) -> Standing:
         """What the last leader left, as the start of our own cycles."""
         shared = self.shared
-        return Standing(cycle=shared.cycle, memory=shared.memory, ledger=shared.ledger, recent=shared.recent)
+        return Standing(
+            cycle=shared.cycle,
+            memory=shared.memory,
+            ledger=shared.ledger,
+            recent=shared.recent,
+            split_failed=shared.split_failed,
+            divisions=shared.divisions,
+        )
 
     def taken_over(self) -> Standing:
         """The same as the start of a term: moves that ended after the last leader stored it are booked by their
@@ -182,6 +189,8 @@ class Sharing:
                 memory=standing.memory,
                 ledger=standing.ledger,
                 recent=dict(standing.recent),
+                split_failed=dict(standing.split_failed),
+                divisions=dict(standing.divisions),
                 report=dict(report),
                 tasks=self.tasks,
             )

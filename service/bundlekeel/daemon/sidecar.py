@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -10,12 +10,14 @@ from bundlekeel import __version__
 from bundlekeel.core.errors import Conflict, Forbidden, NotFound, StoreError
 from bundlekeel.daemon import tables, why
 from bundlekeel.daemon.acting import MODES, mode_in_force, pause_in_force
+from bundlekeel.daemon.assignments import assignments
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.doctor import Patient, examine
 from bundlekeel.daemon.documents import Desired, Pause
 from bundlekeel.daemon.leadership import BENCH, Leadership
 from bundlekeel.daemon.planner import Planner
+from bundlekeel.daemon.policies import PolicyBook
 from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.daemon.settings_describe import describe
 from bundlekeel.daemon.settings_load import LoadedSettings
@@ -42,6 +44,7 @@ class SidecarParts:
     cycle: Cycle
     planner: Planner
     config: BrokerConfig
+    policies: PolicyBook
     runtime: Runtime
     patient: Callable[[], Patient]
 
@@ -138,13 +141,14 @@ class Sidecar:
         ]
 
     def journal(self, limit: int, kind: str | None) -> list[Json]:
-        """Records, newest last. Moves come from the shared state, so that every replica knows all of them."""
+        """Records, newest last. Moves come from the shared state, so that every replica knows all of them; cycles and
+        splits are those of this sidecar."""
         moves = list(self._p.sharing.moves)
         if kind == "move":
             return moves[-limit:]
-        cycles = self._p.journal.tail(limit, kind="cycle")
-        records = cycles if kind == "cycle" else sorted([*moves, *cycles], key=lambda item: int(item["wall_ms"]))
-        return records[-limit:]
+        own = {item: self._p.journal.tail(limit, kind=item) for item in ("cycle", "split") if kind in (None, item)}
+        records = [record for found in own.values() for record in found] + ([] if kind else moves)
+        return sorted(records, key=lambda item: int(item["wall_ms"]))[-limit:]
 
     def settings(self) -> list[Json]:
         """The effective settings with their origins."""
@@ -246,6 +250,11 @@ class Sidecar:
         """Where a topic, bundle or namespace is; assigns nothing."""
         going = {entry.bundle: entry.target for entry in self._p.cycle.standing.ledger.entries if not entry.landed_ms}
         return await where(name, metadata=self._p.metadata, ownership=self._p.ownership, preallocated=going)
+
+    async def assignments(self, names: Sequence[str]) -> list[Json]:
+        """Where these would be placed if nobody owned them; assigns nothing."""
+        p = self._p
+        return await assignments(names, cycle=p.cycle, policies=p.policies, metadata=p.metadata, ownership=p.ownership)
 
     async def doctor(self) -> list[Check]:
         """Every connection and permission, tested now."""

@@ -10,6 +10,8 @@ import numpy as np
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.draft import Draft
+from bundlekeel.core.errors import NotFound
+from bundlekeel.core.filters.allowed import limits_of
 from bundlekeel.core.guard import eligibility
 from bundlekeel.core.ledger import preallocated
 from bundlekeel.core.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, TRAFFIC, Floats
@@ -115,15 +117,23 @@ def obstacles(cycle: Cycle, snapshot: Snapshot) -> Mapping[int, Code]:
     given, ledger = cycle.plan_input(snapshot), cycle.standing.ledger
     under_way = ledger.under_way()
     return eligibility(
-        snapshot, given.guard, given.params, snapshot.wall_ms, under_way, unsettled=ledger.bundles() - under_way
+        snapshot,
+        given.guard,
+        given.params,
+        snapshot.wall_ms,
+        under_way,
+        unsettled=ledger.bundles() - under_way,
+        limits=limits_of(snapshot, given.policies, ledger),
     ).codes
 
 
 def bundles(cycle: Cycle, now_ms: int, *, broker: str | None = None, namespace: str | None = None) -> list[Json]:
-    """Rows of the bundles asked for, largest short-term throughput first."""
+    """Rows of the bundles asked for, largest short-term throughput first. NotFound for a broker nobody knows."""
     snapshot = cycle.snapshot
     if snapshot is None:
         return []
+    if broker is not None and broker not in (*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded)):
+        raise NotFound(f"no broker {broker!r}; registered: {', '.join(snapshot.brokers.ids) or 'none'}")
     table = snapshot.bundles
     draft = Draft(snapshot, cycle.standing.ledger, cycle.params)
     codes = obstacles(cycle, snapshot)

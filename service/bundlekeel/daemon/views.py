@@ -6,6 +6,7 @@ Every replica answers alike; what only the leader can do is passed on to it. Num
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -76,7 +77,7 @@ class Service(Protocol):
         """Newest last: {cycle, wall_ms, verdict: {code, sentence}, brokers: [...], moves, refusals: {code: count}}"""
 
     def journal(self, limit: int, kind: str | None) -> list[Json]:
-        """Newest last; kind `cycle` or `move`. Moves: {kind, wall_ms, bundle, source, destination, landed_on,
+        """Newest last; kind `cycle`, `split` or `move`. Moves: {kind, wall_ms, bundle, source, destination, landed_on,
         outcome, code, seconds, epoch, cycle, sentence, reason, by}"""
 
     def settings(self) -> list[Json]:
@@ -84,8 +85,9 @@ class Service(Protocol):
 
     async def make_plan(self, request: PlanRequest) -> Json:
         """A dry run on the leader's picture: {hash, wall_ms, strategy, placement, verdict, brokers: [verdicts], moves:
-        [Move fields + sentence], refusals: [{code, bundle, broker, detail, explanation}], refusal_counts, loads:
-        [BrokerLoad fields], imbalance: {before, after}, snapshot_digest, expires_ms, by_leader: bool}"""
+        [Move fields + sentence], refusals: [{code, bundle, broker, detail, explanation}], refusal_counts, splits:
+        [Split fields + sentence], split_refusals: [as refusals], loads: [BrokerLoad fields], imbalance: {before,
+        after}, snapshot_digest, expires_ms, by_leader: bool}"""
 
     def plan(self, hash_: str) -> Json:
         """A plan made earlier here; NotFound when unknown or expired (15 min)."""
@@ -111,6 +113,12 @@ class Service(Protocol):
     async def where(self, name: str) -> list[Json]:
         """A topic, partitioned topic (a row a partition), bundle or namespace: {topic, hash, bundle, broker: id|None,
         state: owned|unowned|unloading, web_url, service_url, preallocated_to}. Never assigns anything."""
+
+    async def assignments(self, names: Sequence[str]) -> list[Json]:
+        """Where topics, bundles or namespaces would be placed if nobody owned them; nothing is assigned, no broker is
+        asked: [{topic, hash, bundle, owner: id|None, state, preallocated: id|None, chosen: id|None, placement,
+        candidates: [id], code: Code|None, sentence, steps: [{name, candidates: [id], dropped: [{broker, code,
+        explanation}], note}]}]"""
 
     async def doctor(self) -> list[Check]:
         """Every connection and permission, what is wrong and how to mend it."""

@@ -21,6 +21,9 @@ _CHANGES: dict[Code, str] = {
     Code.SYSTEM_BUNDLE: "nothing: system bundles stay",
     Code.EXCLUDED: "take its namespace out of `excluded_namespaces`",
     Code.PINNED: "remove the pin, or wait for its expiry",
+    Code.POLICY_FORBIDS: "another isolation policy or anti-affinity group, or more brokers that its policy allows",
+    Code.POLICY_UNREADABLE: "a policy record that can be read: see the log, and Pulsar's isolation policies",
+    Code.ANTI_AFFINITY: "the next picture: namespaces of one group move one after the other",
     Code.IN_TRANSIT: "its move is under way",
     Code.FROZEN_INTENT: "an earlier leader's move of it is settled first, within about two minutes",
     Code.TOO_BIG: "split it: one bundle carries more than the difference between two brokers",
@@ -122,14 +125,18 @@ def _stands(bundle: str, snapshot: Snapshot, cycle: Cycle) -> tuple[str | None, 
     if move is not None:
         change = f"runner-up {move.runner_up}" if move.runner_up else "nothing stands in the way"
         return broker, f"it is to move: {move.sentence}", [], change
+    split = next((item for item in plan.splits if item.bundle == bundle), None) if plan else None
+    if split is not None:
+        return broker, f"it is to be split: {split.sentence}", [], "the split: its children may move then"
+    whole = [_code(item.code, item.detail) for item in plan.split_refusals if item.bundle == bundle] if plan else []
     refusal = next((item for item in plan.refusals if item.bundle == bundle), None) if plan else None
     code = obstacles(cycle, snapshot).get(row) or (refusal.code if refusal is not None else None)
     if code is None:
         text = plan.verdict.sentence if plan else "no plan yet"
-        return broker, f"it stays at {broker}: {text}", [], f"{broker} standing out from the others for long enough"
+        return broker, f"it stays at {broker}: {text}", whole, f"{broker} standing out from the others for long enough"
     detail = refusal.detail if refusal is not None else ""
     change = _CHANGES.get(code, "see the explanation")
-    return broker, f"it stays at {broker}: {EXPLANATIONS[code]}", [_code(code, detail)], change
+    return broker, f"it stays at {broker}: {EXPLANATIONS[code]}", [_code(code, detail), *whole], change
 
 
 def _code(code: Code, detail: str) -> Json:

@@ -12,12 +12,17 @@ from dataclasses import dataclass
 import pytest
 
 from bundlekeel.core.errors import AdminRefused, AdminUnreachable, BundlekeelError, LeadershipLost
-from bundlekeel.ports import BrokerAdmin
+from bundlekeel.core.names import parse_topic
+from bundlekeel.ports import BrokerAdmin, TopicLoad
 from tests.support.memory_admin import SHEDDING, BrokerModel, UnloadSeen
 
 BUNDLE = "public/default/0x00000000_0x40000000"
 OTHER = "public/default/0x40000000_0x80000000"
 TOPIC = "persistent://public/default/a b+ä"
+HOT = TopicLoad(
+    topic="persistent://public/default/hot", hash=0x10000000, traffic=(5.0, 10.0, 500.0, 1000.5), sessions=3
+)
+COLD = TopicLoad(topic="persistent://public/default/cold", hash=0x30000000)
 UNKNOWN_BUNDLE = "public/default/0x00000000_0x30000000"
 
 
@@ -113,6 +118,39 @@ class AdminContract:
             await harness.admin.topics_of_bundle(OTHER, owner)
         assert OTHER not in harness.model.owners
 
+    async def test_topic_loads(self, harness: Harness) -> None:
+        """Topics come with the broker's hashes and what its statistics say; without any they carry nothing."""
+        owner = harness.model.brokers[1]
+        harness.model.add_loads(BUNDLE, HOT)
+        idle = TopicLoad(topic=TOPIC, hash=parse_topic(TOPIC).hash)
+        assert await harness.admin.topic_loads(BUNDLE, owner) == sorted([HOT, idle], key=lambda load: load.topic)
+        with pytest.raises(AdminRefused):
+            await harness.admin.topic_loads(OTHER, owner)
+        assert OTHER not in harness.model.owners
+
+    async def test_split_at_given_positions(self, harness: Harness) -> None:
+        """A split follows to the owner with its positions; the children stay there."""
+        _, owner, third = harness.model.brokers
+        harness.model.add_loads(BUNDLE, HOT, COLD)
+        answer = await harness.admin.split(BUNDLE, positions=[0x20000000], at=third)
+        assert (answer.status, answer.hops) == (204, (third, owner))
+        assert [(seen.at, seen.positions) for seen in harness.model.splits] == [
+            (third, (0x20000000,)),
+            (owner, (0x20000000,)),
+        ]
+        children = ("public/default/0x00000000_0x20000000", "public/default/0x20000000_0x40000000")
+        assert {b: o.broker_id for b, o in harness.model.owners.items()} == dict.fromkeys(children, owner)
+
+    async def test_a_split_without_effect_is_a_success(self, harness: Harness) -> None:
+        """One topic, or no position inside: the broker answers 204 and splits nothing."""
+        owner = harness.model.brokers[1]
+        assert (await harness.admin.split(BUNDLE, positions=[0x20000000], at=owner)).status == 204
+        harness.model.add_loads(BUNDLE, HOT)
+        assert (await harness.admin.split(BUNDLE, positions=[0x50000000], at=owner)).status == 204
+        assert list(harness.model.owners) == [BUNDLE]
+        with pytest.raises(AdminRefused):
+            await harness.admin.split(BUNDLE, positions=[], at=owner)
+
     async def test_dynamic_configuration_round_trip(self, harness: Harness) -> None:
         """An override is stored, seen at each broker, and gone after its removal."""
         admin, brokers = harness.admin, harness.model.brokers
@@ -130,10 +168,11 @@ class AdminContract:
         [
             lambda h: h.admin.unload(BUNDLE, destination=None, at=h.model.brokers[1]),
             lambda h: h.admin.claim("persistent://public/default/unowned", broker_id=h.model.brokers[0]),
+            lambda h: h.admin.split(BUNDLE, positions=[0x20000000], at=h.model.brokers[1]),
             lambda h: h.admin.set_dynamic(SHEDDING, "false"),
             lambda h: h.admin.delete_dynamic(SHEDDING),
         ],
-        ids=["unload", "claim", "set_dynamic", "delete_dynamic"],
+        ids=["unload", "claim", "split", "set_dynamic", "delete_dynamic"],
     )
     async def test_nothing_mutates_without_permit(
         self, harness: Harness, act: Callable[[Harness], Awaitable[object]]
@@ -144,6 +183,7 @@ class AdminContract:
         with pytest.raises(LeadershipLost):
             await act(harness)
         assert (harness.model.unloads, harness.model.dynamic, harness.model.owners) == ([], {}, owners)
+        assert harness.model.splits == []
 
     async def test_reads_need_no_permit(self, harness: Harness) -> None:
         """Reads on the allow-list never ask for a permit."""
@@ -152,6 +192,7 @@ class AdminContract:
         await harness.admin.runtime_configuration(first)
         await harness.admin.dynamic_configuration()
         await harness.admin.topics_of_bundle(BUNDLE, owner)
+        await harness.admin.topic_loads(BUNDLE, owner)
         assert harness.permit.asked == 0
 
     async def test_refusals_are_typed(self, harness: Harness) -> None:

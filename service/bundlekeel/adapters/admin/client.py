@@ -6,8 +6,9 @@ first that can be reached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import httpx
 
@@ -18,8 +19,9 @@ from bundlekeel.adapters.admin.routes import Route, bundle_path, lookup_path, wi
 from bundlekeel.adapters.admin.tls import AdminTls
 from bundlekeel.adapters.admin.token import TokenSource
 from bundlekeel.adapters.admin.transport import FOLLOWED, AdminHttp, AdminOptions, Call, Reply
+from bundlekeel.codec.topics import decode_topic_stats
 from bundlekeel.core.errors import AdminApiError, AdminFault, AdminTimeout, AdminUnreachable, ForeignRedirect
-from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry, UnloadAnswer
+from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry, TopicLoad, UnloadAnswer
 
 _RETRY_PAUSE_SECONDS: Final = 0.1
 
@@ -82,12 +84,41 @@ class HttpBrokerAdmin:
         statistics of every topic of the broker and misses what is not loaded; `persistent/{t}/{ns}?bundle=` leaves
         system topics out, which are as good for a lookup.
         """
+        return sorted(await self._positions(bundle, owner))
+
+    async def topic_loads(self, bundle: str, owner: str) -> list[TopicLoad]:
+        """Topics of a bundle with hash, traffic and sessions, asked at its owner (harmless), sorted by name.
+
+        The hashes are the broker's own, whatever assigns its topics to bundles. `broker-stats/topics` holds every
+        topic of the broker, as of its last statistics run; of other bundles nothing is decoded.
+        """
+        positions = await self._positions(bundle, owner)
+        reply = await self._read(Call(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=owner)
+        figures = decode_topic_stats(reply.response.content, bundle)
+        loads = []
+        for topic, position in sorted(positions.items()):
+            if not isinstance(position, int):
+                raise AdminFault("topic hash positions: a position is no number", status=200)
+            traffic, sessions = figures.get(topic, ((0.0, 0.0, 0.0, 0.0), 0))
+            loads.append(TopicLoad(topic=topic, hash=position, traffic=traffic, sessions=sessions))
+        return loads
+
+    async def _positions(self, bundle: str, owner: str) -> dict[str, Any]:
         route: Route = routes.HASH_POSITIONS
         reply = await self._read(Call(route=route, target=bundle_path(route, bundle)), at=owner)
         positions = json_object(reply.response, "topic hash positions").get("topicHashPositions")
         if not isinstance(positions, dict):
             raise AdminFault("topic hash positions: the answer has no positions", status=200)
-        return sorted(positions)
+        return positions
+
+    async def split(self, bundle: str, *, positions: Sequence[int], at: str) -> UnloadAnswer:
+        """Split at these positions, children staying where they are. Mutates. A broker answers 204 also when it
+        splits nothing, for example when the bundle holds fewer than two topics by then."""
+        query = {"unload": "false", "splitAlgorithmName": "specified_positions_divide"}
+        target = with_query(bundle_path(routes.SPLIT, bundle), query)
+        content = json.dumps(list(positions)).encode()
+        reply = await self._http.follow(Call(route=routes.SPLIT, target=target, content=content), at=at)
+        return UnloadAnswer(status=reply.response.status_code, hops=reply.hops, seconds=reply.seconds)
 
     async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
         """Unload, following 307s by hand from broker `at` (the leader broker if known). Mutates.

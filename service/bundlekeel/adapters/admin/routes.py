@@ -60,16 +60,17 @@ HASH_POSITIONS: Final = Route(
     query=frozenset({"topics", "authoritative"}),
 )
 UNLOAD: Final = Route(method="PUT", template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/unload")
+SPLIT: Final = Route(method="PUT", template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/split")
 LOOKUP: Final = Route(method="GET", template="/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}")
 
-_TOPIC_STATS = Route(method="GET", template="/admin/v2/broker-stats/topics", query=frozenset())
+TOPIC_STATS: Final = Route(method="GET", template="/admin/v2/broker-stats/topics", query=frozenset())
 _READY = Route(method="GET", template="/admin/v2/brokers/ready", query=frozenset())
 _PARTITIONS = Route(
     method="GET",
     template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitions",
     query=frozenset({"authoritative"}),
 )
-HARMLESS: Final = (RUNTIME, DYNAMIC, HASH_POSITIONS, _TOPIC_STATS, _READY, _PARTITIONS)
+HARMLESS: Final = (RUNTIME, DYNAMIC, HASH_POSITIONS, TOPIC_STATS, _READY, _PARTITIONS)
 
 
 def is_harmless(method: str, url: str) -> bool:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from urllib.parse import quote_plus, unquote_plus
 
 import msgspec
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
+from bundlekeel.adapters.zookeeper.policies import ZkPolicies
 from bundlekeel.adapters.zookeeper.work import bounded
 from bundlekeel.codec import decode_boundaries, decode_ephemeral, decode_leader_broker
 from bundlekeel.core.errors import CodecError
 from bundlekeel.core.load import Owner
 from bundlekeel.core.names import TopicName, parse_bundle, parse_topic
+from bundlekeel.ports import PolicyRecords
 
 POLICIES = "/admin/policies"
 LOCAL_POLICIES = "/admin/local-policies"
@@ -51,6 +54,7 @@ class ZkMetadata:
     def __init__(self, metadata: ZkClient, configuration: ZkClient) -> None:
         self._metadata = metadata
         self._configuration = configuration
+        self._policies = ZkPolicies(metadata, configuration)
 
     async def boundaries(self, namespace: str) -> list[int] | None:
         """Sorted bundle boundaries, or None when the namespace does not exist. StoreError, CodecError.
@@ -106,6 +110,10 @@ class ZkMetadata:
             if index % _NAMES_PER_TURN == 0:
                 await asyncio.sleep(0)
         return sorted(found)
+
+    async def policies(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
+        """Isolation policies, failure domains and anti-affinity groups, kept by watches. StoreError, CodecError."""
+        return await self._policies.read(cluster, namespaces)
 
     async def namespaces(self) -> list[str]:
         """All namespaces (`tenant/ns`) of the configuration store, sorted. StoreError."""

@@ -28,12 +28,11 @@ from bundlekeel.core.shedding.common import (
     candidates,
     refuse_rest,
 )
+from bundlekeel.core.shedding.reasons import Attempt, refuse_unfit, stuck
 from bundlekeel.core.snapshot import Bools
 
 # When a bundle fits on the coldest broker in no way, these many next ones are tried: they may be larger.
 TARGETS_TRIED = 4
-# Bundles with these codes could not move whatever their size.
-IMMOVABLE = frozenset({Code.IDLE, Code.SYSTEM_BUNDLE, Code.EXCLUDED, Code.BELOW_MINIMUM})
 
 
 def shed(context: Context) -> Decision:
@@ -189,11 +188,7 @@ def _acting_verdict(context: Context, active: set[int], low: float, refusals: li
     if spread < low:
         text = f"brokers differ by at most {spread:.1%}, below {low:.1%}"
         return Verdict(code=Code.BELOW_MINIMUM, sentence=text)
-    if {item.code for item in refusals} - IMMOVABLE == {Code.TOO_BIG}:
-        text = f"{len(active)} brokers stand out, but every bundle is too big for the difference; split it"
-        return Verdict(code=Code.UNSPLITTABLE, sentence=text)
-    text = f"{len(active)} brokers stand out, but no bundle would make it better"
-    return Verdict(code=Code.NO_BUNDLES, sentence=text)
+    return stuck(context, refusals, f"{len(active)} brokers stand out")
 
 
 def _move(context: Context, active: set[int], low: float) -> list[Refusal]:
@@ -202,7 +197,7 @@ def _move(context: Context, active: set[int], low: float) -> list[Refusal]:
     involved, can_give = np.zeros(len(draft.score), dtype=bool), np.ones(len(draft.score), dtype=bool)
     involved[list(active)] = True
     donors: dict[int, Candidates] = {}
-    stopped: dict[int, tuple[Code, str]] = {}
+    stopped: dict[int, list[Refusal]] = {}
     end = Code.BUDGET_PER_CYCLE
     while not context.full():
         pair = _next_pair(draft, involved, can_give)
@@ -215,14 +210,17 @@ def _move(context: Context, active: set[int], low: float) -> list[Refusal]:
             break
         if hot not in donors:
             donors[hot] = candidates(context, hot)
-        reason = _move_one(context, cold, hot, donors[hot].left(draft), mean, low)
-        if reason is not None:
-            stopped[hot] = reason
+        unfit = _move_one(context, cold, hot, donors[hot].left(draft), mean, low)
+        if unfit is not None:
+            stopped[hot] = unfit
             can_give[hot] = False
     refusals: list[Refusal] = []
     for row in sorted({row for row in active if draft.score[row] >= mean} | set(donors)):
-        if row in donors:
-            refusals += refuse_rest(context, row, donors[row], *stopped.get(row, (end, "")))
+        if row in stopped:
+            rest = Candidates(donors[row].rows[:0], donors[row].dust)
+            refusals += [*refuse_rest(context, row, rest, end), *stopped[row]]
+        elif row in donors:
+            refusals += refuse_rest(context, row, donors[row], end)
         else:
             refusals.append(Refusal(code=end, broker=context.snapshot.brokers.ids[row]))
     return refusals
@@ -232,43 +230,51 @@ def _next_pair(draft: Draft, involved: Bools, can_give: Bools) -> tuple[int, int
     """The widest (cold, hot) pair in which at least one broker stands out and the hot one can still give."""
     score, legal = draft.score, draft.legal_targets()
     best: tuple[int, int] | None = None
+    widest, everybody = -np.inf, bool(involved.all())
     for givers, takers in ((can_give & involved, legal), (can_give, legal & involved)):
-        if not givers.any():
+        masked = np.where(givers, score, -np.inf)
+        hot = int(masked.argmax())
+        if masked[hot] == -np.inf:
             continue
-        hot = int(np.argmax(np.where(givers, score, -np.inf)))
-        distance = np.where(takers, score[hot] - score, -np.inf)
-        distance[hot] = -np.inf
-        cold = int(np.argmax(distance))
-        if distance[cold] > (-np.inf if best is None else score[best[1]] - score[best[0]]):
-            best = (cold, hot)
+        others = np.where(takers, score, np.inf)
+        others[hot] = np.inf
+        cold = int(others.argmin())
+        if score[hot] - others[cold] > widest:
+            best, widest = (cold, hot), score[hot] - others[cold]
+        if everybody:
+            break
     return best
 
 
-def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, low: float) -> tuple[Code, str] | None:
+def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, low: float) -> list[Refusal] | None:
     """Move the best fitting bundle from `hot` to `cold` or one of the next colder brokers; None, or why not."""
     draft, params = context.draft, context.params
     if len(rows) == 0:
-        return Code.NO_BUNDLES, ""
-    before, widest = float(draft.score[hot]), 0.0
-    for target in _targets(draft, cold, hot):
+        return []
+    before, attempts = float(draft.score[hot]), []
+    for target in _targets(draft, cold, hot, rows):
         other = float(draft.score[target])
         if before - other < low / 2:
             break
         want = _want(before, other, mean, params.max_unload_ratio)
-        widest = max(widest, want)
         offer = draft.offer(rows, hot, target)
         chosen = best_fit(offer, before, other, want, ceiling=params.overloaded_threshold_percent / 100)
         if chosen >= 0:
-            runner_up = next((row for row in _targets(draft, target, hot) if row != target), -1)
+            others = _targets(draft, target, hot, rows[chosen : chosen + 1])
+            runner_up = next((row for row in others if row != target), -1)
             draft.take(int(rows[chosen]), hot, target, rule="avg", threshold=low, runner_up=runner_up)
             return None
-    return Code.TOO_BIG, f"only {widest:.1%} may move"
+        attempts.append(Attempt(offer=offer, other=other, want=want))
+    return refuse_unfit(context, hot, rows, attempts)
 
 
-def _targets(draft: Draft, first: int, hot: int) -> Iterator[int]:
-    """`first`, then the coldest other legal brokers; these are looked up only when they are asked for."""
+def _targets(draft: Draft, first: int, hot: int, rows: Ints) -> Iterator[int]:
+    """`first`, then the coldest other brokers that may take any of these bundles, looked up only when asked for."""
     yield first
-    others = np.where(draft.legal_targets(), draft.score, np.inf)
+    legal = draft.legal_targets()
+    if draft.allowed is not None:
+        legal &= draft.reachable(rows)
+    others = np.where(legal, draft.score, np.inf)
     others[[first, hot]] = np.inf
     for _ in range(TARGETS_TRIED):
         coldest = int(np.argmin(others))

@@ -15,16 +15,14 @@ import math
 import numpy as np
 
 from bundlekeel.core.codes import Code
-from bundlekeel.core.load import Ints
 from bundlekeel.core.memory import History, Memory
-from bundlekeel.core.placement import legal_targets
 from bundlekeel.core.plan import Refusal, Verdict
-from bundlekeel.core.shedding.common import EPSILON, Context, Decision, best_fit, candidates, refuse_rest
+from bundlekeel.core.shedding.common import EPSILON, Context, Decision, candidates, refuse_rest
+from bundlekeel.core.shedding.decoupled import Rule, shed_broker
+from bundlekeel.core.shedding.reasons import stuck
 
 # Pulsar aims this far below the threshold, so that the next small rise does not start it again.
 MARGIN = 0.05
-# The placement's first choice may be too small for any bundle; how many of its next ones are tried.
-TARGETS_TRIED = 8
 
 
 def shed(context: Context) -> Decision:
@@ -38,12 +36,14 @@ def shed(context: Context) -> Decision:
     refusals: list[Refusal] = []
     for row in donors:
         need = min(float(smooth[row]), float(context.draft.score[row])) - average - limit + MARGIN
-        refusals += _shed_broker(context, row, need)
-    if not context.draft.moves and context.params.lower_boundary_shedding and (smooth < average - limit).any():
+        refusals += _shed_broker(context, row, need, average + limit)
+    low = [ids[row] for row in np.flatnonzero(smooth < average - limit).tolist()]
+    if not context.draft.moves and context.params.lower_boundary_shedding and low:
         top = int(np.argmax(smooth))
-        refusals = [item for item in refusals if item.broker != ids[top]] + _shed_broker(context, top, limit / 2)
+        others = [item for item in refusals if item.broker != ids[top]]
+        refusals = others + _shed_broker(context, top, limit / 2, average + limit)
     brokers = [_verdict(context, row, float(smooth[row]), average, limit) for row in range(len(ids))]
-    verdict = _cycle_verdict(context, donors, average, limit)
+    verdict = _cycle_verdict(context, donors, refusals, low, average + limit)
     return Decision(verdict=verdict, memory=Memory(history=history), brokers=brokers, refusals=refusals)
 
 
@@ -63,62 +63,44 @@ def _advance(context: Context) -> dict[str, History]:
     return advanced
 
 
-def _shed_broker(context: Context, source: int, need: float) -> list[Refusal]:
+def _shed_broker(context: Context, source: int, need: float, line: float) -> list[Refusal]:
     """Move bundles off one broker until `need` (a score difference) is met; returns refusals."""
-    draft, ids = context.draft, context.snapshot.brokers.ids
     if context.full():
-        return [Refusal(code=Code.BUDGET_PER_CYCLE, broker=ids[source])]
+        return [Refusal(code=Code.BUDGET_PER_CYCLE, broker=context.snapshot.brokers.ids[source])]
     given = candidates(context, source)
-    if int(draft.bundle_count[source]) <= 1:
+    if int(context.draft.bundle_count[source]) <= 1:
         return refuse_rest(context, source, given, Code.SOLE_BUNDLE)
     if need < context.params.min_unload_share * context.mean:
         return refuse_rest(context, source, given, Code.BELOW_MINIMUM, f"needs {max(need, 0.0):.1%}")
-    while need > EPSILON:
-        if context.full():
-            return refuse_rest(context, source, given, Code.BUDGET_PER_CYCLE)
-        rows = given.left(draft)
-        chosen, target, runner_up = _choose(context, source, rows, need) if len(rows) else (-1, -1, -1)
-        if chosen < 0:
-            return refuse_rest(context, source, given, Code.NO_GAIN)
-        before = float(draft.score[source])
-        limit = context.params.threshold_percent / 100
-        draft.take(chosen, source, target, rule="threshold", threshold=limit, runner_up=runner_up)
-        need -= before - float(draft.score[source])
-    return refuse_rest(context, source, given, Code.BALANCED)
-
-
-def _choose(context: Context, source: int, rows: Ints, need: float) -> tuple[int, int, int]:
-    """(bundle row, target row, runner-up row) of the next move, or (-1, -1, -1)."""
-    draft = context.draft
-    targets = legal_targets(draft, source)
-    if len(targets) == 0:
-        return -1, -1, -1
-    ceiling = context.params.overloaded_threshold_percent / 100
-    pressure = draft.pressure(source)[rows - int(context.snapshot.bundles.starts[source])]
-    heaviest = int(rows[np.argmax(draft.scores(pressure, source))])
-    ranked = context.placement(draft, heaviest, source, targets).tolist()
-    before = float(draft.score[source])
-    for place, target in enumerate(ranked[:TARGETS_TRIED]):
-        offer = draft.offer(rows, source, target)
-        index = best_fit(offer, before, float(draft.score[target]), need, ceiling=ceiling)
-        if index >= 0:
-            return int(rows[index]), target, next(iter(ranked[place + 1 : place + 2]), -1)
-    return -1, -1, -1
+    limit = context.params.threshold_percent / 100
+    return shed_broker(context, source, given, need, Rule(name="threshold", threshold=limit, line=line))
 
 
 def _verdict(context: Context, row: int, smooth: float, average: float, limit: float) -> Verdict:
     broker = context.snapshot.brokers.ids[row]
-    over = smooth >= average + limit - EPSILON
+    code = Code.OVERLOADED if smooth >= average + limit - EPSILON else Code.BALANCED
+    if smooth < average - limit:
+        code = Code.UNDERLOADED
     text = f"history {smooth:.1%}, now {float(context.draft.score[row]):.1%}, average {average:.1%}"
-    return Verdict(code=Code.OVERLOADED if over else Code.BALANCED, sentence=text, broker=broker)
+    return Verdict(code=code, sentence=text, broker=broker)
 
 
-def _cycle_verdict(context: Context, donors: list[int], average: float, limit: float) -> Verdict:
-    moves = len(context.draft.moves)
+def _cycle_verdict(
+    context: Context, donors: list[int], refusals: list[Refusal], low: list[str], line: float
+) -> Verdict:
+    """`low`: brokers so far below the average that lower-boundary shedding would send bundles to them."""
+    moves, limit = len(context.draft.moves), context.params.threshold_percent / 100
     if moves:
-        text = f"{moves} bundles leave {len(donors)} brokers above {average + limit:.1%}"
-        return Verdict(code=Code.OVERLOADED, sentence=text)
+        who = f"{len(donors)} brokers above {line:.1%}" if donors else "the most loaded broker for those far below"
+        return Verdict(code=Code.OVERLOADED, sentence=f"{moves} bundles leave {who}")
     if donors:
-        text = f"{len(donors)} brokers are above {average + limit:.1%}, but no bundle would make it better"
-        return Verdict(code=Code.NO_BUNDLES, sentence=text)
-    return Verdict(code=Code.BALANCED, sentence=f"no broker is above {average:.1%} + {limit:.1%}")
+        return stuck(context, refusals, f"{len(donors)} brokers are above {line:.1%}")
+    if low and context.params.lower_boundary_shedding:
+        return stuck(context, refusals, f"{low[0]} is more than {limit:.1%} below the average")
+    if low:
+        text = (
+            f"no broker is above {line:.1%}, and {low[0]} stays far below the average: only a broker above it sheds; "
+            "set lower_boundary_shedding (lowerBoundarySheddingEnabled), or use avg"
+        )
+        return Verdict(code=Code.UNDERLOADED, sentence=text)
+    return Verdict(code=Code.BALANCED, sentence=f"no broker is above {line:.1%}")

@@ -94,7 +94,7 @@ def _even_out(context: Context, measure: _Measure) -> list[Refusal]:
     values = measure.of(draft.traffic)
     source = int(np.argmax(values))
     given = candidates(context, source)
-    targets = legal_targets(draft, source)
+    targets = legal_targets(draft, source, given.rows)
     if len(targets) == 0:
         return refuse_rest(context, source, given, Code.NO_LEGAL_TARGET)
     target = int(targets[np.argmin(values[targets])])
@@ -124,6 +124,8 @@ def _select(
             refused = Code.BUDGET_PER_CYCLE, f"max_unload_bundles {params.max_unload_bundles}"
         elif value > needed * (1 + EPSILON):
             refused = Code.TOO_BIG, f"{value:.0f} > {needed:.0f} {measure.unit}"
+        elif math.isinf(after):
+            refused = Code.POLICY_FORBIDS, ""
         elif after > params.overloaded_threshold_percent / 100:
             refused = Code.TARGET_OVERLOADED, ""
         elif after > 0 and after >= (float(draft.score[source]) or float(draft.score.max())):

@@ -1,0 +1,76 @@
+"""Made-up states of large clusters for `make bench`, as the lines that `decide` and the Java oracle read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+SIZES = ((10, 100), (100, 100), (1000, 100), (1000, 300))
+NOW_MS = 1_700_000_000_000
+
+
+def turn_line(brokers: int, bundles: int, seed: int = 1) -> bytes:
+    """One turn: every broker's report, and the averages of every bundle (what it carries now)."""
+    reports = reports_of(brokers, bundles, seed)
+    averages = {
+        name: _bundle_data(figures) for report in reports.values() for name, figures in report["lastStats"].items()
+    }
+    return json.dumps({"now": NOW_MS, "brokers": reports, "bundles": averages, "recent": []}).encode()
+
+
+def reports_of(brokers: int, bundles: int, seed: int) -> dict[str, dict[str, Any]]:
+    """Reports as brokers write them: Zipf-like bundles, three brokers in ten about twice as loaded."""
+    random = np.random.default_rng(seed)
+    found = {}
+    for broker in range(brokers):
+        rates = random.pareto(2.0, bundles) * 100 * (2.2 if broker % 10 < 3 else 1.0)
+        names = [_bundle(broker * bundles + index) for index in range(bundles)]
+        stats = {name: _stats(rate) for name, rate in zip(names, rates.tolist(), strict=True)}
+        found[f"broker-{broker:04d}:8080"] = _report(broker, stats, float(rates.sum()))
+    return found
+
+
+def _bundle(number: int) -> str:
+    lower = number % 65_535
+    return f"t/ns{number // 65_535}/0x{lower << 16:08x}_0x{(lower + 1) << 16:08x}"
+
+
+def _traffic(rate: float) -> dict[str, float]:
+    # 10 kB a message: throughput counts in ThresholdShedder only above 10 MB/s.
+    return {"msgRateIn": rate, "msgThroughputIn": rate * 10_000, "msgRateOut": rate, "msgThroughputOut": rate * 10_000}
+
+
+def _stats(rate: float) -> dict[str, float]:
+    return _traffic(rate) | {"consumerCount": 1, "producerCount": 1, "topics": 2, "cacheSize": 0}
+
+
+def _bundle_data(figures: dict[str, float]) -> dict[str, Any]:
+    traffic = {key: figures[key] for key in ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")}
+    return {
+        "shortTermData": traffic | {"maxSamples": 10, "numSamples": 10},
+        "longTermData": traffic | {"maxSamples": 1000, "numSamples": 100},
+        "topics": 2,
+    }
+
+
+def _report(broker: int, stats: dict[str, dict[str, float]], total: float) -> dict[str, Any]:
+    memory, blind = {"usage": 100.0, "limit": 1000.0}, {"usage": 0.0, "limit": 0.0}
+    return {
+        "webServiceUrl": f"http://broker-{broker:04d}:8080",
+        "cpu": {"usage": min(95.0, total / len(stats) * 0.35), "limit": 100.0},
+        "memory": memory,
+        "directMemory": memory,
+        "bandwidthIn": blind,
+        "bandwidthOut": blind,
+        **_traffic(total),
+        "lastUpdate": NOW_MS,
+        "startTimestamp": NOW_MS - 10**6,
+        "lastStats": stats,
+        "numTopics": len(stats) * 2,
+        "numBundles": len(stats),
+        "bundles": list(stats),
+        "loadReportType": "LocalBrokerData",
+        "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
+    }

@@ -1,0 +1,175 @@
+"""Compile and run the Java oracle (dev/oracle/java) against the cached Pulsar jars."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from dev.cluster.jars import cache_dir, ensure_jars, locked, require_tool
+from dev.cluster.spec import PULSAR_VERSION
+
+HERE = Path(__file__).parent
+# The last release of the 4.0 line; only UniformLoadShedder of it is taken, the one modular class that differs.
+OLDER_VERSION = "4.0.8"
+COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+
+
+class OracleError(Exception):
+    """The oracle could not be built or started, or it died."""
+
+
+class Oracle:
+    """One JVM that answers JSON lines in their order. Not to be shared between threads.
+
+    >>> with Oracle() as oracle:  # doctest: +SKIP
+    ...     oracle.ask({"reset": {"strategy": "threshold", "config": {}}})
+    """
+
+    def __init__(self, *options: str) -> None:
+        """`options` are given to the JVM, e.g. ``-Xmx2g``."""
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+        self._complaints: IO[bytes] | None = None
+
+    def __enter__(self) -> Oracle:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Compile when the sources changed, and start the JVM. Raises OracleError or ClusterError."""
+        command = [
+            require_tool("java"),
+            *self._options,
+            f"-Dlog4j2.configurationFile={HERE / 'log4j2.xml'}",
+            "-cp",
+            class_path(compiled()),
+            "bundlekeel.oracle.Oracle",
+        ]
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the JVM
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints
+        )
+
+    def ask(self, line: object) -> Any:
+        """One line (an object, or JSON as bytes) and its answer."""
+        return self.ask_all([line])[0]
+
+    def ask_all(self, lines: Iterable[object]) -> list[Any]:
+        """Many lines, written while the answers are read, so that neither side waits for the other."""
+        process = self._running()
+        encoded = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(self._write, encoded)
+            assert process.stdout is not None
+            answers = [self._parse(process.stdout.readline()) for _ in encoded]
+            writing.result()
+        return answers
+
+    def close(self) -> None:
+        """End the JVM: it stops when its input does."""
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        assert process.stdin is not None and process.stdout is not None
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+        if self._complaints is not None:
+            self._complaints.close()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise OracleError("the oracle does not run; use it as a context manager")
+        if self._process.poll() is not None:
+            raise self._death()
+        return self._process
+
+    def _death(self) -> OracleError:
+        assert self._complaints is not None
+        self._complaints.seek(0)
+        said = self._complaints.read()[-2000:].decode(errors="replace").strip()
+        return OracleError(f"the oracle died{f': {said}' if said else ''}")
+
+    def _write(self, lines: list[bytes]) -> None:
+        process = self._running()
+        assert process.stdin is not None
+        for line in lines:
+            process.stdin.write(line + b"\n")
+        process.stdin.flush()
+
+    def _parse(self, line: bytes) -> Any:
+        if not line:
+            raise self._death()
+        return json.loads(line)
+
+
+def class_path(classes: Path) -> str:
+    """Our classes, then Pulsar's jars."""
+    jars = ensure_jars()
+    return f"{classes}:{jars[0].parent}/*"
+
+
+def compiled() -> Path:
+    """The folder of the compiled classes, in the cache, keyed by what the sources say; compiles when it is missing."""
+    sources = sorted((HERE / "java").glob("*.java"))
+    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+    target = cache_dir() / f"oracle-{PULSAR_VERSION}-{digest}"
+    if target.is_dir():
+        return target
+    jars = ensure_jars()
+    with locked(cache_dir() / "oracle.lock"):
+        if not target.is_dir():
+            _compile(sources, f"{jars[0].parent}/*", target)
+    return target
+
+
+def _compile(sources: list[Path], path: str, target: Path) -> None:
+    compiler = shutil.which("javac")
+    if compiler is None:
+        raise OracleError("the oracle needs `javac`: apt-get install openjdk-17-jdk")
+    scratch = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
+    try:
+        command = [compiler, "-proc:none", "-nowarn", "-cp", path, "-d", str(scratch), *map(str, sources)]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        if answer.returncode != 0:
+            raise OracleError(f"javac failed:\n{answer.stderr}")
+        scratch.rename(target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def older_jar() -> Path:
+    """The broker's jar of the 4.0 line, fetched once with Maven into the cache."""
+    folder = cache_dir() / f"pulsar-broker-{OLDER_VERSION}"
+    jar = folder / f"pulsar-broker-{OLDER_VERSION}.jar"
+    if not jar.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(cache_dir() / "oracle.lock"):
+            if not jar.is_file():
+                _fetch(folder)
+    return jar
+
+
+def _fetch(folder: Path) -> None:
+    artifact = f"-Dartifact=org.apache.pulsar:pulsar-broker:{OLDER_VERSION}"
+    command = [require_tool("mvn"), "-B", "-q", COPY_GOAL, artifact, f"-DoutputDirectory={folder}"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if answer.returncode != 0:
+        raise OracleError(f"Maven could not fetch the older broker jar:\n{answer.stdout}{answer.stderr}")

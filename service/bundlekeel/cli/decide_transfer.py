@@ -1,0 +1,198 @@
+"""`bundlekeel decide` on pictures of the extensible load manager, for `transfer`, corrected and compat.
+
+A turn gives `brokers` (BrokerLoadData), `top_bundles`, `missing` (registered brokers without load data), `recent`
+(bundles) and `recent_brokers` (when a broker gave last). `to` holds every destination; what compat unloads without
+transfer (`loadBalancerTransferEnabled` is false by default there) is in `unload` only.
+
+* A broker whose load data cannot be read is left out and listed under `excluded`; for the class, which would find none
+  in its store, it is one more registered broker without load data.
+* Corrected, `recent` bundles are cooling down, and what a broker carries besides its top bundles never moves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from bundlekeel.cli.decide_lines import Fault, Line
+from bundlekeel.codec.compat_transfer import decode_load, decode_top
+from bundlekeel.codec.extensible import (
+    BrokerLoad,
+    TopBundles,
+    decode_broker_load,
+    decode_top_bundles,
+    extensible_snapshot,
+)
+from bundlekeel.core.codes import Code
+from bundlekeel.core.compat.transfer import Load, Outcome, Picture, TopBundle, find_bundles
+from bundlekeel.core.errors import CodecError
+from bundlekeel.core.guard import GuardState, Moved
+from bundlekeel.core.load import ExcludedBroker
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.snapshot import Snapshot
+
+MAX_RECORD_BYTES = 256 * 1024 * 1024
+_OWN_FIELDS = ("top_bundles", "missing", "recent_brokers")
+
+
+class _Telling(msgspec.Struct, gc=False):
+    weighted_max_ema: Any = msgspec.field(name="weightedMaxEMA", default=UNSET)
+    max_resource_usage: Any = msgspec.field(name="maxResourceUsage", default=UNSET)
+    updated_at: Any = msgspec.field(name="updatedAt", default=UNSET)
+
+
+_TELLING = msgspec.json.Decoder(_Telling)
+
+
+def is_extensible(line: Line, *, own_fields_only: bool = False) -> bool:
+    """Whether a turn is one of the extensible load manager: by its own fields, or by what the first broker says."""
+    if own_fields_only or any(getattr(line, name) is not UNSET for name in _OWN_FIELDS):
+        return any(getattr(line, name) is not UNSET for name in _OWN_FIELDS)
+    first = next(iter(line.brokers.values()), None) if line.brokers is not UNSET else None
+    if first is None:
+        return False
+    try:
+        told = _TELLING.decode(first)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return False
+    return any(value is not UNSET for value in msgspec.structs.astuple(told))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferTurn:
+    """The input of a turn, kept for `bench`: the texts, and when the caller says it is."""
+
+    brokers: dict[str, msgspec.Raw]
+    top: dict[str, msgspec.Raw]
+    missing: tuple[str, ...]
+    recent: frozenset[str]
+    recent_brokers: dict[str, int]
+    now: int | None
+
+    @classmethod
+    def of(cls, line: Line) -> TransferTurn:
+        """Out of a line of the extensible shape. Fault when it has what only modular turns have."""
+        for name in ("bundles", "capacity"):
+            if getattr(line, name):
+                raise Fault("belongs to a turn of the modular load manager", name)
+        return cls(
+            brokers={} if line.brokers is UNSET else line.brokers,
+            top={} if line.top_bundles is UNSET else line.top_bundles,
+            missing=() if line.missing is UNSET else tuple(line.missing),
+            recent=frozenset(line.recent),
+            recent_brokers={} if line.recent_brokers is UNSET else line.recent_brokers,
+            now=line.now,
+        )
+
+    def guard_at(self, now: int) -> GuardState:
+        """What the caller says of recent moves. One ms ahead of now: however short the cool-down, these are recent."""
+        recent = {name: Moved(at_ms=now + 1, source="") for name in sorted(self.recent)}
+        return GuardState(recent=recent, recent_brokers=self.recent_brokers)
+
+    def snapshot(self) -> tuple[Snapshot, list[dict[str, str]]]:
+        """For the corrected form; and what could not be read."""
+        loads: list[BrokerLoad] = []
+        left_out = [ExcludedBroker(broker_id=name, code=str(Code.NO_LOAD_DATA)) for name in self._without_data()]
+        tops: dict[str, TopBundles] = {}
+        torn: list[dict[str, str]] = []
+        for broker, raw in self.brokers.items():
+            try:
+                loads.append(decode_broker_load(broker, raw, max_bytes=MAX_RECORD_BYTES))
+            except CodecError as error:
+                left_out.append(ExcludedBroker(broker_id=broker, code=str(error.code), detail=str(error)))
+        for broker, raw in self.top.items():
+            try:
+                tops[broker] = decode_top_bundles(raw, max_bytes=MAX_RECORD_BYTES)
+            except CodecError as error:
+                torn.append({"record": f"top_bundles.{broker}", "code": str(error.code), "detail": str(error)})
+        now = self.now if self.now is not None else max((load.updated_at for load in loads), default=0)
+        seen = extensible_snapshot(loads, tops, wall_ms=now, excluded=left_out)
+        unread = [
+            {"broker": item.broker_id, "code": item.code, "detail": item.detail}
+            for item in seen.excluded
+            if item.broker_id in self.brokers
+        ]
+        return seen, [*unread, *torn]
+
+    def picture(self) -> tuple[Picture, list[dict[str, str]]]:
+        """For the compat form; and what could not be read."""
+        loads: dict[str, Load] = {}
+        top: dict[str, list[TopBundle]] = {}
+        unread: list[dict[str, str]] = []
+        for broker, raw in self.brokers.items():
+            try:
+                loads[broker] = decode_load(raw)
+            except CodecError as error:
+                unread.append({"broker": broker, "code": str(error.code), "detail": str(error)})
+        for broker, raw in self.top.items():
+            try:
+                top[broker] = decode_top(raw)
+            except CodecError as error:
+                unread.append({"record": f"top_bundles.{broker}", "code": str(error.code), "detail": str(error)})
+        seen = Picture(
+            now_ms=self.now if self.now is not None else max((load.updated_at for load in loads.values()), default=0),
+            brokers=loads,
+            top=top,
+            missing=[*self.missing, *(name for name in self.brokers if name not in loads)],
+            recent=self.recent,
+            recent_brokers=self.recent_brokers,
+        )
+        return seen, unread
+
+    def _without_data(self) -> list[str]:
+        return [name for name in dict.fromkeys(self.missing) if name not in self.brokers]
+
+
+@dataclass(slots=True)
+class CompatTransfer:
+    """One reset's parameters, and the hit count that the class remembers since."""
+
+    params: Parameters
+    hits: int = 0
+
+    def decide(self, picture: Picture) -> Outcome:
+        """One call of the class."""
+        outcome = find_bundles(picture, self.params, self.hits)
+        self.hits = outcome.hits
+        return outcome
+
+    def answer(self, turn: TransferTurn) -> dict[str, Any]:
+        """One turn's answer."""
+        picture, unread = turn.picture()
+        outcome = self.decide(picture)
+        unload: dict[str, list[str]] = {}
+        for item in outcome.unloads:
+            unload.setdefault(item.source, []).append(item.bundle)
+        to = {item.bundle: item.target for item in outcome.unloads if item.target}
+        answer: dict[str, Any] = {
+            "unload": unload,
+            "to": to,
+            "verdict": {
+                "code": outcome.reason,
+                "label": outcome.label,
+                "sentence": _sentence(outcome, self.params),
+                "hits": outcome.hits,
+                "brokers": [],
+            },
+            "refused": [],
+            "plan_hash": _hash(unload, to),
+        }
+        if unread:
+            answer["excluded"] = unread
+        return answer
+
+
+def _sentence(outcome: Outcome, params: Parameters) -> str:
+    if outcome.unloads:
+        return f"{len(outcome.unloads)} bundles to {'transfer' if params.transfer_enabled else 'unload'}"
+    return f"nothing to unload; condition met {outcome.hits} times, more than {params.transfer_hit_count} needed"
+
+
+def _hash(unload: dict[str, list[str]], to: dict[str, str]) -> str:
+    text = json.dumps([{broker: sorted(bundles) for broker, bundles in unload.items()}, to], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,106 @@
+"""Scenario files: finding, reading and checking them. YAML with the fields of `sim.scenario.Scenario`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from bundlekeel.core.errors import ConfigError
+from bundlekeel.daemon.settings_yaml import read_mapping
+from bundlekeel.sim.check import check
+from bundlekeel.sim.scenario import Scenario
+
+SUFFIX = ".yaml"
+_VALUE_LIMIT = 60
+_RANGE = re.compile(r"(\d{1,5})-(\d{1,5})")
+_SCHEMA = TypeAdapter(Scenario)
+
+
+def shipped() -> dict[str, str]:
+    """The text of every scenario that comes with Bundlekeel, by name, in the order of the suite."""
+    folder = resources.files("bundlekeel.sim").joinpath("scenarios")
+    texts = {
+        item.name.removesuffix(SUFFIX): item.read_text(encoding="utf-8")
+        for item in folder.iterdir()
+        if item.name.endswith(SUFFIX)
+    }
+    return dict(sorted(texts.items()))
+
+
+@cache
+def suite() -> tuple[Scenario, ...]:
+    """All shipped scenarios, by case number, those without one last."""
+    found = [parse(text, origin=f"{name}{SUFFIX}") for name, text in shipped().items()]
+    return tuple(sorted(found, key=lambda item: (item.case or 1000, item.name)))
+
+
+def load(given: str) -> Scenario:
+    """A scenario by the name of a shipped one or by path. ConfigError says what is wrong and where."""
+    texts = shipped()
+    if given in texts:
+        return parse(texts[given], origin=f"{given}{SUFFIX}")
+    path = Path(given)
+    if not path.exists() and "/" not in given and not given.endswith((SUFFIX, ".yml")):
+        near = difflib.get_close_matches(given, texts, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(
+            f"no scenario {given!r}{hint} (`bundlekeel simulate --list` names them; a path works too)",
+            field="scenario",
+            value=given,
+            allowed=", ".join(texts),
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"{given}: cannot be read: {reason}", field="scenario", value=given) from None
+    return parse(text, origin=given)
+
+
+def parse(text: str, *, origin: str) -> Scenario:
+    """A scenario from YAML. ConfigError with every problem of the schema, or the first one of its sense."""
+    tree = read_mapping(text, origin=origin)
+    try:
+        made = _SCHEMA.validate_python(_expanded(tree))
+    except ValidationError as error:
+        lines = [f"{origin}: {_told(item)}" for item in error.errors(include_url=False)]
+        first = error.errors(include_url=False)[0]
+        raise ConfigError("\n".join(lines), field=_field(first), value=first["input"]) from None
+    try:
+        check(made)
+    except ConfigError as error:
+        raise ConfigError(f"{origin}: {error}", field=error.field, value=error.value, allowed=error.allowed) from None
+    return made
+
+
+def _expanded(value: Any) -> Any:
+    """Ranges in lists of brokers written out: [0-3, 7] is [0, 1, 2, 3, 7]."""
+    if isinstance(value, dict):
+        return {key: _expanded(inner) for key, inner in value.items()}
+    if not isinstance(value, list):
+        return value
+    found: list[Any] = []
+    for item in value:
+        match = _RANGE.fullmatch(item) if isinstance(item, str) else None
+        found += range(int(match[1]), int(match[2]) + 1) if match else [_expanded(item)]
+    return found
+
+
+def _told(item: Any) -> str:
+    field, value = _field(item), repr(item["input"])
+    if item["type"] in ("missing", "missing_argument"):
+        return f"{field} is missing"
+    if item["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        return f"{field}: unknown field"
+    shown = value if len(value) <= _VALUE_LIMIT else f"{value[: _VALUE_LIMIT - 3]}..."
+    return f"{field} = {shown}: {item['msg'][:1].lower()}{item['msg'][1:]}"
+
+
+def _field(item: Any) -> str:
+    return ".".join(str(part) for part in item["loc"])

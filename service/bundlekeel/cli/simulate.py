@@ -1,0 +1,162 @@
+"""`bundlekeel simulate`: scenarios on a virtual cluster, strategies side by side. Needs no cluster and no sidecar."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from bundlekeel.cli import sim_files
+from bundlekeel.cli.exits import BAD_NEWS, USAGE, CliError
+from bundlekeel.cli.output import Layout, Output, Watch, show, table
+from bundlekeel.cli.session import OutputOption, guarded
+from bundlekeel.cli.simulate_html import page
+from bundlekeel.cli.simulate_pairs import pairs_html, pairs_json, pairs_table
+from bundlekeel.cli.simulate_report import as_json, as_table, counts
+from bundlekeel.sim.pairs import NATIVE, PROPERTIES, contender, native, pairs
+from bundlekeel.sim.run import Contender, Run
+from bundlekeel.sim.run import simulate as run_scenario
+from bundlekeel.sim.scenario import Scenario
+
+
+class Against(StrEnum):
+    """What to compare with."""
+
+    NATIVE = "native"
+
+
+FilesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[SCENARIO]...", help="A YAML file, or the name of a shipped one.", show_default=False),
+]
+StrategyOption = Annotated[
+    list[str] | None,
+    typer.Option("--strategy", "-s", help="Repeat to compare several; avg by default.", show_default=False),
+]
+PairOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pair",
+        help="shedder+placement as brokers run it, repeatable; `all`: PIP-364's six, avg and transfer. Without a "
+        "scenario: PIP-364's table of five properties, measured.",
+        show_default=False,
+    ),
+]
+
+
+@guarded
+def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
+    files: FilesArgument = None,
+    strategy: StrategyOption = None,
+    pair: PairOption = None,
+    against: Annotated[
+        Against | None, typer.Option("--against", help="Also the brokers' own classes of these strategies.")
+    ] = None,
+    suite: Annotated[bool, typer.Option("--suite", help="All shipped scenarios.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Name the shipped scenarios and stop.")] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Traffic, delays and losses come from it.")] = 1,
+    seeds: Annotated[str, typer.Option("--seeds", help="Several: 1-20, or 1,5,9.", show_default=False)] = "",
+    output: OutputOption = Output.TABLE,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write a page with plots, complete in one file.", show_default=False)
+    ] = None,
+) -> None:
+    """Run scenarios on a virtual cluster and compare strategies. Exit code 1 when an expectation does not hold.
+
+    Brokers' own classes (`--against native`, `--pair`) are there to compare with: what they miss is shown, and is
+    no failure.
+    """
+    if listed:
+        _list(output)
+        return
+    of_pairs = bool(pair) and not files and not suite
+    scenarios = _scenarios(files or [], suite=suite, of_pairs=of_pairs)
+    contenders = _contenders(strategy or [], pair or [], against)
+    runs = _run(scenarios, contenders, _seeds(seeds) or [seed])
+    answer: Any = (pairs_json(runs) if of_pairs else {}) | as_json(runs)
+    show(lambda: answer, lambda _, __: pairs_table(runs) if of_pairs else as_table(runs), output, Watch())
+    if html is not None:
+        _write(html, page(runs, pairs_html(runs) if of_pairs else ""))
+        typer.echo(f"report: {html}", err=True)
+    if any(run.failed for run in runs if counts(run)):
+        raise typer.Exit(BAD_NEWS)
+
+
+def _list(output: Output) -> None:
+    rows = [
+        {"name": item.name, "case": item.case or None, "minutes": item.minutes, "title": item.title}
+        for item in sim_files.suite()
+    ]
+
+    def render(value: Any, _: Layout) -> Any:
+        made = table("scenario", ">minutes", "about", caption=f"{len(value)} scenarios")
+        for row in value:
+            made.add_row(row["name"], f"{row['minutes']:g}", row["title"])
+        return made
+
+    show(lambda: rows, render, output, Watch())
+
+
+def _scenarios(files: list[str], *, suite: bool, of_pairs: bool) -> list[Scenario]:
+    if suite:
+        return [*sim_files.suite(), *(sim_files.load(item) for item in files)]
+    if of_pairs:
+        return [sim_files.load(item.scenario) for item in PROPERTIES]
+    if not files:
+        raise CliError("name a scenario (`bundlekeel simulate --list`), a file, or --suite", USAGE)
+    return [sim_files.load(item) for item in files]
+
+
+def _contenders(strategies: list[str], given: list[str], against: Against | None) -> list[Contender]:
+    """Who runs, in the order asked for; avg when nobody is named, and beside pairs to compare with."""
+    found = [contender(item) for item in strategies or ["avg"]]
+    for item in given:
+        found += pairs(item)
+    if against is Against.NATIVE:
+        found += [native(item) for item in strategies or ["avg"] if item in NATIVE]
+    return list({item.label: item for item in found}.values())
+
+
+def _seeds(text: str) -> list[int]:
+    found: list[int] = []
+    try:
+        for part in filter(None, text.split(",")):
+            first, _, last = part.partition("-")
+            found += range(int(first), int(last or first) + 1)
+    except ValueError:
+        raise CliError(f"--seeds {text!r}: not like 1-20 or 1,5,9", USAGE) from None
+    return found
+
+
+def _run(scenarios: list[Scenario], contenders: list[Contender], seeds: list[int]) -> list[Run]:
+    screen = Console(stderr=True)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=screen,
+        transient=True,
+        disable=not screen.is_terminal,
+    )
+    work = [(scenario, who, seed) for scenario in scenarios for who in contenders for seed in seeds]
+    with bar:
+        task = bar.add_task("", total=len(work))
+        runs = []
+        for scenario, who, seed in work:
+            bar.update(task, description=f"{scenario.name} {who.label} seed {seed}")
+            runs.append(run_scenario(scenario, who, seed, timer=time.perf_counter))
+            bar.advance(task)
+    return runs
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror}", USAGE) from None

@@ -1,0 +1,117 @@
+"""What `bundlekeel simulate` tells: rows of figures over seeds, as table and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from bundlekeel.cli.output import table
+from bundlekeel.daemon.views import Json
+from bundlekeel.sim.measures import Measures
+from bundlekeel.sim.run import Run
+from bundlekeel.sim.scenario import Scenario
+
+NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One measure as people read it. `why`: the line of the glossary."""
+
+    title: str
+    value: Callable[[Measures], float | None]
+    form: str
+    why: str
+
+
+COLUMNS = (
+    Column("max/mean", lambda m: m.max_over_mean, ".3f", "most loaded broker over the mean, at the end"),
+    Column("over time", lambda m: m.mean_max_over_mean, ".3f", "the same, mean over the whole run"),
+    Column("std %", lambda m: m.std, ".1f", "standard deviation of the loads, mean over the run, points of a broker"),
+    Column("balanced min", lambda m: m.balanced_minute, ".1f", "minute from which max/mean stays at the limit"),
+    Column("over 85 % min", lambda m: m.over_minutes, ".1f", "minutes in which some broker is above 85 %"),
+    Column("empty min", lambda m: m.empty_minutes, ".1f", "minutes in which some broker has under a tenth of the mean"),
+    Column("moves", lambda m: float(m.moves), ".0f", "bundles moved by the balancer"),
+    Column("unloads", lambda m: float(m.unloads), ".0f", "bundles that left their broker, whoever caused it"),
+    Column("moved load", lambda m: m.moved_load, ".2f", "what they carried, in brokers' worth"),
+    Column("twice", lambda m: float(m.moved_twice), ".0f", "bundles moved again within an hour"),
+    Column("splits", lambda m: float(m.splits), ".0f", "bundles divided"),
+    Column(
+        "thrash %", lambda m: m.thrash_percent, ".0f", "ups and downs of loads beyond their trend, share of the mean"
+    ),
+    Column("client s", lambda m: m.client_seconds, ".0f", "clients times seconds without service, whoever caused it"),
+)
+
+
+def figure(runs: Sequence[Run], column: Column) -> str:
+    """A measure over seeds: the value, or median and range."""
+    found = [column.value(run.measures) for run in runs]
+    known = [value for value in found if value is not None]
+    missing = len(found) - len(known)
+    if not known:
+        return NEVER
+    if len(found) == 1:
+        return format(known[0], column.form)
+    text = f"{median(known):{column.form}} ({min(known):{column.form}}-{max(known):{column.form}})"
+    return f"{text}, {missing} {NEVER}" if missing else text
+
+
+def grouped(runs: Sequence[Run]) -> list[tuple[Scenario, list[tuple[str, list[Run]]]]]:
+    """Runs by scenario, then by contender, both in the order in which they were run."""
+    found: dict[str, tuple[Scenario, dict[str, list[Run]]]] = {}
+    for run in runs:
+        _, by_label = found.setdefault(run.scenario.name, (run.scenario, {}))
+        by_label.setdefault(run.contender.label, []).append(run)
+    return [(scenario, list(by_label.items())) for scenario, by_label in found.values()]
+
+
+def counts(run: Run) -> bool:
+    """Whether what this run fails is a failure of the command: pairs and natives are there to compare with."""
+    return not run.contender.compared
+
+
+def as_table(runs: Sequence[Run]) -> RenderableType:
+    """A table a scenario, contenders side by side, and what did not hold."""
+    return Group(*(part for scenario, rows in grouped(runs) for part in _scenario(scenario, rows)))
+
+
+def _scenario(scenario: Scenario, rows: list[tuple[str, list[Run]]]) -> list[RenderableType]:
+    head = f"{scenario.name}: {scenario.title} ({scenario.minutes:g} minutes)"
+    made = table("strategy", "expected", *(f">{column.title}" for column in COLUMNS), title=head)
+    notes: list[RenderableType] = []
+    for label, runs in rows:
+        failed = [(run, item) for run in runs for item in run.failed]
+        state = Text("held", style="green") if not failed else Text("not held", style="red")
+        made.add_row(label, state, *(figure(runs, column) for column in COLUMNS))
+        for run, item in failed[:6]:
+            seed = f" (seed {run.seed})" if len(runs) > 1 else ""
+            notes.append(Text(f"  {label}{seed}: {item.name}: {item.told}", style="red" if counts(run) else "yellow"))
+    return [made, *notes, Text("")]
+
+
+def as_json(runs: Sequence[Run]) -> Json:
+    """Every run with all figures."""
+    return {
+        "runs": [
+            {
+                "scenario": run.scenario.name,
+                "case": run.scenario.case,
+                "strategy": run.contender.label,
+                "balancer": run.contender.kind,
+                "seed": run.seed,
+                "cycles": run.books.cycles,
+                "digest": run.digest,
+                "measures": asdict(run.measures),
+                "expected": [asdict(item) for item in run.findings],
+                "verdicts": dict(run.books.verdicts.most_common()),
+                "refusals": dict(run.books.refusals.most_common()),
+                "slowest_plan_seconds": run.books.slowest,
+            }
+            for run in runs
+        ],
+        "failed": sum(bool(run.failed) for run in runs if counts(run)),
+    }

@@ -1,0 +1,195 @@
+"""`AvgShedder` (PIP-364) of Pulsar 4.0 and 4.2, bare (the two releases agree here)."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bundlekeel.core.averages import LONG_SAMPLES, SHORT_SAMPLES
+from bundlekeel.core.codes import Code
+from bundlekeel.core.compat.javamaps import table_of
+from bundlekeel.core.compat.picture import (
+    DEFAULT_TRAFFIC,
+    BundleColumns,
+    Picture,
+    sort_key,
+    total,
+)
+from bundlekeel.core.compat.result import CompatResult
+from bundlekeel.core.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
+from bundlekeel.core.memory import CompatMemory
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.plan import Verdict
+
+
+def avg(picture: Picture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
+    """Pairs the i-th lowest with the i-th highest, counts hits, and moves bundles straight to the partner."""
+    low, high = dict(memory.low), dict(memory.high)
+    # The class keeps one HashMap of scores, and a table never shrinks.
+    table = max(memory.table, table_of(len(picture.brokers)))
+    memory = replace(memory, table=table)
+    pairs = _count(picture, params, table, low, high)
+    if not pairs:
+        verdict = Verdict(code=Code.BALANCED, sentence="no pair differs by the low threshold")
+        return CompatResult(unload=(), memory=replace(memory, low={}, high={}), verdict=verdict)
+    acting = _acting(picture, params, pairs, low, high)
+    select = _Selector(picture, params, release)
+    for cold, hot in acting:
+        select.take(cold, hot)
+    to, chosen = select.destinations()
+    memory = replace(memory, low=low, high=high, chosen={**memory.chosen, **chosen})
+    return CompatResult(
+        unload=tuple((row, hot) for row, hot, _ in select.taken),
+        to=to,
+        memory=memory,
+        verdict=_verdict(len(pairs), len(acting), len(select.taken)),
+        brokers=tuple(select.verdicts),
+    )
+
+
+def _count(
+    picture: Picture, params: Parameters, table: int, low: dict[str, int], high: dict[str, int]
+) -> list[tuple[int, int]]:
+    """The (cold, hot) rows that differ enough; counters change in place. The middle one is paired with itself."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        scores = picture.usage(params) * 100
+        order = _order(picture, scores, table)
+        colds = order[: (len(order) + 1) // 2]
+        hots = order[::-1][: len(colds)]
+        apart = scores[hots] - scores[colds]
+    pairs = []
+    for cold, hot, difference in zip(colds.tolist(), hots.tolist(), apart.tolist(), strict=True):
+        names = picture.brokers[hot], picture.brokers[cold]
+        if difference < params.avg_low_threshold_percent:
+            for name in names:
+                low.pop(name, None)
+                high.pop(name, None)
+            continue
+        pairs.append((cold, hot))
+        for name in names:
+            low[name] = low.get(name, 0) + 1
+        for name in names:
+            if difference < params.avg_high_threshold_percent:
+                high.pop(name, None)
+            else:
+                high[name] = high.get(name, 0) + 1
+    return pairs
+
+
+def _order(picture: Picture, scores: Floats, table: int) -> Ints:
+    """Rows from the lowest to the highest score, equal ones as the HashMap gives them."""
+    if picture.hashes is None:
+        return np.argsort(sort_key(scores), kind="stable")
+    return np.lexsort((picture.hashes & (table - 1), sort_key(scores)))
+
+
+def _acting(
+    picture: Picture, params: Parameters, pairs: list[tuple[int, int]], low: dict[str, int], high: dict[str, int]
+) -> list[tuple[int, int]]:
+    """Pairs of which any counter is full; their counters are dropped, whether or not anything is found to move."""
+    acting = []
+    for pair in pairs:
+        names = [picture.brokers[row] for row in pair]
+        if any(high.get(name, 0) >= params.avg_hit_count_high for name in names) or any(
+            low.get(name, 0) >= params.avg_hit_count_low for name in names
+        ):
+            acting.append(pair)
+            for name in names:
+                low.pop(name, None)
+                high.pop(name, None)
+    return acting
+
+
+def _verdict(pairs: int, acting: int, taken: int) -> Verdict:
+    if taken:
+        return Verdict(code=Code.OVERLOADED, sentence=f"{taken} bundles to unload, {acting} of {pairs} pairs act")
+    if acting:
+        return Verdict(code=Code.NO_BUNDLES, sentence=f"{acting} pairs act, but no bundle fits")
+    return Verdict(code=Code.HIT_COUNT, sentence=f"{pairs} pairs differ, but not often enough yet")
+
+
+class _Selector:
+    """Selects bundles pair by pair. `taken`: (bundle, hot, cold) rows in order."""
+
+    def __init__(self, picture: Picture, params: Parameters, release: str) -> None:
+        short = picture.bundles.short
+        self.picture, self.params = picture, params
+        self.movable = picture.movable(release)
+        self.rates, self.sizes = total(short, RATE_IN, RATE_OUT), total(short, THROUGHPUT_IN, THROUGHPUT_OUT)
+        self.broker_rate, self.broker_size = picture.rate().tolist(), picture.throughput().tolist()
+        self.taken: list[tuple[int, int, int]] = []
+        self.verdicts: list[Verdict] = []
+
+    def take(self, cold: int, hot: int) -> None:
+        """Largest first, every bundle with traffic that fits into a share of the pair's difference."""
+        ratio = self.params.max_unload_ratio
+        messages = (self.broker_rate[hot] - self.broker_rate[cold]) * ratio
+        size = (self.broker_size[hot] - self.broker_size[cold]) * ratio
+        if messages > self.params.min_unload_message_rate:
+            values, left = self.rates, messages
+        elif size > self.params.min_unload_throughput:
+            values, left = self.sizes, size
+        else:
+            self._say(hot, Code.BELOW_MINIMUM, f"{messages:.0f} msg/s and {size:.0f} B/s are below the minima")
+            return
+        rows, found = self.movable.ranked(hot, values)
+        chosen = _fitting(found, left)
+        for row in rows[chosen].tolist():
+            self.taken.append((row, hot, cold))
+        code = Code.OVERLOADED if chosen else Code.NO_BUNDLES
+        self._say(hot, code, f"{len(chosen)} bundles to {self.picture.brokers[cold]}")
+
+    def destinations(self) -> tuple[dict[int, int], dict[str, str]]:
+        """Where each of them goes, by row and by bundle *data*: the class keys its map by the data, so bundles of
+        equal data share one entry, and the last one put in decides for all of them."""
+        rows, brokers = [row for row, _, _ in self.taken], self.picture.brokers
+        keys = data_keys(self.picture.bundles, rows)
+        last = {key: cold for key, (_, _, cold) in zip(keys, self.taken, strict=True)}
+        return (
+            {row: last[key] for row, key in zip(rows, keys, strict=True)},
+            {key: brokers[cold] for key, cold in last.items()},
+        )
+
+    def _say(self, hot: int, code: Code, sentence: str) -> None:
+        self.verdicts.append(Verdict(code=code, sentence=sentence, broker=self.picture.brokers[hot]))
+
+
+def _fitting(descending: Floats, left: float) -> list[int]:
+    """Positions taken: 0 < value <= what is left, in order."""
+    values: list[float] = descending.tolist()
+    negated: list[float] = (-descending).tolist()
+    # NaN comes first and is never taken; the search below needs a sorted list without it.
+    position = int(np.isnan(descending).sum())
+    taken = []
+    while position < len(values):
+        value = values[position]
+        if not value > 0:
+            break
+        if value <= left:
+            taken.append(position)
+            left += -value
+            position += 1
+        else:
+            position = bisect_left(negated, -left, lo=position + 1)
+    return taken
+
+
+def data_keys(bundles: BundleColumns, rows: Sequence[int]) -> list[str]:
+    """A text for each bundle's `BundleData` that is equal exactly when Java's values are (`equals` of all fields)."""
+    picked: Ints = np.array(rows, dtype=np.int64)
+    columns = (bundles.short[picked], bundles.long[picked], bundles.samples[picked], bundles.topics[picked, None])
+    return [_digest(row) for row in np.column_stack([np.asarray(part, dtype=np.float64) for part in columns])]
+
+
+def default_key() -> str:
+    """The same for a bundle nobody knows."""
+    samples = (SHORT_SAMPLES, 0, LONG_SAMPLES, 0)
+    return _digest(np.array([*DEFAULT_TRAFFIC, *DEFAULT_TRAFFIC, *samples, 0], dtype=np.float64))
+
+
+def _digest(values: Floats) -> str:
+    return hashlib.blake2b(values.tobytes(), digest_size=12).hexdigest()

@@ -1,0 +1,90 @@
+"""The order in which Java's hash maps give their keys: equal loads keep it, and sums of doubles depend on it.
+
+`LoadData` holds brokers and bundles in a `ConcurrentHashMap`; shedding copies the bundles into a `HashMap`. Both walk
+their buckets upwards. Within a bucket a `HashMap` keeps the order of insertion, while a growing `ConcurrentHashMap`
+turns part of it round. A map filled once, in the order of the input, is meant; buckets with eight keys or more, which
+Java makes into trees, are not followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bundlekeel.core.load import Ints
+
+Words = NDArray[np.uint32]
+_FIRST_TABLE: Final = 16
+_INVERSE_OF_31: Final = pow(31, -1, 2**32)
+# Rows of a matrix of characters that a processor's cache holds.
+_AT_ONCE: Final = 2048
+
+
+def spread_hashes(texts: Sequence[str]) -> Ints:
+    """`hashCode` of each text with its upper half mixed in, as both maps do; below 2^31."""
+    parts = [_hashes(texts[start : start + _AT_ONCE]) for start in range(0, len(texts), _AT_ONCE)]
+    hashes = np.concatenate([np.zeros(0, dtype=np.uint32), *parts])
+    mixed: Ints = ((hashes ^ (hashes >> np.uint32(16))) & np.uint32(2**31 - 1)).astype(np.int64)
+    return mixed
+
+
+def _hashes(texts: Sequence[str]) -> Words:
+    """`String.hashCode`: a polynomial in 31 over the UTF-16 units, modulo 2^32."""
+    lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+    width = max(int(lengths.max()), 1)
+    points = np.array(texts, dtype=f"U{width}").view(np.uint32).reshape(len(texts), width)
+    hashes: Words = np.zeros(len(texts), dtype=np.uint32)
+    for column in range(width):
+        hashes = hashes * np.uint32(31) + points[:, column]
+    # Shorter texts were multiplied by 31 too often; it has an inverse.
+    undo = np.cumprod(np.r_[1, np.full(width, _INVERSE_OF_31)].astype(np.uint32), dtype=np.uint32)
+    hashes *= undo[width - lengths]
+    for row in np.flatnonzero((points > 0xFFFF).any(axis=1)).tolist():
+        hashes[row] = _hash_by_units(texts[row])
+    return hashes
+
+
+def _hash_by_units(text: str) -> int:
+    """The same for a text with characters that take two units."""
+    value = 0
+    for unit in np.frombuffer(text.encode("utf-16-le", "surrogatepass"), dtype="<u2").tolist():
+        value = (31 * value + unit) % 2**32
+    return value
+
+
+def concurrent_order(hashes: Ints) -> Ints:
+    """Positions of the keys in the order of a `ConcurrentHashMap` into which they were put one after the other."""
+    table = _FIRST_TABLE
+    order: Ints = np.zeros(0, dtype=np.int64)
+    # It doubles as soon as three quarters are reached, not when they are exceeded.
+    while len(hashes) >= table * 3 // 4:
+        order = _doubled(hashes, np.concatenate([order, np.arange(len(order), table * 3 // 4)]), table)
+        table *= 2
+    order = np.concatenate([order, np.arange(len(order), len(hashes))])
+    walked: Ints = order[np.argsort(hashes[order] & (table - 1), kind="stable")]
+    return walked
+
+
+def _doubled(hashes: Ints, order: Ints, table: int) -> Ints:
+    """The keys in their buckets after the table has doubled: of each bucket, the last keys that stay together are
+    moved as they are, and those before them are put in front one by one, which turns them round."""
+    order = order[np.argsort(hashes[order] & (table - 1), kind="stable")]
+    found = hashes[order]
+    bucket, upper = found & (table - 1), (found & table) != 0
+    turns = np.zeros(len(order) + 1, dtype=np.int64)
+    turns[: len(order) - 1] = (bucket[1:] == bucket[:-1]) & (upper[1:] != upper[:-1])
+    later = np.cumsum(turns[::-1])[::-1]
+    turned = later[:-1] > later[np.searchsorted(bucket, bucket, side="right")]
+    place = np.arange(len(order))
+    return order[np.lexsort((np.where(turned, -place, place), found & (2 * table - 1)))]
+
+
+def table_of(count: int) -> int:
+    """The size of the table of a `HashMap` with so many keys."""
+    table = _FIRST_TABLE
+    while count > table * 3 // 4:
+        table *= 2
+    return table

@@ -1,0 +1,183 @@
+"""Pulsar's placements, bare. Three of them draw at random from a set; here the draw is by seed, the set is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from bundlekeel.core.compat.avg import data_keys, default_key
+from bundlekeel.core.compat.picture import Picture, running_sum, total
+from bundlekeel.core.load import RATE_IN, RATE_OUT, Floats, Ints
+from bundlekeel.core.memory import CompatMemory
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.snapshot import Bools
+
+
+def select(
+    picture: Picture,
+    params: Parameters,
+    memory: CompatMemory,
+    placement: str,
+    row: int,
+    candidates: Ints,
+    seed: int = 0,
+) -> tuple[Ints, int, CompatMemory]:
+    """One selection: (rows of the set the class draws from, the row drawn, new memory); (empty, -1, ..) without
+    candidates. `row`: the bundle's, or -1 for one without data."""
+    placer = Placer(picture, params, memory, placement, seed)
+    allowed, chosen = placer.select(row, candidates)
+    return allowed, chosen, placer.memory()
+
+
+class Placer:
+    """Selects again and again on one picture, as the broker does for the bundles of one cycle."""
+
+    def __init__(
+        self, picture: Picture, params: Parameters, memory: CompatMemory, placement: str, seed: int = 0
+    ) -> None:
+        self.picture, self.params = picture, params
+        self._memory, self._rule = memory, _RULES[placement](picture, params, memory)
+        self._random = np.random.default_rng(abs(seed))
+
+    def select(self, row: int, candidates: Ints) -> tuple[Ints, int]:
+        """The rows drawn from, and the row drawn; candidates in the order in which Java's set gives them."""
+        if len(candidates) == 0:
+            return candidates, -1
+        allowed = self._rule.allowed(row, candidates)
+        chosen = int(allowed[self._random.integers(len(allowed))]) if len(allowed) > 1 else int(allowed[0])
+        self.record(row, chosen)
+        return allowed, chosen
+
+    def record(self, row: int, chosen: int) -> None:
+        """Remember that this bundle went to this broker, whoever drew it."""
+        self._rule.drawn(row, chosen)
+
+    def memory(self) -> CompatMemory:
+        """The memory after the selections so far."""
+        return self._rule.memory(self._memory)
+
+
+class _Rule:
+    """One placement class with its state."""
+
+    def __init__(self, picture: Picture, params: Parameters, memory: CompatMemory) -> None:
+        self.picture, self.params = picture, params
+        self.start(memory)
+
+    def start(self, memory: CompatMemory) -> None:
+        """Take over what the class remembers."""
+
+    def allowed(self, row: int, candidates: Ints) -> Ints:
+        """The set the class draws from; never empty."""
+        raise NotImplementedError
+
+    def drawn(self, row: int, chosen: int) -> None:
+        """Remember a draw."""
+
+    def memory(self, before: CompatMemory) -> CompatMemory:
+        """What the class remembers now."""
+        return before
+
+
+class _LeastLongTermMessageRate(_Rule):
+    """`LeastLongTermMessageRate`: lowest long-term rate among those not above the overload threshold.
+
+    The broker sums the long-term averages of the bundles in its `lastStats`, unknown ones at their default.
+    """
+
+    def start(self, memory: CompatMemory) -> None:
+        picture = self.picture
+        owner, rows = picture.stat_rows()
+        known, which = rows >= 0, np.maximum(rows, 0)
+        both = []
+        for column in (RATE_IN, RATE_OUT):
+            long = picture.bundles.long[:, column] if len(picture.bundles.names) else np.zeros(1)
+            # `bincount` adds one after the other, as Java does.
+            values = np.where(known, long[which], 50.0)
+            both.append(np.bincount(owner, weights=values, minlength=len(picture.brokers)))
+        over = picture.usage(self.params) > self.params.overloaded_threshold_percent / 100.0
+        self._score: Floats = np.where(over, np.inf, total(np.column_stack(both), 0, 1))
+
+    def allowed(self, row: int, candidates: Ints) -> Ints:
+        score = self._score[candidates]
+        lowest = np.fmin.reduce(score)
+        best = candidates[score == lowest]
+        return best if len(best) else candidates
+
+
+class _LeastResourceUsage(_Rule):
+    """`LeastResourceUsageWithWeight`: everybody well below the average of a usage smoothed at each selection."""
+
+    def start(self, memory: CompatMemory) -> None:
+        picture = self.picture
+        self._usage = picture.usage(self.params)
+        before = memory.placement_usage
+        self._known: Bools = np.array([broker in before for broker in picture.brokers], dtype=bool)
+        self._history: Floats = np.array([before.get(broker, 0.0) for broker in picture.brokers], dtype=np.float64)
+        idle = (picture.traffic[:, RATE_IN] == 0) & (picture.traffic[:, RATE_OUT] == 0)
+        self._fresh: Bools = idle | (picture.bundle_count == 0)
+
+    def allowed(self, row: int, candidates: Ints) -> Ints:
+        weight, usage = self.params.history_weight, self._usage[candidates]
+        with np.errstate(invalid="ignore", over="ignore"):
+            mixed = self._history[candidates] * weight + (1 - weight) * usage
+            new = np.where(self._known[candidates] & ~self._fresh[candidates], mixed, usage)
+            self._history[candidates] = new
+            self._known[candidates] = True
+            average = running_sum(new) / len(candidates)
+            best = candidates[new + self.params.average_usage_difference_percent / 100.0 <= average]
+        return best if len(best) else candidates
+
+    def memory(self, before: CompatMemory) -> CompatMemory:
+        named = zip(self.picture.brokers, self._history.tolist(), self._known.tolist(), strict=True)
+        return replace(before, placement_usage={broker: value for broker, value, known in named if known})
+
+
+class _RoundRobin(_Rule):
+    """`RoundRobinBrokerSelector`: a counter over a list of candidates that is copied anew when it no longer fits."""
+
+    def start(self, memory: CompatMemory) -> None:
+        self._turn, self._listed = memory.turn, memory.listed
+
+    def allowed(self, row: int, candidates: Ints) -> Ints:
+        brokers = self.picture.brokers
+        index = self._turn % len(candidates)
+        self._turn = 0 if self._turn == 2**31 - 1 else self._turn + 1
+        now = {brokers[candidate]: candidate for candidate in candidates.tolist()}
+        # The index is below the number of candidates, so an equal length is all that needs checking.
+        if len(self._listed) != len(now) or self._listed[index] not in now:
+            self._listed = tuple(now)
+        return np.array([now[self._listed[index]]], dtype=np.int64)
+
+    def memory(self, before: CompatMemory) -> CompatMemory:
+        return replace(before, turn=self._turn, listed=self._listed)
+
+
+class _Avg(_Rule):
+    """`AvgShedder.selectBroker`: where the shedder, or an earlier draw, sent a bundle of the same data; else any."""
+
+    def start(self, memory: CompatMemory) -> None:
+        self._chosen = dict(memory.chosen)
+
+    def _key(self, row: int) -> str:
+        return data_keys(self.picture.bundles, [row])[0] if row >= 0 else default_key()
+
+    def allowed(self, row: int, candidates: Ints) -> Ints:
+        sent = self._chosen.get(self._key(row))
+        same = [candidate for candidate in candidates.tolist() if self.picture.brokers[candidate] == sent]
+        return np.array(same, dtype=np.int64) if same else candidates
+
+    def drawn(self, row: int, chosen: int) -> None:
+        self._chosen[self._key(row)] = self.picture.brokers[chosen]
+
+    def memory(self, before: CompatMemory) -> CompatMemory:
+        return replace(before, chosen=self._chosen.copy())
+
+
+_RULES: dict[str, type[_Rule]] = {
+    "least_long_term_message_rate": _LeastLongTermMessageRate,
+    "least_resource_usage": _LeastResourceUsage,
+    "round_robin": _RoundRobin,
+    "avg": _Avg,
+}

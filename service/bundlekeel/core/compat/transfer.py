@@ -1,0 +1,288 @@
+"""TransferShedder (PIP-192) of the extensible load manager as releases 4.0 and 4.2 run it, defects included.
+
+What stands out, and is kept here on purpose:
+
+* one broker in its cool-down, or one registered broker without load data, ends the whole cycle;
+* a broker with stale load data does not count in mean and deviation, and yet may be chosen to give or to take;
+* the deviation is the root of mean of squares minus square of mean: rounding can make it NaN, and then it is never
+  above its target; a first broker of load 0 divides by zero;
+* the walk over the taker's bundles for a swap is shared by all bundles of a giver, does not look at who moved lately,
+  and what a swap gives back is never counted (only in debug mode);
+* the last of the *reported* bundles never moves, however many the broker owns;
+* the taker changes only after a giver that gave something.
+
+Sums run in the order in which the brokers are given, and brokers of equal load keep that order; in a broker it is the
+order of a concurrent hash map. 4.0 knows no namespaces excluded from shedding (PIP-380), otherwise both are the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bundlekeel.core.codes import Code
+from bundlekeel.core.names import namespace_of
+from bundlekeel.core.params import Parameters
+
+SUCCESS, SKIP = "Success", "Skip"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """The part of `BrokerLoadData` that counts: ratios, bytes/s, and ms since the epoch. NaN is allowed."""
+
+    ema: float
+    throughput_ema: float
+    throughput_in: float
+    throughput_out: float
+    updated_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopBundle:
+    """One of a broker's top bundles: its name, bytes/s in and out."""
+
+    name: str
+    throughput_in: float
+    throughput_out: float
+
+    @property
+    def throughput(self) -> float:
+        """Both ways together."""
+        return self.throughput_in + self.throughput_out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """What the class is given. `missing`: registered brokers without load data; `recent`: bundles unloaded in the
+    grace period; `recent_brokers`: when (ms) a broker last gave a bundle; `top`: by broker, lowest first."""
+
+    now_ms: int
+    brokers: Mapping[str, Load]
+    top: Mapping[str, Sequence[TopBundle]]
+    missing: Collection[str] = ()
+    recent: Collection[str] = ()
+    recent_brokers: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Unload:
+    """One decision. `target` is empty when the class leaves it to the next lookup (no transfer)."""
+
+    source: str
+    bundle: str
+    target: str
+    reason: Code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One call's result. `label` and `reason` are what the class counts when it decides nothing, else Success and
+    the reason of the first decision; `hits` is what it remembers."""
+
+    unloads: tuple[Unload, ...]
+    label: str
+    reason: Code
+    hits: int
+
+
+def find_bundles(picture: Picture, params: Parameters, hits: int) -> Outcome:
+    """`TransferShedder.findBundlesForUnloading`. `params.compat` tells the release, `hits` is the last call's."""
+    cycle = _Cycle(picture, params)
+    obstacle = cycle.obstacle()
+    if obstacle is not None:
+        return Outcome(unloads=(), label=SKIP, reason=obstacle, hits=hits)
+    cycle.measure()
+    hits = hits + 1 if cycle.reason() is not None else 0
+    if hits <= params.transfer_hit_count:
+        return Outcome(unloads=(), label=SKIP, reason=Code.HIT_COUNT, hits=hits)
+    cycle.run()
+    # The class collects in a set.
+    unloads = tuple(dict.fromkeys(cycle.unloads))
+    if unloads:
+        return Outcome(unloads=unloads, label=SUCCESS, reason=unloads[0].reason, hits=0)
+    return Outcome(unloads=(), label=SKIP, reason=cycle.why_nothing(), hits=hits)
+
+
+class _Cycle:
+    """One call: the statistics that it changes while it walks from both ends of the sorted brokers."""
+
+    def __init__(self, picture: Picture, params: Parameters) -> None:
+        self.picture = picture
+        self.params = params
+        self.unloads: list[Unload] = []
+        self.order = sorted(picture.brokers, key=lambda broker: _java_order(picture.brokers[broker].ema))
+        self.lowest, self.highest = 0, len(self.order) - 1
+        self.shed = self.without_load = self.with_few = 0
+        self.squares = self.mean = self.std = 0.0
+        self.counted = 0
+
+    def obstacle(self) -> Code | None:
+        """Why the whole cycle is off, or None."""
+        params, ended, fresh = self.params, None, 0
+        for broker, load in self.picture.brokers.items():
+            if self._stale(load):
+                ended = Code.OUT_DATED_DATA
+                continue
+            moved_at = self.picture.recent_brokers.get(broker)
+            if moved_at is not None and load.updated_at - moved_at < params.transfer_delay_seconds * 1000:
+                return Code.COOL_DOWN
+            fresh += 1
+        if fresh == 0:
+            return ended or Code.NO_BROKERS
+        if any(broker not in self.picture.brokers for broker in self.picture.missing):
+            return Code.NO_LOAD_DATA
+        return None
+
+    def measure(self) -> None:
+        """Mean and deviation over the brokers that are not stale, added up in the order given."""
+        total = 0.0
+        for load in self.picture.brokers.values():
+            if not self._stale(load):
+                total += load.ema
+                self.squares += load.ema * load.ema
+                self.counted += 1
+        self.mean = total / self.counted
+        self.std = _root(self.squares / self.counted - self.mean * self.mean)
+
+    def reason(self) -> Code | None:
+        """Why to shed now, or None when the target is met."""
+        if self.std > self.params.transfer_target_std:
+            return Code.OVERLOADED
+        if self._underloaded():
+            return Code.UNDERLOADED
+        return Code.OVERLOADED if self._overloaded() else None
+
+    def run(self) -> None:
+        """Pair the most with the least loaded broker until the target is met or the pairs are used up."""
+        while self.shed < self.params.transfer_max_brokers and self.lowest < self.highest:
+            reason = self.reason()
+            if reason is None:
+                return
+            giver, taker = self.order[self.highest], self.order[self.lowest]
+            self.highest -= 1
+            bundles = self.picture.top.get(giver, ())
+            if len(bundles) == 0:
+                self.without_load += 1
+            elif len(bundles) == 1:
+                self.with_few += 1
+            else:
+                self._shed(giver, taker, bundles, reason)
+
+    def why_nothing(self) -> Code:
+        """The reason that is counted when a cycle acted and decided nothing."""
+        if self.without_load:
+            return Code.NO_LOAD_DATA
+        return Code.NO_BUNDLES if self.with_few else Code.HIT_COUNT
+
+    def _shed(self, giver: str, taker: str, bundles: Sequence[TopBundle], reason: Code) -> None:
+        most, least = self.picture.brokers[giver], self.picture.brokers[taker]
+        traffic = most.throughput_in + most.throughput_out
+        pair = _Pair(
+            traffic=traffic,
+            other=least.throughput_in + least.throughput_out,
+            wanted=_divide(traffic * ((most.ema - least.ema) / 2), most.ema),
+            # One walk for all bundles of the giver. What it passed is not looked at again.
+            others=iter(self.picture.top[taker]) if self._transfers() and taker in self.picture.top else None,
+        )
+        left = len(bundles)
+        for bundle in bundles:
+            if self._excluded(bundle) or bundle.name in self.picture.recent:
+                continue
+            if left <= 1:
+                break
+            if bundle.throughput == 0:
+                continue
+            back = pair.back(bundle)
+            if back is None:
+                break
+            self.unloads += [Unload(taker, item.name, giver, reason) for item in back]
+            self.unloads.append(Unload(giver, bundle.name, taker if self._transfers() else "", reason))
+            pair.marked += bundle.throughput
+            left -= 1
+        if pair.marked > 0:
+            self._offload(most.ema, least.ema, _divide(pair.marked * most.ema, traffic))
+        else:
+            self.with_few += 1
+
+    def _offload(self, most: float, least: float, moved: float) -> None:
+        """The deviation as it will be; the mean stays."""
+        self.squares -= most * most + least * least
+        most, least = _at_least_zero(most - moved), least + moved
+        self.squares += most * most + least * least
+        self.std = _root(abs(self.squares / self.counted - self.mean * self.mean))
+        self.shed += 1
+        self.lowest += 1
+
+    def _underloaded(self) -> bool:
+        brokers, order = self.picture.brokers, self.order
+        least, most = brokers[order[self.lowest]], brokers[order[self.highest]]
+        share = min(0.5, max(0.0, self.params.transfer_target_std / 2))
+        return least.ema < self.mean * share or least.throughput_ema < most.throughput_ema * share
+
+    def _overloaded(self) -> bool:
+        load = self.picture.brokers[self.order[self.highest]].ema
+        limit = self.params.overloaded_threshold_percent / 100
+        return load > limit and load > self.mean + self.params.transfer_target_std
+
+    def _stale(self, load: Load) -> bool:
+        return self.picture.now_ms - load.updated_at > self.params.load_data_ttl_seconds * 1000
+
+    def _transfers(self) -> bool:
+        return self.params.transfer_enabled
+
+    def _excluded(self, bundle: TopBundle) -> bool:
+        return self.params.compat != "4.0" and namespace_of(bundle.name) in self.params.excluded_namespaces
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pair:
+    """A giver and a taker: the traffic of both, how much should move, how much is marked, the walk for swaps."""
+
+    traffic: float
+    other: float
+    wanted: float
+    others: Iterator[TopBundle] | None
+    marked: float = 0.0
+
+    def back(self, bundle: TopBundle) -> list[TopBundle] | None:
+        """The bundles that must come back for this one to fit: none if it fits, None if it cannot be made to fit."""
+        # Written as the class compares, which is not the same for NaN.
+        if not self.marked + bundle.throughput > self.wanted:
+            return []
+        giver = self.traffic - self.marked - bundle.throughput
+        taker = self.other + self.marked + bundle.throughput
+        chosen: list[TopBundle] = []
+        for item in self.others or ():
+            gained, lost = giver + item.throughput, taker - item.throughput
+            if item.throughput == 0 or not (gained < self.traffic and lost < self.traffic):
+                continue
+            chosen.append(item)
+            giver, taker = gained, lost
+            if taker <= giver < self.traffic * 0.75:
+                return chosen
+        return None
+
+
+def _java_order(value: float) -> tuple[bool, float, bool]:
+    """`Double.compare`: NaN is the greatest, and -0.0 is below 0.0."""
+    nan = math.isnan(value)
+    return nan, 0.0 if nan else value, math.copysign(1.0, value) > 0 or nan
+
+
+def _divide(value: float, by: float) -> float:
+    """Division as Java does it: by zero gives an infinity, or NaN."""
+    if by != 0:
+        return value / by
+    return math.nan if value == 0 or math.isnan(value) else math.copysign(math.inf, value) * math.copysign(1.0, by)
+
+
+def _root(value: float) -> float:
+    """`Math.sqrt`: NaN below zero."""
+    return math.sqrt(value) if value >= 0 else math.nan
+
+
+def _at_least_zero(value: float) -> float:
+    """`Math.max(0, value)`, which keeps NaN."""
+    return value if value > 0 or math.isnan(value) else 0.0

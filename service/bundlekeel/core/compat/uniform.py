@@ -1,0 +1,108 @@
+"""`UniformLoadShedder` of Pulsar 4.0 and 4.2, bare. 4.0 lets a bundle exceed what is needed by 1,000 (#21906)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from bundlekeel.core.codes import Code
+from bundlekeel.core.compat.picture import Picture, total
+from bundlekeel.core.compat.result import CompatResult
+from bundlekeel.core.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
+from bundlekeel.core.memory import CompatMemory
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.plan import Verdict
+
+_EPS: Final = 1e-6
+_INT_MAX: Final = 2**31 - 1
+_DELTA: Final = {"4.0": 1000, "4.2": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class _Extremes:
+    """Largest and smallest value, and the broker that has the largest (-1: none is above -1)."""
+
+    broker: int
+    largest: float
+    smallest: float
+
+
+def uniform(picture: Picture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
+    """The broker with the largest rate, or else throughput, gives off a share of the difference to the smallest."""
+    rate, size = _extremes(picture.rate()), _extremes(picture.throughput())
+    if _exceeds((rate.largest - rate.smallest) * 100, rate.smallest, params.msg_rate_difference_percent):
+        values, extremes, minimum = (
+            total(picture.bundles.short, RATE_IN, RATE_OUT),
+            rate,
+            params.min_unload_message_rate,
+        )
+        name = "message rate"
+    elif _exceeds(size.largest, size.smallest, params.throughput_multiple):
+        values, extremes = total(picture.bundles.short, THROUGHPUT_IN, THROUGHPUT_OUT), size
+        minimum, name = params.min_unload_throughput, "throughput"
+    else:
+        verdict = Verdict(code=Code.BALANCED, sentence="message rate and throughput are within their limits")
+        return CompatResult(unload=(), memory=memory, verdict=verdict)
+    if extremes.broker < 0:
+        # Only negative figures get here, and there Pulsar's class fails.
+        return CompatResult(unload=(), memory=memory, verdict=Verdict(code=Code.NO_BROKERS, sentence="no figures"))
+    needed = to_int((extremes.largest - extremes.smallest) * params.max_unload_ratio)
+    source = extremes.broker
+    rows: list[int] = []
+    if int(picture.bundle_count[source]) <= 1:
+        code, text = Code.SOLE_BUNDLE, f"{name} differs too much, by one bundle or none"
+    elif needed < minimum:
+        code, text = Code.BELOW_MINIMUM, f"{name}: {needed} are below {minimum:.0f}"
+    else:
+        rows = _select(picture, params, values, source, needed, release)
+        code, text = (Code.OVERLOADED if rows else Code.NO_BUNDLES), f"{name} differs too much: {len(rows)} bundles"
+    said = Verdict(code=code, sentence=text, broker=picture.brokers[source])
+    return CompatResult(
+        unload=tuple((row, source) for row in rows),
+        memory=memory,
+        verdict=Verdict(code=code, sentence=text),
+        brokers=(said,),
+    )
+
+
+def _extremes(values: Floats) -> _Extremes:
+    """The first of equal brokers wins; the largest starts at -1 and the smallest at the largest Java int."""
+    broker, largest, smallest = -1, -1.0, float(_INT_MAX)
+    for row, value in enumerate(values.tolist()):
+        if value > largest:
+            broker, largest = row, value
+        smallest = min(smallest, value)
+    return _Extremes(broker, largest, 1.0 if -_EPS <= smallest <= _EPS else smallest)
+
+
+def _exceeds(dividend: float, divisor: float, limit: float) -> bool:
+    return limit > 0 and dividend / divisor > limit
+
+
+def _select(picture: Picture, params: Parameters, values: Floats, source: int, needed: int, release: str) -> list[int]:
+    """Largest first, every bundle that fits into what is still needed; what is needed stays a whole number."""
+    rows, sizes = picture.movable(release).ranked(source, values)
+    most, delta = params.max_unload_bundles, _DELTA[release]
+    found: list[int] = []
+    for row, value in zip(rows.tolist(), sizes.tolist(), strict=True):
+        if most != -1 and len(found) >= most:
+            break
+        if value <= _wrapped(needed + delta):
+            needed = _wrapped(needed + to_int(-value))
+            found.append(row)
+    return found
+
+
+def to_int(value: float) -> int:
+    """Java's cast of a double to int: towards zero, saturating, NaN is 0."""
+    if math.isnan(value):
+        return 0
+    if math.isinf(value):
+        return _INT_MAX if value > 0 else -_INT_MAX - 1
+    return max(-_INT_MAX - 1, min(_INT_MAX, int(value)))
+
+
+def _wrapped(value: int) -> int:
+    """A sum of Java ints, which wraps around."""
+    return (value + 2**31) % 2**32 - 2**31

@@ -1,0 +1,89 @@
+"""Where moves may go at all: a mask of namespaces by brokers for the planner, made of the pipeline's policy steps.
+
+It is stricter than the pipeline where a move must not undo what a placement cares for: a namespace of an
+anti-affinity group may go only where the fewest *other* namespaces of its group live (Pulsar's
+`shouldAntiAffinityNamespaceUnload` lets it go also where it would come to one more), and never to a broker that
+does not serve persistent topics. What cannot be read forbids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bundlekeel.core.filters.groups import domain_numbers, group_numbers, least_of_group, lives_on
+from bundlekeel.core.filters.isolation import isolate
+from bundlekeel.core.ledger import Ledger
+from bundlekeel.core.load import Ints
+from bundlekeel.core.policies import Policies
+from bundlekeel.core.snapshot import Bools, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`mask`: namespace (row) by broker (column), True where it may live. `unknown`: namespaces of which that is not
+    known, their rows are all False. `group`: anti-affinity group of each namespace, -1 without one."""
+
+    mask: Bools
+    unknown: Bools
+    group: Ints
+
+    def nowhere_else(self, namespace: Ints, owner: Ints) -> Bools:
+        """For bundles of these namespaces at these owners: whether no other broker may take them."""
+        others: Ints = self.mask.sum(axis=1)[namespace] - self.mask[namespace, owner]
+        bound: Bools = others == 0
+        return bound
+
+
+def limits_of(snapshot: Snapshot, policies: Policies, ledger: Ledger | None = None) -> Limits | None:
+    """What policies leave to each namespace of the snapshot, or None when nothing is restricted."""
+    names, brokers = snapshot.bundles.namespaces, snapshot.brokers
+    serves = brokers.takes_persistent()
+    nothing = not (policies.isolation or policies.anti_affinity or policies.unreadable or policies.unknown)
+    if nothing and serves.all():
+        return None
+    if policies.unknown:
+        shape = len(names), len(brokers)
+        everyone = np.ones(len(names), dtype=bool)
+        return Limits(np.zeros(shape, dtype=bool), everyone, np.full(len(names), -1, dtype=np.int64))
+    others = tuple(item.broker_id for item in snapshot.excluded)
+    isolation = isolate(policies.isolation, names, brokers.ids, others)
+    unknown = isolation.unknown() | np.array([name in policies.unreadable for name in names], dtype=bool)
+    mask = isolation.matrix() & serves
+    mask[unknown] = False
+    group = group_numbers(policies, names)
+    if (group >= 0).any():
+        # Namespaces that cannot be read may be of any group: they count in none, but they do not move either.
+        _apply_groups(mask, group, lives_on(snapshot, ledger or Ledger()), domain_numbers(policies, brokers.ids))
+    return Limits(mask, unknown, group)
+
+
+def _apply_groups(mask: Bools, group: Ints, lives: Bools, domains: Ints | None) -> None:
+    """Narrow, in place, the rows of grouped namespaces to where the fewest others of their group live."""
+    for number in range(int(group.max(initial=-1)) + 1):
+        members = np.flatnonzero(group == number)
+        together = lives[members].sum(axis=0)
+        for namespace in members.tolist():
+            others = together - lives[namespace]
+            mask[namespace] = least_of_group(others, mask[namespace], domains).brokers
+
+
+def allowed_matrix(snapshot: Snapshot, policies: Policies, ledger: Ledger | None = None) -> Bools | None:
+    """The mask of `limits_of` alone, as `Draft.allowed` takes it."""
+    limits = limits_of(snapshot, policies, ledger)
+    return None if limits is None else limits.mask
+
+
+def with_policies(snapshot: Snapshot, policies: Policies) -> Bools:
+    """Namespaces (rows) that have an isolation policy or an anti-affinity group, or may have one nobody could read.
+
+    TransferShedder leaves their bundles alone unless told otherwise (`HasPolicy`).
+    """
+    names = snapshot.bundles.namespaces
+    if policies.unknown:
+        return np.ones(len(names), dtype=bool)
+    isolation = isolate(policies.isolation, names, snapshot.brokers.ids)
+    unreadable = np.array([name in policies.unreadable for name in names], dtype=bool)
+    found: Bools = (isolation.policy != -1) | (group_numbers(policies, names) >= 0) | unreadable
+    return found

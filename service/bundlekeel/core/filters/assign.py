@@ -1,0 +1,243 @@
+"""`assign()`: where the assignment pipeline would put a bundle that nobody owns, step by step. Dry and pure.
+
+The order is that of `ModularLoadManagerImpl.selectBroker`; a step that would leave nobody leaves everybody it got.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bundlekeel.core.codes import Code
+from bundlekeel.core.draft import Draft
+from bundlekeel.core.filters.groups import domain_numbers, group_numbers, least_of_group, lives_on
+from bundlekeel.core.filters.isolation import FREE, Isolation, isolate
+from bundlekeel.core.filters.versions import version_key
+from bundlekeel.core.ledger import Ledger
+from bundlekeel.core.load import Ints
+from bundlekeel.core.names import namespace_of
+from bundlekeel.core.policies import Policies
+from bundlekeel.core.snapshot import Bools
+
+SYSTEM_NAMESPACE = "pulsar/system"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step: who is a candidate after it, and why each broker dropped by it is not. `note` says what a step did
+    that drops nobody."""
+
+    name: str
+    candidates: tuple[str, ...]
+    dropped: Mapping[str, Code] = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """The answer: `chosen` is the preallocated broker, else what the placement takes from the last step's candidates,
+    or "" with the `code` that says why nobody. `candidates` are those the placement chose from."""
+
+    bundle: str
+    steps: tuple[Step, ...]
+    chosen: str
+    preallocated: str = ""
+    code: Code | None = None
+    candidates: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What the pipeline looks at besides the bundle. `draft` holds the predicted load, `ledger` the preallocated
+    bundles: those that are on their way."""
+
+    draft: Draft
+    ledger: Ledger = field(default_factory=Ledger)
+    policies: Policies = field(default_factory=Policies)
+    placement: str = "least_resource_usage"
+
+
+def assign(asked: Question, bundle: str, *, non_persistent: bool = False) -> Assignment:
+    """Run the pipeline for one bundle as if it were unowned.
+
+    `non_persistent`: whether a non-persistent topic of it was looked up; brokers remember that, nobody else can know.
+    """
+    run = _Run(asked, bundle, non_persistent)
+    going = next((entry.target for entry in asked.ledger.entries if entry.bundle == bundle and not entry.landed_ms), "")
+    run.filter_all()
+    chosen, code = run.choose()
+    if run.fault is not None:
+        chosen, code = "", run.fault
+    elif going:
+        chosen, code = going, None
+    return Assignment(
+        bundle=bundle,
+        steps=tuple(run.steps),
+        chosen=chosen,
+        preallocated=going,
+        code=code,
+        candidates=run.names(run.left) if run.fault is None else (),
+    )
+
+
+class _Run:
+    """One pass. `left`: candidates so far; `policy`: those after the policy step, to which a dead end returns."""
+
+    def __init__(self, asked: Question, bundle: str, non_persistent: bool) -> None:
+        self.asked, self.bundle, self.non_persistent = asked, bundle, non_persistent
+        self.draft, self.snapshot, self.policies = asked.draft, asked.draft.snapshot, asked.policies
+        self.ids, self.namespace = self.snapshot.brokers.ids, namespace_of(bundle)
+        self.left: Bools = np.ones(len(self.ids), dtype=bool)
+        self.policy: Bools = self.left
+        self.steps: list[Step] = []
+        self.fault: Code | None = None
+
+    def names(self, mask: Bools) -> tuple[str, ...]:
+        return tuple(self.ids[row] for row in np.flatnonzero(mask).tolist())
+
+    def filter_all(self) -> None:
+        """Every step up to the placement."""
+        self._available()
+        self._policies()
+        self.policy = self.left
+        if self.fault is None:
+            self._max_topics()
+            self._anti_affinity()
+            self._evenly()
+            if self._classes_and_versions() and not self.left.any():
+                self._refill("nobody was left: all candidates of the policies again")
+
+    # --- steps ---
+
+    def _step(self, name: str, keep: Bools, code: Code | Callable[[int], Code], note: str = "") -> None:
+        """Narrow the candidates. `code` says why a broker (row) is dropped."""
+        gone = np.flatnonzero(self.left & ~keep).tolist()
+        dropped = {self.ids[row]: code if isinstance(code, Code) else code(row) for row in gone}
+        self.left = self.left & keep
+        self.steps.append(Step(name=name, candidates=self.names(self.left), dropped=dropped, note=note))
+
+    def _available(self) -> None:
+        known = {code.value: code for code in Code}
+        dropped = {item.broker_id: known.get(item.code, Code.NO_LOAD_DATA) for item in self.snapshot.excluded}
+        self.steps.append(Step(name="available", candidates=self.ids, dropped=dropped))
+
+    def _policies(self) -> None:
+        """Isolation policies; without one also what kinds of topics a broker serves (`applyNamespacePolicies`)."""
+        if self.policies.unknown or self.namespace in self.policies.unreadable:
+            self.fault = Code.POLICY_UNREADABLE
+            self._step("policies", np.zeros_like(self.left), self.fault, self.policies.unknown)
+            return
+        others = tuple(item.broker_id for item in self.snapshot.excluded)
+        isolation = isolate(self.policies.isolation, (self.namespace,), self.ids, others)
+        keep = isolation.mask(0)
+        if bool(isolation.unknown()[0]):
+            self.fault = Code.POLICY_UNREADABLE
+        note = self._policy_name(isolation)
+        if int(isolation.policy[0]) != FREE:
+            self._step("policies", keep, lambda row: isolation.code(0, row), note)
+            return
+        brokers = self.snapshot.brokers
+        serves = brokers.takes_non_persistent() if self.non_persistent else brokers.takes_persistent()
+        refused = Code.NON_PERSISTENT_DISABLED if self.non_persistent else Code.PERSISTENT_DISABLED
+        self._step("policies", keep & serves, lambda row: isolation.code(0, row) if serves[row] else refused, note)
+
+    def _policy_name(self, isolation: Isolation) -> str:
+        number = int(isolation.policy[0])
+        return f"isolation policy {self.policies.isolation[number].name}" if number >= 0 else ""
+
+    def _max_topics(self) -> None:
+        limit = self.draft.params.max_topics_per_broker
+        room = self.draft.topics <= limit
+        if not (self.left & room).any():
+            self._step("max topics", self.left, Code.MAX_TOPICS, f"all have more than {limit}: none is dropped")
+            return
+        self._step("max topics", room, Code.MAX_TOPICS)
+
+    def _anti_affinity(self) -> None:
+        """Namespaces of the group by broker, the bundle's own namespace included, as Pulsar counts them."""
+        names = self.snapshot.bundles.namespaces
+        group = self.policies.anti_affinity.get(self.namespace, "")
+        if not group or not self.left.any():
+            self._step("anti-affinity", self.left, Code.MORE_OF_GROUP, "no group" if not group else "")
+            return
+        numbers = group_numbers(self.policies, (self.namespace, *names))
+        lives = lives_on(self.snapshot, self.asked.ledger)[numbers[1:] == numbers[0]]
+        kept = least_of_group(lives.sum(axis=0), self.left, domain_numbers(self.policies, self.ids))
+        if self.policies.failure_domains_enabled:
+            self._step("failure domains", kept.domains, Code.FULLER_DOMAIN, f"group {group}")
+        self._step("anti-affinity", kept.brokers, Code.MORE_OF_GROUP, f"group {group}")
+
+    def _evenly(self) -> None:
+        """Only brokers with the fewest bundles of this namespace, by reports and books."""
+        wanted = self.policies.distribute_evenly or self.namespace == SYSTEM_NAMESPACE
+        if not wanted or not self.left.any():
+            self._step("distribute evenly", self.left, Code.MORE_OF_NAMESPACE, "" if wanted else "off")
+            return
+        counts = self._bundles_of_namespace()
+        least = int(counts[self.left].min())
+        self._step("distribute evenly", counts <= least, Code.MORE_OF_NAMESPACE, f"at most {least} of its bundles")
+
+    def _bundles_of_namespace(self) -> Ints:
+        bundles, index = self.snapshot.bundles, {broker: row for row, broker in enumerate(self.ids)}
+        held: list[set[str]] = [set() for _ in self.ids]
+        if self.namespace in bundles.namespaces:
+            number = bundles.namespaces.index(self.namespace)
+            for row in np.flatnonzero(bundles.namespace == number).tolist():
+                held[int(bundles.owner[row])].add(bundles.names[row])
+        for entry in self.asked.ledger.entries:
+            if namespace_of(entry.bundle) == self.namespace and entry.target in index:
+                held[index[entry.target]].add(entry.bundle)
+        return np.array([len(names - {self.bundle}) for names in held], dtype=np.int64)
+
+    def _classes_and_versions(self) -> bool:
+        """The broker filters; False when one failed, which brings back all candidates of the policies."""
+        brokers, wanted = self.snapshot.brokers, self.policies.load_manager
+        same = np.array([not wanted or name == wanted for name in brokers.load_managers], dtype=bool)
+        self._step("load manager class", same, Code.OTHER_LOAD_MANAGER)
+        if not self.policies.prefer_later_versions or not self.left.any():
+            note = "" if self.policies.prefer_later_versions else "off"
+            self._step("version", self.left, Code.OLDER_VERSION, note)
+            return True
+        keys = {row: version_key(brokers.versions[row]) for row in np.flatnonzero(self.left).tolist()}
+        told = [key for key in keys.values() if key is not None]
+        if len(told) < len(keys):
+            self._refill("a version could not be read: all candidates of the policies again")
+            return False
+        latest = max(told)
+        keep = np.array([keys.get(row) == latest for row in range(len(self.ids))], dtype=bool)
+        self._step("version", keep, Code.OLDER_VERSION)
+        return True
+
+    def _refill(self, note: str) -> None:
+        self.left = self.policy
+        self.steps.append(Step(name="refill", candidates=self.names(self.left), note=note))
+
+    # --- the choice ---
+
+    def choose(self) -> tuple[str, Code | None]:
+        """The placement's choice; when that broker is overloaded, once more among all candidates of the policies."""
+        if not self.left.any():
+            return "", Code.NO_LEGAL_TARGET
+        chosen = self._best()
+        limit = self.draft.params.overloaded_threshold_percent / 100
+        if float(self.draft.score[chosen]) > limit:
+            note = f"{self.ids[chosen]} is above {limit:.0%}: once more among all candidates of the policies"
+            self.left = self.left | self.policy
+            self.steps.append(Step(name="overload recheck", candidates=self.names(self.left), note=note))
+            chosen = self._best()
+        return self.ids[chosen], None
+
+    def _best(self) -> int:
+        """The first choice of the placement. What an unowned bundle will carry is not known and counts as nothing."""
+        draft, rows = self.draft, np.flatnonzero(self.left)
+        if self.asked.placement == "round_robin":
+            return int(rows[int(np.searchsorted(rows, draft.turn)) % len(rows)])
+        if self.asked.placement == "avg":
+            return int(rows[zlib.crc32(self.bundle.encode()) % len(rows)])
+        if self.asked.placement == "least_long_term_message_rate":
+            over = draft.score[rows] > draft.params.overloaded_threshold_percent / 100
+            return int(rows[np.lexsort((draft.long_rate()[rows], over))[0]])
+        return int(rows[np.argmin(draft.score[rows])])

@@ -1,0 +1,140 @@
+"""Which brokers isolation policies leave to a namespace (`LoadManagerShared.applyNamespacePolicies`).
+
+The first policy whose namespaces match decides: its primaries, and its secondaries too while fewer primaries are
+available than `min_limit`. A namespace without a policy may use every broker that is primary of none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from bundlekeel.core.codes import Code
+from bundlekeel.core.filters.javaregex import java_pattern
+from bundlekeel.core.load import Ints
+from bundlekeel.core.policies import IsolationPolicy
+from bundlekeel.core.snapshot import Bools
+
+# Instead of a policy's number: no policy matches; one cannot be read, so that it is not known which one matches.
+FREE: Final = -1
+UNKNOWN: Final = -2
+
+
+def host_of(broker_id: str) -> str:
+    """What policies match: the broker id up to its last colon."""
+    return broker_id.rpartition(":")[0] or broker_id
+
+
+def matches(patterns: Iterable[str], text: str) -> bool | None:
+    """Whether one of these Java expressions matches fully; None when that hangs on one that cannot be read."""
+    unsure = False
+    for pattern in patterns:
+        compiled = java_pattern(pattern)
+        if compiled is None:
+            unsure = True
+        elif compiled.fullmatch(text):
+            return True
+    return None if unsure else False
+
+
+def governing(isolation: Sequence[IsolationPolicy], namespace: str) -> int:
+    """The number of the first policy that matches the namespace, FREE, or UNKNOWN."""
+    for number, policy in enumerate(isolation):
+        matched = matches(policy.namespaces, namespace)
+        if matched is None:
+            return UNKNOWN
+        if matched:
+            return number
+    return FREE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Isolation:
+    """Policies applied to these brokers.
+
+    `policy`: the governing policy of each namespace (or FREE, UNKNOWN). `masks`: brokers that each policy leaves, one
+    row a policy. `readable`: policies whose brokers could all be told. `shared`: brokers that are primary of no
+    policy; `shared_readable`: that is known for all of them. `primary`, `secondary`: what a policy says of a broker.
+    """
+
+    policy: Ints
+    masks: Bools
+    readable: Bools
+    shared: Bools
+    shared_readable: bool
+    primary: Bools
+    secondary: Bools
+
+    def mask(self, namespace: int) -> Bools:
+        """The brokers that the policies leave to this namespace (row); none when that is not known."""
+        row: Bools = self._masks()[self.policy[namespace]]
+        return row
+
+    def matrix(self) -> Bools:
+        """`mask` of every namespace; shape (namespaces, brokers)."""
+        rows: Bools = self._masks()[self.policy]
+        return rows
+
+    def unknown(self) -> Bools:
+        """Namespaces of which it is not known where they may live."""
+        told = np.concatenate([self.readable, [False, self.shared_readable]])
+        found: Bools = ~told[self.policy]
+        return found
+
+    def code(self, namespace: int, broker: int) -> Code:
+        """Why this broker is not left to this namespace."""
+        number = int(self.policy[namespace])
+        if bool(self.unknown()[namespace]):
+            return Code.POLICY_UNREADABLE
+        if number == FREE:
+            return Code.PRIMARY_OF_OTHERS
+        return Code.SECONDARY_NOT_NEEDED if self.secondary[number, broker] else Code.NOT_IN_POLICY
+
+    def _masks(self) -> Bools:
+        """One row a policy, then UNKNOWN's, then FREE's: -2 and -1 find theirs from the end."""
+        usable = self.masks & self.readable[:, None]
+        free = self.shared if self.shared_readable else np.zeros_like(self.shared)
+        stacked: Bools = np.vstack([usable, np.zeros_like(self.shared), free])
+        return stacked
+
+
+@lru_cache(maxsize=4)
+def isolate(
+    isolation: tuple[IsolationPolicy, ...],
+    namespaces: tuple[str, ...],
+    brokers: tuple[str, ...],
+    without_report: tuple[str, ...] = (),
+) -> Isolation:
+    """Apply the policies. `without_report`: live brokers that cannot be candidates but count as available primaries.
+
+    Kept for the last few inputs: a thousand policies times ten thousand namespaces are matched once, not each cycle.
+    """
+    hosts = [host_of(broker) for broker in (*brokers, *without_report)]
+    known, count = len(brokers), len(isolation)
+    primary, secondary = np.zeros((count, len(hosts)), dtype=bool), np.zeros((count, len(hosts)), dtype=bool)
+    readable, primaries_readable = np.ones(count, dtype=bool), True
+    for number, policy in enumerate(isolation):
+        for place, host in enumerate(hosts):
+            first = matches(policy.primary, host)
+            second = False if first else matches(policy.secondary, host)
+            primary[number, place], secondary[number, place] = bool(first), bool(second)
+            readable[number] &= first is not None and second is not None
+            primaries_readable &= first is not None
+    enough = primary.sum(axis=1) >= np.array([policy.min_limit for policy in isolation], dtype=np.int64)
+    masks: Bools = np.where(enough[:, None], primary, primary | secondary)
+    made = Isolation(
+        policy=np.array([governing(isolation, name) for name in namespaces], dtype=np.int64),
+        masks=masks[:, :known],
+        readable=readable,
+        shared=np.logical_not(primary[:, :known].any(axis=0)),
+        shared_readable=primaries_readable,
+        primary=primary[:, :known],
+        secondary=secondary[:, :known],
+    )
+    for array in (made.policy, made.masks, made.readable, made.shared, made.primary, made.secondary):
+        array.setflags(write=False)
+    return made

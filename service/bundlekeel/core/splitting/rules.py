@@ -1,0 +1,290 @@
+"""Which bundles to split: Pulsar's four limits and our own rule for a bundle that no placement can balance.
+
+The limits are those of `BundleSplitterTask` and `DefaultNamespaceBundleSplitStrategyImpl`, all strictly above. Pulsar's
+modular load manager reads long-term averages there, which need hundreds of samples to notice anything, keeps no hit
+count and no budget: that is the `compat` form. The corrected form reads short-term averages, counts hits in fresh
+reports and keeps a budget, as the extensible load manager does with its figures of the moment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bundlekeel.core.codes import Code
+from bundlekeel.core.draft import Draft
+from bundlekeel.core.guard import GuardState
+from bundlekeel.core.ledger import Ledger
+from bundlekeel.core.load import (
+    CONSUMERS,
+    PRODUCERS,
+    RATE_IN,
+    RATE_OUT,
+    THROUGHPUT_IN,
+    THROUGHPUT_OUT,
+    TOPICS,
+    Floats,
+)
+from bundlekeel.core.memory import Hits, Memory
+from bundlekeel.core.names import parse_bundle
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.plan import Refusal, Split
+from bundlekeel.core.snapshot import Snapshot
+
+HOT = "hot"
+LIMIT_RULES = ("topics", "sessions", "msg_rate", "bandwidth")
+# A broker nearer to the mean than this share of it is balanced as far as its bundles are concerned.
+HOT_MARGIN = 0.1
+# A quiet broker reports every 15 minutes; hits further apart than two such silences are not in a row.
+HITS_LAST_MS = 30 * 60 * 1000
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitInput:
+    """What the rules read. `brokers_split`: the brokers split by the four limits themselves; those are theirs then."""
+
+    snapshot: Snapshot
+    draft: Draft
+    params: Parameters
+    memory: Memory
+    ledger: Ledger = field(default_factory=Ledger)
+    guard: GuardState = field(default_factory=GuardState)
+    brokers_split: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitChoice:
+    """The bundles to split, those above a limit that are not split and why, and how often each was seen so."""
+
+    splits: tuple[Split, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    hits: Mapping[str, Hits] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    row: int
+    rule: str
+    value: float
+    limit: float
+
+    @property
+    def excess(self) -> float:
+        """How many times the limit."""
+        return self.value / self.limit
+
+
+def choose_splits(given: SplitInput) -> SplitChoice:
+    """Bundles above a limit, those furthest above it first, as far as the budgets allow."""
+    if not given.params.split_enabled:
+        return SplitChoice()
+    obstacles = _obstacles(given)
+    chosen: list[Split] = []
+    refusals: list[Refusal] = []
+    hits: dict[str, Hits] = {}
+    taken: Counter[int] = Counter()
+    counts = np.bincount(given.snapshot.bundles.namespace, minlength=len(given.snapshot.bundles.namespaces))
+    for candidate in _candidates(given):
+        name, broker = _names(given, candidate.row)
+        seen = _counted(given, candidate.row)
+        namespace = int(given.snapshot.bundles.namespace[candidate.row])
+        refusal = _refused(given, candidate, obstacles, seen.low)
+        if refusal is None or refusal[0] not in (Code.SINGLE_TOPIC, Code.NARROW_RANGE):
+            # What cannot be divided is not counted either: there may be many, and memory is stored.
+            hits[name] = seen
+        if refusal is None and counts[namespace] + taken[namespace] >= given.params.split_max_bundles:
+            refusal = Code.NAMESPACE_MAXIMUM, f"{counts[namespace] + taken[namespace]} bundles"
+        if refusal is None and not _bare(given) and len(chosen) >= given.params.split_max_per_cycle:
+            refusal = Code.BUDGET_OF_SPLITS, f"limit {given.params.split_max_per_cycle}"
+        if refusal is not None:
+            refusals.append(Refusal(code=refusal[0], bundle=name, broker=broker, detail=refusal[1]))
+            continue
+        taken[namespace] += 1
+        chosen.append(
+            Split(
+                bundle=name,
+                broker=broker,
+                rule=candidate.rule,
+                value=candidate.value,
+                limit=candidate.limit,
+                hits=seen.low,
+            )
+        )
+    return SplitChoice(splits=tuple(chosen), refusals=tuple(refusals), hits=hits)
+
+
+def in_quiet_hours(windows: tuple[str, ...], wall_ms: int) -> bool:
+    """Whether this moment (UTC) lies in one of the windows `from-to`, which may pass midnight; without any it does."""
+    hour = wall_ms // 3_600_000 % 24
+    for window in windows:
+        start, _, end = window.partition("-")
+        first, last = int(start), int(end)
+        if first <= hour < last or (first >= last and (hour >= first or hour < last)):
+            return True
+    return not windows
+
+
+def _bare(given: SplitInput) -> bool:
+    """Whether the modular load manager's own form is asked for."""
+    return given.params.compat != "none"
+
+
+def _names(given: SplitInput, row: int) -> tuple[str, str]:
+    bundles = given.snapshot.bundles
+    return bundles.names[row], given.snapshot.brokers.ids[int(bundles.owner[row])]
+
+
+# --- candidates ----------------------------------------------------------------------------------------------
+
+
+def _candidates(given: SplitInput) -> list[_Candidate]:
+    """Every bundle above a limit, system bundles left out; the first limit of Pulsar's order is the reason told."""
+    found = _above_limits(given)
+    if given.brokers_split:
+        # Their business; but one that is hot as well is still ours.
+        found = {**found, **_hot(given)}
+    elif not _bare(given):
+        found = {**_hot(given), **found}
+    names = given.snapshot.bundles.names
+    return sorted(found.values(), key=lambda item: (-item.excess, names[item.row]))
+
+
+def _above_limits(given: SplitInput) -> dict[int, _Candidate]:
+    bundles, params = given.snapshot.bundles, given.params
+    traffic = bundles.long if _bare(given) else bundles.short
+    figures: tuple[tuple[Floats, float], ...] = (
+        (bundles.counts[:, TOPICS].astype(np.float64), params.split_max_topics),
+        ((bundles.counts[:, CONSUMERS] + bundles.counts[:, PRODUCERS]).astype(np.float64), params.split_max_sessions),
+        (traffic[:, RATE_IN] + traffic[:, RATE_OUT], params.split_max_msg_rate),
+        ((traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]) / _MIB, params.split_max_bandwidth_mb),
+    )
+    found: dict[int, _Candidate] = {}
+    for rule, (values, limit) in zip(LIMIT_RULES, figures, strict=True):
+        if limit <= 0:
+            continue
+        for row in np.flatnonzero((values > limit) & ~bundles.system).tolist():
+            found.setdefault(row, _Candidate(row, rule, float(values[row]), float(limit)))
+    return found
+
+
+def _hot(given: SplitInput) -> dict[int, _Candidate]:
+    """Bundles that keep their broker above the mean, and would do so on any other broker or alone.
+
+    `value` is what the bundle makes of the broker it would burden least, as a share of the mean score.
+    """
+    draft, limit = given.draft, given.params.split_hot_share
+    mean = math.fsum(draft.score.tolist()) / len(draft.score)
+    above = draft.score > mean * (1 + HOT_MARGIN)
+    if limit <= 0 or not above.any():
+        return {}
+    bundles = given.snapshot.bundles
+    # No bundle uses more of its broker than its largest share of any traffic: few are left to look at closely.
+    here = np.flatnonzero(above[bundles.owner] & ~bundles.system)
+    owner, share = bundles.owner[here], np.zeros(len(here))
+    for column in bundles.short[here].T:
+        total = np.bincount(owner, weights=column, minlength=len(above))[owner]
+        np.maximum(share, np.divide(column, total, out=np.zeros(len(here)), where=column > 0), out=share)
+    rows = here[share * draft.score[owner] > limit * mean]
+    found = {}
+    for row in rows.tolist():
+        value = _least_burden(draft, row) / mean
+        if value > limit and (value > 1 + HOT_MARGIN or not _placement_helps(given, row, mean)):
+            found[row] = _Candidate(row, HOT, value, limit)
+    return found
+
+
+def _least_burden(draft: Draft, row: int) -> float:
+    """The lowest score that this bundle alone gives to any broker; brokers without a usable limit tell nothing."""
+    owner = int(draft.snapshot.bundles.owner[row])
+    pressure = draft.pressure(owner)[row - int(draft.snapshot.bundles.starts[owner])]
+    count = len(draft.score)
+    alone = draft.scores(np.broadcast_to(pressure, (count, len(pressure))), np.arange(count))
+    return float(alone[alone > 0].min(initial=math.inf)) if (alone > 0).any() else 0.0
+
+
+def _placement_helps(given: SplitInput, row: int, mean: float) -> bool:
+    """Whether some bundle of its broker, itself included, could go to the coldest one to the good of both."""
+    draft, bundles = given.draft, given.snapshot.bundles
+    owner = int(bundles.owner[row])
+    rows = bundles.rows_of(owner)
+    weights = draft.scores(draft.pressure(owner), owner)
+    least, coldest = given.params.min_unload_share * mean, draft.score.min()
+    useful = (weights >= least) & (weights < 2 * (draft.score[owner] - mean))
+    useful &= coldest + weights < draft.score[owner] - least
+    return bool((useful & ~bundles.system[rows]).any())
+
+
+# --- reasons against -----------------------------------------------------------------------------------------
+
+
+def _counted(given: SplitInput, row: int) -> Hits:
+    """The hits of a bundle above a limit: one more when its broker reported since, or kept silent for an interval."""
+    name, _ = _names(given, row)
+    known, now = given.memory.split_hits.get(name), given.snapshot.wall_ms
+    reported = int(given.snapshot.brokers.last_update[given.snapshot.bundles.owner[row]])
+    if known is None or now - known.at_ms > HITS_LAST_MS:
+        return Hits(side="split", low=1, reported=reported, at_ms=now)
+    # One interval's silence says "unchanged", as in `avg`: a quiet broker would take an hour for four hits.
+    interval = max(given.params.statistics_interval_seconds, given.params.host_usage_interval_seconds)
+    if reported <= known.reported and now - known.at_ms < int(1000 * interval):
+        return known
+    return Hits(side="split", low=known.low + 1, reported=reported, at_ms=now)
+
+
+def _obstacles(given: SplitInput) -> dict[str, tuple[Code, str]]:
+    """Bundles that must be left as they are now, and why."""
+    now, guard = given.snapshot.wall_ms, given.guard
+    until = now - int(1000 * given.params.cool_down_seconds)
+    under_way = given.ledger.under_way()
+    return {
+        **{name: _why(failed.code) for name, failed in guard.split_failed.items() if failed.at_ms > until},
+        **{name: (Code.PINNED, "") for name, expiry in guard.pinned.items() if expiry > now},
+        **dict.fromkeys(given.ledger.bundles() - under_way, (Code.UNSETTLED, "")),
+        **dict.fromkeys(under_way, (Code.IN_TRANSIT, "")),
+        **dict.fromkeys(guard.frozen, (Code.FROZEN_INTENT, "")),
+    }
+
+
+def _why(code: str) -> tuple[Code, str]:
+    """What cannot be parted is told again as such; any other failure as one."""
+    known = {Code.SINGLE_TOPIC.value, Code.SAME_HASH.value, Code.DOMINANT_TOPIC.value}
+    return (Code(code), "seen at the last attempt") if code in known else (Code.SPLIT_FAILED, code)
+
+
+def _refused(
+    given: SplitInput, candidate: _Candidate, obstacles: Mapping[str, tuple[Code, str]], hits: int
+) -> tuple[Code, str] | None:
+    """Why this one is not split now, with a detail; None when only budgets may stand in its way."""
+    bundles, params = given.snapshot.bundles, given.params
+    name = bundles.names[candidate.row]
+    topics = int(bundles.counts[candidate.row, TOPICS])
+    if topics < 2:
+        return Code.SINGLE_TOPIC, f"{candidate.rule}: {candidate.excess:.3g} times the limit, {topics} topics"
+    if not _divisible(name):
+        return Code.NARROW_RANGE, ""
+    if name in obstacles:
+        return obstacles[name]
+    if bundles.namespaces[int(bundles.namespace[candidate.row])] in params.excluded_namespaces:
+        return Code.EXCLUDED, ""
+    if given.brokers_split and candidate.rule != HOT:
+        return Code.BROKERS_SPLIT_THEMSELVES, candidate.rule
+    if not _bare(given) and hits <= params.split_hit_count:
+        return Code.SPLIT_HIT_COUNT, f"{hits} of {params.split_hit_count + 1}"
+    far_above = candidate.excess > params.split_override_factor
+    if not (_bare(given) or far_above or in_quiet_hours(params.split_quiet_hours, given.snapshot.wall_ms)):
+        return Code.QUIET_HOURS, ", ".join(params.split_quiet_hours)
+    return None
+
+
+def _divisible(bundle: str) -> bool:
+    """`canSplitBundle`: the range is wider than one. What is no bundle name cannot be divided."""
+    try:
+        name = parse_bundle(bundle)
+    except ValueError:
+        return False
+    return name.upper - name.lower > 1

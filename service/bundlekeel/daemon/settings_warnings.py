@@ -1,0 +1,23 @@
+"""Settings that are allowed but hardly meant: told by `config check`, never refused."""
+
+from __future__ import annotations
+
+from bundlekeel.daemon.settings import Settings
+
+_AVG = "avg"
+
+
+def warnings_of(settings: Settings) -> list[str]:
+    """One sentence each. AvgShedder is shedder and placement in one object: Pulsar refuses to start with half of it."""
+    compat = settings.compat
+    if settings.placement == _AVG and settings.strategy != _AVG:
+        return [
+            f"placement avg goes with strategy avg only, and the strategy is {settings.strategy}: bundles would be "
+            "placed at random; take least_resource_usage"
+        ]
+    if settings.strategy == _AVG and settings.placement != _AVG and compat != "none":
+        return [
+            f"strategy avg with compat {compat} needs placement avg as well: Pulsar's AvgShedder keeps the "
+            f"destinations it chose in its placement, and {settings.placement} would choose others"
+        ]
+    return []

@@ -1,0 +1,181 @@
+"""Split intents and outcomes: announced before the call, settled by reading boundaries, never carried out again.
+
+Like the intents of moves (daemon/intents.py), in a tree of their own: what settles them is another question.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+from urllib.parse import quote, unquote
+
+from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import CodecError, LeadershipLost, StoreError
+from bundlekeel.core.names import namespace_of
+from bundlekeel.core.splitting.children import Family, children_of
+from bundlekeel.daemon.attempt import World
+from bundlekeel.daemon.intents import MARGIN_SECONDS, is_over
+from bundlekeel.ports import Change, Document
+
+SPLITS: Final = "splits"
+# Not this bundle's fault: it may be split as soon as splits may be made again.
+_PASSING: Final = frozenset(
+    {Code.PAUSED, Code.RECOMMEND_ONLY, Code.NOT_LEADER, Code.NOT_PERMITTED, Code.STOPPING, Code.FROZEN_INTENT}
+)
+# Another moment may do, but not every cycle: it is free to move meanwhile.
+_BRIEF: Final = frozenset(
+    {Code.STORE_UNAVAILABLE, Code.ADMIN_UNREACHABLE, Code.OWNER_CHANGED, Code.IN_TRANSIT, Code.NO_LOAD_DATA}
+)
+_BRIEF_SECONDS: Final = 60.0
+SplitWord = Literal["done", "unknown", "refused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitIntent:
+    """A split about to be made. Times are wall milliseconds of the writer."""
+
+    id: str
+    bundle: str
+    broker: str
+    rule: str
+    positions: tuple[int, ...]
+    epoch: int
+    member: str
+    wall_ms: int
+    deadline_ms: int
+    cycle_id: str = ""
+
+    def encode(self) -> bytes:
+        """The node's JSON."""
+        names = ("id", "bundle", "broker", "rule", "epoch", "member", "wall_ms", "deadline_ms", "cycle_id")
+        record = {name: getattr(self, name) for name in names} | {"positions": list(self.positions)}
+        return json.dumps(record, ensure_ascii=False).encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitOutcome:
+    """How a split ended. `done`: the namespace has the new boundaries. `unknown`: not settled by reading. `refused`:
+    nothing happened, or the broker said that it did nothing. `family` is known from the moment positions were found."""
+
+    bundle: str
+    broker: str
+    rule: str
+    outcome: SplitWord
+    code: str = ""
+    error: str = ""
+    positions: tuple[int, ...] = ()
+    family: Family | None = None
+    started_wall_ms: int = 0
+    ended_wall_ms: int = 0
+    seconds: float = 0.0
+    epoch: int = -1
+    intent_id: str = ""
+    cycle_id: str = ""
+
+    @property
+    def children(self) -> tuple[str, ...]:
+        """The bundles that are there instead, in range order; none unless done."""
+        return children_of(self.bundle, self.positions) if self.outcome == "done" else ()
+
+    def rest_seconds(self, cool_down: float) -> float:
+        """How long the bundle is not tried again: not at all, a minute, or (always when unknown) the cool-down."""
+        if self.outcome == "done" or (self.outcome == "refused" and self.code in _PASSING):
+            return 0.0
+        return min(_BRIEF_SECONDS, cool_down) if self.outcome == "refused" and self.code in _BRIEF else cool_down
+
+    def record(self) -> dict[str, Any]:
+        """The journal line."""
+        told = f"into {len(self.children)}: {', '.join(self.children)}" if self.children else self.error or self.code
+        return {
+            "kind": "split",
+            "wall_ms": self.ended_wall_ms or self.started_wall_ms,
+            "bundle": self.bundle,
+            "broker": self.broker,
+            "rule": self.rule,
+            "outcome": self.outcome,
+            "code": self.code,
+            "error": self.error,
+            "positions": list(self.positions),
+            "children": list(self.children),
+            "started_ms": self.started_wall_ms,
+            "seconds": round(self.seconds, 3),
+            "epoch": self.epoch,
+            "intent": self.intent_id,
+            "cycle": self.cycle_id,
+            "sentence": f"{self.bundle}: split ({self.rule}) {self.outcome}, {told}",
+        }
+
+
+def split_path(bundle: str) -> str:
+    """The node of a bundle's split intent; the name is percent-encoded because it holds slashes."""
+    return f"{SPLITS}/{quote(bundle, safe='')}"
+
+
+async def settle_splits(
+    world: World, *, epoch: int, seen: dict[str, float], margin_seconds: float = MARGIN_SECONDS
+) -> tuple[frozenset[str], list[SplitOutcome]]:
+    """Look at the split intents of other epochs: the bundles to leave alone for now, and those settled just now.
+
+    Boundaries that are there settle it at once. Else the call may still be on its way until the intent's deadline and
+    a margin have passed (`seen` as in `settle_intents`); then the bundle counts as not split. LeadershipLost ends it.
+    """
+    frozen: set[str] = set()
+    settled: list[SplitOutcome] = []
+    for document in await world.coordination.read_tree(SPLITS):
+        intent = _readable(document)
+        if intent is not None and intent.epoch == epoch:
+            continue
+        bundle = unquote(document.path.rpartition("/")[2])
+        try:
+            edges = await world.metadata.boundaries(namespace_of(bundle))
+            done = intent is not None and edges is not None and set(intent.positions) <= set(edges)
+            first_seen = seen.setdefault(document.path, world.clock.boot())
+            if not done and not is_over(intent, world.clock, first_seen, margin_seconds):
+                frozen.add(bundle)
+                continue
+            removal = Change(path=document.path, data=None, version=document.version)
+            await world.coordination.write_fenced(epoch, [removal])
+        except LeadershipLost:
+            raise
+        except (StoreError, CodecError):
+            frozen.add(bundle)
+            continue
+        settled.append(_settled(intent, bundle, done=done, epoch=epoch, now_ms=world.clock.wall_ms()))
+    return frozenset(frozen), settled
+
+
+def _settled(intent: SplitIntent | None, bundle: str, *, done: bool, epoch: int, now_ms: int) -> SplitOutcome:
+    return SplitOutcome(
+        bundle=bundle,
+        broker=intent.broker if intent else "",
+        rule=intent.rule if intent else "",
+        outcome="done" if done else "unknown",
+        code="" if done else Code.LEFT_BY_EARLIER_LEADER,
+        error=f"left open by epoch {intent.epoch}" if intent else "the intent could not be read",
+        positions=intent.positions if intent else (),
+        started_wall_ms=intent.wall_ms if intent else 0,
+        ended_wall_ms=now_ms,
+        epoch=epoch,
+        intent_id=intent.id if intent else "",
+        cycle_id=intent.cycle_id if intent else "",
+    )
+
+
+def _readable(document: Document) -> SplitIntent | None:
+    try:
+        record = json.loads(document.data)
+        return SplitIntent(
+            id=str(record["id"]),
+            bundle=str(record["bundle"]),
+            broker=str(record["broker"]),
+            rule=str(record["rule"]),
+            positions=tuple(int(position) for position in record["positions"]),
+            epoch=int(record["epoch"]),
+            member=str(record["member"]),
+            wall_ms=int(record["wall_ms"]),
+            deadline_ms=int(record["deadline_ms"]),
+            cycle_id=str(record["cycle_id"]),
+        )
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return None

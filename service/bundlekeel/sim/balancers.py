@@ -1,0 +1,203 @@
+"""What drives a virtual cluster: Bundlekeel with the daemon's books, brokers' own loop, or nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from bundlekeel.core.averages import Averages
+from bundlekeel.core.capacity import CapacityOverride
+from bundlekeel.core.codes import Code
+from bundlekeel.core.engine import PlanInput, PlanResult, plan
+from bundlekeel.core.guard import GuardState
+from bundlekeel.core.guard import Moved as GuardMoved
+from bundlekeel.core.ledger import Ledger, landed, open_entries
+from bundlekeel.core.load import ExcludedBroker
+from bundlekeel.core.memory import Memory
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.plan import Move, Plan
+from bundlekeel.core.policies import Policies
+from bundlekeel.core.snapshot import Snapshot, build_snapshot
+from bundlekeel.sim.cluster import VirtualCluster
+from bundlekeel.sim.reports import broker_id
+from bundlekeel.sim.splits import Splitter
+
+CYCLE = 10.0
+# What the daemon says of a report that cannot be used (codec: `load_fault`); usage above 100 % is usable.
+UNUSABLE = {"nan": Code.NOT_A_NUMBER, "negative": Code.NEGATIVE_VALUE, "empty": Code.EMPTY_REPORT}
+
+
+class Balancer(Protocol):
+    """Called once a tick, after time has advanced. `landed`: (bundle, broker) of what landed in this tick."""
+
+    def turn(self, cluster: VirtualCluster, landed: list[tuple[str, str]]) -> None: ...
+
+
+class Nobody:
+    """Nothing is balanced."""
+
+    def turn(self, cluster: VirtualCluster, landed: list[tuple[str, str]]) -> None:
+        """Look away."""
+
+
+@dataclass(kw_only=True)
+class Books:
+    """What was seen, counted and timed: the same for every balancer."""
+
+    moves: list[tuple[float, Move]] = field(default_factory=list)
+    verdicts: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+    hashes: list[str] = field(default_factory=list)
+    cycles: int = 0
+    slowest: float = 0.0
+    keep: Callable[[float, Plan], None] | None = None
+    timer: Callable[[], float] | None = None
+
+    def plan(self, given: PlanInput) -> PlanResult:
+        """`plan()`, timed where a clock was given."""
+        before = self.timer() if self.timer else 0.0
+        result = plan(given)
+        if self.timer:
+            self.slowest = max(self.slowest, self.timer() - before)
+        return result
+
+    def add(self, now: float, made: Plan) -> None:
+        """One cycle's plan."""
+        self.cycles += 1
+        self.verdicts[made.verdict.code.value] += 1
+        self.verdicts.update({item.code.value for item in made.brokers} - {made.verdict.code.value})
+        self.refusals.update(item.code.value for item in (*made.refusals, *made.split_refusals))
+        self.hashes.append(made.hash)
+        self.moves += [(now, move) for move in made.moves]
+        if self.keep:
+            self.keep(now, made)
+
+
+@dataclass(kw_only=True)
+class Bundlekeel:
+    """Runs cycles with the same books as the daemon, and the one `plan()`."""
+
+    params: Parameters
+    capacity: tuple[CapacityOverride, ...] = ()
+    policies: Policies = field(default_factory=Policies)
+    pinned: Mapping[str, int] = field(default_factory=dict)
+    seed: int = 0
+    splits: bool = False
+    brokers_split: bool = False
+    shed_themselves: bool = False
+    averages: Averages = field(default_factory=Averages)
+    memory: Memory = field(default_factory=Memory)
+    ledger: Ledger = field(default_factory=Ledger)
+    recent: dict[str, GuardMoved] = field(default_factory=dict)
+    books: Books = field(default_factory=Books)
+    splitter: Splitter = field(default_factory=Splitter)
+    _seen: tuple[object, Snapshot] | None = None
+
+    def turn(self, cluster: VirtualCluster, arrived: list[tuple[str, str]]) -> None:
+        """Book what landed, count fresh reports, and every ten seconds a cycle."""
+        for bundle, where in arrived:
+            self.ledger = landed(self.ledger, bundle, where, cluster.wall_ms)
+        for item in cluster.reporter.take_fresh():
+            if not self._fault(cluster, item.broker_id):
+                self.averages.add_report(
+                    self.splitter.updated(item), now_ms=cluster.wall_ms, skip=self.ledger.bundles()
+                )
+        if cluster.now % CYCLE < 1e-6:
+            self.cycle(cluster)
+
+    def cycle(self, cluster: VirtualCluster) -> None:
+        """One turn: snapshot, plan, books, moves."""
+        if self.shed_themselves:
+            # The daemon reads the brokers' settings in every cycle, and then only looks on.
+            self.books.cycles += 1
+            self.books.verdicts[Code.BROKERS_SHED_THEMSELVES.value] += 1
+            return
+        now, seen = cluster.wall_ms, self._snapshot(cluster)
+        guard = GuardState(recent=self.recent, pinned=self.pinned, split_failed=self.splitter.failed)
+        result = self.books.plan(
+            PlanInput(
+                snapshot=seen,
+                params=self.params,
+                memory=self.memory,
+                ledger=self.ledger,
+                guard=guard,
+                policies=self.policies,
+                brokers_split=self.brokers_split,
+                seed=self.seed,
+            )
+        )
+        moves = result.plan.moves
+        self.memory, self.ledger = result.memory, open_entries(result.ledger, moves, seen, now)
+        for move in moves:
+            self.recent[move.bundle] = GuardMoved(at_ms=now, source=move.source)
+            cluster.move(move.bundle, cluster_index(move.target), by="balancer")
+        self.books.add(cluster.now, result.plan)
+        if self.splits:
+            for split in result.plan.splits:
+                self.splitter.carry_out(cluster, split, self.averages)
+            self._seen = None if result.plan.splits else self._seen
+        self._forget(now)
+
+    def _forget(self, now: int) -> None:
+        """Moves older than any cool-down say nothing any more."""
+        if len(self.recent) > 64:
+            until = now - int(1000 * self.params.cool_down_seconds)
+            self.recent = {name: moved for name, moved in self.recent.items() if moved.at_ms > until}
+
+    def _snapshot(self, cluster: VirtualCluster) -> Snapshot:
+        """The picture of this cycle; the one before with a new time when no report has changed."""
+        bad = tuple(cluster.reporter.bad)
+        key = (cluster.reporter.version, bad)
+        if self._seen is None or self._seen[0] != key:
+            usable = [
+                self.splitter.updated(item) for item in cluster.reports() if not self._fault(cluster, item.broker_id)
+            ]
+            excluded = [
+                ExcludedBroker(broker_id=item.broker_id, code=fault.value)
+                for item in cluster.reports()
+                if (fault := self._fault(cluster, item.broker_id))
+            ]
+            made = build_snapshot(
+                reports=usable,
+                averages=self.averages,
+                wall_ms=cluster.wall_ms,
+                excluded=excluded,
+                capacity=self.capacity,
+            )
+            self._seen = (key, made)
+            self.books.refusals.update(item.code for item in excluded)
+        return replace(self._seen[1], wall_ms=cluster.wall_ms)
+
+    @staticmethod
+    def _fault(cluster: VirtualCluster, broker: str) -> Code | None:
+        return UNUSABLE.get(cluster.reporter.bad[cluster_index(broker)])
+
+
+def cluster_index(broker: str) -> int:
+    """The number in a virtual broker's id."""
+    return int(broker[1:].partition(":")[0])
+
+
+def direct_moves(cluster: VirtualCluster, params: Parameters, capacity: tuple[CapacityOverride, ...]) -> int:
+    """How many moves the plan needs when reports are true at once and there are no budgets; moves nothing."""
+    averages = Averages()
+    reports = cluster.exact_reports()
+    for item in reports:
+        averages.add_report(item, now_ms=cluster.wall_ms)
+    seen = build_snapshot(reports=reports, averages=averages, wall_ms=cluster.wall_ms, capacity=capacity)
+    many = 10**6
+    eager = replace(
+        params,
+        avg_hit_count_low=1,
+        avg_hit_count_high=1,
+        max_moves_per_cycle=many,
+        max_moves_per_source=many,
+        max_moves_per_target=many,
+        max_moves_per_namespace=many,
+    )
+    return len(plan(PlanInput(snapshot=seen, params=eager)).plan.moves)
+
+
+__all__ = ["Balancer", "Books", "Bundlekeel", "Nobody", "broker_id", "cluster_index", "direct_moves"]

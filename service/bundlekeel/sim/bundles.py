@@ -1,0 +1,169 @@
+"""Bundles, their topics and who owns them, as columns; splits included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bundlekeel.core.load import Floats, Ints
+from bundlekeel.core.names import FULL_UPPER
+from bundlekeel.sim.scenario import Tenant
+from bundlekeel.sim.traffic import Traffic, bundle_sizes, zipf
+
+# Owners that are no broker: on the way to one, or divided into others.
+IN_TRANSIT = -1
+GONE = -2
+
+
+@dataclass(slots=True)
+class Bundles:
+    """Columns over bundles (and, with `topic_`, over topics). `unit`: msg/s in and out and bytes/s in and out at a
+    load of 1; `cost`: CPU at a load of 1; `clients`: consumers and producers. `version` changes with every split."""
+
+    names: list[str]
+    lower: Ints
+    upper: Ints
+    tenant: Ints
+    namespace: Ints
+    owner: Ints
+    unit: Floats
+    cost: Floats
+    clients_per_topic: Ints
+    topic_bundle: Ints
+    topic_hash: Ints
+    index: dict[str, int]
+    topics: Ints
+    version: int = 0
+
+    def loads(self, topic_loads: Floats) -> Floats:
+        """Each bundle's load."""
+        summed = np.bincount(self.topic_bundle, weights=topic_loads, minlength=len(self.names))
+        return summed.astype(np.float64, copy=False)
+
+    def topic_rows(self, row: int) -> Ints:
+        """The topics of one bundle."""
+        found: Ints = np.flatnonzero(self.topic_bundle == row)
+        return found
+
+    def split(self, row: int, positions: Sequence[int]) -> list[int]:
+        """Divide a bundle at these hash positions; returns the rows of its children, owned by the same broker.
+
+        Raises ValueError when a position is not strictly inside.
+        """
+        low, high = int(self.lower[row]), int(self.upper[row])
+        cuts = sorted(set(positions))
+        if not cuts or cuts[0] <= low or cuts[-1] >= high:
+            raise ValueError(f"{self.names[row]} cannot be split at {positions}")
+        edges = [low, *cuts, high]
+        namespace = self.names[row].rpartition("/")[0]
+        first, count = len(self.names), len(edges) - 1
+        for column in ("tenant", "namespace", "owner", "unit", "cost", "clients_per_topic"):
+            values = getattr(self, column)
+            setattr(self, column, np.concatenate([values, np.repeat(values[row : row + 1], count, axis=0)]))
+        self.lower = np.concatenate([self.lower, np.array(edges[:-1])])
+        self.upper = np.concatenate([self.upper, np.array(edges[1:])])
+        for offset in range(count):
+            name = f"{namespace}/0x{edges[offset]:08x}_0x{edges[offset + 1]:08x}"
+            self.names.append(name)
+            self.index[name] = first + offset
+        mine = self.topic_rows(row)
+        self.topic_bundle[mine] = first + np.searchsorted(np.array(cuts), self.topic_hash[mine], side="right")
+        self.owner[row] = GONE
+        self.topics = np.bincount(self.topic_bundle, minlength=len(self.names)).astype(np.int64)
+        self.version += 1
+        return list(range(first, first + count))
+
+
+def build(
+    tenants: Sequence[Tenant], capacities: Floats, broker_bytes: float, seed: np.random.SeedSequence
+) -> tuple[Bundles, Traffic]:
+    """The bundles and the traffic of these tenants. `capacities`: of the brokers at the start.
+
+    Sizes, places in the hash ring and jitter come from the seed.
+    """
+    for_sizes, for_walks = seed.spawn(2)
+    rng = np.random.default_rng(for_sizes)
+    parts = [_tenant_part(tenant, capacities, rng) for tenant in tenants]
+    names = [name for part in parts for name in part.names]
+    offsets = np.cumsum([0, *(len(part.names) for part in parts)])
+    topic_bundle = np.concatenate([part.topic_bundle + start for part, start in zip(parts, offsets, strict=False)])
+    of_bundle = np.repeat(np.arange(len(tenants)), np.diff(offsets))
+    namespaces = {name: place for place, name in enumerate(dict.fromkeys(n.rpartition("/")[0] for n in names))}
+    bundles = Bundles(
+        names=names,
+        lower=np.concatenate([part.lower for part in parts]),
+        upper=np.concatenate([part.upper for part in parts]),
+        tenant=of_bundle,
+        namespace=np.array([namespaces[name.rpartition("/")[0]] for name in names], dtype=np.int64),
+        owner=np.concatenate([part.owner for part in parts]),
+        unit=np.array([_unit(item, broker_bytes) for item in tenants])[of_bundle],
+        cost=np.array([item.cpu_cost for item in tenants])[of_bundle],
+        clients_per_topic=np.array([item.clients_per_topic for item in tenants], dtype=np.int64)[of_bundle],
+        topic_bundle=topic_bundle,
+        topic_hash=np.concatenate([part.topic_hash for part in parts]),
+        index={name: row for row, name in enumerate(names)},
+        topics=np.bincount(topic_bundle, minlength=len(names)).astype(np.int64),
+    )
+    sizes = np.concatenate([part.topic_size for part in parts])
+    return bundles, Traffic(sizes, of_bundle[topic_bundle], tenants, for_walks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One tenant's bundles and topics."""
+
+    names: list[str]
+    lower: Ints
+    upper: Ints
+    owner: Ints
+    topic_bundle: Ints
+    topic_hash: Ints
+    topic_size: Floats
+
+
+def _tenant_part(tenant: Tenant, capacities: Floats, rng: np.random.Generator) -> _Part:
+    sizes = bundle_sizes(tenant, float(capacities.sum()), rng)
+    number = np.arange(tenant.bundles)
+    per_namespace = -(-tenant.bundles // tenant.namespaces)
+    within = number % per_namespace
+    in_namespace = np.bincount(number // per_namespace, minlength=tenant.namespaces)[number // per_namespace]
+    lower = within * (FULL_UPPER + 1) // in_namespace
+    upper = np.minimum((within + 1) * (FULL_UPPER + 1) // in_namespace, FULL_UPPER)
+    suffix = [""] if tenant.namespaces == 1 else [f"-{n}" for n in range(tenant.namespaces)]
+    names = [
+        f"{tenant.name}{suffix[space]}/0x{low:08x}_0x{high:08x}"
+        for space, low, high in zip((number // per_namespace).tolist(), lower.tolist(), upper.tolist(), strict=True)
+    ]
+    on = np.array(tenant.owners or range(len(capacities)), dtype=np.int64)
+    shares = zipf(tenant.topics, tenant.topic_zipf)
+    spots = rng.random((tenant.bundles, tenant.topics))
+    hashes = lower[:, None] + (spots * (upper - lower)[:, None]).astype(np.int64)
+    return _Part(
+        names=names,
+        lower=lower,
+        upper=upper,
+        owner=_balanced(sizes, on, capacities) if tenant.start == "balanced" else on[number % len(on)],
+        topic_bundle=np.repeat(number, tenant.topics),
+        topic_hash=hashes.ravel(),
+        topic_size=(sizes[:, None] * shares[None, :]).ravel(),
+    )
+
+
+def _balanced(sizes: Floats, on: Ints, capacities: Floats) -> Ints:
+    """Owners so that the brokers are about equally busy: the largest bundle first, each to the least busy broker."""
+    owner = np.zeros(len(sizes), dtype=np.int64)
+    busy = np.zeros(len(on))
+    for row in np.argsort(-sizes, kind="stable").tolist():
+        place = int(np.argmin(busy))
+        owner[row] = on[place]
+        busy[place] += (sizes[row] or 1e-9) / capacities[on[place]]
+    return owner
+
+
+def _unit(tenant: Tenant, broker_bytes: float) -> tuple[float, float, float, float]:
+    """Traffic at a load of 1: in and out together are always twice `broker_bytes`."""
+    bytes_in = 2 * broker_bytes / (1 + tenant.fanout)
+    bytes_out = bytes_in * tenant.fanout
+    return bytes_in / tenant.message_bytes, bytes_out / tenant.message_bytes, bytes_in, bytes_out

@@ -1,0 +1,337 @@
+"""The virtual cluster: brokers, bundles and time. Moves take a while, and the bundle carries nothing meanwhile."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bundlekeel.core.load import BrokerReport, Floats, Ints
+from bundlekeel.sim.bundles import GONE, IN_TRANSIT, Bundles
+from bundlekeel.sim.lookup import choose
+from bundlekeel.sim.reports import START_MS, Reporter, broker_id
+from bundlekeel.sim.scenario import Settings
+
+ANYWHERE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """One bundle that left its broker. `by`: balancer, person, or the broker itself (drain, kill, split).
+
+    `load` is what it carried, `gap` the seconds its `clients` were without service.
+    """
+
+    at: float
+    bundle: str
+    source: int
+    target: int
+    load: float
+    clients: int
+    gap: float
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divided:
+    """One bundle that was split."""
+
+    at: float
+    bundle: str
+    children: tuple[str, ...]
+    by: str
+
+
+class VirtualCluster:
+    """Brokers and bundles, advanced in ticks. `loads(now)`: every topic's load."""
+
+    def __init__(
+        self,
+        bundles: Bundles,
+        loads: Callable[[float], Floats],
+        capacities: Sequence[float] | Floats,
+        settings: Settings,
+        seed: np.random.SeedSequence,
+    ) -> None:
+        for_reports, for_places = seed.spawn(2)
+        count = len(capacities)
+        self.settings, self.bundles, self._topic_loads = settings, bundles, loads
+        self.now, self._tick = 0.0, 0
+        self._rng = np.random.default_rng(for_places)
+        self.capacity: Floats = np.array(capacities, dtype=np.float64)
+        self.foreign: Floats = np.zeros(count)
+        self.running = np.ones(count, dtype=bool)
+        # A broker that drains still serves what it has, but takes nothing and has no node any more.
+        self.takes = np.ones(count, dtype=bool)
+        self.started: Floats = np.zeros(count)
+        self.reporter = Reporter(count, settings, for_reports)
+        # Which namespace may live on which broker; None: everywhere.
+        self.allowed: np.ndarray[tuple[int, int], np.dtype[np.bool_]] | None = None
+        self.moved: list[Moved] = []
+        self.divided: list[Divided] = []
+        self._landing: list[tuple[float, int, int, int]] = []
+        self._serial = 0
+        self._owners = 0
+        self._carried: Floats = np.zeros(len(bundles.names))
+        self._busy: Floats = np.zeros(count)
+        self._cached: tuple[object, tuple[Floats, Floats, Floats]] | None = None
+        self._kept: Floats = np.zeros(0)
+        self._grouped: tuple[object, Ints, Ints] | None = None
+
+    def begin(self) -> None:
+        """Everybody has been running for a while: first reports are true, intervals under way have seen the same."""
+        loads, busy = self._rates()[0], self.busy()
+        statistics, host = self.reporter.since()
+        for broker in range(len(self.capacity)):
+            rows = self.rows_of(broker)
+            self.reporter.measure(broker, rows, loads[rows])
+            self.reporter.sample_cpu(broker, float(busy[broker]), exact=True)
+            self.reporter.write(broker, self.now, 0.0, self.bundles)
+            self._carried[rows] = loads[rows] * statistics[broker]
+        self._busy = busy * host
+
+    # --- truth ---
+
+    @property
+    def wall_ms(self) -> int:
+        """The cluster's clock, ms since 1970."""
+        return START_MS + int(self.now * 1000)
+
+    def bundle_loads(self) -> Floats:
+        """Every bundle's load right now, whoever owns it."""
+        return self._rates()[0]
+
+    def topic_loads(self) -> Floats:
+        """Every topic's load right now."""
+        return self._topic_loads(self.now)
+
+    def load(self) -> Floats:
+        """What every broker carries in relation to its capacity; bundles in transit count nowhere."""
+        return self._rates()[2] / self.capacity
+
+    def settled_load(self) -> Floats:
+        """The same with bundles in transit counted where they go."""
+        owner = self.bundles.owner.copy()
+        for _, _, row, target in self._landing:
+            if target >= 0 and owner[row] == IN_TRANSIT:
+                owner[row] = target
+        held = owner >= 0
+        summed = np.bincount(owner[held], weights=self.bundle_loads()[held], minlength=len(self.capacity))
+        found: Floats = summed / self.capacity
+        return found
+
+    def busy(self) -> Floats:
+        """Each broker's CPU, 0 to 1: its own work, its base, and what others on its host take."""
+        worked = self.settings.cpu_base + self._rates()[1] / self.capacity + self.foreign
+        used: Floats = np.where(self.running, np.minimum(worked, 1.0), 0.0)
+        return used
+
+    def rows_of(self, broker: int) -> Ints:
+        """The bundles a broker owns."""
+        key = (self._owners, self.bundles.version)
+        if self._grouped is None or self._grouped[0] != key:
+            order = np.argsort(self.bundles.owner, kind="stable")
+            starts = np.searchsorted(self.bundles.owner[order], np.arange(len(self.capacity) + 1))
+            self._grouped = (key, order, starts)
+        _, order, starts = self._grouped
+        rows: Ints = order[starts[broker] : starts[broker + 1]]
+        return rows
+
+    def _rates(self) -> tuple[Floats, Floats, Floats]:
+        """Loads of bundles, CPU work and load of brokers; computed anew only when something changed."""
+        topic_loads = self._topic_loads(self.now)
+        key = (id(topic_loads), self._owners, self.bundles.version, len(self.capacity))
+        if self._cached is None or self._cached[0] != key:
+            bundles = self.bundles
+            loads = bundles.loads(topic_loads)
+            held = bundles.owner >= 0
+            work, carried = (
+                np.bincount(bundles.owner[held], weights=values[held], minlength=len(self.capacity)).astype(np.float64)
+                for values in (loads * bundles.cost, loads)
+            )
+            # `id` stays unique only as long as the array lives.
+            self._cached, self._kept = (key, (loads, work, carried)), topic_loads
+        return self._cached[1]
+
+    # --- time ---
+
+    def advance(self) -> list[tuple[str, str]]:
+        """One tick; returns (bundle, broker) of what landed."""
+        step, bundles = self.settings.tick, self.bundles
+        loads = self._rates()[0]
+        self._carried += np.where(bundles.owner >= 0, loads * step, 0.0)
+        self._busy += self.busy() * step
+        self._tick += 1
+        self.now = self._tick * step
+        done = self._land()
+        statistics, host = self.reporter.due(self._tick)
+        for broker in statistics:
+            if self.running[broker]:
+                rows = self.rows_of(broker)
+                self.reporter.measure(broker, rows, self._carried[rows] / self.settings.statistics_interval)
+                self._carried[rows] = 0.0
+        for broker in host:
+            self.reporter.sample_cpu(broker, float(self._busy[broker]) / self.settings.host_interval)
+            self._busy[broker] = 0.0
+        if self.now % self.settings.report_interval < 1e-6:
+            alive = np.flatnonzero(self.running & self.takes)
+            self.reporter.write_due(self.now, alive, self.started, bundles)
+        return done
+
+    def _land(self) -> list[tuple[str, str]]:
+        done, bundles = [], self.bundles
+        while self._landing and self._landing[0][0] <= self.now:
+            _, _, row, target = heapq.heappop(self._landing)
+            if bundles.owner[row] != IN_TRANSIT:
+                continue
+            if target < 0 or not self.takes[target]:
+                target = self._lookup(row)
+            if target < 0:
+                self._launch(row, ANYWHERE, self.settings.session_seconds)
+                continue
+            bundles.owner[row] = target
+            self._carried[row] = 0.0
+            self._owners += 1
+            done.append((bundles.names[row], broker_id(target)))
+        return done
+
+    def _lookup(self, row: int) -> int:
+        """Where brokers place a bundle nobody owns, -1 when nobody may have it."""
+        bundles, candidates = self.bundles, np.flatnonzero(self.takes)
+        namespace = int(bundles.namespace[row])
+        if self.allowed is not None:
+            candidates = candidates[self.allowed[namespace, candidates]]
+        if len(candidates) == 0:
+            return -1
+        held = (bundles.namespace == namespace) & (bundles.owner >= 0)
+        counts = np.bincount(bundles.owner[held], minlength=len(self.capacity))
+        return choose(candidates, counts[candidates], self.reporter.visible, self.settings, self._rng)
+
+    # --- acts ---
+
+    def move(self, bundle: str, target: int, *, by: str) -> bool:
+        """Unload a bundle to a broker, or to ANYWHERE a lookup puts it. False when nobody owns it now."""
+        row = self.bundles.index[bundle]
+        if self.bundles.owner[row] < 0:
+            return False
+        delay = self.settings.land_seconds
+        if target == ANYWHERE:
+            delay += self.settings.lookup_seconds
+        self._leave(row, target, delay, by)
+        return True
+
+    def _leave(self, row: int, target: int, delay: float, by: str, *, waits: float = 0.0) -> None:
+        """`waits`: how much of the delay the bundle is still served in truth (its turn in a shutdown)."""
+        bundles = self.bundles
+        source = int(bundles.owner[row])
+        bundles.owner[row] = IN_TRANSIT
+        self._owners += 1
+        clients = int(bundles.topics[row] * bundles.clients_per_topic[row])
+        self._launch(row, target, delay)
+        load = float(self.bundle_loads()[row])
+        self.moved.append(
+            Moved(
+                at=self.now,
+                bundle=bundles.names[row],
+                source=source,
+                target=target,
+                load=load,
+                clients=clients,
+                gap=delay - waits,
+                by=by,
+            )
+        )
+
+    def under_way(self) -> int:
+        """Bundles that have left and not landed."""
+        return len({row for _, _, row, _ in self._landing if self.bundles.owner[row] == IN_TRANSIT})
+
+    def _launch(self, row: int, target: int, delay: float) -> None:
+        self._serial += 1
+        heapq.heappush(self._landing, (self.now + delay, self._serial, row, target))
+
+    def split(self, bundle: str, positions: Sequence[int], *, by: str, unload: bool = False) -> tuple[str, ...]:
+        """Divide a bundle; with `unload` the children are then placed by lookups, as brokers do."""
+        row = self.bundles.index[bundle]
+        if self.bundles.owner[row] < 0:
+            return ()
+        rows = self.bundles.split(row, positions)
+        self._carried = np.concatenate([self._carried, np.zeros(len(rows))])
+        self._owners += 1
+        children = tuple(self.bundles.names[child] for child in rows)
+        self.divided.append(Divided(at=self.now, bundle=bundle, children=children, by=by))
+        if unload:
+            for child in children:
+                self.move(child, ANYWHERE, by="split")
+        return children
+
+    def add(self, count: int, capacity: float) -> None:
+        """More brokers, empty."""
+        more = np.zeros(count)
+        self.capacity = np.concatenate([self.capacity, more + capacity])
+        self.foreign, self._busy = (np.concatenate([t, more]) for t in (self.foreign, self._busy))
+        self.started = np.concatenate([self.started, more + self.now])
+        self.running, self.takes = (np.concatenate([t, more == 0]) for t in (self.running, self.takes))
+        if self.allowed is not None:
+            wide = np.ones((len(self.allowed), count), dtype=bool)
+            self.allowed = np.concatenate([self.allowed, wide], axis=1)
+        self._owners += 1
+        self.reporter.add(count)
+        for broker in range(len(self.capacity) - count, len(self.capacity)):
+            self.reporter.write(broker, self.now, self.now, self.bundles)
+
+    def kill(self, broker: int) -> None:
+        """The broker dies. Its node and its bundles are free only after the session has expired."""
+        wait = self.settings.session_seconds + self.settings.lookup_seconds
+        self.running[broker] = self.takes[broker] = False
+        for row in self.rows_of(broker).tolist():
+            self._leave(row, ANYWHERE, wait, "kill")
+
+    def expire(self, broker: int) -> None:
+        """The session of a dead broker is over: its node is gone."""
+        self.reporter.forget(broker)
+
+    def drain(self, broker: int) -> None:
+        """The broker shuts down: its node goes first, then it unloads its bundles one after the other."""
+        self.takes[broker] = False
+        self.reporter.forget(broker)
+        wait = self.settings.lookup_seconds
+        for place, row in enumerate(self.rows_of(broker).tolist()):
+            turn = place / self.settings.drain_per_second
+            self._leave(row, ANYWHERE, wait + turn, "drain", waits=turn)
+        self.running[broker] = False
+
+    def start(self, broker: int) -> None:
+        """A broker that was away comes back, empty."""
+        self.running[broker] = self.takes[broker] = True
+        self.started[broker] = self.now
+        self._busy[broker] = 0.0
+        self.reporter.restart(broker)
+        self.reporter.write(broker, self.now, self.now, self.bundles)
+
+    def hand_out(self, targets: Sequence[int]) -> None:
+        """What is under way lands at once, in order, on these brokers."""
+        under_way = sorted(self._landing, key=lambda item: item[1])
+        for (_, _, row, _), target in zip(under_way, targets, strict=True):
+            self.bundles.owner[row] = target
+        self._landing = []
+        self._owners += 1
+
+    # --- reports ---
+
+    def reports(self) -> list[BrokerReport]:
+        """What the brokers' nodes hold."""
+        return [report for report in self.reporter.visible if report is not None]
+
+    def exact_reports(self) -> list[BrokerReport]:
+        """What they would hold if statistics took no time."""
+        loads, busy = self.bundle_loads(), self.busy()
+        return [
+            self.reporter.exact(b, self.now, self.bundles, self.rows_of(b), loads[self.rows_of(b)], float(busy[b]))
+            for b in np.flatnonzero(self.running & self.takes).tolist()
+        ]
+
+
+__all__ = ["ANYWHERE", "GONE", "Divided", "Moved", "VirtualCluster"]

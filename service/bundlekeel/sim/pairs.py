@@ -1,0 +1,131 @@
+"""Pairs of shedder and placement as Pulsar combines them, and PIP-364's five properties as measured figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bundlekeel.core.errors import ConfigError
+from bundlekeel.core.params import PLACEMENTS, STRATEGIES
+from bundlekeel.sim.run import Contender, Run
+
+RELEASE = "4.2"
+# maxUnloadPercentage, which Pulsar's AvgShedder and UniformLoadShedder share.
+MAX_UNLOAD = 0.2
+RATE, USAGE, ROUND, AVG = "least_long_term_message_rate", "least_resource_usage", "round_robin", "avg"
+
+# The placement that goes with a shedder where nothing else is said (what operators are told to combine).
+USUAL = {"avg": AVG, "threshold": USAGE, "overload": RATE, "uniform": RATE, "transfer": USAGE, "deviation": USAGE}
+# PIP-364 looks at three shedders with two placements each, then proposes AvgShedder; TransferShedder came beside it.
+ALL_PAIRS = (
+    *(f"{shedder}+{placement}" for shedder in ("threshold", "overload", "uniform") for placement in (USAGE, RATE)),
+    "avg+avg",
+    "transfer",
+)
+# Pulsar has these in its modular load manager; the others have no broker-like form, and run in the corrected one.
+NATIVE = ("threshold", "overload", "uniform", "avg")
+
+
+def contender(strategy: str) -> Contender:
+    """Bundlekeel with a strategy. ConfigError for an unknown one."""
+    _known(strategy, STRATEGIES, "strategy")
+    return Contender(label=strategy, parameters={"strategy": strategy})
+
+
+def native(strategy: str) -> Contender:
+    """The brokers' own class of this name with the placement that usually goes with it."""
+    _known(strategy, NATIVE, "strategy")
+    return pair(f"{strategy}+{USUAL[strategy]}")
+
+
+def pair(text: str) -> Contender:
+    """`shedder+placement` (or a shedder alone) as brokers run it. ConfigError where a name is unknown."""
+    shedder, _, placement = text.partition("+")
+    _known(shedder, STRATEGIES, "pair")
+    placement = placement or USUAL[shedder]
+    _known(placement, PLACEMENTS, "pair")
+    if shedder not in NATIVE:
+        given = {"strategy": shedder, "placement": placement}
+        return Contender(label=f"corrected {shedder}+{placement}", parameters=given, compared=True)
+    return Contender(
+        label=f"native {shedder}+{placement}",
+        kind="native",
+        compared=True,
+        parameters={
+            "strategy": shedder,
+            "placement": placement,
+            "compat": RELEASE,
+            "max_unload_ratio": MAX_UNLOAD,
+        },
+    )
+
+
+def pairs(text: str) -> list[Contender]:
+    """One pair, or `all` of PIP-364's with avg and transfer."""
+    return [pair(item) for item in (ALL_PAIRS if text == "all" else (text,))]
+
+
+def _known(name: str, allowed: tuple[str, ...], field: str) -> None:
+    if name not in allowed:
+        raise ConfigError(f"{field}: {name!r} is not one of {', '.join(allowed)}", field=field, value=name)
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One of PIP-364's five columns: the scenario that shows it, and the figure it is judged by."""
+
+    scenario: str
+    title: str
+    unit: str
+    figure: Callable[[Run], float]
+
+
+def _busiest(run: Run) -> float:
+    """Load in percent, at the end, of the busiest broker that anything can be done about: not of one whose host
+    others keep busy, unless it was given load on top of that."""
+    _, used, takes = run.curves.table()
+    helpless = (run.curves.foreign[-1] > 0) & (used[-1] <= used[0] + 1e-9)
+    return 100 * float(np.where(takes[-1] & ~helpless, used[-1], 0.0).max())
+
+
+def _moves(run: Run) -> float:
+    return float(run.measures.moves)
+
+
+def _onto_loaded(run: Run) -> float:
+    """Moves whose target was above the mean at that moment."""
+    times, used, takes = run.curves.table()
+    mean = np.nanmean(np.where(takes, used, np.nan), axis=1)
+    wrong = 0
+    for move in run.cluster.moved:
+        if move.by == "balancer" and move.target >= 0:
+            # The sample of the moment itself counts the move already.
+            row = max(0, int(np.searchsorted(times, move.at)) - 1)
+            wrong += bool(used[row, move.target] > mean[row])
+    return float(wrong)
+
+
+def _needless(run: Run) -> float:
+    """Load moved, as a multiple of what had to move for perfect balance."""
+    _, used, takes = run.curves.table()
+    first = used[0][takes[0]]
+    needed = float(np.maximum(first - first.mean(), 0.0).sum())
+    return run.measures.moved_load / needed if needed else 0.0
+
+
+def _time(run: Run) -> float:
+    """Minutes until max/mean stays within the scenario's bar; infinite when it never does."""
+    since = run.measures.balanced_minute
+    return math.inf if since is None else since
+
+
+PROPERTIES = (
+    Property("pip364-unequal", "heterogeneous environment", "busiest broker it could have helped, %", _busiest),
+    Property("pip364-jitter", "load jitter", "moves in 3 h of a square wave", _moves),
+    Property("pip364-over-placement", "over placement", "moves onto brokers above the mean", _onto_loaded),
+    Property("pip364-over-unloading", "over unloading", "load moved, as multiple of what had to", _needless),
+    Property("pip364-slow", "slow load balancing", "minutes until balanced", _time),
+)

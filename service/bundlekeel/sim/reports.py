@@ -1,0 +1,201 @@
+"""What brokers measure and write: late, rarely, and sometimes wrong, as Pulsar's do (`LoadReportUpdaterTask`).
+
+Bundle statistics are means over the last statistics interval of each broker, its bundle list is refreshed with them;
+CPU is the mean over its last host-usage interval. A report is rewritten only when traffic or number of bundles changed
+by more than 10 %, the highest usage by more than 10 points, or after 15 minutes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bundlekeel.core.load import BrokerReport, Floats, Ints
+from bundlekeel.sim.bundles import Bundles
+from bundlekeel.sim.scenario import Settings
+
+START_MS = 1_700_000_000_000
+BLIND_NIC = -1000.0
+NEVER = -1e9
+OVER_REPORTED = 2.5
+
+
+def broker_id(index: int) -> str:
+    """Ids sort by index."""
+    return f"b{index:04d}:8080"
+
+
+class Reporter:
+    """The reporting side of all brokers, as columns. `visible`: what each broker's node holds, None without one."""
+
+    def __init__(self, count: int, settings: Settings, seed: np.random.SeedSequence) -> None:
+        self.settings = settings
+        self._rng = np.random.default_rng(seed)
+        self.visible: list[BrokerReport | None] = []
+        self.version = 0
+        self.cpu: Floats = np.zeros(0)
+        self.skew: Floats = np.zeros(0)
+        self.loss: Floats = np.zeros(0)
+        self.delay: Floats = np.zeros(0)
+        self.bad: list[str] = []
+        self._rows: list[Ints] = []
+        self._rates: list[Floats] = []
+        self._names: list[tuple[str, ...]] = []
+        self._names_of: list[tuple[int, bytes]] = []
+        # Columns that decide whether a report is due: now and as written.
+        self._now: Floats = np.zeros((0, 3))
+        self._written: Floats = np.zeros((0, 3))
+        self._written_at: Floats = np.zeros(0)
+        self._slots: list[list[list[int]]] = [[[] for _ in range(n)] for n in self._periods()]
+        self._under_way: list[tuple[float, int, int, BrokerReport]] = []
+        self._fresh: list[BrokerReport] = []
+        self._serial = 0
+        self.add(count)
+
+    def _periods(self) -> tuple[int, int]:
+        settings = self.settings
+        return round(settings.statistics_interval / settings.tick), round(settings.host_interval / settings.tick)
+
+    def add(self, count: int) -> None:
+        """More brokers, each with its own phases of the two intervals."""
+        first = len(self.visible)
+        for index in range(first, first + count):
+            for slots in self._slots:
+                slots[int(self._rng.integers(0, len(slots)))].append(index)
+        self.visible += [None] * count
+        self.bad += [""] * count
+        self._rows += [np.zeros(0, dtype=np.int64)] * count
+        self._rates += [np.zeros(0)] * count
+        self._names += [()] * count
+        self._names_of += [(-1, b"")] * count
+        more = np.zeros(count)
+        self.cpu, self.skew = np.concatenate([self.cpu, more]), np.concatenate([self.skew, more])
+        self.loss = np.concatenate([self.loss, more + self.settings.report_loss])
+        self.delay = np.concatenate([self.delay, more + self.settings.report_delay])
+        self._now, self._written = (np.concatenate([t, np.zeros((count, 3))]) for t in (self._now, self._written))
+        self._written_at = np.concatenate([self._written_at, more + NEVER])
+
+    def due(self, tick: int) -> tuple[list[int], list[int]]:
+        """Brokers whose statistics, and whose host usage, are refreshed in this tick."""
+        statistics, host = (slots[tick % len(slots)] for slots in self._slots)
+        return statistics, host
+
+    def since(self) -> tuple[Floats, Floats]:
+        """Seconds since each broker's last refresh of statistics and of host usage, had there been any before 0."""
+        count, step = len(self.visible), self.settings.tick
+        found = np.zeros((2, count))
+        for place, slots in enumerate(self._slots):
+            for slot, brokers in enumerate(slots):
+                found[place, brokers] = ((-slot) % len(slots)) * step
+        return found[0], found[1]
+
+    def spoil(self, brokers: Sequence[int], kind: str) -> None:
+        """From now on these brokers' reports hold nonsense (`nan`, `negative`, `over`, `empty`), or again none ("")."""
+        for broker in brokers:
+            self.bad[broker] = kind
+        self.version += 1
+
+    # --- measuring ---
+
+    def measure(self, broker: int, rows: Ints, rates: Floats) -> None:
+        """A broker's statistics are refreshed: its bundles, and what each carried (load) on average."""
+        noise = self.settings.rate_noise
+        self._rows[broker] = rows
+        self._rates[broker] = rates * (1 + self._rng.uniform(-1, 1, size=len(rates)) * noise) if noise else rates
+        self._now[broker, 0] = self._rates[broker].sum()
+        self._now[broker, 1] = len(rows)
+
+    def sample_cpu(self, broker: int, busy: float, *, exact: bool = False) -> None:
+        """A broker's host usage is refreshed: the share of its CPU that was busy."""
+        noise = 0.0 if exact else self._rng.normal(0.0, self.settings.cpu_noise)
+        # A broker of another cgroup version may well report more than all of its CPU.
+        self.cpu[broker] = OVER_REPORTED if self.bad[broker] == "over" else min(max(busy + noise, 0.0), 1.0)
+        self._now[broker, 2] = self.cpu[broker]
+
+    def restart(self, broker: int) -> None:
+        """It comes back empty and knows nothing."""
+        self.measure(broker, np.zeros(0, dtype=np.int64), np.zeros(0))
+        self.cpu[broker] = 0.0
+        self._now[broker] = 0.0
+        self._written_at[broker] = NEVER
+
+    # --- writing ---
+
+    def write_due(self, now: float, alive: Ints, started: Floats, bundles: Bundles) -> None:
+        """Let every living broker rewrite its report that has a reason to, and deliver what was delayed."""
+        old, new = self._written[alive], self._now[alive]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            relative = np.abs(old[:, :2] - new[:, :2]) / old[:, :2]
+        relative[(old[:, :2] == 0) & (new[:, :2] == 0)] = 0.0
+        change = np.maximum(relative.max(axis=1, initial=0.0), np.abs(old[:, 2] - new[:, 2]))
+        silent = now - self._written_at[alive] > self.settings.report_max_silence
+        for broker in alive[(change > self.settings.report_threshold) | silent].tolist():
+            self.write(broker, now, float(started[broker]), bundles)
+        while self._under_way and self._under_way[0][0] <= now:
+            _, _, broker, report = heapq.heappop(self._under_way)
+            self._show(broker, report)
+
+    def write(self, broker: int, now: float, started: float, bundles: Bundles) -> None:
+        """Write one report; it may be lost on the way, or be seen later."""
+        self._written[broker], self._written_at[broker] = self._now[broker], now
+        if self.loss[broker] and self._rng.random() < self.loss[broker]:
+            return
+        report = self._report(broker, now, started, bundles)
+        if self.delay[broker] > 0:
+            self._serial += 1
+            heapq.heappush(self._under_way, (now + float(self.delay[broker]), self._serial, broker, report))
+        else:
+            self._show(broker, report)
+
+    def _show(self, broker: int, report: BrokerReport) -> None:
+        if self._written_at[broker] == NEVER:
+            return
+        self.visible[broker] = report
+        self.version += 1
+        self._fresh.append(report)
+
+    def forget(self, broker: int) -> None:
+        """Its node vanishes."""
+        self.visible[broker] = None
+        self._written_at[broker] = NEVER
+        self.version += 1
+
+    def take_fresh(self) -> list[BrokerReport]:
+        """Reports that became visible since the last call."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+    def exact(self, broker: int, now: float, bundles: Bundles, rows: Ints, loads: Floats, cpu: float) -> BrokerReport:
+        """What the broker would report if statistics took no time."""
+        return self._build(broker, now, 0.0, bundles, rows, loads, cpu)
+
+    def _report(self, broker: int, now: float, started: float, bundles: Bundles) -> BrokerReport:
+        rows = self._rows[broker]
+        key = (bundles.version, rows.tobytes())
+        if self._names_of[broker] != key:
+            self._names_of[broker] = key
+            self._names[broker] = tuple(map(bundles.names.__getitem__, rows.tolist()))
+        made = self._build(broker, now, started, bundles, rows, self._rates[broker], float(self.cpu[broker]))
+        return replace(made, bundle_names=self._names[broker])
+
+    def _build(
+        self, broker: int, now: float, started: float, bundles: Bundles, rows: Ints, rates: Floats, cpu: float
+    ) -> BrokerReport:
+        traffic = rates[:, None] * bundles.unit[rows]
+        topics = bundles.topics[rows]
+        half = topics * bundles.clients_per_topic[rows] // 2
+        return BrokerReport(
+            broker_id=broker_id(broker),
+            usage=np.array([cpu * 100, 0.0, 0.0, 0.0]),
+            limit=np.array([100.0, 1024.0, BLIND_NIC, BLIND_NIC]),
+            traffic=traffic.sum(axis=0),
+            last_update=START_MS + int((now + self.skew[broker]) * 1000),
+            start_timestamp=START_MS + int((started + self.skew[broker]) * 1000),
+            num_topics=int(topics.sum()),
+            bundle_names=tuple(map(bundles.names.__getitem__, rows.tolist())),
+            bundle_traffic=traffic,
+            bundle_counts=np.column_stack([topics, half, half]),
+        )

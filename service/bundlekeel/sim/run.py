@@ -1,0 +1,259 @@
+"""Running a scenario: the cluster, its traffic and events, and one balancer; measured every cycle."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from bundlekeel.core.capacity import CapacityOverride
+from bundlekeel.core.load import Floats
+from bundlekeel.core.params import Parameters, coerce
+from bundlekeel.core.policies import IsolationPolicy, Policies
+from bundlekeel.sim.assertions import Finding, judge
+from bundlekeel.sim.balancers import CYCLE, Balancer, Books, Bundlekeel, Nobody, direct_moves
+from bundlekeel.sim.bundles import build
+from bundlekeel.sim.check import check
+from bundlekeel.sim.cluster import VirtualCluster
+from bundlekeel.sim.events import Events
+from bundlekeel.sim.measures import Curves, Measures, measure
+from bundlekeel.sim.native import BrokerSplits, Native
+from bundlekeel.sim.reports import START_MS, broker_id
+from bundlekeel.sim.scenario import Lookup, Scenario
+from bundlekeel.sim.traffic import Traffic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """Who balances. `kind`: Bundlekeel's cycle, the brokers' own loop, or nobody.
+
+    `parameters` go over those of the scenario. `compared`: there to compare with; what it misses is no failure.
+    """
+
+    label: str
+    kind: Literal["bundlekeel", "native", "nobody"] = "bundlekeel"
+    parameters: Mapping[str, bool | float | str]
+    compared: bool = False
+
+    @property
+    def native(self) -> bool:
+        """Whether brokers balance themselves."""
+        return self.kind == "native"
+
+
+# AvgShedder places by the hash of a random number; round robin comes to about the same.
+_LOOKUPS: dict[str, Lookup] = {
+    "least_long_term_message_rate": "least_long_term_message_rate",
+    "least_resource_usage": "least_resource_usage",
+    "round_robin": "random",
+    "avg": "random",
+}
+DEFAULT = Contender(label="avg", parameters={"strategy": "avg"})
+STILL = Contender(label="nobody", kind="nobody", parameters={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One finished run. `findings`: what was expected, and whether it held; `digest` covers everything decided."""
+
+    scenario: Scenario
+    contender: Contender
+    seed: int
+    measures: Measures
+    findings: tuple[Finding, ...]
+    curves: Curves
+    cluster: VirtualCluster
+    books: Books
+    digest: str
+
+    @property
+    def failed(self) -> tuple[Finding, ...]:
+        """What did not hold."""
+        return tuple(item for item in self.findings if not item.held)
+
+
+class Simulation:
+    """One scenario being run; `step` advances a tick."""
+
+    def __init__(
+        self, scenario: Scenario, contender: Contender, seed: int, timer: Callable[[], float] | None = None
+    ) -> None:
+        check(scenario)
+        self.scenario, self.contender, self.seed, self.timer = scenario, contender, seed, timer
+        self.cluster, self.traffic = virtual(_placed_by(scenario, contender), seed)
+        self.params = parameters(scenario, contender)
+        self.capacity = _overrides(scenario, self.cluster.capacity) if scenario.capacity_by_throughput else ()
+        self.books = Books(timer=timer)
+        self.balancer = self._balancer()
+        self.events = Events(scenario, self.cluster, self.traffic, self.balancer)
+        self._pin()
+        self.curves = Curves()
+        self._splits = BrokerSplits() if scenario.splits == "brokers" or self._brokers_split() else None
+        self.cluster.begin()
+        self._sample()
+
+    def step(self) -> float:
+        """One tick; returns how much of the run is done, 0 to 1."""
+        self.events.run()
+        landed = self.cluster.advance()
+        self.balancer.turn(self.cluster, landed)
+        if self._splits is not None:
+            self._splits.turn(self.cluster)
+        if self.cluster.now % CYCLE < 1e-6:
+            self._sample()
+        return self.cluster.now / (60 * self.scenario.minutes)
+
+    def finish(self) -> Run:
+        """The run in figures, and what was expected of it."""
+        expect = self.scenario.expect
+        found = measure(self.curves, self.cluster.moved, self.cluster.divided, expect.balanced or 1.15)
+        outcome = Run(
+            scenario=self.scenario,
+            contender=self.contender,
+            seed=self.seed,
+            measures=found,
+            findings=(),
+            curves=self.curves,
+            cluster=self.cluster,
+            books=self.books,
+            digest=self._digest(),
+        )
+        still = mean_imbalance(self.scenario, self.seed) if expect.no_worse_than_still else 0.0
+        direct = self._direct() if expect.within_direct is not None else 0
+        return replace(outcome, findings=judge(outcome, still=still, direct=direct))
+
+    def _brokers_split(self) -> bool:
+        """Where Bundlekeel would split, brokers that balance themselves split too: automatic splits are on there."""
+        return self.contender.native and self.scenario.splits == "bundlekeel"
+
+    def _balancer(self) -> Balancer:
+        policies = _policies(self.scenario, self.cluster)
+        if self.contender.kind == "nobody":
+            return Nobody()
+        if self.contender.native:
+            return Native(params=self.params, seed=self.seed, books=self.books)
+        return Bundlekeel(
+            params=self.params,
+            capacity=self.capacity,
+            policies=policies,
+            seed=self.seed,
+            splits=self.scenario.splits == "bundlekeel",
+            brokers_split=self.scenario.splits == "brokers",
+            books=self.books,
+        )
+
+    def _pin(self) -> None:
+        if isinstance(self.balancer, Bundlekeel):
+            self.balancer.pinned = {
+                self.events.bundle(pin.tenant, pin.bundle): START_MS + int(pin.until * 60_000)
+                for pin in self.scenario.pins
+            }
+
+    def _sample(self) -> None:
+        cluster = self.cluster
+        self.curves.add(cluster.now, cluster.settled_load(), cluster.foreign, cluster.takes)
+
+    def _direct(self) -> int:
+        cluster, _ = virtual(self.scenario, self.seed)
+        return direct_moves(cluster, self.params, self.capacity)
+
+    def _digest(self) -> str:
+        sha = hashlib.sha256("".join(self.books.hashes).encode())
+        for move in self.cluster.moved:
+            sha.update(f"{move.at} {move.bundle} {move.source} {move.target} {move.by}\n".encode())
+        sha.update(np.concatenate(self.curves.loads).tobytes())
+        return sha.hexdigest()[:16]
+
+
+def simulate(
+    scenario: Scenario,
+    contender: Contender = DEFAULT,
+    seed: int = 1,
+    *,
+    timer: Callable[[], float] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Run:
+    """Run a scenario to its end. ConfigError when it makes no sense. `progress` hears the share that is done."""
+    simulation = Simulation(scenario, contender, seed, timer)
+    done = 0.0
+    while done < 1 - 1e-9:
+        done = simulation.step()
+        if progress:
+            progress(done)
+    return simulation.finish()
+
+
+def mean_imbalance(scenario: Scenario, seed: int) -> float:
+    """Mean max/mean when nobody balances."""
+    bare = replace(scenario, expect=replace(scenario.expect, no_worse_than_still=False, within_direct=None))
+    return simulate(bare, STILL, seed).measures.mean_max_over_mean
+
+
+def virtual(scenario: Scenario, seed: int) -> tuple[VirtualCluster, Traffic]:
+    """The cluster at its beginning. Traffic and sizes depend on the seed only, not on who balances."""
+    for_traffic, for_cluster = np.random.SeedSequence(seed).spawn(2)
+    groups, settings = scenario.brokers, scenario.settings
+    capacities = np.repeat([group.capacity for group in groups], [group.count for group in groups])
+    bundles, traffic = build(scenario.tenants, capacities, settings.broker_bytes, for_traffic)
+    cluster = VirtualCluster(bundles, traffic.topic_loads, capacities, settings, for_cluster)
+    counts = [group.count for group in groups]
+    cluster.foreign = np.repeat([group.foreign for group in groups], counts)
+    cluster.reporter.skew[:] = np.repeat([group.skew_seconds for group in groups], counts)
+    return cluster, traffic
+
+
+def _placed_by(scenario: Scenario, contender: Contender) -> Scenario:
+    """Brokers that balance themselves place what nobody owns with the placement of the pair."""
+    lookup = _LOOKUPS.get(str(contender.parameters.get("placement", ""))) if contender.native else None
+    return replace(scenario, settings=replace(scenario.settings, lookup=lookup)) if lookup else scenario
+
+
+def parameters(scenario: Scenario, contender: Contender) -> Parameters:
+    """Defaults, the scenario's own, the cluster's intervals, and the contender's on top."""
+    given: dict[str, object] = {
+        "statistics_interval_seconds": scenario.settings.statistics_interval,
+        "host_usage_interval_seconds": scenario.settings.host_interval,
+        "split_enabled": scenario.splits == "bundlekeel",
+        **scenario.parameters,
+        **contender.parameters,
+    }
+    return Parameters(**{name: coerce(name, value) for name, value in given.items()})  # type: ignore[arg-type]
+
+
+def _overrides(scenario: Scenario, capacities: Floats) -> tuple[CapacityOverride, ...]:
+    """What each broker carries, both directions together; its CPU is then ignored."""
+    most = 2 * scenario.settings.broker_bytes
+    return tuple(
+        CapacityOverride(pattern=broker_id(place), throughput=most * capacity, ignore=("cpu",))
+        for place, capacity in enumerate(capacities.tolist())
+    )
+
+
+def _policies(scenario: Scenario, cluster: VirtualCluster) -> Policies:
+    """Isolation policies as Pulsar has them; lookups of the virtual cluster heed them too."""
+    made, bundles = [], cluster.bundles
+    rows = {name.rpartition("/")[0]: int(row) for name, row in zip(bundles.names, bundles.namespace, strict=True)}
+    hosts = [broker_id(broker).partition(":")[0] for broker in range(len(cluster.capacity))]
+    allowed = np.ones((len(rows), len(hosts)), dtype=bool)
+    for policy in scenario.isolation:
+        mine = [space for space in rows if re.fullmatch(rf"{re.escape(policy.tenant)}(-\d+)?", space)]
+        # Brokers that are somebody's primaries take nothing of those without a policy.
+        primaries = np.isin(np.arange(len(hosts)), policy.brokers)
+        for space, row in rows.items():
+            allowed[row] &= primaries if space in mine else ~primaries
+        made.append(
+            IsolationPolicy(
+                name=policy.tenant,
+                namespaces=tuple(map(re.escape, mine)),
+                primary=tuple(hosts[broker] for broker in policy.brokers),
+                secondary=tuple(hosts[broker] for broker in policy.secondary),
+                min_limit=policy.min_limit,
+            )
+        )
+    if made:
+        cluster.allowed = allowed
+    return Policies(isolation=tuple(made))

@@ -1,0 +1,174 @@
+"""Laws that hold for every registered strategy with every placement, and for Pulsar's own forms after the guard."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bundlekeel.core.engine import PlanInput, plan
+from bundlekeel.core.guard import GuardState, Moved
+from bundlekeel.core.laws import SLACK
+from bundlekeel.core.load import ExcludedBroker
+from bundlekeel.core.memory import History, Memory
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.placement import PLACEMENTS
+from bundlekeel.core.plan import Plan
+from bundlekeel.core.policies import IsolationPolicy, Policies
+from bundlekeel.core.shedding import SHEDDERS
+from tests.property.test_core_laws import OVERRIDES, movable, reports, with_books
+from tests.support.builders import EAGER, NOW_MS, averages_of, broker, report, snapshot
+from tests.support.random_cases import AT_ONCE
+
+# Releases whose bare forms go through the same laws; "none" are the corrected ones.
+COMPAT: tuple[str, ...] = ("4.0", "4.2")
+FORMS = [
+    pytest.param(strategy, placement, compat, id=f"{strategy}+{placement}" + ("" if compat == "none" else f"@{compat}"))
+    for compat in ("none", *COMPAT)
+    for strategy in SHEDDERS
+    for placement in PLACEMENTS
+    if compat == "none" or strategy != "deviation"
+]
+DRAINED = ExcludedBroker(broker_id=broker(5), code="Drained")
+# Bundles of t/a may live on the first two brokers only.
+KEPT = IsolationPolicy(name="p", namespaces=("t/a",), primary=("b000[01]",))
+POLICIES = (Policies(), Policies(isolation=(KEPT,)), Policies(anti_affinity={"t/a": "g", "t/b": "g"}))
+SOME = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(SOME, max_examples=600)
+
+
+@st.composite
+def inputs(draw: st.DrawFn) -> PlanInput:
+    """Everything that `plan()` reads, but strategy, placement and compat."""
+    seen = draw(reports())
+    excluded = [item for item in seen if item.broker_id == DRAINED.broker_id and draw(st.booleans())]
+    seen = [item for item in seen if item not in excluded]
+    averages = averages_of(seen)
+    for item in seen:
+        rows = dict.fromkeys(item.bundle_names, draw(st.sampled_from([0.0, 0.05, 0.3])))
+        averages.add_report(report(item.broker_id, rows, last_update=NOW_MS + 1), now_ms=NOW_MS + 1)
+    made = snapshot(
+        seen, averages=averages, capacity=draw(st.sampled_from(OVERRIDES)), excluded=[DRAINED] if excluded else []
+    )
+    names = list(made.bundles.names)
+    some = st.frozensets(st.sampled_from(names), max_size=4) if names else st.just(frozenset())
+    guard = GuardState(
+        recent={name: Moved(at_ms=NOW_MS - 1000, source="b") for name in draw(some)},
+        frozen=draw(some),
+        pinned=dict.fromkeys(draw(some), NOW_MS + 1),
+    )
+    ids = made.brokers.ids
+    history = {name: History(score=draw(st.floats(0, 1)), reported=1) for name in ids if draw(st.booleans())}
+    params: dict[str, Any] = {
+        **(EAGER if draw(st.booleans()) else {}),
+        **AT_ONCE,
+        "bundles_with_policies": draw(st.booleans()),
+        "excluded_namespaces": draw(st.sampled_from([(), ("x/c",)])),
+        "overloaded_threshold_percent": draw(st.sampled_from([85.0, 40.0, 100.0])),
+    }
+    memory = Memory(history=history, active=ids[:2] if draw(st.booleans()) else (), turn=draw(st.integers(0, 7)))
+    policies = draw(st.sampled_from(POLICIES))
+    return PlanInput(snapshot=made, params=Parameters(**params), memory=memory, guard=guard, policies=policies)
+
+
+def form_of(made: PlanInput, strategy: str, placement: str, compat: str) -> PlanInput:
+    """The same input for one strategy; now and then after the moves of a first plan were booked."""
+    params = replace(made.params, strategy=strategy, placement=placement, compat=compat)
+    values = {item.name: getattr(made, item.name) for item in fields(made)} | {"params": params}
+    chosen = PlanInput(**values)
+    return with_books(chosen) if made.memory.turn % 3 == 0 else chosen
+
+
+def check_moves(made: PlanInput, done: Plan) -> None:
+    """Law: no move to its own source, to a dead, drained, forbidden or overloaded broker, none of a bundle that must
+    stay, and none twice."""
+    table, limit = made.snapshot.brokers, made.params.overloaded_threshold_percent / 100
+    bundles = made.snapshot.bundles
+    assert len({move.bundle for move in done.moves}) == len(done.moves)
+    isolated = {space for item in made.policies.isolation for space in item.namespaces}
+    for move in done.moves:
+        assert move.source != move.target
+        assert {move.source, move.target} <= set(table.ids)
+        assert move.target_after <= limit + SLACK
+        assert movable(made, move.bundle), move.bundle
+        assert move.source == table.ids[bundles.owner[bundles.names.index(move.bundle)]]
+        if move.bundle.rpartition("/")[0] in isolated:
+            assert move.target in (broker(0), broker(1))
+
+
+def check_maximum(done: Plan) -> None:
+    """Law: neither the plan nor what the budgets leave of it makes the predicted maximum worse; no bundle is lost."""
+    if done.loads:
+        assert max(row.score_after for row in done.loads) <= max(row.score_before for row in done.loads) + SLACK
+        assert sum(row.bundles_before for row in done.loads) == sum(row.bundles_after for row in done.loads)
+
+
+def check_accounts(made: PlanInput, done: Plan) -> None:
+    """Law: each bundle of a donor moves or is refused, once; a donor not looked at is refused as a whole."""
+    named = [move.bundle for move in done.moves] + [item.bundle for item in done.refusals if item.bundle]
+    assert len(named) == len(set(named))
+    ids, bundles = made.snapshot.brokers.ids, made.snapshot.bundles
+    donors = {move.source for move in done.moves} | {item.broker for item in done.refusals if item.bundle}
+    for donor in donors:
+        assert set(bundles.names[bundles.rows_of(ids.index(donor))]) <= set(named)
+    assert not donors & {item.broker for item in done.refusals if not item.bundle}
+
+
+def check(made: PlanInput, strategy: str, placement: str, compat: str) -> None:
+    """All laws, on one input."""
+    chosen = form_of(made, strategy, placement, compat)
+    done = plan(chosen).plan
+    check_moves(chosen, done)
+    check_maximum(done)
+    check_accounts(chosen, done)
+    assert plan(chosen).plan.hash == done.hash
+    if compat == "none":
+        assert not any(item.detail == "law" for item in done.refusals), "the corrected forms keep the laws themselves"
+
+
+@pytest.mark.parametrize(("strategy", "placement", "compat"), FORMS)
+@SOME
+@given(made=inputs())
+def test_every_form_keeps_the_laws(strategy: str, placement: str, compat: str, made: PlanInput) -> None:
+    """Law: every strategy with every placement, on random clusters with books, guard state and policies."""
+    check(made, strategy, placement, compat)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("strategy", "placement", "compat"), FORMS)
+@MANY
+@given(made=inputs())
+def test_every_form_keeps_the_laws_at_length(strategy: str, placement: str, compat: str, made: PlanInput) -> None:
+    """Law: the same with more clusters."""
+    check(made, strategy, placement, compat)
+
+
+def hashes_elsewhere(hash_seed: str, cases: int) -> list[str]:
+    """The plan hashes of random cases, made in a process with this PYTHONHASHSEED."""
+    code = f"from tests.support.random_cases import random_plans\nprint('\\n'.join(random_plans({cases}, 20)))"
+    root = Path(__file__).parents[2]
+    env = {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{root}:{root / 'service'}"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=root, check=True)
+    return done.stdout.split()
+
+
+def test_same_hash_whatever_the_hash_seed() -> None:
+    """Law: same input, same plan hash in two processes with different PYTHONHASHSEED; 300 random cases."""
+    first = hashes_elsewhere("1", 300)
+    assert first == hashes_elsewhere("4711", 300)
+    assert len(set(first)) > 290
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+def test_same_hash_in_ten_thousand_cases() -> None:
+    """Law: the same in 10,000 random cases."""
+    first = hashes_elsewhere("1", 10_000)
+    assert first == hashes_elsewhere("4711", 10_000)
+    assert len(set(first)) > 9_900

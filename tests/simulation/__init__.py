@@ -1,0 +1,1 @@
+"""Whole scenarios on the virtual cluster."""

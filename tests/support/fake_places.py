@@ -1,0 +1,57 @@
+"""Places and assignments as a sidecar answers them, for `FakeService` and the wiring of CLI tests."""
+
+from __future__ import annotations
+
+from bundlekeel.core.codes import EXPLANATIONS, Code
+from bundlekeel.daemon.views import Json
+
+BROKERS = ("broker-0.pulsar:8080", "broker-1.pulsar:8080", "broker-2.pulsar:8080")
+
+
+def assignment(name: str) -> Json:
+    """What `assignments` answers: an isolation policy leaves two of three, the second one is chosen."""
+    dropped = {"broker": BROKERS[0], "code": "NotInPolicy", "explanation": EXPLANATIONS[Code.NOT_IN_POLICY]}
+    steps: list[Json] = [
+        {"name": "available", "candidates": list(BROKERS), "dropped": [], "note": ""},
+        {"name": "policies", "candidates": list(BROKERS[1:]), "dropped": [dropped], "note": "isolation policy gold"},
+    ]
+    return {
+        "topic": None if "/0x" in name else name,
+        "hash": None,
+        "bundle": "shop/orders/0x30000000_0x40000000",
+        "owner": None,
+        "state": "unowned",
+        "preallocated": None,
+        "chosen": BROKERS[1],
+        "placement": "least_resource_usage",
+        "candidates": list(BROKERS[1:]),
+        "code": None,
+        "sentence": f"{BROKERS[1]}, by least_resource_usage among 2",
+        "steps": steps,
+    }
+
+
+def places(name: str) -> list[Json]:
+    """What `where` answers: a partition that is owned and one that is not."""
+    return [
+        {
+            "topic": f"persistent://shop/orders/{name}-partition-0",
+            "hash": 0x1A2B3C4D,
+            "bundle": "shop/orders/0x00000000_0x10000000",
+            "broker": BROKERS[0],
+            "state": "owned",
+            "web_url": "http://broker-0.pulsar:8080",
+            "service_url": "pulsar://broker-0.pulsar:6650",
+            "preallocated_to": None,
+        },
+        {
+            "topic": f"persistent://shop/orders/{name}-partition-1",
+            "hash": 0x3A2B3C4D,
+            "bundle": "shop/orders/0x30000000_0x40000000",
+            "broker": None,
+            "state": "unowned",
+            "web_url": "",
+            "service_url": "",
+            "preallocated_to": None,
+        },
+    ]

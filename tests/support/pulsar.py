@@ -1,0 +1,85 @@
+"""Pulsar's own classes (`core/compat`) on the reports that our strategies get, for tests that show both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bundlekeel.codec.compat import decode_compat
+from bundlekeel.core.compat import Picture, select, shed
+from bundlekeel.core.load import BrokerReport
+from bundlekeel.core.memory import CompatMemory
+from bundlekeel.core.params import Parameters
+
+_RATES = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
+_RESOURCES = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")
+
+
+def picture(reports: Sequence[BrokerReport]) -> Picture:
+    """What the leader has once each of these reports was sampled often enough to be its own average."""
+    bundles = {
+        name: json.dumps(
+            {
+                "shortTermData": {"maxSamples": 10, "numSamples": 10, **dict(zip(_RATES, row, strict=True))},
+                "longTermData": {"maxSamples": 1000, "numSamples": 1000, **dict(zip(_RATES, row, strict=True))},
+                "topics": 1,
+            }
+        ).encode()
+        for report in reports
+        for name, row in zip(report.bundle_names, report.bundle_traffic.tolist(), strict=True)
+    }
+    brokers = {report.broker_id: json.dumps(_record(report)).encode() for report in reports}
+    return decode_compat(brokers, bundles)
+
+
+def _record(report: BrokerReport) -> dict[str, Any]:
+    usages = zip(_RESOURCES, report.usage.tolist(), report.limit.tolist(), strict=True)
+    stats = zip(report.bundle_names, report.bundle_traffic.tolist(), strict=True)
+    return {
+        **{name: {"usage": usage, "limit": limit} for name, usage, limit in usages},
+        **dict(zip(_RATES, report.traffic.tolist(), strict=True)),
+        "bundles": list(report.bundle_names),
+        "lastStats": {name: dict(zip(_RATES, row, strict=True)) for name, row in stats},
+    }
+
+
+@dataclass(slots=True)
+class Pulsar:
+    """One leader with one shedder: what it unloads call after call. Acts at first sight unless told otherwise."""
+
+    strategy: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    release: str = "4.2"
+    memory: CompatMemory = field(default_factory=CompatMemory)
+
+    def _params(self) -> Parameters:
+        eager = {"avg_hit_count_low": 1, "avg_hit_count_high": 1, "max_unload_ratio": 0.2}
+        return Parameters(strategy=self.strategy, compat=self.release, **{**eager, **self.settings})
+
+    def moves(self, reports: Sequence[BrokerReport]) -> list[tuple[str, str, str]]:
+        """One call of `findBundlesForUnloading`: (bundle, broker, destination or "") in the order of selection."""
+        seen = picture(reports)
+        result = shed(seen, self._params(), self.memory, self.strategy, self.release)
+        self.memory = result.memory
+        names, brokers = seen.bundles.names, seen.brokers
+        return [
+            (names[row], brokers[owner], brokers[result.to[row]] if row in result.to else "")
+            for row, owner in result.unload
+        ]
+
+    def unloads(self, reports: Sequence[BrokerReport]) -> dict[str, list[str]]:
+        """The same, as bundles by broker."""
+        found: dict[str, list[str]] = {}
+        for bundle, owner, _ in self.moves(reports):
+            found.setdefault(owner, []).append(bundle)
+        return found
+
+    def drawn_from(self, reports: Sequence[BrokerReport], placement: str, bundle: int = 0) -> list[str]:
+        """One selection: the brokers from which the placement class draws at random, all brokers being candidates."""
+        seen, candidates = picture(reports), np.arange(len(reports))
+        rows, _, self.memory = select(seen, self._params(), self.memory, placement, bundle, candidates)
+        return sorted(seen.brokers[row] for row in rows.tolist())

@@ -1,0 +1,90 @@
+"""Random inputs of `plan()` by seed, small and full of sets and maps: the same in every process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from bundlekeel.core.engine import PlanInput, plan
+from bundlekeel.core.guard import GuardState, Moved
+from bundlekeel.core.ledger import Ledger, landed, open_entries
+from bundlekeel.core.memory import History, Memory
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.placement import PLACEMENTS
+from bundlekeel.core.policies import IsolationPolicy, Policies
+from bundlekeel.core.shedding import SHEDDERS
+from bundlekeel.core.snapshot import Snapshot
+from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, report, snapshot
+
+AT_ONCE: dict[str, Any] = {
+    "avg_hit_count_low": 1,
+    "avg_hit_count_high": 1,
+    "transfer_hit_count": 0,
+    "transfer_target_std": 0.05,
+    "deviation_threshold": 0.5,
+    "lower_boundary_shedding": True,
+    "threshold_percent": 5.0,
+}
+
+
+def random_case(rng: np.random.Generator) -> PlanInput:
+    """One input: two to seven brokers, Pareto loads, books, guard state, histories, policies now and then."""
+    seen = _snapshot(rng)
+    names = list(seen.bundles.names)
+    params = Parameters(
+        strategy=str(rng.choice(sorted(SHEDDERS))),
+        placement=str(rng.choice(sorted(PLACEMENTS))),
+        compat=str(rng.choice(["none", "none", "4.0", "4.2"])),
+        bundles_with_policies=bool(rng.integers(2)),
+        **(EAGER if rng.integers(2) else {}) | AT_ONCE,
+    )
+    some = frozenset(str(name) for name in rng.choice(names, min(4, len(names)), replace=False))
+    guard = GuardState(
+        recent={name: Moved(at_ms=NOW_MS - 1000, source="b") for name in sorted(some)[:1]},
+        frozen=frozenset(sorted(some)[1:2]),
+        pinned=dict.fromkeys(sorted(some)[2:], NOW_MS + 1),
+    )
+    history = {name: History(score=float(rng.random()), reported=1) for name in seen.brokers.ids if rng.integers(2)}
+    made = PlanInput(
+        snapshot=seen,
+        params=params,
+        memory=Memory(history=history, turn=int(rng.integers(4))),
+        guard=guard,
+        policies=_policies(rng),
+        seed=int(rng.integers(100)),
+    )
+    if rng.integers(3):
+        return made
+    books = open_entries(Ledger(), plan(made).plan.moves, seen, NOW_MS - 1000)
+    for entry in books.entries[::2]:
+        books = landed(books, entry.bundle, entry.target, NOW_MS - 500)
+    return PlanInput(
+        snapshot=seen, params=params, memory=made.memory, ledger=books, guard=guard, policies=made.policies
+    )
+
+
+def random_plans(cases: int, seed: int) -> Iterator[str]:
+    """The plan hashes of so many cases."""
+    rng = np.random.default_rng(seed)
+    for _ in range(cases):
+        yield plan(random_case(rng)).plan.hash
+
+
+def _snapshot(rng: np.random.Generator) -> Snapshot:
+    reports = []
+    for row in range(int(rng.integers(2, 8))):
+        shares = np.minimum(rng.pareto(1.5, int(rng.integers(1, 12))) / 20, 1.0) * rng.integers(0, 2)
+        namespace = [f"t/{letter}" for letter in rng.choice(list("abc"), len(shares))]
+        names = [bundle_name(row * 50 + number, space) for number, space in enumerate(namespace)]
+        loads = {name: float(share) for name, share in zip(names, shares, strict=True)}
+        reports.append(report(broker(row), loads, last_update=NOW_MS - int(rng.integers(900_000))))
+    return snapshot(reports)
+
+
+def _policies(rng: np.random.Generator) -> Policies:
+    if rng.integers(3):
+        return Policies()
+    keep = IsolationPolicy(name="p", namespaces=("t/a",), primary=("b000[0-3]",), secondary=("b000[45]",), min_limit=1)
+    return Policies(isolation=(keep,), anti_affinity={"t/b": "g", "t/c": "g"} if rng.integers(2) else {})

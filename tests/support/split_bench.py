@@ -1,0 +1,91 @@
+"""A splitter over brokers, store and clock in memory, for tests of splits."""
+
+from __future__ import annotations
+
+from bundlekeel.core.load import TopicLoad
+from bundlekeel.core.names import FULL_UPPER
+from bundlekeel.core.splitting.children import Family
+from bundlekeel.daemon.attempt import Term, World
+from bundlekeel.daemon.split_intents import SplitOutcome
+from bundlekeel.daemon.splits import SplitRequest, Splitter
+from bundlekeel.ports import Member
+from tests.support.executor_bench import A, B, C, Permit, VirtualClock
+from tests.support.memory_admin import BrokerModel, MemoryAdmin
+from tests.support.memory_coordination import MemoryCoordination, MemoryStore
+from tests.support.memory_source import MemoryMetadata
+
+BUNDLE = "t/n/0x00000000_0x40000000"
+EDGES = [0, 0x40000000, FULL_UPPER]
+POSITION = 0x18000000
+CHILDREN = ("t/n/0x00000000_0x18000000", "t/n/0x18000000_0x40000000")
+
+
+def topic(hash_: int, rate: float, sessions: int = 1) -> TopicLoad:
+    """A topic with this hash, as many messages in as out, a hundred bytes each."""
+    name = f"persistent://t/n/{hash_:x}"
+    return TopicLoad(topic=name, hash=hash_, traffic=(rate, rate, rate * 100, rate * 100), sessions=sessions)
+
+
+# Halving the range would leave both in the lower child, halving the number of topics in the upper one.
+TWO_HOT = (topic(0x01000000, 1), topic(0x02000000, 1), topic(0x10000000, 50), topic(0x20000000, 49))
+
+
+class Bench:
+    """A splitter that leads epoch 1 over three brokers; B owns the bundle with its two hot topics."""
+
+    def __init__(self, *topics: TopicLoad, coordination: type[MemoryCoordination] = MemoryCoordination) -> None:
+        self.model = BrokerModel([A, B, C])
+        self.model.add_loads(BUNDLE, *(topics or TWO_HOT))
+        self.model.own(BUNDLE, B)
+        self.permit = Permit()
+        self.admin = MemoryAdmin(self.model, permit=self.permit)
+        self.admin.set_endpoints(self.model.endpoints())
+        self.store = MemoryStore()
+        self.coordination = coordination(self.store)
+        self.metadata = MemoryMetadata()
+        self.metadata.bundle_boundaries["t/n"] = list(EDGES)
+        self.model.after_split = self.divided
+        self.clock = VirtualClock()
+        self.prepared: list[Family] = []
+        self.world = World(
+            admin=self.admin,
+            coordination=self.coordination,
+            ownership=self.model,
+            metadata=self.metadata,
+            clock=self.clock,
+        )
+        self.splitter = Splitter(
+            world=self.world, term=Term(epoch=1, member="m1", permit=self.permit), prepare=self.prepared.append
+        )
+
+    def divided(self, _bundle: str, children: tuple[str, ...]) -> None:
+        """The brokers store new boundaries."""
+        edges = {int(child.rpartition("_")[2], 16) for child in children}
+        self.metadata.bundle_boundaries["t/n"] = sorted(edges | set(self.metadata.bundle_boundaries["t/n"]))
+
+    async def lead(self) -> Bench:
+        """Connect and win epoch 1."""
+        await self.coordination.start()
+        assert await self.coordination.campaign(Member(id="m1")) == 1
+        return self
+
+    async def depose(self) -> MemoryCoordination:
+        """Another sidecar leads epoch 2 from now on."""
+        other = MemoryCoordination(self.store)
+        await other.start()
+        self.store.expire(self.coordination)
+        assert await other.campaign(Member(id="m2")) == 2
+        return other
+
+    async def split(self, rule: str = "hot", **changes: object) -> SplitOutcome:
+        """Split the bundle."""
+        given = {"bundle": BUNDLE, "broker": B, "rule": rule, "max_bundles": 128, "cycle_id": "9", **changes}
+        return await self.splitter.split(SplitRequest(**given))  # type: ignore[arg-type]
+
+    def calls(self) -> int:
+        """How often a split was asked for."""
+        return sum(call[0] == "split" for call in self.admin.calls)
+
+    async def intents(self) -> list[str]:
+        """Paths of the split intents that stand."""
+        return [document.path for document in await self.coordination.read_tree("splits")]

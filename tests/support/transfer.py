@@ -1,0 +1,68 @@
+"""`transfer` at once and over turns, and the class's own answer to the same brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bundlekeel.core.codes import Code
+from bundlekeel.core.compat import transfer as compat
+from bundlekeel.core.engine import PlanResult
+from bundlekeel.core.load import BrokerReport
+from bundlekeel.core.memory import Memory
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.plan import Plan
+from tests.support.builders import EAGER, NOW_MS, cluster, run, snapshot
+
+MINUTE = 60_000
+AT_ONCE: dict[str, Any] = {**EAGER, "strategy": "transfer", "transfer_hit_count": 0}
+HOT_COLD: list[list[float]] = [[0.2, 0.2, 0.2, 0.2], [0.05, 0.05]]
+
+
+def now(loads: Sequence[Sequence[float]], **params: Any) -> Plan:
+    """The plan of one cycle that acts at once."""
+    return run(cluster(loads), **{**AT_ONCE, **params}).plan
+
+
+def after(plan: Plan) -> list[float]:
+    """The predicted scores after the plan."""
+    return [round(row.score_after, 4) for row in plan.loads]
+
+
+def moves(plan: Plan) -> list[tuple[str, str, str]]:
+    """(bundle, source, target) of every move, in order."""
+    return [(move.bundle, move.source, move.target) for move in plan.moves]
+
+
+def refused(plan: Plan, code: Code) -> list[str]:
+    """What was refused with this code: bundles, or brokers as a whole."""
+    return [item.bundle or item.broker for item in plan.refusals if item.code is code]
+
+
+def turn(reports: Sequence[BrokerReport], at: int, memory: Memory, **params: Any) -> PlanResult:
+    """One cycle `at` ms after the beginning."""
+    return run(snapshot(reports, wall_ms=NOW_MS + at), memory=memory, **{"strategy": "transfer", **params})
+
+
+def written(at: int, loads: Sequence[Sequence[float]] = HOT_COLD) -> list[BrokerReport]:
+    """Reports written at this time."""
+    return cluster(loads, last_update=NOW_MS + at)
+
+
+def as_class(loads: Sequence[Sequence[float]], **params: Any) -> compat.Outcome:
+    """What the class decides at once on the same brokers; a bundle's share is its part of 100 MB/s."""
+    brokers, top = {}, {}
+    for reported in cluster(loads):
+        size = float(reported.traffic[2:].sum())
+        brokers[reported.broker_id] = compat.Load(
+            ema=float(reported.usage[0]) / 100,
+            throughput_ema=size,
+            throughput_in=size,
+            throughput_out=0.0,
+            updated_at=NOW_MS,
+        )
+        sizes = reported.bundle_traffic[:, 2:].sum(axis=1).tolist()
+        rows = sorted(zip(reported.bundle_names, sizes, strict=True), key=lambda row: row[1])
+        top[reported.broker_id] = [compat.TopBundle(name, value, 0.0) for name, value in rows]
+    given = Parameters(**{"strategy": "transfer", "compat": "4.2", "transfer_hit_count": 0, **params})
+    return compat.find_bundles(compat.Picture(now_ms=NOW_MS, brokers=brokers, top=top), given, 0)

@@ -1,0 +1,83 @@
+"""Splits that another epoch left open: seen in the boundaries, or waited for, and never carried out again."""
+
+from __future__ import annotations
+
+import pytest
+
+from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import LeadershipLost
+from bundlekeel.daemon.attempt import World
+from bundlekeel.daemon.split_intents import SplitIntent, settle_splits, split_path
+from bundlekeel.ports import Change
+from tests.support.executor_bench import B
+from tests.support.split_bench import BUNDLE, CHILDREN, POSITION, Bench
+
+
+async def successor(bench: Bench) -> World:
+    """The world of the leader of epoch 2."""
+    other = await bench.depose()
+    return World(
+        admin=bench.admin, coordination=other, ownership=bench.model, metadata=bench.metadata, clock=bench.clock
+    )
+
+
+async def left_open(bench: Bench, data: bytes = b"") -> World:
+    """An intent of epoch 1 stands, and epoch 2 leads."""
+    now = bench.clock.wall_ms()
+    intent = SplitIntent(
+        id="1.s1", bundle=BUNDLE, broker=B, rule="hot", positions=(POSITION,), epoch=1, member="m1", wall_ms=now,
+        deadline_ms=now + 120_000, cycle_id="4",
+    )  # fmt: skip
+    change = Change(path=split_path(BUNDLE), data=data or intent.encode(), create=True)
+    await bench.coordination.write_fenced(1, [change])
+    return await successor(bench)
+
+
+async def test_a_successor_sees_that_it_was_done() -> None:
+    """Boundaries settle it at once: done, no waiting, nothing called."""
+    bench = await Bench().lead()
+    world = await left_open(bench)
+    bench.divided(BUNDLE, CHILDREN)
+    frozen, settled = await settle_splits(world, epoch=2, seen={})
+    assert frozen == frozenset()
+    assert [(o.outcome, o.children, o.cycle_id, o.epoch) for o in settled] == [("done", CHILDREN, "4", 2)]
+    assert (await world.coordination.read_tree("splits"), bench.calls()) == ([], 0)
+
+
+async def test_a_successor_waits_until_the_call_must_be_over() -> None:
+    """Frozen until the deadline and a margin, then not split, and never repeated."""
+    bench = await Bench().lead()
+    world = await left_open(bench)
+    seen: dict[str, float] = {}
+    assert await settle_splits(world, epoch=2, seen=seen) == (frozenset({BUNDLE}), [])
+    bench.clock.now += 134
+    assert await settle_splits(world, epoch=2, seen=seen) == (frozenset({BUNDLE}), [])
+    bench.clock.now += 2
+    frozen, settled = await settle_splits(world, epoch=2, seen=seen)
+    assert frozen == frozenset()
+    assert [(o.outcome, o.code, o.rest_seconds(9)) for o in settled] == [("unknown", Code.LEFT_BY_EARLIER_LEADER, 9)]
+    assert bench.calls() == 0
+
+
+async def test_an_unreadable_intent_is_waited_for_too() -> None:
+    """Whatever stands there, its name says which bundle to leave alone."""
+    bench = await Bench().lead()
+    world = await left_open(bench, b"{")
+    seen: dict[str, float] = {}
+    assert await settle_splits(world, epoch=2, seen=seen) == (frozenset({BUNDLE}), [])
+    bench.clock.now += 140
+    frozen, settled = await settle_splits(world, epoch=2, seen=seen)
+    assert (frozen, [o.bundle for o in settled]) == (frozenset(), [BUNDLE])
+
+
+async def test_own_intents_and_an_unreadable_store() -> None:
+    """Our own are not settled; without boundaries an intent stays and its bundle frozen; a lost term ends it."""
+    bench = await Bench().lead()
+    world = await left_open(bench)
+    assert await settle_splits(world, epoch=1, seen={}) == (frozenset(), [])
+    bench.metadata.suspended = True
+    bench.clock.now += 500
+    assert await settle_splits(world, epoch=2, seen={}) == (frozenset({BUNDLE}), [])
+    bench.metadata.suspended = False
+    with pytest.raises(LeadershipLost):
+        await settle_splits(bench.world, epoch=3, seen={})
