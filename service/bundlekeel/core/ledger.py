@@ -74,6 +74,11 @@ class Ledger:
         """Brokers whose report does not show all their moves yet."""
         return frozenset(baseline.broker for baseline in self.baselines)
 
+    def unheard_bundles(self, params: Parameters, now_ms: int) -> frozenset[str]:
+        """Bundles that landed so lately that their brokers had no time yet to report it."""
+        until = now_ms - _silence_ms(params)
+        return frozenset(entry.bundle for entry in self.entries if entry.landed_ms > until)
+
     def unheard(self, params: Parameters, now_ms: int) -> frozenset[str]:
         """Those of the unsettled that had no time yet to report a change: nothing is known of them but predictions."""
         until = now_ms - _silence_ms(params)
@@ -118,6 +123,15 @@ def landed(ledger: Ledger, bundle: str, broker: str, at_ms: int) -> Ledger:
         for entry in ledger.entries
     )
     return _tidy(Ledger(entries=entries, baselines=ledger.baselines))
+
+
+def parted(ledger: Ledger, bundle: str) -> Ledger:
+    """The bundle was split: its traffic is told by its children from now on, its pressure until both sides settle."""
+    entries = tuple(
+        replace(entry, traffic=(0.0, 0.0, 0.0, 0.0)) if entry.bundle == bundle and entry.landed_ms else entry
+        for entry in ledger.entries
+    )
+    return replace(ledger, entries=entries)
 
 
 def dropped(ledger: Ledger, bundle: str) -> Ledger:

@@ -16,7 +16,7 @@ from bundlekeel.core.codes import Code
 from bundlekeel.core.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.errors import BundlekeelError, LeadershipLost, SnapshotError, StoreError
 from bundlekeel.core.guard import GuardState, Moved, SplitFailed
-from bundlekeel.core.ledger import Ledger, dropped, landed, open_entries
+from bundlekeel.core.ledger import Ledger, dropped, landed, open_entries, parted
 from bundlekeel.core.memory import Memory
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Move, Plan, Split
@@ -286,7 +286,8 @@ class Cycle:
         self.progress_boot = self._clock.boot()
         if outcome.outcome == "done" and outcome.family is not None:
             self._observer.divided(outcome.family)
-            self.standing = replace(self.standing, divisions=dict(self._observer.divisions))
+            ledger = parted(self.standing.ledger, outcome.bundle)
+            self.standing = replace(self.standing, ledger=ledger, divisions=dict(self._observer.divisions))
         cool_down = self.params.cool_down_seconds
         if (rest := outcome.rest_seconds(cool_down)) > 0:
             since = self._clock.wall_ms() - int(1000 * (cool_down - rest))

@@ -13,7 +13,7 @@ from bundlekeel.core.codes import Code
 from bundlekeel.core.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.guard import GuardState
 from bundlekeel.core.guard import Moved as GuardMoved
-from bundlekeel.core.ledger import Ledger, landed, open_entries
+from bundlekeel.core.ledger import Ledger, landed, open_entries, parted
 from bundlekeel.core.load import ExcludedBroker
 from bundlekeel.core.memory import Memory
 from bundlekeel.core.params import Parameters
@@ -137,6 +137,8 @@ class Bundlekeel:
         if self.splits:
             for split in result.plan.splits:
                 self.splitter.carry_out(cluster, split, self.averages)
+                if split.bundle in self.splitter.families:
+                    self.ledger = parted(self.ledger, split.bundle)
             self._seen = None if result.plan.splits else self._seen
         self._forget(now)
 

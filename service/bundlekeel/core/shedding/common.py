@@ -21,6 +21,7 @@ from bundlekeel.core.snapshot import Snapshot
 EPSILON = 1e-6
 # Nobody carries out more moves from one picture of the cluster; what is left is planned on the next one.
 HORIZON = 500
+_SOON = (Code.UNSETTLED, Code.IN_TRANSIT, Code.SPLITTING)
 
 # A bundle that is too large by one point is as far off as one that is too small by this many: it lifts the target above
 # the mean. Found with the simulator's `world`: less swaps roles, more breaks one bundle into twenty moves of crumbs.
@@ -81,14 +82,20 @@ def candidates(context: Context, source: int) -> Candidates:
     """Split the movable bundles of a broker into those worth a reconnect and dust.
 
     A bundle is worth it when it carries `min_unload_share` of the mean score, or half of what a mean one of these
-    carries: hundreds of equal bundles are small each, and yet they are all there is to move.
+    carries: hundreds of equal bundles are small each, and yet they are all there is to move. But dust waits while a
+    bundle that is worth it is about to be judged anew (landed lately, or being split): dozens of crumbs would move
+    for what that one will do.
     """
-    draft = context.draft
+    draft, params = context.draft, context.params
     rows = draft.movable(source, context.eligible.mask)
     if len(rows) == 0:
         return Candidates(rows, rows)
-    weight = draft.scores(draft.pressure(source)[rows - int(context.snapshot.bundles.starts[source])], source)
-    enough = weight >= min(context.params.min_unload_share * context.mean, float(weight.mean()) / 2)
+    start, share = int(context.snapshot.bundles.starts[source]), params.min_unload_share * context.mean
+    weights = draft.scores(draft.pressure(source), source)
+    weight = weights[rows - start]
+    larger = np.flatnonzero(weights >= share) + start
+    waiting = any(context.eligible.codes.get(row) in _SOON for row in larger.tolist())
+    enough = weight >= (share if waiting else min(share, float(weight.mean()) / 2))
     return Candidates(rows[enough], rows[~enough])
 
 
@@ -106,8 +113,8 @@ def best_fit(offer: Offer, before: float, other: float, want: float, *, ceiling:
     quarter = (before - other) / 4 - EPSILON
     helps = legal & (offer.target_after <= before - quarter) & (offer.source_after >= other + quarter)
     usable = fits | helps
-    off = np.maximum(want - relief, OVERSHOOT * (relief - want))
-    return int(np.argmin(np.where(usable, off, np.inf))) if usable.any() else -1
+    higher = np.maximum(offer.source_after, offer.target_after)
+    return int(np.argmin(np.where(usable, higher, np.inf))) if usable.any() else -1
 
 
 def refuse_all(context: Context, source: int, rows: Ints, code: Code, detail: str = "") -> list[Refusal]:

@@ -244,7 +244,7 @@ def _obstacles(given: SplitInput) -> dict[str, tuple[Code, str]]:
     return {
         **{name: _why(failed.code) for name, failed in guard.split_failed.items() if failed.at_ms > until},
         **{name: (Code.PINNED, "") for name, expiry in guard.pinned.items() if expiry > now},
-        **dict.fromkeys(given.ledger.bundles() - under_way, (Code.UNSETTLED, "")),
+        **dict.fromkeys(given.ledger.unheard_bundles(given.params, now), (Code.UNSETTLED, "")),
         **dict.fromkeys(under_way, (Code.IN_TRANSIT, "")),
         **dict.fromkeys(guard.frozen, (Code.FROZEN_INTENT, "")),
     }
@@ -273,9 +273,11 @@ def _refused(
         return Code.EXCLUDED, ""
     if given.brokers_split and candidate.rule != HOT:
         return Code.BROKERS_SPLIT_THEMSELVES, candidate.rule
-    if not _bare(given) and hits <= params.split_hit_count:
-        return Code.SPLIT_HIT_COUNT, f"{hits} of {params.split_hit_count + 1}"
     far_above = candidate.excess > params.split_override_factor
+    # Far above a limit two hits do, as many as a shedder may want: moved first, it would overload the next broker.
+    enough = min(1, params.split_hit_count) if far_above else params.split_hit_count
+    if not _bare(given) and hits <= enough:
+        return Code.SPLIT_HIT_COUNT, f"{hits} of {enough + 1}"
     if not (_bare(given) or far_above or in_quiet_hours(params.split_quiet_hours, given.snapshot.wall_ms)):
         return Code.QUIET_HOURS, ", ".join(params.split_quiet_hours)
     return None
