@@ -100,9 +100,10 @@ def world(seed: int) -> tuple[Run, Run]:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_world(seed: int) -> None:
-    """Seven brokers, everything on three: at most 1.15 in the end, better than AvgShedder."""
+    """Seven brokers, everything on three: at most 1.15 in the end, better than AvgShedder and with fewer unloads."""
     ours, own = world(seed)
     assert ours.measures.max_over_mean <= 1.15
+    assert ours.measures.unloads <= own.measures.unloads
     assert ours.measures.max_over_mean < own.measures.max_over_mean
     assert ours.measures.balanced_minute is not None
 
@@ -112,7 +113,7 @@ def test_world_for_every_seed() -> None:
     """Seeds 1 to 20: always balanced, with fewer interruptions and sooner in the median than with AvgShedder."""
     found = [world(seed) for seed in range(1, 21)]
     assert all(ours.measures.max_over_mean <= 1.15 for ours, _ in found)
-    assert sum(ours.measures.unloads for ours, _ in found) < sum(own.measures.unloads for _, own in found)
+    assert all(ours.measures.unloads <= own.measures.unloads for ours, own in found)
     times = [sorted(_minutes(both[place]) for both in found) for place in (0, 1)]
     assert times[0][10] <= times[1][10]
 

@@ -263,10 +263,12 @@ def test_role_swap_is_no_improvement() -> None:
     assert plan.verdict.code is Code.UNSPLITTABLE
 
 
-def test_target_is_filled_to_the_mean_and_not_above() -> None:
-    """Rule: a bundle goes where it can stay: 13 points fit into a target 13 below the mean, 20 do not."""
-    plan = eager(cluster([[0.2, 0.13, 0.47], [0.4], [0.4]])).plan
-    assert plan.moves[0].bundle == bundle_name(1)
+def test_target_is_filled_to_the_mean_and_not_far_above() -> None:
+    """Rule: a bundle goes where it can stay: into a target 13 points below the mean fit 13, also 20 (7 above are within
+    the low threshold of 8), and not 23."""
+    for larger, chosen in ((0.2, 0), (0.23, 1)):
+        plan = eager(cluster([[larger, 0.13, 0.67 - larger], [0.4], [0.4]])).plan
+        assert plan.moves[0].bundle == bundle_name(chosen)
 
 
 def test_reported_overload_is_no_target() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from bundlekeel.core.capacity import CapacityOverride
 from bundlekeel.core.draft import Draft
-from bundlekeel.core.ledger import Ledger, dropped, landed, open_entries, preallocated, settle
+from bundlekeel.core.ledger import Ledger, dropped, landed, open_entries, parted, preallocated, settle
 from bundlekeel.core.load import BrokerReport, ExcludedBroker
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Move
@@ -153,6 +153,21 @@ def test_unheard_brokers_are_those_that_could_not_answer_yet() -> None:
     assert booked(None).unheard(PARAMS, NOW_MS + 10 * WAIT) == {"a:1", "b:1"}
     assert booked().unheard(PARAMS, NOW_MS + WAIT) == {"a:1", "b:1"}
     assert booked().unheard(PARAMS, NOW_MS + WAIT + 20 * SECOND) == frozenset()
+
+
+def test_a_bundle_that_was_split_is_told_by_its_children() -> None:
+    """Rule: after a split the parent's traffic is credited no more, for the children carry it; its pressure is, until
+    the brokers' host usage shows it."""
+    gone = a_move().bundle
+    source, _ = moved()
+    children = {f"{gone[:-21]}0x90000000_0x98000000": 0.3, f"{gone[:-21]}0x98000000_0xa0000000": 0.1}
+    late = told(20 * SECOND, source, children, (0.8, 0.0))
+    ledger = parted(booked(), gone)
+    seen = snapshot(late, averages=averages_of(late), wall_ms=NOW_MS + 30 * SECOND)
+    draft = Draft(seen, settle(ledger, seen, PARAMS, seen.wall_ms), PARAMS)
+    assert draft.traffic[1].tolist() == pytest.approx(seen.brokers.traffic[1].tolist())
+    assert draft.score.tolist() == pytest.approx([0.4, 0.4])
+    assert parted(booked(None), gone) == booked(None), "a move under way is none that was split"
 
 
 def test_landed_elsewhere_credits_the_one_that_has_it() -> None:

@@ -187,6 +187,17 @@ def test_outside_quiet_hours_only_what_is_far_above_a_limit_is_split() -> None:
     assert rules(decide(brokers({BIG: (18, 1, 1)}), split_quiet_hours=(hours, f"{now}-{now + 1}"))) == [(BIG, "topics")]
 
 
+def test_far_above_a_limit_two_hits_do() -> None:
+    """Twice the limit needs all of them, more needs two: moved first, it would overload the next broker."""
+    seen = brokers({BIG: (18, 1, 1), SMALL: (19, 1, 1)})
+    first = decide(seen, split_hit_count=3)
+    assert {item.detail for item in first.plan.split_refusals} == {"1 of 4", "1 of 2"}
+    later = [replace(item, last_update=item.last_update + 60_000) for item in seen]
+    second = decide(later, split_hit_count=3, memory=first.memory)
+    assert rules(second) == [(SMALL, "topics")]
+    assert refused(second) == {BIG: "SplitHitCount"}
+
+
 def test_quiet_hours_are_checked() -> None:
     """A window that is none is refused, naming it."""
     assert coerce("split_quiet_hours", "22-06, 12-13") == ("22-06", "12-13")
@@ -248,7 +259,7 @@ def test_bundles_that_are_left_as_they_are() -> None:
 
 
 def test_bundles_under_way_are_not_split() -> None:
-    """While it moves, and until both reports show it."""
+    """While it moves, and until both brokers had the time to report it."""
     seen = snapshot(brokers({BIG: (10, 1, 1)}))
     move = Move(
         bundle=BIG, source=broker(0), target=broker(1), rule="x", threshold=0, source_before=0, source_after=0,
@@ -258,6 +269,8 @@ def test_bundles_under_way_are_not_split() -> None:
     assert refused(decide([], shot=seen, ledger=books)) == {BIG: "InTransit"}
     arrived = landed(books, BIG, broker(1), NOW_MS)
     assert refused(decide([], shot=seen, ledger=arrived)) == {BIG: "Unsettled"}
+    later = replace(seen, wall_ms=seen.wall_ms + 131_000)
+    assert rules(decide([], shot=later, ledger=arrived)) == [(BIG, "topics")]
 
 
 def test_brokers_that_split_themselves_keep_their_limits() -> None:

@@ -276,7 +276,7 @@ async def test_splits_are_in_the_plan_people_see() -> None:
     sidecar = await leader(hot_cluster(), params=with_params(split_hit_count=3), mode="recommend")
     await sidecar.cycle.turn()
     answer = await sidecar.planner.make(PlanRequest())
-    assert [(item["code"], item["detail"]) for item in answer["split_refusals"]] == [("SplitHitCount", "1 of 4")]
+    assert [(item["code"], item["detail"]) for item in answer["split_refusals"]] == [("SplitHitCount", "1 of 2")]
     assert "not often enough" in answer["split_refusals"][0]["explanation"]
     eager = await sidecar.planner.make(PlanRequest(ignore_hit_counts=True))
     assert [(item["rule"], item["broker"]) for item in eager["splits"]] == [("hot", BROKERS[0])]

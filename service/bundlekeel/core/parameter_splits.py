@@ -82,6 +82,6 @@ SPLITS: tuple[_S, ...] = (
         unit="multiple of the limit",
         minimum=1.0,
         used_by="splits",
-        why="a bundle this far above its limit does not wait for quiet hours",
+        why="a bundle this far above its limit needs two hits only, and does not wait for quiet hours",
     ),
 )

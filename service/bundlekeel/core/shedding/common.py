@@ -21,11 +21,6 @@ from bundlekeel.core.snapshot import Snapshot
 EPSILON = 1e-6
 # Nobody carries out more moves from one picture of the cluster; what is left is planned on the next one.
 HORIZON = 500
-_SOON = (Code.UNSETTLED, Code.IN_TRANSIT, Code.SPLITTING)
-
-# A bundle that is too large by one point is as far off as one that is too small by this many: it lifts the target above
-# the mean. Found with the simulator's `world`: less swaps roles, more breaks one bundle into twenty moves of crumbs.
-OVERSHOOT = 1.75
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,39 +77,35 @@ def candidates(context: Context, source: int) -> Candidates:
     """Split the movable bundles of a broker into those worth a reconnect and dust.
 
     A bundle is worth it when it carries `min_unload_share` of the mean score, or half of what a mean one of these
-    carries: hundreds of equal bundles are small each, and yet they are all there is to move. But dust waits while a
-    bundle that is worth it is about to be judged anew (landed lately, or being split): dozens of crumbs would move
-    for what that one will do.
+    carries: hundreds of equal bundles are small each, and yet they are all there is to move.
     """
-    draft, params = context.draft, context.params
+    draft = context.draft
     rows = draft.movable(source, context.eligible.mask)
     if len(rows) == 0:
         return Candidates(rows, rows)
-    start, share = int(context.snapshot.bundles.starts[source]), params.min_unload_share * context.mean
-    weights = draft.scores(draft.pressure(source), source)
-    weight = weights[rows - start]
-    larger = np.flatnonzero(weights >= share) + start
-    waiting = any(context.eligible.codes.get(row) in _SOON for row in larger.tolist())
-    enough = weight >= (share if waiting else min(share, float(weight.mean()) / 2))
+    weight = draft.scores(draft.pressure(source)[rows - int(context.snapshot.bundles.starts[source])], source)
+    enough = weight >= min(context.params.min_unload_share * context.mean, float(weight.mean()) / 2)
     return Candidates(rows[enough], rows[~enough])
 
 
-def best_fit(offer: Offer, before: float, other: float, want: float, *, ceiling: float) -> int:
+def best_fit(offer: Offer, before: float, other: float, want: float, *, ceiling: float, slack: float) -> int:
     """Index into the offer of the bundle to take, or -1. `before` and `other`: scores of source and target now.
 
-    The relief of the source that is nearest to `want`. Above it counts more (`OVERSHOOT`), and only as long as it
-    leaves at most half of the difference on either side: more would only swap the roles of the two brokers. One bundle
-    that is a little too large interrupts fewer clients than the many small ones that fit. The target ends below
-    `ceiling` and below where the source was: a plan never makes the predicted maximum worse.
+    Of the bundles that relieve the source by at most `want`, or by up to `slack` more, the one after which the higher
+    of both scores is lowest: one that is a little too large interrupts fewer clients than many small ones that fit. If
+    there is none, the smallest larger one. More than `want` only as long as it leaves at most half of the difference
+    on either side: beyond that it would swap the roles of the two brokers. The target ends below `ceiling` and below
+    where the source was: a plan never makes the predicted maximum worse.
     """
     relief = before - offer.source_after
     legal = (offer.target_after < ceiling) & (offer.target_after < before - EPSILON) & (relief > EPSILON)
     fits = legal & (relief <= want + EPSILON)
     quarter = (before - other) / 4 - EPSILON
     helps = legal & (offer.target_after <= before - quarter) & (offer.source_after >= other + quarter)
-    usable = fits | helps
-    higher = np.maximum(offer.source_after, offer.target_after)
-    return int(np.argmin(np.where(usable, higher, np.inf))) if usable.any() else -1
+    near = fits | (helps & (relief <= want + slack + EPSILON))
+    if near.any():
+        return int(np.argmin(np.where(near, np.maximum(offer.source_after, offer.target_after), np.inf)))
+    return int(np.argmin(np.where(helps, relief, np.inf))) if helps.any() else -1
 
 
 def refuse_all(context: Context, source: int, rows: Ints, code: Code, detail: str = "") -> list[Refusal]:

@@ -121,7 +121,7 @@ def _move_one(context: Context, source: int, given: Candidates, spread: _Spread)
         other = float(draft.score[target])
         want = max(min(before - mean, mean - other), 0.0)
         offer = draft.offer(rows, source, target)
-        chosen = best_fit(offer, before, other, want, ceiling=ceiling)
+        chosen = best_fit(offer, before, other, want, ceiling=ceiling, slack=0.0)
         if chosen >= 0:
             runner_up = next(iter(coldest[place + 1 : place + 2]), -1)
             threshold = context.params.deviation_threshold

@@ -315,7 +315,7 @@ def _fill(context: Context, giver: int, taker: int, given: Candidates, want: flo
         before = float(draft.score[giver])
         offer = draft.offer(rows, giver, taker)
         ceiling = params.overloaded_threshold_percent / 100
-        chosen = best_fit(offer, before, float(draft.score[taker]), want, ceiling=ceiling)
+        chosen = best_fit(offer, before, float(draft.score[taker]), want, ceiling=ceiling, slack=0.0)
         if chosen < 0:
             break
         threshold = params.transfer_target_std
