@@ -102,6 +102,17 @@ def test_any_number_that_the_class_takes_is_taken() -> None:
     assert answer["to"] == {NAMES[1]: "cold:1"}
 
 
+def test_without_a_strategy_it_is_the_one_of_brokers_without() -> None:
+    """ThresholdShedder; and what is null is absent, and a limit may be as large as Java's numbers."""
+    config = {"loadBalancerBundleUnloadMinThroughputThreshold": 1e18}
+    named, unnamed, off = ask(
+        reset("threshold"), turn(), {"reset": {"compat": "4.2"}}, turn() | {"recent": None},
+        {"reset": {"compat": "4.2", "config": config}}, turn(),
+    )  # fmt: skip
+    assert named == unnamed
+    assert off["unload"] == {}
+
+
 def test_bench_repeats_the_turn() -> None:
     """Both figures are there."""
     answer = ask(reset("overload"), turn(), {"bench": 3})[1]

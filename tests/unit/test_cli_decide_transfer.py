@@ -168,6 +168,33 @@ def test_corrected_goes_on_without_the_brokers_that_must_wait() -> None:
     assert codes["b0:8080"] == "CoolDown"
 
 
+def test_policies_hold_here_too() -> None:
+    """Bundles of a namespace with a policy are left alone, and a wrong field is named."""
+    isolated = {
+        "namespaces": ["shop/a"],
+        "primary": ["b0"],
+        "secondary": [],
+        "auto_failover_policy": {"policy_type": "min_available", "parameters": {"min_limit": "1"}},
+    }
+    free, bound, wrong = ask(
+        reset(**{HITS: 0}), turn(),
+        reset(**{HITS: 0}), turn(policies={"isolation": {"p": isolated}}),
+        turn(policies={"isolatoin": {}}),
+    )  # fmt: skip
+    assert free["unload"] and not bound["unload"]
+    assert {item["code"] for item in bound["refused"]} & {"HasPolicy", "PolicyForbids"}
+    assert wrong["error"]["field"] == "policies"
+
+
+@pytest.mark.parametrize("compat", ["none", "4.2"])
+def test_one_blank_record_does_not_hide_the_shape(compat: str) -> None:
+    """Whichever broker comes first."""
+    blank: dict[str, Any] = {"a0:8080": {}}
+    brokers = turn()["brokers"]
+    lines = [{"now": MINUTE, "brokers": blank | brokers}, {"now": MINUTE, "brokers": brokers | blank}]
+    assert [("error" in answer) for answer in ask(reset(compat), *lines)] == [False, False]
+
+
 def test_recent_bundles_stay() -> None:
     """Corrected: refused with their code; the broker they are on may give others."""
     (answer,) = ask(reset(), turn(recent=[bundle("a", 0), bundle("a", 1)]))

@@ -265,6 +265,16 @@ def test_a_report_that_still_names_the_parent() -> None:
     assert with_children(stale, {}) is stale
 
 
+def test_a_report_that_still_names_the_grandparent() -> None:
+    """A child that was split too is replaced by its own children; what no longer exists is never named."""
+    made = family(BUNDLE, [0x20], [])
+    lower = made.children[0]
+    again = family(lower, [0x10], [])
+    seen = with_children(report("b:1", {BUNDLE: 0.4}), {BUNDLE: made, lower: again})
+    assert seen.bundle_names == (*again.children, made.children[1])
+    assert float(seen.bundle_traffic.sum()) == pytest.approx(float(report("b:1", {BUNDLE: 0.4}).bundle_traffic.sum()))
+
+
 def test_holds() -> None:
     """A bundle is there when its own bounds are boundaries and none lies between."""
     assert holds([0, 0x64, FULL_UPPER], BUNDLE)

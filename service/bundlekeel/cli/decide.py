@@ -130,14 +130,14 @@ class Decider:
         if is_extensible(line, own_fields_only=True):
             raise Fault("only strategy transfer reads the load data of the extensible load manager", "brokers")
         if self.compat is not None:
-            self.turn = compat_turn(brokers, line.bundles, line.recent)
+            self.turn = compat_turn(brokers, line.bundles or {}, line.recent or [])
             return self.compat.answer(self.turn)
         capacity = parse_capacity(line.capacity)
         reports, unread = read_reports(brokers)
-        stored, torn = _read_bundles(line.bundles)
+        stored, torn = _read_bundles(line.bundles or {})
         now = line.now if line.now is not None else _newest(reports)
         # One ms ahead of now: however short the cool-down, these are recent because the caller says so.
-        recent = {name: Moved(at_ms=now + 1, source="") for name in line.recent}
+        recent = {name: Moved(at_ms=now + 1, source="") for name in line.recent or ()}
         turn = Turn(
             brokers=brokers,
             averages=_averages(stored, reports),
@@ -167,7 +167,7 @@ class Decider:
             params=self.params,
             memory=self.memory,
             guard=guard,
-            policies=turn.policies if isinstance(turn, Turn) else Policies(),
+            policies=turn.policies,
             seed=self.seed,
         )
         result = make_plan(given)

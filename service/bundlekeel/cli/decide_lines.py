@@ -41,8 +41,8 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
 
     reset: msgspec.Raw | UnsetType = UNSET
     brokers: dict[_Name, msgspec.Raw] | UnsetType = UNSET
-    bundles: dict[_Name, msgspec.Raw] = {}
-    recent: list[str] = []
+    bundles: dict[_Name, msgspec.Raw] | None = None
+    recent: list[str] | None = None
     top_bundles: dict[_Name, msgspec.Raw] | UnsetType = UNSET
     missing: list[_Name] | UnsetType = UNSET
     recent_brokers: dict[_Name, Annotated[int, msgspec.Meta(ge=0, le=2**53)]] | UnsetType = UNSET
@@ -117,6 +117,9 @@ def parse_reset(raw: msgspec.Raw) -> Chosen:
             raise Fault(f"{named!r} is no class we know; name one with reset.{field}", f"reset.config.{key}")
     if release != "none" and found.get("strategy", "avg") not in (*COMPAT_SHEDDERS, "transfer"):
         raise Fault(f"Pulsar ships no class for {found['strategy']!r}; only compat none has it", "reset.strategy")
+    if release != "none":
+        # What brokers do that name no class.
+        found.setdefault("strategy", "threshold")
     places = reset.placement is not None or _CLASS_KEYS["placement"] in reset.config
     return Chosen(parameters=found, seed=reset.seed, places=places)
 
@@ -134,8 +137,8 @@ def parse_config(config: dict[str, Any], *, ranged: bool = True) -> dict[str, An
         if key not in BY_PULSAR_KEY and key not in UNREAD_KEYS:
             near = difflib.get_close_matches(key, [*BY_PULSAR_KEY, *UNREAD_KEYS], n=1)
             raise Fault(f"unknown key {key!r}{f'; did you mean {near[0]}?' if near else ''}", field)
-        if not _sane(value):
-            raise Fault("expected a number, true or false, a text, or a list of texts", field)
+        if not _sane(value, _LARGEST if ranged else math.inf):
+            raise Fault(f"expected a number up to {_LARGEST:g}, true or false, a text, or a list of texts", field)
     found: dict[str, Any] = {}
     for key, value in config.items():
         if key in BY_PULSAR_KEY and value is not None:
@@ -149,7 +152,7 @@ def parse_config(config: dict[str, Any], *, ranged: bool = True) -> dict[str, An
     return found
 
 
-def _sane(value: object) -> bool:
+def _sane(value: object, largest: float) -> bool:
     if isinstance(value, list):
         return all(isinstance(item, str) for item in value)
     if value is None or isinstance(value, bool):
@@ -159,7 +162,7 @@ def _sane(value: object) -> bool:
             value = float(value)
         except ValueError:
             return True
-    return isinstance(value, int | float) and math.isfinite(value) and abs(value) <= _LARGEST
+    return isinstance(value, int | float) and math.isfinite(value) and abs(value) <= largest
 
 
 def parse_capacity(raw: msgspec.Raw | UnsetType) -> tuple[CapacityOverride, ...]:

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import UNSET
 
 from bundlekeel.cli.decide_lines import Fault, Line
+from bundlekeel.cli.decide_policies import parse_policies
 from bundlekeel.codec.compat_transfer import decode_load, decode_top
 from bundlekeel.codec.extensible import (
     BrokerLoad,
@@ -34,6 +35,7 @@ from bundlekeel.core.errors import CodecError
 from bundlekeel.core.guard import GuardState, Moved
 from bundlekeel.core.load import ExcludedBroker
 from bundlekeel.core.params import Parameters
+from bundlekeel.core.policies import Policies
 from bundlekeel.core.snapshot import Snapshot
 
 MAX_RECORD_BYTES = 256 * 1024 * 1024
@@ -50,14 +52,15 @@ _TELLING = msgspec.json.Decoder(_Telling)
 
 
 def is_extensible(line: Line, *, own_fields_only: bool = False) -> bool:
-    """Whether a turn is one of the extensible load manager: by its own fields, or by what the first broker says."""
+    """Whether a turn is one of the extensible load manager: by its own fields, or by what a broker says."""
     if own_fields_only or any(getattr(line, name) is not UNSET for name in _OWN_FIELDS):
         return any(getattr(line, name) is not UNSET for name in _OWN_FIELDS)
-    first = next(iter(line.brokers.values()), None) if line.brokers is not UNSET else None
-    if first is None:
-        return False
+    return line.brokers is not UNSET and any(map(_tells, line.brokers.values()))
+
+
+def _tells(record: msgspec.Raw) -> bool:
     try:
-        told = _TELLING.decode(first)
+        told = _TELLING.decode(record)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return False
     return any(value is not UNSET for value in msgspec.structs.astuple(told))
@@ -73,6 +76,7 @@ class TransferTurn:
     recent: frozenset[str]
     recent_brokers: dict[str, int]
     now: int | None
+    policies: Policies
 
     @classmethod
     def of(cls, line: Line) -> TransferTurn:
@@ -84,9 +88,10 @@ class TransferTurn:
             brokers={} if line.brokers is UNSET else line.brokers,
             top={} if line.top_bundles is UNSET else line.top_bundles,
             missing=() if line.missing is UNSET else tuple(line.missing),
-            recent=frozenset(line.recent),
+            recent=frozenset(line.recent or ()),
             recent_brokers={} if line.recent_brokers is UNSET else line.recent_brokers,
             now=line.now,
+            policies=parse_policies(line.policies),
         )
 
     def guard_at(self, now: int) -> GuardState:

@@ -126,6 +126,9 @@ class LeaderHand:
 
     async def settle(self) -> Settlement:
         """Settle what earlier terms left open; the rest stays frozen. StoreError when the store does not answer."""
+        # Splits first: what `settle_intents` settled would be lost if the store failed us after it.
+        splitting, splits = await settle_splits(self._world, epoch=self._epoch, seen=self._seen)
+        self._settled_splits += splits
         settlement = await settle_intents(
             self._world.coordination,
             self._world.ownership,
@@ -134,8 +137,6 @@ class LeaderHand:
             seen=self._seen,
             changes=self._changes,
         )
-        splitting, splits = await settle_splits(self._world, epoch=self._epoch, seen=self._seen)
-        self._settled_splits += splits
         settlement = replace(settlement, frozen=settlement.frozen | splitting)
         self._sharing.frozen = settlement.frozen
         return settlement

@@ -106,6 +106,9 @@ class Observer:
         if not self.divisions:
             return picture
         named = {name for report in picture.reports for name in report.bundle_names}
+        for item in self.divisions.values():
+            if item.family.parent in named:
+                named.update(item.family.children)  # their own splits are needed as long
         for parent, item in list(self.divisions.items()):
             age = (picture.wall_ms - item.at_ms) / 1000
             # A broker without a usable report may come back with an old one, but not after its next statistics run.

@@ -93,8 +93,19 @@ def with_children(report: BrokerReport, families: Mapping[str, Family]) -> Broke
     """A report that still names split parents, as it would read with their children in their places.
 
     A broker counts its bundles once in a statistics interval and reports when its load changed: after a split its
-    report may name the parent for minutes. A report that names a child already is taken as it is.
+    report may name the parent for minutes, and the parent's parent as well when a child was split too. A report that
+    names a child already is taken as it is.
     """
+    for _ in families:
+        divided = _with_next_children(report, families)
+        if divided is report:
+            break
+        report = divided
+    return report
+
+
+def _with_next_children(report: BrokerReport, families: Mapping[str, Family]) -> BrokerReport:
+    """The same, one generation further."""
     names = report.bundle_names
     stale = [
         row for row, name in enumerate(names) if name in families and not set(families[name].children) & set(names)
