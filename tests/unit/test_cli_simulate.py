@@ -105,9 +105,16 @@ def test_json_holds_every_figure(scenario: Path) -> None:
     assert [run["digest"] for run in again] == [runs[1]["digest"]]
 
 
+def test_a_reversed_range_of_seeds_is_refused(scenario: Path) -> None:
+    """Not read as the default seed."""
+    answer = invoke(str(scenario), "--seeds", "5-1")
+    assert answer.exit_code == 2
+    assert "'5-1'" in answer.stderr
+
+
 def test_several_seeds_show_median_and_range(scenario: Path) -> None:
     """One row, figures as `median (least-largest)`."""
-    assert re.search(r"avg +held +\d\.\d{3} \(\d\.\d{3}-\d\.\d{3}\)", invoke(str(scenario), "--seeds", "1,3").stdout)
+    assert re.search(r"max/mean +\d\.\d{3} \(\d\.\d{3}-\d\.\d{3}\)", invoke(str(scenario), "--seeds", "1,3").stdout)
 
 
 class _Page(HTMLParser):

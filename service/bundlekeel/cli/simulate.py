@@ -79,7 +79,12 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
     contenders = _contenders(strategy or [], pair or [], against)
     runs = _run(scenarios, contenders, _seeds(seeds) or [seed])
     answer: Any = (pairs_json(runs) if of_pairs else {}) | as_json(runs)
-    show(lambda: answer, lambda _, __: pairs_table(runs) if of_pairs else as_table(runs), output, Watch())
+    show(
+        lambda: answer,
+        lambda _, layout: pairs_table(runs) if of_pairs else as_table(runs, layout.width),
+        output,
+        Watch(),
+    )
     if html is not None:
         _write(html, page(runs, pairs_html(runs) if of_pairs else ""))
         typer.echo(f"report: {html}", err=True)
@@ -130,6 +135,8 @@ def _seeds(text: str) -> list[int]:
             found += range(int(first), int(last or first) + 1)
     except ValueError:
         raise CliError(f"--seeds {text!r}: not like 1-20 or 1,5,9", USAGE) from None
+    if text and not found:
+        raise CliError(f"--seeds {text!r}: from the lower to the higher, like 1-20", USAGE)
     return found
 
 

@@ -16,6 +16,7 @@ from bundlekeel.sim.run import Run
 from bundlekeel.sim.scenario import Scenario
 
 NEVER = "never"
+FULL_WIDTH = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +75,31 @@ def counts(run: Run) -> bool:
     return not run.contender.compared
 
 
-def as_table(runs: Sequence[Run]) -> RenderableType:
-    """A table a scenario, contenders side by side, and what did not hold."""
-    return Group(*(part for scenario, rows in grouped(runs) for part in _scenario(scenario, rows)))
+def as_table(runs: Sequence[Run], width: int) -> RenderableType:
+    """A table a scenario, contenders side by side, and what did not hold. `width`: columns of the screen; where a line
+    a contender does not fit (all figures of one seed need 150), there is a column each."""
+    wide = width >= FULL_WIDTH and all(len(by_seed) == 1 for _, rows in grouped(runs) for _, by_seed in rows)
+    return Group(*(part for scenario, rows in grouped(runs) for part in _scenario(scenario, rows, wide=wide)))
 
 
-def _scenario(scenario: Scenario, rows: list[tuple[str, list[Run]]]) -> list[RenderableType]:
+def _scenario(scenario: Scenario, rows: list[tuple[str, list[Run]]], *, wide: bool) -> list[RenderableType]:
     head = f"{scenario.name}: {scenario.title} ({scenario.minutes:g} minutes)"
-    made = table("strategy", "expected", *(f">{column.title}" for column in COLUMNS), title=head)
+    labels = [f">{label}" for label, _ in rows]
+    across = ("strategy", "expected", *(f">{column.title}" for column in COLUMNS))
+    made = table(*across, title=head) if wide else table("", *labels, title=head)
     notes: list[RenderableType] = []
+    cells: list[tuple[str | Text, ...]] = []
     for label, runs in rows:
         failed = [(run, item) for run in runs for item in run.failed]
         state = Text("held", style="green") if not failed else Text("not held", style="red")
-        made.add_row(label, state, *(figure(runs, column) for column in COLUMNS))
+        cells.append((label, state, *(figure(runs, column) for column in COLUMNS)))
         for run, item in failed[:6]:
             seed = f" (seed {run.seed})" if len(runs) > 1 else ""
             notes.append(Text(f"  {label}{seed}: {item.name}: {item.told}", style="red" if counts(run) else "yellow"))
+    names = ("strategy", "expected", *(column.title for column in COLUMNS))
+    turned = list(zip(names, *cells, strict=True))[1:]
+    for row in cells if wide else turned:
+        made.add_row(*row)
     return [made, *notes, Text("")]
 
 

@@ -176,7 +176,7 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         pulsar_keys=("loadBalancerBrokerLoadTargetStd",),
         unit="ratio",
         used_by="transfer",
-        why="standard deviation of the scores above which brokers are balanced",
+        why="brokers shed while the standard deviation of the scores is above this",
     ),
     _S(
         name="transfer_hit_count",
@@ -219,7 +219,7 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         pulsar_keys=("loadBalancerSheddingBundlesWithPoliciesEnabled",),
         unit="true/false",
         used_by="transfer",
-        why="whether bundles of namespaces with isolation policy or anti-affinity group may move",
+        why="whether it may move bundles of namespaces with an isolation policy or anti-affinity group; others may",
     ),
     _S(
         name="deviation_threshold",

@@ -13,11 +13,13 @@ def warnings_of(settings: Settings) -> list[str]:
     if settings.placement == _AVG and settings.strategy != _AVG:
         return [
             f"placement avg goes with strategy avg only, and the strategy is {settings.strategy}: bundles would be "
-            "placed at random; take least_resource_usage"
+            "placed by the hash of their names, whatever the load; take least_resource_usage"
         ]
     if settings.strategy == _AVG and settings.placement != _AVG and compat != "none":
         return [
             f"strategy avg with compat {compat} needs placement avg as well: Pulsar's AvgShedder keeps the "
             f"destinations it chose in its placement, and {settings.placement} would choose others"
         ]
+    if settings.strategy == "deviation" and compat != "none":
+        return [f"Pulsar ships no class for strategy deviation: compat {compat} changes nothing about it"]
     return []
