@@ -34,7 +34,11 @@ _DECIDE = """\
 ```
 in   {"reset":{"strategy":"avg","compat":"none","placement":"...","config":{<Pulsar key>:<value>},"seed":0}}
 in   {"brokers":{<brokerId>:<LocalBrokerData>},"bundles":{<bundle>:<BundleData>},"recent":[<bundle>],"now":<ms>,
-      "capacity":{<broker pattern>:{"nic_gbps":10}}}
+      "capacity":{<broker pattern>:{"nic_gbps":10}},
+      "policies":{"isolation":{<name>:<NamespaceIsolationData>},"anti_affinity":{<namespace>:<group>},
+                  "failure_domains":{<domain>:[<brokerId>]}}}
+in   {"brokers":{<brokerId>:<BrokerLoadData>},"top_bundles":{<brokerId>:[{"bundleName":..,"stats":..}]},
+      "missing":[<brokerId>],"recent":[<bundle>],"recent_brokers":{<brokerId>:<ms>},"now":<ms>}      (transfer)
 out  {"unload":{<brokerId>:[<bundle>]},"to":{<bundle>:<brokerId>},"verdict":{...},"refused":[...],"plan_hash":"..."}
 in   {"bench":N}
 out  {"bench":N,"decode_ms_median":..,"plan_ms_median":..}
@@ -42,9 +46,19 @@ out  {"error":{"line":n,"field":"reset.config.x","reason":"..."}}
 ```
 
 A reset prints nothing and starts with empty memory; without one, `avg` runs with its defaults. After a refused reset
-nothing is decided until the next one. Strategies now: `avg`, `threshold`, `uniform` with `compat` `none`. `config`
-takes Pulsar's keys and units: an unknown key is an error, a known one that no strategy reads is not. `bench` runs N
-more turns on the last input (memory advances as in any turn); it decodes the reports' text each time.
+nothing is decided until the next one. `config` takes Pulsar's keys and units: an unknown key is an error, a known one
+that no strategy reads is not. Bad lines are answered with an error, and the exit code stays 0.
+
+Records are those of the brokers' znodes and topics. Of `LocalBrokerData` these count: `cpu`, `directMemory`,
+`bandwidthIn`, `bandwidthOut` (`usage`, `limit`), the four `msg...` sums, `bundles`, `lastUpdate`, and `lastStats` with
+each bundle's present traffic (without it a bundle counts as idle in the corrected forms).
+
+`compat` `"4.0"` or `"4.2"` (a text) gives what Pulsar's own class of that release answers, bare: no guard, no policies,
+any value of a threshold, a bundle that `bundles` does not name is no candidate; `to` then holds the destinations that
+AvgShedder and TransferShedder couple, and others only when the reset names a `placement`. Without a strategy it is
+`threshold` there, as in a broker.
+
+`bench` runs N more turns on the last input (memory advances as in any turn); it decodes the reports' text each time.
 """
 
 
