@@ -215,10 +215,10 @@ async def test_pulsars_own_algorithms_agree_with_ours(real_world: RealWorld) -> 
 
 @pytest.fixture
 async def small_limits(real_world: RealWorld) -> AsyncIterator[None]:
-    """The brokers' limit of a bundle is 130 msg/s for a moment, and their own automatic split off."""
+    """The brokers' limit of a bundle is 150 msg/s for a moment, and their own automatic split off."""
     changes = {
         "loadBalancerAutoBundleSplitEnabled": "false",
-        "loadBalancerNamespaceBundleMaxMsgRate": "130",
+        "loadBalancerNamespaceBundleMaxMsgRate": "150",
         # Named by a request it is a ClassCastException (500) unless it is the default as well (seen on 4.2.4).
         "defaultNamespaceBundleSplitAlgorithm": "flow_or_qps_equally_divide",
     }
@@ -231,14 +231,14 @@ async def small_limits(real_world: RealWorld) -> AsyncIterator[None]:
 
 @pytest.mark.usefixtures("small_limits")
 async def test_pulsars_split_by_rates_agrees_with_ours(real_world: RealWorld) -> None:
-    """Four topics of 60 msg/s each: two fit under 130, so `flow_or_qps_equally_divide` cuts once, in the middle."""
+    """Four topics of 60 msg/s each: two fit under 150, so `flow_or_qps_equally_divide` cuts once, in the middle."""
     namespace, broker = "demo/flow", real_world.cluster.brokers[2]
     async with running(real_world, namespace, topics=4, rate=120.0, owner=broker) as loads:
         flows = [
             TopicFlow(hash=load.hash, msg_rate=sum(load.traffic[:2]), throughput=sum(load.traffic[2:]))
             for load in loads
         ]
-        ours = flow_or_qps_equally_divide(flows, max_msg_rate=130, max_bandwidth_mb=100)
+        ours = flow_or_qps_equally_divide(flows, max_msg_rate=150, max_bandwidth_mb=100)
         assert len(ours) == 1
         url = f"{broker.web_url}/admin/v2/namespaces/{namespace}/{WHOLE}/split?unload=false"
         algorithm = "splitAlgorithmName=flow_or_qps_equally_divide"
