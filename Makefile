@@ -10,10 +10,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := service/bundlekeel dev tests
 
-.PHONY: help setup check test chaos demo docs bench nightly lock format clean
+.PHONY: help setup check test extensible chaos demo docs bench reaction nightly lock format clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## Virtual environment with bundlekeel in .venv/bin, and the Java dependencies of the local cluster
 	@$(BIN)/python -m dev.cluster jars
@@ -32,10 +32,13 @@ check: $(STAMP) ## The fast gate: format, lint, imports, types, sizes, generated
 test: setup ## Everything that must pass, on a real cluster; each suite prints its time against its budget
 	@$(BIN)/python -m dev.suites all
 
+extensible: setup ## The extensible load manager on real clusters: topics, ownership channel, transfers
+	@$(BIN)/python -m dev.suites extensible
+
 chaos: setup ## Leaders killed and frozen, stores and brokers that fail, on a real cluster
 	@$(BIN)/python -m dev.suites chaos
 
-demo: setup ## Balance a real three-broker cluster, the leader killed half-way (MODE=modular)
+demo: setup ## Balance a real three-broker cluster, the leader killed half-way (MODE=modular or extensible)
 	@$(BIN)/python -m dev.demo --mode $(MODE) $(ARGS)
 
 docs: $(STAMP) ## Write the generated pages of docs/reference, the example settings and config/openapi.json
@@ -43,6 +46,9 @@ docs: $(STAMP) ## Write the generated pages of docs/reference, the example setti
 
 bench: setup ## Time planning and decoding beside Pulsar's own Java; renews docs/reference/bench.md (about 15 minutes)
 	@$(BIN)/python -m dev.bench --write
+
+reaction: setup ## Bundlekeel beside the native shedders on one step; renews docs/reference/reaction.md (hours; ARGS=--resume)
+	@$(BIN)/python -m dev.reaction --write $(ARGS)
 
 nightly: setup ## Long forms: stock statistics, many seeds
 	@$(BIN)/python -m dev.suites nightly

@@ -19,6 +19,7 @@ from bundlekeel.api.openapi import openapi_text
 from bundlekeel.api.reference import api_page
 from bundlekeel.cli.reference import cli_page
 from bundlekeel.cli.scenario_page import scenarios_page
+from bundlekeel.core.channel_findings import FINDINGS
 from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.daemon.settings import Settings
 from bundlekeel.daemon.settings_describe import parameter_rows
@@ -119,6 +120,8 @@ def codes_page() -> str:
             lines += [*_table(["code", "meaning"], body), "", f"## {_GROUPS[code]}", ""]
             body = []
         body.append([f"`{code}`", EXPLANATIONS[code]])
+    lines += [*_table(["code", "meaning"], body), "", "## Findings of the ownership channel", ""]
+    body = [[f"`{code}`", meaning] for code, meaning in FINDINGS.items()]
     return "\n".join([*lines, *_table(["code", "meaning"], body), ""])
 
 

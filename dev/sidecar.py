@@ -114,10 +114,14 @@ class Sidecar:
         return self._wait(within)
 
     def cost(self) -> tuple[float, float]:
-        """(resident MiB, CPU seconds used so far)."""
-        process = psutil.Process(self.pid)
-        times = process.cpu_times()
-        return process.memory_info().rss / 2**20, times.user + times.system
+        """(resident MiB, CPU seconds used so far), the process that reads the topics included."""
+        resident, used = 0.0, 0.0
+        main = psutil.Process(self.pid)
+        for process in (main, *main.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                resident, used = resident + process.memory_info().rss / 2**20, used + times.user + times.system
+        return resident, used
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -170,6 +174,12 @@ class Sidecar:
         """`/api/v1/state`, or an empty dict while nobody answers."""
         answer = self.get("/api/v1/state")
         return answer if isinstance(answer, dict) else {}
+
+    def picture(self) -> list[dict[str, Any]]:
+        """The brokers whose load is known, `/api/v1/brokers` without those left out."""
+        answer = self.get("/api/v1/brokers")
+        rows = answer if isinstance(answer, list) else []
+        return [row for row in rows if row["state"] == "ok"]
 
     def moves(self) -> list[dict[str, Any]]:
         """Every move record of the shared state, oldest first."""

@@ -14,11 +14,17 @@ _BIN = Path(sys.executable).parent
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """One suite: its commands in order, and how many minutes it may take on two cores (printed, not asserted)."""
+    """One suite: its commands in order, and how many minutes it may take on two cores (printed, not asserted).
+
+    `real`: it runs on real servers that share this machine with everything else. Tests of it that fail run once more
+    by themselves, and the table counts those that passed only then: an unsteady test is to be mended, but must not
+    hide what all the others say.
+    """
 
     name: str
     minutes: float
     commands: tuple[tuple[str, ...], ...]
+    real: bool = False
 
 
 def _pytest(*arguments: str) -> tuple[str, ...]:
@@ -40,15 +46,17 @@ GATE = Suite(
 )
 UNIT = Suite("unit and property", 4, (_pytest("-m", "not nightly", "tests/unit", "tests/property"),))
 PARITY = Suite("parity and simulation", 4, (_pytest("-m", "not nightly", "tests/parity", "tests/simulation"),))
-MODULAR = Suite("modular cluster", 6, (_pytest("-m", "not nightly", "tests/integration"),))
-CHAOS = Suite("chaos", 6, (_pytest("-m", "not nightly", "tests/chaos"),))
-DEMO = Suite("demo", 4, (_pytest("-m", "not nightly", "tests/e2e"),))
+MODULAR = Suite("modular cluster", 6, (_pytest("-m", "not nightly", "tests/integration"),), real=True)
+CHAOS = Suite("chaos", 6, (_pytest("-m", "not nightly", "tests/chaos"),), real=True)
+EXTENSIBLE = Suite("extensible cluster", 5, (_pytest("-m", "not nightly", "tests/extensible"),), real=True)
+DEMO = Suite("demo", 4, (_pytest("-m", "not nightly", "tests/e2e"),), real=True)
 NIGHTLY = Suite("nightly", 40, (_pytest("-m", "nightly", "tests"),))
 
 PLANS: dict[str, tuple[Suite, ...]] = {
     "check": (GATE, UNIT),
     "chaos": (CHAOS,),
-    "all": (GATE, UNIT, PARITY, MODULAR, CHAOS, DEMO),
+    "all": (GATE, UNIT, PARITY, MODULAR, EXTENSIBLE, CHAOS, DEMO),
+    "extensible": (EXTENSIBLE,),
     "nightly": (NIGHTLY,),
 }
 
@@ -59,19 +67,33 @@ def run(suites: tuple[Suite, ...]) -> int:
     failed = ""
     for suite in suites:
         print(f"== {suite.name}", flush=True)
-        started = time.monotonic()
+        started, unsteady = time.monotonic(), False
         for command in suite.commands:
-            if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
+            held, unsteady = _run(command, again=suite.real)
+            if not held:
                 failed = f"{suite.name}: {' '.join(Path(part).name for part in command[:4])}"
                 break
-        rows.append((suite, (time.monotonic() - started) / 60))
+        rows.append((suite, (time.monotonic() - started) / 60, unsteady))
         if failed:
             break
     print("\nsuite                 minutes  budget")
-    for suite, minutes in rows:
-        print(f"{suite.name:<20}  {minutes:7.1f}  {suite.minutes:6.0f}{'  over' if minutes > suite.minutes else ''}")
+    for suite, minutes, unsteady in rows:
+        notes = ["over"] * (minutes > suite.minutes) + ["UNSTEADY: failed once, see above"] * unsteady
+        print(f"{suite.name:<20}  {minutes:7.1f}  {suite.minutes:6.0f}  {', '.join(notes)}".rstrip())
     print(f"FAILED in {failed}" if failed else "all suites passed")
     return 1 if failed else 0
+
+
+def _run(command: tuple[str, ...], *, again: bool) -> tuple[bool, bool]:
+    """Run one command: whether it held, and whether only at the second attempt of the tests that had failed."""
+    if subprocess.run(command, cwd=ROOT, check=False).returncode == 0:
+        return True, False
+    if not again:
+        return False, False
+    print("== once more: the tests that failed", flush=True)
+    second = (*command, "--last-failed", "--last-failed-no-failures", "none")
+    held = subprocess.run(second, cwd=ROOT, check=False).returncode == 0
+    return held, held
 
 
 if __name__ == "__main__":

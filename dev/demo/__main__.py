@@ -23,7 +23,8 @@ def main() -> int:
         "sidecars take over, the leading one is killed after its first moves. Exit 0 only if the load became even, "
         "every move landed where asked and no message was lost.",
     )
-    parser.add_argument("--mode", choices=["modular"], default="modular", help="load manager of the brokers")
+    modes = ["modular", "extensible"]
+    parser.add_argument("--mode", choices=modes, default="modular", help="load manager of the brokers")
     parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C, and print the URLs")
     parser.add_argument(
         "--stock-stats",

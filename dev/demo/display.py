@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,13 @@ def live(
         table.add_row(row.broker, f"{row.throughput / 1e6:.2f}", str(row.busy_bundles), bar(row.throughput, largest))
     line = Text(f"max/mean {max_over_mean(list(rows)):.2f}   leader {leader or 'none'}   moves {moves}")
     return Group(table, line, Text(said, style="dim"))
+
+
+def gaps(cut_off: Sequence[float]) -> Text:
+    """How long clients could not publish around a move: median and worst of all moves."""
+    if not cut_off:
+        return Text("no move was made", style="dim")
+    return Text(f"clients cut off per move: median {statistics.median(cut_off):.2f} s, worst {max(cut_off):.2f} s")
 
 
 def before_after(before: Sequence[Load], after: Sequence[Load]) -> Table:

@@ -1,9 +1,10 @@
-"""What the demo measures by itself, without asking Bundlekeel: the brokers' own fresh reports."""
+"""What the demo measures by itself, without asking Bundlekeel: the brokers' own fresh figures."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 
@@ -20,17 +21,32 @@ class Load:
     busy_bundles: int
 
 
-def loads(brokers: list[BrokerInfo]) -> list[Load]:
-    """Ask every broker for a fresh report (`/admin/v2/broker-stats/load-report`)."""
-    found = []
-    for broker in brokers:
-        answer = httpx.get(f"{broker.web_url}/admin/v2/broker-stats/load-report", timeout=10.0)
-        answer.raise_for_status()
-        report = answer.json()
-        stats = report.get("lastStats", {}).values()
-        busy = sum(1 for item in stats if item["msgThroughputIn"] + item["msgThroughputOut"] > 0)
-        total = float(report["msgThroughputIn"]) + float(report["msgThroughputOut"])
-        found.append(Load(broker.broker_id, total, busy))
+def loads(brokers: list[BrokerInfo], mode: str) -> list[Load]:
+    """Ask every broker for its own figures: a fresh load report, or in extensible mode, which has none, its topics."""
+    return [(_by_topics if mode == "extensible" else _by_report)(broker) for broker in brokers]
+
+
+def _by_report(broker: BrokerInfo) -> Load:
+    report = _ask(broker, "load-report")
+    stats = report.get("lastStats", {}).values()
+    busy = sum(1 for item in stats if item["msgThroughputIn"] + item["msgThroughputOut"] > 0)
+    return Load(broker.broker_id, float(report["msgThroughputIn"]) + float(report["msgThroughputOut"]), busy)
+
+
+def _by_topics(broker: BrokerInfo) -> Load:
+    total, busy = 0.0, 0
+    for bundles in _ask(broker, "topics").values():
+        for domains in bundles.values():
+            stats = [topic for topics in domains.values() for topic in topics.values()]
+            carried = sum(float(topic["msgThroughputIn"]) + float(topic["msgThroughputOut"]) for topic in stats)
+            total, busy = total + carried, busy + (carried > 0)
+    return Load(broker.broker_id, total, busy)
+
+
+def _ask(broker: BrokerInfo, what: str) -> dict[str, Any]:
+    answer = httpx.get(f"{broker.web_url}/admin/v2/broker-stats/{what}", timeout=10.0)
+    answer.raise_for_status()
+    found: dict[str, Any] = answer.json()
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -150,7 +151,9 @@ class Demo:
     def _needed(self, sidecar: Sidecar) -> int:
         """Moves of the whole plan on what is known before the first move: no hit counts, no budgets."""
         unlimited = {f"max_moves_per_{what}": 10_000 for what in ("cycle", "source", "target", "namespace")}
-        sidecar.until(lambda: sidecar.state().get("cycle"), "a first cycle has run", within=60.0)
+        # Extensible brokers are asked one by one: the first picture may lack some.
+        brokers = len(self.story.before)
+        sidecar.until(lambda: len(sidecar.picture()) == brokers, "all brokers are in its picture", within=60.0)
         answer = sidecar.post("/api/v1/plans", {"ignore_hit_counts": True, "parameters": unlimited})
         if answer.status_code != 200:
             raise DemoError(f"a dry run failed: {answer.text}")
@@ -178,7 +181,7 @@ class Demo:
         self._say(f"even; measuring what the sidecars cost while idle ({IDLE_SECONDS:.0f} s)")
         self.story.costs = costs(sidecars, IDLE_SECONDS)
         self.story.moves = self._moves(sidecars)
-        self.story.after = loads(cluster.brokers)
+        self.story.after = loads(cluster.brokers, self._options.mode)
         report = traffic.stop() if not self._options.keep else traffic.report()
         self.story.traffic = report
         self.story.cut_off = [
@@ -191,6 +194,7 @@ class Demo:
         assert story.traffic is not None
         self._console.print(display.before_after(story.before, story.after))
         self._console.print(display.moves_table(story.moves, story.cut_off))
+        self._console.print(display.gaps(story.cut_off))
         self._console.print(display.costs_table(story.costs))
         done = sum(move["outcome"] == "done" for move in story.moves)
         start, end = max_over_mean(story.before), max_over_mean(story.after)
@@ -238,6 +242,8 @@ class Demo:
             "after": [asdict(row) for row in story.after],
             "moves": [move | {"cut_off_seconds": gap} for move, gap in zip(story.moves, story.cut_off, strict=True)],
             "costs": [asdict(cost) for cost in story.costs],
+            "cut_off_median_seconds": statistics.median(story.cut_off) if story.cut_off else None,
+            "cut_off_worst_seconds": max(story.cut_off, default=None),
             "balanced_seconds": story.balanced_seconds,
             "takeover_seconds": story.takeover_seconds,
             "needed_moves": story.needed_moves,
@@ -262,7 +268,7 @@ class Demo:
         deadline = time.monotonic() + within
         rows: list[Load] = []
         while time.monotonic() < deadline:
-            rows = loads(cluster.brokers)
+            rows = loads(cluster.brokers, self._options.mode)
             yield rows
             time.sleep(0.5)
         shown = ", ".join(f"{row.broker} {row.throughput / 1e6:.2f} MB/s" for row in rows)

@@ -102,8 +102,8 @@ def _place(broker_id: str, topic: str, bundle: str, extensible: bool) -> None:
     wished = f"http://{broker_id}"
     lookup = f"{wished}/lookup/v2/topic/{domain}/{namespace}/{quote(name, safe='')}"
     unload = f"{wished}/admin/v2/namespaces/{bundle}/unload"
-    # Modular: asked with authority, a broker takes an unowned bundle itself, without its leader.
-    # Extensible: brokers have no such shortcut, but an unload hands over to a named broker.
+    # Modular: asked with authority, a broker takes an unowned bundle itself, without its leader; the destination of
+    # the unload keeps clients that ask first from taking it elsewhere. Extensible: the unload hands over by itself.
     query = "" if extensible else "?authoritative=true"
     for attempt in range(PLACE_ATTEMPTS):
         time.sleep(0.2 * max(0, attempt - 1))
@@ -111,8 +111,7 @@ def _place(broker_id: str, topic: str, bundle: str, extensible: bool) -> None:
         if status == 200 and _owner(answer) == broker_id:
             return
         if status == 200:
-            destination = f"?destinationBroker={quote(broker_id, safe='')}" if extensible else ""
-            request("PUT", unload + destination)
+            request("PUT", f"{unload}?destinationBroker={quote(broker_id, safe='')}")
     raise AdminError(f"{bundle} does not go to {broker_id}: last lookup said {status} {answer[:200]!r}")
 
 

@@ -32,7 +32,8 @@ class TrafficSpec:
     gap_floor_seconds: breaks in service are listed when this much longer than a topic's interval.
     start_seconds: how long ``start`` waits for every topic's first message to come through.
     drain_seconds: how long ``stop`` waits for messages that are still under way.
-    batching: let the client join messages into batches; costs up to 10 ms of latency.
+    batching: let the client join messages into batches.
+    batch_delay_ms, batch_messages: a batch is sent after this long, or with this many messages.
     """
 
     service_url: str
@@ -49,6 +50,8 @@ class TrafficSpec:
     start_seconds: float = 60.0
     drain_seconds: float = 15.0
     batching: bool = False
+    batch_delay_ms: int = 10
+    batch_messages: int = 1000
 
     def __post_init__(self) -> None:
         """Raise TrafficError for values that make no sense."""

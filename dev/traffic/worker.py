@@ -1,7 +1,7 @@
 """The generator's own process: obeys JSON lines on standard input, answers with JSON lines.
 
-Its argument is a directory for logs. First line in: ``Job``; then "report" or "stop" lines.
-Answers: {"ready": true}, a report, or {"error": "…"}. The end of standard input means the parent
+Its argument is a directory for logs. First line in: ``Job``; then "acked", "report" or "stop" lines.
+Answers: {"ready": true}, counts by topic, a report, or {"error": "…"}. The end of standard input means the parent
 is gone: the process removes the directory and ends.
 """
 
@@ -71,8 +71,8 @@ def main() -> None:
         answer({"error": str(error)})
         os._exit(1)
     answer({"ready": True})
-    while commands.get() != b"stop":
-        answer(engine.report())
+    while (command := commands.get()) != b"stop":
+        answer(engine.acked() if command == b"acked" else engine.report())
     answer(engine.stop())
     engine.close()
     # Threads of the client library must not keep a finished run alive.

@@ -76,6 +76,7 @@ async def test_a_hundred_moves_under_traffic(real_world: RealWorld) -> None:
                 outcomes.append(outcome)
                 if outcome.outcome == "done":
                     assert await owner_of(real_world, outcome.bundle) == outcome.destination
+        acked = await asyncio.to_thread(traffic.acked)
         report = await asyncio.to_thread(traffic.stop)
     finally:
         traffic.close()
@@ -92,6 +93,7 @@ async def test_a_hundred_moves_under_traffic(real_world: RealWorld) -> None:
     assert all(outcome.topic for outcome in outcomes)
     assert await real_world.coordination.read_tree("intents") == []
     assert report.lost == 0
+    assert 0 < sum(acked.values()) <= report.acked
 
 
 async def test_a_bundle_without_topics_is_told_by_its_owner(real_world: RealWorld) -> None:

@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bundlekeel.codec.compat_transfer import decode_load, decode_top
-from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles, extensible_snapshot
+from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.core.compat.transfer import Picture, find_bundles
 from bundlekeel.core.engine import PlanInput, plan
 from bundlekeel.core.errors import CodecError
+from bundlekeel.core.extensible import extensible_snapshot
 from bundlekeel.core.names import is_system_bundle, parse_bundle
 from bundlekeel.core.params import Parameters
 

@@ -9,6 +9,7 @@ from bundlekeel.core.errors import BundlekeelError
 from bundlekeel.daemon.executor import Executor, ExecutorHooks, ExecutorLimits, MoveRequest, Term, World
 from bundlekeel.daemon.intents import MoveOutcome
 from bundlekeel.ports import Member, UnloadAnswer
+from tests.support.extensible_brokers import ExtensibleModel
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import MemoryMetadata
@@ -61,9 +62,10 @@ class Bench:
     """An executor that leads epoch 1 over three brokers: A leads Pulsar's load manager, B owns the bundle."""
 
     limits: ExecutorLimits = field(default_factory=ExecutorLimits)
+    mode: str = "modular"
 
     def __post_init__(self) -> None:
-        self.model = BrokerModel([A, B, C])
+        self.model = (ExtensibleModel if self.mode == "extensible" else BrokerModel)([A, B, C])
         self.model.add(BUNDLE, B, TOPIC, "non-persistent://t/n/a", "persistent://t/n/__change_events")
         self.permit = Permit()
         self.admin = MemoryAdmin(self.model, permit=self.permit)
@@ -84,6 +86,7 @@ class Bench:
             ownership=self.model,
             metadata=self.metadata,
             clock=self.clock,
+            mode=lambda: self.mode,
         )
         term = Term(epoch=1, member="m1", permit=self.permit)
         given_hooks = ExecutorHooks(on_outcome=self.heard.append, **hooks)  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from typing import Any
 from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.core.errors import NotFound
 from bundlekeel.daemon.views import Check, Json, PlanRequest, Service
+from tests.support.fake_channel import FakeChannel
 from tests.support.fake_places import BROKERS, assignment, places
 
 __all__ = ["BROKERS", "HASH", "NOW_MS", "FakeService", "places", "plan_view"]
@@ -161,7 +162,7 @@ def _load(row: int, broker: str) -> Json:
     }
 
 
-class FakeService:
+class FakeService(FakeChannel):
     """Answers as `daemon.views.Service` documents."""
 
     def __init__(self) -> None:

@@ -65,11 +65,11 @@ def answer(status: int, *, reason: str = "", location: str = "", body: bytes = b
 class HttpBrokers:
     """Three (or `names`) brokers on loopback. `script(i, ...)` queues answers of broker i before the model's."""
 
-    def __init__(self, count: int = 3) -> None:
+    def __init__(self, count: int = 3, model: type[BrokerModel] = BrokerModel) -> None:
         self.seen: list[Seen] = []
         self.sockets = [_bound_socket() for _ in range(count)]
         self.ids = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in self.sockets]
-        self.model = BrokerModel(self.ids)
+        self.model = model(self.ids)
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._scripts: list[deque[Script]] = [deque() for _ in range(count)]

@@ -10,7 +10,10 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from bundlekeel.core.errors import AdminApiError, AdminFault, AdminRefused, AdminUnreachable, RedirectLoop
+from bundlekeel.core.extensible import BundleLoads
 from bundlekeel.core.names import namespace_of, parse_bundle, parse_topic
 from bundlekeel.core.splitting.children import children_of
 from bundlekeel.ports import BrokerEndpoint, Owner, TopicLoad, UnloadAnswer
@@ -58,6 +61,9 @@ class UnloadSeen:
 class BrokerModel:
     """Brokers of the modular load manager: ownership, affinity in the leader's memory, dynamic configuration."""
 
+    # A bundle with fewer is not split, whatever is asked.
+    fewest_topics = 2
+
     def __init__(self, brokers: Sequence[str], *, leader: str = "") -> None:
         self.brokers = list(brokers)
         self.leader = leader or self.brokers[0]
@@ -88,6 +94,17 @@ class BrokerModel:
     def loads_of(self, bundle: str) -> list[TopicLoad]:
         """The topics of a bundle, sorted by name."""
         return [self.loads.get(t) or TopicLoad(topic=t, hash=parse_topic(t).hash) for t in sorted(self.topics[bundle])]
+
+    def bundle_loads(self, broker: str) -> BundleLoads:
+        """The bundles with a loaded topic that a broker owns; all sessions of the model are producers."""
+        rows: dict[str, list[float]] = {}
+        for bundle, owner in self.owners.items():
+            loads = [self.loads[topic] for topic in self.topics[bundle] if topic in self.loads]
+            if loads and owner.broker_id == broker:
+                traffic = [sum(column) for column in zip(*(load.traffic for load in loads), strict=True)]
+                rows[bundle] = [*traffic, len(loads), 0, sum(load.sessions for load in loads)]
+        table = np.array(list(rows.values()), dtype=np.float64).reshape(-1, 7)
+        return BundleLoads(names=tuple(rows), traffic=table[:, :4], counts=table[:, 4:].astype(np.int64))
 
     def own(self, bundle: str, owner: str) -> None:
         """Give a bundle to a broker, as if a client's lookup had put it there."""
@@ -147,7 +164,7 @@ class BrokerModel:
             return ModelReply(status=412, reason="splitBoundaries is empty")
         name = parse_bundle(bundle)
         inside = [position for position in sorted(positions) if name.lower < position < name.upper]
-        if len(self.topics[bundle]) >= 2 and inside and not self.splits_nothing:
+        if len(self.topics[bundle]) >= self.fewest_topics and inside and not self.splits_nothing:
             self._divide(bundle, inside)
         return ModelReply(status=204)
 
@@ -251,6 +268,13 @@ class MemoryAdmin:
         _leave(after)
         return self.model.loads_of(bundle)
 
+    async def bundle_loads(self, broker_id: str) -> BundleLoads:
+        """See `ports.BrokerAdmin`."""
+        after = self._enter("bundle_loads", broker_id)
+        self._check_registered(broker_id)
+        _leave(after)
+        return self.model.bundle_loads(broker_id)
+
     async def split(self, bundle: str, *, positions: Sequence[int], at: str) -> UnloadAnswer:
         """See `ports.BrokerAdmin`."""
         self._check_registered(at)
@@ -317,4 +341,7 @@ def _leave(fault: Fault | None) -> None:
 
 def _raise_for(reply: ModelReply) -> None:
     if reply.status >= 400:
-        raise HTTP_ERRORS[reply.status // 100](reply.reason, status=reply.status, reason=reply.reason)
+        # Extensible brokers refuse one thing with a 500 (adapters/admin/answers.py).
+        refused = "cannot be transfer to same broker" in reply.reason
+        kind = AdminRefused if refused else HTTP_ERRORS[reply.status // 100]
+        raise kind(reply.reason, status=reply.status, reason=reply.reason)

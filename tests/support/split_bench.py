@@ -10,6 +10,7 @@ from bundlekeel.daemon.split_intents import SplitOutcome
 from bundlekeel.daemon.splits import SplitRequest, Splitter
 from bundlekeel.ports import Member
 from tests.support.executor_bench import A, B, C, Permit, VirtualClock
+from tests.support.extensible_brokers import ExtensibleModel
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import MemoryMetadata
@@ -33,8 +34,15 @@ TWO_HOT = (topic(0x01000000, 1), topic(0x02000000, 1), topic(0x10000000, 50), to
 class Bench:
     """A splitter that leads epoch 1 over three brokers; B owns the bundle with its two hot topics."""
 
-    def __init__(self, *topics: TopicLoad, coordination: type[MemoryCoordination] = MemoryCoordination) -> None:
-        self.model = BrokerModel([A, B, C])
+    def __init__(
+        self,
+        *topics: TopicLoad,
+        coordination: type[MemoryCoordination] = MemoryCoordination,
+        mode: str = "modular",
+        model: type[ExtensibleModel] = ExtensibleModel,
+    ) -> None:
+        self.mode = mode
+        self.model = (model if mode == "extensible" else BrokerModel)([A, B, C])
         self.model.add_loads(BUNDLE, *(topics or TWO_HOT))
         self.model.own(BUNDLE, B)
         self.permit = Permit()
@@ -53,6 +61,7 @@ class Bench:
             ownership=self.model,
             metadata=self.metadata,
             clock=self.clock,
+            mode=lambda: self.mode,
         )
         self.splitter = Splitter(
             world=self.world, term=Term(epoch=1, member="m1", permit=self.permit), prepare=self.prepared.append

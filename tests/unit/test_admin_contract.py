@@ -8,6 +8,8 @@ import pytest
 
 from bundlekeel.adapters.admin import HttpBrokerAdmin
 from tests.support.contracts.admin import AdminContract, Harness, Permit, Recorder, fill
+from tests.support.contracts.admin_extensible import ExtensibleAdminContract, ExtensibleHarness
+from tests.support.extensible_brokers import ExtensibleModel
 from tests.support.http_brokers import HttpBrokers
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_source import RealClock
@@ -38,4 +40,32 @@ class TestHttpBrokerAdmin(AdminContract):
             admin = HttpBrokerAdmin(telemetry=Recorder(), permit=permit, clock=RealClock())
             admin.set_endpoints(brokers.endpoints())
             yield Harness(admin=admin, model=brokers.model, permit=permit)
+            await admin.close()
+
+
+class TestMemoryAdminExtensible(ExtensibleAdminContract):
+    """The fake over brokers of the extensible load manager."""
+
+    @pytest.fixture
+    def harness(self) -> ExtensibleHarness:
+        model = ExtensibleModel(["b1:8080", "b2:8080", "b3:8080"])
+        fill(model)
+        admin = MemoryAdmin(model)
+        admin.set_endpoints(model.endpoints())
+        return ExtensibleHarness(admin=admin, model=model)
+
+
+class TestHttpBrokerAdminExtensible(ExtensibleAdminContract):
+    """The real adapter over such brokers."""
+
+    @pytest.fixture
+    async def harness(self) -> AsyncIterator[ExtensibleHarness]:
+        brokers = HttpBrokers(model=ExtensibleModel)
+        model = brokers.model
+        assert isinstance(model, ExtensibleModel)
+        fill(model)
+        async with brokers.serve():
+            admin = HttpBrokerAdmin(telemetry=Recorder(), permit=lambda: None, clock=RealClock())
+            admin.set_endpoints(brokers.endpoints())
+            yield ExtensibleHarness(admin=admin, model=model)
             await admin.close()

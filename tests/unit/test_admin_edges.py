@@ -66,3 +66,24 @@ async def test_an_answer_nested_too_deeply(brokers: HttpBrokers, kit: Kit) -> No
     brokers.always(0, lambda _seen: Answer(status=409, body=deep))
     with pytest.raises(AdminRefused):
         await unload(kit, brokers)
+
+
+async def test_an_answer_beyond_the_limit_is_not_read_to_its_end(brokers: HttpBrokers) -> None:
+    """The error says how much is read; the same answer at the limit is read."""
+    kit = Kit(brokers, AdminOptions(max_answer_bytes=20))
+    try:
+        brokers.always(0, lambda _seen: Answer(body=b'{"t/ns": {}}'.ljust(20)))
+        assert (await kit.admin.bundle_loads(brokers.ids[0])).names == ()
+        brokers.always(0, lambda _seen: Answer(body=b'{"t/ns": {}}'.ljust(21)))
+        with pytest.raises(AdminFault, match="more than 20 bytes"):
+            await kit.admin.bundle_loads(brokers.ids[0])
+    finally:
+        await kit.admin.close()
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"t/ns": 5}'])
+async def test_statistics_that_are_none(brokers: HttpBrokers, kit: Kit, body: bytes) -> None:
+    """A typed error, not an empty broker: nobody may take silence for idleness."""
+    brokers.always(0, lambda _seen: Answer(body=body))
+    with pytest.raises(AdminFault, match="no topic statistics"):
+        await kit.admin.bundle_loads(brokers.ids[0])

@@ -11,7 +11,7 @@ import structlog
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from bundlekeel.api import create_app, schemas
+from bundlekeel.api import channel, create_app, schemas
 from bundlekeel.core.errors import (
     AdminFault,
     ConfigError,
@@ -59,6 +59,10 @@ READS: dict[str, Any] = {
     "tasks": list[schemas.TaskView],
     "where?name=orders": list[schemas.Place],
     "doctor": list[schemas.CheckView],
+    "channel": channel.ChannelSummary,
+    "channel/bundles": list[channel.UnitView],
+    "channel/bundles?state=Releasing&limit=1&after=shop": list[channel.UnitView],
+    "channel/findings": list[channel.FindingView],
 }
 
 
@@ -75,6 +79,28 @@ async def test_why_of_a_topic_gets_the_whole_name(http: httpx.AsyncClient, servi
     """Slashes inside a name are no path."""
     await http.get("/api/v1/bundles/persistent%3A%2F%2Fshop%2Forders%2Fa/why")
     assert ("why", "persistent://shop/orders/a") in service.calls
+
+
+async def test_the_channel_takes_filters_and_pages(http: httpx.AsyncClient, service: FakeService) -> None:
+    """State, broker, namespace, and where the page begins; a state nobody knows is refused."""
+    path = f"/api/v1/channel/bundles?state=Releasing&broker={BROKERS[2]}&namespace=shop/orders&after=a&limit=5"
+    (row,) = (await http.get(path)).json()
+    assert (row["state"], row["destination"]) == ("Releasing", BROKERS[2])
+    asked = {"state": "Releasing", "broker": BROKERS[2], "namespace": "shop/orders", "after": "a", "limit": 5}
+    assert ("channel_bundles", asked) in service.calls
+    assert len((await http.get("/api/v1/channel/findings?limit=1")).json()) == 1
+    refused = await http.get("/api/v1/channel/bundles?state=Sold")
+    assert (refused.status_code, refused.json()["field"]) == (422, "state")
+
+
+@pytest.mark.parametrize("path", ["channel", "channel/bundles", "channel/findings"])
+async def test_a_cluster_without_channel_is_a_conflict(
+    http: httpx.AsyncClient, service: FakeService, path: str
+) -> None:
+    """The modular load manager has none: 409 with a sentence, and what is in the way."""
+    service.fail[path.replace("/", "_")] = Conflict("the brokers run the modular load manager", difference=["modular"])
+    answer = await http.get(f"/api/v1/{path}")
+    assert (answer.status_code, answer.json()["difference"]) == (409, ["modular"])
 
 
 async def test_bundles_takes_filters(http: httpx.AsyncClient, service: FakeService) -> None:

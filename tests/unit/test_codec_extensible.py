@@ -10,17 +10,12 @@ import numpy as np
 import pytest
 
 from bundlekeel.codec.compat_transfer import decode_load, decode_top
-from bundlekeel.codec.extensible import (
-    decode_broker_load,
-    decode_top_bundles,
-    extensible_snapshot,
-    is_rest,
-    load_unknown,
-)
+from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.core.codes import Code
 from bundlekeel.core.draft import Draft
 from bundlekeel.core.engine import PlanInput, plan
 from bundlekeel.core.errors import CodecError
+from bundlekeel.core.extensible import extensible_snapshot, is_rest, load_unknown
 from bundlekeel.core.ledger import Ledger
 from bundlekeel.core.load import ExcludedBroker
 from bundlekeel.core.memory import Memory

@@ -159,6 +159,22 @@ def test_compat_knows_neither_hits_nor_budget() -> None:
     assert rules(result) == [(SMALL, "topics"), (BIG, "topics")]
 
 
+def test_compat_of_the_extensible_load_manager_counts_hits_and_keeps_a_budget() -> None:
+    """More than `hits` in a row, however far above its limit, at any hour; figures of the moment decide."""
+    averages = Averages()
+    averages.seed([replace(stored(name, 0.2), long=(0.0, 0.0, 0.0, 0.0)) for name in (BIG, SMALL)])
+    native = {"compat": "4.2", "strategy": "transfer", "split_quiet_hours": ("3-4",), "split_max_msg_rate": 1_000.0}
+    memory, made = Memory(), []
+    for minute in range(5):
+        seen = [replace(r, last_update=NOW_MS + 60_000 * minute) for r in brokers({BIG: (5, 1, 1), SMALL: (5, 1, 1)})]
+        shot = replace(snapshot(seen, averages=averages, wall_ms=NOW_MS + 60_000 * minute + 1), mode="extensible")
+        result = decide([], shot=shot, memory=memory, **native, split_hit_count=3, split_max_per_cycle=1)
+        memory = result.memory
+        made.append([rule for _, rule in rules(result)])
+    assert made == [[], [], [], ["msg_rate"], ["msg_rate"]]
+    assert list(refused(result).values()) == ["BudgetOfSplits"]
+
+
 @pytest.mark.parametrize(
     ("windows", "hour", "expected"),
     [

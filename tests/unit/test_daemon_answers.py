@@ -7,7 +7,7 @@ import pytest
 from bundlekeel.core.errors import ConfigError, NotFound
 from bundlekeel.daemon import tables
 from bundlekeel.daemon.views import PlanRequest
-from bundlekeel.daemon.where import where
+from bundlekeel.daemon.where import WholeBundle, where, whole_bundles
 from bundlekeel.daemon.why import why
 from tests.support.memory_source import MemoryMetadata, MemoryOwnership
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
@@ -51,6 +51,34 @@ async def test_where_says_unloading_and_unknown() -> None:
     for name in ("t/none", "persistent://t/none/x", "t/ns/0x00000000_0x10000000", "a/b/c/d://"):
         with pytest.raises(NotFound):
             await where(name, metadata=metadata, ownership=ownership)
+
+
+async def test_asked_for_a_topic_its_bundle_is_named_first() -> None:
+    """The whole bundle moves: the topics asked for, and how many others go with them."""
+    metadata, _ = known()
+    metadata.add_topics([f"persistent://t/ns/x{number}" for number in range(40)])
+    rows = await whole_bundles("persistent://t/ns/x1", metadata=metadata)
+    (row,) = rows
+    together = await metadata.topics(row.bundle)
+    assert row == WholeBundle(bundle=row.bundle, topics=("persistent://t/ns/x1",), others=len(together) - 1)
+    assert "persistent://t/ns/x1" in together
+    assert row.sentence.startswith(f"{row.bundle} holds persistent://t/ns/x1; it moves whole, with {row.others} other")
+    whole = await whole_bundles(row.bundle, metadata=metadata)
+    assert whole == [WholeBundle(bundle=row.bundle, others=len(together))]
+    assert whole[0].sentence == f"{row.bundle} moves with its {len(together)} known topics"
+
+
+async def test_the_partitions_of_a_topic_may_be_several_bundles() -> None:
+    """A row a bundle, in the order of ranges; what does not exist is a clear error."""
+    metadata, _ = known()
+    rows = await whole_bundles("persistent://t/ns/parts", metadata=metadata)
+    assert sorted(topic for row in rows for topic in row.topics) == [
+        f"persistent://t/ns/parts-partition-{number}" for number in range(3)
+    ]
+    assert [row.bundle for row in rows] == sorted({row.bundle for row in rows})
+    for name in ("t/ns/0x00000000_0x80000000", "t/none/0x00000000_0xffffffff", "persistent://t/none/x", "a/b/c/d://"):
+        with pytest.raises(NotFound):
+            await whole_bundles(name, metadata=metadata)
 
 
 async def test_why_names_the_obstacle_and_what_would_change_it() -> None:

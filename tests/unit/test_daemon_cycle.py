@@ -173,11 +173,10 @@ async def test_fresh_standing_survives_a_change_of_leader() -> None:
     [
         ("other", Code.UNSUPPORTED_LOAD_MANAGER),
         ("mixed", Code.MIXED_LOAD_MANAGERS),
-        ("extensible", Code.UNSUPPORTED_LOAD_MANAGER),
     ],
 )
 async def test_other_load_managers_are_observed_and_never_acted_on(mode: str, code: Code) -> None:
-    """A cluster that is not purely modular gets a typed verdict and no call; a live swap back is followed."""
+    """An unsupported load manager, or more than one, gets a typed verdict and no call; a swap back is followed."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
     cluster.source.mode = mode

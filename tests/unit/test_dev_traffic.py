@@ -292,7 +292,8 @@ class FakeBroker(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         type(self).log.append(f"PUT {self.path}")
-        type(self).owner = self._me() if "destinationBroker" in self.path else ""
+        # Modular: the destination is remembered for the next lookup. Extensible: it is handed over at once.
+        type(self).owner = self._me() if self.extensible and "destinationBroker" in self.path else ""
         self._reply(204)
 
 
@@ -312,7 +313,8 @@ def test_placing_unloads_and_takes_in_modular_mode(broker: str) -> None:
     place_all_on(broker, f"http://{broker}/hop", ["persistent://t/n/a b", "persistent://t/n/c"])
     assert FakeBroker.owner == broker
     lookup = "GET /lookup/v2/topic/persistent/t/n/a%20b?authoritative=true"
-    assert FakeBroker.log[-3:] == [lookup, "PUT /admin/v2/namespaces/t/n/0x00000000_0xffffffff/unload", lookup]
+    unload = "PUT /admin/v2/namespaces/t/n/0x00000000_0xffffffff/unload?destinationBroker="
+    assert FakeBroker.log[-3:] == [lookup, unload + broker.replace(":", "%3A"), lookup]
 
 
 def test_placing_names_the_destination_in_extensible_mode(broker: str) -> None:
@@ -351,13 +353,14 @@ def test_a_dead_process_is_told_with_its_last_words(monkeypatch: pytest.MonkeyPa
 def test_the_process_answers_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     final = msgspec.json.encode(_report()).decode()
     script = (
-        f"import sys\nfor line in sys.stdin:\n print({final!r} if len(line) < 9 else 1, flush=True)\n"
-        " if line.strip() == 'stop': break"
+        f"import sys\nanswers = {{'acked': '{{\"a\": 3}}', 'report': {final!r}, 'stop': {final!r}}}\n"
+        "for line in sys.stdin:\n print(answers.get(line.strip(), 1), flush=True)\n if line.strip() == 'stop': break"
     )
     traffic = Traffic(_spec())
     monkeypatch.setattr("dev.traffic.traffic.WORKER", ["-c", script])
     monkeypatch.setattr(traffic, "prepare", lambda: plan_topics(traffic.spec))
     with traffic:
         os.kill(traffic.pid, 0)
+        assert traffic.acked() == {"a": 3}
         assert traffic.report().errors == {"Timeout": 2}
     assert traffic.stop() == traffic.report()

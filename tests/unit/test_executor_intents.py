@@ -6,7 +6,14 @@ import pytest
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError, LeadershipLost, StoreError
-from bundlekeel.daemon.intents import INTENT_SECONDS, Intent, decode_intent, intent_path, settle_intents
+from bundlekeel.daemon.intents import (
+    IN_FLIGHT_SECONDS,
+    INTENT_SECONDS,
+    Intent,
+    decode_intent,
+    intent_path,
+    settle_intents,
+)
 from bundlekeel.ports import Change, Document, Member, Owner
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import MemoryOwnership
@@ -98,7 +105,6 @@ async def successor() -> Successor:
         (Owner(broker_id=B), ("done", "", B)),
         (Owner(broker_id=C), ("landed_elsewhere", Code.LEFT_BY_EARLIER_LEADER, C)),
         (Owner(broker_id=A), ("landed_elsewhere", Code.LEFT_BY_EARLIER_LEADER, A)),
-        (Owner(broker_id=A, disabled=True), ("unknown", Code.LEFT_BY_EARLIER_LEADER, "")),
         (None, ("unknown", Code.LEFT_BY_EARLIER_LEADER, "")),
     ],
 )
@@ -118,6 +124,28 @@ async def test_frozen_until_deadline_and_margin_then_read(
     assert not await successor.stands()
     assert await successor.coordination.read("moves/1") is not None
     assert await successor.settle() == (frozenset(), [])
+
+
+async def test_on_its_way_is_no_outcome_yet(successor: Successor) -> None:
+    """While its owner gives it away the bundle stays frozen; who has it then is the outcome."""
+    await successor.find(intent().encode())
+    successor.ownership.assign(A, BUNDLE, disabled=True)
+    successor.clock.now += 120 + MARGIN
+    assert await successor.settle() == (frozenset({BUNDLE}), [])
+    successor.clock.now += IN_FLIGHT_SECONDS - 0.01
+    assert await successor.settle() == (frozenset({BUNDLE}), [])
+    successor.ownership.assign(B, BUNDLE)
+    assert await successor.settle() == (frozenset(), [("done", "", B)])
+
+
+async def test_on_its_way_for_good_is_unknown(successor: Successor) -> None:
+    """Nobody ended it in all that time: no bundle stays frozen for ever."""
+    await successor.find(intent().encode())
+    successor.ownership.assign(A, BUNDLE, disabled=True)
+    await successor.settle()
+    successor.clock.now += 120 + MARGIN + IN_FLIGHT_SECONDS
+    assert await successor.settle() == (frozenset(), [("unknown", Code.LEFT_BY_EARLIER_LEADER, "")])
+    assert not await successor.stands()
 
 
 async def test_an_old_intent_is_settled_at_once(successor: Successor) -> None:

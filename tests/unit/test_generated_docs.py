@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bundlekeel.core.channel_findings import FindingCode
 from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.daemon.settings import Settings
 from bundlekeel.daemon.settings_load import load_settings
@@ -49,7 +50,7 @@ def test_every_code_is_explained_once() -> None:
     """The page has a row for each member."""
     text = docs.codes_page()
     assert set(EXPLANATIONS) == set(Code)
-    assert all(text.count(f"| `{code}` |") == 1 for code in Code)
+    assert all(text.count(f"| `{code}` |") == 1 for code in (*Code, *FindingCode))
 
 
 def test_drift_names_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

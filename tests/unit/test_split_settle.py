@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from bundlekeel.core.channel import UnitState
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import LeadershipLost
 from bundlekeel.daemon.attempt import World
 from bundlekeel.daemon.split_intents import SplitIntent, settle_splits, split_path
 from bundlekeel.ports import Change
 from tests.support.executor_bench import B
+from tests.support.extensible_brokers import ExtensibleModel
 from tests.support.split_bench import BUNDLE, CHILDREN, POSITION, Bench
 
 
 async def successor(bench: Bench) -> World:
     """The world of the leader of epoch 2."""
     other = await bench.depose()
-    return World(
-        admin=bench.admin, coordination=other, ownership=bench.model, metadata=bench.metadata, clock=bench.clock
-    )
+    return replace(bench.world, coordination=other)
 
 
 async def left_open(bench: Bench, data: bytes = b"") -> World:
@@ -81,3 +83,32 @@ async def test_own_intents_and_an_unreadable_store() -> None:
     bench.metadata.suspended = False
     with pytest.raises(LeadershipLost):
         await settle_splits(bench.world, epoch=3, seen={})
+
+
+async def test_boundaries_without_owners_are_waited_for_in_extensible_mode() -> None:
+    """The call is still under way while the channel shows the parent splitting; then it is done at once."""
+    bench = await Bench(mode="extensible").lead()
+    model = bench.model
+    assert isinstance(model, ExtensibleModel)
+    world = await left_open(bench)
+    bench.divided(BUNDLE, CHILDREN)
+    model.publish(BUNDLE, UnitState.SPLITTING, "", B)
+    assert await settle_splits(world, epoch=2, seen={}) == (frozenset({BUNDLE}), [])
+    for child in CHILDREN:
+        model.publish(child, UnitState.OWNED, B)
+    assert await settle_splits(world, epoch=2, seen={}) == (frozenset({BUNDLE}), [])
+    model.publish(BUNDLE, UnitState.DELETED, "", B)
+    frozen, settled = await settle_splits(world, epoch=2, seen={})
+    assert (frozen, [o.outcome for o in settled]) == (frozenset(), ["done"])
+
+
+async def test_boundaries_decide_once_the_call_must_be_over() -> None:
+    """A child that nobody owns then is the business of the next lookup, or of the brokers' leader."""
+    bench = await Bench(mode="extensible").lead()
+    world = await left_open(bench)
+    bench.divided(BUNDLE, CHILDREN)
+    seen: dict[str, float] = {}
+    assert await settle_splits(world, epoch=2, seen=seen) == (frozenset({BUNDLE}), [])
+    bench.clock.now += 140
+    frozen, settled = await settle_splits(world, epoch=2, seen=seen)
+    assert (frozen, [(o.outcome, o.children) for o in settled]) == (frozenset(), [("done", CHILDREN)])

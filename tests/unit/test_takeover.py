@@ -10,6 +10,7 @@ import pytest
 from bundlekeel.core.errors import AdminFault, AdminTimeout, AdminUnreachable, CodecError
 from bundlekeel.daemon.takeover import (
     ENABLED,
+    LOAD_MANAGER,
     PLACEMENT,
     SHEDDING,
     SPLITTING,
@@ -177,6 +178,15 @@ async def test_warnings(office: Office) -> None:
     taken = await takeover(office.desk, split=False, reason="r", by="ann")
     assert [warning.split(" ")[0] for warning in taken.warnings] == [PLACEMENT, ENABLED]
     assert "random" in taken.warnings[0]
+
+
+async def test_the_extensible_load_manager_ignores_the_placement(office: Office) -> None:
+    """It has one placement of its own, so there is nothing to warn of."""
+    manager = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
+    for broker in IDS:
+        office.model.static[broker][PLACEMENT] = "org.apache.pulsar.broker.loadbalance.impl.AvgShedder"
+        office.model.static[broker][LOAD_MANAGER] = manager
+    assert (await takeover(office.desk, split=False, reason="r", by="ann")).warnings == ()
 
 
 async def test_sheds_itself_needs_both_switches_and_an_answer(office: Office) -> None:

@@ -40,8 +40,15 @@ METRICS: tuple[Metric, ...] = (
     Metric("snapshot_brokers", "gauge", ("state",), "Registered brokers: ok or an exclusion code."),
     Metric("excluded_reports_total", "counter", ("code",), "Reports that could not be used, by code."),
     Metric("imputed_fields_total", "counter", ("code",), "Fields of reports that were filled in, by code."),
+    Metric("feed_up", "gauge", ("state",), "1 for the state of the load topics (extensible load manager): ok is good."),
     Metric("ledger_entries", "gauge", (), "Moves whose effect the reports do not show yet."),
     Metric("open_intents", "gauge", (), "Moves announced and not settled."),
+    Metric("channel_up", "gauge", ("variant",), "1 while the ownership channel is followed (extensible mode only)."),
+    Metric("channel_bundles", "gauge", ("state",), "Bundles in the ownership channel, by state."),
+    Metric("channel_findings", "gauge", ("code",), "What is wrong in the ownership channel, by code."),
+    Metric(
+        "channel_in_flight_oldest_seconds", "gauge", (), "Age of the oldest assignment, release or split under way."
+    ),
     Metric("leader", "gauge", (), "1 while this sidecar leads."),
     Metric("epoch", "gauge", (), "The latest term this sidecar knows."),
     Metric("leader_transitions_total", "counter", ("to",), "Changes of role: leader, follower, bench."),

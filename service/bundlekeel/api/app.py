@@ -8,8 +8,8 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from bundlekeel import __version__
+from bundlekeel.api import channel, probes, problems, routes
 from bundlekeel.api import mutations as mutating
-from bundlekeel.api import probes, problems, routes
 from bundlekeel.api.shield import Shield
 from bundlekeel.daemon.views import Service
 
@@ -43,6 +43,7 @@ def create_app(
     app.state.service = service
     app.state.mutations = mutations
     app.include_router(routes.router, prefix="/api/v1")
+    app.include_router(channel.router, prefix="/api/v1")
     if mutations:
         app.include_router(mutating.router, prefix="/api/v1")
     app.include_router(probes.router)

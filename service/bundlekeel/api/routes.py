@@ -77,7 +77,7 @@ async def verdicts(service: Backend, limit: Limit = 20) -> Response:
 
 @router.get("/journal", response_model=list[schemas.Record], tags=["reasons"])
 async def journal(
-    service: Backend, limit: Limit = 100, kind: Literal["cycle", "move", "split"] | None = None
+    service: Backend, limit: Limit = 100, kind: Literal["cycle", "move", "split", "finding"] | None = None
 ) -> Response:
     """What was done, newest last."""
     return reply(service.journal(limit, kind))

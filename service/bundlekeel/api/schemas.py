@@ -246,7 +246,7 @@ class CycleVerdict(Answer):
 
 
 class Record(Answer):
-    """A line of the journal: a `move`, a `split` or a `cycle`."""
+    """A line of the journal: a `move`, a `split`, a `cycle` or a `finding`."""
 
     kind: str
     wall_ms: int
@@ -315,6 +315,7 @@ class Place(Answer):
     web_url: str = ""
     service_url: str = ""
     preallocated_to: str | None = None
+    channel: dict[str, Any] | None = Field(default=None, description="its entry in the ownership channel")
 
 
 class StepView(Answer):

@@ -7,11 +7,11 @@ from functools import partial
 
 from bundlekeel.bootstrap.build import Build, configure_logging
 from bundlekeel.bootstrap.oneoff import hand_back, never, once, take_over
-from bundlekeel.bootstrap.outside import connected, patient, until_connected
+from bundlekeel.bootstrap.outside import connected, patient, settled, unrecorded, until_connected, watch
 from bundlekeel.bootstrap.plugins import load_plugins
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.wiring import Split
-from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.channel_tables import row_of
 from bundlekeel.daemon.doctor import examine
 from bundlekeel.daemon.settings_load import LoadedSettings
 from bundlekeel.daemon.views import Check, Json
@@ -49,8 +49,7 @@ class Bootstrap:
         async def run() -> list[Check]:
             async with connected(settings, never) as out:
                 await out.source.start()
-                config = BrokerConfig(out.admin, out.clock)
-                return await examine(patient(settings.settings, out, config))
+                return await examine(patient(settings.settings, out, watch(out, unrecorded, lambda: True)))
 
         return once(run)
 
@@ -60,6 +59,12 @@ class Bootstrap:
         async def run() -> list[Json]:
             async with connected(settings, never) as out:
                 await until_connected(settings.settings, out)
-                return await where(name, metadata=out.metadata, ownership=out.ownership)
+                await settled(out)
+                view = await out.channel.view() if out.channel.on else None
+
+                def entry(bundle: str) -> Json | None:
+                    return row_of(view, bundle, out.clock.wall_ms()) if view is not None else None
+
+                return await where(name, metadata=out.metadata, ownership=out.ownership, entry=entry)
 
         return once(run)

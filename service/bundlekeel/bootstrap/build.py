@@ -18,15 +18,14 @@ from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.files import FileJournal
 from bundlekeel.adapters.peers import HttpPeers
 from bundlekeel.api.server import ApiServer
-from bundlekeel.bootstrap.outside import open_outside, patient
+from bundlekeel.bootstrap.outside import open_outside, patient, watch
 from bundlekeel.core.errors import Forbidden
 from bundlekeel.core.params import Parameters
 from bundlekeel.daemon.attempt import ExecutorLimits, World
-from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.cycle import Cycle, CycleParts
 from bundlekeel.daemon.executions import Executions
 from bundlekeel.daemon.hand import LeaderHand, move_record
-from bundlekeel.daemon.leadership import Leadership
+from bundlekeel.daemon.leadership import BENCH, Leadership
 from bundlekeel.daemon.observer import Observer
 from bundlekeel.daemon.planner import Planner
 from bundlekeel.daemon.policies import PolicyBook
@@ -76,9 +75,10 @@ class Build:
         self.observer = Observer(
             self.outside.source, self.outside.clock, self.outside.telemetry, loaded.settings.capacity_overrides
         )
-        self.config = BrokerConfig(self.outside.admin, self.outside.clock)
+        self.config = self.outside.config
         self.policies = PolicyBook(self.outside.metadata, self.config)
         self.hand.forbids = self.policies.forbids
+        self.channel = watch(self.outside, self.journal.append, lambda: self.leadership.role != BENCH)
         self.cycle = Cycle(self._cycle_parts())
         self.planner = Planner(self.cycle, self.outside.clock.wall_ms)
         self.leadership.on_won = self._on_won
@@ -104,6 +104,7 @@ class Build:
             ownership=out.ownership,
             metadata=out.metadata,
             clock=out.clock,
+            mode=lambda: self.observer.picture.mode if self.observer.picture else "",
         )
         limits = ExecutorLimits(intent_seconds=settings.admin.read_timeout + CONFIRM_ALLOWANCE_SECONDS)
         return LeaderHand(world, self.leadership, self.sharing, limits)
@@ -122,6 +123,7 @@ class Build:
             mode=self.loaded.settings.mode,
             parameters=parameters_from(self.loaded),
             describe=move_record,
+            channel=self.channel.unfit,
         )
 
     def _runtime_parts(self) -> RuntimeParts:
@@ -141,6 +143,7 @@ class Build:
             cycle=self.cycle,
             executions=Executions(self.sharing, self.cycle, self.planner, self.config, ceiling=ceiling),
             interval_seconds=self.loaded.settings.cycle.interval,
+            channel=self.channel,
         )
 
     def _sidecar_parts(self) -> SidecarParts:
@@ -161,7 +164,8 @@ class Build:
             config=self.config,
             policies=self.policies,
             runtime=self.runtime,
-            patient=lambda: patient(settings, out, self.config),
+            patient=lambda: patient(settings, out, self.channel),
+            channel=self.channel,
         )
 
     def _permit(self) -> None:

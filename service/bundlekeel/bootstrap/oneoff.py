@@ -14,7 +14,6 @@ import structlog
 from bundlekeel.bootstrap.outside import Outside, connected, endpoints_of
 from bundlekeel.cli.wiring import Split
 from bundlekeel.core.errors import Forbidden
-from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.settings_load import LoadedSettings
 from bundlekeel.daemon.takeover import BrokerRow, Desk, TakeoverResult, handback, takeover
 from bundlekeel.daemon.views import Json
@@ -76,7 +75,7 @@ async def hand_back(loaded: LoadedSettings, *, reason: str, by: str, dry_run: bo
 
 
 async def _shedding_now(out: Outside, endpoints: Mapping[str, BrokerEndpoint]) -> dict[str, str]:
-    config = BrokerConfig(out.admin, out.clock)
+    config = out.config
     await config.refresh(endpoints, force=True)
     words = {True: "true", False: "false", None: "unknown"}
     return {broker: words[config.sheds(broker)] for broker in sorted(endpoints)}

@@ -6,13 +6,18 @@ import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 from bundlekeel import __version__
 from bundlekeel.adapters.admin import AdminOptions, AdminTls, HttpBrokerAdmin, TokenSource
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.metrics import PrometheusTelemetry
+from bundlekeel.adapters.topics.channel import TopicChannel
+from bundlekeel.adapters.topics.feed import TopicLoadFeed
+from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
 from bundlekeel.adapters.zookeeper import (
+    ZkChannel,
     ZkClient,
     ZkCoordination,
     ZkLoadSource,
@@ -22,7 +27,10 @@ from bundlekeel.adapters.zookeeper import (
 )
 from bundlekeel.core.errors import SnapshotError, StoreError
 from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.channel_watch import ChannelWatch, WatchParts
 from bundlekeel.daemon.doctor import Patient
+from bundlekeel.daemon.extensible_source import ClusterSource, ExtensibleOptions
+from bundlekeel.daemon.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
 from bundlekeel.daemon.settings import Settings
 from bundlekeel.daemon.settings_load import LoadedSettings
 from bundlekeel.ports import BrokerEndpoint
@@ -36,11 +44,13 @@ class Outside:
     telemetry: PrometheusTelemetry
     store: ZkClient
     coordination: ZkCoordination
-    source: ZkLoadSource
-    ownership: ZkOwnership
+    source: ClusterSource
+    channel: ChannelByVariant
+    ownership: OwnershipByMode
     metadata: ZkMetadata
     configuration: ZkClient
     admin: HttpBrokerAdmin
+    config: BrokerConfig
 
 
 def open_outside(loaded: LoadedSettings, permit: Callable[[], None]) -> Outside:
@@ -51,21 +61,74 @@ def open_outside(loaded: LoadedSettings, permit: Callable[[], None]) -> Outside:
     configuration = store
     if other is not None and other != settings.metadata_store:
         configuration = _client(settings, other, "configuration_store")
+    admin = _admin(loaded, telemetry, permit, clock)
+    config = BrokerConfig(admin, clock)
+    topics = TopicsProcess(_topics(loaded), clock=clock)
+    source = _source(settings, store, topics, admin, clock, telemetry)
+    source.use_settings(config.values)
+    channel = ChannelByVariant(
+        {
+            "system_topic": lambda: TopicChannel(topics, clock=clock),
+            "metadata_store": lambda: ZkChannel(store, clock=clock),
+        },
+        config,
+        service_url=settings.extensible.service_url,
+    )
     return Outside(
         clock=clock,
         telemetry=telemetry,
         store=store,
         coordination=ZkCoordination(store, root=settings.root_path, clock=clock),
-        source=ZkLoadSource(
+        source=source,
+        channel=channel,
+        ownership=OwnershipByMode(ZkOwnership(store), ChannelOwnership(channel, source), source),
+        metadata=ZkMetadata(store, configuration),
+        configuration=configuration,
+        admin=admin,
+        config=config,
+    )
+
+
+def _source(
+    settings: Settings,
+    store: ZkClient,
+    topics: TopicsProcess,
+    admin: HttpBrokerAdmin,
+    clock: SystemClock,
+    telemetry: PrometheusTelemetry,
+) -> ClusterSource:
+    given = settings.extensible
+    return ClusterSource(
+        registry=ZkLoadSource(
             store,
             batch_window_seconds=settings.store.batch_window,
             max_report_bytes=settings.store.max_report_bytes,
             clock=clock,
         ),
-        ownership=ZkOwnership(store),
-        metadata=ZkMetadata(store, configuration),
-        configuration=configuration,
-        admin=_admin(loaded, telemetry, permit, clock),
+        feed=TopicLoadFeed(topics, clock=clock),
+        admin=admin,
+        clock=clock,
+        telemetry=telemetry,
+        options=ExtensibleOptions(
+            bundles=given.bundles,
+            stats_interval=given.stats_interval,
+            service_urls=(given.service_url,) if given.service_url else (),
+            batch_window=settings.store.batch_window,
+            force_mixed=settings.force_mixed,
+        ),
+    )
+
+
+def _topics(loaded: LoadedSettings) -> TopicsOptions:
+    """The brokers are the same ones, so their admin API's token and trust hold here too."""
+    given, admin = loaded.settings.extensible, loaded.settings.admin
+    return TopicsOptions(
+        token=admin.token.get_secret_value() if admin.token else "",
+        token_file=loaded.located(admin.token_file),
+        trust_certs=loaded.located(admin.tls_trust_certs_file),
+        verify=admin.tls_verify,
+        stuck_after=given.stuck_after,
+        max_bytes=loaded.settings.store.max_report_bytes,
     )
 
 
@@ -103,15 +166,33 @@ def _admin(
     )
 
 
-def patient(settings: Settings, out: Outside, config: BrokerConfig) -> Patient:
+def watch(out: Outside, record: Callable[[Mapping[str, Any]], None], active: Callable[[], bool]) -> ChannelWatch:
+    """The ownership channel's watch over these adapters."""
+    return ChannelWatch(
+        WatchParts(
+            channel=out.channel,
+            source=out.source,
+            metadata=out.metadata,
+            config=out.config,
+            record=record,
+            telemetry=out.telemetry,
+            clock=out.clock,
+            active=active,
+        )
+    )
+
+
+def patient(settings: Settings, out: Outside, channel: ChannelWatch) -> Patient:
     """What `doctor` examines."""
     return Patient(
         coordination=out.coordination,
         source=out.source,
         metadata=out.metadata,
         admin=out.admin,
-        config=config,
+        config=out.config,
         clock=out.clock,
+        channel=channel,
+        feed=lambda: out.source.feed,
         mode=settings.mode,
         heartbeat_seconds=settings.leadership.heartbeat,
         store_address=settings.metadata_store,
@@ -129,6 +210,7 @@ async def connected(loaded: LoadedSettings, permit: Callable[[], None]) -> Async
     try:
         yield out
     finally:
+        await out.channel.close()
         await out.source.close()
         await out.admin.close()
         await out.coordination.close()
@@ -154,6 +236,26 @@ async def endpoints_of(settings: Settings, out: Outside, within: float = 10.0) -
         raise StoreError(f"no broker is registered in {settings.metadata_store}; check its chroot")
     out.admin.set_endpoints(picture.endpoints)
     return picture.endpoints
+
+
+def unrecorded(_record: Mapping[str, Any]) -> None:
+    """Of a one-off command, nothing goes into a journal."""
+
+
+async def settled(out: Outside, within: float = 10.0) -> None:
+    """Have the source and, where there is one, the ownership channel ready for questions. StoreError."""
+    await out.source.start()
+    deadline = out.clock.boot() + within
+    while True:
+        try:
+            await out.channel.follow(await out.source.picture())
+            if out.channel.on:
+                await out.channel.view()
+            return
+        except (StoreError, SnapshotError) as error:
+            if out.clock.boot() > deadline:
+                raise StoreError(f"who owns what cannot be told: {error}") from error
+            await out.clock.sleep(0.05)
 
 
 async def until_connected(settings: Settings, out: Outside, within: float = 10.0) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import typer
 
 from bundlekeel import __version__
-from bundlekeel.cli import changes, local, reads
+from bundlekeel.cli import changes, channel, local, reads
 from bundlekeel.cli.config import config_app
 from bundlekeel.cli.exits import EPILOG, USAGE
 from bundlekeel.cli.simulate import simulate
@@ -52,6 +52,7 @@ def make_app(wiring: Wiring, plugins: Callable[[], list[str]] = list) -> typer.T
             raise typer.Exit(USAGE)
 
     reads.register(app)
+    channel.register(app)
     changes.register(app)
     local.register(app, wiring)
     app.command()(simulate)

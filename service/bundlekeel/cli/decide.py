@@ -27,7 +27,6 @@ from bundlekeel.cli.decide_lines import Fault, Line, parse_capacity, parse_line,
 from bundlekeel.cli.decide_policies import parse_policies
 from bundlekeel.cli.decide_transfer import CompatTransfer, TransferTurn, is_extensible
 from bundlekeel.codec import decode_bundle_data, decode_report
-from bundlekeel.codec.extensible import is_rest
 from bundlekeel.core.averages import Averages
 from bundlekeel.core.capacity import CapacityOverride
 from bundlekeel.core.compat import Picture
@@ -35,6 +34,7 @@ from bundlekeel.core.compat.transfer import Picture as TransferPicture
 from bundlekeel.core.engine import PlanInput
 from bundlekeel.core.engine import plan as make_plan
 from bundlekeel.core.errors import CodecError
+from bundlekeel.core.extensible import is_rest
 from bundlekeel.core.guard import GuardState, Moved
 from bundlekeel.core.load import BrokerReport, BundleAverages, ExcludedBroker
 from bundlekeel.core.memory import CompatMemory, Memory

@@ -22,16 +22,11 @@ from msgspec import UNSET
 from bundlekeel.cli.decide_lines import Fault, Line
 from bundlekeel.cli.decide_policies import parse_policies
 from bundlekeel.codec.compat_transfer import decode_load, decode_top
-from bundlekeel.codec.extensible import (
-    BrokerLoad,
-    TopBundles,
-    decode_broker_load,
-    decode_top_bundles,
-    extensible_snapshot,
-)
+from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.core.codes import Code
 from bundlekeel.core.compat.transfer import Load, Outcome, Picture, TopBundle, find_bundles
 from bundlekeel.core.errors import CodecError
+from bundlekeel.core.extensible import BrokerLoad, BundleLoads, extensible_snapshot
 from bundlekeel.core.guard import GuardState, Moved
 from bundlekeel.core.load import ExcludedBroker
 from bundlekeel.core.params import Parameters
@@ -103,7 +98,7 @@ class TransferTurn:
         """For the corrected form; and what could not be read."""
         loads: list[BrokerLoad] = []
         left_out = [ExcludedBroker(broker_id=name, code=str(Code.NO_LOAD_DATA)) for name in self._without_data()]
-        tops: dict[str, TopBundles] = {}
+        tops: dict[str, BundleLoads] = {}
         torn: list[dict[str, str]] = []
         for broker, raw in self.brokers.items():
             try:

@@ -61,9 +61,17 @@ def _register_run(app: typer.Typer, wiring: Wiring) -> None:
         mode: Annotated[
             Mode | None, typer.Option("--mode", help="Instead of the file's mode; also a ceiling.", show_default=False)
         ] = None,
+        force_mixed: Annotated[
+            bool,
+            typer.Option(
+                "--force-mixed",
+                help="Act although brokers run different load managers: among those of the class that started last.",
+            ),
+        ] = False,
     ) -> None:
         """Run the sidecar until SIGTERM. In mode `recommend`, the default, it changes nothing in the cluster."""
-        settings = load_settings(config, {"mode": mode.value if mode else None})
+        given = {"mode": mode.value if mode else None, "force_mixed": True if force_mixed else None}
+        settings = load_settings(config, given)
         raise typer.Exit(wiring.run_daemon(settings))
 
 

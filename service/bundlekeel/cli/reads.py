@@ -22,6 +22,7 @@ class Kind(StrEnum):
     CYCLE = "cycle"
     MOVE = "move"
     SPLIT = "split"
+    FINDING = "finding"
 
 
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many, the newest.")]

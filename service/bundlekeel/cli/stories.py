@@ -11,7 +11,7 @@ from rich.text import Text
 
 from bundlekeel.cli import units
 from bundlekeel.cli.output import Layout, table
-from bundlekeel.cli.tables import coded, explain, split_name
+from bundlekeel.cli.tables import coded, entry_words, explain, split_name
 
 Row = Mapping[str, Any]
 
@@ -22,6 +22,12 @@ def why(answer: Row, layout: Layout) -> RenderableType:
     if answer.get("broker") and answer.get("kind") != "broker":
         name.append(f" on {answer['broker']}", style="not bold")
     parts: list[RenderableType] = [name, Text(str(answer.get("sentence", "")))]
+    if answer.get("kind") == "topic":
+        parts.insert(1, Text(f"in bundle {answer.get('bundle')}, which moves as a whole"))
+    if answer.get("channel"):
+        parts.append(Text(f"  ownership channel: {entry_words(answer['channel'])}", style="dim"))
+    for finding in answer.get("findings") or []:
+        parts.append(Text(f"  {finding['code']}: {finding['detail']}; {finding['remedy']}", style="red"))
     for code in answer.get("codes") or []:
         meaning = code.get("explanation") or explain(code.get("code"))
         detail = f" ({code['detail']})" if code.get("detail") else ""
@@ -76,6 +82,8 @@ def _sentence(row: Row, *, below: bool) -> str:
 
 def _what(row: Row, layout: Layout) -> str:
     """A cycle, a bundle that was split and where, or a bundle and its way."""
+    if row.get("kind") == "finding":
+        return f"{row.get('code')} {row.get('event')}"
     if not row.get("bundle"):
         return f"cycle {row.get('cycle', '')}"
     if row.get("kind") == "split":

@@ -346,7 +346,7 @@ def where(rows: Sequence[Row], layout: Layout) -> RenderableType:
             name = f"{row['topic']}\n  {row.get('bundle')}" if row.get("topic") else str(row.get("bundle"))
             urls = [row.get("service_url"), row.get("web_url") if layout.wide else ""]
             place = "\n  ".join([str(row.get("broker") or units.DASH), *(str(url) for url in urls if url)])
-            made.add_row(name, _hash(row.get("hash")), _place(row), place)
+            made.add_row(name, _hash(row.get("hash")), _place(row, "\n"), place)
         return made
     first = ["topic", "hash"] if _topics(rows) else []
     made = table(*first, "bundle", "state", "broker", "service URL", *(["web URL"] if layout.wide else []))
@@ -365,10 +365,19 @@ def _topics(rows: Sequence[Row]) -> bool:
     return any(row.get("topic") for row in rows)
 
 
-def _place(row: Row) -> Text:
+def _place(row: Row, gap: str = ", ") -> Text:
     state = str(row.get("state"))
     going = f" (going to {row['preallocated_to']})" if row.get("preallocated_to") else ""
-    return Text(state, style=_GOOD if state == "owned" else _WARN).append(going, style=_DIM)
+    text = Text(state, style=_GOOD if state == "owned" else _WARN).append(going, style=_DIM)
+    return text.append(f"{gap}{entry_words(row['channel'])}", style=_DIM) if row.get("channel") else text
+
+
+def entry_words(entry: Row) -> str:
+    """A bundle's entry in the ownership channel, in one line."""
+    way = "" if entry.get("state") == "Owned" else f" {entry.get('source')} → {entry.get('destination')}"
+    return (
+        f"{entry.get('state')}{way}, version {entry.get('version')}, {units.moment(entry.get('since_ms'), short=True)}"
+    )
 
 
 def _hash(value: Any) -> str:

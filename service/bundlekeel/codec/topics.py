@@ -1,14 +1,28 @@
-"""Topic statistics of a broker (`/admin/v2/broker-stats/topics`): what each topic of one bundle carries."""
+"""Topic statistics of a broker (`/admin/v2/broker-stats/topics`): what each topic of one bundle carries, or what all
+of its bundles do."""
 
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import msgspec
+import numpy as np
 
+from bundlekeel.codec.report import is_bundle
+from bundlekeel.codec.tolerant import MAX_INTEGER, MAX_NUMBER, Faults
+from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import CodecError
+from bundlekeel.core.extensible import BundleLoads
 from bundlekeel.core.names import parse_bundle
 
 Figures = tuple[tuple[float, float, float, float], int]
+
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+# Brokers write doubles as Java spells them, and NaN is no JSON. What stands for it is out of every bound; inside a
+# string, where it can only follow an escaped quote, it changes a topic's name and no sum.
+_NO_NUMBERS: Final = (b'":NaN', b'":Infinity', b'":-Infinity')
+_OUT_OF_BOUNDS: Final = b'":1e99'
 
 
 class _Subscription(msgspec.Struct):
@@ -28,6 +42,7 @@ class _Topic(msgspec.Struct, rename="camel"):
 _BROKER = msgspec.json.Decoder(dict[str, dict[str, msgspec.Raw]])
 _BUNDLE = msgspec.json.Decoder(dict[str, dict[str, msgspec.Raw]])
 _TOPIC = msgspec.json.Decoder(_Topic, strict=False)
+_DOMAINS = msgspec.json.Decoder(dict[str, dict[str, _Topic]], strict=False)
 
 
 def decode_topic_stats(body: bytes, bundle: str) -> dict[str, Figures]:
@@ -61,3 +76,69 @@ def _figures(topic: _Topic) -> Figures:
 
 def _usable(value: float) -> float:
     return float(value) if math.isfinite(value) and value > 0 else 0.0
+
+
+def decode_bundle_stats(body: bytes) -> BundleLoads:
+    """All bundles a broker tells of, in the order of the answer, each the sum over its topics.
+
+    System bundles are included: they never move, but are part of what the broker carries. Bundles without a loaded
+    topic are not in the answer. A bundle of which anything cannot be read is left out with a fault on
+    `topics.{bundle}`, for a sum with holes would pass for a light bundle; a rate that is negative or not finite counts
+    as 0, with a fault. Raises CodecError when the answer is no statistics at all.
+
+    Each bundle is decoded by itself: beside `body`, only one bundle's topics are in memory at any time.
+    """
+    faults = Faults()
+    rows: dict[str, list[float]] = {}
+    for namespace, bundles in _parted(body).items():
+        for hash_range, raw in bundles.items():
+            bundle = f"{namespace}/{hash_range}"
+            if not is_bundle(bundle):
+                faults.add(Code.WRONG_TYPE, f"topics.{bundle}")
+                continue
+            try:
+                rows[bundle] = _summed(_DOMAINS.decode(raw), bundle, faults)
+            except _UNREADABLE:
+                faults.add(Code.WRONG_TYPE, f"topics.{bundle}")
+    table = np.array(list(rows.values()), dtype=np.float64).reshape(-1, 7)
+    return BundleLoads(
+        names=tuple(rows),
+        traffic=np.ascontiguousarray(table[:, :4]),
+        counts=table[:, 4:].astype(np.int64),
+        faults=faults.as_tuple(),
+    )
+
+
+def _parted(body: bytes) -> dict[str, dict[str, msgspec.Raw]]:
+    try:
+        return _BROKER.decode(body)
+    except _UNREADABLE:
+        for text in _NO_NUMBERS:
+            body = body.replace(text, _OUT_OF_BOUNDS)
+    try:
+        return _BROKER.decode(body)
+    except _UNREADABLE:
+        pass
+    raise CodecError("the answer is no topic statistics", code=Code.NOT_JSON)
+
+
+def _summed(domains: dict[str, dict[str, _Topic]], bundle: str, faults: Faults) -> list[float]:
+    """Rate in and out, throughput in and out, topics, consumers and producers of one bundle."""
+    in_, out, bytes_in, bytes_out, topics, consumers, producers = 0.0, 0.0, 0.0, 0.0, 0, 0, 0
+    for found in domains.values():
+        topics += len(found)
+        for topic in found.values():
+            in_ += _amount(topic.msg_rate_in, bundle, faults)
+            out += _amount(topic.msg_rate_out, bundle, faults)
+            bytes_in += _amount(topic.msg_throughput_in, bundle, faults)
+            bytes_out += _amount(topic.msg_throughput_out, bundle, faults)
+            consumers += sum(len(item.consumers) for item in topic.subscriptions.values())
+            producers += min(max(0, topic.producer_count), MAX_INTEGER)
+    return [in_, out, bytes_in, bytes_out, topics, consumers, min(producers, MAX_INTEGER)]
+
+
+def _amount(value: float, bundle: str, faults: Faults) -> float:
+    if 0 <= value <= MAX_NUMBER:
+        return value
+    faults.add(Code.NEGATIVE_VALUE if -math.inf < value < 0 else Code.NOT_A_NUMBER, f"topics.{bundle}")
+    return 0.0

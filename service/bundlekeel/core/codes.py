@@ -34,6 +34,7 @@ class Code(StrEnum):
     UNSUPPORTED_LOAD_MANAGER = "UnsupportedLoadManager"
     MIXED_LOAD_MANAGERS = "MixedLoadManagers"
     BROKERS_SHED_THEMSELVES = "BrokersShedThemselves"
+    CHANNEL_NOT_FOLLOWED = "ChannelNotFollowed"
     PAUSED = "Paused"
     NOT_LEADER = "NotLeader"
     STORE_UNAVAILABLE = "StoreUnavailable"
@@ -74,6 +75,8 @@ class Code(StrEnum):
     LANDED_ELSEWHERE = "LandedElsewhere"
     STILL_AT_SOURCE = "StillAtSource"
     NOBODY_OWNS = "NobodyOwns"
+    STILL_IN_FLIGHT = "StillInFlight"
+    ALIKE_BROKERS = "AlikeBrokers"
     LEFT_BY_EARLIER_LEADER = "LeftByEarlierLeader"
     # why a step of the assignment pipeline drops a broker
     NOT_IN_POLICY = "NotInPolicy"
@@ -101,6 +104,7 @@ class Code(StrEnum):
     SPLIT_FAILED = "SplitFailed"
     NOTHING_SPLIT = "NothingSplit"
     NO_SUCH_BUNDLE = "NoSuchBundle"
+    SPLIT_UNFINISHED = "SplitUnfinished"
     # records that could not be read as they stand
     EMPTY_REPORT = "EmptyReport"
     NOT_JSON = "NotJson"
@@ -109,6 +113,9 @@ class Code(StrEnum):
     NOT_A_NUMBER = "NotANumber"
     NEGATIVE_VALUE = "NegativeValue"
     IMPUTED = "Imputed"
+    IMPUTED_SCORE = "ImputedScore"
+    STALE_SCORE = "StaleScore"
+    TOP_BUNDLES_ONLY = "TopBundlesOnly"
 
 
 EXPLANATIONS: dict[Code, str] = {
@@ -132,6 +139,7 @@ EXPLANATIONS: dict[Code, str] = {
     Code.UNSUPPORTED_LOAD_MANAGER: "the brokers run a load manager that Bundlekeel only observes",
     Code.MIXED_LOAD_MANAGERS: "brokers run different load managers: observed, never acted on",
     Code.BROKERS_SHED_THEMSELVES: "the brokers' own shedding is on; run `bundlekeel takeover` first",
+    Code.CHANNEL_NOT_FOLLOWED: "who owns a bundle cannot be told: see `bundlekeel channel`",
     Code.PAUSED: "a person paused the balancer",
     Code.NOT_LEADER: "another sidecar leads",
     Code.STORE_UNAVAILABLE: "the metadata store does not answer",
@@ -170,6 +178,8 @@ EXPLANATIONS: dict[Code, str] = {
     Code.LANDED_ELSEWHERE: "another broker took the bundle first",
     Code.STILL_AT_SOURCE: "the broker it was to leave owns the bundle again",
     Code.NOBODY_OWNS: "nobody took the bundle in time; the next lookup places it",
+    Code.STILL_IN_FLIGHT: "the bundle is still on its way past the deadline; the brokers' leader ends that later",
+    Code.ALIKE_BROKERS: "the broker's id ends with the target's, which brokers take for the same broker",
     Code.LEFT_BY_EARLIER_LEADER: "an earlier leader left the move open; settled by reading who owns the bundle",
     Code.NOT_IN_POLICY: "the namespace's isolation policy names the broker neither as primary nor as secondary",
     Code.SECONDARY_NOT_NEEDED: "the broker is secondary of the isolation policy, and enough primaries are available",
@@ -195,6 +205,7 @@ EXPLANATIONS: dict[Code, str] = {
     Code.SPLIT_FAILED: "the last attempt to split the bundle came to nothing; it is tried again after the cool-down",
     Code.NOTHING_SPLIT: "the broker answered, and the bundle is as it was",
     Code.NO_SUCH_BUNDLE: "the namespace has no such bundle any more",
+    Code.SPLIT_UNFINISHED: "the boundaries are there, but the ownership channel does not show all children owned yet",
     Code.EMPTY_REPORT: "the broker's znode is empty",
     Code.NOT_JSON: "the broker's znode is not JSON",
     Code.REPORT_TOO_LARGE: "the broker's znode is larger than the limit",
@@ -202,4 +213,7 @@ EXPLANATIONS: dict[Code, str] = {
     Code.NOT_A_NUMBER: "a number in the report was NaN or infinite; it counts as zero",
     Code.NEGATIVE_VALUE: "a number in the report was negative; it counts as zero",
     Code.IMPUTED: "a field was missing or unusable and was filled in",
+    Code.IMPUTED_SCORE: "the broker has not published its load since we listen; its score is guessed by its traffic",
+    Code.STALE_SCORE: "the load topics cannot be followed at present; the broker's last score stands in",
+    Code.TOP_BUNDLES_ONLY: "the broker's statistics cannot be had; only the largest bundles it publishes are known",
 }

@@ -31,6 +31,7 @@ from bundlekeel.core.load import (
     Floats,
     Ints,
 )
+from bundlekeel.core.names import alike
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import BrokerLoad, Move, Traffic4
 from bundlekeel.core.snapshot import Bools, Snapshot, fill_from_traffic, percent_usage
@@ -39,20 +40,12 @@ from bundlekeel.core.snapshot import Bools, Snapshot, fill_from_traffic, percent
 def weights_of(params: Parameters, mode: str = "modular") -> Floats:
     """Weights in the order of `RESOURCES`; resources that only overrides define count fully.
 
-    An extensible broker's score comes weighted already (codec/extensible.py).
+    An extensible broker's score comes weighted already (core/extensible.py).
     """
     if mode == "extensible":
         return np.ones(len(RESOURCES))
-    return np.array(
-        [
-            params.cpu_weight,
-            params.direct_memory_weight,
-            params.bandwidth_in_weight,
-            params.bandwidth_out_weight,
-            1.0,
-            1.0,
-        ]
-    )
+    named = params.cpu_weight, params.direct_memory_weight, params.bandwidth_in_weight, params.bandwidth_out_weight
+    return np.array([*named, 1.0, 1.0])
 
 
 def score_of(usage: Floats, limit: Floats, weights: Floats) -> Floats:
@@ -108,13 +101,13 @@ class Draft:
         self.in_books: Bools = np.zeros(len(snapshot.bundles), dtype=bool)
         self._leaving: Bools = np.zeros(len(snapshot.bundles), dtype=bool)
         self._incoming: Floats = np.zeros_like(brokers.traffic)
-        # Which namespace (row) may live on which broker (column); None: policies forbid nothing.
+        # Which namespace (row) may live on which broker (column), now and before any move; None: no policy forbids.
         self.allowed: Bools | None = None
-        # The same before any move of this draft.
         self.permitted: Bools | None = None
         # The anti-affinity group of each namespace; those of which a bundle moves in this draft have it True.
         self._group: Ints | None = None
         self.held: Bools = np.zeros(len(snapshot.bundles.namespaces), dtype=bool)
+        self.alike = alike(brokers.ids) if snapshot.mode == "extensible" else {}
         self.moves: list[Move] = []
         # The broker row at which `round_robin` goes on: the one after the last target.
         self.turn = turn
@@ -250,6 +243,8 @@ class Draft:
         if self.allowed is not None:
             # What policies forbid fits nowhere.
             target_score[~self.allowed[self.snapshot.bundles.namespace[rows], target]] = np.inf
+        if target in self.alike.get(source, ()):
+            target_score[:] = np.inf
         return Offer(rows, self.scores(source_after, source), target_score)
 
     def with_bundle(self, row: int, source: int, targets: Ints) -> Floats:
@@ -258,6 +253,8 @@ class Draft:
         scored = self.scores(self.usage[targets] + pressure, targets)
         if self.allowed is not None:
             scored[~self.allowed[self.snapshot.bundles.namespace[row], targets]] = np.inf
+        if source in self.alike:
+            scored[np.isin(targets, self.alike[source])] = np.inf
         return scored
 
     def restrict(self, allowed: Bools, group: Ints) -> None:

@@ -90,7 +90,7 @@ class AdminUnauthorized(AdminApiError):
 
 
 class AdminRefused(AdminApiError):
-    """The broker refused: 404, 409, 412, 429 or another 4xx."""
+    """The broker refused: 404, 409, 412, 429 or another 4xx, or a 500 that says so before anything was done."""
 
 
 class AdminFault(AdminApiError):

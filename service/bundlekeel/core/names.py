@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 FULL_LOWER = 0x00000000
@@ -121,3 +122,16 @@ def is_system_bundle(bundle: str) -> bool:
 def broker_id_of_url(url: str) -> str:
     """`http://host:port/` -> `host:port`; ownership znodes before 5.0 hold URLs, not broker ids."""
     return url.partition("://")[2].rstrip("/") if "://" in url else url.rstrip("/")
+
+
+def alike(broker_ids: Sequence[str]) -> dict[int, list[int]]:
+    """Which of these ids end with another one, as `bb1:8080` does with `b1:8080`: row to the rows of those others.
+
+    Extensible brokers take such a pair for one broker when they are asked to transfer from the longer to the shorter.
+    """
+    rows = {broker: row for row, broker in enumerate(broker_ids)}
+    ends = {
+        row: [rows[broker[cut:]] for cut in range(1, len(broker)) if broker[cut:] in rows]
+        for row, broker in enumerate(broker_ids)
+    }
+    return {row: others for row, others in ends.items() if others}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
@@ -157,6 +157,9 @@ def build_snapshot(
     """
     ordered = sorted(reports, key=lambda report: report.broker_id)
     dropped = tuple(excluded)
+    if mode == "extensible":
+        # A given score is in percent of the broker, not of a core (core/extensible.py).
+        capacity = [replace(item, cores=None) for item in capacity]
     names = [name for report in ordered for name in report.bundle_names]
     rows = averages.rows(names)
     keep = _without_duplicates(ordered, names, rows)

@@ -9,6 +9,8 @@ from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.documents import Desired, Pause
 from bundlekeel.ports import Picture
 
+# Load managers that are acted on; the others (Simple, Noop) are observed.
+ACTED_ON = ("modular", "extensible")
 MODES = ("observe", "recommend", "act")
 
 
@@ -45,7 +47,7 @@ def picture_obstacle(picture: Picture, config: BrokerConfig) -> Obstacle | None:
     if picture.mode == "mixed":
         kinds = sorted({endpoint.load_manager.rpartition(".")[2] for endpoint in picture.endpoints.values()})
         return Obstacle(code=Code.MIXED_LOAD_MANAGERS, detail=", ".join(kinds))
-    if picture.mode != "modular":
+    if picture.mode not in ACTED_ON:
         kinds = sorted({endpoint.load_manager.rpartition(".")[2] for endpoint in picture.endpoints.values()})
         return Obstacle(code=Code.UNSUPPORTED_LOAD_MANAGER, detail=", ".join(kinds) or picture.mode)
     frozen = [broker for broker in picture.endpoints if config.reports_frozen(broker)]
@@ -55,9 +57,17 @@ def picture_obstacle(picture: Picture, config: BrokerConfig) -> Obstacle | None:
 
 
 def acting_obstacle(
-    *, picture: Picture, config: BrokerConfig, ceiling: str, desired: Desired, now_ms: int, leading: bool
+    *,
+    picture: Picture,
+    config: BrokerConfig,
+    ceiling: str,
+    desired: Desired,
+    now_ms: int,
+    leading: bool,
+    channel: str = "",
 ) -> Obstacle | None:
-    """The first reason why moves are not carried out now, or None."""
+    """The first reason why moves are not carried out now, or None. `channel`: why the ownership channel tells nothing
+    that may be acted on (extensible load manager)."""
     mode = mode_in_force(ceiling, desired)
     if mode == "observe":
         return Obstacle(code=Code.OBSERVE_ONLY)
@@ -71,6 +81,8 @@ def acting_obstacle(
     cluster = picture_obstacle(picture, config)
     if cluster is not None:
         return cluster
+    if channel:
+        return Obstacle(code=Code.CHANNEL_NOT_FOLLOWED, detail=channel)
     shedding = [broker for broker in picture.endpoints if config.sheds(broker) is not False]
     if shedding:
         unknown = [broker for broker in shedding if config.sheds(broker) is None]

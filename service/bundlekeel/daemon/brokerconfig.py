@@ -72,7 +72,8 @@ class BrokerConfig:
     def brokers_split(self, brokers: Iterable[str]) -> bool:
         """Whether some of these brokers may split bundles by itself; one that could not be asked counts as such.
 
-        Only their leader does, and any of them may be that (`BundleSplitterTask`).
+        In the modular load manager only their leader does, and any of them may be that (`BundleSplitterTask`); in the
+        extensible one each broker splits its own (`SplitScheduler`).
         """
         known = [self._values(broker) for broker in brokers]
         return any(values is None or _true(values, "loadBalancerAutoBundleSplitEnabled") for values in known)
@@ -85,6 +86,10 @@ class BrokerConfig:
     def adoptable(self) -> Mapping[str, str]:
         """Settings to adopt: those of the first broker that answered (dynamic settings are the same on all)."""
         return next((known[1] for _, known in sorted(self._known.items())), {})
+
+    def values(self, broker: str) -> Mapping[str, str] | None:
+        """Everything this broker runs with; None when it could not be asked."""
+        return self._values(broker)
 
     def _values(self, broker: str) -> dict[str, str] | None:
         known = self._known.get(broker)

@@ -98,7 +98,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleParts:
-    """What a cycle works with. `mode` is the settings file's ceiling; `parameters` merges adopted broker settings."""
+    """What a cycle works with. `mode` is the settings file's ceiling; `parameters` merges adopted broker settings;
+    `channel` says why the ownership channel tells nothing to act on, or ""."""
 
     observer: Observer
     admin: BrokerAdmin
@@ -112,6 +113,7 @@ class CycleParts:
     mode: str
     parameters: Callable[[Mapping[str, str]], Parameters]
     describe: Callable[[MoveOutcome], Mapping[str, Any]]
+    channel: Callable[[], str] = lambda: ""
 
 
 class Cycle:
@@ -202,6 +204,7 @@ class Cycle:
             desired=self._term.desired,
             now_ms=snapshot.wall_ms,
             leading=self.leads,
+            channel=self._parts.channel(),
         )
         if report.obstacle is None:
             await self._carry_out(report, result.plan, snapshot)

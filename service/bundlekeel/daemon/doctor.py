@@ -6,7 +6,7 @@ The one exception is a write below our own root, which every sidecar needs and w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bundlekeel.core.capacity import CapacityOverride, match_capacity
@@ -14,10 +14,13 @@ from bundlekeel.core.errors import AdminUnauthorized, BundlekeelError, SnapshotE
 from bundlekeel.core.filters.javaregex import java_pattern
 from bundlekeel.core.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU
 from bundlekeel.core.names import namespace_of
+from bundlekeel.daemon.acting import ACTED_ON
 from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.channel_checks import channel_checks
+from bundlekeel.daemon.channel_watch import ChannelWatch
 from bundlekeel.daemon.policies import PolicyBook
 from bundlekeel.daemon.views import Check
-from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, Metadata, Picture
+from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, LoadTables, Metadata, Picture
 
 _SKEW_LIMIT_SECONDS = 30.0
 _PATIENCE = 5
@@ -39,6 +42,8 @@ class Patient:
     heartbeat_seconds: float
     store_address: str
     capacity: Sequence[CapacityOverride]
+    channel: ChannelWatch | None = None
+    feed: Callable[[], LoadTables] = LoadTables
 
 
 async def examine(patient: Patient, *, within: float = 10.0) -> list[Check]:
@@ -56,6 +61,9 @@ async def examine(patient: Patient, *, within: float = 10.0) -> list[Check]:
     checks += _reports(picture)
     checks += _admin(patient, picture)
     checks += [_load_manager(picture), _shedding(patient, picture), await _leader(patient)]
+    checks += _load_topics(patient, picture)
+    if patient.channel is not None:
+        checks += await channel_checks(patient.channel, patient.clock, within=within)
     checks += [_blind(patient, picture), _shared_machine(patient, picture), _clock(patient, picture)]
     checks += [_placement(patient), await _policies(patient, picture)]
     return checks
@@ -163,9 +171,24 @@ def _admin(patient: Patient, picture: Picture) -> list[Check]:
 
 def _load_manager(picture: Picture) -> Check:
     kinds = sorted({endpoint.load_manager.rpartition(".")[2] or "unknown" for endpoint in picture.endpoints.values()})
-    ok = picture.mode == "modular"
-    fix = "" if ok else "only ModularLoadManagerImpl is acted on by this release; everything else is observed"
+    ok = picture.mode in ACTED_ON
+    fix = "" if ok else "only ModularLoadManagerImpl and ExtensibleLoadManagerImpl are acted on; all else is observed"
+    if picture.mode == "mixed":
+        fix = "finish the migration; `force_mixed` acts among the brokers of the class that started last"
     return Check(name="load manager", ok=ok, detail=", ".join(kinds), fix=fix, severity="error" if ok else "warning")
+
+
+def _load_topics(patient: Patient, picture: Picture) -> list[Check]:
+    """Whether the topics are followed on which extensible brokers publish their load."""
+    if picture.mode not in ("extensible", "mixed"):
+        return []
+    tables = patient.feed()
+    heard = sum(1 for broker in picture.endpoints if (item := tables.heard.get(broker)) and item.load is not None)
+    if tables.state == "ok":
+        detail = f"followed; {heard} of {len(picture.endpoints)} brokers heard (a quiet one speaks every 15 min)"
+        return [Check(name="load topics", ok=True, detail=detail)]
+    fix = "let this host reach the brokers' service ports; its identity must be allowed to consume in pulsar/system"
+    return [Check(name="load topics", ok=False, detail=f"{tables.state} {tables.detail}".strip(), fix=fix)]
 
 
 def _shedding(patient: Patient, picture: Picture) -> Check:
@@ -191,6 +214,8 @@ async def _leader(patient: Patient) -> Check:
 
 
 def _blind(patient: Patient, picture: Picture) -> Check:
+    if picture.mode == "extensible":
+        return Check(name="bandwidth", ok=True, detail="brokers of the extensible load manager tell a score, no limits")
     blind = []
     for report in picture.reports:
         override = match_capacity(patient.capacity, report.broker_id)

@@ -1,6 +1,7 @@
 """The hand of a leader: several moves at a time within caps, intents before calls, outcomes recorded behind them.
 
-One executor serves one term of leadership; when that is over it refuses. What one move does is in `attempt`.
+One executor serves one term of leadership; when that is over it refuses. What one move does is in `attempt`, and how
+in `unload_and_claim` (modular) or `transfer` (extensible).
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import Final
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import LeadershipLost, StaleWrite, StoreError
 from bundlekeel.core.plan import Refusal
-from bundlekeel.daemon.attempt import Attempt, ExecutorLimits, MoveRequest, Policy, Term, World
+from bundlekeel.daemon.attempt import EXTENSIBLE, Attempt, ExecutorLimits, MoveRequest, Policy, Term, Way, World
 from bundlekeel.daemon.intents import ChangesFor, Intent, MoveOutcome, intent_path, no_changes
+from bundlekeel.daemon.transfer import TRANSFER
+from bundlekeel.daemon.unload_and_claim import UNLOAD_AND_CLAIM
 from bundlekeel.ports import Change
 
 __all__ = ["Executor", "ExecutorHooks", "ExecutorLimits", "MoveRequest", "Term", "World"]
@@ -123,25 +126,30 @@ class Executor:
                 return
 
     async def _in_slot(self, attempt: Attempt) -> MoveOutcome:
-        if not await self._slots.take(attempt.request):
+        way = TRANSFER if self._world.mode() == EXTENSIBLE else UNLOAD_AND_CLAIM
+        key = way.exclusive(attempt.request)
+        if not await self._slots.take(attempt.request, key):
             return attempt.refuse(self._ended, "not begun")
         try:
-            refusal = await attempt.check(self._hooks.policy)
-            if refusal is None and self._ended:
-                refusal = attempt.refuse(self._ended, "not begun")
-            if refusal is None:
-                refusal = await self._write_intent(attempt)
-            if refusal is not None:
-                return refusal
-            outcome = await attempt.carry_out()
-            if attempt.lost:
-                # Write nothing more: the intent tells the next leader where to look.
-                await self._end(Code.NOT_LEADER)
-            else:
-                await self._remove_intent(attempt, outcome)
-            return outcome
+            return await self._begin(attempt, way) or await self._carry_out(attempt, way)
         finally:
-            await self._slots.give(attempt.request)
+            await self._slots.give(attempt.request, key)
+
+    async def _begin(self, attempt: Attempt, way: Way) -> MoveOutcome | None:
+        """Check, prepare and announce a move; a refusal when that is not possible, and then nothing is called."""
+        refusal = await attempt.check(self._hooks.policy) or await way.prepare(attempt)
+        if refusal is None and self._ended:
+            refusal = attempt.refuse(self._ended, "not begun")
+        return refusal or await self._write_intent(attempt)
+
+    async def _carry_out(self, attempt: Attempt, way: Way) -> MoveOutcome:
+        outcome = await way.carry_out(attempt)
+        if attempt.lost:
+            # Write nothing more: the intent tells the next leader where to look.
+            await self._end(Code.NOT_LEADER)
+        else:
+            await self._remove_intent(attempt, outcome)
+        return outcome
 
     async def _write_intent(self, attempt: Attempt) -> MoveOutcome | None:
         """Announce the move; a refusal when that is not possible, and then nothing is called."""
@@ -184,37 +192,37 @@ class Executor:
 
 
 class _Slots:
-    """Caps on moves in flight: in all, per broker as source or destination, and one per bare hash range."""
+    """Caps on moves in flight: in all, per broker as source or destination, and one per key (`Way.exclusive`)."""
 
     def __init__(self, limits: ExecutorLimits) -> None:
         self._limits = limits
         self._open = True
         self._changed = asyncio.Condition()
         self._brokers: Counter[str] = Counter()
-        self._ranges: set[str] = set()
+        self._keys: set[str] = set()
         self.bundles: set[str] = set()
 
-    async def take(self, request: MoveRequest) -> bool:
+    async def take(self, request: MoveRequest, key: str) -> bool:
         """Wait for a slot; False when no more are given."""
         self.bundles.add(request.bundle)
         taken = False
         try:
             async with self._changed:
-                await self._changed.wait_for(lambda: not self._open or self._free(request))
+                await self._changed.wait_for(lambda: not self._open or self._free(request, key))
                 taken = self._open
                 if taken:
-                    self._ranges.add(request.range)
+                    self._keys.add(key)
                     self._brokers.update((request.source, request.destination))
         finally:
             if not taken:
                 self.bundles.discard(request.bundle)
         return taken
 
-    async def give(self, request: MoveRequest) -> None:
+    async def give(self, request: MoveRequest, key: str) -> None:
         """Return a slot."""
         async with self._changed:
             self.bundles.discard(request.bundle)
-            self._ranges.discard(request.range)
+            self._keys.discard(key)
             self._brokers.subtract((request.source, request.destination))
             self._changed.notify_all()
 
@@ -224,12 +232,11 @@ class _Slots:
             self._open = False
             self._changed.notify_all()
 
-    def _free(self, request: MoveRequest) -> bool:
+    def _free(self, request: MoveRequest, key: str) -> bool:
         cap = self._limits.max_in_flight_per_broker
         return (
-            # Equal ranges of two namespaces share one affinity on brokers before 4.2: never two of them at a time.
-            request.range not in self._ranges
-            and len(self._ranges) < self._limits.max_in_flight
+            key not in self._keys
+            and len(self._keys) < self._limits.max_in_flight
             and self._brokers[request.source] < cap
             and self._brokers[request.destination] < cap
         )

@@ -20,6 +20,9 @@ from bundlekeel.ports import Change, Clock, Coordination, Document, Owner, Owner
 INTENTS: Final = "intents"
 INTENT_SECONDS: Final = 120.0
 MARGIN_SECONDS: Final = 15.0
+# By then the brokers' leader has ended a transfer that got stuck: its monitor looks every 60 s for what is in flight
+# for more than 30 s, after 180 s without trouble with its own session.
+IN_FLIGHT_SECONDS: Final = 300.0
 
 OutcomeWord = Literal["done", "landed_elsewhere", "unknown", "refused"]
 
@@ -150,7 +153,8 @@ async def settle_intents(
 
     An intent is frozen until its deadline plus the margin has passed on our wall clock, or, should the writer's
     clock have been ahead, until its own length plus the margin has passed since we first saw it (`seen`: node path
-    to boot seconds; one dict per term). The margin must cover how far wall clocks may be apart.
+    to boot seconds; one dict per term). The margin must cover how far wall clocks may be apart. A bundle that its
+    owner is giving away then has no outcome yet: it stays frozen until somebody has it, `IN_FLIGHT_SECONDS` at most.
     A node that is no intent is frozen for the usual length, then removed as `unknown`. LeadershipLost ends it.
     """
     frozen: set[str] = set()
@@ -166,6 +170,10 @@ async def settle_intents(
             continue
         try:
             owner = await ownership.owner(bundle)
+            patience = margin_seconds + IN_FLIGHT_SECONDS
+            if owner is not None and owner.disabled and not is_over(intent, clock, seen[document.path], patience):
+                frozen.add(bundle)
+                continue
             outcome = _settled(intent, bundle, owner, clock=clock, epoch=epoch)
             removal = Change(path=document.path, data=None, version=document.version)
             await coordination.write_fenced(epoch, [removal, *changes(outcome)])

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import structlog
 
 from bundlekeel.core.errors import BundlekeelError, LeadershipLost, StoreError
+from bundlekeel.daemon.channel_watch import ChannelWatch
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.documents import AveragesPart
 from bundlekeel.daemon.executions import Executions
@@ -61,6 +62,7 @@ class RuntimeParts:
     cycle: Cycle
     executions: Executions
     interval_seconds: float
+    channel: ChannelWatch | None = None
 
 
 class Runtime:
@@ -90,6 +92,8 @@ class Runtime:
             asyncio.create_task(self._root("housekeeping", self._housekeeping)),
             asyncio.create_task(self._root("executions", self._executions)),
         ]
+        if parts.channel is not None:
+            tasks.append(asyncio.create_task(self._root("channel", parts.channel.run)))
         await self._stop.wait()
         await self._shut_down(tasks, faces)
         return 1 if self._failed else 0
@@ -268,6 +272,8 @@ class Runtime:
         results: list[Any] = await asyncio.gather(*tasks, return_exceptions=True)
         self._failed = any(isinstance(item, Exception) for item in results)
         await parts.leadership.stop()
+        if parts.channel is not None:
+            await parts.channel.close()
         await parts.source.close()
         await parts.admin.close()
         await parts.peers.close()

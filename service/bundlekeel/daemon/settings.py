@@ -80,6 +80,34 @@ class CycleSettings(Section):
     )
 
 
+class ExtensibleSettings(Section):
+    """What holds only where the brokers run the extensible load manager (PIP-192)."""
+
+    bundles: Literal["all", "top"] = Field(
+        default="all",
+        description="all: every bundle, asked of each broker over REST; top: only the ten or so each broker publishes",
+    )
+    stats_interval: Duration = Field(
+        default=5.0,
+        ge=1,
+        le=3600,
+        description="how often each broker is asked for its bundles' figures; also how soon a dead one is noticed",
+    )
+    service_url: Annotated[str, Words("pulsar://host:port[,host:port] or pulsar+ssl://...")] | None = Field(
+        default=None, description="where the load topics are read; null takes the addresses the brokers registered"
+    )
+    stuck_after: Duration = Field(
+        default=15.0, ge=2, description="the Pulsar client's process is started again when it is silent for this long"
+    )
+
+    @field_validator("service_url")
+    @classmethod
+    def _is_service_url(cls, value: str | None) -> str | None:
+        if value is not None and re.fullmatch(r"pulsar(\+ssl)?://[^\s/,]+(,[^\s/,]+)*/?", value) is None:
+            raise Refusal("not a service URL of brokers")
+        return value.rstrip("/") if value else None
+
+
 class CapacitySettings(Section):
     """What the brokers of one pattern can carry, where their own report is blind or misleading."""
 
@@ -221,6 +249,10 @@ class Settings(BaseSettings):
         default="none",
         description="none: the corrected strategies; a release of Pulsar: what its own class does, defects included",
     )
+    force_mixed: bool = Field(
+        default=False,
+        description="act although brokers run different load managers: among those of the class that started last",
+    )
     adopt_broker_settings: bool = Field(
         default=False, description="take parameters the brokers run with; what is set here still wins"
     )
@@ -233,6 +265,7 @@ class Settings(BaseSettings):
     cycle: CycleSettings = CycleSettings()
     store: StoreSettings = StoreSettings()
     admin: AdminSettings = AdminSettings()
+    extensible: ExtensibleSettings = ExtensibleSettings()
     leadership: LeadershipSettings = LeadershipSettings()
     api: ApiSettings = ApiSettings()
     journal: JournalSettings = JournalSettings()

@@ -7,11 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bundlekeel import __version__
+from bundlekeel.core.channel import UnitState
 from bundlekeel.core.errors import Conflict, Forbidden, NotFound, StoreError
 from bundlekeel.daemon import tables, why
 from bundlekeel.daemon.acting import MODES, mode_in_force, pause_in_force
 from bundlekeel.daemon.assignments import assignments
 from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.channel_tables import row_of, unit_rows
+from bundlekeel.daemon.channel_watch import ChannelWatch
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.doctor import Patient, examine
 from bundlekeel.daemon.documents import Desired, Pause
@@ -47,6 +50,7 @@ class SidecarParts:
     policies: PolicyBook
     runtime: Runtime
     patient: Callable[[], Patient]
+    channel: ChannelWatch | None = None
 
 
 class Sidecar:
@@ -125,7 +129,12 @@ class Sidecar:
 
     async def why(self, name: str) -> Json:
         """Why a bundle, topic or broker is where it is, and what would change it."""
-        return await why.why(name, cycle=self._p.cycle, metadata=self._p.metadata, records=self.journal(10_000, "move"))
+        records = self.journal(10_000, "move")
+        answer = await why.why(name, cycle=self._p.cycle, metadata=self._p.metadata, records=records)
+        if self._p.channel is None or not self._p.channel.followed or answer["kind"] == "broker":
+            return answer
+        bundle = answer["bundle"]
+        return answer | {"channel": self._entry(bundle), "findings": self._p.channel.findings_of(bundle)}
 
     def verdicts(self, limit: int) -> list[Json]:
         """The last cycles' verdicts, newest last."""
@@ -141,12 +150,13 @@ class Sidecar:
         ]
 
     def journal(self, limit: int, kind: str | None) -> list[Json]:
-        """Records, newest last. Moves come from the shared state, so that every replica knows all of them; cycles and
-        splits are those of this sidecar."""
+        """Records, newest last. Moves come from the shared state, so that every replica knows all of them; cycles,
+        splits and findings are those of this sidecar."""
         moves = list(self._p.sharing.moves)
         if kind == "move":
             return moves[-limit:]
-        own = {item: self._p.journal.tail(limit, kind=item) for item in ("cycle", "split") if kind in (None, item)}
+        local = ("cycle", "split", "finding")
+        own = {item: self._p.journal.tail(limit, kind=item) for item in local if kind in (None, item)}
         records = [record for found in own.values() for record in found] + ([] if kind else moves)
         return sorted(records, key=lambda item: int(item["wall_ms"]))[-limit:]
 
@@ -249,7 +259,38 @@ class Sidecar:
     async def where(self, name: str) -> list[Json]:
         """Where a topic, bundle or namespace is; assigns nothing."""
         going = {entry.bundle: entry.target for entry in self._p.cycle.standing.ledger.entries if not entry.landed_ms}
-        return await where(name, metadata=self._p.metadata, ownership=self._p.ownership, preallocated=going)
+        p = self._p
+        return await where(name, metadata=p.metadata, ownership=p.ownership, preallocated=going, entry=self._entry)
+
+    def channel(self) -> Json:
+        """Health and figures of the ownership channel."""
+        return self._channel_watch().summary()
+
+    def channel_bundles(
+        self,
+        *,
+        state: UnitState | None = None,
+        broker: str | None = None,
+        namespace: str | None = None,
+        after: str = "",
+        limit: int = 1000,
+    ) -> list[Json]:
+        """Entries of the ownership channel."""
+        view, now = self._channel_watch().current(), self._p.clock.wall_ms()
+        return unit_rows(view, now, state=state, broker=broker, namespace=namespace, after=after, limit=limit)
+
+    def channel_findings(self) -> list[Json]:
+        """What is wrong in the ownership channel."""
+        return self._channel_watch().findings()
+
+    def _channel_watch(self) -> ChannelWatch:
+        if self._p.channel is None:
+            raise Conflict("this sidecar does not follow the ownership channel", difference=["no channel"])
+        return self._p.channel
+
+    def _entry(self, bundle: str) -> Json | None:
+        watch = self._p.channel
+        return row_of(watch.current(), bundle, self._p.clock.wall_ms()) if watch and watch.followed else None
 
     async def assignments(self, names: Sequence[str]) -> list[Json]:
         """Where these would be placed if nobody owned them; assigns nothing."""

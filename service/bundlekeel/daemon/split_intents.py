@@ -1,11 +1,13 @@
 """Split intents and outcomes: announced before the call, settled by reading boundaries, never carried out again.
 
-Like the intents of moves (daemon/intents.py), in a tree of their own: what settles them is another question.
+Like the intents of moves (daemon/intents.py), in a tree of their own: what settles them is another question. In
+extensible mode the ownership channel is read too: boundaries are stored while the split is still under way.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import quote, unquote
@@ -14,7 +16,7 @@ from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError, LeadershipLost, StoreError
 from bundlekeel.core.names import namespace_of
 from bundlekeel.core.splitting.children import Family, children_of
-from bundlekeel.daemon.attempt import World
+from bundlekeel.daemon.attempt import MODULAR, World
 from bundlekeel.daemon.intents import MARGIN_SECONDS, is_over
 from bundlekeel.ports import Change, Document
 
@@ -112,13 +114,47 @@ def split_path(bundle: str) -> str:
     return f"{SPLITS}/{quote(bundle, safe='')}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """How far a split is seen: `divided`: the namespace has the new boundaries. `unfinished`: what the ownership
+    channel still shows otherwise, the parent owned or a child owned by nobody; always empty in modular mode."""
+
+    divided: bool
+    unfinished: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is left to wait for."""
+        return self.divided and not self.unfinished
+
+
+async def read_division(world: World, bundle: str, positions: Sequence[int]) -> Division:
+    """Look at boundaries and, unless all brokers are modular, owners. StoreError, CodecError when they cannot be read.
+
+    A child may have moved on already, so it may be owned by any broker.
+    """
+    edges = await world.metadata.boundaries(namespace_of(bundle))
+    if edges is None or not set(positions) <= set(edges):
+        return Division(divided=False)
+    if world.mode() == MODULAR:
+        return Division(divided=True)
+    unfinished = []
+    if await world.ownership.owner(bundle) is not None:
+        unfinished.append(bundle)
+    for child in children_of(bundle, positions):
+        owner = await world.ownership.owner(child)
+        if owner is None or owner.disabled:
+            unfinished.append(child)
+    return Division(divided=True, unfinished=tuple(unfinished))
+
+
 async def settle_splits(
     world: World, *, epoch: int, seen: dict[str, float], margin_seconds: float = MARGIN_SECONDS
 ) -> tuple[frozenset[str], list[SplitOutcome]]:
     """Look at the split intents of other epochs: the bundles to leave alone for now, and those settled just now.
 
-    Boundaries that are there settle it at once. Else the call may still be on its way until the intent's deadline and
-    a margin have passed (`seen` as in `settle_intents`); then the bundle counts as not split. LeadershipLost ends it.
+    A division that is complete settles it at once. Else the call may still be on its way until the intent's deadline
+    and a margin have passed (`seen` as in `settle_intents`); then the boundaries decide. LeadershipLost ends it.
     """
     frozen: set[str] = set()
     settled: list[SplitOutcome] = []
@@ -128,10 +164,11 @@ async def settle_splits(
             continue
         bundle = unquote(document.path.rpartition("/")[2])
         try:
-            edges = await world.metadata.boundaries(namespace_of(bundle))
-            done = intent is not None and edges is not None and set(intent.positions) <= set(edges)
+            found = Division(divided=False)
+            if intent is not None:
+                found = await read_division(world, bundle, intent.positions)
             first_seen = seen.setdefault(document.path, world.clock.boot())
-            if not done and not is_over(intent, world.clock, first_seen, margin_seconds):
+            if not found.complete and not is_over(intent, world.clock, first_seen, margin_seconds):
                 frozen.add(bundle)
                 continue
             removal = Change(path=document.path, data=None, version=document.version)
@@ -141,7 +178,7 @@ async def settle_splits(
         except (StoreError, CodecError):
             frozen.add(bundle)
             continue
-        settled.append(_settled(intent, bundle, done=done, epoch=epoch, now_ms=world.clock.wall_ms()))
+        settled.append(_settled(intent, bundle, done=found.divided, epoch=epoch, now_ms=world.clock.wall_ms()))
     return frozenset(frozen), settled
 
 

@@ -1,6 +1,7 @@
-"""One split in the modular load manager: where to cut, the intent, the call, and the boundaries read again.
+"""One split: where to cut, the intent, the call, and the boundaries read again.
 
-policy -> owner -> boundaries -> topics -> positions -> intent -> permit -> split -> boundaries.
+policy -> owner -> boundaries -> topics -> position -> intent -> permit -> split -> boundaries (-> ownership channel).
+In extensible mode brokers refuse more than one position a call (412); one is all we ever ask for.
 The call is sent at most once, whatever its answer: an unknown outcome is settled by reading the boundaries, and so is
 what another epoch left open. Children stay where they are; moving them is the business of the next plan.
 """
@@ -25,7 +26,7 @@ from bundlekeel.core.plan import Refusal
 from bundlekeel.core.splitting.children import Family, family, holds
 from bundlekeel.core.splitting.positions import NoCut, split_bundle
 from bundlekeel.daemon.attempt import ExecutorLimits, Term, World, refusal_code
-from bundlekeel.daemon.split_intents import SplitIntent, SplitOutcome, split_path
+from bundlekeel.daemon.split_intents import Division, SplitIntent, SplitOutcome, read_division, split_path
 from bundlekeel.ports import Change
 
 SplitPolicy = Callable[[str], Awaitable[Refusal | None]]
@@ -206,15 +207,16 @@ class Splitter:
             self._left.add(path)
 
     async def _confirm(self, blank: SplitOutcome, error: str) -> SplitOutcome:
-        """Read the boundaries until they hold the new ones or time is up; `error` when the answer is not known."""
+        """Read until the split is seen complete or time is up; `error` when the answer is not known."""
         clock, pause, unreadable = self.world.clock, self.limits.poll_first_seconds, ""
         deadline = clock.boot() + self.limits.confirm_seconds
         while True:
+            found = Division(divided=False)
             try:
-                edges, unreadable = await self.world.metadata.boundaries(namespace_of(blank.bundle)), ""
+                found, unreadable = await read_division(self.world, blank.bundle, blank.positions), ""
             except (StoreError, CodecError) as failure:
-                edges, unreadable = None, str(failure)
-            if edges is not None and set(blank.positions) <= set(edges):
+                unreadable = str(failure)
+            if found.complete:
                 return replace(blank, outcome="done", error=error)
             if clock.boot() >= deadline:
                 break
@@ -222,6 +224,9 @@ class Splitter:
             pause = min(pause * 2, self.limits.poll_max_seconds)
         if unreadable:
             return replace(blank, outcome="unknown", code=Code.STORE_UNAVAILABLE, error=error or unreadable)
+        if found.divided:
+            unfinished = f"not settled in the channel: {', '.join(found.unfinished)}"
+            return replace(blank, outcome="unknown", code=Code.SPLIT_UNFINISHED, error=error or unfinished)
         if error:
             return replace(blank, outcome="unknown", code=Code.NO_ANSWER, error=error)
         return replace(blank, code=Code.NOTHING_SPLIT, error="the broker split nothing")

@@ -22,6 +22,7 @@ ENABLED: Final = "loadBalancerEnabled"
 SHEDDING: Final = "loadBalancerSheddingEnabled"
 SPLITTING: Final = "loadBalancerAutoBundleSplitEnabled"
 PLACEMENT: Final = "loadBalancerLoadPlacementStrategy"
+LOAD_MANAGER: Final = "loadManagerClassName"
 VERIFY_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.25
 _STARTED: Final = "startTimestamp"
@@ -265,7 +266,7 @@ async def _verify(desk: Desk, wanted: Mapping[str, Mapping[str, str | None]]) ->
 def _row(broker: str, answer: dict[str, str] | AdminApiError, wanted: Mapping[str, str | None]) -> BrokerRow:
     if not isinstance(answer, dict):
         return BrokerRow(broker_id=broker, verified=False, detail=str(answer))
-    values = {key: answer.get(key, "") for key in (ENABLED, SHEDDING, SPLITTING, PLACEMENT)}
+    values = {key: answer.get(key, "") for key in (ENABLED, SHEDDING, SPLITTING, PLACEMENT, LOAD_MANAGER)}
     wrong = [
         f"{key} is {answer.get(key)}, not {value}" for key, value in wanted.items() if _differs(answer, key, value)
     ]
@@ -291,7 +292,12 @@ async def _ask_all(
 
 
 def _placement_warnings(rows: tuple[BrokerRow, ...]) -> list[str]:
-    random = [row.broker_id for row in rows if row.values.get(PLACEMENT, "").endswith("AvgShedder")]
+    random = [
+        row.broker_id
+        for row in rows
+        # The extensible load manager has one placement and ignores the setting.
+        if row.values.get(PLACEMENT, "").endswith("AvgShedder") and "Extensible" not in row.values[LOAD_MANAGER]
+    ]
     if not random:
         return []
     return [

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from bundlekeel.core.channel import UnitState
+
 Json = dict[str, Any]
 
 
@@ -77,8 +79,8 @@ class Service(Protocol):
         """Newest last: {cycle, wall_ms, verdict: {code, sentence}, brokers: [...], moves, refusals: {code: count}}"""
 
     def journal(self, limit: int, kind: str | None) -> list[Json]:
-        """Newest last; kind `cycle`, `split` or `move`. Moves: {kind, wall_ms, bundle, source, destination, landed_on,
-        outcome, code, seconds, epoch, cycle, sentence, reason, by}"""
+        """Newest last; kind `cycle`, `split`, `finding` or `move`. Moves: {kind, wall_ms, bundle, source, destination,
+        landed_on, outcome, code, seconds, epoch, cycle, sentence, reason, by}"""
 
     def settings(self) -> list[Json]:
         """[{key, value, origin, pulsar_keys, unit, why}] with secrets hidden."""
@@ -112,7 +114,29 @@ class Service(Protocol):
 
     async def where(self, name: str) -> list[Json]:
         """A topic, partitioned topic (a row a partition), bundle or namespace: {topic, hash, bundle, broker: id|None,
-        state: owned|unowned|unloading, web_url, service_url, preallocated_to}. Never assigns anything."""
+        state: owned|unowned|unloading, web_url, service_url, preallocated_to, channel: as `channel_bundles`|None}.
+        Never assigns anything."""
+
+    def channel(self) -> Json:
+        """The ownership channel (extensible load manager; else Conflict): {variant: system_topic|metadata_store|None,
+        up: bool, detail, obstacle, wall_ms, bundles, states: {state: count}, in_flight_oldest_seconds, findings: {code:
+        count}, rejected, deadlines: {in_flight_ms, monitor_ms, tombstone_ms, load_data_ms}}"""
+
+    def channel_bundles(
+        self,
+        *,
+        state: UnitState | None = None,
+        broker: str | None = None,
+        namespace: str | None = None,
+        after: str = "",
+        limit: int = 1000,
+    ) -> list[Json]:
+        """By bundle name, beginning after `after`: {bundle, state, owner: id|None, destination, source, children:
+        {range: id}, force, version, since_ms, age_seconds}. Conflict without channel, StoreError unless followed."""
+
+    def channel_findings(self) -> list[Json]:
+        """By code, then bundle: {code, bundle, brokers: [id], state, since_ms, deadline_ms (0: never), detail,
+        remedy}. Conflict without channel, StoreError unless followed."""
 
     async def assignments(self, names: Sequence[str]) -> list[Json]:
         """Where topics, bundles or namespaces would be placed if nobody owned them; nothing is assigned, no broker is

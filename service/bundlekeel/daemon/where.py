@@ -5,22 +5,36 @@ A lookup over REST would assign an unowned bundle; this reads boundaries and own
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from bundlekeel.core.errors import NotFound
 from bundlekeel.core.names import BundleName, TopicName, bundle_for_hash, parse_bundle, parse_topic
+from bundlekeel.core.splitting.children import holds
 from bundlekeel.ports import Metadata, Owner, Ownership
 
 Row = dict[str, Any]
 
 
 async def where(
-    name: str, *, metadata: Metadata, ownership: Ownership, preallocated: Mapping[str, str] | None = None
+    name: str,
+    *,
+    metadata: Metadata,
+    ownership: Ownership,
+    preallocated: Mapping[str, str] | None = None,
+    entry: Callable[[str], Row | None] = lambda _: None,
 ) -> list[Row]:
-    """One row a bundle (namespace), a topic, or a partition. NotFound when the namespace does not exist."""
-    going = preallocated or {}
+    """One row a bundle (namespace), a topic, or a partition. NotFound when the namespace does not exist.
+
+    `entry`: the row of a bundle in the ownership channel, where there is one.
+    """
+    rows = await _rows(name, metadata, ownership, preallocated or {})
+    return [{**row, "channel": entry(row["bundle"])} for row in rows]
+
+
+async def _rows(name: str, metadata: Metadata, ownership: Ownership, going: Mapping[str, str]) -> list[Row]:
     bundle = _as_bundle(name)
     if bundle is not None:
         bounds = await _boundaries(metadata, bundle.namespace)
@@ -30,14 +44,57 @@ async def where(
     if "://" not in name and name.count("/") == 1:
         bounds = await _boundaries(metadata, name)
         return [await _row(item, ownership, going) for item in _bundles(name, bounds)]
+    topics = await _topics(name, metadata)
+    bounds = await _boundaries(metadata, topics[0].namespace)
+    return [await _topic_row(item, bounds, ownership, going) for item in topics]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeBundle:
+    """A bundle that would move for what was asked. `topics`: the topics asked for; `others`: known persistent topics
+    that would move with them."""
+
+    bundle: str
+    topics: tuple[str, ...] = ()
+    others: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """The bundle first, since all of it moves."""
+        if not self.topics:
+            return f"{self.bundle} moves with its {self.others} known topics"
+        return f"{self.bundle} holds {', '.join(self.topics)}; it moves whole, with {self.others} other known topics"
+
+
+async def whole_bundles(name: str, *, metadata: Metadata) -> list[WholeBundle]:
+    """What moves when a person asks to move a bundle, a topic or all partitions of one: whole bundles, in the order of
+    their ranges. NotFound when there is no such namespace, bundle or topic name; StoreError."""
+    bundle = _as_bundle(name)
+    if bundle is not None:
+        bounds = await _boundaries(metadata, bundle.namespace)
+        if not holds(bounds, str(bundle)):
+            raise NotFound(f"{bundle} is not a bundle of {bundle.namespace} now; it may have been split")
+        return [WholeBundle(bundle=str(bundle), others=len(await metadata.topics(str(bundle))))]
+    found: dict[BundleName, list[str]] = {}
+    topics = await _topics(name, metadata)
+    bounds = await _boundaries(metadata, topics[0].namespace)
+    for topic in topics:
+        found.setdefault(bundle_for_hash(topic.namespace, bounds, topic.hash), []).append(str(topic))
+    wholes = []
+    for one, asked in sorted(found.items(), key=lambda item: item[0].lower):
+        others = set(await metadata.topics(str(one))) - set(asked)
+        wholes.append(WholeBundle(bundle=str(one), topics=tuple(asked), others=len(others)))
+    return wholes
+
+
+async def _topics(name: str, metadata: Metadata) -> list[TopicName]:
+    """The topic, or its partitions."""
     try:
         topic = parse_topic(name)
     except ValueError as error:
         raise NotFound(str(error)) from None
-    bounds = await _boundaries(metadata, topic.namespace)
     partitions = await metadata.partitions(str(topic)) if topic.partition < 0 else 0
-    topics = [topic.with_partition(index) for index in range(partitions)] or [topic]
-    return [await _topic_row(item, bounds, ownership, going) for item in topics]
+    return [topic.with_partition(index) for index in range(partitions)] or [topic]
 
 
 def _as_bundle(name: str) -> BundleName | None:

@@ -11,18 +11,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from bundlekeel.core.channel import RejectedUnit
+from bundlekeel.core.extensible import BundleLoads
 from bundlekeel.core.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Owner, TopicLoad
 from bundlekeel.core.policies import IsolationPolicy
+from bundlekeel.ports.extensible import (
+    Channel,
+    ChannelVariant,
+    ChannelView,
+    FeedState,
+    Heard,
+    LoadFeed,
+    LoadTables,
+)
 
 __all__ = [
     "BrokerAdmin",
     "BrokerEndpoint",
     "Change",
+    "Channel",
+    "ChannelVariant",
+    "ChannelView",
     "Clock",
     "Coordination",
     "Document",
+    "FeedState",
+    "Heard",
     "Journal",
+    "LoadFeed",
     "LoadSource",
+    "LoadTables",
     "Member",
     "Metadata",
     "Owner",
@@ -30,6 +48,7 @@ __all__ = [
     "Peers",
     "Picture",
     "PolicyRecords",
+    "RejectedUnit",
     "Telemetry",
     "TopicLoad",
     "UnloadAnswer",
@@ -90,7 +109,7 @@ class LoadSource(Protocol):
 
 
 class Ownership(Protocol):
-    """The ownership truth: ephemeral `/namespace/...` in the modular load manager."""
+    """The ownership truth: ephemeral `/namespace/...` nodes (modular), the ownership channel (extensible)."""
 
     async def owner(self, bundle: str) -> Owner | None:
         """The owner right now, read from the store (not from a cache), or None when unowned."""
@@ -260,6 +279,10 @@ class BrokerAdmin(Protocol):
     async def topic_loads(self, bundle: str, owner: str) -> list[TopicLoad]:
         """The same topics with hash, traffic and sessions, asked at the owner (harmless), sorted by name. A topic
         without statistics carries nothing."""
+
+    async def bundle_loads(self, broker_id: str) -> BundleLoads:
+        """All bundles that broker serves with traffic and counts (`/admin/v2/broker-stats/topics`, harmless, streamed);
+        figures are as old as the broker's last statistics run."""
 
     async def split(self, bundle: str, *, positions: Sequence[int], at: str) -> UnloadAnswer:
         """Split at these positions without unloading the children, asked at the owner `at`. Mutates. Success does not

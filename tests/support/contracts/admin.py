@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -128,6 +128,21 @@ class AdminContract:
             await harness.admin.topic_loads(OTHER, owner)
         assert OTHER not in harness.model.owners
 
+    async def test_bundle_loads(self, harness: Harness) -> None:
+        """Every bundle the asked broker serves with what its topics carry together; another's are not in it."""
+        first, owner, third = harness.model.brokers
+        harness.model.add_loads(BUNDLE, HOT, COLD)
+        harness.model.add_loads(OTHER, replace(HOT, topic="persistent://public/default/elsewhere"))
+        harness.model.own(OTHER, third)
+        found = await harness.admin.bundle_loads(owner)
+        assert found.names == (BUNDLE,)
+        assert found.traffic.tolist() == [list(HOT.traffic)]
+        assert (found.counts.tolist(), found.faults) == ([[2, 0, 3]], ())
+        assert (await harness.admin.bundle_loads(third)).names == (OTHER,)
+        assert (await harness.admin.bundle_loads(first)).names == ()
+        with pytest.raises(AdminUnreachable):
+            await harness.admin.bundle_loads("10.9.9.9:8080")
+
     async def test_split_at_given_positions(self, harness: Harness) -> None:
         """A split follows to the owner with its positions; the children stay there."""
         _, owner, third = harness.model.brokers
@@ -193,6 +208,7 @@ class AdminContract:
         await harness.admin.dynamic_configuration()
         await harness.admin.topics_of_bundle(BUNDLE, owner)
         await harness.admin.topic_loads(BUNDLE, owner)
+        await harness.admin.bundle_loads(owner)
         assert harness.permit.asked == 0
 
     async def test_refusals_are_typed(self, harness: Harness) -> None:

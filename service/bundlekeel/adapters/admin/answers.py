@@ -14,6 +14,8 @@ _MAX_REASON = 300
 _TITLE = re.compile(r"<title>\s*(.*?)\s*</title>", re.IGNORECASE | re.DOTALL)
 # Pulsar frames unexpected exceptions as "\n --- An unexpected error occurred in the server ---\n\nMessage: ...".
 _FRAME = "---"
+# The extensible load manager refuses a transfer to the owner itself with a 500, before it does anything.
+_CERTAIN = "cannot be transfer to same broker"
 
 
 def reason_of(response: httpx.Response) -> str:
@@ -39,7 +41,7 @@ def error_of(response: httpx.Response, what: str) -> AdminApiError:
     kind: type[AdminApiError]
     if status in (401, 403):
         kind = AdminUnauthorized
-    elif 400 <= status < 500:
+    elif 400 <= status < 500 or _CERTAIN in response.text:
         kind = AdminRefused
     else:
         kind = AdminFault

@@ -6,6 +6,7 @@ first that can be reached.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -19,8 +20,16 @@ from bundlekeel.adapters.admin.routes import Route, bundle_path, lookup_path, wi
 from bundlekeel.adapters.admin.tls import AdminTls
 from bundlekeel.adapters.admin.token import TokenSource
 from bundlekeel.adapters.admin.transport import FOLLOWED, AdminHttp, AdminOptions, Call, Reply
-from bundlekeel.codec.topics import decode_topic_stats
-from bundlekeel.core.errors import AdminApiError, AdminFault, AdminTimeout, AdminUnreachable, ForeignRedirect
+from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_stats
+from bundlekeel.core.errors import (
+    AdminApiError,
+    AdminFault,
+    AdminTimeout,
+    AdminUnreachable,
+    CodecError,
+    ForeignRedirect,
+)
+from bundlekeel.core.extensible import BundleLoads
 from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry, TopicLoad, UnloadAnswer
 
 _RETRY_PAUSE_SECONDS: Final = 0.1
@@ -102,6 +111,15 @@ class HttpBrokerAdmin:
             traffic, sessions = figures.get(topic, ((0.0, 0.0, 0.0, 0.0), 0))
             loads.append(TopicLoad(topic=topic, hash=position, traffic=traffic, sessions=sessions))
         return loads
+
+    async def bundle_loads(self, broker_id: str) -> BundleLoads:
+        """All bundles that broker serves, with system bundles; AdminFault when it answers with no statistics, or
+        with more than `AdminOptions.max_answer_bytes`. Decoded in a thread: it may be 100 MB."""
+        reply = await self._read(Call(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=broker_id)
+        try:
+            return await asyncio.to_thread(decode_bundle_stats, reply.response.content)
+        except CodecError as error:
+            raise AdminFault(f"topic statistics of {broker_id}: {error}", status=200) from error
 
     async def _positions(self, bundle: str, owner: str) -> dict[str, Any]:
         route: Route = routes.HASH_POSITIONS

@@ -1,9 +1,10 @@
-"""The metadata store through kazoo: load source, ownership, metadata, coordination."""
+"""The metadata store through kazoo: load source, ownership, channel, metadata, coordination."""
 
+from bundlekeel.adapters.zookeeper.channel import ZkChannel
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
 from bundlekeel.adapters.zookeeper.ownership import ZkMetadata, ZkOwnership
 from bundlekeel.adapters.zookeeper.source import ZkLoadSource
 from bundlekeel.adapters.zookeeper.url import parse_store_url
 
-__all__ = ["ZkClient", "ZkCoordination", "ZkLoadSource", "ZkMetadata", "ZkOwnership", "parse_store_url"]
+__all__ = ["ZkChannel", "ZkClient", "ZkCoordination", "ZkLoadSource", "ZkMetadata", "ZkOwnership", "parse_store_url"]

@@ -85,7 +85,7 @@ def _returned(context: Context, pair: _Pair, row: int, back: Ints) -> list[int]:
     draft = context.draft
     big = _pressure(context, pair.giver, np.array([row]))[0]
     mine, other = np.maximum(draft.usage[pair.giver] - big, 0.0), draft.usage[pair.taker] + big
-    pressure, left = _pressure(context, pair.taker, back), _allowed(context, back, pair.giver)
+    pressure, left = _pressure(context, pair.taker, back), _allowed(context, pair, back)
     worst, chosen = _worse(context, pair, mine[None], other[None])[0], list[int]()
     while len(chosen) < MOST_BACK and left.any():
         scores = _worse(context, pair, mine + pressure, np.maximum(other - pressure, 0.0))
@@ -103,11 +103,13 @@ def _worse(context: Context, pair: _Pair, mine: Floats, other: Floats) -> Floats
     return worse
 
 
-def _allowed(context: Context, rows: Ints, target: int) -> Bools:
-    """Which of these bundles policies leave to the broker."""
+def _allowed(context: Context, pair: _Pair, rows: Ints) -> Bools:
+    """Which of the taker's bundles may come back: policies leave them to the giver, and brokers can tell the two."""
+    if pair.giver in context.draft.alike.get(pair.taker, ()):
+        return np.zeros(len(rows), dtype=bool)
     if context.draft.allowed is None:
         return np.ones(len(rows), dtype=bool)
-    allowed: Bools = context.draft.allowed[context.snapshot.bundles.namespace[rows], target].copy()
+    allowed: Bools = context.draft.allowed[context.snapshot.bundles.namespace[rows], pair.giver].copy()
     return allowed
 
 

@@ -2,8 +2,9 @@
 
 The limits are those of `BundleSplitterTask` and `DefaultNamespaceBundleSplitStrategyImpl`, all strictly above. Pulsar's
 modular load manager reads long-term averages there, which need hundreds of samples to notice anything, keeps no hit
-count and no budget: that is the `compat` form. The corrected form reads short-term averages, counts hits in fresh
-reports and keeps a budget, as the extensible load manager does with its figures of the moment.
+count and no budget; the extensible one reads figures of the moment, counts hits and keeps a budget. With `compat` the
+rules are those of the load manager that the brokers run; our own (`hot`, the override of hits, quiet hours) are off.
+The corrected form reads short-term averages and counts hits in fresh reports.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def choose_splits(given: SplitInput) -> SplitChoice:
             hits[name] = seen
         if refusal is None and counts[namespace] + taken[namespace] >= given.params.split_max_bundles:
             refusal = Code.NAMESPACE_MAXIMUM, f"{counts[namespace] + taken[namespace]} bundles"
-        if refusal is None and not _bare(given) and len(chosen) >= given.params.split_max_per_cycle:
+        if refusal is None and not _at_first_sight(given) and len(chosen) >= given.params.split_max_per_cycle:
             refusal = Code.BUDGET_OF_SPLITS, f"limit {given.params.split_max_per_cycle}"
         if refusal is not None:
             refusals.append(Refusal(code=refusal[0], bundle=name, broker=broker, detail=refusal[1]))
@@ -129,9 +130,14 @@ def in_quiet_hours(windows: tuple[str, ...], wall_ms: int) -> bool:
     return not windows
 
 
-def _bare(given: SplitInput) -> bool:
-    """Whether the modular load manager's own form is asked for."""
+def _native(given: SplitInput) -> bool:
+    """Whether a load manager's own form is asked for."""
     return given.params.compat != "none"
+
+
+def _at_first_sight(given: SplitInput) -> bool:
+    """Whether that is the modular one's, without hits and budget."""
+    return _native(given) and given.snapshot.mode != "extensible"
 
 
 def _names(given: SplitInput, row: int) -> tuple[str, str]:
@@ -148,7 +154,7 @@ def _candidates(given: SplitInput) -> list[_Candidate]:
     if given.brokers_split:
         # Their business; but one that is hot as well is still ours.
         found = {**found, **_hot(given)}
-    elif not _bare(given):
+    elif not _native(given):
         found = {**_hot(given), **found}
     names = given.snapshot.bundles.names
     return sorted(found.values(), key=lambda item: (-item.excess, names[item.row]))
@@ -156,7 +162,7 @@ def _candidates(given: SplitInput) -> list[_Candidate]:
 
 def _above_limits(given: SplitInput) -> dict[int, _Candidate]:
     bundles, params = given.snapshot.bundles, given.params
-    traffic = bundles.long if _bare(given) else bundles.short
+    traffic = bundles.long if _at_first_sight(given) else bundles.short
     figures: tuple[tuple[Floats, float], ...] = (
         (bundles.counts[:, TOPICS].astype(np.float64), params.split_max_topics),
         ((bundles.counts[:, CONSUMERS] + bundles.counts[:, PRODUCERS]).astype(np.float64), params.split_max_sessions),
@@ -273,12 +279,12 @@ def _refused(
         return Code.EXCLUDED, ""
     if given.brokers_split and candidate.rule != HOT:
         return Code.BROKERS_SPLIT_THEMSELVES, candidate.rule
-    far_above = candidate.excess > params.split_override_factor
+    far_above = not _native(given) and candidate.excess > params.split_override_factor
     # Far above a limit two hits do, as many as a shedder may want: moved first, it would overload the next broker.
     enough = min(1, params.split_hit_count) if far_above else params.split_hit_count
-    if not _bare(given) and hits <= enough:
+    if not _at_first_sight(given) and hits <= enough:
         return Code.SPLIT_HIT_COUNT, f"{hits} of {enough + 1}"
-    if not (_bare(given) or far_above or in_quiet_hours(params.split_quiet_hours, given.snapshot.wall_ms)):
+    if not (_native(given) or far_above or in_quiet_hours(params.split_quiet_hours, given.snapshot.wall_ms)):
         return Code.QUIET_HOURS, ", ".join(params.split_quiet_hours)
     return None
 

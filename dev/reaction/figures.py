@@ -1,0 +1,143 @@
+"""What is read off a run, without I/O: load by owner, when it became even, moves, gaps, medians."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+# Below this the load counts as even; at least that much, a run counts at all.
+EVEN_RATIO = 1.25
+UNEVEN_RATIO = 2.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One look at the cluster, at monotonic time `at`.
+
+    loads: messages/s acknowledged to clients, by the broker that owns their bundle; every broker has an entry.
+    owners: bundle -> broker; a bundle that nobody owns at the moment is absent.
+    """
+
+    at: float
+    loads: dict[str, float]
+    owners: dict[str, str]
+
+    @property
+    def ratio(self) -> float:
+        """max/mean over brokers."""
+        return max_over_mean(list(self.loads.values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A bundle left `source` after `left` and was seen at `destination` at `seen` (monotonic seconds).
+
+    Source and destination may be the same: unloaded, and taken again by the same broker.
+    """
+
+    bundle: str
+    source: str
+    destination: str
+    left: float
+    seen: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Median, 95th percentile and worst of some seconds; all 0.0 when there were none."""
+
+    count: int
+    median: float
+    p95: float
+    worst: float
+
+    @staticmethod
+    def of(values: Iterable[float]) -> Spread:
+        """Summarise, for instance, the gap of each move: `Spread.of(story.cut_off)`."""
+        found = sorted(values)
+        if not found:
+            return Spread(count=0, median=0.0, p95=0.0, worst=0.0)
+        # Nearest rank: of few values, the worst one rather than something between.
+        p95 = found[math.ceil(0.95 * len(found)) - 1]
+        return Spread(count=len(found), median=statistics.median(found), p95=p95, worst=found[-1])
+
+
+def max_over_mean(loads: Sequence[float]) -> float:
+    """max/mean: 1.0 is even, the number of brokers is everything on one; 0.0 without any load."""
+    total = sum(loads)
+    return max(loads) * len(loads) / total if total > 0 else 0.0
+
+
+def rates(newer: Mapping[str, int], older: Mapping[str, int], seconds: float) -> dict[str, float]:
+    """Messages/s of each topic between two counts."""
+    return {topic: (count - older.get(topic, 0)) / seconds for topic, count in newer.items()}
+
+
+def loads_by_owner(
+    topic_rates: Mapping[str, float],
+    bundle_of: Mapping[str, str],
+    owners: Mapping[str, str],
+    brokers: Iterable[str],
+) -> dict[str, float]:
+    """Give each topic's rate to the broker that owns its bundle; unowned ones count nowhere."""
+    loads = dict.fromkeys(brokers, 0.0)
+    for topic, rate in topic_rates.items():
+        owner = owners.get(bundle_of[topic])
+        if owner in loads:
+            loads[owner] += rate
+    return loads
+
+
+def owners_of(claims: Mapping[str, Iterable[str]], before: Mapping[str, str]) -> dict[str, str]:
+    """bundle -> owner from what each broker says it owns.
+
+    Brokers are asked one after the other, so during a move two may claim a bundle: the newcomer has it.
+    """
+    owners: dict[str, str] = {}
+    for broker, bundles in claims.items():
+        for bundle in bundles:
+            if bundle not in owners or before.get(bundle) == owners[bundle]:
+                owners[bundle] = broker
+    return owners
+
+
+def changes(samples: Sequence[Sample]) -> list[Change]:
+    """Every change of ownership between the samples, oldest first."""
+    found: list[Change] = []
+    # bundle -> (owner, when it was last seen there)
+    known: dict[str, tuple[str, float]] = {}
+    previous = -math.inf
+    for sample in samples:
+        for bundle, owner in sample.owners.items():
+            if bundle in known:
+                source, last = known[bundle]
+                if source != owner or last < previous:
+                    found.append(Change(bundle=bundle, source=source, destination=owner, left=last, seen=sample.at))
+            known[bundle] = (owner, sample.at)
+        previous = sample.at
+    return found
+
+
+def even_since(samples: Sequence[Sample], limit: float = EVEN_RATIO) -> float | None:
+    """Since when the load has been even without a break up to the last sample; None when it is not."""
+    since = None
+    for sample in samples:
+        if not 0 < sample.ratio <= limit:
+            since = None
+        elif since is None:
+            since = sample.at
+    return since
+
+
+def median_of(values: Iterable[float | None]) -> float | None:
+    """The median, where None means "not in time": worse than any number.
+
+    Of an even count the worse of the two middle values: it never looks better than a run that happened.
+    """
+    found = sorted(math.inf if value is None else value for value in values)
+    if not found:
+        return None
+    middle = found[len(found) // 2]
+    return None if math.isinf(middle) else middle

@@ -1,0 +1,181 @@
+"""Raw results as JSON, and the page that is made from them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from dev.cluster.conf import FAST_STATS
+from dev.reaction import run as step
+from dev.reaction.contenders import CONTENDERS, Contender
+from dev.reaction.figures import EVEN_RATIO, UNEVEN_RATIO, Spread, median_of
+from dev.reaction.observer import RATE_SECONDS
+from dev.reaction.run import Result
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "reference" / "reaction.md"
+# Ignored by git; kept between invocations, so that hours of runs can be collected in pieces.
+RAW = ROOT / ".run" / "reaction"
+HEADER = (
+    "balancer",
+    "mode",
+    "settings",
+    "seconds to even",
+    "moves",
+    "publish gap median",
+    "p95",
+    "worst",
+    "lost",
+    "runs",
+)
+Row = tuple[str, ...]
+
+
+def path_of(contender: Contender, number: int, raw: Path = RAW) -> Path:
+    """Where one run's result is kept."""
+    return raw / contender.name / f"{number}.json"
+
+
+def save(result: Result, path: Path) -> None:
+    """Keep a result."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1))
+
+
+def load(path: Path) -> Result | None:
+    """A kept result, or None when there is none that counts."""
+    if not path.exists():
+        return None
+    result = msgspec.json.decode(path.read_bytes(), type=Result)
+    return result if result.counts else None
+
+
+def results_of(contender: Contender, raw: Path = RAW) -> list[Result]:
+    """All kept results of a contender that count, by number."""
+    found = [load(path) for path in (raw / contender.name).glob("*.json")]
+    return sorted((item for item in found if item is not None), key=lambda item: item.number)
+
+
+def summary_row(contender: Contender, results: Sequence[Result]) -> Row:
+    """One contender: medians of its runs."""
+    spreads = [Spread.of(move.gap_seconds for move in result.moves) for result in results]
+    return (
+        *(contender.title, contender.mode, contender.statistics),
+        _reached(results),
+        _number(median_of(len(result.moves) for result in results), "0"),
+        *(_number(median_of(getattr(spread, part) for spread in spreads)) for part in ("median", "p95", "worst")),
+        str(sum(result.lost for result in results)),
+        str(len(results)),
+    )
+
+
+def run_rows(results: Sequence[Result]) -> list[Row]:
+    """Every run by itself."""
+    rows: list[Row] = []
+    for result in results:
+        spread = Spread.of(move.gap_seconds for move in result.moves)
+        rows.append(
+            (
+                *(result.contender, str(result.number), f"{result.start_ratio:.2f}", f"{result.end_ratio:.2f}"),
+                "-" if result.even_seconds is None else f"{result.even_seconds:.0f}",
+                str(len(result.moves)),
+                *(f"{value:.2f}" for value in (spread.median, spread.p95, spread.worst)),
+                f"{result.noise.count}, worst {result.noise.worst:.2f}",
+                f"{result.lost} of {result.acked}",
+            )
+        )
+    return rows
+
+
+RUN_HEADER = (
+    *("contender", "run", "max/mean before", "after", "seconds to even", "moves"),
+    *("gap median", "p95", "worst", "gaps apart from moves", "lost"),
+)
+
+
+def _reached(results: Sequence[Result]) -> str:
+    """Seconds to even, or how far it came."""
+    if not results:
+        return "-"
+    seconds = median_of(result.even_seconds for result in results)
+    if seconds is not None:
+        return f"{seconds:.0f}"
+    ended = median_of(result.end_ratio for result in results)
+    return f"not within {max(result.within_seconds for result in results):.0f}, ended at {ended:.2f}"
+
+
+def _number(value: float | None, form: str = "0.00") -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if form == "0" else f"{value:.2f}"
+
+
+def page(raw: Path = RAW) -> str:
+    """The whole page; contenders without a run that counts are left out."""
+    kept = [(contender, results_of(contender, raw)) for contender in CONTENDERS]
+    shown = [(contender, results) for contender, results in kept if results]
+    lines = [
+        "# Reaction: who makes an uneven cluster even",
+        "",
+        "Written by `make reaction` (`python -m dev.reaction --write`); do not edit.",
+        "",
+        *_method(),
+        "",
+        "## Medians",
+        "",
+        *table(HEADER, [summary_row(contender, results) for contender, results in shown]),
+        "",
+        "Gaps in seconds.",
+        "",
+        "## What differs from stock",
+        "",
+        *table(("balancer", "mode", "settings", "of the brokers"), [_settings_row(item) for item, _ in shown]),
+        "",
+        "## Every run",
+        "",
+        *table(RUN_HEADER, [row for _, results in shown for row in run_rows(results)]),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _method() -> list[str]:
+    paragraphs = (
+        f"The step: three brokers with {step.CORES} CPU cores each and {step.BUNDLES} bundles of one namespace; "
+        f"{step.RATE:,.0f} msg/s of {step.MESSAGE_BYTES} bytes over {step.TOPICS} topics (Zipf 1.1), one producer "
+        f"and one consumer each, batches of up to {step.BATCH_MESSAGES}. A fresh cluster a run. All brokers serve a "
+        f"part for {step.SPREAD_SECONDS:.0f} s, then every bundle goes to one of them. The number of the run is the "
+        "seed of the skew, so all contenders meet the same ones.",
+        f"The judge stands outside: messages acknowledged in the last {RATE_SECONDS:.0f} s, topic by topic, given to "
+        f"whom `ownedNamespaces` names as owner, once a second. A run counts from max/mean {UNEVEN_RATIO} on, with "
+        f"nine tenths of the traffic. Nobody sheds for {step.WARM_SECONDS:.0f} s (statistics are a minute old). The "
+        "clock starts when the balancer is switched "
+        "on: native by `loadBalancerSheddingEnabled`, Bundlekeel by starting its process, on shipped settings, after a "
+        f"takeover. It stops at max/mean {EVEN_RATIO}, held for {step.HELD_SECONDS:.0f} s; moves and gaps count for "
+        f"{step.AFTER_SECONDS:.0f} s more.",
+        "A move is a change of ownership; its gap is the longest time between two acknowledgements on a topic of the "
+        f"bundle around it, 0 below {step.GAP_FLOOR_SECONDS} s more than usual. Columns are medians of the runs, each "
+        "with its own median, 95th percentile (nearest rank) and worst of its moves; lost messages are the sum.",
+    )
+    return [line for paragraph in paragraphs for line in (*textwrap.wrap(paragraph, 118), "")][:-1]
+
+
+def _settings_row(contender: Contender) -> Row:
+    told = [f"`{key}={value.rpartition('.')[2] if '.impl.' in value else value}`" for key, value in _told(contender)]
+    return (contender.title, contender.mode, contender.statistics, "<br>".join(told) or "nothing")
+
+
+def _told(contender: Contender) -> list[tuple[str, str]]:
+    return [*(FAST_STATS.items() if contender.fast else ()), *contender.broker_settings.items()]
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table in Markdown."""
+    return [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows)]
+
+
+def write(raw: Path = RAW) -> None:
+    """Renew the page."""
+    PAGE.write_text(page(raw), encoding="utf-8")

@@ -1,0 +1,278 @@
+"""One run: a fresh cluster, everything on one broker, the balancer switched on, and what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from dev.cluster import Cluster, ClusterSpec, open_cluster
+from dev.reaction.contenders import Contender
+from dev.reaction.figures import UNEVEN_RATIO, Change, Sample, Spread, changes, even_since
+from dev.reaction.observer import Observer
+from dev.sidecar import Sidecar, bundlekeel, settings_for
+from dev.traffic import Traffic, TrafficReport, TrafficSpec
+
+CORES = 0.25
+BUNDLES = 24
+TOPICS = 48
+RATE = 4700.0
+# What a quarter core carries, producers and consumers together, with a little to spare.
+MESSAGE_BYTES = 256
+BATCH_MESSAGES = 8
+BATCH_DELAY_MS = 100
+# Above the silence that batches and a throttled CPU make by themselves.
+GAP_FLOOR_SECONDS = 0.3
+# Even for this long is even; then it is watched a little longer for moves that were already decided.
+HELD_SECONDS = 5.0
+AFTER_SECONDS = 15.0
+# Brokers of a cluster at work have loaded their classes: each of them serves some of the topics first.
+SPREAD_SECONDS = 20.0
+# By then the brokers' statistics and CPU samples, up to a minute old, know the traffic.
+WARM_SECONDS = 130.0
+_SHEDDING = "loadBalancerSheddingEnabled"
+
+Say = Callable[[str], None]
+
+
+class ReactionError(RuntimeError):
+    """A run could not be made; the message says which step failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """One move as clients saw it: seconds after the switch, and the longest publish gap of the bundle's topics.
+
+    gap_seconds is 0.0 when no topic of the bundle was silent for longer than usual.
+    """
+
+    bundle: str
+    source: str
+    destination: str
+    at_seconds: float
+    gap_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one run came to. Times are seconds after the balancer was switched on.
+
+    even_seconds: when max/mean became even for good; None when it did not in time.
+    noise: publish gaps that belong to no move, which are the machine's own.
+    timeline: (seconds, max/mean), one a second, from a little before the switch.
+    """
+
+    contender: str
+    number: int
+    finished: str
+    start_ratio: float
+    end_ratio: float
+    within_seconds: float
+    even_seconds: float | None
+    moves: list[Moved]
+    noise: Spread
+    acked: int
+    lost: int
+    duplicated: int
+    rate_before: float
+    timeline: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it started uneven enough, and with all of the traffic."""
+        return self.start_ratio >= UNEVEN_RATIO and self.rate_before >= 0.9 * RATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What can be chosen for all runs."""
+
+    within_seconds: float = 900.0
+    warm_seconds: float = WARM_SECONDS
+
+
+def run(contender: Contender, number: int, options: Options, keep: Path, say: Say) -> Result:
+    """Make one run; our own journal and log are left at `keep` with other suffixes.
+
+    Raises ReactionError, ClusterError, SidecarError, TrafficError or AdminError when a step fails.
+    """
+    spec = ClusterSpec(
+        brokers=3,
+        mode=contender.mode,
+        fast_stats=contender.fast,
+        cpu_quota_cores=CORES,
+        broker_settings=contender.broker_settings,
+    )
+    with tempfile.TemporaryDirectory(prefix="bundlekeel-reaction-") as name, open_cluster(spec) as cluster:
+        say(f"cluster up, CPU isolation {cluster.cpu_isolation}")
+        if cluster.cpu_isolation == "none":
+            raise ReactionError("cgroups are not writable here, so brokers cannot be held to a CPU quota")
+        with _balancer(contender, cluster, Path(name), keep) as switch_on:
+            traffic = Traffic(_traffic_spec(cluster, number))
+            with traffic, Observer(traffic, cluster.brokers, cluster.spec.cluster_name) as observer:
+                _spread(observer, say)
+                traffic.place_all_on(cluster.brokers[0].broker_id)
+                _warm(observer, options, say)
+                began = time.monotonic()
+                switch_on()
+                _watch(observer, began, options, say)
+                samples = list(observer.samples)
+            return _result(contender, number, options, began, samples, traffic.stop())
+
+
+def _traffic_spec(cluster: Cluster, seed: int) -> TrafficSpec:
+    """The step; the number of the run is the seed, so that all contenders meet the same skews."""
+    return TrafficSpec(
+        service_url=cluster.service_url,
+        admin_url=cluster.brokers[0].web_url,
+        namespace="reaction/step",
+        bundles=BUNDLES,
+        topics_per_bundle=TOPICS // BUNDLES,
+        rate_total_msgs=RATE,
+        message_bytes=MESSAGE_BYTES,
+        seed=seed,
+        gap_floor_seconds=GAP_FLOOR_SECONDS,
+        start_seconds=180.0,
+        batching=True,
+        batch_delay_ms=BATCH_DELAY_MS,
+        batch_messages=BATCH_MESSAGES,
+    )
+
+
+@contextlib.contextmanager
+def _balancer(contender: Contender, cluster: Cluster, directory: Path, keep: Path) -> Iterator[Callable[[], object]]:
+    """Switch the brokers' shedding off; yield what switches the balancer under test on."""
+    if not contender.ours:
+        _configure(cluster, "false")
+        yield lambda: _configure(cluster, "true")
+        return
+    # Each broker has its own CPU quota and reports by it: nothing about capacity has to be said.
+    sidecar = Sidecar("sidecar", settings_for(cluster, "sidecar", directory, capacity={}), directory)
+    answer = bundlekeel("takeover", "-c", str(sidecar.config), "--yes", "--reason", "reaction")
+    if answer.returncode != 0:
+        raise ReactionError(f"takeover failed:\n{answer.stdout}{answer.stderr}")
+    try:
+        # The clock runs while the process starts.
+        yield lambda: sidecar.start(wait=False)
+    finally:
+        sidecar.close()
+        for suffix in (".jsonl", ".log"):
+            made = directory / f"sidecar{suffix}"
+            if made.exists():
+                shutil.copyfile(made, keep.with_suffix(suffix))
+
+
+def _configure(cluster: Cluster, value: str) -> None:
+    url = f"{cluster.brokers[0].web_url}/admin/v2/brokers/configuration/{_SHEDDING}/{value}"
+    answer = httpx.post(url, timeout=30.0)
+    if not answer.is_success:
+        raise ReactionError(f"POST {url}: {answer.status_code} {answer.text[:200]}")
+
+
+def _spread(observer: Observer, say: Say) -> None:
+    """Let the bundles be where lookups put them, for a while."""
+    say(f"traffic runs on all brokers; {SPREAD_SECONDS:.0f} s")
+    _until(observer, time.monotonic() + SPREAD_SECONDS, lambda _: False, say)
+    loads = observer.samples[-1].loads if observer.samples else {}
+    if not loads or not all(loads.values()):
+        raise ReactionError(f"not every broker had a part of the traffic: {loads}")
+
+
+def _warm(observer: Observer, options: Options, say: Say) -> None:
+    """Wait until every statistic knows the traffic; ReactionError when the start is not uneven enough then."""
+    say(f"everything is on one; {options.warm_seconds:.0f} s until every statistic knows it")
+    _until(observer, time.monotonic() + options.warm_seconds, lambda _: False, say)
+    ratio = observer.samples[-1].ratio if observer.samples else 0.0
+    if ratio < UNEVEN_RATIO:
+        raise ReactionError(f"the start is not uneven enough: max/mean {ratio:.2f}")
+    say(f"switching on at max/mean {ratio:.2f}")
+
+
+def _watch(observer: Observer, began: float, options: Options, say: Say) -> None:
+    """Wait until it is even and stays so while the last moves come in, or time is out."""
+
+    def held(samples: list[Sample]) -> bool:
+        since = even_since([sample for sample in samples if sample.at >= began])
+        return since is not None and samples[-1].at - since >= HELD_SECONDS
+
+    deadline = began + options.within_seconds
+    while time.monotonic() < deadline:
+        _until(observer, deadline, held, say)
+        _until(observer, time.monotonic() + AFTER_SECONDS, lambda _: False, say)
+        if held(observer.samples):
+            return
+
+
+def _until(observer: Observer, deadline: float, holds: Callable[[list[Sample]], bool], say: Say) -> None:
+    """Look twice a second; say where it stands twice a minute."""
+    said = time.monotonic()
+    while time.monotonic() < deadline:
+        time.sleep(0.5)
+        if observer.failure:
+            raise ReactionError(f"the clients cannot be asked: {observer.failure}")
+        samples = list(observer.samples)
+        if samples and holds(samples):
+            return
+        if samples and time.monotonic() - said >= 30.0:
+            said = time.monotonic()
+            loads = ", ".join(f"{load:.0f}" for load in samples[-1].loads.values())
+            say(f"max/mean {samples[-1].ratio:.2f} ({loads} msg/s), {len(changes(samples))} moves")
+
+
+def _result(
+    contender: Contender,
+    number: int,
+    options: Options,
+    began: float,
+    samples: list[Sample],
+    report: TrafficReport,
+) -> Result:
+    before = [sample for sample in samples if sample.at < began][-1]
+    since = even_since([sample for sample in samples if sample.at >= began])
+    moved = changes([sample for sample in samples if sample.at >= before.at])
+    to_wall = 1000 * (time.time() - time.monotonic())
+    windows = [(1000 * change.left + to_wall - 1500, 1000 * change.seen + to_wall + 1500) for change in moved]
+    return Result(
+        contender=contender.name,
+        number=number,
+        finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        start_ratio=before.ratio,
+        end_ratio=samples[-1].ratio,
+        within_seconds=options.within_seconds,
+        even_seconds=None if since is None else since - began,
+        moves=[_moved(change, began, window, report) for change, window in zip(moved, windows, strict=True)],
+        noise=_noise(report, 1000 * began + to_wall, windows),
+        acked=report.acked,
+        lost=report.lost,
+        duplicated=report.duplicated,
+        rate_before=sum(before.loads.values()),
+        timeline=[(round(s.at - began, 1), round(s.ratio, 3)) for s in samples if s.at >= began - 10],
+    )
+
+
+def _moved(change: Change, began: float, window: tuple[float, float], report: TrafficReport) -> Moved:
+    low, high = window
+    return Moved(
+        bundle=change.bundle,
+        source=change.source,
+        destination=change.destination,
+        at_seconds=change.seen - began,
+        gap_seconds=report.gap_around(change.bundle, (low + high) / 2, (high - low) / 2000, "publish"),
+    )
+
+
+def _noise(report: TrafficReport, began_ms: float, windows: list[tuple[float, float]]) -> Spread:
+    """Publish gaps after the switch that overlap no move's window."""
+    return Spread.of(
+        gap.seconds
+        for gap in report.gaps
+        if gap.kind == "publish"
+        and gap.start_wall_ms >= began_ms
+        and not any(gap.start_wall_ms <= high and gap.end_wall_ms >= low for low, high in windows)
+    )

@@ -1,0 +1,174 @@
+"""The ownership channel as a system topic (PIP-192): `persistent://pulsar/system/loadbalancer-service-unit-state`.
+
+Read from its beginning (compacted), each message taken by the brokers' own conflict resolver. A new reader begins a
+new table, which is shown once it has caught up, so that nothing half-read is ever seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from bundlekeel.adapters.topics.process import TopicsProcess
+from bundlekeel.adapters.topics.wire import Live, Lost, Message, Opened, Topic
+from bundlekeel.codec.channel import check_bundle, decode_service_unit
+from bundlekeel.core.channel import ChannelTable, ServiceUnit
+from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import CodecError, SnapshotError, StoreError
+from bundlekeel.ports import ChannelView, Clock
+
+_TOPICS: Final[tuple[Topic, ...]] = ("channel",)
+# Within this limit the process must tell that the end of the topic is reached.
+UNIT_SECONDS: Final = 5.0
+# The client comes back by itself from a connection that broke, and the view may be a moment old.
+GRACE_SECONDS: Final = 3.0
+
+_log = logging.getLogger(__name__)
+
+
+class TopicChannel:
+    """`ports.Channel` through a `TopicsProcess`, which may be shared with a `TopicLoadFeed`.
+
+    `grace_seconds`: how long after it lost its connection the view is still shown.
+    """
+
+    topics = _TOPICS
+
+    def __init__(self, process: TopicsProcess, *, clock: Clock, grace_seconds: float = GRACE_SECONDS) -> None:
+        self._process = process
+        self._grace = grace_seconds
+        self._clock = clock
+        self._table = ChannelTable()
+        self._shown = self._followed = False
+        # The table of a new reader, while it catches up; None once it is the one that is shown.
+        self._reading: ChannelTable | None = None
+        self._unsure_since: float | None = None
+        self._lost = ""
+        self._generation = 0
+        self._view: ChannelView | None = None
+        self._published = asyncio.Event()
+
+    # --- Channel -----------------------------------------------------------------------------------------
+
+    async def start(self, service_urls: Sequence[str]) -> None:
+        """Begin to follow; see `ports.Channel`."""
+        self._process.start(self, service_urls)
+
+    async def view(self) -> ChannelView:
+        """The newest view. SnapshotError before the first; StoreError while the process is down or stuck, and when
+        the topic has not been read for some seconds."""
+        reason = self._process.detail or self._lost
+        if not self._shown:
+            raise SnapshotError("the channel has not been read through yet" + (f": {reason}" if reason else ""))
+        if self._process.state != "ok" or not self._followed:
+            raise StoreError(f"the channel is not being read: {reason or 'its process starts'}")
+        if self._unsure_since is not None:
+            seconds = self._clock.boot() - self._unsure_since
+            if seconds > self._grace:
+                raise StoreError(f"the channel has not been read for {seconds:.1f} s: {reason or 'reading it anew'}")
+        if self._view is None or self._view.generation != self._generation:
+            self._view = self._made()
+        return replace(self._view, wall_ms=self._clock.wall_ms())
+
+    async def unit(self, bundle: str) -> ServiceUnit | None:
+        """One bundle's entry, when all published before this call was heard; StoreError otherwise."""
+        await self._process.sync(UNIT_SECONDS)
+        return self._table.units.get(bundle)
+
+    async def wait_changed(self, generation: int, timeout: float) -> bool:
+        """Wait for a view newer than `generation`, up to `timeout` seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self._generation <= generation:
+                    await self._published.wait()
+        return self._generation > generation
+
+    async def close(self) -> None:
+        """Stop following; the process ends with its last listener."""
+        await self._process.stop(self)
+        self.gone()
+
+    # --- Listener ----------------------------------------------------------------------------------------
+
+    def heard(self, line: Opened | Live | Lost | Message) -> None:
+        """See Listener."""
+        match line:
+            case Message():
+                self._take(line)
+            case Opened():
+                self._reading = ChannelTable()
+                self._unsure()
+            case Lost(_, detail):
+                self._lost = detail
+                self._unsure()
+            case Live():
+                self._lost, self._unsure_since, self._followed = "", None, True
+                if self._reading is not None:
+                    self._show(self._reading)
+                    self._reading = None
+
+    def gone(self) -> None:
+        """See Listener."""
+        self._reading = None
+        self._followed = False
+
+    def state_changed(self) -> None:
+        """See Listener."""
+
+    # ------------------------------------------------------------------------------------------------------
+
+    def _unsure(self) -> None:
+        if self._unsure_since is None:
+            self._unsure_since = self._clock.boot()
+
+    def _take(self, message: Message) -> None:
+        """Apply one message. One that cannot be used leaves the entry as it was, as it does at the brokers."""
+        try:
+            bundle, unit = check_bundle(message.key), _decoded(message)
+        except CodecError as error:
+            _log.warning("an entry of the channel cannot be used: %s: %s", message.key, error)
+            return
+        if self._reading is not None:
+            # Long ago, perhaps; when it was seen here is settled when this table is shown.
+            self._reading.apply(bundle, unit, message.published_ms)
+            return
+        self._table.apply(bundle, unit, self._clock.wall_ms())
+        self._changed()
+
+    def _show(self, fresh: ChannelTable) -> None:
+        """Show another table. What did not change keeps its age; what is known to have lost is not told twice."""
+        now, old = self._clock.wall_ms(), self._table
+        for bundle, unit in fresh.units.items():
+            same = old.units.get(bundle) == unit
+            fresh.seen_ms[bundle] = old.seen_ms[bundle] if same else now
+        known = [(lost.bundle, lost.unit) for lost in old.rejected]
+        news = [lost for lost in fresh.rejected if (lost.bundle, lost.unit) not in known]
+        fresh.rejected.clear()
+        fresh.rejected.extend([*old.rejected, *news])
+        self._table, self._shown = fresh, True
+        self._changed()
+
+    def _changed(self) -> None:
+        self._generation += 1
+        self._published.set()
+        self._published = asyncio.Event()
+
+    def _made(self) -> ChannelView:
+        return ChannelView(
+            generation=self._generation,
+            variant="system_topic",
+            units=dict(self._table.units),
+            seen_ms=dict(self._table.seen_ms),
+            rejected=tuple(self._table.rejected),
+            wall_ms=self._clock.wall_ms(),
+        )
+
+
+def _decoded(message: Message) -> ServiceUnit | None:
+    if message.data is None:
+        raise CodecError(f"it has {message.size} bytes", code=Code.REPORT_TOO_LARGE)
+    return decode_service_unit(message.data) if message.data else None

@@ -1,0 +1,141 @@
+"""The two load-data topics (PIP-192): what each extensible broker said last.
+
+Both are non-persistent: who listens hears what comes from then on, and a quiet broker says nothing for up to a quarter
+of an hour. So a table that lacks a broker says nothing about that broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from bundlekeel.adapters.topics.process import TopicsProcess
+from bundlekeel.adapters.topics.wire import Live, Lost, Message, Opened, Topic
+from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
+from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import CodecError
+from bundlekeel.ports import Clock, FeedState, Heard, LoadTables
+
+_TOPICS: Final[tuple[Topic, ...]] = ("load", "bundles")
+
+
+class TopicLoadFeed:
+    """`ports.LoadFeed` through a `TopicsProcess`, which may be shared with a `TopicChannel`."""
+
+    topics = _TOPICS
+
+    def __init__(self, process: TopicsProcess, *, clock: Clock) -> None:
+        self._process = process
+        self._clock = clock
+        self._heard: dict[str, Heard] = {}
+        # By broker the topics in which its last word was a tombstone, and when that came.
+        self._withdrawn: dict[str, dict[Topic, int]] = {}
+        self._live: set[Topic] = set()
+        self._lost: dict[Topic, str] = {}
+        self._since_ms = 0
+        self._started = False
+        self._generation = 0
+        self._published = asyncio.Event()
+
+    # --- LoadFeed ----------------------------------------------------------------------------------------
+
+    async def start(self, service_urls: Sequence[str]) -> None:
+        """Begin to listen; see `ports.LoadFeed`."""
+        self._started = True
+        self._process.start(self, service_urls)
+
+    def tables(self) -> LoadTables:
+        """The newest tables; never raises."""
+        state, detail = self._state()
+        return LoadTables(
+            generation=self._generation,
+            heard=dict(self._heard),
+            state=state,
+            detail=detail,
+            since_ms=self._since_ms,
+        )
+
+    async def wait_changed(self, generation: int, timeout: float) -> bool:
+        """Wait for a message after `generation` or another state, up to `timeout` seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self._generation <= generation:
+                    await self._published.wait()
+        return self._generation > generation
+
+    async def close(self) -> None:
+        """Stop listening; the process ends with its last listener."""
+        self._started = False
+        await self._process.stop(self)
+        self.gone()
+
+    # --- Listener ----------------------------------------------------------------------------------------
+
+    def heard(self, line: Opened | Live | Lost | Message) -> None:
+        """See Listener."""
+        match line:
+            case Message():
+                self._take(line)
+            case Live(topic):
+                self._live.add(topic)
+                self._lost.pop(topic, None)
+                if len(self._live) == len(_TOPICS):
+                    self._since_ms = self._clock.wall_ms()
+            case Lost(topic, detail):
+                self._live.discard(topic)
+                self._lost[topic] = detail
+            case Opened(topic):
+                self._live.discard(topic)
+        self.state_changed()
+
+    def gone(self) -> None:
+        """See Listener."""
+        self._live.clear()
+        self._lost.clear()
+
+    def state_changed(self) -> None:
+        """See Listener; a change of state counts as newer tables."""
+        self._generation += 1
+        self._published.set()
+        self._published = asyncio.Event()
+
+    # ------------------------------------------------------------------------------------------------------
+
+    def _state(self) -> tuple[FeedState, str]:
+        if not self._started:
+            return "off", ""
+        if self._process.state != "ok":
+            return self._process.state, self._process.detail
+        if len(self._live) == len(_TOPICS):
+            return "ok", ""
+        if self._lost:
+            return "down", "; ".join(f"{topic}: {why}" for topic, why in sorted(self._lost.items()))
+        return "connecting", ""
+
+    def _take(self, message: Message) -> None:
+        """Enter one message; one that cannot be used leaves the figures before it."""
+        broker_id, now = message.key, self._clock.wall_ms()
+        before = self._heard.get(broker_id, Heard())
+        withdrawn = self._withdrawn.setdefault(broker_id, {})
+        if message.data == b"":
+            withdrawn.setdefault(message.topic, now)
+            self._heard[broker_id] = replace(before, withdrawn_ms=min(withdrawn.values()))
+            return
+        try:
+            after = _entered(before, message, now)
+        except CodecError as error:
+            self._heard[broker_id] = replace(before, fault=(error.code, str(error)))
+            return
+        withdrawn.pop(message.topic, None)
+        self._heard[broker_id] = replace(after, fault=None, withdrawn_ms=min(withdrawn.values(), default=0))
+
+
+def _entered(before: Heard, message: Message, now: int) -> Heard:
+    if message.data is None:
+        raise CodecError(f"the message has {message.size} bytes", code=Code.REPORT_TOO_LARGE)
+    if message.topic == "load":
+        return replace(before, load=decode_broker_load(message.key, message.data), load_ms=now)
+    return replace(before, bundles=decode_top_bundles(message.data), bundles_ms=now)

@@ -1,0 +1,357 @@
+"""Starts the process that reads the topics, watches over it, and hands on what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from bundlekeel.adapters.topics.wire import (
+    BEAT_SECONDS,
+    EXIT_MISSING,
+    Beat,
+    Follow,
+    FromChild,
+    Live,
+    Lost,
+    Message,
+    Opened,
+    Setup,
+    Sync,
+    Synced,
+    ToChild,
+    Topic,
+    decode_from_child,
+    encode,
+)
+from bundlekeel.codec.report import MAX_REPORT_BYTES
+from bundlekeel.core.errors import StoreError
+from bundlekeel.ports import Clock, FeedState
+
+# -P: a pulsar.py in the working directory is not the client.
+CHILD_COMMAND: Final = (sys.executable, "-P", "-m", "bundlekeel.adapters.topics.child")
+MISSING: Final = "pulsar-client is not installed: install bundlekeel[topics]"
+# A child that ended is started again after the first pause, ever later up to the last; one that went well for
+# `_SETTLED_SECONDS` counts as the first again. A missing package is not looked for every few seconds.
+FIRST_PAUSE_SECONDS: Final = 0.5
+LAST_PAUSE_SECONDS: Final = 30.0
+MISSING_PAUSE_SECONDS: Final = 300.0
+_SETTLED_SECONDS: Final = 30.0
+# The client itself looks for brokers all the time. If it finds none for so long, a new one shall try.
+_NOT_LIVE_SECONDS: Final = 90.0
+_END_SECONDS: Final = 2.0
+# Lines that have come already are read without a pause; a channel of many bundles shall not block the event loop.
+_LINES_IN_A_ROW: Final = 100
+# What may be around a payload in a line.
+_AROUND_BYTES: Final = 65_536
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsOptions:
+    """How to reach the brokers, and how long to bear what (seconds).
+
+    A token or a file that holds it; what TLS trusts (`verify=False`: anything, for laboratories). `stuck_after`:
+    silence after which the process counts as stuck. `renew_after`: once the brokers have changed, time without reading
+    after which a new process tries the new ones. `quiet_after`: a load topic in which nothing was heard for so long,
+    twice as long as a quiet broker is silent, is opened anew (as Pulsar's own load data store is). Messages above
+    `max_bytes` are left out.
+    """
+
+    token: str = ""
+    token_file: Path | None = None
+    trust_certs: Path | None = None
+    verify: bool = True
+    stuck_after: float = 15.0
+    renew_after: float = 5.0
+    quiet_after: float = 1800.0
+    max_bytes: int = MAX_REPORT_BYTES
+
+    def __repr__(self) -> str:
+        return f"TopicsOptions(token={'**********' if self.token else ''!r}, token_file={self.token_file})"
+
+    def setup(self, service_urls: Sequence[str]) -> Setup:
+        """The child's first line."""
+        return Setup(
+            url=joined(service_urls),
+            token=self.token,
+            token_file=str(self.token_file or ""),
+            trust_certs=str(self.trust_certs or ""),
+            verify=self.verify,
+            max_bytes=self.max_bytes,
+            quiet_after=self.quiet_after,
+        )
+
+
+def joined(service_urls: Sequence[str]) -> str:
+    """One URL that names all these brokers, as pulsar-client takes it; TLS only if there is nothing else."""
+    all_urls = sorted(url.rstrip("/") for url in service_urls)
+    urls = [url for url in all_urls if url.startswith("pulsar://")] or all_urls
+    return ",".join([*urls[:1], *(url.partition("://")[2] for url in urls[1:])])
+
+
+class Listener(Protocol):
+    """Who is told what a child says of its topics, in order and from the event loop; it must not raise."""
+
+    topics: tuple[Topic, ...]
+
+    def heard(self, line: Opened | Live | Lost | Message) -> None:
+        """One line about one of its topics."""
+
+    def gone(self) -> None:
+        """The child is gone; the next one begins anew."""
+
+    def state_changed(self) -> None:
+        """`TopicsProcess.state` or `detail` changed."""
+
+
+class TopicsProcess:
+    """One child at a time, for one or several listeners. `state` and `detail` are those of the process alone: it can be
+    `ok` while a topic cannot be read."""
+
+    def __init__(self, options: TopicsOptions, *, clock: Clock, command: Sequence[str] = CHILD_COMMAND) -> None:
+        self.state: FeedState = "off"
+        self.detail = ""
+        self._options = options
+        self._clock = clock
+        self._command = command
+        self._listeners: list[Listener] = []
+        self._urls: tuple[str, ...] = ()
+        self._url_in_use = ""
+        self._have_urls = asyncio.Event()
+        self._child: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._syncs: dict[int, asyncio.Future[None]] = {}
+        self._last_sync = 0
+        self._heard_lines = 0
+        self._live: set[Topic] = set()
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id, or None while there is none."""
+        return self._child.pid if self._child is not None and self._child.returncode is None else None
+
+    def start(self, listener: Listener, service_urls: Sequence[str]) -> None:
+        """Read this listener's topics through any of these brokers. Other URLs than before are used when the child
+        is started anew, which it is if it does not get through with those it has."""
+        self._urls = tuple(service_urls)
+        if self._urls:
+            self._have_urls.set()
+        if listener not in self._listeners:
+            self._listeners.append(listener)
+            self._send(Follow(listener.topics))
+        if self._task is None:
+            self._set_state("connecting", "" if self._urls else "no broker is known yet")
+            self._task = asyncio.create_task(self._run(), name="topics-process")
+
+    async def stop(self, listener: Listener) -> None:
+        """This listener wants no more; with the last one the child ends."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+        if self._listeners or self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
+        self.state, self.detail = "off", ""
+
+    async def sync(self, timeout: float) -> None:
+        """Return once all that was published to the channel before this call was heard. StoreError if it cannot be
+        had within `timeout` seconds."""
+        if self.pid is None:
+            raise StoreError(f"the channel is not being read: {self.detail or self.state}")
+        self._last_sync += 1
+        number, done = self._last_sync, asyncio.get_running_loop().create_future()
+        self._syncs[number] = done
+        self._send(Sync(number))
+        try:
+            async with asyncio.timeout(timeout):
+                await done
+        except TimeoutError:
+            raise StoreError(f"the channel did not answer within {timeout:g} s") from None
+        finally:
+            self._syncs.pop(number, None)
+
+    # --- one child after the other ---------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            await self._have_urls.wait()
+            began = self._clock.boot()
+            try:
+                detail = await self._one_child()
+            except Exception as error:  # noqa: BLE001 - top of a root task: without it nothing is read ever again
+                _log.exception("reading the topics failed unexpectedly")
+                detail = f"internal error: {error!r}"
+            _log.warning("the process that reads the topics ended: %s", detail)
+            self._set_state("stuck" if self.state == "stuck" else "down", detail)
+            if self._clock.boot() - began > _SETTLED_SECONDS:
+                pause = FIRST_PAUSE_SECONDS
+            await self._clock.sleep(MISSING_PAUSE_SECONDS if detail == MISSING else pause)
+            pause = min(2 * pause, LAST_PAUSE_SECONDS)
+
+    async def _one_child(self) -> str:
+        """From its start to its end; what it died of."""
+        setup = self._options.setup(self._urls)
+        self._url_in_use = setup.url
+        pipe, limit = asyncio.subprocess.PIPE, 2 * self._options.max_bytes + _AROUND_BYTES
+        try:
+            # In a session of its own: an interrupt typed at the terminal is for the daemon, which then ends it.
+            child = await asyncio.create_subprocess_exec(
+                *self._command, stdin=pipe, stdout=pipe, stderr=pipe, limit=limit, start_new_session=True
+            )
+        except OSError as error:
+            return f"cannot be started: {error}"
+        self._child = child
+        self._send(setup)
+        self._send(Follow(tuple(topic for listener in self._listeners for topic in listener.topics)))
+        said: deque[str] = deque(maxlen=20)
+        reasons: list[str] = []
+        tasks = (
+            asyncio.create_task(self._read(child, reasons), name="topics-read"),
+            asyncio.create_task(_drain(child, said), name="topics-stderr"),
+        )
+        watch = asyncio.create_task(self._watch(child, reasons), name="topics-watch")
+        try:
+            await asyncio.gather(*tasks)
+            code = await child.wait()
+        finally:
+            watch.cancel()
+            await _end(child)
+            await asyncio.gather(*tasks, watch, return_exceptions=True)
+            self._after()
+        if code == EXIT_MISSING:
+            return MISSING
+        last = f": {said[-1]}" if said else ""
+        return reasons[0] if reasons else f"{_ending(code)}{last}"
+
+    async def _read(self, child: asyncio.subprocess.Process, reasons: list[str]) -> None:
+        assert child.stdout is not None
+        while True:
+            try:
+                data = await child.stdout.readline()
+                if not data:
+                    return
+                line = decode_from_child(data)
+            except (msgspec.DecodeError, ValueError) as error:
+                # To pass over a line could be to pass over the owner of a bundle.
+                reasons.append(f"said what is not understood: {error}")
+                _kill(child)
+                return
+            self._take(line)
+            if self._heard_lines % _LINES_IN_A_ROW == 0:
+                await asyncio.sleep(0)
+
+    def _take(self, line: FromChild) -> None:
+        self._heard_lines += 1
+        match line:
+            case Beat():
+                self._set_state("ok", "")
+                return
+            case Synced(number):
+                waiting = self._syncs.pop(number, None)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(None)
+                return
+            case Live(topic):
+                self._live.add(topic)
+            case Lost(topic, _) | Opened(topic):
+                self._live.discard(topic)
+            case _:
+                topic = line.topic
+        for listener in self._listeners:
+            if topic in listener.topics:
+                listener.heard(line)
+
+    async def _watch(self, child: asyncio.subprocess.Process, reasons: list[str]) -> None:
+        """Kill a child that says nothing, or one that gets nowhere.
+
+        Rounds are counted, not seconds: after a pause of this process itself its lines wait to be read.
+        """
+        tick = min(BEAT_SECONDS, self._options.stuck_after / 4)
+        silent = heard = 0
+        not_live = outdated = 0.0
+        while True:
+            await self._clock.sleep(tick)
+            silent = silent + 1 if heard == self._heard_lines else 0
+            heard = self._heard_lines
+            if silent * tick >= self._options.stuck_after:
+                reasons.append(f"did not answer for {self._options.stuck_after:g} s and was killed")
+                self._set_state("stuck", f"has not answered for {self._options.stuck_after:g} s")
+                _kill(child)
+                return
+            wanted = {topic for listener in self._listeners for topic in listener.topics}
+            live = wanted <= self._live
+            not_live = 0.0 if live else not_live + tick
+            other = bool(self._urls) and self._url_in_use != joined(self._urls)
+            outdated = outdated + tick if other and not live else 0.0
+            if not_live >= _NOT_LIVE_SECONDS or outdated >= self._options.renew_after:
+                reasons.append(f"did not get through to the brokers for {not_live:g} s")
+                _kill(child)
+                return
+
+    def _after(self) -> None:
+        self._child = None
+        self._live.clear()
+        for listener in self._listeners:
+            listener.gone()
+        for waiting in self._syncs.values():
+            if not waiting.done():
+                waiting.set_exception(StoreError("the process that reads the channel ended"))
+
+    def _send(self, line: ToChild) -> None:
+        if self._child is not None and self._child.stdin is not None and not self._child.stdin.is_closing():
+            # Not drained: these are few and short, and a child that does not read is killed.
+            self._child.stdin.write(encode(line))
+
+    def _set_state(self, state: FeedState, detail: str) -> None:
+        if (state, detail) == (self.state, self.detail):
+            return
+        self.state, self.detail = state, detail
+        for listener in self._listeners:
+            listener.state_changed()
+
+
+def _kill(child: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        child.kill()
+
+
+async def _drain(child: asyncio.subprocess.Process, said: deque[str]) -> None:
+    """What it prints besides, the client's own log included, is kept for the day it dies."""
+    assert child.stderr is not None
+    while True:
+        try:
+            data = await child.stderr.readline()
+        except ValueError:
+            continue
+        if not data:
+            return
+        said.append(data.decode(errors="replace").strip()[:500])
+        _log.debug("topics: %s", said[-1])
+
+
+async def _end(child: asyncio.subprocess.Process) -> None:
+    """Close its input, on which it ends; kill it if it does not."""
+    if child.stdin is not None:
+        child.stdin.close()
+    try:
+        async with asyncio.timeout(_END_SECONDS):
+            await child.wait()
+    except TimeoutError:
+        _kill(child)
+        await child.wait()
+
+
+def _ending(code: int) -> str:
+    return f"died of signal {-code}" if code < 0 else f"ended with code {code}"

@@ -1,0 +1,262 @@
+"""The ownership channel in the metadata store (PIP-192, variant of Pulsar 4.0): `/service_unit_state/{bundle}`.
+
+One persistent node a bundle, its `ServiceUnitStateData` as JSON. A children watch stands on the root, each tenant and
+each namespace, a data watch on each bundle. As in the load source, an event only notes what is to be read again, and a
+single task waits one batch window and reads what was noted: thousands of bundles cost one read each once, and after
+that only those that changed. Parents are read before their children (requests of a session are served in the order
+sent), so a node that goes and comes back between two reads is either in the next listing or announced by its watch.
+
+A node is the truth as it stands: whoever writes it has asked the conflict resolver and writes with the version read,
+so nothing is resolved here and nothing is ever `rejected`.
+
+Source: Pulsar `ServiceUnitStateMetadataStoreTableViewImpl`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from bundlekeel.adapters.zookeeper.client import ZkClient
+from bundlekeel.adapters.zookeeper.records import Connection
+from bundlekeel.adapters.zookeeper.work import bounded
+from bundlekeel.codec.channel import decode_service_unit
+from bundlekeel.codec.report import is_bundle
+from bundlekeel.core.channel import ChannelTable, ServiceUnit
+from bundlekeel.core.errors import CodecError, SnapshotError, StoreError
+from bundlekeel.ports import ChannelView, Clock
+
+SERVICE_UNITS: Final = "/service_unit_state"
+BATCH_WINDOW_SECONDS: Final = 0.05
+RETRY_SECONDS: Final = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+class ZkChannel:
+    """`ports.Channel` over one ZooKeeper session, which it starts and does not close (it may be shared).
+
+    `batch_window_seconds`: how long changes are gathered before one new view is made.
+    """
+
+    def __init__(self, metadata: ZkClient, *, clock: Clock, batch_window_seconds: float = BATCH_WINDOW_SECONDS) -> None:
+        self._client = metadata
+        self._clock = clock
+        self._batch_window = batch_window_seconds
+        self._table = ChannelTable(store=True)
+        # Names below each listed node, and the transaction that wrote each bundle's node last.
+        self._children: dict[str, set[str]] = {}
+        self._written: dict[str, int] = {}
+        self._stale = {SERVICE_UNITS}
+        self._changed: set[str] = set()
+        self._unwatched: set[str] = set()
+        self._view: ChannelView | None = None
+        self._generation = 0
+        self._news = True
+        self._unsure_since: float | None = None
+        self._fault: StoreError | None = None
+        self._wake = asyncio.Event()
+        self._published = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    # --- Channel -----------------------------------------------------------------------------------------
+
+    async def start(self, service_urls: Sequence[str] = ()) -> None:
+        """Connect and watch in the background; never raises for an unreachable store. No broker is asked."""
+        if self._task is not None:
+            return
+        self._unsure_since = self._clock.boot()
+        self._client.add_listener(self._on_connection)
+        self._client.start()
+        self._task = asyncio.create_task(self._run(), name="zookeeper-channel")
+        if self._client.connected:
+            self._wake.set()
+
+    async def view(self) -> ChannelView:
+        """The newest view. SnapshotError before the first; StoreError while disconnected and until all is read
+        again after that."""
+        if self._view is None:
+            reason = f": {self._fault}" if self._fault is not None else ""
+            raise SnapshotError(f"{SERVICE_UNITS} has not been read yet{reason}")
+        if self._unsure_since is not None or not self._client.connected:
+            since = self._unsure_since if self._unsure_since is not None else self._clock.boot()
+            seconds = max(0.0, self._clock.boot() - since)
+            raise StoreError(f"no connection to ZooKeeper at {self._client.hosts} for {seconds:.1f} s")
+        if self._fault is not None:
+            raise StoreError(f"{SERVICE_UNITS} cannot be read: {self._fault}")
+        return self._view
+
+    async def unit(self, bundle: str) -> ServiceUnit | None:
+        """A bundle's entry as the ensemble has it now (read after a `sync`). StoreError, also for an entry that
+        cannot be used."""
+        found = await self._client.get_synced(f"{SERVICE_UNITS}/{bundle}")
+        if found is None:
+            return None
+        try:
+            return decode_service_unit(found[0])
+        except CodecError as error:
+            raise StoreError(f"the entry of {bundle} cannot be used: {error}") from error
+
+    async def wait_changed(self, generation: int, timeout: float) -> bool:
+        """Wait for a view newer than `generation`, up to `timeout` seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self._generation <= generation:
+                    await self._published.wait()
+        return self._generation > generation
+
+    async def close(self) -> None:
+        """Stop watching; the session stays."""
+        self._client.remove_listener(self._on_connection)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    # --- events: only notes, no work -----------------------------------------------------------------------
+
+    def _on_connection(self, connection: Connection) -> None:
+        if connection == "connected":
+            self._wake.set()
+            return
+        # All watches are gone with the connection; what changed meanwhile is found by comparing mzxids.
+        self._stale |= {SERVICE_UNITS, *self._children}
+        self._unwatched |= self._written.keys()
+        if self._unsure_since is None:
+            self._unsure_since = self._clock.boot()
+
+    def _on_children(self, path: str) -> None:
+        self._stale.add(path)
+        self._wake.set()
+
+    def _on_unit(self, bundle: str) -> None:
+        self._changed.add(bundle)
+        self._wake.set()
+
+    # --- the task ------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            await self._clock.sleep(self._batch_window)
+            self._wake.clear()
+            if not self._client.connected:
+                continue
+            try:
+                await self._refresh()
+                continue
+            except StoreError as error:
+                self._fault = error
+            except Exception as error:  # noqa: BLE001 - top of a root task: without it no view ever again
+                _log.exception("channel failed unexpectedly")
+                self._fault = StoreError(f"internal error: {error!r}")
+            self._wake.set()
+            await self._clock.sleep(RETRY_SECONDS)
+
+    async def _refresh(self) -> None:
+        while self._stale:
+            await bounded([partial(self._list, path) for path in sorted(self._stale)])
+        await bounded([partial(self._read, bundle) for bundle in sorted(self._changed | self._unwatched)])
+        self._fault = None
+        if not (self._stale or self._unwatched):
+            self._unsure_since = None
+        if self._news:
+            self._publish()
+
+    async def _list(self, path: str) -> None:
+        """Read the names below the root, a tenant or a namespace, and note what is new or gone."""
+        self._stale.discard(path)
+        watch = partial(self._on_children, path)
+        try:
+            found = await self._client.children(path, watch)
+            if found is None and path == SERVICE_UNITS and await self._client.exists(path, watch) is not None:
+                self._stale.add(path)  # made between the two reads
+        except StoreError:
+            self._stale.add(path)
+            raise
+        if found is None:
+            self._drop(path)
+            return
+        known = self._children.setdefault(path, set())
+        for name in known - set(found):
+            self._drop(f"{path}/{name}")
+        for name in set(found) - known:
+            child = f"{path}/{name}"
+            if is_bundle(_bundle(child)):
+                self._changed.add(_bundle(child))
+            elif child.count("/") <= _DEEPEST:
+                self._stale.add(child)
+        self._children[path] = set(found)
+
+    async def _read(self, bundle: str) -> None:
+        path, watch = f"{SERVICE_UNITS}/{bundle}", partial(self._on_unit, bundle)
+        changed, last = bundle in self._changed, self._written.get(bundle)
+        self._changed.discard(bundle)
+        self._unwatched.discard(bundle)
+        try:
+            if not changed and last is not None:
+                # Only the watch was lost: most have not changed meanwhile, and statistics are shorter.
+                stat = await self._client.exists(path, watch)
+                if stat is not None and stat.mzxid == last:
+                    return
+                found = await self._client.get(path)
+            else:
+                found = await self._client.get(path, watch)
+        except StoreError:
+            self._changed.add(bundle)
+            self._unwatched.add(bundle)
+            raise
+        if found is None:
+            self._drop(path)
+        elif found[1].mzxid != last:
+            self._written[bundle] = found[1].mzxid
+            self._take(bundle, found[0])
+
+    def _take(self, bundle: str, data: bytes) -> None:
+        """One that cannot be used leaves the entry as it was, as it does at the brokers."""
+        try:
+            unit = decode_service_unit(data)
+        except CodecError as error:
+            _log.warning("the channel's entry of %s cannot be used: %s", bundle, error)
+            return
+        self._table.replace(bundle, unit, self._clock.wall_ms())
+        self._news = True
+
+    def _drop(self, path: str) -> None:
+        """Forget a node and all below it; should it come back, the next listing must see it as new."""
+        parent, _, name = path.rpartition("/")
+        self._children.get(parent, set()).discard(name)
+        for child in self._children.pop(path, set()):
+            self._drop(f"{path}/{child}")
+        self._stale.discard(path)
+        bundle = _bundle(path)
+        self._changed.discard(bundle)
+        self._unwatched.discard(bundle)
+        if self._written.pop(bundle, None) is not None:
+            self._table.replace(bundle, None, self._clock.wall_ms())
+            self._news = True
+
+    def _publish(self) -> None:
+        self._news = False
+        self._generation += 1
+        self._view = ChannelView(
+            generation=self._generation,
+            variant="metadata_store",
+            units=dict(self._table.units),
+            seen_ms=dict(self._table.seen_ms),
+            wall_ms=self._clock.wall_ms(),
+        )
+        self._published.set()
+        self._published = asyncio.Event()
+
+
+# A namespace of the old form has its cluster between: /service_unit_state/tenant/cluster/namespace.
+_DEEPEST: Final = 4
+
+
+def _bundle(path: str) -> str:
+    return path.removeprefix(f"{SERVICE_UNITS}/")

@@ -1,0 +1,140 @@
+"""Entries of the ownership channel (PIP-192): `ServiceUnitStateData` as Jackson writes it, topic and store alike.
+
+A field that cannot be used refuses the whole entry: an owner guessed from half of it is worse than none. Fields of
+other releases are passed over. Jackson leaves nulls out, but writes them inside the map of children.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from bundlekeel.codec.report import is_bundle
+from bundlekeel.codec.tolerant import load_object
+from bundlekeel.core.channel import MAX_VERSION, MIN_VERSION, ServiceUnit, UnitState
+from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import CodecError
+
+MAX_ENTRY_BYTES: Final = 1_048_576
+_STATES: Final = {state.value: state for state in UnitState}
+_CHILDREN: Final = "splitServiceUnitToDestBroker"
+_KINDS: Final = {str: "text", int: "whole number", bool: "boolean", dict: "object"}
+
+
+class _Data(msgspec.Struct, gc=False, rename="camel"):
+    state: str
+    dst_broker: str | None = None
+    source_broker: str | None = None
+    children: dict[str, str | None] | None = msgspec.field(name=_CHILDREN, default=None)
+    force: bool = False
+    timestamp: int = 0
+    version_id: int = 0
+
+
+_DATA: Final = msgspec.json.Decoder(_Data)
+
+
+def decode_service_unit(data: bytes | msgspec.Raw, *, max_bytes: int = MAX_ENTRY_BYTES) -> ServiceUnit:
+    """Decode one entry. Raises CodecError, which names the field; an empty payload is a tombstone and no entry."""
+    if len(data) > max_bytes:
+        raise CodecError(f"the entry has {len(data)} bytes, more than {max_bytes}", code=Code.REPORT_TOO_LARGE)
+    try:
+        raw = _DATA.decode(data)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        raw = _odd(bytes(data))
+    return _checked(raw)
+
+
+def encode_service_unit(unit: ServiceUnit) -> bytes:
+    """The entry as Jackson writes it: fields in the record's order, "" is null and left out."""
+    fields: dict[str, Any] = {"state": unit.state.value}
+    if unit.destination:
+        fields["dstBroker"] = unit.destination
+    if unit.source:
+        fields["sourceBroker"] = unit.source
+    if unit.children:
+        fields[_CHILDREN] = {child: broker or None for child, broker in unit.children.items()}
+    fields |= {"force": unit.force, "timestamp": unit.timestamp_ms, "versionId": unit.version}
+    return msgspec.json.encode(fields)
+
+
+def check_bundle(name: str) -> str:
+    """The key of an entry, if it is a bundle's full name; CodecError otherwise."""
+    if not is_bundle(name):
+        raise CodecError(f"{name[:200]!a} is no bundle name", code=Code.WRONG_TYPE, field="key")
+    return name
+
+
+def _odd(data: bytes) -> _Data:
+    """What the strict decoder refused, field by field, to name the one that is wrong."""
+    raw = load_object(data)
+    children = _field(raw, _CHILDREN, dict, {})
+    for child, broker in children.items():
+        if broker is not None and not isinstance(broker, str):
+            raise _wrong(_CHILDREN, f"{child!a} is a {type(broker).__name__}")
+    return _Data(
+        state=_field(raw, "state", str, ""),
+        dst_broker=_field(raw, "dstBroker", str, None),
+        source_broker=_field(raw, "sourceBroker", str, None),
+        children=children,
+        force=_field(raw, "force", bool, False),
+        timestamp=_field(raw, "timestamp", int, 0),
+        version_id=_field(raw, "versionId", int, 0),
+    )
+
+
+def _field(raw: dict[str, Any], name: str, kind: type, default: Any) -> Any:
+    value = raw.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise _wrong(name, f"{type(value).__name__} where {_KINDS[kind]} belongs")
+    return value
+
+
+def _checked(raw: _Data) -> ServiceUnit:
+    state = _STATES.get(raw.state)
+    if state is None:
+        raise _wrong("state", f"unknown state {raw.state[:50]!a}")
+    destination = _broker("dstBroker", raw.dst_broker)
+    source = _broker("sourceBroker", raw.source_broker)
+    if state is not UnitState.FREE and not destination.strip() and not source.strip():
+        raise _wrong("dstBroker", f"{state} names no broker")
+    # After the largest version Java goes on with the smallest; other negative ones nobody wrote.
+    if not 0 <= raw.version_id <= MAX_VERSION and raw.version_id != MIN_VERSION:
+        raise _wrong("versionId", f"{_short(raw.version_id)} is no version")
+    if not 0 <= raw.timestamp <= MAX_VERSION:
+        raise _wrong("timestamp", f"{_short(raw.timestamp)} is no time")
+    children = raw.children or {}
+    for child in children:
+        if "/" in child or not is_bundle(f"tenant/namespace/{child}"):
+            raise _wrong(_CHILDREN, f"{child[:50]!a} is no range")
+    return ServiceUnit(
+        state=state,
+        destination=destination,
+        source=source,
+        children={child: _broker(_CHILDREN, broker) for child, broker in children.items()},
+        force=raw.force,
+        timestamp_ms=raw.timestamp,
+        version=raw.version_id,
+    )
+
+
+def _broker(name: str, broker: str | None) -> str:
+    """A broker id, "" for null; one that could not be written out again (a lone surrogate) is none."""
+    text = broker or ""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _wrong(name, f"{text[:50]!a} is no broker id") from None
+    return text
+
+
+def _short(number: int) -> str:
+    # Python refuses to write out integers of more than 4,300 digits.
+    return str(number) if abs(number) < 2**70 else "a number of more than 64 bits"
+
+
+def _wrong(field: str, detail: str) -> CodecError:
+    return CodecError(f"{field}: {detail}", code=Code.WRONG_TYPE, field=field)

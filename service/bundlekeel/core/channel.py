@@ -1,0 +1,200 @@
+"""The ownership channel of the extensible load manager (PIP-192): states of service units, and who owns what by them.
+
+Many brokers write to the channel at once, and each reads it with the same rule: of two messages the later in the
+channel counts only if it is the lawful successor of the state so far. Whoever lets the last message win sees another
+owner than the brokers do while two of them race. `should_keep_left` is that rule, `ChannelTable` the table made by it.
+
+Source: Pulsar `ServiceUnitState`, `ServiceUnitStateData`, `ServiceUnitStateDataConflictResolver`,
+`ServiceUnitStateChannelImpl`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+
+class UnitState(StrEnum):
+    """`ServiceUnitState`, in Pulsar's spelling. A bundle without an entry is in `Init`."""
+
+    INIT = "Init"
+    FREE = "Free"
+    OWNED = "Owned"
+    ASSIGNING = "Assigning"
+    RELEASING = "Releasing"
+    SPLITTING = "Splitting"
+    DELETED = "Deleted"
+
+
+IN_FLIGHT = frozenset({UnitState.ASSIGNING, UnitState.RELEASING, UnitState.SPLITTING})
+ACTIVE: Final = IN_FLIGHT | {UnitState.OWNED}
+
+MIN_VERSION: Final = -(2**63)
+MAX_VERSION: Final = 2**63 - 1
+# As many lost messages are kept; they show a race, and nobody reads more of them.
+MAX_REJECTED: Final = 100
+
+_Transitions = Mapping[UnitState, frozenset[UnitState]]
+OVER_METADATA_STORE: Final[_Transitions] = {
+    UnitState.INIT: frozenset({UnitState.ASSIGNING}),
+    UnitState.FREE: frozenset({UnitState.ASSIGNING}),
+    UnitState.OWNED: frozenset({UnitState.SPLITTING, UnitState.RELEASING}),
+    UnitState.ASSIGNING: frozenset({UnitState.OWNED}),
+    UnitState.RELEASING: frozenset({UnitState.ASSIGNING, UnitState.FREE}),
+    UnitState.SPLITTING: frozenset({UnitState.DELETED}),
+    UnitState.DELETED: frozenset({UnitState.INIT}),
+}
+# A compacted topic may begin in the middle of an assignment, a transfer or a split: there anything can come first.
+OVER_SYSTEM_TOPIC: Final[_Transitions] = {
+    **OVER_METADATA_STORE,
+    UnitState.INIT: frozenset(UnitState) - {UnitState.INIT},
+    UnitState.FREE: frozenset({UnitState.ASSIGNING, UnitState.INIT}),
+}
+
+# What Java's Character.isWhitespace takes for blank; Python's str.strip() would also take non-breaking spaces.
+_BLANKS: Final = (
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f \u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2008\u2009\u200a"
+    "\u2028\u2029\u205f\u3000"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceUnit:
+    """`ServiceUnitStateData`: `destination` and `source` are broker ids or "". `children` (Splitting only): child range
+    to its broker or "". `timestamp_ms` is the writer's clock; `version` starts at 1."""
+
+    state: UnitState
+    destination: str = ""
+    source: str = ""
+    children: Mapping[str, str] = field(default_factory=dict)
+    force: bool = False
+    timestamp_ms: int = 0
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedUnit:
+    """A message of the channel that lost by Pulsar's conflict resolver, and when (wall clock, ms)."""
+
+    bundle: str
+    unit: ServiceUnit
+    wall_ms: int
+
+
+class UnitOwner(NamedTuple):
+    """Whom a lookup names; "" while it names nobody because the bundle is given up without a successor."""
+
+    broker_id: str
+    in_transit: bool
+
+
+def owner_of(unit: ServiceUnit | None) -> UnitOwner | None:
+    """Who owns a bundle by its entry, as lookups answer (`ServiceUnitStateChannelImpl.getOwnerAsync`).
+
+    Owned: the destination. Splitting: the source, which keeps serving. Assigning and Releasing: the destination, for
+    clients are sent there to wait; until Owned is seen, `unit.source` may still serve, and an unload (Releasing without
+    destination) names nobody. None for no entry, Free and Deleted. Whether that broker lives is not looked at.
+    """
+    if unit is None or unit.state not in ACTIVE:
+        return None
+    if unit.state is UnitState.SPLITTING:
+        return UnitOwner(unit.source, True)
+    return UnitOwner(unit.destination, unit.state is not UnitState.OWNED)
+
+
+def should_keep_left(current: ServiceUnit | None, new: ServiceUnit | None, *, store: bool) -> bool:
+    """Whether `new` loses against `current` (`ServiceUnitStateDataConflictResolver.shouldKeepLeft`).
+
+    None is no entry, as `new` a tombstone. `store`: by the rules of the metadata-store variant, whose writer asks this
+    before it puts; otherwise those of the system topic, whose every reader asks it.
+    """
+    if new is None:
+        return False
+    decided = _by_version(current, new, store=store)
+    if decided is not None:
+        return decided
+    if new.force:
+        return False
+    allowed = OVER_METADATA_STORE if store else OVER_SYSTEM_TOPIC
+    if new.state not in allowed[UnitState.INIT if current is None else current.state]:
+        return True
+    return current is not None and _brokers_disagree(current, new)
+
+
+def _by_version(current: ServiceUnit | None, new: ServiceUnit, *, store: bool) -> bool | None:
+    """What versions alone decide, or None when `new` is the direct successor (or the first over the topic)."""
+    if current is None:
+        # Java returns here over the store: a first version is taken whatever its state says.
+        return new.version != 1 if store else None
+    if current.version == MAX_VERSION and new.version == MIN_VERSION:
+        return None
+    if current.version >= new.version:
+        return True
+    # A gap: compaction left the messages between out, while a store has no such thing.
+    return store if current.version < new.version - 1 else None
+
+
+def _brokers_disagree(current: ServiceUnit, new: ServiceUnit) -> bool:
+    """Whether the brokers named in `new` do not follow from those in `current`; the transition itself is lawful."""
+    match current.state, new.state:
+        case UnitState.OWNED, UnitState.SPLITTING:
+            return not _blank(new.destination) or current.destination != new.source
+        case UnitState.OWNED, UnitState.RELEASING:
+            return _blank(new.source) or current.destination != new.source or current.destination == new.destination
+        case UnitState.FREE, UnitState.ASSIGNING:
+            return not _blank(new.source) or _blank(new.destination)
+        case UnitState.RELEASING, UnitState.ASSIGNING:
+            return _blank(new.destination) or _changed(current, new)
+        case ((UnitState.ASSIGNING | UnitState.RELEASING | UnitState.SPLITTING), _):
+            return _changed(current, new)
+        case _:  # after Init and Deleted nobody is asked for
+            return False
+
+
+def _changed(current: ServiceUnit, new: ServiceUnit) -> bool:
+    return current.destination != new.destination or current.source != new.source
+
+
+def _blank(broker: str) -> bool:
+    return not broker.strip(_BLANKS)
+
+
+class ChannelTable:
+    """The channel as every broker has it: the entry of each bundle. Plain dictionaries; copy what is handed out.
+
+    `seen_ms`: by bundle, the wall clock when its present entry was first seen here. `rejected`: what lost, oldest
+    first.
+    """
+
+    def __init__(self, *, store: bool = False) -> None:
+        """`store`: resolve by the rules of the metadata-store variant."""
+        self.units: dict[str, ServiceUnit] = {}
+        self.seen_ms: dict[str, int] = {}
+        self.rejected: deque[RejectedUnit] = deque(maxlen=MAX_REJECTED)
+        self._store = store
+
+    def apply(self, bundle: str, unit: ServiceUnit | None, wall_ms: int) -> bool:
+        """Take one message in (None: a tombstone); False when it lost, which `rejected` tells."""
+        current = self.units.get(bundle)
+        if unit is not None and should_keep_left(current, unit, store=self._store):
+            # What is read twice, after a reader came back, lost to nobody.
+            if unit != current:
+                self.rejected.append(RejectedUnit(bundle=bundle, unit=unit, wall_ms=wall_ms))
+            return False
+        self.replace(bundle, unit, wall_ms)
+        return True
+
+    def replace(self, bundle: str, unit: ServiceUnit | None, wall_ms: int) -> None:
+        """Take over what holds now, unasked: a metadata store's node, whose writers have resolved already.
+
+        Who watches a store may miss versions between, and must not take that for a conflict.
+        """
+        if unit is None:
+            self.units.pop(bundle, None)
+            self.seen_ms.pop(bundle, None)
+        elif self.units.get(bundle) != unit:
+            self.units[bundle] = unit
+            self.seen_ms[bundle] = wall_ms

@@ -1,0 +1,100 @@
+"""Ports of the extensible load manager (PIP-192): its load-data topics and its ownership channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from bundlekeel.core.channel import RejectedUnit, ServiceUnit
+from bundlekeel.core.extensible import BrokerLoad, BundleLoads
+
+FeedState = Literal["off", "connecting", "ok", "stuck", "down"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """The newest load data of one extensible broker. Wall-clock times in ms; 0: never.
+
+    `load_ms`, `bundles_ms`: when it arrived here. `withdrawn_ms`: when the broker took its load data back (a
+    tombstone: it just gave or took a bundle) and has not reported since; what it said before is kept. `fault`:
+    (code, detail) of a last message that could not be used.
+    """
+
+    load: BrokerLoad | None = None
+    bundles: BundleLoads | None = None
+    load_ms: int = 0
+    bundles_ms: int = 0
+    withdrawn_ms: int = 0
+    fault: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTables:
+    """What the two load-data topics said so far, by broker id.
+
+    `generation` grows with each message. `state`: `ok` while messages can arrive; `stuck`: the client's process does
+    not answer; `down`: it ended or cannot connect (it is started again); `detail` says why. `since_ms`: listening
+    since then without a gap; a broker that is not in `heard` may simply have had nothing to report since.
+    """
+
+    generation: int = 0
+    heard: Mapping[str, Heard] = field(default_factory=dict)
+    state: FeedState = "off"
+    detail: str = ""
+    since_ms: int = 0
+
+
+class LoadFeed(Protocol):
+    """The load-data topics of the extensible load manager (PIP-192)."""
+
+    async def start(self, service_urls: Sequence[str]) -> None:
+        """Begin to listen, through any of these brokers; called again when they change. Never waits for a broker."""
+
+    def tables(self) -> LoadTables:
+        """The newest tables. Never raises: a feed that is down says so in `state`, its last figures stay."""
+
+    async def wait_changed(self, generation: int, timeout: float) -> bool:
+        """Wait until tables newer than `generation` are there or the state changed, or time out."""
+
+    async def close(self) -> None:
+        """Stop listening and end the client's process."""
+
+
+ChannelVariant = Literal["system_topic", "metadata_store"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelView:
+    """The ownership channel (service unit states) as of now, by bundle; a bundle without an entry is in state Init.
+
+    `seen_ms`: by bundle, the wall clock when its present state was first seen here. `rejected`: the newest messages
+    that lost, oldest first (at most 100).
+    """
+
+    generation: int
+    variant: ChannelVariant
+    units: Mapping[str, ServiceUnit]
+    seen_ms: Mapping[str, int] = field(default_factory=dict)
+    rejected: tuple[RejectedUnit, ...] = ()
+    wall_ms: int = 0
+
+
+class Channel(Protocol):
+    """The ownership channel of the extensible load manager, read only; both variants implement it."""
+
+    async def start(self, service_urls: Sequence[str]) -> None:
+        """Begin to follow it (the metadata-store variant needs no URLs). Never waits for a broker or the store."""
+
+    async def view(self) -> ChannelView:
+        """The newest view. SnapshotError before it was read through once, StoreError while it cannot be followed."""
+
+    async def unit(self, bundle: str) -> ServiceUnit | None:
+        """One bundle's entry, after everything published before this call was taken in. StoreError when that cannot
+        be had within the adapter's time limit."""
+
+    async def wait_changed(self, generation: int, timeout: float) -> bool:
+        """Wait for a view newer than `generation`, or time out."""
+
+    async def close(self) -> None:
+        """Stop following it."""

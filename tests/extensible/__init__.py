@@ -1,0 +1,1 @@
+"""On a real cluster of the extensible load manager."""

@@ -1,0 +1,260 @@
+"""The picture of a real cluster of the extensible load manager: load topics, broker statistics, deaths and moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from bundlekeel.adapters.admin import HttpBrokerAdmin
+from bundlekeel.adapters.topics.feed import TopicLoadFeed
+from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
+from bundlekeel.adapters.zookeeper import ZkClient, ZkLoadSource
+from bundlekeel.core.errors import SnapshotError
+from bundlekeel.core.extensible import is_rest
+from bundlekeel.core.load import PRODUCERS, RATE_IN, RATE_OUT, THROUGHPUT_IN, TOPICS
+from bundlekeel.daemon.extensible_source import ClusterSource, ExtensibleOptions
+from bundlekeel.ports import Picture
+from dev.cluster import Cluster
+from dev.traffic import Traffic, TrafficSpec
+from tests.support.contracts.admin import Permit, Recorder
+from tests.support.contracts.coordination import eventually
+from tests.support.memory_source import RealClock
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+
+BYTES = 1024
+RATE = 480.0
+BUNDLES = 12
+
+
+@pytest.fixture(scope="module")
+def traffic(extensible_cluster: Cluster) -> Iterator[Traffic]:
+    """Twelve bundles of two topics with equal rates, all at the second broker."""
+    spec = TrafficSpec(
+        service_url=extensible_cluster.service_url,
+        admin_url=extensible_cluster.brokers[0].web_url,
+        namespace="picture/traffic",
+        bundles=BUNDLES,
+        topics_per_bundle=2,
+        rate_total_msgs=RATE,
+        message_bytes=BYTES,
+        zipf=0.0,
+    )
+    made = Traffic(spec)
+    made.place_all_on(extensible_cluster.brokers[1].broker_id)
+    with made:
+        yield made
+
+
+class Watched:
+    """The daemon's source over the real cluster, and the adapters below it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        clock = RealClock()
+        self.telemetry = Recorder()
+        self.store = ZkClient(cluster.zk_hosts, "/pulsar", session_seconds=10.0, call_timeout_seconds=3.0)
+        self.admin = HttpBrokerAdmin(telemetry=self.telemetry, permit=Permit(), clock=clock)
+        self.feed = TopicLoadFeed(TopicsProcess(TopicsOptions(), clock=clock), clock=clock)
+        self.source = ClusterSource(
+            registry=ZkLoadSource(self.store, batch_window_seconds=0.25, max_report_bytes=2**20, clock=clock),
+            feed=self.feed,
+            admin=self.admin,
+            clock=clock,
+            telemetry=self.telemetry,
+            options=ExtensibleOptions(stats_interval=1.0),
+        )
+        self.source.use_settings(lambda _: {"statsUpdateFrequencyInSecs": "1"})
+
+    async def picture(self) -> Picture | None:
+        """The present one, if there is any yet."""
+        try:
+            return await self.source.picture()
+        except SnapshotError:
+            return None
+
+    async def close(self) -> None:
+        """End everything."""
+        await self.source.close()
+        await self.admin.close()
+        await self.store.close()
+
+
+@pytest.fixture
+async def watched(extensible_cluster: Cluster) -> AsyncIterator[Watched]:
+    """Started."""
+    made = Watched(extensible_cluster)
+    await made.source.start()
+    yield made
+    await made.close()
+
+
+def rates(picture: Picture, namespace: str) -> dict[str, dict[str, float]]:
+    """By broker and bundle of this namespace: messages in per second."""
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for report in picture.reports:
+        for bundle, row in zip(report.bundle_names, report.bundle_traffic.tolist(), strict=True):
+            if bundle.startswith(f"{namespace}/"):
+                found[report.broker_id][bundle] = row[RATE_IN]
+    return found
+
+
+async def settled(watched: Watched, traffic: Traffic) -> Picture:
+    """A picture of three brokers in which every bundle is once, within 20 % of what it is offered."""
+    offered: dict[str, float] = defaultdict(float)
+    for plan in traffic.prepare():
+        offered[plan.bundle] += plan.rate
+    seen: list[Picture] = []
+
+    async def as_offered() -> bool:
+        picture = await watched.picture()
+        if picture is None or len(picture.reports) != 3:
+            return False
+        seen[:] = [picture]
+        told = [pair for bundles in rates(picture, traffic.spec.namespace).values() for pair in bundles.items()]
+        return sorted(name for name, _ in told) == sorted(offered) and all(
+            abs(rate - offered[name]) <= 0.2 * offered[name] for name, rate in told
+        )
+
+    await eventually(as_offered, within=120.0)
+    return seen[0]
+
+
+async def test_all_brokers_and_all_bundles(extensible_cluster: Cluster, watched: Watched, traffic: Traffic) -> None:
+    """Three brokers; each bundle once, at its owner, with its traffic; more than the ten that are published."""
+    second = extensible_cluster.brokers[1].broker_id
+    picture = await settled(watched, traffic)
+    assert (picture.mode, picture.excluded) == ("extensible", ())
+    assert {broker: len(found) for broker, found in rates(picture, traffic.spec.namespace).items()} == {second: BUNDLES}
+    report = next(item for item in picture.reports if item.broker_id == second)
+    mine = [name.startswith(traffic.spec.namespace) for name in report.bundle_names]
+    summed, counted = report.bundle_traffic[mine].sum(axis=0), report.bundle_counts[mine].sum(axis=0)
+    assert summed[[RATE_IN, RATE_OUT]].tolist() == pytest.approx([RATE, RATE], rel=0.2)
+    assert RATE * BYTES * 0.8 <= summed[THROUGHPUT_IN] <= RATE * (BYTES + 200) * 1.2
+    # Besides ours there may be Pulsar's own `__change_events`.
+    assert counted[TOPICS] >= 2 * BUNDLES
+    assert counted[PRODUCERS] >= 2 * BUNDLES
+    assert report.service_url and report.version and report.start_timestamp > 0
+    assert watched.source.feed.state == "ok"
+
+
+async def test_statistics_agree_with_those_of_one_bundle(watched: Watched, traffic: Traffic) -> None:
+    """What a bundle carries is what its topics carry; the two are asked a moment apart."""
+    picture = await settled(watched, traffic)
+    owner, bundles = next(iter(rates(picture, traffic.spec.namespace).items()))
+    bundle = next(iter(bundles))
+
+    async def agree() -> bool:
+        loads = await watched.admin.bundle_loads(owner)
+        topics = await watched.admin.topic_loads(bundle, owner)
+        row = loads.names.index(bundle)
+        rate = sum(topic.traffic[RATE_IN] for topic in topics)
+        return len(topics) == loads.counts[row, TOPICS] and loads.traffic[row, RATE_IN] == pytest.approx(rate, rel=0.2)
+
+    await eventually(agree, within=60.0)
+
+
+async def test_a_transfer_removes_nobody(extensible_cluster: Cluster, watched: Watched, traffic: Traffic) -> None:
+    """Both brokers take their load data back while a bundle moves; they stay in every picture meanwhile."""
+    picture = await settled(watched, traffic)
+    source, bundles = next(iter(rates(picture, traffic.spec.namespace).items()))
+    bundle = sorted(bundles)[0]
+    target = next(item.broker_id for item in reversed(picture.reports) if item.broker_id != source)
+    withdrawn: set[str] = set()
+    reported: list[int] = []
+
+    async def look() -> None:
+        generation = -1
+        while True:
+            await watched.feed.wait_changed(generation, 1.0)
+            tables = watched.feed.tables()
+            generation = tables.generation
+            withdrawn.update(broker for broker, heard in tables.heard.items() if heard.withdrawn_ms)
+            seen = await watched.picture()
+            reported.append(len(seen.reports) if seen is not None else 0)
+
+    looking = asyncio.create_task(look())
+    try:
+        answer = await watched.admin.unload(bundle, destination=target, at=source)
+        assert answer.status == 204
+
+        async def told_there() -> bool:
+            seen = await watched.picture()
+            found = rates(seen, traffic.spec.namespace) if seen is not None else {}
+            return found.get(target, {}).get(bundle, 0.0) > 0 and bundle not in found.get(source, {})
+
+        await eventually(told_there, within=60.0)
+        await settled(watched, traffic)
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+    assert {source, target} <= withdrawn
+    assert set(reported) == {3}
+    await watched.admin.unload(bundle, destination=source, at=target)
+
+
+async def test_a_killed_broker_leaves_and_returns(
+    extensible_cluster: Cluster, watched: Watched, traffic: Traffic
+) -> None:
+    """Out as soon as its registration ends, although its load data stay in the tables; back after its restart."""
+    await settled(watched, traffic)
+    victim = extensible_cluster.brokers[2]
+
+    async def heard() -> bool:
+        return victim.broker_id in watched.feed.tables().heard
+
+    await eventually(heard, within=60.0)
+    extensible_cluster.kill(victim.name)
+    try:
+
+        async def gone() -> bool:
+            seen = await watched.picture()
+            known = [item.broker_id for item in (seen.reports if seen else ())]
+            left_out = [item.broker_id for item in (seen.excluded if seen else ())]
+            return bool(known) and victim.broker_id not in known + left_out
+
+        await eventually(gone, within=60.0)
+        assert victim.broker_id in watched.feed.tables().heard
+    finally:
+        await asyncio.to_thread(extensible_cluster.restart, victim.name)
+
+    async def back() -> bool:
+        seen = await watched.picture()
+        return seen is not None and len(seen.reports) == 3 and not seen.excluded
+
+    await eventually(back, within=120.0)
+
+
+async def test_only_the_published_bundles(extensible_cluster: Cluster, watched: Watched, traffic: Traffic) -> None:
+    """`bundles: top`: ten at most and one row for the rest; together what the broker carries."""
+    await settled(watched, traffic)
+    clock = RealClock()
+    feed = TopicLoadFeed(TopicsProcess(TopicsOptions(), clock=clock), clock=clock)
+    source = ClusterSource(
+        registry=ZkLoadSource(watched.store, batch_window_seconds=0.25, max_report_bytes=2**20, clock=clock),
+        feed=feed,
+        admin=watched.admin,
+        clock=clock,
+        telemetry=Recorder(),
+        options=ExtensibleOptions(bundles="top", stats_interval=1.0),
+    )
+    await source.start()
+    try:
+
+        async def ten() -> bool:
+            try:
+                picture = await source.picture()
+            except SnapshotError:
+                return False
+            found = {item.broker_id: item for item in picture.reports if not item.faults}
+            report = found.get(extensible_cluster.brokers[1].broker_id)
+            if report is None or len(report.bundle_names) != 11:
+                return False
+            carried = float(report.bundle_traffic[:, RATE_IN].sum())
+            return is_rest(report.bundle_names[-1]) and carried == pytest.approx(RATE, rel=0.2)
+
+        await eventually(ten, within=120.0)
+    finally:
+        await source.close()

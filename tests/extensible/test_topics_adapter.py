@@ -1,0 +1,357 @@
+"""The load-data topics and the ownership channel through pulsar-client, on real brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import uuid
+from collections.abc import AsyncIterator, Iterator
+
+import psutil
+import pytest
+
+from bundlekeel.adapters.topics.channel import TopicChannel
+from bundlekeel.adapters.topics.feed import TopicLoadFeed
+from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
+from bundlekeel.core.channel import IN_FLIGHT, UnitState
+from bundlekeel.core.errors import SnapshotError, StoreError
+from bundlekeel.ports import Channel, LoadFeed
+from dev.cluster import Cluster
+from dev.traffic import Traffic, TrafficSpec
+from tests.support.channel_cluster import BrokerCluster, ClusterKit
+from tests.support.contracts.channel import ChannelContract
+from tests.support.contracts.coordination import eventually
+from tests.support.contracts.feed import FeedContract
+from tests.support.memory_source import RealClock
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def brokers(extensible_cluster: Cluster) -> BrokerCluster:
+    """The cluster, asked over its admin API."""
+    return BrokerCluster(extensible_cluster)
+
+
+class TopicsKit(ClusterKit):
+    """`ChannelKit`; each follower has a process of its own, which is killed to interrupt it."""
+
+    def __init__(self, brokers: BrokerCluster) -> None:
+        super().__init__(brokers, "system_topic", self.made, self.killed, self.mended)
+        self.processes: dict[Channel, TopicsProcess] = {}
+
+    def made(self) -> Channel:
+        """See ChannelKit."""
+        process = TopicsProcess(TopicsOptions(), clock=RealClock())
+        channel = TopicChannel(process, clock=RealClock())
+        self.processes[channel] = process
+        return channel
+
+    async def killed(self, channel: Channel) -> None:
+        """See ChannelKit."""
+        pid = self.processes[channel].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+    async def mended(self, channel: Channel) -> None:
+        """It is started again by itself."""
+
+
+@pytest.fixture
+def kit(brokers: BrokerCluster) -> TopicsKit:
+    """See ChannelContract."""
+    return TopicsKit(brokers)
+
+
+class TestTopicChannel(ChannelContract):
+    """The contract."""
+
+
+class Busy:
+    """Traffic on every broker: one without any has nothing to report, and says nothing for minutes."""
+
+    def __init__(self, brokers: BrokerCluster) -> None:
+        self.brokers = brokers
+        self.traffic = Traffic(
+            TrafficSpec(
+                service_url=brokers.service_urls[0],
+                admin_url=brokers.alive[0].web_url,
+                namespace=f"public/busy-{uuid.uuid4().hex[:8]}",
+                bundles=2 * len(brokers.alive),
+                rate_total_msgs=120,
+                message_bytes=512,
+                zipf=0.0,
+            )
+        )
+        self.bundles = [plan.bundle for plan in self.traffic.prepare()]
+
+    async def spread(self) -> None:
+        """Give every broker its share, as far as it has not got it."""
+        owned, brokers = await self.brokers.owned(), self.brokers.alive
+        for number, bundle in enumerate(self.bundles):
+            wished = brokers[number % len(brokers)].broker_id
+            if owned.get(bundle) != wished:
+                await self.brokers.transfer(bundle, wished)
+
+
+@pytest.fixture(scope="module")
+def busy(extensible_cluster: Cluster) -> Iterator[Busy]:
+    """See Busy."""
+    made = Busy(BrokerCluster(extensible_cluster))
+    made.traffic.start()
+    yield made
+    made.traffic.close()
+
+
+class TopicsFeedKit:
+    """`FeedKit`; brokers with fast statistics publish every second, and withdraw around a move."""
+
+    patience = 90.0
+
+    def __init__(self, busy: Busy) -> None:
+        self.busy = busy
+        self.service_urls = busy.brokers.service_urls
+        self.broker_ids = tuple(broker.broker_id for broker in busy.brokers.alive)
+        self.moves = TopicsKit(busy.brokers)
+        self.processes: dict[LoadFeed, TopicsProcess] = {}
+
+    def make(self) -> LoadFeed:
+        """See FeedKit."""
+        process = TopicsProcess(TopicsOptions(), clock=RealClock())
+        feed = TopicLoadFeed(process, clock=RealClock())
+        self.processes[feed] = process
+        return feed
+
+    async def say(self) -> None:
+        """See FeedKit."""
+        await self.busy.spread()
+
+    async def withdraw(self) -> None:
+        """See FeedKit. A broker does so at most once in ten seconds."""
+        bundle, _ = await self.moves.own(0)
+        await self.moves.transfer(bundle)
+
+    async def interrupt(self, feed: LoadFeed) -> None:
+        """See FeedKit."""
+        pid = self.processes[feed].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+    async def mend(self, feed: LoadFeed) -> None:
+        """It is started again by itself."""
+
+
+class TestTopicLoadFeed(FeedContract):
+    """The contract."""
+
+    @pytest.fixture
+    def kit(self, busy: Busy) -> TopicsFeedKit:
+        """See FeedContract."""
+        return TopicsFeedKit(busy)
+
+
+class Both:
+    """A feed and a channel over one process."""
+
+    def __init__(self, brokers: BrokerCluster, stuck_after: float = 15.0) -> None:
+        self.brokers = brokers
+        self.process = TopicsProcess(TopicsOptions(stuck_after=stuck_after), clock=RealClock())
+        self.feed = TopicLoadFeed(self.process, clock=RealClock())
+        self.channel = TopicChannel(self.process, clock=RealClock())
+
+    async def start(self) -> None:
+        """Start both and wait until both read."""
+        await self.feed.start(self.brokers.service_urls)
+        await self.channel.start(self.brokers.service_urls)
+        await self.whole()
+
+    async def whole(self, within: float = 120.0) -> None:
+        """Wait until the feed listens and the channel agrees with what all brokers that run say they own."""
+
+        async def agrees() -> bool:
+            if self.feed.tables().state != "ok":
+                return False
+            try:
+                units = (await self.channel.view()).units
+            except SnapshotError:
+                return False
+            if any(unit.state in IN_FLIGHT for unit in units.values()):
+                return False
+            owners = {name: unit.destination for name, unit in units.items() if unit.state is UnitState.OWNED}
+            return owners == await self.brokers.owned()
+
+        await eventually(agrees, within=within)
+
+    async def heard_since(self, wall_ms: int, *broker_ids: str, within: float = 120.0) -> None:
+        """Wait until these brokers have reported after this moment."""
+
+        async def heard() -> bool:
+            found = self.feed.tables().heard
+            return all(broker_id in found and found[broker_id].load_ms > wall_ms for broker_id in broker_ids)
+
+        await eventually(heard, within=within)
+
+
+@pytest.fixture
+async def both(brokers: BrokerCluster) -> AsyncIterator[Both]:
+    """See Both; silence counts as stuck after two seconds."""
+    made = Both(brokers, stuck_after=2.0)
+    await made.start()
+    yield made
+    await made.feed.close()
+    await made.channel.close()
+
+
+async def test_traffic_shows_in_both_topics(busy: Busy, both: Both) -> None:
+    """Brokers' rates, and the bundles that carry them, are those of the traffic."""
+    await busy.spread()
+
+    async def seen() -> bool:
+        heard = both.feed.tables().heard.values()
+        total = sum(item.load.traffic[0] for item in heard if item.load is not None)
+        tops = [item.bundles for item in heard if item.bundles is not None]
+        rates = {name: row[0] for top in tops for name, row in zip(top.names, top.traffic.tolist(), strict=True)}
+        return 90 < total < 150 and all(15 < rates.get(bundle, 0.0) < 25 for bundle in busy.bundles)
+
+    await eventually(seen, within=90)
+
+
+async def test_one_reading_shares_one_process(both: Both) -> None:
+    """Both ports have one client between them, which is gone after they are closed."""
+    children = psutil.Process().children(recursive=True)
+    assert [child.pid for child in children if "bundlekeel.adapters.topics.child" in child.cmdline()] == [
+        both.process.pid
+    ]
+    pid = both.process.pid
+    assert pid is not None
+    await both.feed.close()
+    assert psutil.pid_exists(pid)
+    await both.channel.close()
+    assert not psutil.pid_exists(pid)
+
+
+async def test_a_load_topic_without_messages_is_opened_anew(busy: Busy) -> None:
+    """Where nobody publishes may be the wrong place; the gap is said, and what comes is heard as before."""
+    process = TopicsProcess(TopicsOptions(quiet_after=0.1), clock=RealClock())
+    feed = TopicLoadFeed(process, clock=RealClock())
+    try:
+        await feed.start(busy.brokers.service_urls)
+        await busy.spread()
+
+        async def anew() -> bool:
+            return "nothing was heard" in feed.tables().detail
+
+        await eventually(anew, within=60)
+        since = feed.tables().since_ms
+
+        async def heard() -> bool:
+            tables = feed.tables()
+            return tables.since_ms > since and any(item.bundles_ms > since for item in tables.heard.values())
+
+        await eventually(heard, within=60)
+    finally:
+        await feed.close()
+
+
+async def test_a_stopped_client_is_stuck_and_replaced(both: Both) -> None:
+    """SIGSTOP: said within the limit, and after it everything is read anew."""
+    first = both.process.pid
+    assert first is not None
+    before = both.feed.tables()
+    os.kill(first, signal.SIGSTOP)
+
+    async def stuck() -> bool:
+        return both.feed.tables().state == "stuck"
+
+    await eventually(stuck, within=60)
+    assert set(both.feed.tables().heard) == set(before.heard)
+    with pytest.raises(StoreError):
+        await both.channel.view()
+    with pytest.raises(StoreError):
+        await both.channel.unit("public/default/0x00000000_0xffffffff")
+    await both.whole()
+    assert both.process.pid != first
+    assert not psutil.pid_exists(first)
+    assert both.feed.tables().since_ms > before.since_ms
+
+
+async def test_a_compacted_channel_reads_the_same(brokers: BrokerCluster, both: Both) -> None:
+    """What the brokers' compaction leaves is read to the same table, and a reader there gets what comes after."""
+    kit = TopicsKit(brokers)
+    bundle, _ = await kit.own(0)
+    for _ in range(3):
+        await kit.transfer(bundle)
+    path = "/admin/v2/persistent/pulsar/system/loadbalancer-service-unit-state/compaction"
+    await brokers.do("PUT", path)
+
+    async def compacted() -> bool:
+        status = await brokers.do("GET", path)
+        assert status["status"] != "ERROR", status
+        return bool(status["status"] == "SUCCESS")
+
+    await eventually(compacted, within=60)
+    before, first = await both.channel.view(), both.process.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+
+    async def replaced() -> bool:
+        return both.process.pid not in (None, first)
+
+    await eventually(replaced, within=60)
+    await both.whole()
+    assert (await both.channel.view()).units == before.units
+    owner = await kit.transfer(bundle)
+    unit = await both.channel.unit(bundle)
+    assert unit is not None
+    assert unit.destination == owner
+
+
+async def test_a_frozen_leader_does_not_freeze_us(brokers: BrokerCluster, both: Both) -> None:
+    """A leader broker that answers nothing: no call of ours waits for it longer than its limit; then all is well."""
+    leader = await brokers.leader()
+    name = next(broker.name for broker in brokers.cluster.brokers if broker.broker_id == leader)
+    first = both.process.pid
+    brokers.cluster.pause(name)
+    try:
+        with pytest.raises(StoreError):
+            async with asyncio.timeout(30):
+                await both.channel.unit("public/default/0x00000000_0xffffffff")
+        assert both.process.pid == first, "a client that waits for a broker is not stuck"
+    finally:
+        brokers.cluster.resume(name)
+    await both.whole()
+
+
+async def test_the_feeds_follow_a_new_leader(busy: Busy, both: Both, capsys: pytest.CaptureFixture[str]) -> None:
+    """The leader broker serves all three topics. After it is killed they are read where they are served then."""
+    brokers = busy.brokers
+    await busy.spread()
+    leader = await brokers.leader()
+    victim = next(broker for broker in brokers.cluster.brokers if broker.broker_id == leader)
+    before = both.feed.tables()
+    clock = RealClock()
+    killed_ms = clock.wall_ms()
+    brokers.cluster.kill(victim.name)
+    try:
+
+        async def noticed() -> bool:
+            return both.feed.tables().state != "ok"
+
+        await eventually(noticed, within=60)
+        await both.feed.start([broker.service_url for broker in brokers.alive])
+        await both.heard_since(killed_ms, *(broker.broker_id for broker in brokers.alive))
+        heard_ms = clock.wall_ms()
+        await both.whole()
+        with capsys.disabled():
+            told = f"{(heard_ms - killed_ms) / 1000:.1f} s, channel whole {(clock.wall_ms() - killed_ms) / 1000:.1f} s"
+            sys.stdout.write(f"\nremaining brokers heard {told} after the leader's kill\n")
+        assert await brokers.leader() != leader
+        assert both.feed.tables().since_ms > before.since_ms
+    finally:
+        restarted_ms = clock.wall_ms()
+        await asyncio.to_thread(brokers.cluster.restart, victim.name)
+    await both.feed.start(brokers.service_urls)
+    await both.heard_since(restarted_ms, victim.broker_id)
+    await both.whole()

@@ -1,0 +1,273 @@
+"""Transfers and splits on real brokers of the extensible load manager, over both variants of the ownership channel."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+from collections import Counter
+from collections.abc import AsyncIterator
+from itertools import pairwise
+
+import pytest
+
+from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import AdminRefused
+from bundlekeel.daemon.executor import MoveRequest
+from bundlekeel.daemon.intents import MoveOutcome
+from bundlekeel.daemon.splits import SplitRequest
+from bundlekeel.daemon.takeover import SHEDDING, SPLITTING, Desk, handback, read_record, sheds_itself, takeover
+from dev.cluster import Cluster
+from dev.traffic import Traffic, TrafficReport, TrafficSpec
+from dev.traffic.admin import ensure_namespace, place_all_on, request
+from dev.traffic.bundles import HASH_END
+from tests.extensible.worlds import ExtensibleWorld
+from tests.support.contracts.coordination import eventually
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+
+TRANSFERS = 24
+BATCH = 6
+WHOLE = f"0x00000000_0x{HASH_END:08x}"
+
+
+@pytest.fixture
+async def world(extensible_cluster: Cluster) -> AsyncIterator[ExtensibleWorld]:
+    """Our adapters over the cluster whose channel is the system topic."""
+    made = ExtensibleWorld(extensible_cluster)
+    await made.start()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def store_world(store_cluster: Cluster) -> AsyncIterator[ExtensibleWorld]:
+    """The same over the cluster whose channel is in the metadata store."""
+    made = ExtensibleWorld(store_cluster, store=True)
+    await made.start()
+    yield made
+    await made.close()
+
+
+async def place(world: ExtensibleWorld, namespace: str, bundles: int = 1, *, on: int = 0, topics: int = 4) -> list[str]:
+    """A namespace with topics, all of it at one broker; its bundles."""
+    broker = world.cluster.brokers[on]
+    edges = await asyncio.to_thread(ensure_namespace, broker.web_url, namespace, bundles)
+    names = [f"persistent://{namespace}/t{number}" for number in range(topics)]
+    await asyncio.to_thread(place_all_on, broker.broker_id, broker.web_url, names)
+    for name in names:
+        path = name.replace("://", "/")
+        status, _ = await asyncio.to_thread(request, "PUT", f"{broker.web_url}/admin/v2/{path}")
+        assert status in (204, 409)
+    return [f"{namespace}/0x{low:08x}_0x{high:08x}" for low, high in pairwise(edges)]
+
+
+# --- transfers -------------------------------------------------------------------------------------------------
+
+
+async def requests_for(world: ExtensibleWorld, bundles: list[str], rng: random.Random) -> list[MoveRequest]:
+    """Each of these bundles to another broker than the one it is on."""
+    requests = []
+    for bundle in bundles:
+        source = await world.owner_of(bundle)
+        target = rng.choice([broker for broker in world.endpoints if broker != source])
+        requests.append(MoveRequest(bundle=bundle, source=source, destination=target))
+    return requests
+
+
+def told(outcomes: list[MoveOutcome], report: TrafficReport, together: int) -> str:
+    """What was measured."""
+    seconds = sorted(outcome.seconds for outcome in outcomes)
+    text = (
+        f"{len(outcomes)} transfers {dict(Counter((o.outcome, o.code) for o in outcomes))}, {together} at a time: "
+        f"median {statistics.median(seconds):.3f} s, max {seconds[-1]:.3f} s; sent {report.sent}, lost {report.lost}"
+    )
+    for kind in ("publish", "consume"):
+        gaps = [report.gap_around(o.bundle, o.landed_wall_ms, 2.0, kind) for o in outcomes]
+        text += f"; {kind} gap a move: median {statistics.median(gaps):.3f} s, worst {max(gaps):.3f} s"
+    return text
+
+
+async def carry_on(world: ExtensibleWorld, bundles: list[str]) -> list[MoveOutcome]:
+    """Moves each bundle once, batch after batch; what is reported done is where it was asked.
+
+    Once: sent on while its owner still creates its topics, one transfer in a thousand stays in Releasing (500 "topic
+    policies cache initialization was aborted") until the brokers' leader ends it. Cool-downs keep the daemon from that.
+    """
+    executor, rng = world.executor(), random.Random(7)
+    outcomes: list[MoveOutcome] = []
+    for first in range(0, TRANSFERS, BATCH):
+        ended = await executor.execute(await requests_for(world, bundles[first : first + BATCH], rng))
+        for outcome in ended:
+            said = f"{outcome.bundle}: {outcome.code} {outcome.error} {outcome.hops}"
+            assert (outcome.outcome, await world.owner_of(outcome.bundle)) == ("done", outcome.destination), said
+        outcomes += ended
+    return outcomes
+
+
+async def transfers_under_traffic(world: ExtensibleWorld, namespace: str) -> None:
+    """All land where they were asked, several at a time, and no message is lost."""
+    await world.admin.set_dynamic(SHEDDING, "false")
+    spec = TrafficSpec(
+        service_url=world.cluster.service_url,
+        admin_url=world.cluster.brokers[0].web_url,
+        namespace=namespace,
+        bundles=TRANSFERS,
+        topics_per_bundle=2,
+        rate_total_msgs=300.0,
+        gap_floor_seconds=0.02,
+    )
+    traffic = Traffic(spec)
+    bundles = sorted({plan.bundle for plan in await asyncio.to_thread(traffic.prepare)})
+    try:
+        await asyncio.to_thread(traffic.start)
+        outcomes = await carry_on(world, bundles)
+        report = await asyncio.to_thread(traffic.stop)
+    finally:
+        traffic.close()
+        await world.admin.delete_dynamic(SHEDDING)
+    print("\n" + told(outcomes, report, world.counting.together))  # noqa: T201
+    assert world.counting.unloads == len(outcomes) == TRANSFERS
+    assert world.counting.together > 1
+    assert await world.coordination.read_tree("intents") == []
+    assert report.lost == 0
+
+
+async def test_transfers_under_traffic(world: ExtensibleWorld) -> None:
+    """The channel in the system topic, three brokers."""
+    await transfers_under_traffic(world, "demo/transfers")
+
+
+async def test_transfers_under_traffic_by_the_metadata_store(store_world: ExtensibleWorld) -> None:
+    """The channel in the metadata store, read by our own adapter; two brokers."""
+    await transfers_under_traffic(store_world, "demo/transfers")
+
+
+async def test_what_is_refused(world: ExtensibleWorld) -> None:
+    """To its own broker: refused before any call, and by the brokers themselves. To nobody: refused, nothing moves."""
+    (bundle,) = await place(world, "demo/refused")
+    owner, other = world.cluster.brokers[0].broker_id, world.cluster.brokers[1].broker_id
+    executor = world.executor()
+    outcome = await executor.move(MoveRequest(bundle=bundle, source=owner, destination=owner))
+    assert (outcome.outcome, outcome.code, world.counting.unloads) == ("refused", Code.SAME_BROKER, 0)
+    outcome = await executor.move(MoveRequest(bundle=bundle, source=other, destination=owner))
+    assert (outcome.outcome, outcome.code, world.counting.unloads) == ("refused", Code.OWNER_CHANGED, 0)
+    with pytest.raises(AdminRefused, match="cannot be transfer to same broker") as same:
+        await world.counting.unload(bundle, destination=owner, at=owner)
+    assert (same.value.status, same.value.outcome_unknown) == (500, False)
+    outcome = await executor.move(MoveRequest(bundle=bundle, source=owner, destination="10.9.9.9:8080"))
+    assert (outcome.outcome, outcome.code) == ("refused", Code.ADMIN_REFUSED)
+    assert await world.owner_of(bundle) == owner
+    answer = await world.counting.unload(bundle, destination=other, at=world.cluster.brokers[2].broker_id)
+    assert (answer.status, answer.hops) == (204, (world.cluster.brokers[2].broker_id, owner))
+    assert await world.owner_of(bundle) == other
+
+
+async def test_the_destination_is_killed_during_the_transfer(world: ExtensibleWorld) -> None:
+    """One call; what is reported is who owns the bundle, and nobody is asked a second time."""
+    leader = await world.metadata.metadata_leader()
+    cluster = world.cluster
+    (dying, *_), numbers = [b for b in cluster.brokers if b.broker_id != leader], range(len(cluster.brokers))
+    source = next(number for number in numbers if cluster.brokers[number] != dying)
+    (bundle,) = await place(world, "demo/killed", on=source)
+    cluster.pause(dying.name)
+    try:
+        move = asyncio.ensure_future(
+            world.executor().move(
+                MoveRequest(bundle=bundle, source=cluster.brokers[source].broker_id, destination=dying.broker_id)
+            )
+        )
+        while not world.counting.running and not move.done():  # noqa: ASYNC110 - a real call is under way
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
+        assert not move.done()
+        await asyncio.to_thread(cluster.kill, dying.name)
+        outcome = await move
+    finally:
+        await asyncio.to_thread(cluster.restart, dying.name)
+    print(f"\ndestination killed: {outcome.outcome} {outcome.code} {outcome.landed_on} in {outcome.seconds:.1f} s")  # noqa: T201
+    assert world.counting.unloads == 1
+    assert outcome.outcome in ("landed_elsewhere", "unknown"), outcome
+    if outcome.outcome == "landed_elsewhere":
+        assert outcome.landed_on != dying.broker_id
+
+    async def owned() -> bool:
+        return bool(await world.owner_of(bundle))
+
+    await eventually(owned, within=120.0)
+    if outcome.landed_on:
+        assert await world.owner_of(bundle) == outcome.landed_on
+
+
+# --- splits ----------------------------------------------------------------------------------------------------
+
+
+async def split_and_move(world: ExtensibleWorld, namespace: str) -> None:
+    """Divided where we say, children where the parent was; then one of them goes elsewhere on its own."""
+    (bundle,) = await place(world, namespace, topics=8)
+    owner, other = world.cluster.brokers[0].broker_id, world.cluster.brokers[1].broker_id
+    outcome = await world.splitter().split(SplitRequest(bundle=bundle, broker=owner, rule="topics", max_bundles=128))
+    assert (outcome.outcome, outcome.code) == ("done", ""), outcome
+    (position,) = outcome.positions
+    assert await world.metadata.boundaries(namespace) == [0, position, HASH_END]
+    assert [await world.owner_of(child) for child in outcome.children] == [owner, owner]
+    assert await world.owner_of(bundle) == ""
+    request_ = MoveRequest(bundle=outcome.children[1], source=owner, destination=other)
+    assert (await world.executor().move(request_)).outcome == "done"
+    assert [await world.owner_of(child) for child in outcome.children] == [owner, other]
+    assert await world.coordination.read_tree("splits") == []
+
+
+async def test_a_split_is_seen_in_the_channel(world: ExtensibleWorld) -> None:
+    """The channel in the system topic."""
+    await split_and_move(world, "demo/split")
+
+
+async def test_a_split_is_seen_in_the_metadata_store(store_world: ExtensibleWorld) -> None:
+    """The channel in the metadata store."""
+    await split_and_move(store_world, "demo/split")
+
+
+async def test_what_brokers_do_with_positions(world: ExtensibleWorld) -> None:
+    """Several are refused and change nothing; one divides even a bundle of one topic; a bundle nobody owns is assigned
+    first, which is why we refuse to ask."""
+    (bundle,) = await place(world, "demo/positions", topics=1)
+    owner = world.cluster.brokers[0]
+    with pytest.raises(AdminRefused) as several:
+        await world.admin.split(bundle, positions=[0x40000000, 0x80000000], at=owner.broker_id)
+    assert several.value.status == 412
+    assert await world.metadata.boundaries("demo/positions") == [0, HASH_END]
+    await world.admin.split(bundle, positions=[0x80000000], at=world.cluster.brokers[1].broker_id)
+    assert await world.metadata.boundaries("demo/positions") == [0, 0x80000000, HASH_END]
+    children = (f"demo/positions/0x00000000_0x{0x80000000:08x}", f"demo/positions/0x{0x80000000:08x}_0x{HASH_END:08x}")
+    assert [await world.owner_of(child) for child in children] == [owner.broker_id] * 2
+    await world.admin.unload(children[1], destination=None, at=owner.broker_id)
+    request_ = SplitRequest(bundle=children[1], broker=owner.broker_id, rule="topics", max_bundles=128)
+    outcome = await world.splitter().split(request_)
+    assert (outcome.outcome, outcome.code) == ("refused", Code.UNOWNED)
+
+
+# --- who sheds and splits ----------------------------------------------------------------------------------------
+
+
+async def test_takeover_and_handback(world: ExtensibleWorld) -> None:
+    """Every broker stops shedding and splitting its own bundles, and afterwards runs and is configured as before."""
+    admin, endpoints = world.admin, world.endpoints
+    for key in (SHEDDING, SPLITTING):
+        await admin.delete_dynamic(key)
+    desk = Desk(admin=admin, coordination=world.coordination, endpoints=endpoints, clock=world.clock)
+    before = {broker: await admin.runtime_configuration(broker) for broker in endpoints}
+    taken = await takeover(desk, split=True, reason="test", by="test")
+    assert taken.complete, taken
+    assert (taken.splits_by, taken.warnings) == ("nobody", ())
+    assert await sheds_itself(admin, endpoints) == dict.fromkeys(endpoints, False)
+    for broker in endpoints:
+        values = await admin.runtime_configuration(broker)
+        assert (values[SHEDDING], values[SPLITTING]) == ("false", "false")
+    back = await handback(desk)
+    assert back is not None
+    assert back.complete, back
+    assert back.splits_by == "brokers"
+    assert await admin.dynamic_configuration() == {}
+    assert {broker: await admin.runtime_configuration(broker) for broker in endpoints} == before
+    assert await read_record(world.coordination) is None

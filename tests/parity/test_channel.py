@@ -1,0 +1,111 @@
+"""`core.channel.should_keep_left` beside Pulsar's real ServiceUnitStateDataConflictResolver, pair by pair.
+
+Where the class throws (an entry without destination that somebody forced to Owned), a table view drops the message, as
+if it had lost: so ours says that the left one stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from random import Random
+
+import pytest
+
+from bundlekeel.codec.channel import encode_service_unit
+from bundlekeel.core.channel import (
+    OVER_METADATA_STORE,
+    OVER_SYSTEM_TOPIC,
+    ServiceUnit,
+    UnitState,
+    should_keep_left,
+)
+from dev.oracle import Oracle
+from tests.parity.channel_states import Pair, draw
+
+PAIRS_A_LINE = 5_000
+# Seconds on an idle machine; the JVM shares it with whatever else runs.
+pytestmark = pytest.mark.timeout(600)
+
+
+def line_of(pairs: list[Pair]) -> bytes:
+    """A turn of the oracle, its entries as our codec writes them."""
+    entries = [b"null" if unit is None else encode_service_unit(unit) for pair in pairs for unit in pair]
+    indexes = json.dumps([[2 * index, 2 * index + 1] for index in range(len(pairs))]).encode()
+    return b'{"entries":[' + b",".join(entries) + b'],"pairs":' + indexes + b"}"
+
+
+def compare(oracle: Oracle, seed: int, count: int, *, store: bool) -> tuple[Counter[tuple[str, ...]], list[str]]:
+    """What was drawn with which outcome, and every difference in words."""
+    rng, seen, differences = Random(seed), Counter[tuple[str, ...]](), list[str]()
+    oracle.ask({"reset": {"kind": "channel", "store": store}})
+    drawn = [draw(rng) for _ in range(count)]
+    chunks = [drawn[at : at + PAIRS_A_LINE] for at in range(0, count, PAIRS_A_LINE)]
+    answers = oracle.ask_all([line_of([pair for _, pair in chunk]) for chunk in chunks])
+    for chunk, answer in zip(chunks, answers, strict=True):
+        assert "error" not in answer, answer
+        for (step, (current, new)), java in zip(chunk, answer["keep"], strict=True):
+            keeps = should_keep_left(current, new, store=store)
+            if keeps is not (java in "1e"):
+                differences.append(f"{step} of seed {seed}: ours {keeps}, Java {java}: {current} {new}")
+            forced = "force" if new is not None and new.force else "plain"
+            seen[(*step, forced, java)] += 1
+    return seen, differences
+
+
+def total(seen: Counter[tuple[str, ...]], *wanted: str) -> int:
+    """How many were drawn with these words, "" standing for any."""
+    return sum(
+        count for key, count in seen.items() if all(want in ("", have) for want, have in zip(wanted, key, strict=True))
+    )
+
+
+@pytest.mark.parametrize("store", [False, True])
+def test_a_hundred_thousand_pairs(oracle: Oracle, store: bool) -> None:
+    """Equal without one difference, each branch taken often, on both sides of its condition."""
+    seen, differences = compare(oracle, 7, 100_000, store=store)
+    assert not differences, differences[:3]
+    assert seen.total() == 100_000
+    allowed = OVER_METADATA_STORE if store else OVER_SYSTEM_TOPIC
+    for before in UnitState:
+        for after in UnitState:
+            both = (before, after, "next", "plain")
+            if after not in allowed[before]:
+                assert total(seen, *both, "1") >= 30 and not total(seen, *both, "0"), both
+            elif UnitState.INIT in (before, after):  # nothing is asked about the brokers
+                assert total(seen, *both, "0") >= 30, both
+            else:
+                assert min(total(seen, *both, "0"), total(seen, *both, "1")) >= 50, both
+            assert total(seen, before, after, "next", "force", "0") >= 3
+        assert total(seen, before, "None", "", "", "0") >= 50
+    assert not total(seen, "", "None", "", "", "1")
+    for relation in ("same", "older"):
+        assert total(seen, "Owned", "", relation, "", "1") >= 50
+    for before in set(UnitState) - {UnitState.INIT}:
+        gaps = [total(seen, before, after, "gap", "", "01"[not store]) for after in UnitState]
+        assert not any(gaps) and total(seen, before, "", "gap", "", "01"[store]) >= 300
+    assert min(total(seen, "", "", "overflow", "", java) for java in "01") >= 500
+    assert total(seen, "None", "", "first", "", "0") >= 500
+    assert total(seen, "None", "", "later", "", "01"[store]) >= 500
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("store", [False, True])
+def test_more_pairs(oracle: Oracle, store: bool, seed: int) -> None:
+    """Other seeds."""
+    seen, differences = compare(oracle, 100 + seed, 100_000, store=store)
+    assert not differences, differences[:3]
+    assert seen.total() == 100_000
+
+
+def test_what_java_cannot_compare_is_dropped(oracle: Oracle) -> None:
+    """An owner without destination makes the class throw; a first entry with such brokers is taken."""
+    current = ServiceUnit(state=UnitState.OWNED, source="b1:8080", version=1)
+    new = ServiceUnit(state=UnitState.RELEASING, source="b1:8080", version=2)
+    for store in (False, True):
+        oracle.ask({"reset": {"kind": "channel", "store": store}})
+        answer = oracle.ask(line_of([(current, new), (None, current)]))
+        assert answer["keep"] == "e0"
+        assert should_keep_left(current, new, store=store) and not should_keep_left(None, current, store=store)

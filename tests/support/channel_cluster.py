@@ -1,0 +1,141 @@
+"""ChannelKit over real brokers of the extensible load manager, for either variant of the channel."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+
+from bundlekeel.core.names import parse_topic
+from bundlekeel.ports import Channel, ChannelVariant
+from dev.cluster import BrokerInfo, Cluster
+from tests.support.contracts.coordination import eventually
+
+# Each broker owns these by its name alone, without an entry in the channel.
+BY_NAME = ("pulsar/127.", "sla-monitor/")
+_SPACE = 2**32
+
+
+class BrokerCluster:
+    """What a test asks real brokers to do, over their admin API."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.urls = {broker.broker_id: broker.web_url for broker in cluster.brokers}
+        self.service_urls = tuple(broker.service_url for broker in cluster.brokers)
+
+    @property
+    def alive(self) -> list[BrokerInfo]:
+        """Brokers whose process runs."""
+        return [broker for broker in self.cluster.brokers if self.cluster.alive(broker.name)]
+
+    async def ask(self, method: str, path: str, *, at: str = "", **more: Any) -> httpx.Response:
+        """One call, redirects followed; any broker that runs answers when none is named."""
+        base = self.urls[at] if at else self.alive[0].web_url
+        async with httpx.AsyncClient(follow_redirects=True, timeout=60) as client:
+            return await client.request(method, base + path, **more)
+
+    async def do(self, method: str, path: str, *, at: str = "", **more: Any) -> Any:
+        """A call that must succeed; its JSON, or None."""
+        answer = await self.ask(method, path, at=at, **more)
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text[:500]}"
+        return answer.json() if answer.content else None
+
+    async def make_namespace(self, bundles: int = 4) -> str:
+        """A new namespace."""
+        namespace = f"public/t-{uuid.uuid4().hex[:8]}"
+        body = {"bundles": {"numBundles": bundles}, "replication_clusters": [self.cluster.spec.cluster_name]}
+        await self.do("PUT", f"/admin/v2/namespaces/{namespace}", json=body)
+        return namespace
+
+    async def look_up(self, topic: str) -> str:
+        """The owner of a persistent topic's bundle, assigned now if it had none; brokers that start are waited for."""
+        found: list[str] = []
+
+        async def answered() -> bool:
+            answer = await self.ask("GET", f"/lookup/v2/topic/{topic.replace('://', '/')}")
+            if answer.is_success:
+                found.append(answer.json()["httpUrl"].removeprefix("http://"))
+            return answer.is_success
+
+        await eventually(answered, within=60)
+        return found[-1]
+
+    async def transfer(self, bundle: str, destination: str) -> None:
+        """Unload with a destination; done when this returns."""
+        await self.do("PUT", f"/admin/v2/namespaces/{bundle}/unload", params={"destinationBroker": destination})
+
+    async def owned(self) -> dict[str, str]:
+        """By bundle the broker that says it owns it, without those by name."""
+        owners: dict[str, str] = {}
+        for broker in self.alive:
+            path = f"/admin/v2/brokers/{self.cluster.spec.cluster_name}/{broker.broker_id}/ownedNamespaces"
+            names = await self.do("GET", path, at=broker.broker_id)
+            owners |= {name: broker.broker_id for name in names if not name.startswith(BY_NAME)}
+        return owners
+
+    async def leader(self) -> str:
+        """The broker id of the brokers' leader."""
+        return str((await self.do("GET", "/admin/v2/brokers/leaderBroker"))["brokerId"])
+
+
+class ClusterKit:
+    """`ChannelKit` with a namespace of its own. `make` and the two that interrupt are the variant's."""
+
+    patience = 60.0
+
+    def __init__(
+        self,
+        brokers: BrokerCluster,
+        variant: ChannelVariant,
+        make: Callable[[], Channel],
+        interrupt: Callable[[Channel], Awaitable[None]],
+        mend: Callable[[Channel], Awaitable[None]],
+    ) -> None:
+        self.brokers = brokers
+        self.variant = variant
+        self.service_urls = brokers.service_urls
+        self.make = make
+        self.interrupt = interrupt
+        self.mend = mend
+        self._namespace = ""
+        self._owners: dict[str, str] = {}
+
+    async def own(self, number: int) -> tuple[str, str]:
+        """See ChannelKit."""
+        if not self._namespace:
+            self._namespace = await self.brokers.make_namespace()
+        low, high = number * _SPACE // 4, (number + 1) * _SPACE // 4
+        names = (f"persistent://{self._namespace}/t{i}" for i in range(1000))
+        topic = next(name for name in names if low <= parse_topic(name).hash < high)
+        bundle = f"{self._namespace}/0x{low:08x}_0x{min(high, _SPACE - 1):08x}"
+        self._owners[bundle] = await self.brokers.look_up(topic)
+        return bundle, self._owners[bundle]
+
+    async def transfer(self, bundle: str) -> str:
+        """See ChannelKit."""
+        ids = sorted(broker.broker_id for broker in self.brokers.alive)
+        destination = ids[(ids.index(self._owners[bundle]) + 1) % len(ids)]
+        await self.brokers.transfer(bundle, destination)
+        self._owners[bundle] = destination
+        return destination
+
+    async def unload(self, bundle: str) -> None:
+        """See ChannelKit."""
+        await self.brokers.do("PUT", f"/admin/v2/namespaces/{bundle}/unload")
+
+    async def split(self, bundle: str) -> tuple[str, str]:
+        """See ChannelKit."""
+        await self.brokers.do("PUT", f"/admin/v2/namespaces/{bundle}/split")
+        low, high = (int(edge, 16) for edge in bundle.rpartition("/")[2].split("_"))
+        middle = low + (high - low) // 2
+        return (
+            f"{self._namespace}/0x{low:08x}_0x{middle:08x}",
+            f"{self._namespace}/0x{middle:08x}_0x{high:08x}",
+        )
+
+    async def owned(self) -> dict[str, str]:
+        """See ChannelKit."""
+        return await self.brokers.owned()

@@ -1,0 +1,159 @@
+"""What every `LoadFeed` promises: the same tests for the fake and for the topics of real brokers.
+
+Subclass `FeedContract` in a test module and give it a fixture `kit`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from bundlekeel.ports import LoadFeed, LoadTables
+from tests.support.contracts.coordination import eventually
+
+
+class FeedKit(Protocol):
+    """Brokers that publish. `patience` bounds, in seconds, how long something may take to show."""
+
+    patience: float
+    service_urls: Sequence[str]
+    broker_ids: Sequence[str]
+
+    def make(self) -> LoadFeed:
+        """A feed, not started yet; the test closes it."""
+
+    async def say(self) -> None:
+        """All brokers publish load data and top bundles soon, if they do not do so all the time."""
+
+    async def withdraw(self) -> None:
+        """Some broker takes its load data back, if it has not just done so, and publishes again a moment later."""
+
+    async def interrupt(self, feed: LoadFeed) -> None:
+        """Make the feed unable to listen, at least for a moment, until `mend`."""
+
+    async def mend(self, feed: LoadFeed) -> None:
+        """Let it listen again, if it does not by itself."""
+
+
+@asynccontextmanager
+async def listening(kit: FeedKit) -> AsyncIterator[LoadFeed]:
+    """A feed that has heard all brokers in both topics; closed at the end."""
+    feed = kit.make()
+    try:
+        await feed.start(kit.service_urls)
+        await tables_where(kit, feed, lambda tables: tables.state == "ok")
+        await kit.say()
+        await tables_where(kit, feed, lambda tables: heard_all(kit, tables))
+        yield feed
+    finally:
+        await feed.close()
+
+
+def heard_all(kit: FeedKit, tables: LoadTables) -> bool:
+    """Whether all brokers said something in both topics."""
+    found = [tables.heard.get(broker_id) for broker_id in kit.broker_ids]
+    return all(heard is not None and heard.load is not None and heard.bundles is not None for heard in found)
+
+
+async def tables_where(kit: FeedKit, feed: LoadFeed, condition: Callable[[LoadTables], bool]) -> LoadTables:
+    """The first tables of which this holds."""
+    found: list[LoadTables] = []
+
+    async def holds() -> bool:
+        found.append(feed.tables())
+        return condition(found[-1])
+
+    await eventually(holds, within=kit.patience)
+    return found[-1]
+
+
+class FeedContract:
+    """The tests. Each docstring is the rule."""
+
+    async def test_off_before_and_after(self, kit: FeedKit) -> None:
+        """A feed that is not started, or closed, is off; asking it does no harm."""
+        feed = kit.make()
+        assert (feed.tables().state, feed.tables().heard) == ("off", {})
+        await feed.start(kit.service_urls)
+        await feed.start(kit.service_urls)
+        await tables_where(kit, feed, lambda tables: tables.state == "ok")
+        await feed.close()
+        assert feed.tables().state == "off"
+
+    async def test_brokers_are_heard(self, kit: FeedKit) -> None:
+        """Each broker's load and top bundles, and when they came."""
+        async with listening(kit) as feed:
+            tables = feed.tables()
+        assert tables.since_ms > 0
+        for broker_id in kit.broker_ids:
+            heard = tables.heard[broker_id]
+            assert heard.load is not None
+            assert heard.load.broker_id == broker_id
+            assert heard.load.weighted_max_ema >= 0
+            assert min(heard.load_ms, heard.bundles_ms) >= tables.since_ms
+            assert heard.fault is None
+
+    async def test_withdrawn_figures_are_kept(self, kit: FeedKit) -> None:
+        """A broker that takes its load data back has not vanished: what it said stays, marked until it reports."""
+        async with listening(kit) as feed:
+            found: list[str] = []
+
+            async def withdrawn() -> bool:
+                await kit.withdraw()
+                for _ in range(20):
+                    tables = feed.tables()
+                    found.extend(broker for broker, heard in tables.heard.items() if heard.withdrawn_ms)
+                    if found:
+                        assert heard_all(kit, tables)
+                        assert tables.heard[found[0]].withdrawn_ms >= tables.since_ms
+                        return True
+                    await feed.wait_changed(tables.generation, 0.1)
+                return False
+
+            await eventually(withdrawn, within=kit.patience)
+            await kit.say()
+            await tables_where(kit, feed, lambda tables: not tables.heard[found[0]].withdrawn_ms)
+
+    async def test_waiting(self, kit: FeedKit) -> None:
+        """`wait_changed` returns for a message, with newer tables, and otherwise runs out."""
+        async with listening(kit) as feed:
+            before = feed.tables()
+            waiting = asyncio.create_task(feed.wait_changed(before.generation, kit.patience))
+            await kit.say()
+            assert await waiting
+            assert feed.tables().generation > before.generation
+            assert not await feed.wait_changed(feed.tables().generation + 10_000, 0.1)
+
+    async def test_tables_do_not_change(self, kit: FeedKit) -> None:
+        """What was handed out stays as it was."""
+        async with listening(kit) as feed:
+            before = feed.tables()
+            times = {broker: heard.bundles_ms for broker, heard in before.heard.items()}
+            await kit.say()
+            await tables_where(
+                kit,
+                feed,
+                lambda tables: all(tables.heard[broker].bundles_ms > times[broker] for broker in kit.broker_ids),
+            )
+            assert {broker: heard.bundles_ms for broker, heard in before.heard.items()} == times
+
+    async def test_a_gap_is_said_and_figures_stay(self, kit: FeedKit) -> None:
+        """While it cannot listen its state says so, which wakes who waits; later `since_ms` tells of the gap."""
+        async with listening(kit) as feed:
+            before = feed.tables()
+            await kit.interrupt(feed)
+            during = await tables_where(kit, feed, lambda tables: tables.state != "ok")
+            assert during.generation > before.generation
+            assert heard_all(kit, during)
+            await kit.mend(feed)
+            after = await tables_where(kit, feed, lambda tables: tables.state == "ok")
+            assert heard_all(kit, after)
+            assert after.since_ms > before.since_ms
+            await kit.say()
+            await tables_where(
+                kit,
+                feed,
+                lambda tables: all(tables.heard[b].load_ms >= after.since_ms for b in kit.broker_ids),
+            )

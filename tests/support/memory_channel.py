@@ -1,0 +1,139 @@
+"""Channel in memory, fed by the test: entries go through the same table as the brokers' own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+from bundlekeel.core.channel import ChannelTable, ServiceUnit, UnitState
+from bundlekeel.core.errors import SnapshotError, StoreError
+from bundlekeel.core.splitting.children import children_of
+from bundlekeel.ports import ChannelVariant, ChannelView, Clock
+
+
+class MemoryChannel:
+    """Channel a test writes with `publish`, or with whole flows (`own`, `transfer`, `unload`, `split`).
+
+    There is no view before `start`; while `suspended`, `view` and `unit` raise StoreError.
+    """
+
+    def __init__(self, clock: Clock, *, variant: ChannelVariant = "system_topic") -> None:
+        self.variant = variant
+        self.suspended = False
+        self.started = self.closed = False
+        self.service_urls: tuple[str, ...] = ()
+        self.table = ChannelTable(store=variant == "metadata_store")
+        self._clock = clock
+        self._generation = 1
+        self._published = asyncio.Event()
+
+    # --- what a test may do --------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        bundle: str,
+        state: UnitState,
+        destination: str = "",
+        source: str = "",
+        *,
+        children: dict[str, str] | None = None,
+        force: bool = False,
+        version: int | None = None,
+    ) -> bool:
+        """Somebody publishes a state, by default as the lawful successor's version; False when it loses."""
+        current = self.table.units.get(bundle)
+        unit = ServiceUnit(
+            state=state,
+            destination=destination,
+            source=source,
+            children=children or {},
+            force=force,
+            timestamp_ms=self._clock.wall_ms(),
+            version=version if version is not None else 1 if current is None else current.version + 1,
+        )
+        won = self.table.apply(bundle, unit, self._clock.wall_ms())
+        self._changed()
+        return won
+
+    def forget(self, bundle: str) -> None:
+        """A tombstone."""
+        self.table.apply(bundle, None, self._clock.wall_ms())
+        self._changed()
+
+    def own(self, bundle: str, broker_id: str) -> None:
+        """A lookup has an unowned bundle assigned."""
+        self.publish(bundle, UnitState.ASSIGNING, broker_id)
+        self.publish(bundle, UnitState.OWNED, broker_id)
+
+    def transfer(self, bundle: str, destination: str) -> None:
+        """The owner hands over."""
+        source = self.table.units[bundle].destination
+        for state in (UnitState.RELEASING, UnitState.ASSIGNING, UnitState.OWNED):
+            self.publish(bundle, state, destination, source)
+
+    def unload(self, bundle: str) -> None:
+        """The owner gives up."""
+        source = self.table.units[bundle].destination
+        for state in (UnitState.RELEASING, UnitState.FREE):
+            self.publish(bundle, state, "", source)
+
+    def split(self, bundle: str, position: int) -> tuple[str, str]:
+        """The owner splits; its children."""
+        owner = self.table.units[bundle].destination
+        low, high = children_of(bundle, [position])
+        ranges = {child.rpartition("/")[2]: "" for child in (low, high)}
+        self.publish(bundle, UnitState.SPLITTING, "", owner, children=ranges)
+        for child in (low, high):
+            self.own(child, owner)
+        self.publish(bundle, UnitState.DELETED, "", owner, children=ranges)
+        self.forget(bundle)
+        return low, high
+
+    def _changed(self) -> None:
+        self._generation += 1
+        self._published.set()
+        self._published = asyncio.Event()
+
+    # --- Channel -------------------------------------------------------------------------------------------
+
+    async def start(self, service_urls: Sequence[str]) -> None:
+        """See Channel."""
+        self.started = True
+        self.service_urls = tuple(service_urls)
+
+    async def view(self) -> ChannelView:
+        """See Channel."""
+        if not self.started:
+            raise SnapshotError("the channel in memory has not been read yet")
+        self._check()
+        return ChannelView(
+            generation=self._generation,
+            variant=self.variant,
+            units=dict(self.table.units),
+            seen_ms=dict(self.table.seen_ms),
+            rejected=tuple(self.table.rejected),
+            wall_ms=self._clock.wall_ms(),
+        )
+
+    async def unit(self, bundle: str) -> ServiceUnit | None:
+        """See Channel."""
+        await asyncio.sleep(0)
+        self._check()
+        return self.table.units.get(bundle)
+
+    async def wait_changed(self, generation: int, timeout: float) -> bool:
+        """See Channel."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self._generation <= generation:
+                    await self._published.wait()
+        return self._generation > generation
+
+    async def close(self) -> None:
+        """See Channel."""
+        self.closed = True
+
+    def _check(self) -> None:
+        if self.suspended:
+            raise StoreError("the channel in memory is suspended")

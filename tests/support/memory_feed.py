@@ -1,0 +1,123 @@
+"""`ports.LoadFeed` in memory: a test says what brokers publish, and in which state the client is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bundlekeel.core.extensible import BrokerLoad, BundleLoads
+from bundlekeel.core.load import Floats
+from bundlekeel.ports import Clock, FeedState, Heard, LoadTables
+
+
+def broker_load(
+    broker_id: str, score: float, traffic: Sequence[float], updated_at: int, bundles: int = 1
+) -> BrokerLoad:
+    """Load data of a broker with this `weightedMaxEMA`; `traffic`: columns of `core.load.TRAFFIC`."""
+    figures: Floats = np.array(traffic, dtype=float)
+    return BrokerLoad(
+        broker_id=broker_id,
+        weighted_max_ema=score,
+        throughput_ema=float(figures[2:].sum()),
+        max_resource_usage=score,
+        traffic=figures,
+        bundle_count=bundles,
+        topics=bundles,
+        updated_at=updated_at,
+    )
+
+
+def bundle_loads(**rates: Sequence[float]) -> BundleLoads:
+    """Bundles of one topic each, by name, with these columns of `core.load.TRAFFIC`."""
+    return BundleLoads(
+        names=tuple(rates),
+        traffic=np.array(list(rates.values()), dtype=float).reshape(-1, 4),
+        counts=np.ones((len(rates), 3), dtype=np.int64),
+    )
+
+
+class MemoryFeed:
+    """A feed that is `ok` as soon as it is started. `urls`: what it was started with, each time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.urls: list[tuple[str, ...]] = []
+        self.closed = False
+        self._clock = clock
+        self._heard: dict[str, Heard] = {}
+        self._state: FeedState = "off"
+        self._detail = ""
+        self._since_ms = 0
+        self._generation = 0
+        self._published = asyncio.Event()
+
+    # --- what a test may do --------------------------------------------------------------------------------
+
+    def say(self, *loads: BrokerLoad, bundles: BundleLoads | None = None) -> None:
+        """Brokers publish load data, and their top bundles if given."""
+        now = self._clock.wall_ms()
+        for load in loads:
+            heard = replace(
+                self._heard.get(load.broker_id, Heard()), load=load, load_ms=now, withdrawn_ms=0, fault=None
+            )
+            if bundles is not None:
+                heard = replace(heard, bundles=bundles, bundles_ms=now)
+            self._heard[load.broker_id] = heard
+        self._publish()
+
+    def withdraw(self, broker_id: str) -> None:
+        """A tombstone, as around every move."""
+        heard = self._heard.get(broker_id, Heard())
+        self._heard[broker_id] = replace(heard, withdrawn_ms=self._clock.wall_ms())
+        self._publish()
+
+    def spoil(self, broker_id: str, code: str, detail: str) -> None:
+        """A message that cannot be used."""
+        self._heard[broker_id] = replace(self._heard.get(broker_id, Heard()), fault=(code, detail))
+        self._publish()
+
+    def become(self, state: FeedState, detail: str = "") -> None:
+        """The client's process is stuck, down, or well again."""
+        self._state, self._detail = state, detail
+        if state == "ok":
+            self._since_ms = self._clock.wall_ms()
+        self._publish()
+
+    def _publish(self) -> None:
+        self._generation += 1
+        self._published.set()
+        self._published = asyncio.Event()
+
+    # --- LoadFeed ------------------------------------------------------------------------------------------
+
+    async def start(self, service_urls: Sequence[str]) -> None:
+        """See LoadFeed."""
+        self.urls.append(tuple(service_urls))
+        if self._state == "off":
+            self.become("ok")
+
+    def tables(self) -> LoadTables:
+        """See LoadFeed."""
+        return LoadTables(
+            generation=self._generation,
+            heard=dict(self._heard),
+            state=self._state,
+            detail=self._detail,
+            since_ms=self._since_ms,
+        )
+
+    async def wait_changed(self, generation: int, timeout: float) -> bool:
+        """See LoadFeed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self._generation <= generation:
+                    await self._published.wait()
+        return self._generation > generation
+
+    async def close(self) -> None:
+        """See LoadFeed."""
+        self.closed = True
+        self.become("off")

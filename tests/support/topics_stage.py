@@ -1,0 +1,96 @@
+"""A `TopicsProcess` whose children say what a test tells them (`scripted_child`), and both ports over it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from bundlekeel.adapters.topics.channel import TopicChannel
+from bundlekeel.adapters.topics.feed import TopicLoadFeed
+from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
+from bundlekeel.adapters.topics.wire import FromChild, Message, Topic, encode
+from bundlekeel.codec.channel import encode_service_unit
+from bundlekeel.core.channel import ServiceUnit, UnitState
+from bundlekeel.core.errors import SnapshotError
+from tests.support.contracts.coordination import eventually
+from tests.support.memory_source import RealClock
+
+SCRIPTED = Path(__file__).with_name("scripted_child.py")
+NOBODY = ("pulsar://127.0.0.1:1",)
+BUNDLE = "t/n/0x00000000_0x80000000"
+OTHER = "t/n/0x80000000_0xffffffff"
+
+
+def message(topic: Topic, key: str, data: bytes | None, size: int = 0) -> Message:
+    """One message, published long ago."""
+    return Message(topic=topic, key=key, data=data, size=size, published_ms=1000)
+
+
+def entry(bundle: str, state: UnitState, destination: str = "", source: str = "", version: int = 1) -> Message:
+    """One entry of the channel."""
+    unit = ServiceUnit(state=state, destination=destination, source=source, version=version)
+    return message("channel", bundle, encode_service_unit(unit))
+
+
+class Stage:
+    """A process whose children say what `say` tells them."""
+
+    def __init__(self, directory: Path, *, stuck_after: float = 15.0, grace: float = 3.0) -> None:
+        self.directory = directory
+        self.clock = RealClock()
+        self.process = TopicsProcess(
+            TopicsOptions(token="s3cret", stuck_after=stuck_after, renew_after=1.0),
+            clock=self.clock,
+            command=(sys.executable, str(SCRIPTED), str(directory)),
+        )
+        self.channel = TopicChannel(self.process, clock=self.clock, grace_seconds=grace)
+        self.feed = TopicLoadFeed(self.process, clock=self.clock)
+        self._parts: dict[int, int] = {}
+
+    def say(self, child: int, *lines: FromChild | str) -> None:
+        """What this child says next."""
+        self._parts[child] = self._parts.get(child, 0) + 1
+        path = self.directory / f"{child}.{self._parts[child]}"
+        texts = [line if isinstance(line, str) else encode(line).decode().strip() for line in lines]
+        path.with_suffix(".new").write_text("\n".join(texts))
+        path.with_suffix(".new").rename(path)
+
+    def told(self, child: int) -> str:
+        """What this child was told first; "" before it was there."""
+        path = self.directory / f"{child}.setup"
+        return path.read_text() if path.exists() else ""
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for it."""
+
+        async def holds() -> bool:
+            return condition()
+
+        await eventually(holds, within=60)
+
+    async def owner(self, bundle: str) -> str | None:
+        """Its owner by the view, waiting until there is one."""
+        found: list[str | None] = []
+
+        async def seen() -> bool:
+            try:
+                unit = (await self.channel.view()).units.get(bundle)
+            except SnapshotError:
+                return False
+            found.append(None if unit is None else unit.destination)
+            return True
+
+        await eventually(seen, within=60)
+        return found[-1]
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    """See Stage."""
+    made = Stage(tmp_path)
+    yield made
+    await made.channel.close()
+    await made.feed.close()
