@@ -232,6 +232,20 @@ async def test_one_reading_shares_one_process(both: Both) -> None:
     assert not psutil.pid_exists(pid)
 
 
+async def test_a_second_channel_over_the_same_process(both: Both) -> None:
+    """Who comes later gets all that the process has told already; who is not started is refused."""
+    pid = both.process.pid
+    await both.channel.close()
+    both.channel = TopicChannel(both.process, clock=RealClock())
+    with pytest.raises(StoreError):
+        await both.channel.unit("public/default/0x00000000_0xffffffff")
+    await both.channel.start(both.brokers.service_urls)
+    await both.whole()
+    assert await both.channel.unit("no/where/0x00000000_0xffffffff") is None
+    assert both.process.pid == pid
+    assert both.feed.tables().state == "ok"
+
+
 async def test_a_load_topic_without_messages_is_opened_anew(busy: Busy) -> None:
     """Where nobody publishes may be the wrong place; the gap is said, and what comes is heard as before."""
     process = TopicsProcess(TopicsOptions(quiet_after=0.1), clock=RealClock())

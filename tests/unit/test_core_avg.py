@@ -168,6 +168,25 @@ def test_high_difference_acts_at_the_second_fresh_report() -> None:
     assert len(second.plan.moves) == 1
 
 
+def test_a_multiple_of_the_mean_is_a_high_difference_however_low_the_scores() -> None:
+    """Rule: all load on one of three brokers at 30 % is acted on at the second fresh report, idle usage left out."""
+    idle = [report(broker(row), {}, cpu=0.1) for row in (1, 2)]
+    busy = report(broker(0), {bundle_name(1): 0.1, bundle_name(2): 0.1}, cpu=0.3)
+    first = turn([busy, *idle], 0, Memory())
+    assert {hit.high for hit in first.memory.hits.values()} == {1}
+    assert turn(written([busy, *idle], MINUTE), MINUTE, first.memory).plan.moves
+    far = turn([busy, *idle], 0, Memory(), avg_high_ratio=4.0)
+    assert {hit.high for hit in far.memory.hits.values()} == {0}
+
+
+def test_silence_counts_after_two_looks_of_a_broker_at_itself() -> None:
+    """Rule: with statistics every second, a broker that has nothing new to report for ten seconds is unchanged."""
+    fast = {"statistics_interval_seconds": 1.0}
+    memory = turn(FAR, 0, Memory(), **fast).memory
+    assert {hit.high for hit in turn(FAR, 9_000, memory, **fast).memory.hits.values()} == {1}
+    assert len(turn(FAR, 10_000, memory, **fast).plan.moves) == 1
+
+
 def test_low_difference_acts_at_the_eighth() -> None:
     """Rule: at 10 points (low threshold 5.25) it takes eight."""
     memory, acted = Memory(), []

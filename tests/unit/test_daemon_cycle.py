@@ -195,3 +195,16 @@ async def test_frozen_reports_are_never_acted_on() -> None:
     sidecar = await FakeSidecar(cluster).lead()
     report = await sidecar.cycle.turn()
     assert report.code is Code.FROZEN_REPORTS and not cluster.model.unloads
+
+
+async def test_a_plan_cut_off_by_the_budgets_of_a_cycle_is_to_go_on() -> None:
+    """Said by the cycle that moved and would have moved more, and by no other."""
+    cluster = FakeCluster()
+    tight = await FakeSidecar(cluster, params=with_params(max_moves_per_cycle=1)).lead()
+    assert not tight.cycle.cut_off
+    report = await tight.cycle.turn()
+    assert len(report.outcomes) == 1 and tight.cycle.cut_off
+    other = FakeCluster()
+    roomy = await FakeSidecar(other).lead()
+    assert (await roomy.cycle.turn()).outcomes
+    assert not roomy.cycle.cut_off

@@ -180,6 +180,7 @@ class Build:
         restore_averages(self.observer, await self.sharing.read_averages(), self.outside.clock.wall_ms())
         for outcome in (await self.hand.settle()).settled:
             self.cycle.book(outcome)
+        self.runtime.hurry()
 
     async def run(self) -> int:
         """Run until told to stop; the exit code."""

@@ -16,16 +16,11 @@ import numpy as np
 
 from bundlekeel.core.ledger import Entry, Ledger
 from bundlekeel.core.load import (
-    BANDWIDTH_IN,
-    BANDWIDTH_OUT,
     CPU,
-    DIRECT_MEMORY,
-    MSG_RATE,
     RATE_IN,
     RATE_OUT,
     REPORTED_RESOURCES,
     RESOURCES,
-    THROUGHPUT,
     THROUGHPUT_IN,
     THROUGHPUT_OUT,
     Floats,
@@ -34,6 +29,7 @@ from bundlekeel.core.load import (
 from bundlekeel.core.names import alike
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import BrokerLoad, Move, Traffic4
+from bundlekeel.core.pressure import idle_cpu, shares_of
 from bundlekeel.core.snapshot import Bools, Snapshot, fill_from_traffic, percent_usage
 
 
@@ -187,34 +183,14 @@ class Draft:
         return known
 
     def _compute_pressure(self, broker: int) -> Floats:
-        carried, whole = self.expected(broker), self.traffic[broker]
-        parts = np.column_stack(
-            [
-                carried[:, THROUGHPUT_IN],
-                carried[:, THROUGHPUT_OUT],
-                carried[:, RATE_IN] + carried[:, RATE_OUT],
-                carried[:, THROUGHPUT_IN] + carried[:, THROUGHPUT_OUT],
-            ]
-        )
-        totals = np.array(
-            [
-                whole[THROUGHPUT_IN],
-                whole[THROUGHPUT_OUT],
-                whole[RATE_IN] + whole[RATE_OUT],
-                whole[THROUGHPUT_IN] + whole[THROUGHPUT_OUT],
-            ]
-        )
-        bytes_in, bytes_out, rate, size = np.divide(parts, totals, out=np.zeros_like(parts), where=totals > 0).T
-        shares = np.empty((len(carried), len(RESOURCES)))
-        # The mean of the shares that exist: a broker may carry bytes without messages, never the other way round.
-        shares[:, CPU] = (rate + size) / 2 if totals[2] > 0 and totals[3] > 0 else rate + size
-        shares[:, DIRECT_MEMORY] = size
-        shares[:, BANDWIDTH_IN] = bytes_in
-        shares[:, BANDWIDTH_OUT] = bytes_out
-        shares[:, MSG_RATE] = rate
-        shares[:, THROUGHPUT] = size
-        computed: Floats = shares * self.usage[broker]
+        computed: Floats = shares_of(self.expected(broker), self.traffic[broker]) * self.usage[broker]
         return computed
+
+    def loaded_score(self) -> Floats:
+        """Scores without what a broker uses when it is idle; one value a broker."""
+        brokers, usage = self.snapshot.brokers, self.usage.copy()
+        usage[:, CPU] = np.maximum(usage[:, CPU] - idle_cpu(brokers.usage, brokers.traffic), 0.0)
+        return score_of(usage, self.limit, self.weights)
 
     def scores(self, usage: Floats, broker: int | Ints) -> Floats:
         """Scores of hypothetical usages against the limits of one broker, or of one broker a row."""

@@ -117,6 +117,13 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         why="a pair this far apart is acted on after the high hit count",
     ),
     _S(
+        name="avg_high_ratio",
+        unit="ratio",
+        minimum=1.0,
+        used_by="avg",
+        why="a hot broker with this multiple of the mean score counts as a high difference, however low the scores",
+    ),
+    _S(
         name="avg_hit_count_low",
         pulsar_keys=("loadBalancerAvgShedderHitCountLowThreshold",),
         unit="fresh reports",

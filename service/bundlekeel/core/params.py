@@ -64,6 +64,7 @@ class Parameters:
     avg_low_threshold_percent: float = 15.0
     avg_low_floor_percent: float = 2.0
     avg_high_threshold_percent: float = 40.0
+    avg_high_ratio: float = 2.0
     avg_hit_count_low: int = 8
     avg_hit_count_high: int = 2
     max_unload_ratio: float = 0.5

@@ -35,6 +35,9 @@ from bundlekeel.ports import BrokerAdmin, Clock, Journal, Picture, Telemetry
 _log = structlog.get_logger(__name__)
 _Noted = TypeVar("_Noted", Moved, SplitFailed)
 
+CYCLE_BUDGETS = frozenset(
+    {Code.BUDGET_PER_CYCLE, Code.BUDGET_PER_SOURCE, Code.BUDGET_PER_TARGET, Code.BUDGET_PER_NAMESPACE}
+)
 # Above this many bundles a plan is made in a worker thread, so that heartbeats and the API stay prompt.
 THREAD_ABOVE_BUNDLES = 2_000
 # Rest of a bundle whose move left it where it was.
@@ -140,6 +143,14 @@ class Cycle:
         """Whether we lead now, in the very term that the standing was adopted for. A term won in the middle of a
         turn does not count: its standing is taken over first, and must not be overwritten with the one at hand."""
         return self.epoch is not None and self._epoch_now() == self.epoch
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the last cycle moved bundles and would have moved more, but for the budgets of one cycle."""
+        report = self.report
+        if report is None or report.plan is None or not report.outcomes:
+            return False
+        return any(refusal.code in CYCLE_BUDGETS for refusal in report.plan.refusals)
 
     def adopt(self, standing: Standing, epoch: int | None) -> None:
         """Go on from this standing, for this term (None: as a follower). Only while no cycle is under way."""

@@ -71,6 +71,7 @@ class Runtime:
     def __init__(self, parts: RuntimeParts) -> None:
         self._parts = parts
         self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._checkpoint_at = 0.0
         self._complained_at: float | None = None
         self._observing = False
@@ -101,6 +102,10 @@ class Runtime:
     def request_stop(self) -> None:
         """Stop as SIGTERM does."""
         self._stop.set()
+
+    def hurry(self) -> None:
+        """The next cycle shall run now."""
+        self._hurry.set()
 
     # --- tasks ---
 
@@ -155,11 +160,23 @@ class Runtime:
             parts.cycle.adopt(parts.sharing.taken_over(), epoch)
 
     async def _until_next(self) -> None:
-        """The interval, or sooner when fresh reports arrive, but never more often than five times an interval."""
+        """The interval, or sooner when fresh reports arrive, but never more often than five times an interval.
+
+        Nobody waits for that long who has just got the first picture or the leadership, and a plan that the budgets of
+        a cycle cut off goes on as soon as the next cycle may run.
+        """
         fresh, interval = self._parts.observer.fresh, self._parts.interval_seconds
+        blind, shortest = self._parts.cycle.picture is None, interval / 5
         fresh.clear()
-        shortest = interval / 5
-        await self._pause(shortest)
+        if not blind:
+            try:
+                async with asyncio.timeout(shortest):
+                    await self._first_of(self._hurry, self._stop)
+            except TimeoutError:
+                pass
+            if self._hurry.is_set() or self._parts.cycle.cut_off:
+                self._hurry.clear()
+                return
         try:
             async with asyncio.timeout(interval - shortest):
                 await self._first_of(fresh, self._stop)

@@ -77,6 +77,9 @@ class TopicChannel:
     async def unit(self, bundle: str) -> ServiceUnit | None:
         """One bundle's entry, when all published before this call was heard; StoreError otherwise."""
         await self._process.sync(UNIT_SECONDS)
+        if not self._followed:
+            # The answer was for who listened before; nothing has been told to this one yet.
+            raise StoreError("the channel has not been read through yet")
         return self._table.units.get(bundle)
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:

@@ -90,12 +90,17 @@ class TopicReader(threading.Thread):
         self._max_bytes = setup.max_bytes
         self._quiet_after = setup.quiet_after
         self._asked: list[int] = []
+        self._anew = False
         self._live = False
         self._error = ""
 
     def ask(self, number: int) -> None:
         """Answer `Synced` when everything published so far was delivered."""
         self._asked.append(number)
+
+    def begin_anew(self) -> None:
+        """Somebody new listens, who has not heard what was told so far."""
+        self._anew = True
 
     def run(self) -> None:
         """See the class."""
@@ -130,6 +135,10 @@ class TopicReader(threading.Thread):
         heard = time.monotonic()
         while True:
             self.moved = time.monotonic()
+            if self._anew:
+                self._anew = False
+                self._lost("it is opened anew for another listener")
+                return
             if reader.is_connected():
                 gone_since = None
                 self._settle(reader)
@@ -231,7 +240,9 @@ def main() -> None:
         match decode_to_child(line):
             case Follow(topics):
                 for topic in topics:
-                    if topic not in readers:
+                    if topic in readers:
+                        readers[topic].begin_anew()
+                    else:
                         readers[topic] = TopicReader(topic, client, out, setup)
                         readers[topic].start()
             case Sync(number):

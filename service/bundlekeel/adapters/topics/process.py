@@ -167,7 +167,7 @@ class TopicsProcess:
     async def sync(self, timeout: float) -> None:
         """Return once all that was published to the channel before this call was heard. StoreError if it cannot be
         had within `timeout` seconds."""
-        if self.pid is None:
+        if self.pid is None or not any("channel" in listener.topics for listener in self._listeners):
             raise StoreError(f"the channel is not being read: {self.detail or self.state}")
         self._last_sync += 1
         number, done = self._last_sync, asyncio.get_running_loop().create_future()

@@ -37,7 +37,7 @@ class Setup(_Line, frozen=True, kw_only=True):
 
 
 class Follow(_Line, frozen=True):
-    """Read these topics too."""
+    """Read these topics too, or again from their beginning."""
 
     topics: tuple[Topic, ...]
 

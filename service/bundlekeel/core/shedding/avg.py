@@ -1,8 +1,10 @@
 """`avg`: pairs the most with the least loaded broker and moves bundles straight to the partner (PIP-364, AvgShedder).
 
 Corrected against Pulsar's class (docs/reference/strategies.md lists each difference):
-* hits advance only with fresh reports of both brokers (or after one sampling interval of silence, which means
-  "unchanged"), belong to a broker's side (hot or cold) and lapse when the difference does;
+* hits advance only with fresh reports of both brokers (or after an interval of silence, which means "unchanged"),
+  belong to a broker's side (hot or cold) and lapse when the difference does;
+* a difference counts as high in points, and also when the hot broker has a multiple of the mean score, idle usage
+  left out: everything on one of many half-idle brokers is no small difference;
 * the low threshold scales with the mean score, so that a half-full cluster is balanced as tightly as a full one;
 * a plan goes on until the predicted difference is closed, each bundle moving once, straight to where it stays;
 * the middle broker is never paired with itself, idle bundles are never chosen, a destination is used once.
@@ -33,6 +35,8 @@ from bundlekeel.core.snapshot import Bools
 
 # When a bundle fits on the coldest broker in no way, these many next ones are tried: they may be larger.
 TARGETS_TRIED = 4
+# Two looks of a broker at itself (loadBalancerReportUpdateMinIntervalMillis, 5 s in stock settings).
+SILENCE_SECONDS = 10.0
 
 
 def shed(context: Context) -> Decision:
@@ -72,6 +76,8 @@ def _pairs(context: Context) -> list[tuple[int, int]]:
 def _count_hits(context: Context, low: float, high: float) -> dict[str, Hits]:
     """New hit counters. Brokers that are unsettled keep theirs: their reports say nothing new yet."""
     ids, score = context.snapshot.brokers.ids, context.draft.score
+    loaded = context.draft.loaded_score()
+    multiple = context.params.avg_high_ratio * float(loaded.mean())
     old = context.memory.hits
     counted: dict[str, Hits] = {}
     for cold, hot in _pairs(context):
@@ -80,24 +86,26 @@ def _count_hits(context: Context, low: float, high: float) -> dict[str, Hits]:
             counted.update({ids[row]: old[ids[row]] for row in (cold, hot) if ids[row] in old})
         elif difference >= low - EPSILON:
             fresh = _fresh(context, cold) and _fresh(context, hot)
+            far = difference >= high - EPSILON or loaded[hot] >= multiple - EPSILON
             for row, side in ((cold, "cold"), (hot, "hot")):
-                counted[ids[row]] = _hit(context, row, side, high=difference >= high - EPSILON, fresh=fresh)
+                counted[ids[row]] = _hit(context, row, side, high=bool(far), fresh=fresh)
     return counted
 
 
 def _fresh(context: Context, row: int) -> bool:
-    """Whether this broker says something new since its last hit, by a report or by one interval's silence.
+    """Whether this broker says something new since its last hit, by a report or by an interval's silence.
 
-    Two reports within one interval may tell the same figures twice (traffic and CPU are refreshed apart).
+    Two reports within one interval may tell the same figures twice (traffic and CPU are refreshed apart). A broker
+    looks every few seconds whether it has changed enough to report, so its silence tells as much as a report would.
     """
     brokers, params = context.snapshot.brokers, context.params
     known = context.memory.hits.get(brokers.ids[row])
     if known is None:
         return True
-    shortest, longest = sorted((params.statistics_interval_seconds, params.host_usage_interval_seconds))
+    shortest = min(params.statistics_interval_seconds, params.host_usage_interval_seconds)
     elapsed = (context.snapshot.wall_ms - known.at_ms) / 1000
     reported = int(brokers.last_update[row]) > known.reported
-    return elapsed >= (shortest if reported else longest)
+    return elapsed >= (shortest if reported else max(shortest, SILENCE_SECONDS))
 
 
 def _hit(context: Context, row: int, side: str, *, high: bool, fresh: bool) -> Hits:
