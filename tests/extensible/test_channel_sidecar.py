@@ -46,6 +46,18 @@ def told(sidecar: Sidecar, *arguments: str, code: int = 0) -> Any:
     return json.loads(done.stdout)
 
 
+def entries(sidecar: Sidecar, bundle: str) -> list[dict[str, Any]]:
+    """Its namespace's owned bundles, once the sidecar has seen that one is."""
+    found: list[dict[str, Any]] = []
+
+    def seen() -> bool:
+        found[:] = sidecar.get("/api/v1/channel/bundles", namespace=bundle.rpartition("/")[0], state="Owned")
+        return bool(found)
+
+    sidecar.until(seen, f"it sees {bundle} owned", within=60)
+    return found
+
+
 def test_the_channel_is_told(sidecar: Sidecar, bundle: tuple[str, str, str]) -> None:
     """Over HTTP, on the command line, in the metrics."""
     _, name, owner = bundle
@@ -53,7 +65,7 @@ def test_the_channel_is_told(sidecar: Sidecar, bundle: tuple[str, str, str]) -> 
     assert (summary["variant"], summary["obstacle"], summary["findings"]) == ("metadata_store", "", {})
     assert summary["deadlines"]["in_flight_ms"] == 30_000
     assert sidecar.get("/api/v1/channel/findings") == []
-    (row,) = sidecar.get("/api/v1/channel/bundles", namespace=name.rpartition("/")[0], state="Owned")
+    (row,) = entries(sidecar, name)
     assert (row["bundle"], row["owner"], row["destination"]) == (name, owner, owner)
     assert told(sidecar, "channel")["channel"]["up"]
     assert sidecar.metric("channel_up", variant="metadata_store") == 1
@@ -63,6 +75,7 @@ def test_the_channel_is_told(sidecar: Sidecar, bundle: tuple[str, str, str]) -> 
 def test_where_and_why_name_the_entry(sidecar: Sidecar, bundle: tuple[str, str, str]) -> None:
     """Asked for the topic, its bundle is named, with its entry in the channel; also without a sidecar."""
     topic, name, owner = bundle
+    assert entries(sidecar, name)
     offline = bundlekeel("where", topic, "-o", "json", "-c", str(sidecar.config), within=120)
     assert offline.returncode == 0, offline.stderr
     for (row,) in (sidecar.get("/api/v1/where", name=topic), json.loads(offline.stdout)):
