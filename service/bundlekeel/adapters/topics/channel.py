@@ -6,8 +6,6 @@ new table, which is shown once it has caught up, so that nothing half-read is ev
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +18,7 @@ from bundlekeel.core.channel import ChannelTable, ServiceUnit
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError, SnapshotError, StoreError
 from bundlekeel.ports import ChannelView, Clock
+from bundlekeel.ports.generations import Generations
 
 _TOPICS: Final[tuple[Topic, ...]] = ("channel",)
 # Within this limit the process must tell that the end of the topic is reached.
@@ -48,9 +47,8 @@ class TopicChannel:
         self._reading: ChannelTable | None = None
         self._unsure_since: float | None = None
         self._lost = ""
-        self._generation = 0
+        self._generations = Generations()
         self._view: ChannelView | None = None
-        self._published = asyncio.Event()
 
     # --- Channel -----------------------------------------------------------------------------------------
 
@@ -70,7 +68,7 @@ class TopicChannel:
             seconds = self._clock.boot() - self._unsure_since
             if seconds > self._grace:
                 raise StoreError(f"the channel has not been read for {seconds:.1f} s: {reason or 'reading it anew'}")
-        if self._view is None or self._view.generation != self._generation:
+        if self._view is None or self._view.generation != self._generations.newest:
             self._view = self._made()
         return replace(self._view, wall_ms=self._clock.wall_ms())
 
@@ -84,11 +82,7 @@ class TopicChannel:
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
         """Wait for a view newer than `generation`, up to `timeout` seconds."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while self._generation <= generation:
-                    await self._published.wait()
-        return self._generation > generation
+        return await self._generations.wait_newer(generation, timeout)
 
     async def close(self) -> None:
         """Stop following; the process ends with its last listener."""
@@ -156,13 +150,11 @@ class TopicChannel:
         self._changed()
 
     def _changed(self) -> None:
-        self._generation += 1
-        self._published.set()
-        self._published = asyncio.Event()
+        self._generations.publish()
 
     def _made(self) -> ChannelView:
         return ChannelView(
-            generation=self._generation,
+            generation=self._generations.newest,
             variant="system_topic",
             units=dict(self._table.units),
             seen_ms=dict(self._table.seen_ms),

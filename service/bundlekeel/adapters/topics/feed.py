@@ -6,8 +6,6 @@ of an hour. So a table that lacks a broker says nothing about that broker.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -18,6 +16,7 @@ from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError
 from bundlekeel.ports import Clock, FeedState, Heard, LoadTables
+from bundlekeel.ports.generations import Generations
 
 _TOPICS: Final[tuple[Topic, ...]] = ("load", "bundles")
 
@@ -37,8 +36,7 @@ class TopicLoadFeed:
         self._lost: dict[Topic, str] = {}
         self._since_ms = 0
         self._started = False
-        self._generation = 0
-        self._published = asyncio.Event()
+        self._generations = Generations()
 
     # --- LoadFeed ----------------------------------------------------------------------------------------
 
@@ -51,7 +49,7 @@ class TopicLoadFeed:
         """The newest tables; never raises."""
         state, detail = self._state()
         return LoadTables(
-            generation=self._generation,
+            generation=self._generations.newest,
             heard=dict(self._heard),
             state=state,
             detail=detail,
@@ -60,11 +58,7 @@ class TopicLoadFeed:
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
         """Wait for a message after `generation` or another state, up to `timeout` seconds."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while self._generation <= generation:
-                    await self._published.wait()
-        return self._generation > generation
+        return await self._generations.wait_newer(generation, timeout)
 
     async def close(self) -> None:
         """Stop listening; the process ends with its last listener."""
@@ -98,9 +92,7 @@ class TopicLoadFeed:
 
     def state_changed(self) -> None:
         """See Listener; a change of state counts as newer tables."""
-        self._generation += 1
-        self._published.set()
-        self._published = asyncio.Event()
+        self._generations.publish()
 
     # ------------------------------------------------------------------------------------------------------
 

@@ -14,25 +14,23 @@ Source: Pulsar `ServiceUnitStateMetadataStoreTableViewImpl`.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.records import Connection
+from bundlekeel.adapters.zookeeper.rereader import Rereader, Watched
 from bundlekeel.adapters.zookeeper.work import bounded
 from bundlekeel.codec.channel import decode_service_unit
 from bundlekeel.codec.report import is_bundle
 from bundlekeel.core.channel import ChannelTable, ServiceUnit
-from bundlekeel.core.errors import CodecError, SnapshotError, StoreError
+from bundlekeel.core.errors import CodecError, StoreError
 from bundlekeel.ports import ChannelView, Clock
+from bundlekeel.ports.generations import Generations
 
 SERVICE_UNITS: Final = "/service_unit_state"
 BATCH_WINDOW_SECONDS: Final = 0.05
-RETRY_SECONDS: Final = 0.5
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +44,8 @@ class ZkChannel:
     def __init__(self, metadata: ZkClient, *, clock: Clock, batch_window_seconds: float = BATCH_WINDOW_SECONDS) -> None:
         self._client = metadata
         self._clock = clock
-        self._batch_window = batch_window_seconds
+        watched = Watched(name="channel", path=SERVICE_UNITS, refresh=self._refresh, lost=self._note_all)
+        self._rereader = Rereader(metadata, watched, clock=clock, batch_window_seconds=batch_window_seconds)
         self._table = ChannelTable(store=True)
         # Names below each listed node, and the transaction that wrote each bundle's node last.
         self._children: dict[str, set[str]] = {}
@@ -55,39 +54,20 @@ class ZkChannel:
         self._changed: set[str] = set()
         self._unwatched: set[str] = set()
         self._view: ChannelView | None = None
-        self._generation = 0
+        self._generations = Generations()
         self._news = True
-        self._unsure_since: float | None = None
-        self._fault: StoreError | None = None
-        self._wake = asyncio.Event()
-        self._published = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
 
     # --- Channel -----------------------------------------------------------------------------------------
 
     async def start(self, service_urls: Sequence[str] = ()) -> None:
         """Connect and watch in the background; never raises for an unreachable store. No broker is asked."""
-        if self._task is not None:
-            return
-        self._unsure_since = self._clock.boot()
-        self._client.add_listener(self._on_connection)
-        self._client.start()
-        self._task = asyncio.create_task(self._run(), name="zookeeper-channel")
-        if self._client.connected:
-            self._wake.set()
+        self._rereader.start()
 
     async def view(self) -> ChannelView:
         """The newest view. SnapshotError before the first; StoreError while disconnected and until all is read
         again after that."""
-        if self._view is None:
-            reason = f": {self._fault}" if self._fault is not None else ""
-            raise SnapshotError(f"{SERVICE_UNITS} has not been read yet{reason}")
-        if self._unsure_since is not None or not self._client.connected:
-            since = self._unsure_since if self._unsure_since is not None else self._clock.boot()
-            seconds = max(0.0, self._clock.boot() - since)
-            raise StoreError(f"no connection to ZooKeeper at {self._client.hosts} for {seconds:.1f} s")
-        if self._fault is not None:
-            raise StoreError(f"{SERVICE_UNITS} cannot be read: {self._fault}")
+        self._rereader.check(read=self._view is not None)
+        assert self._view is not None
         return self._view
 
     async def unit(self, bundle: str) -> ServiceUnit | None:
@@ -103,69 +83,36 @@ class ZkChannel:
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
         """Wait for a view newer than `generation`, up to `timeout` seconds."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while self._generation <= generation:
-                    await self._published.wait()
-        return self._generation > generation
+        return await self._generations.wait_newer(generation, timeout)
 
     async def close(self) -> None:
         """Stop watching; the session stays."""
-        self._client.remove_listener(self._on_connection)
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._rereader.close()
 
     # --- events: only notes, no work -----------------------------------------------------------------------
 
-    def _on_connection(self, connection: Connection) -> None:
-        if connection == "connected":
-            self._wake.set()
-            return
-        # All watches are gone with the connection; what changed meanwhile is found by comparing mzxids.
+    def _note_all(self) -> None:
+        """What changed while the connection was away is found by comparing mzxids."""
         self._stale |= {SERVICE_UNITS, *self._children}
         self._unwatched |= self._written.keys()
-        if self._unsure_since is None:
-            self._unsure_since = self._clock.boot()
 
     def _on_children(self, path: str) -> None:
         self._stale.add(path)
-        self._wake.set()
+        self._rereader.wake()
 
     def _on_unit(self, bundle: str) -> None:
         self._changed.add(bundle)
-        self._wake.set()
+        self._rereader.wake()
 
     # --- the task ------------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        while True:
-            await self._wake.wait()
-            await self._clock.sleep(self._batch_window)
-            self._wake.clear()
-            if not self._client.connected:
-                continue
-            try:
-                await self._refresh()
-                continue
-            except StoreError as error:
-                self._fault = error
-            except Exception as error:  # noqa: BLE001 - top of a root task: without it no view ever again
-                _log.exception("channel failed unexpectedly")
-                self._fault = StoreError(f"internal error: {error!r}")
-            self._wake.set()
-            await self._clock.sleep(RETRY_SECONDS)
-
-    async def _refresh(self) -> None:
+    async def _refresh(self) -> bool:
         while self._stale:
             await bounded([partial(self._list, path) for path in sorted(self._stale)])
         await bounded([partial(self._read, bundle) for bundle in sorted(self._changed | self._unwatched)])
-        self._fault = None
-        if not (self._stale or self._unwatched):
-            self._unsure_since = None
         if self._news:
             self._publish()
+        return not (self._stale or self._unwatched)
 
     async def _list(self, path: str) -> None:
         """Read the names below the root, a tenant or a namespace, and note what is new or gone."""
@@ -242,16 +189,14 @@ class ZkChannel:
 
     def _publish(self) -> None:
         self._news = False
-        self._generation += 1
         self._view = ChannelView(
-            generation=self._generation,
+            generation=self._generations.newest + 1,
             variant="metadata_store",
             units=dict(self._table.units),
             seen_ms=dict(self._table.seen_ms),
             wall_ms=self._clock.wall_ms(),
         )
-        self._published.set()
-        self._published = asyncio.Event()
+        self._generations.publish()
 
 
 # A namespace of the old form has its cluster between: /service_unit_state/tenant/cluster/namespace.

@@ -8,28 +8,24 @@ the connection and with it of all watches) makes a new note.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from bundlekeel.adapters.zookeeper.brokers import BrokerRecord, make_picture, read_record, stamped
 from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.records import Connection
+from bundlekeel.adapters.zookeeper.rereader import Rereader, Watched
 from bundlekeel.adapters.zookeeper.work import bounded
 from bundlekeel.codec import decode_bundle_data, decode_resource_quota
-from bundlekeel.core.errors import CodecError, SnapshotError, StoreError
+from bundlekeel.core.errors import CodecError, StoreError
 from bundlekeel.core.load import BundleAverages
 from bundlekeel.core.names import namespace_of
 from bundlekeel.ports import Clock, Picture
+from bundlekeel.ports.generations import Generations
 
 BROKERS = "/loadbalance/brokers"
 BUNDLE_DATA = "/loadbalance/bundle-data"
 RESOURCE_QUOTA = "/loadbalance/resource-quota"
-RETRY_SECONDS = 0.5
-
-_log = logging.getLogger(__name__)
 
 _Decoder = Callable[[str, bytes], BundleAverages]
 
@@ -43,7 +39,8 @@ class ZkLoadSource:
 
     def __init__(self, metadata: ZkClient, *, batch_window_seconds: float, max_report_bytes: int, clock: Clock) -> None:
         self._client = metadata
-        self._batch_window = batch_window_seconds
+        watched = Watched(name="load source", path=BROKERS, refresh=self._refresh, lost=self._note_all)
+        self._rereader = Rereader(metadata, watched, clock=clock, batch_window_seconds=batch_window_seconds)
         self._max_bytes = max_report_bytes
         self._clock = clock
         self._records: dict[str, BrokerRecord] = {}
@@ -52,50 +49,27 @@ class ZkLoadSource:
         self._changed: set[str] = set()
         self._unwatched: set[str] = set()
         self._picture: Picture | None = None
-        self._generation = 0
+        self._generations = Generations()
         self._news = True
-        self._unsure_since: float | None = None
-        self._fault: StoreError | None = None
-        self._wake = asyncio.Event()
-        self._published = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
 
     # --- LoadSource --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Connect and watch in the background; never raises for an unreachable store."""
-        if self._task is not None:
-            return
-        self._unsure_since = self._clock.boot()
-        self._client.add_listener(self._on_connection)
-        self._client.start()
-        self._task = asyncio.create_task(self._run(), name="zookeeper-load-source")
-        if self._client.connected:
-            self._wake.set()
+        self._rereader.start()
 
     async def picture(self) -> Picture:
         """The picture as of now: watches stand, so an old generation is still the truth and is stamped anew.
 
         SnapshotError before the first; StoreError while disconnected and until all is read again after that.
         """
-        if self._picture is None:
-            reason = f": {self._fault}" if self._fault is not None else ""
-            raise SnapshotError(f"{BROKERS} has not been read yet{reason}")
-        if self._unsure_since is not None or not self._client.connected:
-            since = self._unsure_since if self._unsure_since is not None else self._clock.boot()
-            seconds = max(0.0, self._clock.boot() - since)
-            raise StoreError(f"no connection to ZooKeeper at {self._client.hosts} for {seconds:.1f} s")
-        if self._fault is not None:
-            raise StoreError(f"{BROKERS} cannot be read: {self._fault}")
+        self._rereader.check(read=self._picture is not None)
+        assert self._picture is not None
         return stamped(self._picture, wall_ms=self._clock.wall_ms(), boot=self._clock.boot())
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
         """Wait for a picture newer than `generation`, up to `timeout` seconds."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while self._generation <= generation:
-                    await self._published.wait()
-        return self._generation > generation
+        return await self._generations.wait_newer(generation, timeout)
 
     async def seeds(self, bundles: Sequence[str]) -> list[BundleAverages]:
         """Stored averages in the order asked; bundles without any, or with unreadable ones, are left out.
@@ -110,62 +84,33 @@ class ZkLoadSource:
 
     async def close(self) -> None:
         """Stop watching; the session stays."""
-        self._client.remove_listener(self._on_connection)
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._rereader.close()
 
     # --- events: only notes, no work -----------------------------------------------------------------------
 
-    def _on_connection(self, connection: Connection) -> None:
-        if connection == "connected":
-            self._wake.set()
-            return
-        # All watches are gone with the connection; what changed meanwhile is found by comparing mzxids.
+    def _note_all(self) -> None:
+        """What changed while the connection was away is found by comparing mzxids."""
         self._registry_changed = True
         self._unwatched |= self._registered
-        if self._unsure_since is None:
-            self._unsure_since = self._clock.boot()
 
     def _on_registry(self) -> None:
         self._registry_changed = True
-        self._wake.set()
+        self._rereader.wake()
 
     def _on_broker(self, broker_id: str) -> None:
         self._changed.add(broker_id)
-        self._wake.set()
+        self._rereader.wake()
 
     # --- the task ------------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        while True:
-            await self._wake.wait()
-            await self._clock.sleep(self._batch_window)
-            self._wake.clear()
-            if not self._client.connected:
-                continue
-            try:
-                await self._refresh()
-                continue
-            except StoreError as error:
-                self._fault = error
-            except Exception as error:  # noqa: BLE001 - top of a root task: without it no picture ever again
-                _log.exception("load source failed unexpectedly")
-                self._fault = StoreError(f"internal error: {error!r}")
-            self._wake.set()
-            await self._clock.sleep(RETRY_SECONDS)
-
-    async def _refresh(self) -> None:
+    async def _refresh(self) -> bool:
         if self._registry_changed:
             await self._read_registry()
         todo = (self._changed | self._unwatched) & self._registered
         await bounded([partial(self._read_broker, broker_id) for broker_id in sorted(todo)])
-        self._fault = None
-        if not (self._registry_changed or self._unwatched):
-            self._unsure_since = None
         if self._news:
             self._publish()
+        return not (self._registry_changed or self._unwatched)
 
     async def _read_registry(self) -> None:
         self._registry_changed = False
@@ -173,7 +118,7 @@ class ZkLoadSource:
             names = await self._client.children(BROKERS, self._on_registry)
             if names is None and await self._client.exists(BROKERS, self._on_registry) is not None:
                 self._registry_changed = True  # made between the two reads
-                self._wake.set()
+                self._rereader.wake()
         except StoreError:
             self._registry_changed = True
             raise
@@ -220,10 +165,8 @@ class ZkLoadSource:
 
     def _publish(self) -> None:
         self._news = False
-        self._generation += 1
-        self._picture = make_picture(self._records, generation=self._generation)
-        self._published.set()
-        self._published = asyncio.Event()
+        self._picture = make_picture(self._records, generation=self._generations.newest + 1)
+        self._generations.publish()
 
     # --- seeds -----------------------------------------------------------------------------------------------
 
