@@ -10,7 +10,7 @@ from dev.cluster import ClusterError
 from dev.reaction import page
 from dev.reaction.contenders import CONTENDERS, Contender
 from dev.reaction.figures import Spread
-from dev.reaction.run import WARM_SECONDS, Options, ReactionError, Result, run
+from dev.reaction.run import FAST_WARM_SECONDS, WARM_SECONDS, Options, ReactionError, Result, run
 from dev.sidecar import SidecarError
 from dev.traffic import AdminError, TrafficError
 
@@ -32,7 +32,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--write", action="store_true", help=f"write {page.PAGE.relative_to(page.ROOT)} at the end")
     parser.add_argument("--within", type=float, default=900.0, help="seconds a balancer has (default 900)")
     parser.add_argument(
-        "--warm", type=float, default=WARM_SECONDS, help=f"seconds of traffic before the clock ({WARM_SECONDS:.0f})"
+        "--warm",
+        type=float,
+        help=f"seconds of traffic before the clock ({WARM_SECONDS:.0f}; with fast statistics {FAST_WARM_SECONDS:.0f})",
     )
     return parser
 

@@ -150,7 +150,8 @@ def _method() -> list[str]:
         "seed of the skew, so all contenders meet the same ones.",
         f"The judge stands outside: messages acknowledged in the last {RATE_SECONDS:.0f} s, topic by topic, given to "
         f"whom `ownedNamespaces` names as owner, once a second. A run counts from max/mean {UNEVEN_RATIO} on, with "
-        f"nine tenths of the traffic. Nobody sheds for {step.WARM_SECONDS:.0f} s (statistics are a minute old). The "
+        f"nine tenths of the traffic. Nobody sheds for {step.WARM_SECONDS:.0f} s "
+        f"(statistics are a minute old; {step.FAST_WARM_SECONDS:.0f} s where they are fast). The "
         "clock starts when the balancer is switched "
         "on: native by `loadBalancerSheddingEnabled`, Bundlekeel by starting its process, on shipped settings, after a "
         f"takeover. It stops at max/mean {EVEN_RATIO}, held for {step.HELD_SECONDS:.0f} s; moves and gaps count for "

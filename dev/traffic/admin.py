@@ -15,7 +15,7 @@ USER_AGENT = "traffic-generator/1"
 MAX_HOPS = 5
 # An unload may last as long as the broker's own limit of 60 s.
 TIMEOUT_SECONDS = 90.0
-PLACE_ATTEMPTS = 5
+PLACE_ATTEMPTS = 8
 
 
 class AdminError(RuntimeError):
@@ -106,10 +106,11 @@ def _place(broker_id: str, topic: str, bundle: str, extensible: bool) -> None:
     # the unload keeps clients that ask first from taking it elsewhere. Extensible: the unload hands over by itself.
     query = "" if extensible else "?authoritative=true"
     for attempt in range(PLACE_ATTEMPTS):
-        time.sleep(0.2 * max(0, attempt - 1))
         status, answer = request("GET", lookup + query)
         if status == 200 and _owner(answer) == broker_id:
             return
+        # Before the unload and not after it: clients that look up first take the bundle elsewhere.
+        time.sleep(0.2 * attempt)
         if status == 200:
             request("PUT", f"{unload}?destinationBroker={quote(broker_id, safe='')}")
     raise AdminError(f"{bundle} does not go to {broker_id}: last lookup said {status} {answer[:200]!r}")

@@ -2,17 +2,19 @@
 
 A bundle is expected to carry its share (by short-term averages) of what its broker reports, so that the parts add up
 to the whole also while averages lag behind a change. Its pressure on a resource is the broker's usage times the
-bundle's share of that traffic: bandwidth in by bytes in, bandwidth out by bytes out, direct memory by bytes, CPU by
-the mean of its shares of messages and bytes. On the target it is the same absolute amount against the target's own
-limit, so unequal brokers are compared fairly.
+bundle's share of that traffic: bandwidth in by bytes in, bandwidth out by bytes out, direct memory by bytes, CPU
+beyond what the broker uses without traffic by the mean of its shares of messages and bytes. On the target it is the
+same absolute amount against the target's own limit, so unequal brokers are compared fairly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bundlekeel.core.ledger import Entry, Ledger
 from bundlekeel.core.load import (
@@ -29,7 +31,7 @@ from bundlekeel.core.load import (
 from bundlekeel.core.names import alike
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import BrokerLoad, Move, Traffic4
-from bundlekeel.core.pressure import idle_cpu, shares_of
+from bundlekeel.core.pressure import idle_cpu, learn_idle, shares_of
 from bundlekeel.core.snapshot import Bools, Snapshot, fill_from_traffic, percent_usage
 
 
@@ -48,6 +50,17 @@ def score_of(usage: Floats, limit: Floats, weights: Floats) -> Floats:
     """Max weighted usage as a ratio (`getMaxResourceUsageWithWeight`), one value a row."""
     scored: Floats = (percent_usage(usage, limit) * weights).max(axis=1, initial=0.0) / 100
     return scored
+
+
+def _scored_columns(limit: Floats, weights: Floats) -> list[tuple[int, NDArray[np.float32], np.float64]]:
+    """Only what can raise a score: column, its limit a broker, its weight."""
+    # A limit that is not positive is blind and counts as 0 %, which dividing by infinity gives as well.
+    limit32 = np.where(limit > 0, limit, np.inf).astype(np.float32)
+    return [
+        (column, np.ascontiguousarray(limit32[:, column]), weights[column])
+        for column in range(len(RESOURCES))
+        if weights[column] > 0 and np.isfinite(limit32[:, column]).any()
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +87,23 @@ _HUNDRED = np.float32(100)
 class Draft:
     """Predicted state of the cluster; mutable, lives for one `plan()` call."""
 
-    def __init__(self, snapshot: Snapshot, ledger: Ledger, params: Parameters, turn: int = 0) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        ledger: Ledger,
+        params: Parameters,
+        turn: int = 0,
+        idle: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        """`idle`: CPU of brokers without traffic as remembered (`Memory.idle`); what this picture shows is added."""
         brokers = snapshot.brokers
+        self.idle = learn_idle(idle, snapshot, params, ledger.unsettled())
+        self._idle_cpu = idle_cpu(self.idle, brokers)
         self.snapshot = snapshot
         self.params = params
         self.weights = weights_of(params, snapshot.mode)
         self.limit = brokers.limit
-        # A limit that is not positive is blind and counts as 0 %, which dividing by infinity gives as well.
-        limit32 = np.where(brokers.limit > 0, brokers.limit, np.inf).astype(np.float32)
-        # Only what can raise a score is looked at: column, its limits, its weight.
-        self._scored = [
-            (column, np.ascontiguousarray(limit32[:, column]), self.weights[column])
-            for column in range(len(RESOURCES))
-            if self.weights[column] > 0 and np.isfinite(limit32[:, column]).any()
-        ]
+        self._scored = _scored_columns(brokers.limit, self.weights)
         self.reported = score_of(brokers.usage, brokers.limit, self.weights)
         self.usage = brokers.usage.copy()
         self.traffic = brokers.traffic.copy()
@@ -183,13 +199,15 @@ class Draft:
         return known
 
     def _compute_pressure(self, broker: int) -> Floats:
-        computed: Floats = shares_of(self.expected(broker), self.traffic[broker]) * self.usage[broker]
+        usage = self.usage[broker].copy()
+        usage[CPU] = max(float(usage[CPU] - self._idle_cpu[broker]), 0.0)
+        computed: Floats = shares_of(self.expected(broker), self.traffic[broker]) * usage
         return computed
 
     def loaded_score(self) -> Floats:
         """Scores without what a broker uses when it is idle; one value a broker."""
-        brokers, usage = self.snapshot.brokers, self.usage.copy()
-        usage[:, CPU] = np.maximum(usage[:, CPU] - idle_cpu(brokers.usage, brokers.traffic), 0.0)
+        usage = self.usage.copy()
+        usage[:, CPU] = np.maximum(usage[:, CPU] - self._idle_cpu, 0.0)
         return score_of(usage, self.limit, self.weights)
 
     def scores(self, usage: Floats, broker: int | Ints) -> Floats:

@@ -59,7 +59,7 @@ def plan(given: PlanInput) -> PlanResult:
     """Decide. Never raises for any snapshot: what cannot be decided is a typed verdict."""
     snapshot, params = given.snapshot, given.params
     ledger = settle(given.ledger, snapshot, params, snapshot.wall_ms)
-    draft = Draft(snapshot, ledger, params, given.memory.turn)
+    draft = Draft(snapshot, ledger, params, given.memory.turn, given.memory.idle)
     obstacle = _obstacle(snapshot, draft, params)
     if obstacle is not None:
         decision = Decision(verdict=obstacle, memory=given.memory)
@@ -93,8 +93,8 @@ def plan(given: PlanInput) -> PlanResult:
         guard=given.guard,
     )
     decision = _shedder(params)(context)
-    decision.refusals = _held(decision.refusals, draft, eligible)
-    decision = _explained(decision)
+    decision.memory = replace(decision.memory, idle=draft.idle)
+    decision = _explained(decision, _held(decision.refusals, draft, eligible))
     moves = _final_moves(context, decision)
     return _result(given, draft, decision, ledger, moves, splits)
 
@@ -154,8 +154,9 @@ def _held(refusals: list[Refusal], draft: Draft, eligible: Eligibility) -> list[
     return [item._replace(code=Code.ANTI_AFFINITY, detail="") if item.bundle in names else item for item in refusals]
 
 
-def _explained(decision: Decision) -> Decision:
-    """When a donor had bundles but none could be chosen, say what stood in the way most often."""
+def _explained(decision: Decision, refusals: list[Refusal]) -> Decision:
+    """With these refusals; when a donor had bundles but none could be chosen, say what stood in the way most often."""
+    decision.refusals = refusals
     if decision.verdict.code not in (Code.NO_BUNDLES, Code.UNSPLITTABLE) or not decision.refusals:
         return decision
     common = Counter(refusal.code for refusal in decision.refusals).most_common(2)

@@ -53,7 +53,7 @@ class Memory:
 
     `condition_hits`: how often in a row `transfer` (and TransferShedder) found its condition met, `condition_at_ms`
     when that was counted last. `split_hits`: by bundle, how often in a row it was above a split limit. `turn`: where
-    `round_robin` goes on.
+    `round_robin` goes on. `idle`: CPU that a broker uses without traffic, in percent of one core (core/pressure.py).
     """
 
     hits: Mapping[str, Hits] = field(default_factory=dict)
@@ -63,4 +63,5 @@ class Memory:
     condition_at_ms: int = 0
     split_hits: Mapping[str, Hits] = field(default_factory=dict)
     turn: int = 0
+    idle: Mapping[str, float] = field(default_factory=dict)
     compat: CompatMemory = field(default_factory=CompatMemory)

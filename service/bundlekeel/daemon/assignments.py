@@ -40,7 +40,7 @@ async def assignments(
         raise ConfigError(f"these are {len(rows)} bundles", field="names", value=len(rows), allowed=allowed)
     standing, params = cycle.standing, cycle.params
     asked = Question(
-        draft=Draft(snapshot, standing.ledger, params, standing.memory.turn),
+        draft=Draft(snapshot, standing.ledger, params, standing.memory.turn, standing.memory.idle),
         ledger=standing.ledger,
         policies=await policies.read((*snapshot.bundles.namespaces, *(namespace_of(row["bundle"]) for row in rows))),
         placement=params.placement,

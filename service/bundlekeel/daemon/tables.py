@@ -38,7 +38,7 @@ def brokers(cycle: Cycle, config: BrokerConfig, now_ms: int) -> list[Json]:
     snapshot, picture = cycle.snapshot, cycle.picture
     if snapshot is None or picture is None:
         return []
-    draft = Draft(snapshot, cycle.standing.ledger, cycle.params)
+    draft = Draft(snapshot, cycle.standing.ledger, cycle.params, idle=cycle.standing.memory.idle)
     on_the_way = preallocated(cycle.standing.ledger, snapshot.brokers.ids, now_ms)
     verdicts = {}
     if cycle.report and cycle.report.plan:
@@ -135,7 +135,7 @@ def bundles(cycle: Cycle, now_ms: int, *, broker: str | None = None, namespace: 
     if broker is not None and broker not in (*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded)):
         raise NotFound(f"no broker {broker!r}; registered: {', '.join(snapshot.brokers.ids) or 'none'}")
     table = snapshot.bundles
-    draft = Draft(snapshot, cycle.standing.ledger, cycle.params)
+    draft = Draft(snapshot, cycle.standing.ledger, cycle.params, idle=cycle.standing.memory.idle)
     codes = obstacles(cycle, snapshot)
     going = {entry.bundle: entry for entry in cycle.standing.ledger.entries if not entry.target_settled}
     size = table.short[:, THROUGHPUT_IN] + table.short[:, THROUGHPUT_OUT]

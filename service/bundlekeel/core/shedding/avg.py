@@ -35,8 +35,8 @@ from bundlekeel.core.snapshot import Bools
 
 # When a bundle fits on the coldest broker in no way, these many next ones are tried: they may be larger.
 TARGETS_TRIED = 4
-# Two looks of a broker at itself (loadBalancerReportUpdateMinIntervalMillis, 5 s in stock settings).
-SILENCE_SECONDS = 10.0
+# A look of a broker at itself (loadBalancerReportUpdateMinIntervalMillis, 5 s in stock settings) and time to tell.
+SILENCE_SECONDS = 6.0
 
 
 def shed(context: Context) -> Decision:

@@ -249,7 +249,7 @@ def _obstacles(given: SplitInput) -> dict[str, tuple[Code, str]]:
     under_way = given.ledger.under_way()
     return {
         **{name: _why(failed.code) for name, failed in guard.split_failed.items() if failed.at_ms > until},
-        **{name: (Code.PINNED, "") for name, expiry in guard.pinned.items() if expiry > now},
+        **{name: (Code.PINNED, "") for name, expiry in guard.pinned.items() if not expiry or expiry > now},
         **dict.fromkeys(given.ledger.unheard_bundles(given.params, now), (Code.UNSETTLED, "")),
         **dict.fromkeys(under_way, (Code.IN_TRANSIT, "")),
         **dict.fromkeys(guard.frozen, (Code.FROZEN_INTENT, "")),
