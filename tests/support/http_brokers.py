@@ -166,6 +166,8 @@ class HttpBrokers:
                 return _reply(replace(reply, query={**seen.query, **reply.query}), seen)
             case ("GET", "admin", "v2", "broker-stats", "topics"):
                 return _json(_topic_stats(model, broker))
+            case ("GET", "admin", "v2", "broker-stats", "mbeans"):
+                return _json(_mbeans(model, broker))
             case ("GET", "admin", "v2", "namespaces", tenant, namespace, rng, "topicHashPositions"):
                 return _positions(model, broker, f"{tenant}/{namespace}/{rng}", seen)
             case ("GET", "lookup", "v2", "topic", domain, tenant, namespace, topic):
@@ -183,6 +185,20 @@ def _positions(model: BrokerModel, broker: str, bundle: str, seen: Seen) -> Answ
         return _reply(ModelReply(status=307, to=owner.broker_id, query={"authoritative": "false"}), seen)
     positions = {load.topic: load.hash for load in model.loads_of(bundle)}
     return _json({"bundle": bundle, "topicHashPositions": positions})
+
+
+def _mbeans(model: BrokerModel, broker: str) -> list[dict[str, dict[str, object]]]:
+    """Two of the beans a broker lists; a JVM that has not measured yet says -1."""
+    load = model.cpu.get(broker, -1.0)
+    return [
+        {"metrics": {"LoadedClassCount": 9000}, "dimensions": {"MBean": "java.lang:type=ClassLoading"}},
+        {
+            "metrics": {"AvailableProcessors": 1, "CpuLoad": load, "Name": "Linux", "ProcessCpuLoad": 0.0},
+            "dimensions": {"MBean": "java.lang:type=OperatingSystem"},
+        }
+        if load >= 0
+        else {"metrics": {"CpuLoad": load}, "dimensions": {"MBean": "java.lang:type=OperatingSystem"}},
+    ]
 
 
 def _topic_stats(model: BrokerModel, broker: str) -> dict[str, dict[str, dict[str, dict[str, object]]]]:

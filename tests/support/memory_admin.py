@@ -76,6 +76,8 @@ class BrokerModel:
         self.unloads: list[UnloadSeen] = []
         self.loads: dict[str, TopicLoad] = {}
         self.splits: list[SplitSeen] = []
+        # CPU load (0..1) of the brokers that tell it.
+        self.cpu: dict[str, float] = {}
         self.splits_nothing = False
         self.after_split: Callable[[str, tuple[str, ...]], None] = lambda _bundle, _children: None
         self.after_unload: Callable[[str], None] = lambda _bundle: None
@@ -274,6 +276,15 @@ class MemoryAdmin:
         self._check_registered(broker_id)
         _leave(after)
         return self.model.bundle_loads(broker_id)
+
+    async def cpu_load(self, broker_id: str) -> float:
+        """See `ports.BrokerAdmin`."""
+        after = self._enter("cpu_load", broker_id)
+        self._check_registered(broker_id)
+        _leave(after)
+        if broker_id not in self.model.cpu:
+            raise AdminFault(f"beans of {broker_id}: no CPU load", status=200)
+        return self.model.cpu[broker_id]
 
     async def split(self, bundle: str, *, positions: Sequence[int], at: str) -> UnloadAnswer:
         """See `ports.BrokerAdmin`."""

@@ -292,6 +292,37 @@ def test_a_score_that_cannot_be_used_counts_as_unheard() -> None:
     assert bench.reports()[B].faults == ((Code.IMPUTED_SCORE, "weightedMaxEMA"),)
 
 
+def test_an_unheard_broker_is_as_busy_as_its_jvm_says() -> None:
+    """Nobody was heard, yet all are known; weighted as the broker weights its CPU; marked; a quotient counts less."""
+    bench = Bench("all", A, B)
+    bench.book.settings_of = lambda broker: {"loadBalancerCPUResourceWeight": "0.5"} if broker == B else None
+    for broker, load in ((A, 0.9), (B, 0.2)):
+        bench.poll(broker, **{X if broker == A else Y: BUSY})
+        bench.book.told_cpu(broker, load, bench.now)
+    found = bench.reports()
+    assert [score(found[broker]) for broker in (A, B)] == pytest.approx([0.9, 0.1])
+    assert found[A].faults == ((Code.IMPUTED_SCORE, "weightedMaxEMA"),)
+    bench.say(bench.load(B, 0.3, HALF))
+    assert [score(bench.reports()[broker]) for broker in (A, B)] == pytest.approx([0.9, 0.3])
+    bench.book.told_cpu(A, 0.1, bench.now)
+    assert score(bench.reports()[A]) == pytest.approx(0.5)
+
+
+def test_cpu_is_asked_for_while_a_broker_is_not_heard() -> None:
+    """At once, then every fifteen seconds, until its own score comes in; a restart begins anew."""
+    bench = Bench("all", A)
+    assert bench.book.wants_cpu(A, bench.now)
+    bench.book.told_cpu(A, None, bench.now)
+    assert not bench.book.wants_cpu(A, bench.now)
+    bench.seconds = 15.0
+    assert bench.book.wants_cpu(A, bench.now)
+    bench.say(bench.load(A, 0.4))
+    assert not bench.book.wants_cpu(A, bench.now)
+    assert not bench.book.wants_cpu("gone:1", bench.now)
+    bench.register(A, started=NOW_MS + 15_001)
+    assert bench.book.wants_cpu(A, bench.now)
+
+
 # --- ages and failures -----------------------------------------------------------------------------------------
 
 

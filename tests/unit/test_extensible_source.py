@@ -161,6 +161,22 @@ async def test_extensible_brokers_get_reports(stage: Stage) -> None:
     assert stage.source.feed.state == "ok"
 
 
+async def test_a_silent_cluster_is_seen_at_once() -> None:
+    """No broker says anything: traffic by its statistics, score by its JVM. One that does not tell is left out."""
+    stage = Stage()
+    stage.serve("b1:8080", **{X: BUSY})
+    stage.model.cpu = {"b1:8080": 0.9, "b2:8080": 0.1}
+    await stage.source.start()
+    stage.registry.register(*BROKERS)
+    picture = await stage.until(lambda p: len(p.reports) == 2)
+    assert [(item.broker_id, float(item.usage[0])) for item in picture.reports] == [
+        ("b1:8080", 90.0),
+        ("b2:8080", 10.0),
+    ]
+    assert [item.broker_id for item in picture.excluded] == ["b3:8080"]
+    await stage.source.close()
+
+
 async def test_the_first_picture_waits_for_the_brokers() -> None:
     """But not for one that hangs."""
     stage = Stage()

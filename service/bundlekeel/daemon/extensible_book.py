@@ -23,6 +23,7 @@ BundlesSetting = Literal["all", "top"]
 BrokerSettings = Callable[[str], Mapping[str, str] | None]
 
 STATS_SECONDS_KEY: Final = "statsUpdateFrequencyInSecs"
+CPU_WEIGHT_KEY: Final = "loadBalancerCPUResourceWeight"
 TTL_SECONDS_KEY: Final = "loadBalancerBrokerLoadDataTTLInSeconds"
 STATS_SECONDS: Final = 60.0
 TTL_SECONDS: Final = 1800.0
@@ -30,6 +31,8 @@ TTL_SECONDS: Final = 1800.0
 # their leader, or a pause of one broker, is no reason to plan without it.
 GRACE_POLLS: Final = 3
 GRACE_SECONDS: Final = 30.0
+# How often the CPU of a broker is asked for that was not heard: the answer is 100 KB and costs it 0.2 s.
+CPU_SECONDS: Final = 15.0
 _DETAIL_CHARACTERS: Final = 256
 
 
@@ -43,7 +46,8 @@ class Moment(NamedTuple):
 @dataclass(slots=True, kw_only=True)
 class Known:
     """One registered broker in its present life. `stats`: its newest answer, at `stats_boot`; `news_boot`: when an
-    answer counted as news; `last_update`: see `Book`; `asked`: an answer or an error was had."""
+    answer counted as news; `last_update`: see `Book`; `cpu`: used share of its CPU, asked for at `cpu_boot` while its
+    score is not heard; `asked`: an answer or an error was had."""
 
     endpoint: BrokerEndpoint
     heard: Heard = field(default_factory=Heard)
@@ -51,6 +55,8 @@ class Known:
     stats_boot: float = float("-inf")
     news_boot: float = float("-inf")
     last_update: int = 0
+    cpu: float | None = None
+    cpu_boot: float = float("-inf")
     error: str = ""
     asked: bool = False
     unreachable: bool = False
@@ -139,7 +145,7 @@ class Book:
 
     def stats_seconds(self, broker: str) -> float:
         """How often this broker computes its statistics."""
-        return self._seconds(broker, STATS_SECONDS_KEY, STATS_SECONDS)
+        return self._number(broker, STATS_SECONDS_KEY, STATS_SECONDS)
 
     def wants_stats(self, broker: str, now: Moment) -> bool:
         """Whether this broker's statistics are needed: always, or while the load topics do not tell enough of it."""
@@ -147,6 +153,21 @@ class Book:
         if known is None:
             return False
         return self._bundles == "all" or not self._feed_ok or not self._scored(known, now)
+
+    def wants_cpu(self, broker: str, now: Moment) -> bool:
+        """Whether this broker's CPU is to be asked for: while its own score is not known, and not too often."""
+        known = self.brokers.get(broker)
+        if known is None or self._scored(known, now):
+            return False
+        return now.boot - known.cpu_boot >= CPU_SECONDS
+
+    def told_cpu(self, broker: str, load: float | None, now: Moment) -> None:
+        """Take in the used share of a broker's CPU, 0..1; None when it did not tell. Half of the one before stays:
+        a JVM tells the mean since anybody asked, which is a moment where several sidecars ask."""
+        known = self.brokers.get(broker)
+        if known is not None:
+            mixed = load if load is None or known.cpu is None else (load + known.cpu) / 2
+            known.cpu, known.cpu_boot = mixed, now.boot
 
     def unasked(self) -> list[str]:
         """Brokers of which neither statistics nor load data were had yet, nor an error."""
@@ -176,8 +197,9 @@ class Book:
                 heard = self._feed_ok or now.boot - self._feed_ok_boot <= self._fresh_seconds
                 marks = () if heard else ((Code.STALE_SCORE.value, "weightedMaxEMA"),)
                 return _made(known, _with_traffic(load, stats), stats, marks)
-            if scale is not None:
-                return _made(known, _imputed(known, stats, scale), stats, ())
+            score = self._guess(known, stats, scale)
+            if score is not None:
+                return _made(known, _imputed(known, stats, score), stats, ())
             return _left_out(known, Code.NO_LOAD_DATA, "not heard since we listen, and nobody with traffic was")
         if load is not None and scored and now.boot - self._feed_ok_boot <= self._fresh_seconds:
             marks = ((Code.TOP_BUNDLES_ONLY.value, "bundles"),) if self._bundles == "all" else ()
@@ -196,8 +218,18 @@ class Book:
         load = known.heard.load
         if load is None or load_unknown(load) is not None:
             return False
-        ttl = self._seconds(known.endpoint.broker_id, TTL_SECONDS_KEY, TTL_SECONDS)
+        ttl = self._number(known.endpoint.broker_id, TTL_SECONDS_KEY, TTL_SECONDS)
         return now.wall_ms - known.heard.load_ms <= 1000 * ttl
+
+    def _guess(self, known: Known, stats: BundleLoads, scale: Scale | None) -> float | None:
+        """The score of a broker that was not heard: by the CPU its JVM tells of, weighted as the broker does; else what
+        the others have per byte/s, not below the least of theirs (an idle broker has a score too) and not above 1 (a
+        quotient of nearly idle brokers says little of a busy one)."""
+        if known.cpu is not None:
+            return known.cpu * self._number(known.endpoint.broker_id, CPU_WEIGHT_KEY, 1.0)
+        if scale is None:
+            return None
+        return max(scale.least, min(1.0, scale.per_byte * _size(stats.traffic.sum(axis=0))))
 
     def _scale(self, now: Moment) -> Scale | None:
         """None while nobody with traffic was heard. Sums, not the mean of quotients: what an idle broker's score
@@ -211,7 +243,7 @@ class Book:
             least=min(load.weighted_max_ema for load in heard),
         )
 
-    def _seconds(self, broker: str, key: str, default: float) -> float:
+    def _number(self, broker: str, key: str, default: float) -> float:
         try:
             return float((self.settings_of(broker) or {}).get(key, default))
         except ValueError:
@@ -222,11 +254,9 @@ def _unknown(_broker: str) -> Mapping[str, str] | None:
     return None
 
 
-def _imputed(known: Known, stats: BundleLoads, scale: Scale) -> BrokerLoad:
-    """Load data made of statistics. The score is what the others have per byte/s: not below the least of theirs, for
-    an idle broker has a score too, and not above 1, for a quotient of nearly idle brokers says little of a busy one."""
+def _imputed(known: Known, stats: BundleLoads, score: float) -> BrokerLoad:
+    """Load data made of statistics and a guessed score (`Book._guess`)."""
     traffic = stats.traffic.sum(axis=0)
-    score = max(scale.least, min(1.0, scale.per_byte * _size(traffic)))
     return BrokerLoad(
         broker_id=known.endpoint.broker_id,
         weighted_max_ema=score,

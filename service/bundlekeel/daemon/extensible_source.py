@@ -225,9 +225,20 @@ class ClusterSource:
             if self._book.failed(broker, str(error), unreachable=isinstance(error, AdminUnreachable)):
                 self._something.set()
             return False
+        if self._book.wants_cpu(broker, self._now()):
+            await self._ask_cpu(broker)
         if self._book.polled(broker, loads, self._now()):
             self._something.set()
         return True
+
+    async def _ask_cpu(self, broker: str) -> None:
+        """A steady broker may publish nothing for 15 minutes: until it does, its JVM says how busy it is."""
+        try:
+            load: float | None = await self._admin.cpu_load(broker)
+        except AdminApiError as error:
+            _log.info("CPU load could not be had", broker=broker, error=str(error))
+            load = None
+        self._book.told_cpu(broker, load, self._now())
 
     async def _gather_news(self) -> None:
         while True:

@@ -284,6 +284,10 @@ class BrokerAdmin(Protocol):
         """All bundles that broker serves with traffic and counts (`/admin/v2/broker-stats/topics`, harmless, streamed);
         figures are as old as the broker's last statistics run."""
 
+    async def cpu_load(self, broker_id: str) -> float:
+        """Used share of the CPU a broker may use, 0..1, as its JVM says (`/admin/v2/broker-stats/mbeans`, harmless).
+        AdminFault when it does not tell."""
+
     async def split(self, bundle: str, *, positions: Sequence[int], at: str) -> UnloadAnswer:
         """Split at these positions without unloading the children, asked at the owner `at`. Mutates. Success does not
         mean that anything was split: re-read the boundaries."""

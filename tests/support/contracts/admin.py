@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bundlekeel.core.errors import AdminRefused, AdminUnreachable, BundlekeelError, LeadershipLost
+from bundlekeel.core.errors import AdminFault, AdminRefused, AdminUnreachable, BundlekeelError, LeadershipLost
 from bundlekeel.core.names import parse_topic
 from bundlekeel.ports import BrokerAdmin, TopicLoad
 from tests.support.memory_admin import SHEDDING, BrokerModel, UnloadSeen
@@ -143,6 +143,16 @@ class AdminContract:
         with pytest.raises(AdminUnreachable):
             await harness.admin.bundle_loads("10.9.9.9:8080")
 
+    async def test_cpu_load(self, harness: Harness) -> None:
+        """What its JVM says; a fault while it does not know, and nobody is asked who is not registered."""
+        first, owner, _ = harness.model.brokers
+        harness.model.cpu[owner] = 0.75
+        assert await harness.admin.cpu_load(owner) == 0.75
+        with pytest.raises(AdminFault, match="CPU load"):
+            await harness.admin.cpu_load(first)
+        with pytest.raises(AdminUnreachable):
+            await harness.admin.cpu_load("10.9.9.9:8080")
+
     async def test_split_at_given_positions(self, harness: Harness) -> None:
         """A split follows to the owner with its positions; the children stay there."""
         _, owner, third = harness.model.brokers
@@ -209,6 +219,8 @@ class AdminContract:
         await harness.admin.topics_of_bundle(BUNDLE, owner)
         await harness.admin.topic_loads(BUNDLE, owner)
         await harness.admin.bundle_loads(owner)
+        harness.model.cpu[owner] = 0.5
+        await harness.admin.cpu_load(owner)
         assert harness.permit.asked == 0
 
     async def test_refusals_are_typed(self, harness: Harness) -> None:

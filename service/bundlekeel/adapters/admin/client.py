@@ -20,6 +20,7 @@ from bundlekeel.adapters.admin.routes import Route, bundle_path, lookup_path, wi
 from bundlekeel.adapters.admin.tls import AdminTls
 from bundlekeel.adapters.admin.token import TokenSource
 from bundlekeel.adapters.admin.transport import FOLLOWED, AdminHttp, AdminOptions, Call, Reply
+from bundlekeel.codec.mbeans import decode_cpu_load
 from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_stats
 from bundlekeel.core.errors import (
     AdminApiError,
@@ -120,6 +121,14 @@ class HttpBrokerAdmin:
             return await asyncio.to_thread(decode_bundle_stats, reply.response.content)
         except CodecError as error:
             raise AdminFault(f"topic statistics of {broker_id}: {error}", status=200) from error
+
+    async def cpu_load(self, broker_id: str) -> float:
+        """Used share of the broker's CPU, 0..1; AdminFault when it does not tell. 100 KB on 4.2.4."""
+        reply = await self._read(Call(route=routes.MBEANS, target=routes.MBEANS.path()), at=broker_id)
+        try:
+            return decode_cpu_load(reply.response.content)
+        except CodecError as error:
+            raise AdminFault(f"beans of {broker_id}: {error}", status=200) from error
 
     async def _positions(self, bundle: str, owner: str) -> dict[str, Any]:
         route: Route = routes.HASH_POSITIONS

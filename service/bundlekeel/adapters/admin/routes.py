@@ -64,13 +64,14 @@ SPLIT: Final = Route(method="PUT", template="/admin/v2/namespaces/{tenant}/{name
 LOOKUP: Final = Route(method="GET", template="/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}")
 
 TOPIC_STATS: Final = Route(method="GET", template="/admin/v2/broker-stats/topics", query=frozenset())
+MBEANS: Final = Route(method="GET", template="/admin/v2/broker-stats/mbeans", query=frozenset())
 _READY = Route(method="GET", template="/admin/v2/brokers/ready", query=frozenset())
 _PARTITIONS = Route(
     method="GET",
     template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitions",
     query=frozenset({"authoritative"}),
 )
-HARMLESS: Final = (RUNTIME, DYNAMIC, HASH_POSITIONS, TOPIC_STATS, _READY, _PARTITIONS)
+HARMLESS: Final = (RUNTIME, DYNAMIC, HASH_POSITIONS, TOPIC_STATS, MBEANS, _READY, _PARTITIONS)
 
 
 def is_harmless(method: str, url: str) -> bool:
