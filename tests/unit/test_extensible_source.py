@@ -177,6 +177,21 @@ async def test_a_silent_cluster_is_seen_at_once() -> None:
     await stage.source.close()
 
 
+async def test_reports_are_made_once_for_the_same_news(stage: Stage) -> None:
+    """Asked again within a second, a picture has the very same reports; a message or a second makes new ones."""
+    for broker in BROKERS:
+        stage.say(broker, 0.5)
+    before = await stage.until(lambda p: len(p.reports) == 3 and p.reports[0].bundle_names == (X,))
+    stage.say("b2:8080", 0.7)
+    after = await stage.until(lambda p: float(p.reports[1].usage[0]) == pytest.approx(70.0))
+    assert after.reports[1] is not before.reports[1]
+    same = await stage.source.picture()
+    assert all(a is b for a, b in zip(same.reports, after.reports, strict=True))
+    stage.clock.offset += 1.0
+    later = await stage.source.picture()
+    assert all(a is not b for a, b in zip(later.reports, after.reports, strict=True))
+
+
 async def test_the_first_picture_waits_for_the_brokers() -> None:
     """But not for one that hangs."""
     stage = Stage()

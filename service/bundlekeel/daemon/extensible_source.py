@@ -11,13 +11,13 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import AdminApiError, AdminUnreachable, SnapshotError, StoreError
-from bundlekeel.core.load import BrokerEndpoint, BundleAverages, ExcludedBroker
+from bundlekeel.core.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker
 from bundlekeel.daemon.extensible_book import Book, BrokerSettings, BundlesSetting, Moment
 from bundlekeel.ports import BrokerAdmin, Clock, FeedState, LoadFeed, LoadSource, LoadTables, Picture, Telemetry
 
@@ -28,6 +28,17 @@ _EXTENSIONS: Final = ".extensions."
 _RETRY_SECONDS: Final = 0.2
 # So long the first picture waits for the brokers' first answers; a hung one must not keep the others out.
 _FIRST_ANSWERS_SECONDS: Final = 3.0
+# Reports are made anew after this long without news: what was heard grows old.
+_MADE_ANEW_SECONDS: Final = 1.0
+
+
+class _Made(NamedTuple):
+    """Reports, what they were made of and when: a picture is asked for at each move, and 100,000 bundles take time."""
+
+    told: tuple[int, int, FeedState]
+    boot: float
+    reports: list[BrokerReport]
+    excluded: list[ExcludedBroker]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +90,7 @@ class ClusterSource:
         self._registered = 0
         self._news = 0
         self._first_boot: float | None = None
+        self._made: _Made | None = None
         self._something = asyncio.Event()
         self._published = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -111,14 +123,17 @@ class ClusterSource:
         if not endpoints:
             return base if generation == base.generation else replace(base, generation=generation)
         now = self._now()
-        self._take_in(self._feed.tables(), now)
+        tables = self._feed.tables()
+        self._take_in(tables, now)
         self._await_first_answers(now)
-        reports, excluded = self._book.reports(now)
+        told = (generation, tables.generation, tables.state)
+        if self._made is None or self._made.told != told or now.boot - self._made.boot >= _MADE_ANEW_SECONDS:
+            self._made = _Made(told, now.boot, *self._book.reports(now))
         return replace(
             base,
             generation=generation,
-            reports=tuple(sorted([*base.reports, *reports], key=lambda item: item.broker_id)),
-            excluded=tuple(sorted([*base.excluded, *excluded], key=lambda item: item.broker_id)),
+            reports=tuple(sorted([*base.reports, *self._made.reports], key=lambda item: item.broker_id)),
+            excluded=tuple(sorted([*base.excluded, *self._made.excluded], key=lambda item: item.broker_id)),
         )
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
