@@ -13,6 +13,7 @@ from dev.reaction import run as step
 from dev.reaction.contenders import CONTENDERS, Contender
 from dev.reaction.figures import EVEN_RATIO, UNEVEN_RATIO, Spread, median_of
 from dev.reaction.observer import RATE_SECONDS
+from dev.reaction.plot import chart
 from dev.reaction.run import Result
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,6 +91,11 @@ def run_rows(results: Sequence[Result]) -> list[Row]:
     return rows
 
 
+def _shown(raw: Path) -> list[tuple[Contender, list[Result]]]:
+    kept = [(contender, results_of(contender, raw)) for contender in CONTENDERS]
+    return [(contender, results) for contender, results in kept if results]
+
+
 RUN_HEADER = (
     *("contender", "run", "max/mean before", "after", "seconds to even", "moves"),
     *("gap median", "p95", "worst", "gaps apart from moves", "lost"),
@@ -115,8 +121,7 @@ def _number(value: float | None, form: str = "0.00") -> str:
 
 def page(raw: Path = RAW) -> str:
     """The whole page; contenders without a run that counts are left out."""
-    kept = [(contender, results_of(contender, raw)) for contender in CONTENDERS]
-    shown = [(contender, results) for contender, results in kept if results]
+    shown = _shown(raw)
     lines = [
         "# Reaction: who makes an uneven cluster even",
         "",
@@ -129,6 +134,8 @@ def page(raw: Path = RAW) -> str:
         *table(HEADER, [summary_row(contender, results) for contender, results in shown]),
         "",
         "Gaps in seconds.",
+        "",
+        "![max/mean over time](reaction.svg)",
         "",
         "## What differs from stock",
         "",
@@ -178,5 +185,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def write(raw: Path = RAW) -> None:
-    """Renew the page."""
+    """Renew the page and its chart."""
     PAGE.write_text(page(raw), encoding="utf-8")
+    PAGE.with_suffix(".svg").write_text(chart(_shown(raw)), encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -20,6 +21,7 @@ from dev.reaction.figures import (
     rates,
 )
 from dev.reaction.page import load, page, path_of, results_of, save, summary_row
+from dev.reaction.plot import chart
 from dev.reaction.run import Moved, Result
 
 BY_NAME = {contender.name: contender for contender in CONTENDERS}
@@ -150,3 +152,17 @@ def test_only_native_contenders_have_settings_and_stock_ones_no_speed_settings(c
     assert not (contender.ours and told)
     chosen = {"loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacementStrategy", "maxUnloadPercentage"}
     assert contender.fast or told <= chosen
+
+
+def test_the_chart_has_a_line_for_each_contender_that_was_run() -> None:
+    ours, native = BY_NAME["ours-modular-fast"], BY_NAME["native-avg-stock"]
+    falling = _result(timeline=[(0.5, 3.0), (5.0, 3.0), (60.0, 2.0), (900.0, 1.0)])
+    drawn = chart([(ours, [falling]), (native, [falling, falling]), (BY_NAME["native-avg-fast"], [])])
+    root = ElementTree.fromstring(drawn)
+    lines = [path for path in root.iter("{http://www.w3.org/2000/svg}path") if len(path.attrib["d"].split()) == 3]
+    assert [path.attrib.get("stroke-dasharray") for path in lines] == [None, "6 3"]
+    ends = [tuple(map(float, point[1:].split(","))) for point in lines[0].attrib["d"].split()]
+    assert [x for x, _ in ends] == sorted(x for x, _ in ends)
+    assert [y for _, y in ends] == sorted(y for _, y in ends)
+    assert "AvgShedder, modular, stock" in drawn
+    assert "fastest" not in drawn

@@ -1,0 +1,75 @@
+"""The chart of the page: how uneven the cluster was, over time, one line a contender (its first run that counts)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+from dev.reaction.contenders import Contender
+from dev.reaction.figures import EVEN_RATIO
+from dev.reaction.run import Result
+
+WIDTH, HEIGHT = 900, 420
+LEFT, RIGHT, TOP, BOTTOM = 46, 250, 16, 40
+# Everything happens in the first minutes, and some of it after ten: seconds are on a logarithmic axis.
+FIRST, LAST = 5.0, 900.0
+TICKS = (5, 10, 20, 60, 120, 300, 600, 900)
+RATIOS = (1.0, 1.5, 2.0, 2.5, 3.0)
+COLOURS = ("#0b7285", "#0ca678", "#1971c2", "#7048e8", "#e8590c", "#f08c00", "#c2255c", "#868e96")
+STYLE = (
+    "text{font:12px sans-serif;fill:#868e96}path{fill:none;stroke-width:2}"
+    ".grid{stroke:#868e96;stroke-opacity:.25}.even{stroke:#868e96;stroke-dasharray:2 3}"
+)
+
+
+def chart(shown: Sequence[tuple[Contender, Sequence[Result]]]) -> str:
+    """SVG of these contenders; native ones are dashed."""
+    lines = [(contender, results[0]) for contender, results in shown if results]
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
+        "<title>max/mean of message rates over seconds since the balancer was switched on</title>",
+        f"<style>{STYLE}</style>",
+        *_axes(),
+    ]
+    for place, (contender, result) in enumerate(lines):
+        colour, dash = COLOURS[place % len(COLOURS)], "" if contender.ours else ' stroke-dasharray="6 3"'
+        y = TOP + 16 + 22 * place
+        label = escape(f"{contender.title}, {contender.mode}, {contender.statistics}")
+        x = WIDTH - RIGHT + 14
+        parts.append(f'<path d="{_path(result)}" stroke="{colour}"{dash}><title>{label}</title></path>')
+        parts.append(f'<path d="M{x},{y - 4}h22" stroke="{colour}"{dash}/><text x="{x + 28}" y="{y}">{label}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _axes() -> list[str]:
+    right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
+    parts = []
+    for ratio in RATIOS:
+        y = _y(ratio)
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{ratio:g}</text>')
+    for second in TICKS:
+        parts.append(f'<line class="grid" x1="{_x(second):.1f}" x2="{_x(second):.1f}" y1="{TOP}" y2="{bottom}"/>')
+        parts.append(f'<text x="{_x(second):.1f}" y="{bottom + 16}" text-anchor="middle">{second} s</text>')
+    y = _y(EVEN_RATIO)
+    parts.append(f'<line class="even" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+    parts.append(f'<text x="{LEFT + 4}" y="{y - 4:.1f}">even: {EVEN_RATIO}</text>')
+    parts.append(f'<text x="{LEFT}" y="{HEIGHT - 6}">seconds after the balancer was switched on; max/mean msg/s</text>')
+    return parts
+
+
+def _path(result: Result) -> str:
+    points = [(at, ratio) for at, ratio in result.timeline if FIRST <= at <= LAST]
+    steps = [f"{'M' if place == 0 else 'L'}{_x(at):.1f},{_y(ratio):.1f}" for place, (at, ratio) in enumerate(points)]
+    return " ".join(steps)
+
+
+def _x(second: float) -> float:
+    share = math.log(second / FIRST) / math.log(LAST / FIRST)
+    return LEFT + share * (WIDTH - RIGHT - LEFT)
+
+
+def _y(ratio: float) -> float:
+    low, high = RATIOS[0], RATIOS[-1] + 0.1
+    return HEIGHT - BOTTOM - (min(ratio, high) - low) / (high - low) * (HEIGHT - BOTTOM - TOP)
