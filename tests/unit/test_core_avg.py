@@ -219,6 +219,18 @@ def test_silence_of_an_interval_is_a_hit() -> None:
     assert len(turn(FAR, MINUTE, memory).plan.moves) == 1
 
 
+def test_a_change_of_the_coldest_partner_does_not_stop_the_count() -> None:
+    """Rule: of two nearly idle brokers now one is the coldest and now the other; the hot one is hot all the time."""
+
+    def seen(second: int, *idle: float) -> list[BrokerReport]:
+        return written(cluster([[0.3, 0.3, 0.3], [idle[0]], [idle[1]]]), 1000 * second)
+
+    memory = turn(seen(0, 0.02, 0.03), 0, Memory()).memory
+    memory = turn(seen(40, 0.03, 0.02), 40_000, memory).memory
+    assert {hit.high for hit in memory.hits.values()} == {1}
+    assert turn(seen(60, 0.03, 0.02), 60_000, memory).plan.moves
+
+
 def test_one_fresh_broker_is_not_enough() -> None:
     """Rule: both brokers of a pair must say something new."""
     memory = turn(FAR, 0, Memory()).memory

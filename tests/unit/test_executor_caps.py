@@ -8,8 +8,10 @@ from collections import Counter
 import pytest
 
 from bundlekeel.core.codes import Code
-from bundlekeel.daemon.executor import MoveRequest
+from bundlekeel.daemon.executor import ExecutorLimits, MoveRequest
 from tests.support.executor_bench import BUNDLE, B, Bench, C, SlowAdmin, fleet
+
+TWO_AT_A_BROKER = ExecutorLimits(max_in_flight_per_broker=2)
 
 
 @pytest.fixture
@@ -18,9 +20,19 @@ async def bench() -> Bench:
     return await Bench().lead()
 
 
-async def test_caps_hold_and_equal_ranges_never_meet(bench: Bench) -> None:
-    """At most four at a time, two at a broker, one per range; all of them land."""
+async def test_one_at_a_time_at_each_broker(bench: Bench) -> None:
+    """As shipped: of three brokers two are busy with a move, so the third has to wait."""
     bench.admin = SlowAdmin(bench)
+    bench.executor = bench.build()
+    outcomes = await bench.executor.execute(fleet(bench))
+    assert [outcome.outcome for outcome in outcomes] == ["done"] * 12
+    assert {len(together) for together in bench.admin.together} == {1}
+
+
+async def test_caps_hold_and_equal_ranges_never_meet(bench: Bench) -> None:
+    """At most four at a time, two at a broker where that is set, one per range; all of them land."""
+    bench.admin = SlowAdmin(bench)
+    bench.limits = TWO_AT_A_BROKER
     bench.executor = bench.build()
     requests = fleet(bench)
     brokers_of = {request.bundle: (request.source, request.destination) for request in requests}

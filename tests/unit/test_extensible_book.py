@@ -1,4 +1,4 @@
-"""Reports of extensible brokers from what was heard and asked: scores, traffic, ages, blank starts, tombstones."""
+"""Reports of extensible brokers from what was heard and asked: scores, traffic, ages, tombstones."""
 
 from __future__ import annotations
 
@@ -9,68 +9,11 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.codes import Code
-from bundlekeel.core.extensible import BrokerLoad, BundleLoads, is_rest
-from bundlekeel.core.load import CPU, BrokerEndpoint, BrokerReport
-from bundlekeel.daemon.extensible_book import Book, BundlesSetting, Moment
-from bundlekeel.ports import FeedState, Heard, LoadTables
-from tests.support.builders import NOW_MS, bundle_name
-from tests.support.memory_feed import broker_load, bundle_loads
-
-A, B, C = "a:1", "b:1", "c:1"
-X, Y = bundle_name(1), bundle_name(2)
-STARTED = NOW_MS - 10_000_000
-BUSY = (100.0, 100.0, 1e6, 1e6)
-HALF = (50.0, 50.0, 5e5, 5e5)
-
-
-class Bench:
-    """A book, and a moment that a test pushes on."""
-
-    def __init__(self, bundles: BundlesSetting = "all", *brokers: str) -> None:
-        self.book = Book(bundles=bundles, stats_interval=10.0)
-        self.seconds = 0.0
-        self.heard: dict[str, Heard] = {}
-        self.state: FeedState = "ok"
-        self.register(*(brokers or (A, B, C)))
-
-    @property
-    def now(self) -> Moment:
-        return Moment(NOW_MS + int(1000 * self.seconds), 100.0 + self.seconds)
-
-    def register(self, *brokers: str, started: int = STARTED) -> None:
-        self.book.register(
-            {b: BrokerEndpoint(broker_id=b, web_url=f"http://{b}", start_timestamp=started) for b in brokers}
-        )
-
-    def listen(self) -> None:
-        self.book.hear(LoadTables(heard=self.heard, state=self.state), self.now)
-
-    def say(self, load: BrokerLoad, top: BundleLoads | None = None) -> None:
-        before = self.heard.get(load.broker_id, Heard())
-        heard = replace(before, load=load, load_ms=self.now.wall_ms)
-        if top is not None:
-            heard = replace(heard, bundles=top, bundles_ms=self.now.wall_ms)
-        self.heard[load.broker_id] = heard
-        self.listen()
-
-    def load(self, broker: str, score: float, traffic: tuple[float, ...] = BUSY, bundles: int = 1) -> BrokerLoad:
-        return broker_load(broker, score, traffic, self.now.wall_ms, bundles)
-
-    def poll(self, broker: str, **bundles: tuple[float, ...]) -> bool:
-        return self.book.polled(broker, bundle_loads(**bundles), self.now)
-
-    def reports(self) -> dict[str, BrokerReport]:
-        self.listen()
-        return {report.broker_id: report for report in self.book.reports(self.now)[0]}
-
-    def codes(self) -> dict[str, str]:
-        return {item.broker_id: item.code for item in self.book.reports(self.now)[1]}
-
-
-def score(report: BrokerReport) -> float:
-    """The score that a snapshot of mode `extensible` would give the broker."""
-    return float(report.usage[CPU] / report.limit[CPU])
-
+from bundlekeel.core.extensible import is_rest
+from bundlekeel.ports import FeedState, Heard
+from tests.support.book_bench import BUSY, HALF, STARTED, A, B, Bench, C, X, Y, score
+from tests.support.builders import NOW_MS
+from tests.support.memory_feed import bundle_loads
 
 # --- score of the topics, traffic of the statistics -------------------------------------------------------
 
@@ -240,87 +183,6 @@ def test_top_bundles_are_news_where_no_statistics_are_asked() -> None:
         stamps[setting] = bench.reports()[A].last_update - first
     assert stamps["all"] == 0
     assert stamps["top"] > 19_000
-
-
-# --- blank start ----------------------------------------------------------------------------------------------
-
-
-def test_nobody_heard_is_nobody_known() -> None:
-    """Traffic alone is no score, and idle brokers' scores say nothing of busy ones."""
-    bench = Bench()
-    for broker in (A, B, C):
-        bench.poll(broker, **{X: BUSY})
-    assert bench.codes() == dict.fromkeys((A, B, C), Code.NO_LOAD_DATA)
-    bench.say(bench.load(A, 0.1, (0.0, 0.0, 0.0, 0.0)))
-    assert (list(bench.reports()), set(bench.codes())) == ([A], {B, C})
-
-
-def test_a_quiet_broker_is_filled_in_from_its_statistics() -> None:
-    """What the heard ones have per byte/s, within the least of theirs and 1; marked."""
-    bench = Bench()
-    bench.say(bench.load(A, 0.5, BUSY))
-    bench.poll(A, **{X: BUSY})
-    bench.poll(B, **{Y: HALF})
-    bench.poll(C)
-    found = bench.reports()
-    assert [score(found[broker]) for broker in (A, B, C)] == pytest.approx([0.5, 0.5, 0.5])
-    bench.say(bench.load(C, 0.1, (0.0, 0.0, 0.0, 0.0)))
-    found = bench.reports()
-    assert [score(found[broker]) for broker in (A, B, C)] == pytest.approx([0.5, 0.3, 0.1])
-    assert found[B].faults == ((Code.IMPUTED_SCORE, "weightedMaxEMA"),)
-    assert found[B].traffic.tolist() == list(HALF)
-    assert (found[A].faults, found[C].faults) == ((), ())
-
-
-def test_an_imputed_score_is_at_most_one() -> None:
-    """An idle broker's score has little to do with its few bytes."""
-    bench = Bench("all", A, B)
-    bench.say(bench.load(A, 0.05, (0.0, 0.0, 10.0, 0.0)))
-    bench.poll(A)
-    bench.poll(B, **{Y: BUSY})
-    assert score(bench.reports()[B]) == 1.0
-
-
-def test_a_score_that_cannot_be_used_counts_as_unheard() -> None:
-    """NaN in the score of one broker: its statistics and the others fill it in."""
-    bench = Bench("all", A, B)
-    bench.say(bench.load(A, 0.5))
-    bench.poll(A, **{X: BUSY})
-    bench.say(replace(bench.load(B, 0.0), faults=((Code.NOT_A_NUMBER, "weightedMaxEMA"),)))
-    bench.poll(B, **{Y: BUSY})
-    assert score(bench.reports()[B]) == pytest.approx(0.5)
-    assert bench.reports()[B].faults == ((Code.IMPUTED_SCORE, "weightedMaxEMA"),)
-
-
-def test_an_unheard_broker_is_as_busy_as_its_jvm_says() -> None:
-    """Nobody was heard, yet all are known; weighted as the broker weights its CPU; marked; a quotient counts less."""
-    bench = Bench("all", A, B)
-    bench.book.settings_of = lambda broker: {"loadBalancerCPUResourceWeight": "0.5"} if broker == B else None
-    for broker, load in ((A, 0.9), (B, 0.2)):
-        bench.poll(broker, **{X if broker == A else Y: BUSY})
-        bench.book.told_cpu(broker, load, bench.now)
-    found = bench.reports()
-    assert [score(found[broker]) for broker in (A, B)] == pytest.approx([0.9, 0.1])
-    assert found[A].faults == ((Code.IMPUTED_SCORE, "weightedMaxEMA"),)
-    bench.say(bench.load(B, 0.3, HALF))
-    assert [score(bench.reports()[broker]) for broker in (A, B)] == pytest.approx([0.9, 0.3])
-    bench.book.told_cpu(A, 0.1, bench.now)
-    assert score(bench.reports()[A]) == pytest.approx(0.5)
-
-
-def test_cpu_is_asked_for_while_a_broker_is_not_heard() -> None:
-    """At once, then every fifteen seconds, until its own score comes in; a restart begins anew."""
-    bench = Bench("all", A)
-    assert bench.book.wants_cpu(A, bench.now)
-    bench.book.told_cpu(A, None, bench.now)
-    assert not bench.book.wants_cpu(A, bench.now)
-    bench.seconds = 15.0
-    assert bench.book.wants_cpu(A, bench.now)
-    bench.say(bench.load(A, 0.4))
-    assert not bench.book.wants_cpu(A, bench.now)
-    assert not bench.book.wants_cpu("gone:1", bench.now)
-    bench.register(A, started=NOW_MS + 15_001)
-    assert bench.book.wants_cpu(A, bench.now)
 
 
 # --- ages and failures -----------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from bundlekeel.core.errors import (
     LeadershipLost,
     RedirectLoop,
 )
+from bundlekeel.daemon.attempt import ExecutorLimits
 from bundlekeel.daemon.executor import MoveRequest
 from bundlekeel.daemon.intents import intent_path
 from bundlekeel.ports import UnloadAnswer
@@ -239,8 +240,9 @@ async def test_lost_before_the_call(bench: Bench) -> None:
 
 
 async def test_equal_ranges_may_meet(bench: Bench) -> None:
-    """No affinity is keyed by a range here: only the caps hold moves back, four in all and two at a broker."""
+    """No affinity is keyed by a range here: only the caps hold moves back, four in all and here two at a broker."""
     bench.admin = SlowAdmin(bench)
+    bench.limits = ExecutorLimits(max_in_flight_per_broker=2)
     bench.executor = bench.build()
     requests = fleet(bench)
     outcomes = await bench.executor.execute(requests)

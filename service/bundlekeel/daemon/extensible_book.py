@@ -31,8 +31,10 @@ TTL_SECONDS: Final = 1800.0
 # their leader, or a pause of one broker, is no reason to plan without it.
 GRACE_POLLS: Final = 3
 GRACE_SECONDS: Final = 30.0
-# How often the CPU of a broker is asked for that was not heard: the answer is 100 KB and costs it 0.2 s.
-CPU_SECONDS: Final = 15.0
+# How often the CPU of a broker is asked for that was not heard, at first and later: the answer is 100 KB and costs the
+# broker 0.2 s, which over ten seconds is little even for one with a quarter of a core.
+CPU_FIRST_SECONDS: Final = 10.0
+CPU_SECONDS: Final = 30.0
 _DETAIL_CHARACTERS: Final = 256
 
 
@@ -159,15 +161,22 @@ class Book:
         known = self.brokers.get(broker)
         if known is None or self._scored(known, now):
             return False
-        return now.boot - known.cpu_boot >= CPU_SECONDS
+        return now.boot - known.cpu_boot >= (CPU_FIRST_SECONDS if known.cpu is None else CPU_SECONDS)
 
     def told_cpu(self, broker: str, load: float | None, now: Moment) -> None:
-        """Take in the used share of a broker's CPU, 0..1; None when it did not tell. Half of the one before stays:
-        a JVM tells the mean since anybody asked, which is a moment where several sidecars ask."""
+        """Take in the used share of a broker's CPU, 0..1; None when it did not tell.
+
+        A JVM tells the mean since anybody asked it. The first answer may tell of its start, and is not taken; later
+        ones may tell of a moment, where several sidecars ask, so half of the one before stays.
+        """
         known = self.brokers.get(broker)
-        if known is not None:
-            mixed = load if load is None or known.cpu is None else (load + known.cpu) / 2
-            known.cpu, known.cpu_boot = mixed, now.boot
+        if known is None:
+            return
+        first, known.cpu_boot = known.cpu_boot == float("-inf"), now.boot
+        if first or load is None:
+            known.cpu = None
+        else:
+            known.cpu = load if known.cpu is None else (load + known.cpu) / 2
 
     def unasked(self) -> list[str]:
         """Brokers of which neither statistics nor load data were had yet, nor an error."""

@@ -76,7 +76,7 @@ class Runtime:
         self._complained_at: float | None = None
         self._observing = False
         self._failed = False
-        self.last_turn_boot = parts.clock.boot()
+        self.last_turn_boot = self._turn_began = parts.clock.boot()
 
     async def run(self, faces: Sequence[Face] = (), *, on_ready: Callable[[list[str]], None] | None = None) -> int:
         """Run until SIGTERM, SIGINT or `request_stop`; the exit code. A second signal ends the process at once."""
@@ -139,6 +139,7 @@ class Runtime:
     async def _cycles(self) -> None:
         parts = self._parts
         while not self._stop.is_set():
+            self._turn_began = parts.clock.boot()
             if self._observing and parts.leadership.role != BENCH:
                 await self._one_cycle()
             self.last_turn_boot = parts.clock.boot()
@@ -163,14 +164,14 @@ class Runtime:
         """The interval, or sooner when fresh reports arrive, but never more often than five times an interval.
 
         Nobody waits for that long who has just got the first picture or the leadership, and a plan that the budgets of
-        a cycle cut off goes on as soon as the next cycle may run.
+        a cycle cut off goes on as soon as the next cycle may run: a fifth of the interval after the last one began.
         """
         fresh, interval = self._parts.observer.fresh, self._parts.interval_seconds
         blind, shortest = self._parts.cycle.picture is None, interval / 5
         fresh.clear()
         if not blind:
             try:
-                async with asyncio.timeout(shortest):
+                async with asyncio.timeout(max(0.0, self._turn_began + shortest - self._parts.clock.boot())):
                     await self._first_of(self._hurry, self._stop)
             except TimeoutError:
                 pass

@@ -85,9 +85,9 @@ def _count_hits(context: Context, low: float, high: float) -> dict[str, Hits]:
         if {ids[cold], ids[hot]} & context.unsettled:
             counted.update({ids[row]: old[ids[row]] for row in (cold, hot) if ids[row] in old})
         elif difference >= low - EPSILON:
-            fresh = _fresh(context, cold) and _fresh(context, hot)
             far = difference >= high - EPSILON or loaded[hot] >= multiple - EPSILON
-            for row, side in ((cold, "cold"), (hot, "hot")):
+            for row, other, side in ((cold, hot, "cold"), (hot, cold, "hot")):
+                fresh = _fresh(context, row) and _told_since(context, other, row)
                 counted[ids[row]] = _hit(context, row, side, high=bool(far), fresh=fresh)
     return counted
 
@@ -106,6 +106,14 @@ def _fresh(context: Context, row: int) -> bool:
     elapsed = (context.snapshot.wall_ms - known.at_ms) / 1000
     reported = int(brokers.last_update[row]) > known.reported
     return elapsed >= (shortest if reported else max(shortest, SILENCE_SECONDS))
+
+
+def _told_since(context: Context, other: int, row: int) -> bool:
+    """Whether this partner says something new since the broker's last hit. One that has become its partner since then
+    does: which of several nearly idle brokers is the coldest changes all the time, and must not stop the count."""
+    ids, hits = context.snapshot.brokers.ids, context.memory.hits
+    known, own = hits.get(ids[other]), hits.get(ids[row])
+    return _fresh(context, other) or known is None or own is None or known.at_ms > own.at_ms
 
 
 def _hit(context: Context, row: int, side: str, *, high: bool, fresh: bool) -> Hits:

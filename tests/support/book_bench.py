@@ -1,0 +1,67 @@
+"""A book of extensible brokers with a moment that a test pushes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bundlekeel.core.extensible import BrokerLoad, BundleLoads
+from bundlekeel.core.load import CPU, BrokerEndpoint, BrokerReport
+from bundlekeel.daemon.extensible_book import Book, BundlesSetting, Moment
+from bundlekeel.ports import FeedState, Heard, LoadTables
+from tests.support.builders import NOW_MS, bundle_name
+from tests.support.memory_feed import broker_load, bundle_loads
+
+A, B, C = "a:1", "b:1", "c:1"
+X, Y = bundle_name(1), bundle_name(2)
+STARTED = NOW_MS - 10_000_000
+BUSY = (100.0, 100.0, 1e6, 1e6)
+HALF = (50.0, 50.0, 5e5, 5e5)
+
+
+class Bench:
+    """A book, and a moment that a test pushes on."""
+
+    def __init__(self, bundles: BundlesSetting = "all", *brokers: str) -> None:
+        self.book = Book(bundles=bundles, stats_interval=10.0)
+        self.seconds = 0.0
+        self.heard: dict[str, Heard] = {}
+        self.state: FeedState = "ok"
+        self.register(*(brokers or (A, B, C)))
+
+    @property
+    def now(self) -> Moment:
+        return Moment(NOW_MS + int(1000 * self.seconds), 100.0 + self.seconds)
+
+    def register(self, *brokers: str, started: int = STARTED) -> None:
+        self.book.register(
+            {b: BrokerEndpoint(broker_id=b, web_url=f"http://{b}", start_timestamp=started) for b in brokers}
+        )
+
+    def listen(self) -> None:
+        self.book.hear(LoadTables(heard=self.heard, state=self.state), self.now)
+
+    def say(self, load: BrokerLoad, top: BundleLoads | None = None) -> None:
+        before = self.heard.get(load.broker_id, Heard())
+        heard = replace(before, load=load, load_ms=self.now.wall_ms)
+        if top is not None:
+            heard = replace(heard, bundles=top, bundles_ms=self.now.wall_ms)
+        self.heard[load.broker_id] = heard
+        self.listen()
+
+    def load(self, broker: str, score: float, traffic: tuple[float, ...] = BUSY, bundles: int = 1) -> BrokerLoad:
+        return broker_load(broker, score, traffic, self.now.wall_ms, bundles)
+
+    def poll(self, broker: str, **bundles: tuple[float, ...]) -> bool:
+        return self.book.polled(broker, bundle_loads(**bundles), self.now)
+
+    def reports(self) -> dict[str, BrokerReport]:
+        self.listen()
+        return {report.broker_id: report for report in self.book.reports(self.now)[0]}
+
+    def codes(self) -> dict[str, str]:
+        return {item.broker_id: item.code for item in self.book.reports(self.now)[1]}
+
+
+def score(report: BrokerReport) -> float:
+    """The score that a snapshot of mode `extensible` would give the broker."""
+    return float(report.usage[CPU] / report.limit[CPU])
