@@ -58,8 +58,8 @@ format: $(STAMP) ## Format the sources
 	@$(BIN)/ruff check --fix $(SOURCES)
 
 lock: $(STAMP) ## Resolve the dependencies anew into requirements/*.lock (hashes, no registry address); needs uv
-	uv pip compile pyproject.toml --extra topics --group dev --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/dev.lock
-	uv pip compile pyproject.toml --extra topics --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/runtime.lock
+	uv pip compile pyproject.toml --extra topics --extra history --group dev --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/dev.lock
+	uv pip compile pyproject.toml --extra topics --extra history --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/runtime.lock
 
 clean: ## Remove the virtual environment and caches (the Java cache outside the tree stays)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache reports

@@ -151,7 +151,7 @@ def example_settings() -> str:
             lines += ["capacity:", *_capacity_lines(inside)]
         elif inside:
             title = (field.annotation.__doc__ or "").split("\n", 1)[0] if field.annotation else ""
-            lines += ["", f"# {title}", f"{name}:", *[line for row in inside for line in _key_lines(row, indent="  ")]]
+            lines += ["", f"# {title}", f"{name}:", *_section_lines(inside)]
         else:
             # An explicit strategy would win over the brokers' own (adopt_broker_settings), so these stay comments.
             mark = "# " if name in TOP_LEVEL else ""
@@ -227,6 +227,20 @@ def _yaml(value: Any) -> str:
 def _key_lines(row: Row, *, indent: str = "", mark: str = "") -> list[str]:
     comment = f"{indent}# {row.why} ({row.allowed})"
     return [comment, f"{indent}{mark}{row.key.rpartition('.')[2]}: {_yaml(plain(row.default, row))}"]
+
+
+def _section_lines(inside: Sequence[Row]) -> list[str]:
+    """The keys of a section, those of its own sections below their names."""
+    lines: list[str] = []
+    within: tuple[str, ...] = ()
+    for row in inside:
+        parents = tuple(row.key.split(".")[1:-1])
+        for depth in range(len(parents)):
+            if parents[: depth + 1] != within[: depth + 1]:
+                lines.append(f"{'  ' * (depth + 1)}{parents[depth]}:")
+        within = parents
+        lines += _key_lines(row, indent="  " * (len(parents) + 1))
+    return lines
 
 
 def parameter_names() -> set[str]:

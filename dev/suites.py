@@ -50,7 +50,7 @@ MODULAR = Suite("modular cluster", 6, (_pytest("-m", "not nightly", "tests/integ
 CHAOS = Suite("chaos", 6, (_pytest("-m", "not nightly", "tests/chaos"),), real=True)
 EXTENSIBLE = Suite("extensible cluster", 5, (_pytest("-m", "not nightly", "tests/extensible"),), real=True)
 DEMO = Suite("demo", 4, (_pytest("-m", "not nightly", "tests/e2e"),), real=True)
-NIGHTLY = Suite("nightly", 40, (_pytest("-m", "nightly", "tests"),))
+NIGHTLY = Suite("nightly", 260, (_pytest("-m", "nightly", "tests"),))
 
 PLANS: dict[str, tuple[Suite, ...]] = {
     "check": (GATE, UNIT),

@@ -76,6 +76,7 @@ def _add_up(up: argparse.ArgumentParser) -> None:
     up.add_argument("--stock-stats", action="store_true", help="Pulsar's own statistics pace (60 s) instead of 1 s")
     up.add_argument("--cpu-quota", type=float, metavar="CORES", help="CPU quota of each broker, for example 0.25")
     up.add_argument("--data-dir", type=Path, metavar="DIR", help="empty directory to use and keep")
+    up.add_argument("--secure", action="store_true", help="TLS, tokens and authorization; TLS and SASL at ZooKeeper")
     up.add_argument(
         "--set",
         action="append",
@@ -96,6 +97,7 @@ def run_up(arguments: argparse.Namespace) -> int:
         cpu_quota_cores=arguments.cpu_quota,
         data_dir=arguments.data_dir,
         broker_settings=parse_settings(arguments.set),
+        secure=arguments.secure,
     )
     if arguments.detach:
         return detach(arguments)
@@ -145,6 +147,8 @@ def foreground_flags(arguments: argparse.Namespace) -> list[str]:
         flags += ["--cpu-quota", str(arguments.cpu_quota)]
     if arguments.data_dir is not None:
         flags += ["--data-dir", str(arguments.data_dir.resolve())]
+    if arguments.secure:
+        flags.append("--secure")
     for line in arguments.set:
         flags += ["--set", line]
     return flags
@@ -207,6 +211,8 @@ def table(state: State) -> str:
         "cpu_isolation",
         "zk_audit_log",
         "data_dir",
+        "secure_dir",
     ):
-        lines.append(f"{key:<18} {state[key]}")
+        if state.get(key):
+            lines.append(f"{key:<18} {state[key]}")
     return "\n".join(lines)

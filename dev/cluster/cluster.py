@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import ssl
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
@@ -14,6 +15,7 @@ from dev.cluster.cgroups import CpuGroups, open_groups
 from dev.cluster.jars import ensure_jars, require_tool
 from dev.cluster.ports import free_ports
 from dev.cluster.process import Child, Spawner
+from dev.cluster.secure import Security
 from dev.cluster.spec import BrokerInfo, ClusterError, ClusterSpec, CpuIsolation, broker_info
 
 BeforeBrokers = Callable[[list[BrokerInfo]], None]
@@ -46,7 +48,9 @@ class Cluster:
         self._groups = CpuGroups()
         self._spawner = self._make_spawner()
         self._root: Path | None = None
+        self._security: Security | None = None
         self._zk_port = 0
+        self._zk_secure_port = 0
         self._bookie_port = 0
         self._java: list[str] = []
 
@@ -54,8 +58,8 @@ class Cluster:
 
     @property
     def zk_hosts(self) -> str:
-        """ZooKeeper's host:port, without a chroot."""
-        return f"{HOST}:{self._zk_port}"
+        """ZooKeeper's host:port, without a chroot; the one for TLS when the cluster is secure."""
+        return f"{HOST}:{self._zk_secure_port or self._zk_port}"
 
     @property
     def metadata_url(self) -> str:
@@ -70,7 +74,15 @@ class Cluster:
     @property
     def service_url(self) -> str:
         """A binary-protocol URL that names every broker; of no use without brokers."""
-        return "pulsar://" + ",".join(b.service_url.removeprefix("pulsar://") for b in self.brokers)
+        scheme = "pulsar+ssl" if self.spec.secure else "pulsar"
+        return f"{scheme}://" + ",".join(b.service_url.partition("://")[2] for b in self.brokers)
+
+    @property
+    def security(self) -> Security:
+        """Certificates, tokens and users of a secure cluster."""
+        if self._security is None:
+            raise ClusterError("the cluster is not secure, or was not started")
+        return self._security
 
     @property
     def cpu_isolation(self) -> CpuIsolation:
@@ -240,11 +252,16 @@ class Cluster:
 
     def _choose_addresses(self) -> None:
         count = self.spec.brokers
-        self._zk_port, self._bookie_port, *rest = free_ports(2 + 2 * count)
+        self._zk_port, self._bookie_port, secure_port, *rest = free_ports(3 + 2 * count)
         self.brokers = [
-            broker_info(number, rest[2 * number - 2], rest[2 * number - 1], self.spec.advertise)
+            broker_info(
+                number, rest[2 * number - 2], rest[2 * number - 1], self.spec.advertise, secure=self.spec.secure
+            )
             for number in range(1, count + 1)
         ]
+        if self.spec.secure:
+            self._zk_secure_port = secure_port
+            self._security = Security(self.data_dir / "secure", [broker.bind_host for broker in self.brokers])
 
     def _open_groups(self) -> None:
         if self.spec.cpu_quota_cores is None:
@@ -280,8 +297,9 @@ class Cluster:
     def _start_zookeeper(self) -> None:
         data = self.data_dir / "zookeeper"
         data.mkdir()
-        config = self._conf_file("zoo.cfg", conf.zookeeper_conf(self.spec, data, self._zk_port))
-        flags = conf.jvm_flags(heap_mb=192, direct_mb=64)
+        secure = self._security.zookeeper_settings(self._zk_secure_port) if self._security else None
+        config = self._conf_file("zoo.cfg", conf.zookeeper_conf(self.spec, data, self._zk_port, secure))
+        flags = conf.jvm_flags(heap_mb=192, direct_mb=64) + (self._security.zookeeper_flags() if self._security else [])
         flags.append(f"-Dzookeeper.audit.enable={str(self.spec.zk_audit).lower()}")
         self._wait_for_zookeeper(self._add("zookeeper", ZOOKEEPER_MAIN, [str(config)], flags))
 
@@ -294,10 +312,15 @@ class Cluster:
             *("--cluster", self.spec.cluster_name),
             *("--metadata-store", self.metadata_url),
             *("--configuration-metadata-store", self.configuration_url),
-            *("--web-service-url", self.brokers[0].web_url),
-            *("--broker-service-url", self.service_url),
+            # Both are wanted without TLS, also where nobody listens without.
+            *("--web-service-url", self.brokers[0].web_url.replace("https:", "http:")),
+            *("--broker-service-url", self.service_url.replace("pulsar+ssl:", "pulsar:")),
         ]
-        child = self._add("metadata-setup", SETUP_MAIN, arguments, conf.jvm_flags(heap_mb=192, direct_mb=64))
+        if self.spec.secure:
+            arguments += ["--web-service-url-tls", self.brokers[0].web_url]
+            arguments += ["--broker-service-url-tls", self.service_url]
+        flags = [*conf.jvm_flags(heap_mb=192, direct_mb=64), *self._store_flags]
+        child = self._add("metadata-setup", SETUP_MAIN, arguments, flags)
         child.wait_or_kill(BROKER_READY_SECONDS)
         del self._children["metadata-setup"]
         if child.process is None or child.process.poll() != 0:
@@ -306,7 +329,7 @@ class Cluster:
     def _start_bookie(self) -> None:
         config = conf.bookie_conf(self.data_dir / "bookie", self._bookie_port, self.metadata_url)
         arguments = ["--conf", str(self._conf_file("bookkeeper.conf", config))]
-        flags = [*conf.jvm_flags(heap_mb=256, direct_mb=128), *conf.BOOKIE_DRIVERS]
+        flags = [*conf.jvm_flags(heap_mb=256, direct_mb=128), *conf.BOOKIE_DRIVERS, *self._store_flags]
         self._wait_for_bookie(self._add("bookie", BOOKIE_MAIN, arguments, flags))
 
     def _wait_for_bookie(self, child: Child) -> None:
@@ -314,9 +337,23 @@ class Cluster:
         probe.wait_until(lambda: probe.accepts(HOST, self._bookie_port), child, ZOOKEEPER_READY_SECONDS)
 
     def _start_broker(self, broker: BrokerInfo) -> None:
-        text = conf.broker_conf(self.spec, broker, self.metadata_url, self.configuration_url)
+        secure = self._security.broker_settings(broker.web_port, broker.service_port) if self._security else None
+        text = conf.broker_conf(self.spec, broker, self.metadata_url, self.configuration_url, secure)
         arguments = ["--broker-conf", str(self._conf_file(f"{broker.name}.conf", text))]
-        self._add(broker.name, BROKER_MAIN, arguments, conf.jvm_flags(heap_mb=448, direct_mb=256))
+        flags = [*conf.jvm_flags(heap_mb=448, direct_mb=256), *self._store_flags]
+        self._add(broker.name, BROKER_MAIN, arguments, flags)
+
+    @property
+    def _store_flags(self) -> list[str]:
+        """How a JVM talks to a secured ZooKeeper."""
+        return self._security.store_client_flags() if self._security else []
+
+    def _caller(self) -> probe.Caller | None:
+        """Who asks a secured broker whether it is ready."""
+        if self._security is None:
+            return None
+        token = self._security.tokens["admin"].read_text()
+        return probe.Caller(ssl.create_default_context(cafile=self._security.ca), {"Authorization": f"Bearer {token}"})
 
     @property
     def _broker_ready_seconds(self) -> float:
@@ -327,13 +364,14 @@ class Cluster:
         """Wait until the brokers are ready, and each of them lists all that are alive."""
         running = [b for b in self.brokers if self.alive(b.name) and not self._child(b.name).paused]
         expected = {b.broker_id for b in running}
+        caller = self._caller()
         for broker in brokers:
             host, port = broker.bind_host, broker.web_port
             child = self._child(broker.name)
 
             def joined(host: str = host, port: int = port) -> bool:
-                return probe.broker_ready(host, port) and expected <= probe.brokers_listed(
-                    host, port, self.spec.cluster_name
+                return probe.broker_ready(host, port, caller) and expected <= probe.brokers_listed(
+                    host, port, self.spec.cluster_name, caller
                 )
 
             probe.wait_until(joined, child, self._broker_ready_seconds)

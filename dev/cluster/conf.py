@@ -67,7 +67,7 @@ def properties(settings: Mapping[str, str]) -> str:
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
-def zookeeper_conf(spec: ClusterSpec, data: Path, port: int) -> str:
+def zookeeper_conf(spec: ClusterSpec, data: Path, port: int, secure: Mapping[str, str] | None = None) -> str:
     """Render zoo.cfg for one server on 127.0.0.1; data is thrown away, so nothing is synced."""
     settings = {
         "tickTime": str(spec.tick_time_ms),
@@ -81,7 +81,7 @@ def zookeeper_conf(spec: ClusterSpec, data: Path, port: int) -> str:
         "preAllocSize": "1024",
         "audit.enable": "true" if spec.zk_audit else "false",
     }
-    return properties({**settings, **spec.zk_settings})
+    return properties({**settings, **(secure or {}), **spec.zk_settings})
 
 
 def bookie_conf(data: Path, port: int, metadata_url: str) -> str:
@@ -121,7 +121,13 @@ def bookie_conf(data: Path, port: int, metadata_url: str) -> str:
     )
 
 
-def broker_conf(spec: ClusterSpec, broker: BrokerInfo, metadata_url: str, configuration_url: str) -> str:
+def broker_conf(
+    spec: ClusterSpec,
+    broker: BrokerInfo,
+    metadata_url: str,
+    configuration_url: str,
+    secure: Mapping[str, str] | None = None,
+) -> str:
     """Render broker.conf; what is not here is Pulsar's default, what the spec says wins."""
     settings = {
         "clusterName": spec.cluster_name,
@@ -160,7 +166,7 @@ def broker_conf(spec: ClusterSpec, broker: BrokerInfo, metadata_url: str, config
         settings["internalListenerName"] = "internal"
     if spec.fast_stats:
         settings.update(FAST_STATS)
-    return properties({**settings, **spec.broker_settings})
+    return properties({**settings, **(secure or {}), **spec.broker_settings})
 
 
 def log4j2_xml(audit_log: Path | None = None) -> str:

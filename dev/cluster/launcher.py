@@ -55,6 +55,7 @@ def describe(cluster: Cluster, control: str) -> State:
         "service_url": cluster.service_url,
         "cpu_isolation": cluster.cpu_isolation,
         "data_dir": str(cluster.data_dir),
+        "secure_dir": str(cluster.security.directory) if cluster.spec.secure else "",
         "brokers": [asdict(broker) for broker in cluster.brokers],
         "processes": processes,
     }

@@ -34,6 +34,8 @@ class ClusterSpec:
     broker_settings, zk_settings: win over everything this package sets in broker.conf and zoo.cfg.
     data_dir: an empty or missing directory, kept after stop; None means a temporary one,
         removed on stop and kept when the start fails.
+    secure: TLS and tokens at the brokers with authorization on, TLS and SASL at ZooKeeper; ``Cluster.security``
+        has the certificates, tokens and users. There is no plain port of a broker then.
     tick_time_ms: ZooKeeper's tick; sessions live between 2 and 20 ticks.
     zk_audit: ZooKeeper writes its audit log (``Cluster.zk_audit_log``).
     """
@@ -49,6 +51,7 @@ class ClusterSpec:
     data_dir: Path | None = None
     tick_time_ms: int = 500
     zk_audit: bool = True
+    secure: bool = False
 
     def __post_init__(self) -> None:
         """Raise ClusterError for a value no cluster can have."""
@@ -58,6 +61,8 @@ class ClusterSpec:
             raise ClusterError(f'mode must be "modular" or "extensible", not {self.mode!r}')
         if self.advertise not in ("bind", "proxy"):
             raise ClusterError(f'advertise must be "bind" or "proxy", not {self.advertise!r}')
+        if self.secure and self.advertise == "proxy":
+            raise ClusterError("a secure cluster cannot be proxied: nobody else has the brokers' certificate")
         if self.cpu_quota_cores is not None and self.cpu_quota_cores < 0.05:
             raise ClusterError(f"cpu_quota_cores must be at least 0.05, not {self.cpu_quota_cores}")
 
@@ -82,18 +87,21 @@ class BrokerInfo:
     @property
     def bind_web_url(self) -> str:
         """The URL of the broker's own HTTP port, past any proxy."""
-        return f"http://{self.bind_host}:{self.web_port}"
+        return f"{self.web_url.partition(':')[0]}://{self.bind_host}:{self.web_port}"
 
 
-def broker_info(number: int, web_port: int, service_port: int, advertise: Advertise) -> BrokerInfo:
+def broker_info(
+    number: int, web_port: int, service_port: int, advertise: Advertise, *, secure: bool = False
+) -> BrokerInfo:
     """Describe broker ``number`` (from 1): it binds 127.0.1.N and may advertise 127.0.0.1N."""
+    web, service = ("https", "pulsar+ssl") if secure else ("http", "pulsar")
     bind_host = f"127.0.1.{number}"
     advertised_host = bind_host if advertise == "bind" else f"127.0.0.{10 + number}"
     return BrokerInfo(
         name=f"broker-{number}",
         broker_id=f"{advertised_host}:{web_port}",
-        web_url=f"http://{advertised_host}:{web_port}",
-        service_url=f"pulsar://{bind_host}:{service_port}",
+        web_url=f"{web}://{advertised_host}:{web_port}",
+        service_url=f"{service}://{bind_host}:{service_port}",
         bind_host=bind_host,
         advertised_host=advertised_host,
         web_port=web_port,

@@ -34,7 +34,7 @@ class RecordedRequest:
     wall_ms: wall-clock time. boot_seconds: CLOCK_BOOTTIME, comparable across processes.
     client_port: the port the client called from. target: host:port it is meant for.
     path is as sent (percent-encoded), query is without the question mark.
-    headers: names in lower case, in the order sent.
+    headers: names in lower case, in the order sent. number: counts the requests of one recorder.
     """
 
     wall_ms: float
@@ -46,15 +46,28 @@ class RecordedRequest:
     user_agent: str
     target: str
     headers: tuple[tuple[str, str], ...] = ()
+    number: int = 0
 
     def header(self, name: str) -> str | None:
         """Return the first header of that name (any case), or None."""
         return next((value for key, value in self.headers if key == name.lower()), None)
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerSeen:
+    """What was answered to a request: the status passed on, and when (CLOCK_BOOTTIME)."""
+
+    status: int
+    boot_seconds: float
+
+
+# The status of a scripted answer that never comes.
+NEVER = 0
+
+
 @dataclass(slots=True, kw_only=True)
 class ScriptedAnswer:
-    """An answer given instead of forwarding, ``times`` times (None: until cleared)."""
+    """An answer given instead of forwarding, ``times`` times (None: until cleared); ``NEVER``: none is given."""
 
     method: str
     path: re.Pattern[str]
@@ -97,6 +110,8 @@ class State:
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     requests: list[RecordedRequest] = field(default_factory=list)
+    seen: dict[int, AnswerSeen] = field(default_factory=dict)
+    count: int = 0
     answers: list[ScriptedAnswer] = field(default_factory=list)
     faults: dict[str, Faults] = field(default_factory=dict)
 

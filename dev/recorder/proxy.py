@@ -8,7 +8,7 @@ import struct
 import time
 
 from dev.recorder import http1
-from dev.recorder.model import RecordedRequest, Route, State
+from dev.recorder.model import NEVER, AnswerSeen, RecordedRequest, Route, ScriptedAnswer, State
 
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 2.0
@@ -91,7 +91,11 @@ class Proxy:
     def record(self, head: http1.Head, client_port: int) -> RecordedRequest:
         """Note a request."""
         path, _, query = head.start[1].partition("?")
+        with self._state.lock:
+            self._state.count += 1
+            number = self._state.count
         request = RecordedRequest(
+            number=number,
             wall_ms=time.time() * 1000,
             boot_seconds=time.clock_gettime(time.CLOCK_BOOTTIME),
             client_port=client_port,
@@ -106,10 +110,15 @@ class Proxy:
             self._state.requests.append(request)
         return request
 
-    def scripted(self, request: RecordedRequest) -> bytes | None:
-        """Return the bytes to answer with instead of forwarding, or None."""
-        answer = self._state.take_answer(request, self.address)
-        return None if answer is None else answer.to_bytes(request.method)
+    def answered(self, request: RecordedRequest, status: int) -> None:
+        """Note what was answered to a request."""
+        seen = AnswerSeen(status, time.clock_gettime(time.CLOCK_BOOTTIME))
+        with self._state.lock:
+            self._state.seen[request.number] = seen
+
+    def scripted(self, request: RecordedRequest) -> ScriptedAnswer | None:
+        """Return the answer to give instead of forwarding, or None."""
+        return self._state.take_answer(request, self.address)
 
 
 class Connection:
@@ -179,23 +188,29 @@ class Connection:
             await self._proxy.hold()
             answer = self._proxy.scripted(request)
             if answer is not None:
-                again = await self._answer_instead(head, answer)
+                again = await self._answer_instead(head, request, answer)
             else:
-                again = await self._forward(head)
+                again = await self._forward(head, request)
             if not again:
                 return
 
-    async def _answer_instead(self, head: http1.Head, answer: bytes) -> bool:
+    async def _answer_instead(self, head: http1.Head, request: RecordedRequest, answer: ScriptedAnswer) -> bool:
         """Swallow a request and answer it; return whether the connection goes on."""
         # A client that waits for "100 Continue" sends no body before; the connection is then used up.
         waits = bool(head.values("expect"))
         if not waits:
             async for _ in http1.request_body(head, self._reader):
                 pass
-        await self._send(self._writer, answer)
+        if answer.status == NEVER:
+            # Until the client gives up, or whoever set it cuts the connection.
+            while await self._reader.read(http1.CHUNK_BYTES):
+                pass
+            return False
+        self._proxy.answered(request, answer.status)
+        await self._send(self._writer, answer.to_bytes(request.method))
         return head.keeps_alive and not waits
 
-    async def _forward(self, head: http1.Head) -> bool:
+    async def _forward(self, head: http1.Head, request: RecordedRequest) -> bool:
         """Forward a request and its response; return whether the connection goes on.
 
         Both run at once: a client may wait for "100 Continue" before it sends the body.
@@ -204,7 +219,7 @@ class Connection:
         await self._send(up_writer, head.raw)
         body = asyncio.ensure_future(self._send_body(head, up_writer))
         try:
-            answer = await self._answer(head.start[0], up_reader)
+            answer = await self._answer(request, up_reader)
             if answer is None:
                 return False
             # A target that answers early may leave the rest of the body unread.
@@ -232,12 +247,16 @@ class Connection:
             _reset(up_writer)
             raise
 
-    async def _answer(self, method: str, up_reader: asyncio.StreamReader) -> http1.Head | None:
+    async def _answer(self, request: RecordedRequest, up_reader: asyncio.StreamReader) -> http1.Head | None:
         """Pass on one response with the interim ones before it; None when the connection is used up."""
+        method = request.method
         while True:
             head = await http1.read_head(up_reader)
             if head is None:
                 raise http1.ProtocolError("the target closed without an answer")
+            if head.status >= 200:
+                # Noted first: whether or not the client still hears it, this is what became of its request.
+                self._proxy.answered(request, head.status)
             await self._send(self._writer, head.raw)
             if head.status == 101:
                 await self._tunnel()

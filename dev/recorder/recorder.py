@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from dev.recorder.model import RecordedRequest, Route, ScriptedAnswer, State
+from dev.recorder.model import NEVER, AnswerSeen, RecordedRequest, Route, ScriptedAnswer, State
 from dev.recorder.proxy import Proxy
 
 if TYPE_CHECKING:
@@ -142,10 +142,16 @@ class Recorder:
         with self._state.lock:
             return [r for r in self._state.requests if r.user_agent.startswith(user_agent_prefix)]
 
+    def answered(self, request: RecordedRequest) -> AnswerSeen | None:
+        """Return what was answered to a recorded request, None while nothing was."""
+        with self._state.lock:
+            return self._state.seen.get(request.number)
+
     def clear(self) -> None:
         """Forget recorded requests."""
         with self._state.lock:
             self._state.requests.clear()
+            self._state.seen.clear()
 
     # --- faults ----------------------------------------------------------------------------
 
@@ -199,6 +205,12 @@ class Recorder:
         )
         with self._state.lock:
             self._state.answers.append(scripted)
+
+    def hang(
+        self, method: str, path_regex: str, times: int | None = 1, user_agent_prefix: str = "", where: str | None = None
+    ) -> None:
+        """Take the next fitting requests and never answer them; neither does the target hear of them."""
+        self.answer(method, path_regex, NEVER, times=times, user_agent_prefix=user_agent_prefix, where=where)
 
     def clear_answers(self) -> None:
         """Forget every scripted answer."""

@@ -247,7 +247,7 @@ def ended(sidecar: Sidecar, task: str, *, within: float) -> dict[str, Any]:
 
     def over() -> dict[str, Any] | None:
         found = task_of(sidecar, task)
-        return found if found and found["state"] in ("done", "failed") else None
+        return found if found and found["state"] in ("done", "failed", "stopped") else None
 
     found: dict[str, Any] = until(over, "the execution ends", within=within)
     return found

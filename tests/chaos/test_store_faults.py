@@ -13,6 +13,9 @@ from tests.chaos.stage import EAGER, QUICK, Stage, ready, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
+# Nothing moves for a while after an outage (test_outage.py); here only until the brokers are back.
+SHORT = {"session_timeout": "4s", "settle_after_outage": "3s"}
+
 
 def test_unreachable_at_start(stage: Stage, tmp_path: Path) -> None:
     """The process stays, alive but not ready, names the store, and is ready soon after ZooKeeper is there."""
@@ -41,7 +44,7 @@ def test_unreachable_at_start(stage: Stage, tmp_path: Path) -> None:
 
 def test_silent_for_longer_than_a_session(stage: Stage, tmp_path: Path) -> None:
     """Amid moves ZooKeeper stops for 1.5 sessions: once the deadline is over nothing is changed; then all goes on."""
-    with stage.sidecars("AB", tmp_path, parameters=EAGER, store={"session_timeout": "4s"}) as sidecars:
+    with stage.sidecars("AB", tmp_path, parameters=EAGER, store=SHORT) as sidecars:
         leader = until(lambda: leader_of(sidecars), "somebody leads", within=30)
         session = leader.state()["store"]["session_seconds"]
         until(stage.unloads, "the first move begins", within=60)

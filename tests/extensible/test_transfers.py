@@ -13,7 +13,7 @@ import pytest
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import AdminRefused
-from bundlekeel.daemon.executor import MoveRequest
+from bundlekeel.daemon.executor import ExecutorLimits, MoveRequest
 from bundlekeel.daemon.intents import MoveOutcome
 from bundlekeel.daemon.splits import SplitRequest
 from bundlekeel.daemon.takeover import SHEDDING, SPLITTING, Desk, handback, read_record, sheds_itself, takeover
@@ -94,7 +94,7 @@ async def carry_on(world: ExtensibleWorld, bundles: list[str]) -> list[MoveOutco
     Once: sent on while its owner still creates its topics, one transfer in a thousand stays in Releasing (500 "topic
     policies cache initialization was aborted") until the brokers' leader ends it. Cool-downs keep the daemon from that.
     """
-    executor, rng = world.executor(), random.Random(7)
+    executor, rng = world.executor(ExecutorLimits(max_in_flight_per_broker=2)), random.Random(7)
     outcomes: list[MoveOutcome] = []
     for first in range(0, TRANSFERS, BATCH):
         ended = await executor.execute(await requests_for(world, bundles[first : first + BATCH], rng))

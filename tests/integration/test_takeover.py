@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bundlekeel.core.errors import AdminRefused
+from bundlekeel.daemon.canary import left_to_us
 from bundlekeel.daemon.takeover import SHEDDING, SPLITTING, Desk, handback, read_record, sheds_itself, takeover
+from bundlekeel.daemon.takeover_record import EXCLUDED, name_set
 from tests.integration.conftest import RealWorld
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -46,3 +48,24 @@ async def test_only_dynamic_keys_are_taken(real_world: RealWorld) -> None:
     """The load balancer itself cannot be switched at run time: a broker says so, and it is typed."""
     with pytest.raises(AdminRefused, match="non-dynamic"):
         await real_world.admin.set_dynamic("loadBalancerEnabled", "false")
+
+
+async def test_canary(real_world: RealWorld) -> None:
+    """Every broker (4.2 and later) shows what it leaves to us, goes on shedding, and is as before afterwards."""
+    admin, endpoints = real_world.admin, real_world.endpoints
+    for key in (SHEDDING, SPLITTING, EXCLUDED):
+        await admin.delete_dynamic(key)
+    desk = Desk(admin=admin, coordination=real_world.coordination, endpoints=endpoints, clock=real_world.clock)
+    names = ("public/default", "public/other")
+    taken = await takeover(desk, split=False, reason="test", by="test", namespaces=names)
+    assert taken.complete, taken
+    for broker in endpoints:
+        values = await admin.runtime_configuration(broker)
+        assert name_set(values[EXCLUDED]) == set(names)
+        assert left_to_us(values, names)
+    assert await sheds_itself(admin, endpoints) == dict.fromkeys(endpoints, True)
+    back = await handback(desk, reason="done", by="test")
+    assert back is not None and back.complete, back
+    assert await admin.dynamic_configuration() == {}
+    for broker in endpoints:
+        assert name_set((await admin.runtime_configuration(broker))[EXCLUDED]) == set()

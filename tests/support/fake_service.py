@@ -13,6 +13,7 @@ from bundlekeel.core.errors import NotFound
 from bundlekeel.daemon.views import Check, Json, PlanRequest, Service
 from tests.support.fake_channel import FakeChannel
 from tests.support.fake_places import BROKERS, assignment, places
+from tests.support.fake_wishes import FakeWishes
 
 __all__ = ["BROKERS", "HASH", "NOW_MS", "FakeService", "places", "plan_view"]
 
@@ -166,6 +167,7 @@ class FakeService(FakeChannel):
     """Answers as `daemon.views.Service` documents."""
 
     def __init__(self) -> None:
+        self.wishes = FakeWishes(self._called)
         self.fail: dict[str, Exception] = {}
         self.calls: list[tuple[str, Any]] = []
         self.made: dict[str, Json] = {}

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
+from bundlekeel.core.rate import Signs
 from bundlekeel.ports import BrokerEndpoint
 from tests.support.memory_admin import BrokerModel, ModelReply
 
@@ -164,8 +165,12 @@ class HttpBrokers:
                 bundle, positions = f"{tenant}/{namespace}/{rng}", json.loads(seen.body)
                 reply = model.split(bundle, at=broker, positions=positions)
                 return _reply(replace(reply, query={**seen.query, **reply.query}), seen)
+            case ("GET", "admin", "v2", "brokers", cluster, asked, "ownedNamespaces"):
+                return _owned(model, broker, cluster, asked)
             case ("GET", "admin", "v2", "broker-stats", "topics"):
                 return _json(_topic_stats(model, broker))
+            case ("GET", "admin", "v2", "broker-stats", "metrics"):
+                return _json(_metrics(model.signs.get(broker)))
             case ("GET", "admin", "v2", "broker-stats", "mbeans"):
                 return _json(_mbeans(model, broker))
             case ("GET", "admin", "v2", "namespaces", tenant, namespace, rng, "topicHashPositions"):
@@ -177,6 +182,13 @@ class HttpBrokers:
         return Answer(status=404)
 
 
+def _owned(model: BrokerModel, broker: str, cluster: str, asked: str) -> Answer:
+    if cluster != model.static[broker]["clusterName"] or asked != broker:
+        return Answer(status=404)
+    status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+    return _json(dict.fromkeys(model.owned_by(broker), status))
+
+
 def _positions(model: BrokerModel, broker: str, bundle: str, seen: Seen) -> Answer:
     owner = model.owners.get(bundle)
     if owner is None:
@@ -185,6 +197,24 @@ def _positions(model: BrokerModel, broker: str, bundle: str, seen: Seen) -> Answ
         return _reply(ModelReply(status=307, to=owner.broker_id, query={"authoritative": "false"}), seen)
     positions = {load.topic: load.hash for load in model.loads_of(bundle)}
     return _json({"bundle": bundle, "topicHashPositions": positions})
+
+
+def _metrics(signs: Signs | None) -> list[dict[str, dict[str, object]]]:
+    """Three of the groups a broker lists: a namespace's ledgers, its connections, its topic loads."""
+    if signs is None:
+        return [{"metrics": {"jvm_total_memory": 1}, "dimensions": {"metric": "jvm_metrics"}}]
+    latency = signs.latency_ms
+    stored = {} if latency is None else {f"brk_AddEntryLatencyBuckets_{latency}_{latency}": 12.5}
+    opened: dict[str, object] = {
+        "brk_connection_created_total_count": signs.connections,
+        "brk_active_connections": 3,
+    }
+    failed: dict[str, object] = {"brk_topic_load_failed_count": float(signs.failures), "brk_topic_load_rate_s": 0.1}
+    return [
+        {"metrics": {"brk_ml_AddEntryErrors": 0.0, **stored}, "dimensions": {"namespace": "public/default"}},
+        {"metrics": opened, "dimensions": {"metric": "broker_connection"}},
+        {"metrics": failed, "dimensions": {"metric": "pulsar_topic_load_times"}},
+    ]
 
 
 def _mbeans(model: BrokerModel, broker: str) -> list[dict[str, dict[str, object]]]:

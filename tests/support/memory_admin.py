@@ -15,11 +15,13 @@ import numpy as np
 from bundlekeel.core.errors import AdminApiError, AdminFault, AdminRefused, AdminUnreachable, RedirectLoop
 from bundlekeel.core.extensible import BundleLoads
 from bundlekeel.core.names import namespace_of, parse_bundle, parse_topic
+from bundlekeel.core.rate import Signs
 from bundlekeel.core.splitting.children import children_of
 from bundlekeel.ports import BrokerEndpoint, Owner, TopicLoad, UnloadAnswer
 
 SHEDDING = "loadBalancerSheddingEnabled"
-DYNAMIC_KEYS = frozenset({SHEDDING, "loadBalancerAutoBundleSplitEnabled"})
+EXCLUDED = "loadBalancerSheddingExcludedNamespaces"
+DYNAMIC_KEYS = frozenset({SHEDDING, EXCLUDED, "loadBalancerAutoBundleSplitEnabled"})
 STATIC = {
     "clusterName": "local",
     "loadBalancerEnabled": "true",
@@ -78,6 +80,8 @@ class BrokerModel:
         self.splits: list[SplitSeen] = []
         # CPU load (0..1) of the brokers that tell it.
         self.cpu: dict[str, float] = {}
+        # How clients fare, of the brokers that tell it.
+        self.signs: dict[str, Signs] = {}
         self.splits_nothing = False
         self.after_split: Callable[[str, tuple[str, ...]], None] = lambda _bundle, _children: None
         self.after_unload: Callable[[str], None] = lambda _bundle: None
@@ -107,6 +111,10 @@ class BrokerModel:
                 rows[bundle] = [*traffic, len(loads), 0, sum(load.sessions for load in loads)]
         table = np.array(list(rows.values()), dtype=np.float64).reshape(-1, 7)
         return BundleLoads(names=tuple(rows), traffic=table[:, :4], counts=table[:, 4:].astype(np.int64))
+
+    def owned_by(self, broker: str) -> list[str]:
+        """What a broker owns, with and without topics."""
+        return sorted(bundle for bundle, owner in self.owners.items() if owner.broker_id == broker)
 
     def own(self, bundle: str, owner: str) -> None:
         """Give a bundle to a broker, as if a client's lookup had put it there."""
@@ -285,6 +293,26 @@ class MemoryAdmin:
         if broker_id not in self.model.cpu:
             raise AdminFault(f"beans of {broker_id}: no CPU load", status=200)
         return self.model.cpu[broker_id]
+
+    async def client_signs(self, broker_id: str) -> Signs:
+        """See `ports.BrokerAdmin`."""
+        if "Extensible" in (self._endpoints[broker_id].load_manager if broker_id in self._endpoints else ""):
+            raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
+        after = self._enter("client_signs", broker_id)
+        self._check_registered(broker_id)
+        _leave(after)
+        if broker_id not in self.model.signs:
+            raise AdminFault(f"metrics of {broker_id}: no connections", status=200)
+        return self.model.signs[broker_id]
+
+    async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
+        """See `ports.BrokerAdmin`."""
+        after = self._enter("owned_bundles", broker_id, cluster)
+        self._check_registered(broker_id)
+        if cluster != self.model.static[broker_id]["clusterName"]:
+            raise AdminRefused("Cluster does not exist", status=404, reason="Cluster does not exist")
+        _leave(after)
+        return self.model.owned_by(broker_id)
 
     async def split(self, bundle: str, *, positions: Sequence[int], at: str) -> UnloadAnswer:
         """See `ports.BrokerAdmin`."""

@@ -5,25 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bundlekeel.adapters.files import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.capacity import CapacityOverride
+from bundlekeel.core.engine import PlanInput, PlanResult
 from bundlekeel.core.load import TopicLoad
 from bundlekeel.core.names import FULL_LOWER, FULL_UPPER, parse_bundle
 from bundlekeel.core.params import Parameters
 from bundlekeel.daemon.attempt import ExecutorLimits, World
 from bundlekeel.daemon.brokerconfig import BrokerConfig
-from bundlekeel.daemon.cycle import Cycle, CycleParts
+from bundlekeel.daemon.byhand import ByHand, HandParts
+from bundlekeel.daemon.cycle import Cycle
+from bundlekeel.daemon.cycle_parts import CycleParts
+from bundlekeel.daemon.effects import Effects
 from bundlekeel.daemon.executions import Executions
+from bundlekeel.daemon.foreign import ForeignWatch, second_balancer
+from bundlekeel.daemon.guarding import Guarding
 from bundlekeel.daemon.hand import LeaderHand, move_record
 from bundlekeel.daemon.leadership import Leadership
 from bundlekeel.daemon.observer import Observer
+from bundlekeel.daemon.operations import Operations
+from bundlekeel.daemon.outage import OutageWatch, settle_for
 from bundlekeel.daemon.planner import Planner
 from bundlekeel.daemon.policies import PolicyBook
+from bundlekeel.daemon.settings_guard import WindowSettings
 from bundlekeel.daemon.sharing import Sharing
+from bundlekeel.daemon.stops import Stops, put_aside
+from bundlekeel.daemon.takeover_record import takeover_wish
+from bundlekeel.daemon.windows import Calendar
 from bundlekeel.ports import Member
 from tests.support.builders import MESSAGES_PER_SHARE, bundle_name, report, traffic
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
@@ -54,9 +67,16 @@ class TestClock(RealClock):
 class FakeCluster:
     """Three brokers that own bundles, report them, and give them up when told to; shared by several sidecars."""
 
-    def __init__(self, loads: Mapping[str, list[float]] | None = None, *, shedding: bool = False) -> None:
-        self.clock = TestClock()
-        self.store = MemoryStore()
+    def __init__(
+        self,
+        loads: Mapping[str, list[float]] | None = None,
+        *,
+        shedding: bool = False,
+        clock: TestClock | None = None,
+        store: MemoryStore | None = None,
+    ) -> None:
+        self.clock = clock or TestClock()
+        self.store = store or MemoryStore()
         self.model = BrokerModel(BROKERS)
         self.source = MemoryLoadSource(self.clock)
         self.metadata = MemoryMetadata()
@@ -117,7 +137,12 @@ class FakeCluster:
 
 
 class FakeSidecar:
-    """One sidecar's daemon parts over a `FakeCluster`."""
+    """One sidecar's daemon parts over a `FakeCluster`. What it reaches the outside with may be made otherwise."""
+
+    heartbeat_seconds = 0.05
+    settle_after_outage_seconds = 180.0
+    windows: tuple[WindowSettings, ...] = ()
+    limits = ExecutorLimits(confirm_seconds=0.3, poll_first_seconds=0.01, intent_seconds=5.0)
 
     def __init__(
         self,
@@ -128,21 +153,22 @@ class FakeSidecar:
         params: Parameters = EAGER,
         journal: Path | None = None,
         capacity: tuple[CapacityOverride, ...] = (),
+        revert: bool = False,
     ) -> None:
         self.cluster, self.clock = cluster, cluster.clock
         self.telemetry = PrometheusTelemetry()
-        self.coordination = MemoryCoordination(cluster.store)
+        self.coordination = self.connect()
         self.leadership = Leadership(
             self.coordination,
             self.clock,
             self.telemetry,
             Member(id=name),
             seats=3,
-            heartbeat_seconds=0.05,
+            heartbeat_seconds=self.heartbeat_seconds,
             margin_ratio=0.1,
         )
         self.sharing = Sharing(self.coordination, self.leadership, self.clock)
-        self.admin = MemoryAdmin(cluster.model, permit=self.leadership.permit)
+        self.admin = self.reach()
         world = World(
             admin=self.admin,
             coordination=self.coordination,
@@ -150,17 +176,64 @@ class FakeSidecar:
             metadata=cluster.metadata,
             clock=self.clock,
         )
-        limits = ExecutorLimits(confirm_seconds=0.3, poll_first_seconds=0.01, intent_seconds=5.0)
-        self.hand = LeaderHand(world, self.leadership, self.sharing, limits)
+        self.hand = self.employ(world)
         self.observer = Observer(cluster.source, self.clock, self.telemetry, capacity)
         self.config = BrokerConfig(self.admin, self.clock, max_age_seconds=0.0)
         self.journal = FileJournal(journal, telemetry=self.telemetry)
-        self.cycle = Cycle(self._parts(mode, params))
+        self.cycle = Cycle(self._parts(mode, params, revert))
         self.planner = Planner(self.cycle, self.clock.wall_ms)
-        self.executions = Executions(self.sharing, self.cycle, self.planner, self.config, ceiling=mode)
+        self.executions = self._executions(mode)
         self.leadership.on_won = self._won
 
-    def _parts(self, mode: str, params: Parameters) -> CycleParts:
+    def _executions(self, mode: str) -> Executions:
+        self.by_hand = ByHand(
+            HandParts(
+                cycle=self.cycle,
+                policies=self.policies,
+                metadata=self.cluster.metadata,
+                ownership=self.cluster.model,
+                admin=self.admin,
+            )
+        )
+        return Executions(
+            self.sharing, self.cycle, self.planner, self.config, hand=self.hand, by_hand=self.by_hand, ceiling=mode
+        )
+
+    def _outage(self) -> OutageWatch:
+        watch = OutageWatch(
+            self.coordination,
+            self.cluster.source,
+            self.leadership,
+            self.clock,
+            self.telemetry,
+            settle=settle_for(self.settle_after_outage_seconds, 3.0),
+            session_seconds=10.0,
+        )
+        self.sharing.on_takeover = lambda record: self.journal.append(takeover_wish(record))
+        self.stops = Stops(
+            watch.obstacle,
+            lambda _picture: put_aside(self.sharing.takeover),
+            lambda _picture: second_balancer(self.cycle.standing.foreign, self.clock.wall_ms()),
+        )
+        self.hand.stop_now = self.stops
+        return watch
+
+    def connect(self) -> MemoryCoordination:
+        """How it reaches the store."""
+        return MemoryCoordination(self.cluster.store)
+
+    def reach(self) -> MemoryAdmin:
+        """How it reaches the brokers."""
+        return MemoryAdmin(self.cluster.model, permit=self.leadership.permit)
+
+    def employ(self, world: World) -> LeaderHand:
+        """Its hand."""
+        return LeaderHand(world, self.leadership, self.sharing, self.limits)
+
+    def _parts(self, mode: str, params: Parameters, revert: bool = False) -> CycleParts:
+        self.outage = self._outage()
+        self.effects = Effects(self.journal.append, self.telemetry, revert=revert)
+        self.operations = Operations(self.sharing, self.admin, self.config, self.clock, self.telemetry)
         self.policies = PolicyBook(self.cluster.metadata, self.config)
         self.hand.forbids = self.policies.forbids
         return CycleParts(
@@ -176,11 +249,23 @@ class FakeSidecar:
             mode=mode,
             parameters=lambda _adopted: params,
             describe=move_record,
+            wishes=self.operations,
+            guarding=Guarding(lambda: self.sharing.moves, Calendar(self.windows)),
+            stop=self.stops,
+            effects=self.effects,
+            history=self.history,
+            foreign=ForeignWatch(self.cluster.model, self.journal.append, self.telemetry),
         )
+
+    def history(
+        self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
+    ) -> None:
+        """Hears of every cycle when it is over; tests of the recorder override it."""
 
     async def _won(self, epoch: int) -> None:
         self.hand.begin(epoch)
         await self.sharing.begin_term(epoch)
+        self.outage.remember(self.sharing.shared.brokers, self.sharing.shared.wall_ms)
         await self.hand.settle()
         self.cycle.standing = self.sharing.standing()
 

@@ -78,6 +78,8 @@ def test_known_paths() -> None:
         ("GET", "/admin/v2/brokers/ready"),
         ("GET", "/admin/v2/broker-stats/topics"),
         ("GET", "/admin/v2/broker-stats/mbeans"),
+        ("GET", "/admin/v2/broker-stats/metrics"),
+        ("GET", "/admin/v2/brokers/local/10.0.0.1%3A8080/ownedNamespaces"),
         ("GET", "/admin/v2/persistent/t/n/topic/partitions?authoritative=true"),
         ("GET", "/admin/v2/namespaces/t/n/0x00000000_0x40000000/topicHashPositions?topics=a&topics=b"),
     ],

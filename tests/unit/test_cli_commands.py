@@ -31,15 +31,20 @@ class FakeWiring:
         self.calls: list[tuple[str, Any]] = []
         self.checks = FakeService().findings
         self.verified = True
+        self.deaths: list[Json | Exception] = []
+        self.namespaces: tuple[str, ...] = ()
 
     def run_daemon(self, settings: Any) -> int:
         """Ends at once."""
         self.calls.append(("run", settings.settings))
         return 0
 
-    def takeover(self, settings: Any, *, split: str, reason: str, by: str, dry_run: bool) -> Json:
+    def takeover(
+        self, settings: Any, *, split: str, reason: str, by: str, dry_run: bool, namespaces: tuple[str, ...] = ()
+    ) -> Json:
         """One broker."""
         self.calls.append(("takeover", (split, reason, by, dry_run)))
+        self.namespaces = namespaces
         row = {"broker": BROKERS[0], "before": True, "after": False, "ok": self.verified, "detail": ""}
         return {"brokers": [row], "warnings": ["placement is random"], "split": "the brokers", "done": not dry_run}
 
@@ -47,6 +52,14 @@ class FakeWiring:
         """One broker."""
         self.calls.append(("handback", (reason, by, dry_run)))
         return {"brokers": [{"broker": BROKERS[0], "before": False, "after": True, "ok": True, "detail": ""}]}
+
+    def deadman(self, settings: Any, *, after: float, confirm: float, by: str, dry_run: bool) -> Json:
+        """The next of the answers set; an error is raised."""
+        self.calls.append(("deadman", (after, confirm, by, dry_run)))
+        answer = self.deaths.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def doctor(self, settings: Any) -> list[Check]:
         """The checks set."""

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from bundlekeel.core.budgets import admit
 from bundlekeel.core.codes import Code
-from bundlekeel.core.guard import GuardState, Moved, admit, completeness, eligibility
+from bundlekeel.core.guard import GuardState, Moved, completeness, eligibility
 from bundlekeel.core.load import ExcludedBroker
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Move

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bundlekeel.core.capacity import CapacityOverride
 from bundlekeel.core.policies import IsolationPolicy
 from bundlekeel.daemon.doctor import Patient, examine
+from bundlekeel.daemon.takeover_record import EXCLUDED, Record
 from bundlekeel.daemon.views import Check
 from tests.support.builders import report
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
@@ -94,3 +95,41 @@ async def test_policies_that_cannot_be_read_are_told() -> None:
     cluster.metadata.isolation["local"] = "broken"
     away = named(await examine(patient(sidecar)), "policies")
     assert not away.ok and away.severity == "error" and "configuration_store" in away.fix
+
+
+async def test_a_quiet_extensible_broker_is_no_error() -> None:
+    """Right after beginning to listen nobody has published yet: a warning that says so and whom to ask."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    cluster.source.exclude(BROKERS[0], "NoLoadData")
+    modular = named(await examine(patient(sidecar)), "reports")
+    assert modular.severity == "error" and "log" in modular.fix
+    cluster.source.mode = "extensible"
+    quiet = named(await examine(patient(sidecar)), "reports")
+    assert (quiet.ok, quiet.severity) == (False, "warning")
+    assert "began to listen" in quiet.detail and "status" in quiet.fix
+    cluster.source.exclude(BROKERS[0], "NotJson")
+    assert named(await examine(patient(sidecar)), "reports").severity == "error"
+
+
+async def test_the_placement_setting_means_nothing_to_extensible_brokers() -> None:
+    """They have one placement, whatever the setting says."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    for broker in BROKERS:
+        cluster.model.static[broker]["loadBalancerLoadPlacementStrategy"] = "org.apache.pulsar.AvgShedder"
+    assert not named(await examine(patient(sidecar)), "placement of new bundles").ok
+    cluster.source.mode = "extensible"
+    assert named(await examine(patient(sidecar)), "placement of new bundles").ok
+
+
+async def test_shedding_that_leaves_the_canary_alone_is_fine() -> None:
+    """A takeover of named namespaces: brokers that shed the others are as wanted, unless one does not know."""
+    cluster = FakeCluster(shedding=True)
+    sidecar = await FakeSidecar(cluster).lead()
+    record = Record(by="a", reason="r", wall_ms=1, overrides={}, runtime={}, namespaces=("t/ns",))
+    await sidecar.coordination.write_shared("takeover", record.encode(), version=None)
+    assert not named(await examine(patient(sidecar, mode="act")), "brokers' own shedding").ok
+    cluster.model.dynamic[EXCLUDED] = "t/ns"
+    found = named(await examine(patient(sidecar, mode="act")), "brokers' own shedding")
+    assert found.ok and "leaves t/ns to us" in found.detail

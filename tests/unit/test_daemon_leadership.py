@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bundlekeel.core.errors import LeadershipLost
+from bundlekeel.core.errors import LeadershipLost, StoreError
 from tests.support.world import FakeCluster, FakeSidecar
 
 
@@ -30,14 +30,28 @@ async def test_heartbeat_renews_the_deadline() -> None:
 
 
 async def test_suspended_store_forbids_at_once() -> None:
-    """While the connection is suspended nothing is asked, although the deadline has not passed."""
+    """While the connection is suspended nothing is asked, although the deadline has not passed; the term goes on."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     sidecar.cluster.store.suspend(sidecar.coordination)
     assert sidecar.leadership.leading
-    with pytest.raises(LeadershipLost):
+    with pytest.raises(StoreError) as raised:
         sidecar.leadership.permit()
+    assert not isinstance(raised.value, LeadershipLost)
     sidecar.cluster.store.resume(sidecar.coordination)
     sidecar.leadership.permit()
+
+
+async def test_a_term_whose_deadline_passed_is_never_resumed() -> None:
+    """The store answers late that we still lead: whoever asked meanwhile was refused for good, so a new term begins."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    before = sidecar.leadership.epoch
+    sidecar.clock.offset = sidecar.coordination.session_seconds
+    with pytest.raises(LeadershipLost):
+        sidecar.leadership.permit()
+    await sidecar.leadership.turn()
+    sidecar.leadership.permit()
+    assert before is not None
+    assert sidecar.leadership.epoch == before + 1
 
 
 async def test_one_leads_the_others_follow_and_one_takes_over() -> None:

@@ -9,7 +9,7 @@ import pytest
 from bundlekeel.core.errors import LeadershipLost
 from bundlekeel.core.guard import Moved
 from bundlekeel.daemon import documents, sharing
-from bundlekeel.daemon.cycle import Standing
+from bundlekeel.daemon.cycle_parts import Standing
 from bundlekeel.daemon.documents import Desired, LeaderState, Pause, decode, encode, join, split
 from bundlekeel.daemon.views import PlanRequest
 from bundlekeel.ports import Document

@@ -12,7 +12,7 @@ from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import StaleWrite, StoreError
 from bundlekeel.daemon import sharing
 from bundlekeel.daemon.acting import pause_in_force
-from bundlekeel.daemon.cycle import Standing
+from bundlekeel.daemon.cycle_parts import Standing
 from bundlekeel.daemon.documents import AveragesPart, Desired, decode
 from bundlekeel.daemon.runtime import Runtime, RuntimeParts
 from bundlekeel.daemon.views import PlanRequest
@@ -171,6 +171,20 @@ async def test_a_repeated_record_keeps_those_written_meanwhile() -> None:
     assert [item["bundle"] for item in leader.sharing.moves] == ["first", "lost", "later"]
 
 
+@pytest.mark.parametrize(("first", "kept"), [("unknown", "landed_elsewhere"), ("done", "done")])
+async def test_a_move_settled_anew_is_recorded_once(first: str, kept: str) -> None:
+    """Its record went with that of another move, its intent stayed: whoever settles it knows when it was announced,
+    not when it was begun. What was unknown is known by then."""
+    leader = await FakeSidecar(FakeCluster()).lead()
+    epoch = leader.sharing.current_epoch()
+    leader.sharing.move_change(_record("x") | {"outcome": first})
+    leader.sharing.move_change(_record("y") | {"outcome": "done"})
+    settled = _record("x") | {"outcome": "landed_elsewhere", "started_ms": 31}
+    await leader.coordination.write_fenced(epoch, leader.sharing.move_change(settled))
+    assert await _chunk(leader) == ["x", "y"]
+    assert [item["outcome"] for item in leader.sharing.moves] == [kept, "done"]
+
+
 async def test_a_new_chunk_is_made_by_whoever_wrote_into_it_first() -> None:
     """When the write that was to make it failed, the next ones fail too, until it is repeated; nothing is lost."""
     leader = await FakeSidecar(FakeCluster()).lead()
@@ -232,6 +246,7 @@ def _runtime(sidecar: FakeSidecar) -> Runtime:
             hand=sidecar.hand,
             cycle=sidecar.cycle,
             executions=sidecar.executions,
+            operations=sidecar.operations,
             interval_seconds=1.0,
         )
     )

@@ -8,16 +8,19 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from bundlekeel import __version__
-from bundlekeel.api import channel, probes, problems, routes
+from bundlekeel.api import channel, operations, probes, problems, routes
 from bundlekeel.api import mutations as mutating
-from bundlekeel.api.shield import Shield
+from bundlekeel.api.audit import Audit, Trail
+from bundlekeel.api.auth import Access, Guard
+from bundlekeel.api.shield import MAX_CONCURRENT, Shield
 from bundlekeel.daemon.views import Service
 
 OPENAPI_PATH = "/api/v1/openapi.json"
 
 DESCRIPTION = """A load balancer sidecar for Apache Pulsar. Every replica answers alike; what only the leader can do is
-passed on to it. Reads and dry runs need no credentials. Routes tagged `mutations` exist only on the unix socket
-(mode 0600) while no authentication is configured. Errors are `application/problem+json`.
+passed on to it. Without authentication configured reads and dry runs need no credentials, and routes tagged
+`mutations` exist only on the unix socket (mode 0600). With it every route of `/api/v1` takes a bearer token: reads and
+dry runs need role viewer, mutations operator, the mode admin. Errors are `application/problem+json`.
 
 Units are in the names: `_ratio` 0..1, `_ms` milliseconds since 1970, `_seconds`; rates in msg/s, throughput in
 bytes/s."""
@@ -29,8 +32,15 @@ def create_app(
     mutations: bool,
     allowed_hosts: Sequence[str] = (),
     version: str = __version__,
+    access: Access | None = None,
+    trail: Trail | None = None,
+    max_concurrent: int = MAX_CONCURRENT,
 ) -> FastAPI:
-    """Build one app. Without `mutations` no route of it changes anything, and its OpenAPI shows so."""
+    """Build one app. Without `mutations` no route of it changes anything, and its OpenAPI shows so.
+
+    `access`: credentials are asked for; None lets everybody who gets through to it. `trail`: where mutations are
+    written down.
+    """
     app = FastAPI(
         title="Bundlekeel",
         version=version,
@@ -42,15 +52,21 @@ def create_app(
     )
     app.state.service = service
     app.state.mutations = mutations
+    app.state.role_without_credentials = "admin" if mutations and access is None else "viewer"
     app.include_router(routes.router, prefix="/api/v1")
     app.include_router(channel.router, prefix="/api/v1")
+    app.include_router(operations.reads, prefix="/api/v1")
     if mutations:
         app.include_router(mutating.router, prefix="/api/v1")
+        app.include_router(operations.changes, prefix="/api/v1")
     app.include_router(probes.router)
     problems.install(app)
     # The last added is the outermost: the shield also adds its headers to a 500.
+    app.add_middleware(Audit, trail=trail)
+    if access is not None:
+        app.add_middleware(Guard, access=access)
     app.add_middleware(problems.Fallback)
-    app.add_middleware(Shield, allowed_hosts=allowed_hosts)
+    app.add_middleware(Shield, allowed_hosts=allowed_hosts, max_concurrent=max_concurrent)
     return app
 
 

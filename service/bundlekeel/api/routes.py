@@ -7,14 +7,25 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from bundlekeel.api import schemas
+from bundlekeel.api.auth import PRINCIPAL
 from bundlekeel.api.problems import MEDIA_TYPE
 from bundlekeel.api.reply import Backend, reply
+from bundlekeel.daemon.credentials import Principal
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"description": text, "model": schemas.Problem, "content": {MEDIA_TYPE: {}}}
     for status, text in (
+        (400, "the body is no JSON, or the request no HTTP"),
+        (401, "credentials are missing or not valid (only where authentication is configured)"),
+        (403, "the role is too low, or the Origin is foreign"),
+        (408, "the body did not arrive in time"),
+        (413, "the body is too large"),
+        (415, "the body is no JSON by its Content-Type"),
+        (421, "the Host header names another server"),
         (422, "a value is unknown, of the wrong type or out of range"),
-        (503, "no picture of the cluster yet, or the metadata store does not answer"),
+        (429, "too many wrong credentials from this address; `Retry-After` says when again"),
+        (503, "no picture of the cluster yet, the metadata store does not answer, or too many requests at once"),
+        (504, "no answer in time"),
     )
 }
 NOT_FOUND: dict[int | str, dict[str, Any]] = {
@@ -34,10 +45,12 @@ async def state(service: Backend) -> Response:
 
 @router.get("/whoami", response_model=schemas.WhoAmI, tags=["picture"])
 async def whoami(service: Backend, request: Request) -> Response:
-    """Which sidecar answers, and whether this address takes mutations."""
+    """Which sidecar answers, who you are to it, and whether this address takes your mutations."""
     known = service.state()
     shown = {key: known.get(key) for key in ("member", "role", "version", "mode")}
-    return reply(shown | {"mutations": request.app.state.mutations})
+    you = request.scope.get(PRINCIPAL) or Principal("", request.app.state.role_without_credentials)
+    may = request.app.state.mutations and you.may("operator")
+    return reply(shown | {"mutations": may, "you": you.name, "your_role": you.role})
 
 
 @router.get("/brokers", response_model=list[schemas.BrokerView], tags=["picture"])
@@ -77,7 +90,9 @@ async def verdicts(service: Backend, limit: Limit = 20) -> Response:
 
 @router.get("/journal", response_model=list[schemas.Record], tags=["reasons"])
 async def journal(
-    service: Backend, limit: Limit = 100, kind: Literal["cycle", "move", "split", "finding"] | None = None
+    service: Backend,
+    limit: Limit = 100,
+    kind: Literal["cycle", "move", "split", "finding", "wish", "audit", "effect", "foreign"] | None = None,
 ) -> Response:
     """What was done, newest last."""
     return reply(service.journal(limit, kind))

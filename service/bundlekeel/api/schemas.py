@@ -171,6 +171,10 @@ class State(Answer):
     uptime_seconds: float
     acting: bool
     acting_obstacle: str | None
+    takeover: dict[str, Any] | None = Field(default=None, description="the last takeover: by, reason, how it ended")
+    settling: dict[str, Any] | None = Field(
+        default=None, description="after an outage: why, away, missing brokers, quiet_seconds, until_ms, sentence"
+    )
 
 
 class BrokerView(Answer):
@@ -361,3 +365,5 @@ class WhoAmI(Answer):
     role: str
     version: str
     mutations: bool
+    you: str = Field(default="", description="the authenticated name; empty without credentials")
+    your_role: str = Field(default="", description="viewer, operator or admin")

@@ -1,4 +1,4 @@
-"""Two uvicorn servers as asyncio tasks: TCP (reads and dry runs) and a unix socket of mode 0600 (everything).
+"""Two uvicorn servers as asyncio tasks: TCP (reads and dry runs; all with credentials) and a unix socket of mode 0600.
 
 uvicorn installs no signal handlers here: the runtime owns SIGTERM.
 """
@@ -10,8 +10,10 @@ import contextlib
 import errno
 import os
 import socket
+import ssl
 import stat
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
@@ -19,6 +21,10 @@ from fastapi import FastAPI
 
 from bundlekeel import __version__
 from bundlekeel.api.app import create_app
+from bundlekeel.api.audit import Trail
+from bundlekeel.api.auth import Access
+from bundlekeel.api.connection import HEAD_SECONDS, MAX_CONNECTIONS, connection_class
+from bundlekeel.api.shield import MAX_CONCURRENT
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.daemon.views import Service
 
@@ -33,11 +39,23 @@ class _Server(uvicorn.Server):
         yield
 
 
-class ApiServer:
-    """The sidecar's HTTP side. `socket_path` None means: no unix socket, hence no mutating route at all.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """What stands before the routes. Without `access` the TCP port has no mutating route; with it, it asks for
+    credentials. `trail`: where mutations are written down. `tls` is for the TCP port. The limits are for each listener:
+    requests worked on at once, open connections, and how long the head of a request may take."""
 
-    `mutations_on_tcp` is for an API with authentication configured; leave it False without.
-    """
+    access: Access | None = None
+    trail: Trail | None = None
+    tls: ssl.SSLContext | None = None
+    max_concurrent: int = MAX_CONCURRENT
+    max_connections: int = MAX_CONNECTIONS
+    head_seconds: float = HEAD_SECONDS
+
+
+class ApiServer:
+    """The sidecar's HTTP side. `socket_path` None means: no unix socket. The socket is its owner's, who needs no
+    credentials."""
 
     def __init__(
         self,
@@ -47,13 +65,26 @@ class ApiServer:
         socket_path: Path | None,
         *,
         allowed_hosts: Sequence[str] = (),
-        mutations_on_tcp: bool = False,
+        protection: Protection | None = None,
         version: str = __version__,
     ) -> None:
         self._host, self._port, self._socket_path = host, port, socket_path
+        self._protection = given = protection or Protection()
         hosts = [*allowed_hosts, *([] if host in _WILDCARDS else [host])]
-        self._tcp_app = create_app(service, mutations=mutations_on_tcp, allowed_hosts=hosts, version=version)
-        self._unix_app = create_app(service, mutations=True, allowed_hosts=hosts, version=version)
+
+        def app(access: Access | None, *, mutations: bool) -> FastAPI:
+            return create_app(
+                service,
+                mutations=mutations,
+                allowed_hosts=hosts,
+                version=version,
+                access=access,
+                trail=given.trail,
+                max_concurrent=given.max_concurrent,
+            )
+
+        self._tcp_app = app(given.access, mutations=given.access is not None)
+        self._unix_app = app(None, mutations=True)
         self._running: list[tuple[_Server, asyncio.Task[None]]] = []
         self.url = ""
 
@@ -67,26 +98,28 @@ class ApiServer:
             raise
         host, port = listening.getsockname()[:2]
         shown = "127.0.0.1" if host in _WILDCARDS else host
-        self.url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
-        await self._serve(self._tcp_app, listening)
+        scheme = "http" if self._protection.tls is None else "https"
+        self.url = f"{scheme}://[{shown}]:{port}" if ":" in shown else f"{scheme}://{shown}:{port}"
+        await self._serve(self._tcp_app, listening, self._protection.tls)
         if unix is not None:
             await self._serve(self._unix_app, unix)
         return self.url
 
-    async def _serve(self, app: FastAPI, bound: socket.socket) -> None:
+    async def _serve(self, app: FastAPI, bound: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=connection_class(self._protection.head_seconds, self._protection.max_connections),
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=256,
             timeout_keep_alive=15,
             timeout_graceful_shutdown=int(STOP_SECONDS),
         )
+        config.load()
+        config.ssl = tls
         server = _Server(config)
         task = asyncio.create_task(server.serve(sockets=[bound]), name="api")
         self._running.append((server, task))

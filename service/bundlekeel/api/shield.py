@@ -1,4 +1,4 @@
-"""What a request must pass before any route sees it: Host, Origin, content type, size, time.
+"""What a request must pass before any route sees it: Host, Origin, content type, size, time, and how many there are.
 
 Every answer leaves with the security headers.
 
@@ -22,6 +22,7 @@ from bundlekeel.api.problems import problem
 MAX_BODY_BYTES = 256 * 1024
 BODY_SECONDS = 10.0
 REQUEST_SECONDS = 120.0
+MAX_CONCURRENT = 64
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # kubelet and Prometheus ask pods by their address; these paths take any address as Host, but no foreign name.
@@ -57,8 +58,10 @@ def _is_address(name: str) -> bool:
 class Shield:
     """ASGI middleware around the whole app."""
 
-    def __init__(self, app: ASGIApp, *, allowed_hosts: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, *, allowed_hosts: Iterable[str], max_concurrent: int = MAX_CONCURRENT) -> None:
         self._app = app
+        self._max_concurrent = max_concurrent
+        self._working = 0
         self._allowed = frozenset(LOOPBACK) | {
             host.lower() if host.startswith(".") else host_name(host) or host for host in allowed_hosts
         }
@@ -76,11 +79,21 @@ class Shield:
                     headers.setdefault(name, value)
             await send(message)
 
-        headers = Headers(scope=scope)
-        refusal = self._refuse(scope, headers)
-        if refusal is None and scope["method"] not in SAFE_METHODS:
-            refusal, receive = await _read_body(headers, receive)
-        await (refusal or self._timed)(scope, receive, with_headers)
+        # Probes and metrics are cheap, and needed most when there is too much of the rest.
+        counted = 0 if scope["path"] in BY_ADDRESS else 1
+        if self._working + counted > self._max_concurrent:
+            detail = f"{self._max_concurrent} requests are being worked on; try again"
+            await problem(503, "too-busy", detail, headers={"Retry-After": "1"})(scope, receive, with_headers)
+            return
+        self._working += counted
+        try:
+            headers = Headers(scope=scope)
+            refusal = self._refuse(scope, headers)
+            if refusal is None and scope["method"] not in SAFE_METHODS:
+                refusal, receive = await _read_body(headers, receive)
+            await (refusal or self._timed)(scope, receive, with_headers)
+        finally:
+            self._working -= counted
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
         host = headers.get("host", "")

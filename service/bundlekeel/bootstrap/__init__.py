@@ -5,17 +5,24 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from bundlekeel.bootstrap.build import Build, configure_logging
-from bundlekeel.bootstrap.oneoff import hand_back, never, once, take_over
+import structlog
+
+from bundlekeel.bootstrap.build import Build
+from bundlekeel.bootstrap.history import history_store
+from bundlekeel.bootstrap.logs import configure_logging
+from bundlekeel.bootstrap.oneoff import dead_man, hand_back, never, once, take_over
 from bundlekeel.bootstrap.outside import connected, patient, settled, unrecorded, until_connected, watch
 from bundlekeel.bootstrap.plugins import load_plugins
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.wiring import Split
 from bundlekeel.daemon.channel_tables import row_of
+from bundlekeel.daemon.deadman import Terms
 from bundlekeel.daemon.doctor import examine
 from bundlekeel.daemon.settings_load import LoadedSettings
+from bundlekeel.daemon.settings_warnings import warnings_of
 from bundlekeel.daemon.views import Check, Json
 from bundlekeel.daemon.where import where
+from bundlekeel.ports.history import HistoryStore
 
 
 def main() -> None:
@@ -29,19 +36,36 @@ class Bootstrap:
     def run_daemon(self, settings: LoadedSettings) -> int:
         """Run the sidecar until SIGTERM or SIGINT."""
         configure_logging(settings.settings)
+        for text in warnings_of(settings.settings):
+            structlog.get_logger(__name__).warning("setting", warning=text)
 
         async def serve() -> int:
             return await Build(settings).run()
 
         return asyncio.run(serve())
 
-    def takeover(self, settings: LoadedSettings, *, split: Split, reason: str, by: str, dry_run: bool) -> Json:
-        """Turn the brokers' own shedding off and verify it on each of them."""
-        return once(partial(take_over, settings, split=split, reason=reason, by=by, dry_run=dry_run))
+    def takeover(
+        self,
+        settings: LoadedSettings,
+        *,
+        split: Split,
+        reason: str,
+        by: str,
+        dry_run: bool,
+        namespaces: tuple[str, ...] = (),
+    ) -> Json:
+        """Turn the brokers' own shedding off and verify it on each of them; with `namespaces` only for those."""
+        body = partial(take_over, settings, split=split, reason=reason, by=by, dry_run=dry_run, namespaces=namespaces)
+        return once(body)
 
     def handback(self, settings: LoadedSettings, *, reason: str, by: str, dry_run: bool) -> Json:
         """Restore what `takeover` found."""
         return once(partial(hand_back, settings, reason=reason, by=by, dry_run=dry_run))
+
+    def deadman(self, settings: LoadedSettings, *, after: float, confirm: float, by: str, dry_run: bool) -> Json:
+        """Restore what `takeover` found when the sidecars are dead."""
+        terms = Terms(after_seconds=after, confirm_seconds=confirm, by=by)
+        return once(partial(dead_man, settings, terms=terms, dry_run=dry_run))
 
     def doctor(self, settings: LoadedSettings) -> list[Check]:
         """Every connection and permission, tested by this process."""
@@ -68,3 +92,7 @@ class Bootstrap:
                 return await where(name, metadata=out.metadata, ownership=out.ownership, entry=entry)
 
         return once(run)
+
+    def history(self, settings: LoadedSettings, uri: str | None) -> HistoryStore:
+        """The store of recorded history."""
+        return history_store(settings, uri)

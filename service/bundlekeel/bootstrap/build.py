@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import secrets
 import socket
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit
@@ -16,25 +13,40 @@ import structlog
 from bundlekeel import __version__
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.files import FileJournal
-from bundlekeel.adapters.peers import HttpPeers
 from bundlekeel.api.server import ApiServer
+from bundlekeel.bootstrap.history import recorder
 from bundlekeel.bootstrap.outside import open_outside, patient, watch
+from bundlekeel.bootstrap.security import peers_of, protection
+from bundlekeel.core.effects import Rules
 from bundlekeel.core.errors import Forbidden
 from bundlekeel.core.params import Parameters
 from bundlekeel.daemon.attempt import ExecutorLimits, World
-from bundlekeel.daemon.cycle import Cycle, CycleParts
+from bundlekeel.daemon.byhand import ByHand, HandParts
+from bundlekeel.daemon.cycle import Cycle
+from bundlekeel.daemon.cycle_parts import CycleParts, unrecorded
+from bundlekeel.daemon.effects import Effects
 from bundlekeel.daemon.executions import Executions
+from bundlekeel.daemon.foreign import ForeignWatch, second_balancer
+from bundlekeel.daemon.guarding import Guarding
 from bundlekeel.daemon.hand import LeaderHand, move_record
 from bundlekeel.daemon.leadership import BENCH, Leadership
 from bundlekeel.daemon.observer import Observer
+from bundlekeel.daemon.operations import Operations
+from bundlekeel.daemon.outage import OutageWatch, settle_for
 from bundlekeel.daemon.planner import Planner
 from bundlekeel.daemon.policies import PolicyBook
+from bundlekeel.daemon.rate_signals import RateSignals
+from bundlekeel.daemon.reviews import Reviews
 from bundlekeel.daemon.runtime import Runtime, RuntimeParts, restore_averages
 from bundlekeel.daemon.settings import Settings
 from bundlekeel.daemon.settings_load import LoadedSettings
 from bundlekeel.daemon.settings_parameters import to_parameters
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.daemon.sidecar import Sidecar, SidecarParts
+from bundlekeel.daemon.stops import Stops, put_aside
+from bundlekeel.daemon.takeover_record import takeover_wish
+from bundlekeel.daemon.windows import Calendar
+from bundlekeel.daemon.wishing import Wishing, WishingParts
 from bundlekeel.ports import Member
 
 WILDCARDS = ("0.0.0.0", "::")
@@ -68,7 +80,7 @@ class Build:
             max_bytes=loaded.settings.journal.max_bytes,
             backups=loaded.settings.journal.backups,
         )
-        self.peers = HttpPeers()
+        self.peers = peers_of(loaded)
         self.leadership = self._leadership(loaded.settings)
         self.sharing = Sharing(self.outside.coordination, self.leadership, self.outside.clock)
         self.hand = self._hand(loaded.settings)
@@ -79,8 +91,17 @@ class Build:
         self.policies = PolicyBook(self.outside.metadata, self.config)
         self.hand.forbids = self.policies.forbids
         self.channel = watch(self.outside, self.journal.append, lambda: self.leadership.role != BENCH)
+        self.outage = self._outage(loaded.settings)
+        self.stops = self._stops()
+        self.operations = Operations(
+            self.sharing, self.outside.admin, self.config, self.outside.clock, self.outside.telemetry
+        )
+        self.recorder = recorder(loaded, self.outside.telemetry, self.outside.clock, lambda: self.leadership.leading)
+        self.rate = self._rate(loaded.settings)
+        self.guarding = self._guarding(loaded.settings)
         self.cycle = Cycle(self._cycle_parts())
         self.planner = Planner(self.cycle, self.outside.clock.wall_ms)
+        self.by_hand = self._by_hand()
         self.leadership.on_won = self._on_won
         self.runtime = Runtime(self._runtime_parts())
         self.sidecar = Sidecar(self._sidecar_parts())
@@ -109,6 +130,66 @@ class Build:
         limits = ExecutorLimits(intent_seconds=settings.admin.read_timeout + CONFIRM_ALLOWANCE_SECONDS)
         return LeaderHand(world, self.leadership, self.sharing, limits)
 
+    def _by_hand(self) -> ByHand:
+        return ByHand(
+            HandParts(
+                cycle=self.cycle,
+                policies=self.policies,
+                metadata=self.outside.metadata,
+                ownership=self.outside.ownership,
+                admin=self.outside.admin,
+            )
+        )
+
+    def _foreign(self) -> ForeignWatch:
+        out, heed = self.outside, self.loaded.settings.effects.heed_foreign_moves
+        return ForeignWatch(out.ownership, self.journal.append, out.telemetry, heed=heed)
+
+    def _effects(self) -> Effects:
+        given = self.loaded.settings.effects
+        rules = Rules(quarantine_after=given.quarantine_after, quarantine_ms=int(1000 * given.quarantine_for))
+        telemetry = self.outside.telemetry
+        return Effects(self.journal.append, telemetry, rules=rules, revert=given.revert_worse_moves)
+
+    def _guarding(self, settings: Settings) -> Guarding:
+        rate = self.rate
+        allowed = (lambda: None) if rate is None else (lambda: rate.moves)
+        return Guarding(lambda: self.sharing.moves, Calendar(settings.windows), allowed)
+
+    def _rate(self, settings: Settings) -> RateSignals | None:
+        if not settings.rate.adaptive:
+            return None
+        every, clock = settings.rate.interval, self.outside.clock
+        return RateSignals(
+            self.outside.admin,
+            clock,
+            picture=lambda: self.observer.picture,
+            concerned=lambda: self.guarding.concerned(clock.wall_ms() - int(2000 * every)),
+            ceiling=lambda: self.cycle.params.max_moves_per_cycle,
+            every_seconds=every,
+        )
+
+    def _stops(self) -> Stops:
+        """What stops everything, asked before each move as well; and who hears of takeovers."""
+        self.sharing.on_takeover = lambda record: self.journal.append(takeover_wish(record))
+        self.hand.stop_now = stops = Stops(
+            self.outage.obstacle,
+            lambda _picture: put_aside(self.sharing.takeover),
+            lambda _picture: second_balancer(self.cycle.standing.foreign, self.outside.clock.wall_ms()),
+        )
+        return stops
+
+    def _outage(self, settings: Settings) -> OutageWatch:
+        return OutageWatch(
+            self.outside.coordination,
+            self.outside.source,
+            self.leadership,
+            self.outside.clock,
+            self.outside.telemetry,
+            settle=settle_for(settings.store.settle_after_outage, settings.store.call_timeout),
+            session_seconds=settings.store.session_timeout,
+        )
+
     def _cycle_parts(self) -> CycleParts:
         return CycleParts(
             observer=self.observer,
@@ -123,7 +204,13 @@ class Build:
             mode=self.loaded.settings.mode,
             parameters=parameters_from(self.loaded),
             describe=move_record,
+            wishes=self.operations,
+            guarding=self.guarding,
             channel=self.channel.unfit,
+            stop=self.stops,
+            effects=self._effects(),
+            foreign=self._foreign(),
+            history=self.recorder.take if self.recorder is not None else unrecorded,
         )
 
     def _runtime_parts(self) -> RuntimeParts:
@@ -141,9 +228,21 @@ class Build:
             observer=self.observer,
             hand=self.hand,
             cycle=self.cycle,
-            executions=Executions(self.sharing, self.cycle, self.planner, self.config, ceiling=ceiling),
+            executions=Executions(
+                self.sharing,
+                self.cycle,
+                self.planner,
+                self.config,
+                hand=self.hand,
+                by_hand=self.by_hand,
+                ceiling=ceiling,
+            ),
+            operations=self.operations,
             interval_seconds=self.loaded.settings.cycle.interval,
             channel=self.channel,
+            outage=self.outage,
+            rate=self.rate,
+            recorder=self.recorder,
         )
 
     def _sidecar_parts(self) -> SidecarParts:
@@ -164,8 +263,27 @@ class Build:
             config=self.config,
             policies=self.policies,
             runtime=self.runtime,
+            wishing=self._wishing(),
             patient=lambda: patient(settings, out, self.channel),
             channel=self.channel,
+            outage=self.outage,
+        )
+
+    def _wishing(self) -> Wishing:
+        out, required = self.outside, self.loaded.settings.review == "required"
+        return Wishing(
+            WishingParts(
+                sharing=self.sharing,
+                cycle=self.cycle,
+                operations=self.operations,
+                by_hand=self.by_hand,
+                reviews=Reviews(out.coordination, self.sharing, out.clock, required=required),
+                metadata=out.metadata,
+                ownership=out.ownership,
+                journal=self.journal,
+                clock=out.clock,
+                ceiling=self.loaded.settings.mode,
+            )
         )
 
     def _permit(self) -> None:
@@ -177,6 +295,7 @@ class Build:
         """The first fenced write, then what the last leader left: standing, averages, open intents."""
         self.hand.begin(epoch)
         await self.sharing.begin_term(epoch)
+        self.outage.remember(self.sharing.shared.brokers, self.sharing.shared.wall_ms)
         restore_averages(self.observer, await self.sharing.read_averages(), self.outside.clock.wall_ms())
         for outcome in (await self.hand.settle()).settled:
             self.cycle.book(outcome)
@@ -192,6 +311,7 @@ class Build:
             settings.api.port,
             socket_path,
             allowed_hosts=served_hosts(settings),
+            protection=protection(self.loaded, self.outside.telemetry, self.outside.clock, self.journal.append),
         )
 
         def announce(urls: list[str]) -> None:
@@ -210,7 +330,8 @@ class Build:
 def advertised(settings: Settings, bound_url: str) -> str:
     """Where other sidecars reach us: as set, else as bound; bound to every address, by our host name."""
     if settings.api.advertised_url is None and settings.api.host in WILDCARDS:
-        return f"http://{socket.gethostname()}:{urlsplit(bound_url).port}"
+        bound = urlsplit(bound_url)
+        return f"{bound.scheme}://{socket.gethostname()}:{bound.port}"
     return settings.api.advertised_url or bound_url
 
 
@@ -224,27 +345,3 @@ def served_hosts(settings: Settings) -> tuple[str, ...]:
 def _member(settings: Settings, clock: SystemClock) -> Member:
     name = settings.member_id or f"{socket.gethostname()}-{secrets.token_hex(3)}"
     return Member(id=name, version=__version__, started_ms=clock.wall_ms())
-
-
-def configure_logging(settings: Settings) -> None:
-    """structlog to stderr: events with fields, JSON unless a person looks at a terminal. Libraries stay quiet."""
-    wanted = settings.logging.format
-    console = wanted == "console" or (wanted == "auto" and sys.stderr.isatty())
-    renderer = (
-        structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ)
-        if console
-        else (structlog.processors.JSONRenderer())
-    )
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(settings.logging.level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    logging.getLogger("kazoo").setLevel(logging.CRITICAL)

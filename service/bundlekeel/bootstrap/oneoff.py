@@ -11,9 +11,10 @@ from typing import TypeVar
 
 import structlog
 
-from bundlekeel.bootstrap.outside import Outside, connected, endpoints_of
+from bundlekeel.bootstrap.outside import Outside, connected, endpoints_of, until_connected
 from bundlekeel.cli.wiring import Split
 from bundlekeel.core.errors import Forbidden
+from bundlekeel.daemon.deadman import Terms, judge
 from bundlekeel.daemon.settings_load import LoadedSettings
 from bundlekeel.daemon.takeover import BrokerRow, Desk, TakeoverResult, handback, takeover
 from bundlekeel.daemon.views import Json
@@ -42,17 +43,27 @@ def once(body: Callable[[], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
-async def take_over(loaded: LoadedSettings, *, split: Split, reason: str, by: str, dry_run: bool) -> Json:
+async def take_over(
+    loaded: LoadedSettings,
+    *,
+    split: Split,
+    reason: str,
+    by: str,
+    dry_run: bool,
+    namespaces: tuple[str, ...] = (),
+) -> Json:
     async with connected(loaded, never if dry_run else always) as out:
         endpoints = await endpoints_of(loaded.settings, out)
         before = await _shedding_now(out, endpoints)
+        would = f"would leave {', '.join(namespaces)} to us" if namespaces else "would be set"
         if dry_run:
             rows = [
-                _json_row(broker, value, "false", ok=True, detail="would be set") for broker, value in before.items()
+                _json_row(broker, value, value if namespaces else "false", ok=True, detail=would)
+                for broker, value in before.items()
             ]
             return {"brokers": rows, "warnings": [], "split": split, "done": False}
         desk = Desk(admin=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints)
-        result = await takeover(desk, split=split == "off", reason=reason, by=by)
+        result = await takeover(desk, split=split == "off", reason=reason, by=by, namespaces=namespaces)
         return _json_result(result, before)
 
 
@@ -67,11 +78,28 @@ async def hand_back(loaded: LoadedSettings, *, reason: str, by: str, dry_run: bo
             ]
             return {"brokers": rows, "warnings": [], "split": "", "done": False}
         desk = Desk(admin=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints)
-        result = await handback(desk)
+        result = await handback(desk, reason=reason, by=by)
         if result is None:
             rows = [_json_row(broker, value, value, ok=True, detail="unchanged") for broker, value in before.items()]
             return {"brokers": rows, "warnings": ["there is no takeover to undo"], "split": "", "done": True}
         return _json_result(result, before)
+
+
+async def dead_man(loaded: LoadedSettings, *, terms: Terms, dry_run: bool) -> Json:
+    """Judge, and restore when the sidecars are dead. The brokers are asked only then."""
+    async with connected(loaded, never if dry_run else always) as out:
+        # The configuration store is not needed: that it is away must not keep the brokers from being given back.
+        await until_connected(loaded.settings, out, configuration=False)
+        before: dict[str, str] = {}
+
+        async def desk() -> Desk:
+            endpoints = await endpoints_of(loaded.settings, out)
+            before.update(await _shedding_now(out, endpoints))
+            return Desk(admin=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints)
+
+        found = await judge(out.coordination, out.clock, terms, None if dry_run else desk)
+        empty: Json = {"brokers": [], "warnings": [], "split": "", "done": found.state != "dead"}
+        return found.view() | (_json_result(found.result, before) if found.result is not None else empty)
 
 
 async def _shedding_now(out: Outside, endpoints: Mapping[str, BrokerEndpoint]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bundlekeel import __version__
-from bundlekeel.adapters.admin import AdminOptions, AdminTls, HttpBrokerAdmin, TokenSource
+from bundlekeel.adapters.admin import AdminOptions, HttpBrokerAdmin, TokenSource
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.adapters.topics.channel import TopicChannel
@@ -25,6 +25,7 @@ from bundlekeel.adapters.zookeeper import (
     ZkOwnership,
     parse_store_url,
 )
+from bundlekeel.bootstrap.security import broker_tls, store_identity
 from bundlekeel.core.errors import SnapshotError, StoreError
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.channel_watch import ChannelWatch, WatchParts
@@ -56,11 +57,11 @@ class Outside:
 def open_outside(loaded: LoadedSettings, permit: Callable[[], None]) -> Outside:
     """Make the adapters; nothing is connected yet. `permit` is asked before every call that changes a broker."""
     settings, clock, telemetry = loaded.settings, SystemClock(), PrometheusTelemetry()
-    store = _client(settings, settings.metadata_store, "metadata_store")
+    store = _client(loaded, settings.metadata_store, "metadata_store")
     other = settings.configuration_store
     configuration = store
     if other is not None and other != settings.metadata_store:
-        configuration = _client(settings, other, "configuration_store")
+        configuration = _client(loaded, other, "configuration_store")
     admin = _admin(loaded, telemetry, permit, clock)
     config = BrokerConfig(admin, clock)
     topics = TopicsProcess(_topics(loaded), clock=clock)
@@ -126,19 +127,23 @@ def _topics(loaded: LoadedSettings) -> TopicsOptions:
         token=admin.token.get_secret_value() if admin.token else "",
         token_file=loaded.located(admin.token_file),
         trust_certs=loaded.located(admin.tls_trust_certs_file),
+        cert=loaded.located(admin.tls_cert_file),
+        key=loaded.located(admin.tls_key_file),
         verify=admin.tls_verify,
         stuck_after=given.stuck_after,
         max_bytes=loaded.settings.store.max_report_bytes,
     )
 
 
-def _client(settings: Settings, address: str, field: str) -> ZkClient:
+def _client(loaded: LoadedSettings, address: str, field: str) -> ZkClient:
     hosts, chroot = parse_store_url(address, field=field)
+    settings = loaded.settings
     return ZkClient(
         hosts,
         chroot,
         session_seconds=settings.store.session_timeout,
         call_timeout_seconds=settings.store.call_timeout,
+        identity=store_identity(loaded),
     )
 
 
@@ -155,7 +160,7 @@ def _admin(
         permit=permit,
         clock=clock,
         token=token,
-        tls=AdminTls(trust_certs=loaded.located(given.tls_trust_certs_file), verify=given.tls_verify),
+        tls=broker_tls(loaded),
         options=AdminOptions(
             connect_timeout=given.connect_timeout,
             read_timeout=given.read_timeout,
@@ -258,9 +263,11 @@ async def settled(out: Outside, within: float = 10.0) -> None:
             await out.clock.sleep(0.05)
 
 
-async def until_connected(settings: Settings, out: Outside, within: float = 10.0) -> None:
+async def until_connected(
+    settings: Settings, out: Outside, within: float = 10.0, *, configuration: bool = True
+) -> None:
     waited = 0.0
-    while not (out.coordination.connected and out.configuration.connected):
+    while not (out.coordination.connected and (out.configuration.connected or not configuration)):
         if waited >= within:
             raise StoreError(f"{settings.metadata_store} did not answer within {within:.0f} s")
         await out.clock.sleep(0.05)

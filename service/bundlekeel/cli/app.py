@@ -7,10 +7,11 @@ from collections.abc import Callable
 import typer
 
 from bundlekeel import __version__
-from bundlekeel.cli import changes, channel, local, reads
+from bundlekeel.cli import byhand, changes, channel, deadman, history, local, operations, reads
 from bundlekeel.cli.config import config_app
 from bundlekeel.cli.exits import EPILOG, USAGE
 from bundlekeel.cli.simulate import simulate
+from bundlekeel.cli.token import token_app
 from bundlekeel.cli.wiring import Wiring
 
 _HELP = (
@@ -54,9 +55,14 @@ def make_app(wiring: Wiring, plugins: Callable[[], list[str]] = list) -> typer.T
     reads.register(app)
     channel.register(app)
     changes.register(app)
+    byhand.register(app)
+    operations.register(app)
     local.register(app, wiring)
+    deadman.register(app, wiring)
+    history.register(app, wiring)
     app.command()(simulate)
     app.add_typer(config_app, name="config")
+    app.add_typer(token_app, name="token")
     return app
 
 

@@ -15,7 +15,14 @@ from bundlekeel.cli.reads import HashArgument, plan_app
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected_once, login
 from bundlekeel.daemon.settings_types import parse_duration
 
-_ENDED = ("done", "failed")
+# What is proposed waits for another person.
+_ENDED = ("done", "failed", "stopped", "proposed")
+
+
+ScopeOption = Annotated[
+    str | None,
+    typer.Option("--scope", help="tenant:NAME, namespace:TENANT/NAME or broker:ID.", show_default=False),
+]
 
 
 class Mode(StrEnum):
@@ -36,17 +43,18 @@ def execute(
     within: Annotated[str, typer.Option("--within", metavar="DURATION", help="Give up waiting after this.")] = "10m",
 ) -> None:
     """Carry out exactly that plan, or refuse and say what changed since (exit code 4)."""
-    limit = _seconds("--within", within)
+    limit = seconds_of("--within", within)
     body = {"reason": reason, "by": by or login()}
     task = session.client.send("POST", f"plans/{path_part(plan_hash)}/execute", body)
     if wait:
-        task = _finished(session.client, task, time.monotonic() + limit)
+        task = finished(session.client, task, time.monotonic() + limit)
     session.tell(task, stories.pairs)
     if task.get("state") == "failed":
         raise typer.Exit(REFUSED if not task.get("moves") else BAD_NEWS)
 
 
-def _finished(client: Client, task: Any, deadline: float) -> Any:
+def finished(client: Client, task: Any, deadline: float) -> Any:
+    """The task once it is over; CliError when it is not by then (monotonic seconds)."""
     while task.get("state") not in _ENDED:
         if time.monotonic() > deadline:
             raise CliError(
@@ -67,15 +75,18 @@ def pause(
             "--for", metavar="DURATION", help="How long, e.g. 2h; without it until resumed.", show_default=False
         ),
     ] = None,
+    scope: ScopeOption = None,
     by: ByOption = "",
 ) -> None:
-    """Stop acting everywhere, at once, whichever sidecar leads."""
-    seconds = None if duration is None else _seconds("--for", duration)
-    answer = session.client.send("POST", "pause", {"reason": reason, "by": by or login(), "seconds": seconds})
-    session.tell(answer, stories.pairs)
+    """Stop acting, at once, whichever sidecar leads: everywhere, or in one scope."""
+    seconds = None if duration is None else seconds_of("--for", duration)
+    body = {"reason": reason, "by": by or login(), "seconds": seconds}
+    method, path = ("POST", "pause") if scope is None else ("PUT", f"pauses/{path_part(scope)}")
+    session.tell(session.client.send(method, path, body), stories.pairs)
 
 
-def _seconds(option: str, text: str) -> float:
+def seconds_of(option: str, text: str) -> float:
+    """Seconds above 0 of an option; CliError names what is allowed."""
     try:
         seconds = parse_duration(text)
     except ValueError:
@@ -86,9 +97,10 @@ def _seconds(option: str, text: str) -> float:
 
 
 @connected_once
-def resume(session: Session, reason: ReasonOption, by: ByOption = "") -> None:
-    """End a pause."""
-    session.tell(session.client.send("POST", "resume", {"reason": reason, "by": by or login()}), stories.pairs)
+def resume(session: Session, reason: ReasonOption, scope: ScopeOption = None, by: ByOption = "") -> None:
+    """End a pause: the one of everything, or of one scope."""
+    method, path = ("POST", "resume") if scope is None else ("DELETE", f"pauses/{path_part(scope)}")
+    session.tell(session.client.send(method, path, {"reason": reason, "by": by or login()}), stories.pairs)
 
 
 @connected_once

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket as socketlib
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,18 +16,61 @@ import httpx
 from bundlekeel.cli.exits import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.daemon.settings_load import load_settings
+from bundlekeel.tls import ClientTls
 
 TIMEOUT = httpx.Timeout(120.0, connect=5.0)
-_CODES = {400: USAGE, 403: REFUSED, 404: BAD_NEWS, 409: REFUSED, 413: USAGE, 415: USAGE, 421: REFUSED, 422: USAGE}
+_CODES = {
+    400: USAGE,
+    401: REFUSED,
+    403: REFUSED,
+    404: BAD_NEWS,
+    409: REFUSED,
+    413: USAGE,
+    415: USAGE,
+    421: REFUSED,
+    422: USAGE,
+    429: REFUSED,
+}
 _NO_ROUTE = ("Not Found", "Method Not Allowed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """Files that say who asks: a bearer token, and what TLS trusts and shows. Never values: command lines and
+    environments can be read by others."""
+
+    token_file: Path | None = None
+    trust_certs: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    @classmethod
+    def of_environment(cls) -> Credentials:
+        """For commands that have no options for them."""
+        named = {"token_file": "TOKEN_FILE", "trust_certs": "TLS_CA", "cert": "TLS_CERT", "key": "TLS_KEY"}
+        found = {field: os.environ.get(f"BUNDLEKEEL_{name}") for field, name in named.items()}
+        return cls(**{field: Path(value) for field, value in found.items() if value})
+
+    def headers(self) -> dict[str, str]:
+        """The `Authorization` header. CliError when the file cannot be used."""
+        if self.token_file is None:
+            return {}
+        try:
+            token = self.token_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            raise CliError(f"--token-file {self.token_file} cannot be read", USAGE) from None
+        if not token.isascii() or not token.isprintable() or not token or " " in token:
+            raise CliError(f"--token-file {self.token_file} holds no usable token", USAGE)
+        return {"Authorization": f"Bearer {token}"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a sidecar listens: a URL, or a unix socket."""
+    """Where a sidecar listens: a URL, or a unix socket. `trust_certs`: what its certificate is checked with."""
 
     url: str = ""
     socket: Path | None = None
+    trust_certs: Path | None = None
 
     def __str__(self) -> str:
         return f"unix socket {self.socket}" if self.socket else self.url
@@ -45,20 +89,25 @@ def find_address(url: str | None, socket: Path | None, config: Path | None) -> A
     if socket is not None and socket.exists() and os.access(socket, os.W_OK):
         return Address(socket=socket)
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(api.host, api.host)
-    return Address(url=f"http://{host}:{api.port}")
+    scheme = "https" if api.tls.on else "http"
+    return Address(url=f"{scheme}://{host}:{api.port}", trust_certs=loaded.located(api.tls.trust_certs_file))
 
 
 class Client:
     """One sidecar; `get` and friends return decoded JSON or raise CliError."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, credentials: Credentials | None = None) -> None:
         self.address = address
+        given = credentials or Credentials()
         # Loading the trusted certificates takes longer than all the rest; plain HTTP has no use for them.
-        transport = httpx.HTTPTransport(
-            uds=str(address.socket) if address.socket else None, verify=address.url.startswith("https://")
-        )
+        verify: ssl.SSLContext | bool = False
+        if address.url.startswith("https://"):
+            trusted = ClientTls(trust_certs=given.trust_certs or address.trust_certs, cert=given.cert, key=given.key)
+            verify = trusted.context(field="--tls-ca")
+        transport = httpx.HTTPTransport(uds=str(address.socket) if address.socket else None, verify=verify)
         self._http = httpx.Client(
             base_url=address.url or "http://localhost",
+            headers={} if address.socket else given.headers(),
             transport=transport,
             timeout=TIMEOUT,
             trust_env=False,
@@ -118,6 +167,8 @@ class Client:
         if answer.request.method != "GET" and detail in _NO_ROUTE:
             hint = f"{self.address} takes no changes; use the unix socket of that sidecar: --socket PATH, or -c FILE"
             return CliError(hint, REFUSED)
+        if answer.status_code == 401:
+            detail += "; name a file with a token: --token-file, or BUNDLEKEEL_TOKEN_FILE"
         if told.get("allowed") and told["allowed"] not in detail:
             detail += f" (allowed: {told['allowed']})"
         code = _CODES.get(answer.status_code, UNREACHABLE if answer.status_code >= 502 else BAD_NEWS)
@@ -136,9 +187,11 @@ def path_part(name: str, *, keep: str = "") -> str:
     return quote(name, safe=keep)
 
 
-def connect(url: str | None, socket: Path | None, config: Path | None) -> Client:
+def connect(
+    url: str | None, socket: Path | None, config: Path | None, credentials: Credentials | None = None
+) -> Client:
     """A client for the sidecar that these options name."""
     try:
-        return Client(find_address(url, socket, config))
+        return Client(find_address(url, socket, config), credentials or Credentials.of_environment())
     except ConfigError as error:
         raise CliError(str(error), USAGE) from None

@@ -12,6 +12,7 @@ from bundlekeel.core.errors import (
     ConfigError,
     Conflict,
     Forbidden,
+    HistoryError,
     NotFound,
     SnapshotError,
     StoreError,
@@ -31,6 +32,7 @@ EPILOG = (
 _CODES: tuple[tuple[type[BundlekeelError], int], ...] = (
     (ConfigError, USAGE),
     (NotFound, BAD_NEWS),
+    (HistoryError, BAD_NEWS),
     (Conflict, REFUSED),
     (Forbidden, REFUSED),
     (StoreError, UNREACHABLE),

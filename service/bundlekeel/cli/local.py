@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -34,6 +35,8 @@ from bundlekeel.cli.wiring import Split, Wiring
 from bundlekeel.daemon.settings_load import LoadedSettings, load_settings
 from bundlekeel.daemon.views import Json
 
+# Pulsar's NamedEntity, twice.
+_NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+")
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 
 
@@ -49,6 +52,7 @@ def register(app: typer.Typer, wiring: Wiring) -> None:
     _register_run(app, wiring)
     _register_questions(app, wiring)
     _register_takeover(app, wiring)
+    _register_handback(app, wiring)
     app.command()(decide)
     app.command()(version)
 
@@ -123,6 +127,15 @@ def _register_takeover(app: typer.Typer, wiring: Wiring) -> None:
         reason: ReasonOption,
         config: ConfigOption = None,
         split: Annotated[Splits, typer.Option("--split", help="Who splits bundles from now on.")] = Splits.BROKERS,
+        namespace: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--namespace",
+                metavar="TENANT/NAMESPACE",
+                help="Only this one, as a canary (Pulsar 4.2 and later); give it again for more.",
+                show_default=False,
+            ),
+        ] = None,
         by: ByOption = "",
         yes: YesOption = False,
         dry_run: DryRunOption = False,
@@ -130,13 +143,17 @@ def _register_takeover(app: typer.Typer, wiring: Wiring) -> None:
     ) -> None:
         """Turn the brokers' own shedding off, on all brokers, and verify it on each. `handback` restores it."""
         settings, who = load_settings(config), by or login()
+        named = _namespaces(namespace or [])
         chosen: Split = "off" if split is Splits.OFF else "brokers"
 
         def change(dry: bool) -> Json:
-            return wiring.takeover(settings, split=chosen, reason=reason, by=who, dry_run=dry)
+            return wiring.takeover(settings, split=chosen, reason=reason, by=who, dry_run=dry, namespaces=named)
 
-        _change(change, settings, "Turn the brokers' own shedding off?", yes=yes, dry_run=dry_run, output=output)
+        question = f"Take over {', '.join(named)}?" if named else "Turn the brokers' own shedding off?"
+        _change(change, settings, question, yes=yes, dry_run=dry_run, output=output)
 
+
+def _register_handback(app: typer.Typer, wiring: Wiring) -> None:
     @app.command()
     @guarded
     def handback(
@@ -154,6 +171,14 @@ def _register_takeover(app: typer.Typer, wiring: Wiring) -> None:
             return wiring.handback(settings, reason=reason, by=who, dry_run=dry)
 
         _change(change, settings, "Let the brokers shed for themselves again?", yes=yes, dry_run=dry_run, output=output)
+
+
+def _namespaces(names: list[str]) -> tuple[str, ...]:
+    """The names, each once. A pattern or a tenant would be no namespace to the brokers."""
+    for name in names:
+        if _NAMESPACE.fullmatch(name) is None:
+            raise CliError(f"--namespace {name!r}: expected tenant/namespace", USAGE)
+    return tuple(sorted(set(names)))
 
 
 def _change(

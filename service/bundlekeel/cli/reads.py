@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli import plans, stories, tables
+from bundlekeel.cli import journal, plans, stories, tables
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exits import BAD_NEWS, USAGE, CliError
 from bundlekeel.cli.output import Output
 from bundlekeel.cli.session import Session, connected
 
 _STATUS_BUNDLES = 20
-
-
-class Kind(StrEnum):
-    """What the journal records."""
-
-    CYCLE = "cycle"
-    MOVE = "move"
-    SPLIT = "split"
-    FINDING = "finding"
 
 
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many, the newest.")]
@@ -80,16 +70,6 @@ def why(
 def verdicts(session: Session, limit: LimitOption = 20) -> None:
     """What the last cycles decided, newest last."""
     session.show(lambda client: client.get("verdicts", limit=limit), stories.verdicts)
-
-
-@connected
-def journal(
-    session: Session,
-    kind: Annotated[Kind | None, typer.Option("--kind", help="Only records of this kind.", show_default=False)] = None,
-    limit: LimitOption = 20,
-) -> None:
-    """What was done, newest last."""
-    session.show(lambda client: client.get("journal", limit=limit, kind=kind.value if kind else None), stories.journal)
 
 
 plan_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")
@@ -153,8 +133,9 @@ def list_tasks(session: Session) -> None:
 
 def register(app: typer.Typer) -> None:
     """Put them into the app."""
-    for command in (status, brokers, bundles, why, verdicts, journal):
+    for command in (status, brokers, bundles, why, verdicts):
         app.command()(command)
+    journal.register(app)
     plan_app.callback()(make_plan)
     plan_app.command("show")(show_plan)
     plan_app.command("list")(list_plans)

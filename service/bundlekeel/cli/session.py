@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import getpass
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from bundlekeel.cli.client import Client, connect
+from bundlekeel.cli.client import Client, Credentials, connect
 from bundlekeel.cli.exits import readable
 from bundlekeel.cli.output import Output, Render, Watch, dump, show
 
@@ -32,6 +32,21 @@ UrlOption = Annotated[
 SocketOption = Annotated[
     Path | None,
     typer.Option("--socket", envvar="BUNDLEKEEL_SOCKET", help="A local sidecar's unix socket.", show_default=False),
+]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option("--token-file", envvar="BUNDLEKEEL_TOKEN_FILE", help="File with a bearer token.", show_default=False),
+]
+TlsCaOption = Annotated[
+    Path | None,
+    typer.Option("--tls-ca", envvar="BUNDLEKEEL_TLS_CA", help="PEM to check https with.", show_default=False),
+]
+TlsCertOption = Annotated[
+    Path | None,
+    typer.Option("--tls-cert", envvar="BUNDLEKEEL_TLS_CERT", help="PEM client certificate.", show_default=False),
+]
+TlsKeyOption = Annotated[
+    Path | None, typer.Option("--tls-key", envvar="BUNDLEKEEL_TLS_KEY", help="PEM key of it.", show_default=False)
 ]
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Print again and again until Ctrl-C.")]
 EveryOption = Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two prints of --watch.")]
@@ -92,12 +107,16 @@ def _wrap(command: Callable[..., Any], *, watch: bool) -> Callable[..., None]:
         "config": (ConfigOption, None),
         "socket": (SocketOption, None),
         "url": (UrlOption, None),
+        "token_file": (TokenFileOption, None),
+        "tls_ca": (TlsCaOption, None),
+        "tls_cert": (TlsCertOption, None),
+        "tls_key": (TlsKeyOption, None),
     }
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
         shared = {name: given.pop(name) for name in options}
-        with readable(), connect(shared["url"], shared["socket"], shared["config"]) as client:
+        with readable(), connect(shared["url"], shared["socket"], shared["config"], _credentials(shared)) as client:
             how = Watch(
                 on=shared.get("watching", False), seconds=shared.get("interval", 2.0), rounds=shared.get("rounds", 0)
             )
@@ -112,6 +131,12 @@ def _wrap(command: Callable[..., Any], *, watch: bool) -> Callable[..., None]:
     run.__annotations__ = {item.name: item.annotation for item in (*mine, *added)}
     del run.__wrapped__
     return run
+
+
+def _credentials(shared: Mapping[str, Any]) -> Credentials:
+    return Credentials(
+        token_file=shared["token_file"], trust_certs=shared["tls_ca"], cert=shared["tls_cert"], key=shared["tls_key"]
+    )
 
 
 def guarded(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -84,6 +84,12 @@ def _what(row: Row, layout: Layout) -> str:
     """A cycle, a bundle that was split and where, or a bundle and its way."""
     if row.get("kind") == "finding":
         return f"{row.get('code')} {row.get('event')}"
+    if row.get("kind") == "foreign":
+        return f"{row.get('bundle')}: {row.get('source')} → {row.get('destination')}"
+    if row.get("kind") == "effect":
+        return f"{row.get('source')} → {row.get('destination')}"
+    if row.get("kind") in ("audit", "wish"):
+        return str(row.get("what") or "")
     if not row.get("bundle"):
         return f"cycle {row.get('cycle', '')}"
     if row.get("kind") == "split":

@@ -91,6 +91,11 @@ def _summary(state: Row, answer: Row) -> Table:
     grid.add_row("strategy", f"{state.get('strategy')}, placement {state.get('placement')}")
     if state.get("paused"):
         grid.add_row("paused", Text(_paused(state["paused"]), style=_WARN))
+    ended = (state.get("takeover") or {}).get("ended") or {}
+    if ended.get("deadman"):
+        grid.add_row("put aside", Text(f"by {ended.get('by')}: {ended.get('reason')}", style=_BAD))
+    if state.get("settling"):
+        grid.add_row("settling", Text(str(state["settling"].get("sentence")), style=_WARN))
     grid.add_row("last cycle", _cycle(state.get("cycle")))
     grid.add_row("imbalance", _imbalance(state.get("imbalance") or {}))
     grid.add_row("moves open", _open_moves(state))

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from bundlekeel.daemon.settings_load import LoadedSettings
 from bundlekeel.daemon.views import Check, Json
+from bundlekeel.ports.history import HistoryStore
 
 # Who splits bundles after a takeover: the brokers go on, or their automatic splits are turned off too.
 Split = Literal["brokers", "off"]
@@ -21,8 +22,17 @@ class Wiring(Protocol):
     def run_daemon(self, settings: LoadedSettings) -> int:
         """Run the sidecar until SIGTERM or SIGINT; returns the exit code."""
 
-    def takeover(self, settings: LoadedSettings, *, split: Split, reason: str, by: str, dry_run: bool) -> Json:
-        """Turn the brokers' own shedding off and verify it on each of them.
+    def takeover(
+        self,
+        settings: LoadedSettings,
+        *,
+        split: Split,
+        reason: str,
+        by: str,
+        dry_run: bool,
+        namespaces: tuple[str, ...] = (),
+    ) -> Json:
+        """Turn the brokers' own shedding off and verify it on each of them; with `namespaces` only for those.
 
         {brokers: [{broker, before, after, ok, detail}], warnings: [text], split: text, done: bool}. With `dry_run`
         `after` is what it would become and nothing is changed.
@@ -31,8 +41,19 @@ class Wiring(Protocol):
     def handback(self, settings: LoadedSettings, *, reason: str, by: str, dry_run: bool) -> Json:
         """Restore what `takeover` found; the same answer as `takeover`."""
 
+    def deadman(self, settings: LoadedSettings, *, after: float, confirm: float, by: str, dry_run: bool) -> Json:
+        """Restore what `takeover` found when no cycle was completed for `after` seconds, nor in `confirm` more.
+
+        {state: not_taken_over|alive|dead|restored|incomplete, sentence, completed_ms, age_seconds, epoch, takeover:
+        {...}|None, brokers, warnings, split, done}: the last four as `handback`. StoreError, CodecError: nothing is
+        known, nothing is done.
+        """
+
     def doctor(self, settings: LoadedSettings) -> list[Check]:
         """Every connection and permission, asked for by this process; works without a running sidecar."""
 
     def where(self, settings: LoadedSettings, name: str) -> list[Json]:
         """As `Service.where`, directly from the metadata store."""
+
+    def history(self, settings: LoadedSettings, uri: str | None) -> HistoryStore:
+        """The store of recorded history: at this URI or folder, or that of the settings. ConfigError: neither."""

@@ -35,6 +35,9 @@ class Code(StrEnum):
     MIXED_LOAD_MANAGERS = "MixedLoadManagers"
     BROKERS_SHED_THEMSELVES = "BrokersShedThemselves"
     CHANNEL_NOT_FOLLOWED = "ChannelNotFollowed"
+    SETTLING_AFTER_OUTAGE = "SettlingAfterOutage"
+    PUT_ASIDE = "PutAside"
+    SECOND_BALANCER = "SecondBalancer"
     PAUSED = "Paused"
     NOT_LEADER = "NotLeader"
     STORE_UNAVAILABLE = "StoreUnavailable"
@@ -63,6 +66,18 @@ class Code(StrEnum):
     BUDGET_PER_SOURCE = "BudgetPerSource"
     BUDGET_PER_TARGET = "BudgetPerTarget"
     BUDGET_PER_NAMESPACE = "BudgetPerNamespace"
+    BUDGET_PER_TENANT = "BudgetPerTenant"
+    BUDGET_PER_HOUR = "BudgetPerHour"
+    BUDGET_OF_TRAFFIC = "BudgetOfTraffic"
+    ADAPTIVE_RATE = "AdaptiveRate"
+    NO_RETURN = "NoReturn"
+    CORDONED = "Cordoned"
+    QUARANTINED = "Quarantined"
+    ROLLOUT_HOLD = "RolloutHold"
+    BLAST_RADIUS = "BlastRadius"
+    OUTSIDE_WINDOW = "OutsideWindow"
+    BUDGET_OF_DRAIN = "BudgetOfDrain"
+    STOPPED = "Stopped"
     # moves that were not begun, or did not end where they were asked to
     OWNER_CHANGED = "OwnerChanged"
     UNOWNED = "Unowned"
@@ -73,6 +88,7 @@ class Code(StrEnum):
     ADMIN_UNREACHABLE = "AdminUnreachable"
     NO_ANSWER = "NoAnswer"
     LANDED_ELSEWHERE = "LandedElsewhere"
+    RELEASED = "Released"
     STILL_AT_SOURCE = "StillAtSource"
     NOBODY_OWNS = "NobodyOwns"
     STILL_IN_FLIGHT = "StillInFlight"
@@ -140,6 +156,9 @@ EXPLANATIONS: dict[Code, str] = {
     Code.MIXED_LOAD_MANAGERS: "brokers run different load managers: observed, never acted on",
     Code.BROKERS_SHED_THEMSELVES: "the brokers' own shedding is on; run `bundlekeel takeover` first",
     Code.CHANNEL_NOT_FOLLOWED: "who owns a bundle cannot be told: see `bundlekeel channel`",
+    Code.SETTLING_AFTER_OUTAGE: "after an outage nothing moves until all brokers are back and the registry is quiet",
+    Code.PUT_ASIDE: "the dead man gave the shedding back to the brokers; run `bundlekeel takeover` to act again",
+    Code.SECOND_BALANCER: "something else keeps undoing our moves; find it (see `bundlekeel journal --kind foreign`)",
     Code.PAUSED: "a person paused the balancer",
     Code.NOT_LEADER: "another sidecar leads",
     Code.STORE_UNAVAILABLE: "the metadata store does not answer",
@@ -167,6 +186,18 @@ EXPLANATIONS: dict[Code, str] = {
     Code.BUDGET_PER_SOURCE: "the source's budget of moves for this cycle is used up",
     Code.BUDGET_PER_TARGET: "the target's budget of moves for this cycle is used up",
     Code.BUDGET_PER_NAMESPACE: "the namespace's budget of moves for this cycle is used up",
+    Code.BUDGET_PER_TENANT: "the tenant's budget of moves for this cycle is used up",
+    Code.BUDGET_PER_HOUR: "the budget of moves for an hour is used up",
+    Code.BUDGET_OF_TRAFFIC: "as much of the source's traffic moves in this cycle as may",
+    Code.ADAPTIVE_RATE: "fewer moves for now: clients of the brokers fare worse since the last ones",
+    Code.NO_RETURN: "the bundle left that broker lately and does not go straight back",
+    Code.CORDONED: "the broker is cordoned or being drained: it takes no bundle",
+    Code.QUARANTINED: "moves from that source to that target did not help lately",
+    Code.ROLLOUT_HOLD: "brokers are restarting: only overload is relieved until that is over",
+    Code.BLAST_RADIUS: "too many brokers came, went or restarted at once",
+    Code.OUTSIDE_WINDOW: "no maintenance window is open",
+    Code.BUDGET_OF_DRAIN: "this cycle's budget of moves for drains is used up",
+    Code.STOPPED: "a person stopped the task before this move was begun",
     Code.OWNER_CHANGED: "the bundle is owned by another broker than planned; it is planned anew",
     Code.UNOWNED: "nobody owns the bundle: the next lookup places it, there is nothing to unload",
     Code.STOPPING: "the sidecar is stopping; the move was not begun",
@@ -176,6 +207,7 @@ EXPLANATIONS: dict[Code, str] = {
     Code.ADMIN_UNREACHABLE: "the broker could not be reached; the request never left",
     Code.NO_ANSWER: "the unload got no usable answer and who owns the bundle does not settle it",
     Code.LANDED_ELSEWHERE: "another broker took the bundle first",
+    Code.RELEASED: "the bundle has no topics: its broker gave it up, and nobody owns it until a client asks",
     Code.STILL_AT_SOURCE: "the broker it was to leave owns the bundle again",
     Code.NOBODY_OWNS: "nobody took the bundle in time; the next lookup places it",
     Code.STILL_IN_FLIGHT: "the bundle is still on its way past the deadline; the brokers' leader ends that later",

@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bundlekeel.core.bars import Bars
 from bundlekeel.core.ledger import Entry, Ledger
 from bundlekeel.core.load import (
     CPU,
     RATE_IN,
     RATE_OUT,
     REPORTED_RESOURCES,
-    RESOURCES,
     THROUGHPUT_IN,
     THROUGHPUT_OUT,
     Floats,
@@ -32,35 +31,8 @@ from bundlekeel.core.names import alike
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import BrokerLoad, Move, Traffic4
 from bundlekeel.core.pressure import idle_cpu, learn_idle, shares_of
-from bundlekeel.core.snapshot import Bools, Snapshot, fill_from_traffic, percent_usage
-
-
-def weights_of(params: Parameters, mode: str = "modular") -> Floats:
-    """Weights in the order of `RESOURCES`; resources that only overrides define count fully.
-
-    An extensible broker's score comes weighted already (core/extensible.py).
-    """
-    if mode == "extensible":
-        return np.ones(len(RESOURCES))
-    named = params.cpu_weight, params.direct_memory_weight, params.bandwidth_in_weight, params.bandwidth_out_weight
-    return np.array([*named, 1.0, 1.0])
-
-
-def score_of(usage: Floats, limit: Floats, weights: Floats) -> Floats:
-    """Max weighted usage as a ratio (`getMaxResourceUsageWithWeight`), one value a row."""
-    scored: Floats = (percent_usage(usage, limit) * weights).max(axis=1, initial=0.0) / 100
-    return scored
-
-
-def _scored_columns(limit: Floats, weights: Floats) -> list[tuple[int, NDArray[np.float32], np.float64]]:
-    """Only what can raise a score: column, its limit a broker, its weight."""
-    # A limit that is not positive is blind and counts as 0 %, which dividing by infinity gives as well.
-    limit32 = np.where(limit > 0, limit, np.inf).astype(np.float32)
-    return [
-        (column, np.ascontiguousarray(limit32[:, column]), weights[column])
-        for column in range(len(RESOURCES))
-        if weights[column] > 0 and np.isfinite(limit32[:, column]).any()
-    ]
+from bundlekeel.core.scores import score_of, scored_columns, weights_of
+from bundlekeel.core.snapshot import Bools, Snapshot, fill_from_traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +75,7 @@ class Draft:
         self.params = params
         self.weights = weights_of(params, snapshot.mode)
         self.limit = brokers.limit
-        self._scored = _scored_columns(brokers.limit, self.weights)
+        self._scored = scored_columns(brokers.limit, self.weights)
         self.reported = score_of(brokers.usage, brokers.limit, self.weights)
         self.usage = brokers.usage.copy()
         self.traffic = brokers.traffic.copy()
@@ -120,6 +92,9 @@ class Draft:
         self._group: Ints | None = None
         self.held: Bools = np.zeros(len(snapshot.bundles.namespaces), dtype=bool)
         self.alike = alike(brokers.ids) if snapshot.mode == "extensible" else {}
+        # What the guard forbids beside that, and the brokers that take nothing because of it.
+        self.bars: Bars | None = None
+        self.closed: Bools = np.zeros(len(brokers), dtype=bool)
         self.moves: list[Move] = []
         # The broker row at which `round_robin` goes on: the one after the last target.
         self.turn = turn
@@ -176,6 +151,12 @@ class Draft:
     def usage_before(self) -> Floats:
         """Usage of every broker (rows) before this draft's moves, books included; columns of `RESOURCES`."""
         return self._before.usage
+
+    def carried(self) -> dict[str, Traffic4]:
+        """The traffic of every broker before this draft's moves, books included; empty where nothing depends on it."""
+        if self.params.max_traffic_share_per_cycle >= 1:
+            return {}
+        return {broker: four(row) for broker, row in zip(self.snapshot.brokers.ids, self._before.traffic, strict=True)}
 
     # --- pressures and offers ---
 
@@ -239,6 +220,8 @@ class Draft:
             target_score[~self.allowed[self.snapshot.bundles.namespace[rows], target]] = np.inf
         if target in self.alike.get(source, ()):
             target_score[:] = np.inf
+        if self.bars is not None:
+            target_score[self.bars.forbidden(rows, source, target)] = np.inf
         return Offer(rows, self.scores(source_after, source), target_score)
 
     def with_bundle(self, row: int, source: int, targets: Ints) -> Floats:
@@ -249,7 +232,15 @@ class Draft:
             scored[~self.allowed[self.snapshot.bundles.namespace[row], targets]] = np.inf
         if source in self.alike:
             scored[np.isin(targets, self.alike[source])] = np.inf
+        if self.bars is not None:
+            scored[self.bars.forbidden_targets(row, source, targets)] = np.inf
         return scored
+
+    def bar(self, bars: Bars) -> None:
+        """Keep to what the guard leaves: some brokers take nothing, some bundles do not go back."""
+        self.bars = bars
+        self.closed[list(bars.closed)] = True
+        self._legal = self._may_take(slice(None))
 
     def restrict(self, allowed: Bools, group: Ints) -> None:
         """Keep to what policies allow (namespaces by brokers). `group`: anti-affinity group by namespace, -1: none.
@@ -281,13 +272,13 @@ class Draft:
         return found
 
     def legal_targets(self) -> Bools:
-        """Brokers that may take a bundle: not overloaded (predicted or reported), and with room for topics."""
+        """Brokers that may take a bundle: not overloaded (predicted or reported), not closed, with room for topics."""
         return self._legal.copy()
 
     def _may_take(self, rows: Ints | slice) -> Bools:
         limit = self.params.overloaded_threshold_percent / 100
         room = self.topics[rows] < self.params.max_topics_per_broker
-        legal: Bools = (self.score[rows] <= limit) & (self.reported[rows] <= limit) & room
+        legal: Bools = (self.score[rows] <= limit) & (self.reported[rows] <= limit) & room & ~self.closed[rows]
         return legal
 
     def long_rate(self) -> Floats:

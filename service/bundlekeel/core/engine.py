@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from bundlekeel.core.bars import bars_of
+from bundlekeel.core.budgets import admit
 from bundlekeel.core.codes import Code
 from bundlekeel.core.compat import COMPAT_SHEDDERS
 from bundlekeel.core.compat.shedder import shed_in_plan
 from bundlekeel.core.compat.transfer_plan import transfer_in_plan
 from bundlekeel.core.draft import Draft
-from bundlekeel.core.filters.allowed import limits_of, with_policies
-from bundlekeel.core.guard import Eligibility, GuardState, admit, completeness, eligibility, leave_alone
+from bundlekeel.core.filters.allowed import Limits, limits_of, with_policies
+from bundlekeel.core.guard import Eligibility, GuardState, completeness, eligibility, hold_back, leave_alone
+from bundlekeel.core.holding import calm_brokers, relief_only, returning, stopped, verdict_of
+from bundlekeel.core.holds import Hold, hold_of
 from bundlekeel.core.laws import accounted, lawful
 from bundlekeel.core.ledger import Ledger, settle
 from bundlekeel.core.memory import Memory
+from bundlekeel.core.operations.stage import Relocation, Request, relocate
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.placement import PLACEMENTS
 from bundlekeel.core.plan import Move, Plan, Refusal, Verdict, plan_hash
@@ -34,7 +40,8 @@ from bundlekeel.core.splitting.rules import SplitChoice, SplitInput, choose_spli
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput:
-    """Everything a plan depends on. `brokers_split`: the brokers' own automatic split is on."""
+    """Everything a plan depends on. `brokers_split`: the brokers' own automatic split is on; `owned`: what draining
+    brokers own by their own list (broker -> bundles), reported or not."""
 
     snapshot: Snapshot
     params: Parameters
@@ -44,43 +51,39 @@ class PlanInput:
     policies: Policies = field(default_factory=Policies)
     seed: int = 0
     brokers_split: bool = False
+    owned: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanResult:
-    """The plan, and what the next cycle starts from."""
+    """The plan, and what the next cycle starts from. `ready`: by warming broker, whether it is warm."""
 
     plan: Plan
     memory: Memory
     ledger: Ledger
+    ready: Mapping[str, bool] = field(default_factory=dict)
 
 
 def plan(given: PlanInput) -> PlanResult:
     """Decide. Never raises for any snapshot: what cannot be decided is a typed verdict."""
     snapshot, params = given.snapshot, given.params
     ledger = settle(given.ledger, snapshot, params, snapshot.wall_ms)
-    draft = Draft(snapshot, ledger, params, given.memory.turn, given.memory.idle)
-    obstacle = _obstacle(snapshot, draft, params)
+    hold = hold_of(snapshot, given.guard, params)
+    asked = Relocation() if stopped(hold) else _asked(given, ledger)
+    books = asked.booked(ledger, snapshot)
+    draft = Draft(snapshot, books, params, given.memory.turn, given.memory.idle)
+    obstacle = _obstacle(snapshot, draft, params) or stopped(hold)
     if obstacle is not None:
         decision = Decision(verdict=obstacle, memory=given.memory)
-        return _result(given, draft, decision, ledger, ())
-    splits = _splits(given, draft, ledger)
-    limits = limits_of(snapshot, given.policies, ledger)
+        return _whole(asked, _result(given, draft, decision, ledger, ()))
+    bars = bars_of(snapshot, given.guard, params)
+    if bars is not None:
+        draft.bar(bars)
+    splits = _splits(given, draft, books) if hold is None else SplitChoice(hits=given.memory.split_hits)
+    limits = limits_of(snapshot, given.policies, books)
     if limits is not None:
         draft.restrict(limits.mask, limits.group)
-    under_way = ledger.under_way()
-    eligible = eligibility(
-        snapshot,
-        given.guard,
-        params,
-        snapshot.wall_ms,
-        under_way,
-        unsettled=ledger.bundles() - under_way,
-        splitting=frozenset(split.bundle for split in splits.splits),
-        limits=limits,
-    )
-    if params.strategy == "transfer" and not params.bundles_with_policies:
-        eligible = leave_alone(eligible, with_policies(snapshot, given.policies)[snapshot.bundles.namespace])
+    eligible = _eligible(given, draft, books, splits, limits, hold)
     context = Context(
         snapshot=snapshot,
         draft=draft,
@@ -88,15 +91,57 @@ def plan(given: PlanInput) -> PlanResult:
         memory=given.memory,
         params=params,
         placement=PLACEMENTS[params.placement],
-        unsettled=ledger.unheard(params, snapshot.wall_ms),
+        unsettled=books.unheard(params, snapshot.wall_ms),
         seed=given.seed,
         guard=given.guard,
     )
     decision = _shedder(params)(context)
     decision.memory = replace(decision.memory, idle=draft.idle)
-    decision = _explained(decision, _held(decision.refusals, draft, eligible))
-    moves = _final_moves(context, decision)
-    return _result(given, draft, decision, ledger, moves, splits)
+    decision = _explained(decision, returning(_held(decision.refusals, draft, eligible), draft))
+    moves = _final_moves(context, decision, hold)
+    decision.verdict = verdict_of(decision.verdict, decision.refusals, hold, bool(moves))
+    return _whole(asked, _result(given, draft, decision, ledger, moves, splits))
+
+
+def _eligible(
+    given: PlanInput, draft: Draft, books: Ledger, splits: SplitChoice, limits: Limits | None, hold: Hold | None
+) -> Eligibility:
+    snapshot, params, under_way = given.snapshot, given.params, books.under_way()
+    eligible = eligibility(
+        snapshot,
+        given.guard,
+        params,
+        snapshot.wall_ms,
+        under_way,
+        unsettled=books.bundles() - under_way,
+        splitting=frozenset(split.bundle for split in splits.splits),
+        limits=limits,
+    )
+    if hold is not None:
+        calm = calm_brokers(draft)[snapshot.bundles.owner]
+        eligible = hold_back(eligible, calm, hold.code, hold.until_ms)
+    if params.strategy == "transfer" and not params.bundles_with_policies:
+        eligible = leave_alone(eligible, with_policies(snapshot, given.policies)[snapshot.bundles.namespace])
+    return eligible
+
+
+def _asked(given: PlanInput, ledger: Ledger) -> Relocation:
+    """What drains and warms move, before the shedder decides."""
+    return relocate(
+        Request(
+            snapshot=given.snapshot,
+            ledger=ledger,
+            guard=given.guard,
+            params=given.params,
+            memory=given.memory,
+            policies=given.policies,
+            owned=given.owned,
+        )
+    )
+
+
+def _whole(asked: Relocation, result: PlanResult) -> PlanResult:
+    return replace(result, plan=asked.merged(result.plan), ready=asked.ready)
 
 
 def _shedder(params: Parameters) -> Shedder:
@@ -165,17 +210,18 @@ def _explained(decision: Decision, refusals: list[Refusal]) -> Decision:
     return decision
 
 
-def _final_moves(context: Context, decision: Decision) -> tuple[Move, ...]:
+def _final_moves(context: Context, decision: Decision, hold: Hold | None) -> tuple[Move, ...]:
     """The moves that keep the laws and fit the budgets; the decision gets a refusal for each other one."""
     draft, eligible = context.draft, context.eligible
     moves, dropped = lawful(draft, eligible, draft.moves)
     refusals = accounted(draft, eligible, moves, decision.refusals, dropped)
-    admitted, over_budget = admit(moves, context.params)
-    if over_budget:
-        # A broker may take because it gave before; without what the budgets cut out, that must still hold.
+    relief, waiting = relief_only(moves, hold, context.params)
+    admitted, over_budget = admit(relief, context.params, context.guard, context.snapshot.wall_ms, draft.carried())
+    if over_budget or waiting:
+        # A broker may take because it gave before; without what was cut out, that must still hold.
         admitted, unlawful = lawful(draft, eligible, admitted)
         dropped += unlawful
-        refusals += [*over_budget, *unlawful]
+        refusals += [*waiting, *over_budget, *unlawful]
     decision.refusals = refusals
     decision.verdict = _with_cuts(decision.verdict, len(admitted), len(over_budget), len(dropped))
     return admitted

@@ -3,6 +3,7 @@
 BundlekeelError
   ConfigError          settings are wrong; `field`, `value` and `allowed` say where (exit code 2)
   CodecError           one record could not be read; that record is left out, never the cycle
+  HistoryError         recorded history is torn, has a gap, or was written by a newer release
   SnapshotError        no usable picture of the cluster this time; try next cycle
   StoreError           the metadata store did not answer in time or is suspended; try again later
     LeadershipLost     our epoch is over: stop, drop to follower, write nothing more
@@ -41,6 +42,10 @@ class CodecError(BundlekeelError):
         super().__init__(message)
         self.code = code
         self.field = field
+
+
+class HistoryError(BundlekeelError):
+    """Recorded history cannot be used: a torn file, a gap, or a release newer than this one wrote it."""
 
 
 class SnapshotError(BundlekeelError):

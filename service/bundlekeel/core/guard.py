@@ -1,12 +1,11 @@
-"""The guard's pure part: which bundles may move at all, and which moves of a plan fit the budgets of this cycle.
+"""The guard's pure part: which bundles may move at all.
 
-The rest of the guard (hours, tenants, windows, adaptive rate) is issue D; its place is `admit`.
+Where they may not go is in `bars`, what all brokers wait for in `holds`, which moves fit the budgets in `budgets`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,65 +13,25 @@ from numpy.typing import NDArray
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.filters.allowed import Limits
+from bundlekeel.core.guard_state import Begun, GuardState, Moved, SplitFailed
 from bundlekeel.core.load import Floats
-from bundlekeel.core.names import namespace_of
 from bundlekeel.core.params import Parameters
-from bundlekeel.core.plan import Move, Refusal
+from bundlekeel.core.plan import Refusal
+from bundlekeel.core.scope import excluded_bundles
 from bundlekeel.core.snapshot import Bools, Snapshot
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
-    """A finished move the guard remembers: when, and where the bundle came from."""
-
-    at_ms: int
-    source: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
-    """A move that was begun, for the budgets of an hour. `share`: of its source's traffic then, 0..1."""
-
-    bundle: str
-    source: str
-    target: str
-    at_ms: int
-    share: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitFailed:
-    """An attempt to split that came to nothing: when, and the code that says why."""
-
-    at_ms: int
-    code: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuardState:
-    """What the guard knows besides the snapshot: last moves, frozen intents, pins (bundle -> expiry ms),
-    splits that came to nothing. `recent_brokers`: when (ms) a broker gave a bundle, where the bundle is not known.
-
-    `last_hour`: moves begun in the last hour, oldest first. `cordoned`: brokers that get nothing; `draining`: those
-    that are emptied and kept empty (cordoned as well); `warming`: those that are filled gently. `excluded`: patterns of
-    tenants, namespaces, bundles and brokers left alone, with their expiry in ms (0: none). `changed_brokers`: when (ms)
-    a broker came, went or restarted. `quarantined`: (source, target) pairs whose moves did not help, with their expiry.
-    `rate`: moves the adaptive rate allows in this cycle, None: no limit from there.
-    """
-
-    recent: Mapping[str, Moved] = field(default_factory=dict)
-    recent_brokers: Mapping[str, int] = field(default_factory=dict)
-    frozen: frozenset[str] = frozenset()
-    pinned: Mapping[str, int] = field(default_factory=dict)
-    split_failed: Mapping[str, SplitFailed] = field(default_factory=dict)
-    last_hour: tuple[Begun, ...] = ()
-    cordoned: frozenset[str] = frozenset()
-    draining: frozenset[str] = frozenset()
-    warming: frozenset[str] = frozenset()
-    excluded: Mapping[str, int] = field(default_factory=dict)
-    changed_brokers: Mapping[str, int] = field(default_factory=dict)
-    quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    rate: int | None = None
+__all__ = [
+    "Begun",
+    "Codes",
+    "Eligibility",
+    "GuardState",
+    "Moved",
+    "SplitFailed",
+    "completeness",
+    "eligibility",
+    "hold_back",
+    "leave_alone",
+]
 
 
 class Codes(Mapping[int, Code]):
@@ -101,6 +60,9 @@ class Codes(Mapping[int, Code]):
 
 # Why a bundle may not be chosen at all; when several hold, the later one is told.
 _CODES = (
+    Code.OUTSIDE_WINDOW,
+    Code.ROLLOUT_HOLD,
+    Code.BLAST_RADIUS,
     Code.IDLE,
     Code.HAS_POLICY,
     Code.POLICY_FORBIDS,
@@ -118,17 +80,21 @@ _CODES = (
 
 @dataclass(frozen=True, slots=True)
 class Eligibility:
-    """`mask[row]`: the bundle may be chosen; `codes`: why not, for rows that may not."""
+    """`mask[row]`: the bundle may be chosen; `codes`: why not, for rows that may not; `frees_ms`: when that ends, where
+    it is known."""
 
     mask: Bools
     codes: Codes
+    frees_ms: Mapping[int, int] = field(default_factory=dict)
 
     def refusals(self, snapshot: Snapshot, broker: int) -> list[Refusal]:
         """The refusals of one broker's bundles."""
         rows = snapshot.bundles.rows_of(broker)
         names, owner, codes = snapshot.bundles.names, snapshot.brokers.ids[broker], self.codes
+        ends = self.frees_ms
         return [
-            Refusal(codes[row], names[row], owner) for row in (np.flatnonzero(~self.mask[rows]) + rows.start).tolist()
+            Refusal(codes[row], names[row], owner, frees_ms=ends.get(row, 0))
+            for row in (np.flatnonzero(~self.mask[rows]) + rows.start).tolist()
         ]
 
 
@@ -154,24 +120,41 @@ def eligibility(
     if limits is not None:
         numbers[limits.nowhere_else(bundles.namespace, bundles.owner)] = _CODES.index(Code.POLICY_FORBIDS)
         numbers[limits.unknown[bundles.namespace]] = _CODES.index(Code.POLICY_UNREADABLE)
-    excluded = np.array([name in params.excluded_namespaces for name in bundles.namespaces], dtype=bool)
-    if excluded.any():
-        numbers[excluded[bundles.namespace]] = _CODES.index(Code.EXCLUDED)
+    numbers[excluded_bundles(snapshot, state, params, now_ms)] = _CODES.index(Code.EXCLUDED)
     numbers[bundles.system] = _CODES.index(Code.SYSTEM_BUNDLE)
     single = {
         **dict.fromkeys(splitting, Code.SPLITTING),
         **_single_bundle_codes(state, params, now_ms, in_books, unsettled),
     }
+    ends: dict[int, int] = {}
     for row in bundles.rows_named(single):
-        numbers[row] = _CODES.index(single[bundles.names[row]])
-    return Eligibility(numbers < 0, Codes(numbers))
+        code, name = single[bundles.names[row]], bundles.names[row]
+        numbers[row] = _CODES.index(code)
+        ends[row] = _end(state, params, name, code)
+    return Eligibility(numbers < 0, Codes(numbers), ends)
+
+
+def _end(state: GuardState, params: Parameters, name: str, code: Code) -> int:
+    """When a bundle's own obstacle ends (ms); 0: not known."""
+    if code is Code.COOL_DOWN:
+        return state.recent[name].at_ms + int(1000 * params.cool_down_seconds)
+    return state.pinned[name] if code is Code.PINNED else 0
 
 
 def leave_alone(found: Eligibility, rows: Bools) -> Eligibility:
     """The same, but these bundles (mask over all rows), if nothing else stops them, stay for their policies."""
     numbers = found.codes.numbers.copy()
     numbers[rows & found.mask] = _CODES.index(Code.HAS_POLICY)
-    return Eligibility(numbers < 0, Codes(numbers))
+    return Eligibility(numbers < 0, Codes(numbers), found.frees_ms)
+
+
+def hold_back(found: Eligibility, rows: Bools, code: Code, until_ms: int) -> Eligibility:
+    """The same, but these bundles (mask over all rows), if nothing else stops them, wait until then (0: unknown)."""
+    waiting = rows & found.mask
+    numbers = found.codes.numbers.copy()
+    numbers[waiting] = _CODES.index(code)
+    ends = dict.fromkeys(np.flatnonzero(waiting).tolist(), until_ms) if until_ms else {}
+    return Eligibility(numbers < 0, Codes(numbers), {**found.frees_ms, **ends})
 
 
 def _traffic_sum(traffic: Floats) -> Floats:
@@ -189,30 +172,6 @@ def _single_bundle_codes(
     codes.update(dict.fromkeys(in_books, Code.IN_TRANSIT))
     codes.update(dict.fromkeys(state.frozen, Code.FROZEN_INTENT))
     return codes
-
-
-def admit(moves: tuple[Move, ...], params: Parameters) -> tuple[tuple[Move, ...], tuple[Refusal, ...]]:
-    """Split a plan's moves, in their order, into those that fit this cycle's budgets and typed refusals.
-
-    A refused move is not lost: the next cycle plans again from what then is.
-    """
-    budgets: list[tuple[Code, int, Callable[[Move], str]]] = [
-        (Code.BUDGET_PER_CYCLE, params.max_moves_per_cycle, lambda _: ""),
-        (Code.BUDGET_PER_SOURCE, params.max_moves_per_source, lambda move: move.source),
-        (Code.BUDGET_PER_TARGET, params.max_moves_per_target, lambda move: move.target),
-        (Code.BUDGET_PER_NAMESPACE, params.max_moves_per_namespace, lambda move: namespace_of(move.bundle)),
-    ]
-    used: Counter[tuple[Code, str]] = Counter()
-    admitted: list[Move] = []
-    refused: list[Refusal] = []
-    for move in moves:
-        full = next((item for item in budgets if used[item[0], item[2](move)] >= item[1]), None)
-        if full is None:
-            admitted.append(move)
-            used.update((code, key(move)) for code, _, key in budgets)
-        else:
-            refused.append(Refusal(code=full[0], bundle=move.bundle, broker=move.source, detail=f"limit {full[1]}"))
-    return tuple(admitted), tuple(refused)
 
 
 def completeness(snapshot: Snapshot, params: Parameters) -> Refusal | None:

@@ -1,8 +1,9 @@
 """The laws: the final word on the moves of any shedder, ours, Pulsar's (`compat`) or a third party's.
 
 A move is dropped, with a typed refusal, when it goes to its own source, to an unknown or dead broker, to one that
-policies forbid or that is or would be overloaded; when its bundle may not move (idle, system, cooling down, under way,
-excluded, ...) or is not where the move says; and when it would lift its target above the highest score there was.
+policies or the guard forbid or that is or would be overloaded; when its bundle may not move (idle, system, cooling
+down, under way, excluded, ...) or is not where the move says; and when it would lift its target above the highest
+score there was.
 So no plan, nor any part of it, makes the predicted maximum worse. The corrected strategies keep these laws by
 themselves; nothing of theirs is ever dropped (tests/property/test_strategy_laws.py).
 """
@@ -13,10 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from bundlekeel.core.codes import Code
-from bundlekeel.core.draft import Draft, four, score_of
+from bundlekeel.core.draft import Draft, four
 from bundlekeel.core.guard import Eligibility
 from bundlekeel.core.load import RESOURCES
 from bundlekeel.core.plan import Move, Refusal, Traffic4
+from bundlekeel.core.scores import score_of
 
 # Scores are compared after sums in another order and in 32-bit percentages.
 SLACK = 1e-5
@@ -134,6 +136,9 @@ def _obstacle(
     target = books.index.get(move.target, -1)
     if target < 0:
         return Code.NO_LEGAL_TARGET
+    barred = draft.bars.code(row, books.index[move.source], target) if draft.bars is not None else None
+    if barred is not None:
+        return barred
     if draft.permitted is not None and not draft.permitted[draft.snapshot.bundles.namespace[row], target]:
         return Code.POLICY_FORBIDS
     after = books.score(target, pressure)

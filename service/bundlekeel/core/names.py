@@ -65,6 +65,11 @@ def namespace_of(bundle: str) -> str:
     return bundle.rpartition("/")[0]
 
 
+def tenant_of(bundle: str) -> str:
+    """The tenant of a full bundle or namespace name, without validating it."""
+    return bundle.partition("/")[0]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicName:
     """A topic: domain, namespace (`tenant/ns`) and local name, which may contain slashes."""

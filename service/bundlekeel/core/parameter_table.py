@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bundlekeel.core.parameter_guard import GUARD
+from bundlekeel.core.parameter_operations import OPERATIONS
 from bundlekeel.core.parameter_spec import ParameterSpec
 from bundlekeel.core.parameter_splits import SPLITS
 
@@ -303,47 +305,8 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         used_by="ledger",
         why="a move counts as shown after this long even if a broker stays silent; quiet ones report every 15 minutes",
     ),
-    _S(
-        name="cool_down_seconds",
-        pulsar_keys=("loadBalancerSheddingGracePeriodMinutes",),
-        unit="seconds (Pulsar: minutes)",
-        factor=60.0,
-        used_by="guard",
-        why="a bundle that moved is left alone this long",
-    ),
-    _S(name="max_moves_per_cycle", unit="moves", used_by="guard", why="budget of one cycle; 0 allows none"),
-    _S(
-        name="max_moves_per_source",
-        unit="moves",
-        used_by="guard",
-        why="budget of one source broker in a cycle",
-    ),
-    _S(
-        name="max_moves_per_target",
-        unit="moves",
-        used_by="guard",
-        why="budget of one target broker in a cycle",
-    ),
-    _S(
-        name="max_moves_per_namespace",
-        unit="moves",
-        used_by="guard",
-        why="budget of one namespace in a cycle",
-    ),
-    _S(
-        name="min_complete_ratio",
-        unit="ratio",
-        maximum=1.0,
-        used_by="guard",
-        why="with fewer usable reports than this share of the live brokers nothing moves",
-    ),
-    _S(
-        name="excluded_namespaces",
-        pulsar_keys=("loadBalancerSheddingExcludedNamespaces",),
-        unit="names",
-        used_by="guard",
-        why="namespaces whose bundles never move (PIP-380)",
-    ),
+    *GUARD,
+    *OPERATIONS,
 )
 
 BY_NAME: dict[str, ParameterSpec] = {spec.name: spec for spec in PARAMETERS}

@@ -114,8 +114,23 @@ class Parameters:
     max_moves_per_source: int = 4
     max_moves_per_target: int = 4
     max_moves_per_namespace: int = 10
+    max_moves_per_tenant: int = -1
+    max_moves_per_hour: int = 1000
+    max_traffic_share_per_cycle: float = 1.0
+    no_return_seconds: float = 3600.0
+    blast_window_seconds: float = 60.0
+    blast_radius_ratio: float = 0.5
+    blast_stop_ratio: float = 0.8
+    rollout_quiet_seconds: float = 60.0
     min_complete_ratio: float = 0.5
     excluded_namespaces: tuple[str, ...] = ()
+    excluded_tenants: tuple[str, ...] = ()
+    excluded_brokers: tuple[str, ...] = ()
+    included_namespaces: tuple[str, ...] = ()
+    # operations
+    drain_max_moves_per_cycle: int = 12
+    warm_max_moves_per_cycle: int = 2
+    warm_until_share: float = 0.9
 
 
 def defaults() -> dict[str, object]:

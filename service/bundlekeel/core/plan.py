@@ -53,7 +53,8 @@ class Split:
     """One bundle to divide: which limit it is above (`rule`: topics, sessions, msg_rate, bandwidth, hot), by how much,
     and how often in a row that was seen. Where to cut is computed from its topics when it is carried out.
 
-    `value` and `limit`: topics, sessions, msg/s, MiB/s, or shares of the mean broker load.
+    `value` and `limit`: topics, sessions, msg/s, MiB/s, or shares of the mean broker load. `at`: the position a person
+    asked for (rule `by hand`), None: where its load divides.
     """
 
     bundle: str
@@ -62,10 +63,13 @@ class Split:
     value: float
     limit: float
     hits: int = 0
+    at: int | None = None
 
     @property
     def sentence(self) -> str:
         """Why, in English."""
+        if self.rule == "by hand":
+            return f"{self.bundle}: a person asked for it"
         if self.rule == "hot":
             return f"{self.bundle}: carries {self.value:.0%} of a mean broker's load, no placement can even that out"
         unit = {"topics": "topics", "sessions": "sessions", "msg_rate": "msg/s"}.get(self.rule, "MiB/s")
@@ -75,6 +79,8 @@ class Split:
 class Refusal(NamedTuple):
     """A candidate that does not move: bundle, or the broker when none of its bundles was looked at.
 
+    What the guard refuses says when that ends: `frees_ms`, wall milliseconds; 0: with the next cycle, or not known.
+    A budget tells its `limit` and what is `used` of it as well (moves, or a share of traffic), both None otherwise.
     A tuple, because a large cluster's plan has tens of thousands of them.
     """
 
@@ -82,6 +88,9 @@ class Refusal(NamedTuple):
     bundle: str = ""
     broker: str = ""
     detail: str = ""
+    limit: float | None = None
+    used: float | None = None
+    frees_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +150,7 @@ def plan_hash(plan: Plan) -> str:
     """
     splits = [(s.bundle, s.broker, s.rule, s.value, s.limit, s.hits) for s in plan.splits]
     given = (plan.strategy, plan.placement, plan.seed, plan.snapshot_digest)
-    head = (*given, plan.mean, sorted(plan.extra.items()), splits, [list(r) for r in plan.split_refusals])
+    head = (*given, plan.mean, sorted(plan.extra.items()), splits, [list(r[:4]) for r in plan.split_refusals])
     moves, verdicts, refusals, loads = plan.moves, (plan.verdict, *plan.brokers), plan.refusals, plan.loads
     effects = [
         (*(m.threshold, m.source_before, m.source_after, m.target_before, m.target_after), *m.traffic, *m.pressure)
@@ -167,7 +176,7 @@ def plan_hash(plan: Plan) -> str:
         [r.code for r in refusals],
         [r.bundle for r in refusals],
         [r.broker for r in refusals],
-        [r.detail for r in refusals],
+        [_detail(r) for r in refusals],
         [row.broker for row in loads],
     ):
         sha.update(f"{len(column)}\0".encode())
@@ -175,6 +184,12 @@ def plan_hash(plan: Plan) -> str:
     for table in (effects, figures):
         sha.update(np.array(table, dtype="<f8").tobytes())
     return sha.hexdigest()[:16]
+
+
+def _detail(refusal: Refusal) -> str:
+    """The detail, with limit, use and end where the guard named them."""
+    named = refusal.limit is not None or refusal.frees_ms
+    return f"{refusal.detail} {refusal[4:]}" if named else refusal.detail
 
 
 def imbalance(values: list[float]) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.canary import left_to_us
 from bundlekeel.daemon.documents import Desired, Pause
 from bundlekeel.ports import Picture
 
@@ -42,6 +44,27 @@ def pause_in_force(desired: Desired, now_ms: int) -> Pause | None:
     return pause if pause is not None and (pause.until_ms == 0 or pause.until_ms > now_ms) else None
 
 
+# The kinds of scope a pause may have, and how the guard's patterns begin (core/scope.py).
+PAUSE_SCOPES = {"tenant": "t", "namespace": "n", "broker": "r"}
+
+
+def scopes_paused(desired: Desired, now_ms: int) -> dict[str, int]:
+    """The guard's patterns of the scopes that are paused now, with the end of each pause in ms (0: until resumed)."""
+    found = {}
+    for scope, pause in desired.pauses.items():
+        kind, _, name = scope.partition(":")
+        if kind in PAUSE_SCOPES and (pause.until_ms == 0 or pause.until_ms > now_ms):
+            found[f"{PAUSE_SCOPES[kind]}:{name}"] = pause.until_ms
+    return found
+
+
+def scope_in_force(desired: Desired, now_ms: int, bundle: str, brokers: Collection[str] = ()) -> str:
+    """The first pattern of a paused scope that this bundle, or one of these brokers, belongs to, or ""."""
+    namespace = bundle.rpartition("/")[0]
+    concerned = {f"n:{namespace}", f"t:{namespace.partition('/')[0]}", *(f"r:{broker}" for broker in brokers)}
+    return next((pattern for pattern in scopes_paused(desired, now_ms) if pattern in concerned), "")
+
+
 def picture_obstacle(picture: Picture, config: BrokerConfig) -> Obstacle | None:
     """What about the cluster itself forbids acting, in any mode: observed, reported, never acted on."""
     if picture.mode == "mixed":
@@ -62,28 +85,36 @@ def acting_obstacle(
     config: BrokerConfig,
     ceiling: str,
     desired: Desired,
-    now_ms: int,
     leading: bool,
     channel: str = "",
+    stop: Obstacle | None = None,
+    canary: tuple[str, ...] = (),
 ) -> Obstacle | None:
     """The first reason why moves are not carried out now, or None. `channel`: why the ownership channel tells nothing
-    that may be acted on (extensible load manager)."""
+    that may be acted on (extensible load manager). `stop`: what else stops everything (an outage, the dead man).
+    `canary`: the namespaces taken over, where it is not all; brokers that leave those alone may shed the others."""
     mode = mode_in_force(ceiling, desired)
     if mode == "observe":
         return Obstacle(code=Code.OBSERVE_ONLY)
     if mode == "recommend":
         return Obstacle(code=Code.RECOMMEND_ONLY)
-    pause = pause_in_force(desired, now_ms)
+    pause = pause_in_force(desired, picture.wall_ms)
     if pause is not None:
         return Obstacle(code=Code.PAUSED, detail=f"by {pause.by}: {pause.reason}")
     if not leading:
         return Obstacle(code=Code.NOT_LEADER)
+    if stop is not None:
+        return stop
     cluster = picture_obstacle(picture, config)
     if cluster is not None:
         return cluster
     if channel:
         return Obstacle(code=Code.CHANNEL_NOT_FOLLOWED, detail=channel)
-    shedding = [broker for broker in picture.endpoints if config.sheds(broker) is not False]
+    shedding = [
+        broker
+        for broker in picture.endpoints
+        if config.sheds(broker) is not False and not left_to_us(config.values(broker), canary)
+    ]
     if shedding:
         unknown = [broker for broker in shedding if config.sheds(broker) is None]
         detail = f"could not be asked: {', '.join(sorted(unknown))}" if unknown else ", ".join(sorted(shedding))

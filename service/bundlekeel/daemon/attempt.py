@@ -49,6 +49,7 @@ class MoveRequest:
     source: str
     destination: str
     cycle_id: str = ""
+    predicted: tuple[float, ...] = ()
 
 
 def _modular() -> str:
@@ -69,7 +70,8 @@ class World:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """A leader's term. `permit` raises (LeadershipLost past our own deadline) when we may not act right now."""
+    """A leader's term. `permit` raises when we may not act right now: LeadershipLost past our own deadline, for good;
+    StoreError while the store is out of reach, for the moment."""
 
     epoch: int
     member: str
@@ -101,7 +103,8 @@ def _nothing() -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """The state of one move. `outcome()` makes its record with what is known so far."""
+    """The state of one move. `outcome()` makes its record with what is known so far. `bare`: the bundle certainly has
+    no topics, so nobody asks for it once it is free."""
 
     request: MoveRequest
     world: World
@@ -110,7 +113,9 @@ class Attempt:
     intent_id: str
     started_wall_ms: int = field(init=False)
     started_boot: float = field(init=False)
+    begun_boot: float = 0.0
     topic: str = ""
+    bare: bool = False
     hops: tuple[str, ...] = ()
     lost: bool = False
 
@@ -136,6 +141,8 @@ class Attempt:
             epoch=self.term.epoch,
             intent_id=self.intent_id,
             cycle_id=self.request.cycle_id,
+            moving_seconds=self.world.clock.boot() - self.begun_boot if self.begun_boot else 0.0,
+            predicted=self.request.predicted,
         )
 
     def refuse(self, code: str, error: str = "") -> MoveOutcome:
@@ -144,7 +151,7 @@ class Attempt:
 
     def intent(self) -> Intent:
         """What is written before anything is done. Its time starts now, not at admission: slots make moves wait."""
-        now = self.world.clock.wall_ms()
+        now, self.begun_boot = self.world.clock.wall_ms(), self.world.clock.boot()
         return Intent(
             id=self.intent_id,
             bundle=self.request.bundle,
@@ -197,6 +204,9 @@ class Attempt:
             # The permit is asked before each hop, and only the last hop unloads: nothing happened to the bundle.
             self.lost = True
             return self.refuse(Code.NOT_LEADER, str(error))
+        except StoreError as error:
+            # The permit again: the store is out of reach for the moment, and nothing happened to the bundle.
+            return self.refuse(Code.STORE_UNAVAILABLE, str(error))
         except AdminApiError as error:
             if error.outcome_unknown:
                 return await confirm(str(error) or type(error).__name__)

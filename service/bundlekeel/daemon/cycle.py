@@ -6,117 +6,41 @@ The leader's cycle carries out; a follower's cycle keeps averages warm and compu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import TypeVar
 
 import structlog
 
+from bundlekeel.core.budgets import CYCLE_BUDGETS as BUDGETS
+from bundlekeel.core.budgets import GENTLE
 from bundlekeel.core.codes import Code
+from bundlekeel.core.effects import came_to_nothing
 from bundlekeel.core.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.errors import BundlekeelError, LeadershipLost, SnapshotError, StoreError
+from bundlekeel.core.foreign import apart_from, noted
 from bundlekeel.core.guard import GuardState, Moved, SplitFailed
-from bundlekeel.core.ledger import Ledger, dropped, landed, open_entries, parted
-from bundlekeel.core.memory import Memory
+from bundlekeel.core.ledger import dropped, landed, open_entries, parted, settle
+from bundlekeel.core.operations.stage import RULES
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Move, Plan, Split
 from bundlekeel.core.snapshot import Snapshot
-from bundlekeel.core.splitting.children import Divided, Family
-from bundlekeel.daemon.acting import acting_obstacle, picture_obstacle
-from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.acting import Obstacle, acting_obstacle, picture_obstacle
+from bundlekeel.daemon.canary import adopted, namespaces_of, scoped
+from bundlekeel.daemon.cycle_parts import CycleParts, Standing
 from bundlekeel.daemon.cycle_report import CycleReport
-from bundlekeel.daemon.documents import Desired
 from bundlekeel.daemon.intents import MoveOutcome
-from bundlekeel.daemon.observer import Observer
-from bundlekeel.daemon.policies import PolicyBook
 from bundlekeel.daemon.split_intents import SplitOutcome
-from bundlekeel.ports import BrokerAdmin, Clock, Journal, Picture, Telemetry
+from bundlekeel.ports import Picture
 
 _log = structlog.get_logger(__name__)
 _Noted = TypeVar("_Noted", Moved, SplitFailed)
 
-CYCLE_BUDGETS = frozenset(
-    {Code.BUDGET_PER_CYCLE, Code.BUDGET_PER_SOURCE, Code.BUDGET_PER_TARGET, Code.BUDGET_PER_NAMESPACE}
-)
+CYCLE_BUDGETS = BUDGETS | {Code.BUDGET_OF_DRAIN}
 # Above this many bundles a plan is made in a worker thread, so that heartbeats and the API stay prompt.
 THREAD_ABOVE_BUNDLES = 2_000
 # Rest of a bundle whose move left it where it was.
 STAYED_COOL_DOWN_MS = 60_000
-
-
-class Hand(Protocol):
-    """What carries moves out (daemon/executor.py)."""
-
-    async def carry_out(
-        self, moves: Sequence[Move], *, epoch: int, cycle: int, on_outcome: Callable[[MoveOutcome], None]
-    ) -> list[MoveOutcome]:
-        """Carry out moves, several at a time within its caps; calls back as each one ends."""
-
-    async def split(
-        self,
-        splits: Sequence[Split],
-        *,
-        epoch: int,
-        cycle: int,
-        max_bundles: int,
-        prepare: Callable[[Family], None],
-        on_outcome: Callable[[SplitOutcome], None],
-    ) -> list[SplitOutcome]:
-        """Carry out splits; tells the children before each call, and each outcome."""
-
-
-class Term(Protocol):
-    """What the cycle needs to know of leadership and shared state (daemon/sharing.py)."""
-
-    @property
-    def leading(self) -> bool:
-        """Whether we lead now, by our own deadline."""
-
-    @property
-    def desired(self) -> Desired:
-        """What people asked for at run time."""
-
-    @property
-    def frozen(self) -> frozenset[str]:
-        """Bundles with an open intent of another epoch."""
-
-    def current_epoch(self) -> int:
-        """The epoch; LeadershipLost when we do not lead."""
-
-    async def save(self, standing: Standing, report: Mapping[str, Any]) -> None:
-        """Store the leader's standing (fenced); does nothing on a follower."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """What one cycle leaves to the next one, and one leader to the next."""
-
-    cycle: int = 0
-    memory: Memory = field(default_factory=Memory)
-    ledger: Ledger = field(default_factory=Ledger)
-    recent: Mapping[str, Moved] = field(default_factory=dict)
-    split_failed: Mapping[str, SplitFailed] = field(default_factory=dict)
-    divisions: Mapping[str, Divided] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CycleParts:
-    """What a cycle works with. `mode` is the settings file's ceiling; `parameters` merges adopted broker settings;
-    `channel` says why the ownership channel tells nothing to act on, or ""."""
-
-    observer: Observer
-    admin: BrokerAdmin
-    config: BrokerConfig
-    policies: PolicyBook
-    hand: Hand
-    term: Term
-    journal: Journal
-    telemetry: Telemetry
-    clock: Clock
-    mode: str
-    parameters: Callable[[Mapping[str, str]], Parameters]
-    describe: Callable[[MoveOutcome], Mapping[str, Any]]
-    channel: Callable[[], str] = lambda: ""
 
 
 class Cycle:
@@ -136,6 +60,7 @@ class Cycle:
         self.params: Parameters = parts.parameters({})
         self.busy = asyncio.Lock()
         self.epoch: int | None = None
+        self._planned: tuple[PlanInput, PlanResult] | None = None
         self.progress_boot = parts.clock.boot()
 
     @property
@@ -146,11 +71,15 @@ class Cycle:
 
     @property
     def cut_off(self) -> bool:
-        """Whether the last cycle moved bundles and would have moved more, but for the budgets of one cycle."""
+        """Whether the last cycle moved bundles and would have moved more, but for the budgets of one cycle.
+
+        Where a share of traffic or the adaptive rate holds it back, the rest is to come later, not at once.
+        """
         report = self.report
         if report is None or report.plan is None or not report.outcomes:
             return False
-        return any(refusal.code in CYCLE_BUDGETS for refusal in report.plan.refusals)
+        codes = {refusal.code for refusal in report.plan.refusals}
+        return bool(codes & CYCLE_BUDGETS) and not codes & GENTLE
 
     def adopt(self, standing: Standing, epoch: int | None) -> None:
         """Go on from this standing, for this term (None: as a follower). Only while no cycle is under way."""
@@ -166,6 +95,7 @@ class Cycle:
             else:
                 adopt()
             started = self.progress_boot = self._clock.boot()
+            self._planned = None
             self.standing = replace(self.standing, cycle=self.standing.cycle + 1)
             try:
                 report = await self._turn()
@@ -184,49 +114,97 @@ class Cycle:
 
     async def _turn(self) -> CycleReport:
         started = self._clock.boot()
-        self._observer.in_transit = self.standing.ledger.bundles()
-        snapshot, picture = await self._observer.snapshot()
-        self.snapshot, self.picture = snapshot, picture
-        self._parts.admin.set_endpoints(picture.endpoints)
-        await self._config.refresh(picture.endpoints)
-        self.params = self._parts.parameters(self._config.adoptable())
-        await self._parts.policies.refresh(snapshot)
+        snapshot, picture = await self._look()
+        await self._mind_others(snapshot, picture)
         given = self.plan_input(snapshot)
         result = await self.compute(given)
+        self._planned = given, result
+        rest = self.params.cool_down_seconds
         # What was booked while a worker thread planned stays; the next cycle settles it.
         ledger = result.ledger if self.standing.ledger is given.ledger else self.standing.ledger
         self.standing = replace(
             self.standing,
             memory=result.memory,
             ledger=ledger,
-            recent=self._still_recent(self.standing.recent, snapshot.wall_ms),
-            split_failed=self._still_recent(self.standing.split_failed, snapshot.wall_ms),
+            recent=_since(self.standing.recent, snapshot.wall_ms, rest, self.params.no_return_seconds),
+            split_failed=_since(self.standing.split_failed, snapshot.wall_ms, rest),
             divisions=dict(self._observer.divisions),
+            brokers=tuple(sorted(picture.endpoints)),
         )
+        effects = self._parts.effects.judge(self.standing.effects, ledger, snapshot, result.plan, leading=self.leads)
+        self.standing = replace(self.standing, effects=effects)
         report = CycleReport.of(result.plan, self.standing.cycle)
         report.seconds["plan"] = self._clock.boot() - started
         cluster = picture_obstacle(picture, self._config)
         if cluster is not None:
             report.code, report.sentence = cluster.code, cluster.sentence
-        report.obstacle = acting_obstacle(
-            picture=picture,
-            config=self._config,
-            ceiling=self._parts.mode,
-            desired=self._term.desired,
-            now_ms=snapshot.wall_ms,
-            leading=self.leads,
-            channel=self._parts.channel(),
-        )
-        if report.obstacle is None:
+        report.obstacle = stopped = self._stopped(picture)
+        await self._parts.wishes.planned(result.ready, result.plan.refusals, acting=stopped is None)
+        report.operations = self._parts.wishes.record()
+        if stopped is None:
+            report.obstacle = self._parts.guarding.obstacle(snapshot.wall_ms)
             await self._carry_out(report, result.plan, snapshot)
         report.sentence = report.full_sentence()
         return report
 
+    def _stopped(self, picture: Picture) -> Obstacle | None:
+        return acting_obstacle(
+            picture=picture,
+            config=self._config,
+            ceiling=self._parts.mode,
+            desired=self._term.desired,
+            leading=self.leads,
+            channel=self._parts.channel(),
+            stop=self._parts.stop(picture),
+            canary=namespaces_of(self._term.takeover),
+        )
+
+    async def _look(self) -> tuple[Snapshot, Picture]:
+        """The newest picture, and everything about it that a plan needs."""
+        self._observer.in_transit = self.standing.ledger.bundles()
+        snapshot, picture = await self._observer.snapshot()
+        self.snapshot, self.picture = snapshot, picture
+        self._parts.guarding.see(picture, snapshot.wall_ms)
+        self._parts.admin.set_endpoints(picture.endpoints)
+        await self._config.refresh(picture.endpoints)
+        canary = namespaces_of(self._term.takeover)
+        self.params = scoped(self._parts.parameters(adopted(self._config.adoptable(), canary)), canary)
+        self.snapshot = snapshot = await self._parts.wishes.complete(snapshot, picture)
+        await self._parts.policies.refresh(snapshot)
+        return snapshot, picture
+
+    async def _mind_others(self, snapshot: Snapshot, picture: Picture) -> None:
+        """What somebody else moved is left alone for its cool-down, and a second balancer is noticed. Only where we
+        would act: while people or brokers move bundles because they are meant to, nobody is a stranger."""
+        now, params = snapshot.wall_ms, self.params
+        books = settle(self.standing.ledger, snapshot, params, now)
+        changes = await self._parts.foreign.look(
+            snapshot,
+            picture,
+            moves=self._term.moves,
+            unsettled=books.bundles() | self._term.frozen,
+            trusted=self._stopped(picture) is None,
+            lag_seconds=params.statistics_interval_seconds + params.host_usage_interval_seconds,
+            within=namespaces_of(self._term.takeover),
+        )
+        told = apart_from(changes, self._term.desired.drains)
+        recent = {**self.standing.recent, **{item.bundle: Moved(at_ms=now, source=item.source) for item in changes}}
+        self.standing = replace(self.standing, recent=recent, foreign=noted(self.standing.foreign, told, now))
+
+    def stop(self) -> Obstacle | None:
+        """What stops everything right now, beyond modes, pauses and the brokers' own settings."""
+        return self._parts.stop(self.picture) if self.picture is not None else None
+
     async def _carry_out(self, report: CycleReport, made: Plan, snapshot: Snapshot) -> None:
-        """Moves first: they relieve at once. Splits need a term that still lasts after them."""
-        if made.moves:
-            await self._act(report, made.moves, snapshot)
-        if made.splits and self.leads:
+        """Moves first: they relieve at once. Splits need a term that still lasts after them. Outside of the maintenance
+        windows only what a person asked for is done."""
+        closed = report.obstacle is not None
+        moves = tuple(move for move in made.moves if move.rule in RULES) if closed else made.moves
+        back = () if closed else self._parts.effects.take_back(snapshot)
+        if back or moves:
+            # What made things worse is taken back first; the plan did not reckon with that, so it is made anew.
+            await self._act(report, back or moves, snapshot)
+        if made.splits and not closed and self.leads:
             await self._split(report, made.splits)
 
     def plan_input(self, snapshot: Snapshot) -> PlanInput:
@@ -234,15 +212,18 @@ class Cycle:
         guard = GuardState(
             recent=self.standing.recent,
             frozen=self._term.frozen,
-            pinned=self._term.desired.pinned,
             split_failed=self.standing.split_failed,
+            quarantined=self.standing.effects.quarantined(snapshot.wall_ms),
         )
         return PlanInput(
             snapshot=snapshot,
             params=self.params,
             memory=self.standing.memory,
             ledger=self.standing.ledger,
-            guard=guard,
+            guard=self._parts.wishes.guard(
+                self._parts.guarding.state(guard, self.standing.ledger, snapshot.wall_ms), snapshot.wall_ms
+            ),
+            owned=self._parts.wishes.owned,
             policies=self._parts.policies.current,
             brokers_split=self._config.brokers_split(self.picture.endpoints if self.picture is not None else ()),
         )
@@ -264,12 +245,23 @@ class Cycle:
             await self._act(report, moves, self.snapshot)
             return report.outcomes
 
+    async def execute_split(self, decide: Callable[[], Awaitable[Split]]) -> list[SplitOutcome]:
+        """Split a bundle because a person asked for it; `decide` as in `execute`."""
+        async with self.busy:
+            split = await decide()
+            report = self._blank(Code.ADMIN, f"a split of {split.bundle} a person asked for")
+            await self._split(report, (split,))
+            return report.splits
+
     async def _act(self, report: CycleReport, moves: tuple[Move, ...], snapshot: Snapshot) -> None:
         """Book, store, carry out. The books are stored before the first call: a new leader must know."""
         started = self._clock.boot()
         epoch = self._own_epoch()
+        now = self._clock.wall_ms()
         self.standing = replace(
-            self.standing, ledger=open_entries(self.standing.ledger, moves, snapshot, self._clock.wall_ms())
+            self.standing,
+            ledger=open_entries(self.standing.ledger, moves, snapshot, now),
+            effects=self._parts.effects.begun(self.standing.effects, moves, report.plan, now),
         )
         self._observer.in_transit = self.standing.ledger.bundles()
         try:
@@ -315,7 +307,7 @@ class Cycle:
         self.progress_boot = self._clock.boot()
         now = self._clock.wall_ms()
         ledger, recent = self.standing.ledger, dict(self.standing.recent)
-        if outcome.outcome == "refused" or outcome.landed_on == outcome.source:
+        if outcome.outcome in ("refused", "released") or outcome.landed_on == outcome.source:
             ledger = dropped(ledger, outcome.bundle)
         elif outcome.landed_on:
             ledger = landed(ledger, outcome.bundle, outcome.landed_on, outcome.landed_wall_ms or now)
@@ -324,10 +316,13 @@ class Cycle:
             short = outcome.landed_on == outcome.source
             early = int(1000 * self.params.cool_down_seconds) - STAYED_COOL_DOWN_MS if short else 0
             recent[outcome.bundle] = Moved(at_ms=now - max(0, early), source=outcome.source)
-        self.standing = replace(self.standing, ledger=ledger, recent=recent)
+        effects = self.standing.effects
+        if outcome.outcome != "done":
+            effects = came_to_nothing(effects, outcome.bundle)
+        self.standing = replace(self.standing, ledger=ledger, recent=recent, effects=effects)
         self._telemetry.count("moves_total", outcome=outcome.outcome)
         if outcome.landed_on:
-            self._telemetry.time("move_duration_seconds", outcome.seconds)
+            self._telemetry.time("move_duration_seconds", outcome.moving_seconds or outcome.seconds)
         self._parts.journal.append(self._parts.describe(outcome))
 
     def arrived(self, bundles: Mapping[str, str]) -> None:
@@ -344,10 +339,6 @@ class Cycle:
             if move.bundle not in ended and move.bundle not in self._term.frozen:
                 ledger = dropped(ledger, move.bundle)
         self.standing = replace(self.standing, ledger=ledger)
-
-    def _still_recent(self, noted: Mapping[str, _Noted], now_ms: int) -> dict[str, _Noted]:
-        until = now_ms - int(1000 * self.params.cool_down_seconds)
-        return {name: note for name, note in noted.items() if note.at_ms > until}
 
     def _epoch_now(self) -> int | None:
         try:
@@ -366,8 +357,13 @@ class Cycle:
     async def _finish(self, report: CycleReport) -> None:
         self.report = report
         epoch = self.epoch if self.leads else None
+        if epoch is not None and report.completed:
+            self.standing = replace(self.standing, completed_ms=self._clock.wall_ms())
         record = report.record(epoch)
         self._parts.journal.append(record)
+        # A term that ended meanwhile still had this cycle: its moves were made, and nobody else records it.
+        given, result = self._planned or (None, None)
+        self._parts.history(self.epoch, given, result, record)
         _log.info("cycle", **{key: record[key] for key in ("cycle", "code", "sentence", "planned", "outcomes")})
         self._telemetry.gauge("ledger_entries", len(self.standing.ledger.entries))
         report.publish(self._telemetry)
@@ -376,3 +372,9 @@ class Cycle:
                 await self._term.save(self.standing, record)
             except StoreError as error:
                 _log.warning("leader state could not be stored", error=str(error))
+
+
+def _since(noted: Mapping[str, _Noted], now_ms: int, *seconds: float) -> dict[str, _Noted]:
+    """Those that are younger than the longest of these times."""
+    until = now_ms - int(1000 * max(seconds))
+    return {name: note for name, note in noted.items() if note.at_ms > until}

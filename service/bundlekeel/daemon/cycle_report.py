@@ -13,6 +13,15 @@ from bundlekeel.daemon.intents import MoveOutcome
 from bundlekeel.daemon.split_intents import SplitOutcome
 from bundlekeel.ports import Telemetry
 
+# Verdicts of a cycle that could not decide.
+UNDECIDED = frozenset({Code.NO_BROKERS, Code.NO_LOAD_DATA, Code.INCOMPLETE_PICTURE})
+# Obstacles that nobody asked for and that the leader does not overcome by waiting its turn.
+UNABLE = frozenset({Code.NOT_LEADER, Code.CHANNEL_NOT_FOLLOWED})
+# A cycle whose moves all end like this moves nothing, however often it is tried.
+FAILED = frozenset(
+    {Code.ADMIN_REFUSED, Code.ADMIN_UNAUTHORIZED, Code.ADMIN_UNREACHABLE, Code.NO_ANSWER, Code.STORE_UNAVAILABLE}
+)
+
 
 @dataclass(slots=True, kw_only=True)
 class CycleReport:
@@ -28,6 +37,7 @@ class CycleReport:
     outcomes: list[MoveOutcome] = field(default_factory=list)
     splits: list[SplitOutcome] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    operations: dict[str, Any] = field(default_factory=dict)
 
     def record(self, epoch: int | None) -> dict[str, Any]:
         """The journal line of this cycle."""
@@ -48,6 +58,7 @@ class CycleReport:
             "planned_splits": len(self.plan.splits) if self.plan else 0,
             "splits": dict(Counter(item.outcome for item in self.splits)),
             "seconds": {key: round(value, 4) for key, value in self.seconds.items()},
+            **({"operations": self.operations} if self.operations else {}),
         }
 
     @staticmethod
@@ -56,6 +67,18 @@ class CycleReport:
         return CycleReport(
             cycle=cycle, wall_ms=made.wall_ms, plan=made, code=made.verdict.code, sentence=made.verdict.sentence
         )
+
+    @property
+    def completed(self) -> bool:
+        """Whether the cycle did its work: it could decide, and what it began was not refused by every broker.
+
+        A pause or a lower mode is a person's decision, not a failure: such a cycle is complete.
+        """
+        if self.plan is None or self.code in UNDECIDED:
+            return False
+        if self.obstacle is not None and self.obstacle.code in UNABLE:
+            return False
+        return not self.outcomes or any(outcome.code not in FAILED for outcome in self.outcomes)
 
     def full_sentence(self) -> str:
         """What was decided, and what became of it."""

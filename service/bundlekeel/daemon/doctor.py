@@ -10,15 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bundlekeel.core.capacity import CapacityOverride, match_capacity
-from bundlekeel.core.errors import AdminUnauthorized, BundlekeelError, SnapshotError, StaleWrite, StoreError
+from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import AdminUnauthorized, BundlekeelError, CodecError, SnapshotError, StaleWrite, StoreError
 from bundlekeel.core.filters.javaregex import java_pattern
-from bundlekeel.core.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU
+from bundlekeel.core.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, ExcludedBroker
 from bundlekeel.core.names import namespace_of
 from bundlekeel.daemon.acting import ACTED_ON
 from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.canary import left_to_us, namespaces_of
 from bundlekeel.daemon.channel_checks import channel_checks
 from bundlekeel.daemon.channel_watch import ChannelWatch
 from bundlekeel.daemon.policies import PolicyBook
+from bundlekeel.daemon.takeover import read_record
 from bundlekeel.daemon.views import Check
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, LoadTables, Metadata, Picture
 
@@ -60,12 +63,12 @@ async def examine(patient: Patient, *, within: float = 10.0) -> list[Check]:
     await patient.config.refresh(picture.endpoints, force=True)
     checks += _reports(picture)
     checks += _admin(patient, picture)
-    checks += [_load_manager(picture), _shedding(patient, picture), await _leader(patient)]
+    checks += [_load_manager(picture), _shedding(patient, picture, await _canary(patient)), await _leader(patient)]
     checks += _load_topics(patient, picture)
     if patient.channel is not None:
         checks += await channel_checks(patient.channel, patient.clock, within=within)
     checks += [_blind(patient, picture), _shared_machine(patient, picture), _clock(patient, picture)]
-    checks += [_placement(patient), await _policies(patient, picture)]
+    checks += [_placement(patient, picture), await _policies(patient, picture)]
     return checks
 
 
@@ -141,15 +144,31 @@ async def _picture(patient: Patient, within: float) -> tuple[Picture | None, Che
 def _reports(picture: Picture) -> list[Check]:
     if not picture.excluded:
         return [Check(name="reports", ok=True, detail=f"{len(picture.reports)} usable")]
-    return [
-        Check(
-            name="reports",
-            ok=False,
-            detail=f"{item.broker_id} is left out: {item.code} {item.detail}".strip(),
-            fix="look at that broker's log and at its node under /loadbalance/brokers; a restart rewrites it",
-        )
-        for item in picture.excluded
-    ]
+    return [_unheard(item) if _listens(picture, item) else _unusable(item) for item in picture.excluded]
+
+
+def _listens(picture: Picture, item: ExcludedBroker) -> bool:
+    """Whether nothing is wrong with a broker but that it has not published since we began to listen."""
+    return picture.mode in ("extensible", "mixed") and item.code == Code.NO_LOAD_DATA
+
+
+def _unheard(item: ExcludedBroker) -> Check:
+    return Check(
+        name="reports",
+        ok=False,
+        detail=f"{item.broker_id} has published no load since we began to listen; a quiet one does every 15 min",
+        fix="ask a sidecar that has been running for longer: `bundlekeel status`, or GET /api/v1/doctor",
+        severity="warning",
+    )
+
+
+def _unusable(item: ExcludedBroker) -> Check:
+    return Check(
+        name="reports",
+        ok=False,
+        detail=f"{item.broker_id} is left out: {item.code} {item.detail}".strip(),
+        fix="look at that broker's log and at its node under /loadbalance/brokers; a restart rewrites it",
+    )
 
 
 def _admin(patient: Patient, picture: Picture) -> list[Check]:
@@ -191,10 +210,21 @@ def _load_topics(patient: Patient, picture: Picture) -> list[Check]:
     return [Check(name="load topics", ok=False, detail=f"{tables.state} {tables.detail}".strip(), fix=fix)]
 
 
-def _shedding(patient: Patient, picture: Picture) -> Check:
+async def _canary(patient: Patient) -> tuple[str, ...]:
+    """The namespaces taken over, where it is not the whole cluster."""
+    try:
+        found = await read_record(patient.coordination)
+    except (StoreError, CodecError):
+        return ()
+    return namespaces_of(found[0]) if found is not None else ()
+
+
+def _shedding(patient: Patient, picture: Picture, canary: tuple[str, ...]) -> Check:
     on = sorted(broker for broker in picture.endpoints if patient.config.sheds(broker))
     if not on:
         return Check(name="brokers' own shedding", ok=True, detail="off on every broker that could be asked")
+    if all(left_to_us(patient.config.values(broker), canary) for broker in on):
+        return Check(name="brokers' own shedding", ok=True, detail=f"on, but leaves {', '.join(canary)} to us")
     return Check(
         name="brokers' own shedding",
         ok=patient.mode != "act",
@@ -298,7 +328,10 @@ async def _policies(patient: Patient, picture: Picture) -> Check:
     return Check(name="policies", ok=True, detail=f"{len(found.isolation)} isolation policies, {grouped} in groups")
 
 
-def _placement(patient: Patient) -> Check:
+def _placement(patient: Patient, picture: Picture) -> Check:
+    if picture.mode == "extensible":
+        detail = "the extensible load manager has one of its own and ignores loadBalancerLoadPlacementStrategy"
+        return Check(name="placement of new bundles", ok=True, detail=detail)
     values = patient.config.adoptable()
     placement = values.get("loadBalancerLoadPlacementStrategy", "")
     if placement.endswith("AvgShedder"):

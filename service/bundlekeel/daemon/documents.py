@@ -1,6 +1,6 @@
 """Shared state as documents: what is stored where under our root, and how it is encoded.
 
-`desired`            what people want: mode, pause (any replica, compare-and-set)
+`desired`            what people want: mode, pauses, pins, drains, ... (any replica, compare-and-set)
 `takeover`           what was there before `takeover` (any replica)
 `requests/...`       executions left for the leader (any replica)
 `state/leader`       the leader's memory, ledger, last moves, last cycle (fenced), split in chunks
@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from bundlekeel.core.effects import Book
+from bundlekeel.core.foreign import ForeignBook
 from bundlekeel.core.guard import Moved, SplitFailed
 from bundlekeel.core.ledger import Ledger
 from bundlekeel.core.load import BundleAverages
@@ -41,17 +43,74 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     until_ms: int = 0
 
 
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person asked for about one broker: who, why and when."""
+
+    by: str
+    reason: str
+    since_ms: int
+
+
 class Desired(msgspec.Struct, frozen=True, kw_only=True):
-    """What people asked for at run time, on top of the settings file. Unknown fields of newer versions are kept out."""
+    """What people asked for at run time, on top of the settings file.
+
+    `pinned`: bundle -> when that ends in ms; `excluded`: pattern of tenants, namespaces, bundles or brokers -> when
+    that ends (0: never, both). `pause` stops everything; `pauses` only a scope: `namespace:..`, `tenant:..`,
+    `broker:..`. `cordons`, `drains`, `warms`: by broker id; `stops`: by task, what is still to do of it is left.
+    Fields of newer versions are not known here, but kept: `rewritten`.
+    """
 
     schema: int = SCHEMA
     mode: str | None = None
     pause: Pause | None = None
+    pauses: dict[str, Pause] = {}
     pinned: dict[str, int] = {}
+    excluded: dict[str, int] = {}
+    cordons: dict[str, Wish] = {}
+    drains: dict[str, Wish] = {}
+    warms: dict[str, Wish] = {}
+    stops: dict[str, Wish] = {}
+
+    def all_pauses(self) -> dict[str, Pause]:
+        """Every pause by its scope, "" for the one of everything; those that have ended too."""
+        return dict(self.pauses) if self.pause is None else {"": self.pause, **self.pauses}
+
+
+def rewritten(stored: bytes, wanted: Desired) -> bytes:
+    """`wanted`, encoded, to take the place of what is stored: what a newer version stored and we do not know stays.
+
+    That holds for fields of the document, and for those of a pause or wish that is not changed.
+    """
+    before = decode(stored, Desired) if stored else None
+    if before is None:
+        return encode(wanted)
+    raw = msgspec.json.decode(zlib.decompress(stored))
+    was, now = msgspec.to_builtins(before), msgspec.to_builtins(wanted)
+    return encode({name: value for name, value in raw.items() if name not in was} | _kept(raw, was, now))
+
+
+def _kept(raw: dict[str, Any], was: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """`now`, with what is stored (`raw`, read by us as `was`) wherever it is not changed."""
+    made = {}
+    for name, value in now.items():
+        same = name in was and was[name] == value
+        tables = all(isinstance(item.get(name), dict) for item in (raw, was, now))
+        if same and name in raw:
+            made[name] = raw[name]
+        elif tables and name in _TABLES:
+            made[name] = _kept(raw[name], was[name], value)
+        else:
+            made[name] = value
+    return made
+
+
+# Fields that hold one entry a name: an entry of theirs is changed as a whole, the others stay as they are stored.
+_TABLES = frozenset({"pauses", "pinned", "excluded", "cordons", "drains", "warms", "stops"})
 
 
 class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a new leader must not forget, and what followers show."""
+    """What a new leader must not forget, and what followers show. `wall_ms` is when it was stored, `completed_ms` when
+    a cycle was completed last: the dead man looks at that. `brokers`: the registered ones as of the last cycle."""
 
     schema: int = SCHEMA
     epoch: int = -1
@@ -62,6 +121,10 @@ class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
     recent: dict[str, Moved] = {}
     split_failed: dict[str, SplitFailed] = {}
     divisions: dict[str, Divided] = {}
+    brokers: tuple[str, ...] = ()
+    completed_ms: int = 0
+    effects: Book = msgspec.field(default_factory=Book)
+    foreign: ForeignBook = msgspec.field(default_factory=ForeignBook)
     report: dict[str, Any] = {}
     tasks: list[dict[str, Any]] = []
 

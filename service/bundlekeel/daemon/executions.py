@@ -8,11 +8,15 @@ from typing import Any
 
 import structlog
 
+from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import BundlekeelError, Conflict, Forbidden, StoreError
-from bundlekeel.core.plan import Move
+from bundlekeel.core.plan import Move, Split
 from bundlekeel.daemon.acting import Obstacle, acting_obstacle
 from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.byhand import ByHand
+from bundlekeel.daemon.canary import namespaces_of
 from bundlekeel.daemon.cycle import Cycle
+from bundlekeel.daemon.hand import LeaderHand
 from bundlekeel.daemon.planner import Planner
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.daemon.views import PlanRequest
@@ -23,10 +27,22 @@ _log = structlog.get_logger(__name__)
 class Executions:
     """Serves requests while we lead. A request is taken off the store before it is begun: never carried out twice."""
 
-    def __init__(self, sharing: Sharing, cycle: Cycle, planner: Planner, config: BrokerConfig, *, ceiling: str) -> None:
+    def __init__(
+        self,
+        sharing: Sharing,
+        cycle: Cycle,
+        planner: Planner,
+        config: BrokerConfig,
+        *,
+        hand: LeaderHand,
+        by_hand: ByHand,
+        ceiling: str,
+    ) -> None:
         self._sharing = sharing
         self._cycle = cycle
         self._planner = planner
+        self._hand = hand
+        self._by_hand = by_hand
         self._config = config
         self._ceiling = ceiling
 
@@ -40,6 +56,7 @@ class Executions:
         for request_id, body in await self._sharing.take_requests():
             task = {
                 "task": request_id,
+                "kind": str(body.get("kind", "plan")),
                 "hash": str(body.get("hash", "")),
                 "reason": body.get("reason", ""),
                 "by": body.get("by", ""),
@@ -56,23 +73,51 @@ class Executions:
             try:
                 await self._carry_out(task, body)
             except BundlekeelError as error:
-                task.update(state="failed", detail=str(error))
+                task.update(state="stopped" if task["state"] == "stopped" else "failed", detail=str(error))
+            finally:
+                self._hand.task = ""
             _log.info("execution ended", task=request_id, state=task["state"], detail=task["detail"])
             await self._sharing.save(self._cycle.standing, self._sharing.shared.report)
 
     async def _carry_out(self, task: dict[str, Any], body: Mapping[str, Any]) -> None:
-        outcomes = await self._cycle.execute(partial(self._moves_still_wanted, body))
+        if task["kind"] == "split":
+            (split,) = await self._cycle.execute_split(partial(self._split_still_wanted, task, body)) or (None,)
+            if split is None or split.outcome != "done":
+                raise Conflict(f"not split: {split.code} {split.error}".strip() if split else "not split")
+            task.update(state="done", detail=f"split into {', '.join(split.children)}")
+            return
+        outcomes = await self._cycle.execute(partial(self._moves_still_wanted, task, body))
+        landed = sum(outcome.outcome in ("done", "released") for outcome in outcomes)
+        stopped = any(outcome.code == Code.STOPPED for outcome in outcomes)
         task.update(
-            state="done",
-            detail=f"{sum(outcome.outcome == 'done' for outcome in outcomes)} of {len(outcomes)} landed where asked",
-            moves=[{"bundle": o.bundle, "outcome": o.outcome, "landed_on": o.landed_on} for o in outcomes],
+            state="stopped" if stopped else "done",
+            detail=f"{landed} of {len(outcomes)} landed where asked",
+            moves=[
+                {"bundle": o.bundle, "outcome": o.outcome, "landed_on": o.landed_on, "code": o.code} for o in outcomes
+            ],
         )
 
-    async def _moves_still_wanted(self, body: Mapping[str, Any]) -> tuple[Move, ...]:
-        """Plan again from what is now; Forbidden, or Conflict unless that is the very plan that was asked for."""
+    async def _may_begin(self, task: dict[str, Any]) -> None:
+        """Asked when no cycle is under way. Forbidden when nothing may be carried out, or a person stopped the task."""
+        await self._sharing.refresh()
+        stop = self._sharing.desired.stops.get(task["task"])
+        if stop is not None:
+            task.update(state="stopped")
+            raise Forbidden(f"not begun: {stop.by} stopped it: {stop.reason}")
         obstacle = self._obstacle()
         if obstacle is not None:
             raise Forbidden(f"not carried out: {obstacle.sentence}")
+        self._hand.task = task["task"]
+
+    async def _split_still_wanted(self, task: dict[str, Any], body: Mapping[str, Any]) -> Split:
+        await self._may_begin(task)
+        return await self._by_hand.split_of(body)
+
+    async def _moves_still_wanted(self, task: dict[str, Any], body: Mapping[str, Any]) -> tuple[Move, ...]:
+        """Plan again from what is now; Forbidden, or Conflict unless that is the very plan that was asked for."""
+        await self._may_begin(task)
+        if task["kind"] != "plan":
+            return await self._by_hand.moves_of(body)
         try:
             wanted, request = [tuple(item) for item in body.get("moves", [])], _request(body)
         except (TypeError, ValueError) as error:
@@ -92,8 +137,9 @@ class Executions:
             config=self._config,
             ceiling=self._ceiling,
             desired=self._sharing.desired,
-            now_ms=self._cycle.picture.wall_ms,
             leading=self._sharing.leading,
+            stop=self._cycle.stop(),
+            canary=namespaces_of(self._sharing.takeover),
         )
 
 

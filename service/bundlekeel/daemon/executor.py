@@ -9,21 +9,28 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import LeadershipLost, StaleWrite, StoreError
+from bundlekeel.core.errors import CodecError, LeadershipLost, StaleWrite, StoreError
 from bundlekeel.core.plan import Refusal
 from bundlekeel.daemon.attempt import EXTENSIBLE, Attempt, ExecutorLimits, MoveRequest, Policy, Term, Way, World
-from bundlekeel.daemon.intents import ChangesFor, Intent, MoveOutcome, intent_path, no_changes
+from bundlekeel.daemon.intents import ChangesFor, Intent, MoveOutcome, decode_intent, intent_path, no_changes
 from bundlekeel.daemon.transfer import TRANSFER
 from bundlekeel.daemon.unload_and_claim import UNLOAD_AND_CLAIM
-from bundlekeel.ports import Change
+from bundlekeel.ports import Change, Document
 
 __all__ = ["Executor", "ExecutorHooks", "ExecutorLimits", "MoveRequest", "Term", "World"]
 
 _STOP_POLL_SECONDS: Final = 0.05
+# A check is good for so long; after slow preparations it is made again, a few times.
+_FRESH_SECONDS: Final = 1.0
+_CHECKS: Final = 3
+
+
+def _as_set(seconds: float) -> float:
+    return seconds
 
 
 async def _allow(_request: MoveRequest) -> Refusal | None:
@@ -45,6 +52,7 @@ class ExecutorHooks:
     policy: Policy = _allow
     on_outcome: Callable[[MoveOutcome], None] = _ignore
     changes: ChangesFor = no_changes
+    confirm_seconds: Callable[[float], float] = _as_set
 
 
 class Executor:
@@ -63,6 +71,7 @@ class Executor:
         # Outcomes by the path of an intent that still stands, because the store did not take its removal.
         self._unrecorded: dict[str, MoveOutcome] = {}
         self._recording = asyncio.Lock()
+        self._flushing = asyncio.Lock()
 
     @property
     def in_flight(self) -> tuple[str, ...]:
@@ -91,7 +100,7 @@ class Executor:
             request=request,
             world=self._world,
             term=self._term,
-            limits=self._limits,
+            limits=replace(self._limits, confirm_seconds=self._hooks.confirm_seconds(self._limits.confirm_seconds)),
             intent_id=f"{self._term.epoch}.{self._count}",
         )
         if request.bundle in self._slots.bundles:
@@ -113,17 +122,23 @@ class Executor:
 
     async def flush(self) -> None:
         """Try again to remove intents of moves that are over. Quiet when the store still does not answer."""
-        for path, outcome in list(self._unrecorded.items()):
-            try:
-                document = await self._world.coordination.read(path)
-                if document is not None:
-                    await self._write([Change(path=path, data=None, version=document.version)], outcome)
-                del self._unrecorded[path]
-            except LeadershipLost:
-                await self._end(Code.NOT_LEADER)
-                return
-            except StoreError:
-                return
+        async with self._flushing:
+            for path, outcome in list(self._unrecorded.items()):
+                try:
+                    await self._remove_left(path, outcome)
+                except LeadershipLost:
+                    await self._end(Code.NOT_LEADER)
+                    return
+                except StoreError:
+                    return
+
+    async def _remove_left(self, path: str, outcome: MoveOutcome) -> None:
+        document = await self._world.coordination.read(path)
+        # Never written at all, or by now the node of the next move of this bundle.
+        if document is not None and _id_of(document) == outcome.intent_id:
+            await self._write([Change(path=path, data=None, version=document.version)], outcome)
+        if self._unrecorded.get(path) is outcome:
+            del self._unrecorded[path]
 
     async def _in_slot(self, attempt: Attempt) -> MoveOutcome:
         way = TRANSFER if self._world.mode() == EXTENSIBLE else UNLOAD_AND_CLAIM
@@ -137,10 +152,22 @@ class Executor:
 
     async def _begin(self, attempt: Attempt, way: Way) -> MoveOutcome | None:
         """Check, prepare and announce a move; a refusal when that is not possible, and then nothing is called."""
-        refusal = await attempt.check(self._hooks.policy) or await way.prepare(attempt)
+        refusal = await self._allowed(attempt, way)
         if refusal is None and self._ended:
             refusal = attempt.refuse(self._ended, "not begun")
         return refusal or await self._write_intent(attempt)
+
+    async def _allowed(self, attempt: Attempt, way: Way) -> MoveOutcome | None:
+        """Check and prepare. What was found long ago no longer counts: a broker may have let us wait, or this process
+        was stopped, and somebody paused everything meanwhile."""
+        clock, checked = self._world.clock, self._world.clock.boot()
+        refusal = await attempt.check(self._hooks.policy) or await way.prepare(attempt)
+        for _ in range(_CHECKS):
+            if refusal is not None or clock.boot() - checked <= _FRESH_SECONDS:
+                return refusal
+            checked = clock.boot()
+            refusal = await attempt.check(self._hooks.policy)
+        return refusal or attempt.refuse(Code.STORE_UNAVAILABLE, "it answers too slowly to know what people want")
 
     async def _carry_out(self, attempt: Attempt, way: Way) -> MoveOutcome:
         outcome = await way.carry_out(attempt)
@@ -189,6 +216,13 @@ class Executor:
         if not self._ended or code == Code.NOT_LEADER:
             self._ended = code
         await self._slots.close()
+
+
+def _id_of(document: Document) -> str:
+    try:
+        return decode_intent(document).id
+    except CodecError:
+        return ""
 
 
 class _Slots:

@@ -14,9 +14,11 @@ from bundlekeel.core.errors import CodecError, StoreError
 from bundlekeel.core.ledger import Entry
 from bundlekeel.core.plan import Move, Refusal, Split
 from bundlekeel.core.splitting.children import Family
-from bundlekeel.daemon.acting import mode_in_force, pause_in_force
+from bundlekeel.daemon.acting import Obstacle, mode_in_force, pause_in_force, scope_in_force
 from bundlekeel.daemon.attempt import MoveRequest, World
 from bundlekeel.daemon.attempt import Term as ExecutorTerm
+from bundlekeel.daemon.canary import namespaces_of, outside
+from bundlekeel.daemon.durations import Durations
 from bundlekeel.daemon.executor import Executor, ExecutorHooks, ExecutorLimits
 from bundlekeel.daemon.intents import MoveOutcome, Settlement, settle_intents
 from bundlekeel.daemon.leadership import Leadership
@@ -26,6 +28,12 @@ from bundlekeel.daemon.splits import SplitRequest, Splitter
 from bundlekeel.ports import Change
 
 _log = structlog.get_logger(__name__)
+
+
+# What a plan predicted for a move: scores (ratios) of its two brokers.
+PREDICTED = ("source_before", "source_after", "target_before", "target_after")
+# Of the time an intent stands, so much may go into waiting for the landing; the rest is the call's.
+CONFIRM_SHARE = 0.2
 
 
 def move_record(outcome: MoveOutcome) -> dict[str, Any]:
@@ -49,6 +57,7 @@ def move_record(outcome: MoveOutcome) -> dict[str, Any]:
         "epoch": outcome.epoch,
         "intent": outcome.intent_id,
         "cycle": outcome.cycle_id,
+        "predicted": dict(zip(PREDICTED, (round(value, 5) for value in outcome.predicted), strict=False)),
         "sentence": f"{outcome.bundle}: {outcome.source} -> {outcome.destination}, "
         f"{outcome.outcome.replace('_', ' ')}, owned by {landed}",
     }
@@ -70,6 +79,11 @@ class LeaderHand:
         self._on_outcome: Callable[[MoveOutcome], None] = _nobody
         # Asked right before each move (daemon/policies.py); set where the daemon is put together.
         self.forbids: Callable[[str, str], Awaitable[Refusal | None]] = _nothing
+        # The task a person asked for whose moves are being carried out: he may stop it between two of them.
+        self.task = ""
+        self.durations = Durations()
+        # What stops everything right now (an outage that begins amid a plan); set there as well.
+        self.stop_now: Callable[[], Obstacle | None] = lambda: None
 
     async def split(
         self,
@@ -92,7 +106,8 @@ class LeaderHand:
                 broker=split.broker,
                 rule=split.rule,
                 max_bundles=max_bundles,
-                cycle_id=str(cycle),
+                cycle_id=self.task or str(cycle),
+                at=split.at,
             )
             outcome = await self._splitter.split(request)
             on_outcome(outcome)
@@ -107,7 +122,9 @@ class LeaderHand:
         self._epoch = epoch
         self._seen = {}
         term = ExecutorTerm(epoch=epoch, member=self._leadership.member.id, permit=self._leadership.permit)
-        hooks = ExecutorHooks(policy=self._policy, on_outcome=self._tell, changes=self._changes)
+        hooks = ExecutorHooks(
+            policy=self._policy, on_outcome=self._tell, changes=self._changes, confirm_seconds=self._confirm_seconds
+        )
         self._executor = Executor(self._world, term, limits=self._limits, hooks=hooks)
         self._splitter = Splitter(world=self._world, term=term, limits=self._limits, policy=self._not_now)
 
@@ -119,7 +136,13 @@ class LeaderHand:
             return []
         self._on_outcome = on_outcome
         requests = [
-            MoveRequest(bundle=move.bundle, source=move.source, destination=move.target, cycle_id=str(cycle))
+            MoveRequest(
+                bundle=move.bundle,
+                source=move.source,
+                destination=move.target,
+                cycle_id=self.task or str(cycle),
+                predicted=(move.source_before, move.source_after, move.target_before, move.target_after),
+            )
             for move in moves
         ]
         return await self._executor.execute(requests)
@@ -140,6 +163,12 @@ class LeaderHand:
         settlement = replace(settlement, frozen=settlement.frozen | splitting)
         self._sharing.frozen = settlement.frozen
         return settlement
+
+    async def flush(self) -> None:
+        """Try again to remove intents of this term that the store did not let go of when their moves were over."""
+        if self._executor is not None and self._splitter is not None:
+            await self._executor.flush()
+            await self._splitter.flush()
 
     def settled_splits(self) -> list[SplitOutcome]:
         """Splits of earlier terms that were settled since this was asked last."""
@@ -166,23 +195,61 @@ class LeaderHand:
         return left
 
     async def _policy(self, request: MoveRequest) -> Refusal | None:
-        return await self._not_now(request.bundle) or await self.forbids(request.bundle, request.destination)
+        brokers = (request.source, request.destination)
+        return (
+            await self._not_now(request.bundle, brokers)
+            or self._unwanted(request)
+            or await self.forbids(request.bundle, request.destination)
+        )
 
-    async def _not_now(self, bundle: str) -> Refusal | None:
+    def _unwanted(self, request: MoveRequest) -> Refusal | None:
+        """A cordon, a drain or a pin that came after the plan holds too; the desired state has just been read."""
+        desired, bundle = self._sharing.desired, request.bundle
+        if request.destination in desired.cordons or request.destination in desired.drains:
+            return Refusal(code=Code.CORDONED, bundle=bundle, detail=request.destination)
+        until = desired.pinned.get(bundle)
+        if until is not None and (until == 0 or until > self._world.clock.wall_ms()):
+            return Refusal(code=Code.PINNED, bundle=bundle)
+        return None
+
+    async def _not_now(self, bundle: str, brokers: tuple[str, ...] = ()) -> Refusal | None:
         """A pause or a lowered mode stops a plan half-way too: asked of the store before each move and split."""
         try:
             await self._sharing.refresh()
         except StoreError as error:
             return Refusal(code=Code.STORE_UNAVAILABLE, bundle=bundle, detail=str(error))
+        refusal = outside(bundle, namespaces_of(self._sharing.takeover))
+        if refusal is not None:
+            return refusal
+        stop = self.stop_now()
+        if stop is not None:
+            return Refusal(code=stop.code, bundle=bundle, detail=stop.detail)
         desired = self._sharing.desired
         pause = pause_in_force(desired, self._world.clock.wall_ms())
         if pause is not None:
             return Refusal(code=Code.PAUSED, bundle=bundle, detail=f"by {pause.by}: {pause.reason}")
+        scope = scope_in_force(desired, self._world.clock.wall_ms(), bundle, brokers)
+        if scope:
+            return Refusal(code=Code.PAUSED, bundle=bundle, detail=f"its scope {scope} is paused")
+        pinned_until = desired.pinned.get(bundle)
+        if pinned_until is not None and (not pinned_until or pinned_until > self._world.clock.wall_ms()):
+            return Refusal(code=Code.PINNED, bundle=bundle, detail="since this plan was made")
+        if self.task and self.task in desired.stops:
+            return Refusal(code=Code.STOPPED, bundle=bundle, detail=f"by {desired.stops[self.task].by}")
         if mode_in_force("act", desired) != "act":
             return Refusal(code=Code.RECOMMEND_ONLY, bundle=bundle, detail=f"mode is {desired.mode}")
         return None
 
+    def seconds_per_move(self) -> float:
+        """How long a move takes here, as far as is known: for an ETA."""
+        return self.durations.seconds_per_move(self._world.mode())
+
+    def _confirm_seconds(self, usual: float) -> float:
+        return self.durations.confirm_seconds(self._world.mode(), usual, CONFIRM_SHARE * self._limits.intent_seconds)
+
     def _tell(self, outcome: MoveOutcome) -> None:
+        if outcome.outcome == "done" and outcome.moving_seconds:
+            self.durations.add(self._world.mode(), outcome.moving_seconds)
         self._on_outcome(outcome)
 
     def _changes(self, outcome: MoveOutcome) -> Sequence[Change]:

@@ -24,7 +24,7 @@ MARGIN_SECONDS: Final = 15.0
 # for more than 30 s, after 180 s without trouble with its own session.
 IN_FLIGHT_SECONDS: Final = 300.0
 
-OutcomeWord = Literal["done", "landed_elsewhere", "unknown", "refused"]
+OutcomeWord = Literal["done", "landed_elsewhere", "released", "unknown", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +67,12 @@ class Intent:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveOutcome:
     """How a move ended. `done`: the destination owns the bundle. `landed_elsewhere`: another broker does, the source
-    included. `unknown`: not settled by reading. `refused`: provably nothing happened.
+    included. `released`: nobody does, and as the bundle has no topics nobody will before a client comes. `unknown`: not
+    settled by reading. `refused`: provably nothing happened.
 
     `code` is empty when done; `landed_wall_ms` is when the owner was seen, 0 when none was; `hops` are the brokers
-    the unload went through; `seconds` counts from admission to the outcome.
+    the unload went through; `seconds` counts from admission to the outcome, `moving_seconds` from the intent on,
+    without the wait for a slot. `predicted`: scores of source and target, before and after, as the plan had them.
     """
 
     bundle: str
@@ -88,6 +90,8 @@ class MoveOutcome:
     epoch: int = -1
     intent_id: str = ""
     cycle_id: str = ""
+    moving_seconds: float = 0.0
+    predicted: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,11 +61,15 @@ class Leadership:
         return self.epoch is not None and self._clock.boot() < self._deadline
 
     def permit(self) -> None:
-        """Raise LeadershipLost unless we lead now and the store answers: asked right before anything is changed."""
+        """Raise unless we lead now and the store answers: asked right before anything is changed.
+
+        LeadershipLost past our deadline: the term is over. StoreError while the connection is suspended: nothing may be
+        sent now, but the term lasts if the connection comes back in time.
+        """
         if not self.leading:
             raise LeadershipLost("our leadership deadline has passed")
         if not self._coordination.connected:
-            raise LeadershipLost("the connection to the metadata store is suspended")
+            raise StoreError("the connection to the metadata store is suspended")
 
     def current_epoch(self) -> int:
         """The epoch to fence writes with. LeadershipLost when we do not lead."""
@@ -105,11 +109,14 @@ class Leadership:
 
     async def _renew(self, epoch: int) -> None:
         sent = self._clock.boot()
-        if await self._coordination.still_leading(epoch):
+        if not await self._coordination.still_leading(epoch):
+            self._drop("somebody else leads")
+        elif not self.leading:
+            # Whoever asked for a permit meanwhile was told that this term is over. It is: a new one begins.
+            self._drop("deadline passed")
+        else:
             self._deadline = self._deadline_from(sent)
             self.members = await self._coordination.members()
-        else:
-            self._drop("somebody else leads")
 
     def _deadline_from(self, sent: float) -> float:
         return sent + self._coordination.session_seconds * (1 - self._margin_ratio)

@@ -13,6 +13,7 @@ from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError, StoreError
 from bundlekeel.core.filters.allowed import limits_of
 from bundlekeel.core.names import is_system_bundle, namespace_of
+from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.plan import Refusal
 from bundlekeel.core.policies import Policies
 from bundlekeel.core.snapshot import Snapshot
@@ -67,6 +68,9 @@ class PolicyBook:
         if self._snapshot is None:
             return Refusal(code=Code.POLICY_UNREADABLE, bundle=bundle, detail=self.current.unknown)
         snapshot = self._snapshot
+        if namespace_of(bundle) not in snapshot.bundles.namespaces and snapshot.brokers.ids:
+            # Nobody reports any bundle of its namespace: idle, moved because a person wants it.
+            snapshot = with_owned(snapshot, {snapshot.brokers.ids[0]: [bundle]})
         limits = limits_of(snapshot, await self.refresh(snapshot))
         if limits is None:
             return None

@@ -22,6 +22,10 @@ from bundlekeel.daemon.executions import Executions
 from bundlekeel.daemon.hand import LeaderHand
 from bundlekeel.daemon.leadership import BENCH, Leadership
 from bundlekeel.daemon.observer import Observer
+from bundlekeel.daemon.operations import Operations
+from bundlekeel.daemon.outage import OutageWatch
+from bundlekeel.daemon.rate_signals import RateSignals
+from bundlekeel.daemon.recorder import Recorder
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Journal, LoadSource, Peers, Telemetry
 
@@ -61,8 +65,12 @@ class RuntimeParts:
     hand: LeaderHand
     cycle: Cycle
     executions: Executions
+    operations: Operations
     interval_seconds: float
     channel: ChannelWatch | None = None
+    outage: OutageWatch | None = None
+    rate: RateSignals | None = None
+    recorder: Recorder | None = None
 
 
 class Runtime:
@@ -92,9 +100,16 @@ class Runtime:
             asyncio.create_task(self._root("cycles", self._cycles)),
             asyncio.create_task(self._root("housekeeping", self._housekeeping)),
             asyncio.create_task(self._root("executions", self._executions)),
+            asyncio.create_task(self._root("operations", self._operations)),
         ]
         if parts.channel is not None:
             tasks.append(asyncio.create_task(self._root("channel", parts.channel.run)))
+        if parts.outage is not None:
+            tasks.append(asyncio.create_task(self._root("outage", parts.outage.run)))
+        if parts.rate is not None:
+            tasks.append(asyncio.create_task(self._root("rate", parts.rate.run)))
+        if parts.recorder is not None:
+            tasks.append(asyncio.create_task(self._root("history", parts.recorder.run)))
         await self._stop.wait()
         await self._shut_down(tasks, faces)
         return 1 if self._failed else 0
@@ -226,11 +241,23 @@ class Runtime:
             if self._parts.coordination.connected and self._parts.leadership.leading:
                 await self._parts.executions.serve()
 
+    async def _operations(self) -> None:
+        """Keep drained brokers empty: what lands there is planned at once, in a task of its own, since brokers are
+        asked that may hang."""
+        parts = self._parts
+        while not self._stop.is_set():
+            await self._pause(_HOUSEKEEPING_SECONDS)
+            if not parts.leadership.leading:
+                continue
+            if await parts.operations.look(parts.cycle.standing.ledger.under_way()):
+                parts.observer.fresh.set()
+
     async def _keep_house(self) -> None:
         parts = self._parts
         await parts.sharing.refresh()
         if not parts.leadership.leading:
             return
+        await parts.hand.flush()
         if parts.sharing.frozen or not parts.cycle.leads:
             settlement = await parts.hand.settle()
             for outcome in settlement.settled:
@@ -290,6 +317,8 @@ class Runtime:
         results: list[Any] = await asyncio.gather(*tasks, return_exceptions=True)
         self._failed = any(isinstance(item, Exception) for item in results)
         await parts.leadership.stop()
+        if parts.recorder is not None:
+            await parts.recorder.close()
         if parts.channel is not None:
             await parts.channel.close()
         await parts.source.close()

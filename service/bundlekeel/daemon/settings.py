@@ -12,30 +12,42 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bundlekeel.core.capacity import CapacityOverride
+from bundlekeel.daemon.settings_guard import RateSettings, Windows
+from bundlekeel.daemon.settings_history import HistorySettings
 from bundlekeel.daemon.settings_parameters import TOP_LEVEL, canonical
-from bundlekeel.daemon.settings_types import Compat, Duration, Placement, Refusal, StoreAddress, Strategy, Words
+from bundlekeel.daemon.settings_security import ApiAuthSettings, ApiTlsSettings, StoreSecuritySettings
+from bundlekeel.daemon.settings_types import (
+    Compat,
+    Duration,
+    Placement,
+    Refusal,
+    Section,
+    StoreAddress,
+    Strategy,
+    Words,
+)
 
 # Heartbeats that fit into a session: one may be late and one may be lost before leadership is.
 HEARTBEATS_PER_SESSION = 3
 
 
-class Section(BaseModel):
-    """A part of the tree: unknown keys are errors, values do not change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class StoreSettings(Section):
+class StoreSettings(StoreSecuritySettings):
     """How the metadata store is talked to."""
 
     session_timeout: Duration = Field(
         default=10.0, ge=1, description="asked of ZooKeeper; a dead leader is replaced about this much later"
     )
     call_timeout: Duration = Field(default=3.0, ge=0.05, description="a single read or write gives up after this")
+    settle_after_outage: Duration = Field(
+        default=180.0,
+        ge=0,
+        le=86_400,
+        description="after the store was away nothing moves until all brokers are back and no change was seen for this",
+    )
     batch_window: Duration = Field(
         default=0.2,
         ge=0,
@@ -63,12 +75,16 @@ class AdminSettings(Section):
     token_file: Path | None = Field(default=None, description="file with the token, read again when it changes")
     tls_trust_certs_file: Path | None = Field(default=None, description="PEM bundle; null takes the system's")
     tls_verify: bool = Field(default=True, description="check certificate and host name of https brokers")
+    tls_cert_file: Path | None = Field(default=None, description="PEM client certificate chain shown to brokers")
+    tls_key_file: Path | None = Field(default=None, description="its private key, PEM, not encrypted")
     prefer_tls: bool = Field(default=False, description="take a broker's https address when it has both")
 
     @model_validator(mode="after")
     def _one_token(self) -> AdminSettings:
         if self.token is not None and self.token_file is not None:
             raise Refusal("admin.token is set as well; give one of the two", field="token_file")
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise Refusal("admin.tls_cert_file and admin.tls_key_file go together", field="tls_cert_file")
         return self
 
 
@@ -144,6 +160,22 @@ class CapacitySettings(Section):
         )
 
 
+class EffectsSettings(Section):
+    """What follows from moves that did not help."""
+
+    quarantine_after: int = Field(
+        default=3, ge=1, le=100, description="so often in a row without benefit, and a pair of brokers rests"
+    )
+    quarantine_for: Duration = Field(default=3600.0, ge=0, description="how long it rests")
+    revert_worse_moves: bool = Field(
+        default=False, description="move a bundle back, once, when its move made the more loaded broker worse"
+    )
+    heed_foreign_moves: bool = Field(
+        default=True,
+        description="leave bundles alone for a while that somebody else moved; rest when our moves are undone again",
+    )
+
+
 class LeadershipSettings(Section):
     """Who leads, and how surely no two do."""
 
@@ -176,6 +208,14 @@ class ApiSettings(Section):
     allowed_hosts: tuple[str, ...] = Field(
         default=(), description="further Host headers to accept (names of Services and proxies); others get 421"
     )
+    max_concurrent: int = Field(
+        default=64, ge=1, le=10_000, description="requests worked on at once; more get 503 with Retry-After"
+    )
+    max_connections: int = Field(
+        default=256, ge=8, le=100_000, description="connections open at once, of each listener; more are closed"
+    )
+    auth: ApiAuthSettings = ApiAuthSettings()
+    tls: ApiTlsSettings = ApiTlsSettings()
 
     @field_validator("advertised_url")
     @classmethod
@@ -232,6 +272,9 @@ class Settings(BaseSettings):
         default="recommend",
         description="observe and recommend change nothing, act carries plans out; also a ceiling",
     )
+    review: Literal["off", "required"] = Field(
+        default="off", description="required: what a person asks to be carried out waits until another one approves"
+    )
     metadata_store: StoreAddress = Field(default="zk:127.0.0.1:2181", description="the brokers' metadataStoreUrl")
     configuration_store: StoreAddress | None = Field(
         default=None, description="the brokers' configurationMetadataStoreUrl; null means the same as metadata_store"
@@ -262,13 +305,19 @@ class Settings(BaseSettings):
     capacity: dict[str, CapacitySettings] = Field(
         default_factory=dict, description="limits by broker id, glob or /regular expression/"
     )
+    windows: Windows = Field(
+        default=(), description="maintenance windows; outside of them nothing is moved that no person asked for"
+    )
+    rate: RateSettings = RateSettings()
     cycle: CycleSettings = CycleSettings()
     store: StoreSettings = StoreSettings()
     admin: AdminSettings = AdminSettings()
     extensible: ExtensibleSettings = ExtensibleSettings()
+    effects: EffectsSettings = EffectsSettings()
     leadership: LeadershipSettings = LeadershipSettings()
     api: ApiSettings = ApiSettings()
     journal: JournalSettings = JournalSettings()
+    history: HistorySettings = HistorySettings()
     logging: LoggingSettings = LoggingSettings()
 
     @classmethod

@@ -20,7 +20,7 @@ HIDDEN: Final = "**********"
 # Stands for the pattern in the keys of `capacity.<pattern>.cores`.
 PATTERN: Final = "<pattern>"
 _MAPPINGS: Final = ("parameters", "capacity")
-_SECRET_WORDS: Final = ("token", "secret", "password", "passwd", "credential")
+SECRET_WORDS: Final = ("token", "secret", "password", "passwd", "credential")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ def plain(value: object, row: Row | None = None) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, tuple):
-        return list(value)
+        return [item.model_dump() if isinstance(item, BaseModel) else item for item in value]
     if row is not None and row.duration and isinstance(value, int | float):
         return format_duration(value)
     return value
@@ -92,7 +92,8 @@ def is_secret(path: tuple[str, ...]) -> bool:
     row = row_of(path) if path else None
     if row is not None:
         return row.secret
-    return path[:1] == ("admin",) or any(word in part.lower() for part in path for word in _SECRET_WORDS)
+    guarded = path[:1] in (("admin",), ("store",)) or path[:2] == ("api", "auth")
+    return guarded or any(word in part.lower() for part in path for word in SECRET_WORDS)
 
 
 def parameter_allowed(spec: ParameterSpec) -> str:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from bundlekeel.core.params import PLACEMENTS, RELEASES, STRATEGIES, choices
 
@@ -23,6 +23,12 @@ class Words:
     """Marks a field for the reference page and for messages: what may be written there."""
 
     allowed: str
+
+
+class Section(BaseModel):
+    """A part of the tree of settings: unknown keys are errors, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Refusal(ValueError):

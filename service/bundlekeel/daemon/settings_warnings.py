@@ -7,8 +7,33 @@ from bundlekeel.daemon.settings import Settings
 _AVG = "avg"
 
 
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
 def warnings_of(settings: Settings) -> list[str]:
-    """One sentence each. AvgShedder is shedder and placement in one object: Pulsar refuses to start with half of it."""
+    """One sentence each."""
+    return [*_of_strategy(settings), *_of_security(settings)]
+
+
+def _of_security(settings: Settings) -> list[str]:
+    api, found = settings.api, []
+    if api.auth.on and not api.tls.on and api.host not in LOOPBACK:
+        found.append(f"api.auth without api.tls on {api.host}: tokens travel readable; set api.tls.cert_file")
+    if api.auth.on and api.auth.peer_token_file is None:
+        found.append(
+            "api.auth without api.auth.peer_token_file: a follower cannot pass a dry run on to the leader and makes it "
+            "from its own picture"
+        )
+    for section, name in (("admin", "brokers"), ("store", "ZooKeeper")):
+        if not getattr(settings, section).tls_verify:
+            found.append(f"{section}.tls_verify is false: whoever stands in between can pose as {name}")
+    if settings.store.sasl_username is not None and not settings.store.tls:
+        found.append("store.sasl_username without store.tls: what is read and written travels readable and unsigned")
+    return found
+
+
+def _of_strategy(settings: Settings) -> list[str]:
+    """AvgShedder is shedder and placement in one object: Pulsar refuses to start with half of it."""
     compat = settings.compat
     if settings.placement == _AVG and settings.strategy != _AVG:
         return [

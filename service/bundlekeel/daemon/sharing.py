@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 import structlog
 
-from bundlekeel.core.errors import StaleWrite, StoreError
+from bundlekeel.core.errors import CodecError, StaleWrite, StoreError
 from bundlekeel.core.guard import Moved
 from bundlekeel.core.ledger import dropped, landed
-from bundlekeel.daemon.cycle import Standing
+from bundlekeel.daemon.cycle_parts import Standing
 from bundlekeel.daemon.documents import (
     AveragesPart,
     Desired,
@@ -28,9 +28,11 @@ from bundlekeel.daemon.documents import (
     decode,
     encode,
     join,
+    rewritten,
     store_blob,
 )
 from bundlekeel.daemon.leadership import Leadership
+from bundlekeel.daemon.takeover_record import TAKEOVER, Record, decode_takeover
 from bundlekeel.ports import Change, Clock, Coordination, Document
 
 _log = structlog.get_logger(__name__)
@@ -42,6 +44,8 @@ MOVES_PER_CHUNK = 500
 BUNDLES_PER_CHUNK = 2_000
 KEPT_TASKS = 50
 _CAS_TRIES = 5
+# Outcomes after which no broker carries what a move was to bring.
+NOT_BOOKED = ("refused", "released")
 
 
 class Sharing:
@@ -60,6 +64,10 @@ class Sharing:
         self._leadership = leadership
         self._clock = clock
         self.desired = Desired()
+        self.takeover: Record | None = None
+        # Hears of takeovers and their ends that others make while we run.
+        self.on_takeover: Callable[[Record], None] = lambda _record: None
+        self._heard_of_takeover = False
         self.frozen: frozenset[str] = frozenset()
         self.shared = LeaderState()
         self.tasks: list[dict[str, Any]] = []
@@ -89,8 +97,15 @@ class Sharing:
     async def refresh(self) -> None:
         """Read the desired state, and on a follower what the leader last stored. StoreError when it cannot be read."""
         self.desired = _desired(await self._coordination.read(DESIRED))
+        self._hear_of(_takeover(await self._coordination.read(TAKEOVER), self.takeover))
         if not self.leading:
             await self._read_leader_state()
+
+    def _hear_of(self, record: Record | None) -> None:
+        news = self._heard_of_takeover and record is not None and record != self.takeover
+        self.takeover, self._heard_of_takeover = record, True
+        if news and record is not None:
+            self.on_takeover(record)
 
     async def _read_leader_state(self) -> None:
         mark = self._mark
@@ -132,6 +147,10 @@ class Sharing:
             recent=shared.recent,
             split_failed=shared.split_failed,
             divisions=shared.divisions,
+            brokers=shared.brokers,
+            completed_ms=shared.completed_ms,
+            effects=shared.effects,
+            foreign=shared.foreign,
         )
 
     def taken_over(self) -> Standing:
@@ -144,7 +163,7 @@ class Sharing:
             if entry.landed_ms or entry.bundle in self.frozen:
                 continue
             record = ended.get(entry.bundle)
-            if record is None or record["started_ms"] < entry.opened_ms or record["outcome"] == "refused":
+            if record is None or record["started_ms"] < entry.opened_ms or record["outcome"] in NOT_BOOKED:
                 ledger = dropped(ledger, entry.bundle)
                 continue
             recent[entry.bundle] = Moved(at_ms=record["wall_ms"], source=entry.source)
@@ -191,6 +210,10 @@ class Sharing:
                 recent=dict(standing.recent),
                 split_failed=dict(standing.split_failed),
                 divisions=dict(standing.divisions),
+                brokers=standing.brokers,
+                completed_ms=standing.completed_ms,
+                effects=standing.effects,
+                foreign=standing.foreign,
                 report=dict(report),
                 tasks=self.tasks,
             )
@@ -236,6 +259,12 @@ class Sharing:
         place = next((n for n, item in enumerate(self._open_chunk) if _same_move(item, record)), len(self._open_chunk))
         if place == len(self._open_chunk):
             self._open_chunk.append(record)
+        elif self._open_chunk[place].get("outcome") == "unknown":
+            # Its record was stored with that of another move, its intent stayed: by now somebody has seen the owner.
+            self.moves = deque(
+                (record if item is self._open_chunk[place] else item for item in self.moves), maxlen=self._kept_moves
+            )
+            self._open_chunk[place] = record
         # Whoever wrote first into a new chunk makes it; the others fail until that has come through.
         create = place == 0 and not self._chunk_stored
         path = f"{MOVES}/{self._open_index:08d}"
@@ -258,7 +287,9 @@ class Sharing:
             wanted = change(_desired(document))
             try:
                 await self._coordination.write_shared(
-                    DESIRED, encode(wanted), version=document.version if document else None
+                    DESIRED,
+                    rewritten(document.data if document else b"", wanted),
+                    version=document.version if document else None,
                 )
             except StaleWrite:
                 continue
@@ -300,12 +331,24 @@ def _desired(document: Document | None) -> Desired:
     return Desired(pause=Pause(reason=reason, by="bundlekeel", since_ms=0))
 
 
+def _takeover(document: Document | None, known: Record | None) -> Record | None:
+    """What the last takeover was. A record nobody can read changes nothing of what is known."""
+    if document is None:
+        return None
+    try:
+        return decode_takeover(document.data)
+    except CodecError:
+        return known
+
+
 def _abandoned(task: dict[str, Any]) -> dict[str, Any]:
     return task | {"state": "failed", "detail": "its leader is gone; the journal's moves say how far it came"}
 
 
 def _same_move(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(one.get(key) == other.get(key) for key in ("bundle", "intent", "started_ms"))
+    """Whether two records are of one move. Whoever settles an intent knows its id, but not when its move was begun."""
+    keys = ("bundle", "intent") if one.get("intent") else ("bundle", "intent", "started_ms")
+    return all(one.get(key) == other.get(key) for key in keys)
 
 
 def _index(chunk: Document) -> int:

@@ -18,7 +18,9 @@ from bundlekeel.daemon.channel_watch import ChannelWatch
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.doctor import Patient, examine
 from bundlekeel.daemon.documents import Desired, Pause
+from bundlekeel.daemon.effects import joined
 from bundlekeel.daemon.leadership import BENCH, Leadership
+from bundlekeel.daemon.outage import OutageWatch
 from bundlekeel.daemon.planner import Planner
 from bundlekeel.daemon.policies import PolicyBook
 from bundlekeel.daemon.runtime import Runtime
@@ -27,6 +29,7 @@ from bundlekeel.daemon.settings_load import LoadedSettings
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.daemon.views import Check, Json, PlanRequest
 from bundlekeel.daemon.where import where
+from bundlekeel.daemon.wishing import Wishing
 from bundlekeel.ports import Clock, Coordination, Journal, Metadata, Ownership, Peers, Telemetry
 
 
@@ -49,8 +52,10 @@ class SidecarParts:
     config: BrokerConfig
     policies: PolicyBook
     runtime: Runtime
+    wishing: Wishing
     patient: Callable[[], Patient]
     channel: ChannelWatch | None = None
+    outage: OutageWatch | None = None
 
 
 class Sidecar:
@@ -59,6 +64,11 @@ class Sidecar:
     def __init__(self, parts: SidecarParts) -> None:
         self._p = parts
         self._started = parts.clock.boot()
+
+    @property
+    def wishes(self) -> Wishing:
+        """Drains, moves by hand, pins, reviews."""
+        return self._p.wishing
 
     # --- looking ---
 
@@ -96,6 +106,8 @@ class Sidecar:
             "uptime_seconds": p.clock.boot() - self._started,
             "acting": report is not None and obstacle is None and p.leadership.leading,
             "acting_obstacle": obstacle.code.value if obstacle else None,
+            "takeover": p.sharing.takeover.view() if p.sharing.takeover is not None else None,
+            "settling": p.outage.view() if p.outage is not None else None,
         }
 
     def _last_cycle(self) -> Json | None:
@@ -150,12 +162,15 @@ class Sidecar:
         ]
 
     def journal(self, limit: int, kind: str | None) -> list[Json]:
-        """Records, newest last. Moves come from the shared state, so that every replica knows all of them; cycles,
-        splits and findings are those of this sidecar."""
-        moves = list(self._p.sharing.moves)
+        """Records, newest last. Moves come from the shared state, so that every replica knows all of them; the
+        rest are those of this sidecar."""
+        judged = self._p.cycle.standing.effects.judged
+        if kind == "effect":
+            return [effect.record() for effect in judged][-limit:]
+        moves = joined(list(self._p.sharing.moves)[-limit:], judged)
         if kind == "move":
-            return moves[-limit:]
-        local = ("cycle", "split", "finding")
+            return moves
+        local = ("cycle", "split", "finding", "wish", "audit", "effect", "foreign")
         own = {item: self._p.journal.tail(limit, kind=item) for item in local if kind in (None, item)}
         records = [record for found in own.values() for record in found] + ([] if kind else moves)
         return sorted(records, key=lambda item: int(item["wall_ms"]))[-limit:]
@@ -211,8 +226,8 @@ class Sidecar:
             raise Conflict("the plan has no moves", difference=["nothing to carry out"])
         moves = [[move["bundle"], move["source"], move["target"]] for move in answer["moves"]]
         body = {"hash": hash_, "reason": reason, "by": by, "moves": moves, "request": asdict(request)}
-        task = await self._p.sharing.leave_request(body)
-        return {"task": task, "hash": hash_, "moves": len(moves), "state": "waiting"}
+        left = await self._p.wishing.submit(hash_, f"plan {hash_}: {len(moves)} moves", body)
+        return {"hash": hash_, "moves": len(moves), **left}
 
     def tasks(self) -> list[Json]:
         """Executions asked for and what became of them."""

@@ -34,17 +34,19 @@ SplitPolicy = Callable[[str], Awaitable[Refusal | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRequest:
-    """One bundle to split at its owner, by which rule. `max_bundles`: as many as its namespace may have."""
+    """One bundle to split at its owner, by which rule. `max_bundles`: as many as its namespace may have; `at`: the
+    position a person asked for, None: where its load divides."""
 
     bundle: str
     broker: str
     rule: str
     max_bundles: int
     cycle_id: str = ""
+    at: int | None = None
 
 
-class _Refused(Exception):
-    """Ends an attempt before its call."""
+class SplitRefused(Exception):
+    """Ends an attempt before its call; `code` and `error` say why."""
 
     def __init__(self, code: str, error: str = "") -> None:
         super().__init__(error)
@@ -98,7 +100,7 @@ class Splitter:
             made = await self._positions(request)
             blank = replace(blank, positions=_edges(made), family=made)
             ended = await self._carry_out(request, blank)
-        except _Refused as refused:
+        except SplitRefused as refused:
             ended = replace(blank, code=refused.code, error=refused.error)
         finally:
             self._busy = False
@@ -114,32 +116,32 @@ class Splitter:
     # --- before ----------------------------------------------------------------------------------------------
 
     async def _positions(self, request: SplitRequest) -> Family:
-        """Where to cut. _Refused when the bundle must not or cannot be split."""
+        """Where to cut. SplitRefused when the bundle must not or cannot be split."""
         if self._ended:
-            raise _Refused(self._ended, "not begun")
+            raise SplitRefused(self._ended, "not begun")
         refusal = await self.policy(request.bundle)
         if refusal is not None:
-            raise _Refused(refusal.code, refusal.detail)
+            raise SplitRefused(refusal.code, refusal.detail)
         try:
             owner = await self.world.ownership.owner(request.bundle)
             edges = await self.world.metadata.boundaries(namespace_of(request.bundle))
         except (StoreError, CodecError) as error:
-            raise _Refused(Code.STORE_UNAVAILABLE, str(error)) from error
+            raise SplitRefused(Code.STORE_UNAVAILABLE, str(error)) from error
         if edges is None or not holds(edges, request.bundle):
-            raise _Refused(Code.NO_SUCH_BUNDLE)
+            raise SplitRefused(Code.NO_SUCH_BUNDLE)
         if owner is None:
-            raise _Refused(Code.UNOWNED)
+            raise SplitRefused(Code.UNOWNED)
         if owner.disabled:
-            raise _Refused(Code.IN_TRANSIT, f"{owner.broker_id} is unloading it")
+            raise SplitRefused(Code.IN_TRANSIT, f"{owner.broker_id} is unloading it")
         if owner.broker_id != request.broker:
-            raise _Refused(Code.OWNER_CHANGED, f"owned by {owner.broker_id}")
+            raise SplitRefused(Code.OWNER_CHANGED, f"owned by {owner.broker_id}")
         if len(edges) - 1 >= request.max_bundles:
-            raise _Refused(Code.NAMESPACE_MAXIMUM, f"{len(edges) - 1} bundles")
+            raise SplitRefused(Code.NAMESPACE_MAXIMUM, f"{len(edges) - 1} bundles")
         try:
             topics = await self.world.admin.topic_loads(request.bundle, request.broker)
         except AdminApiError as error:
-            raise _Refused(refusal_code(error), str(error)) from error
-        return _cut(request, topics)
+            raise SplitRefused(refusal_code(error), str(error)) from error
+        return cut_of(request, topics)
 
     # --- the call --------------------------------------------------------------------------------------------
 
@@ -156,6 +158,9 @@ class Splitter:
             # The permit is asked before each hop: nothing left. The intent tells the next leader where to look.
             self._ended = Code.NOT_LEADER
             return replace(blank, code=Code.NOT_LEADER, error=str(error))
+        except StoreError as error:
+            # The permit again: the store is out of reach for the moment, and nothing left.
+            outcome = replace(blank, code=Code.STORE_UNAVAILABLE, error=str(error))
         except AdminApiError as error:
             if error.outcome_unknown:
                 outcome = await self._confirm(blank, str(error))
@@ -165,6 +170,12 @@ class Splitter:
             outcome = replace(blank, code=Code.NOT_PERMITTED, error=str(error))
         await self._remove(path, version=0)
         return outcome
+
+    async def flush(self) -> None:
+        """Try again to remove intents of splits that are over. Quiet when the store still does not answer."""
+        if not self._busy:
+            for left in sorted(self._left):
+                await self._remove(left, version=-1)
 
     async def _announce(self, request: SplitRequest, blank: SplitOutcome, path: str) -> None:
         for left in sorted(self._left):
@@ -187,13 +198,13 @@ class Splitter:
             await self.world.coordination.write_fenced(self.term.epoch, [change])
         except LeadershipLost as error:
             self._ended = Code.NOT_LEADER
-            raise _Refused(Code.NOT_LEADER, str(error)) from error
+            raise SplitRefused(Code.NOT_LEADER, str(error)) from error
         except StaleWrite as error:
-            raise _Refused(Code.FROZEN_INTENT, str(error)) from error
+            raise SplitRefused(Code.FROZEN_INTENT, str(error)) from error
         except StoreError as error:
             # The write may have arrived all the same: it is removed before the next one.
             self._left.add(path)
-            raise _Refused(Code.STORE_UNAVAILABLE, str(error)) from error
+            raise SplitRefused(Code.STORE_UNAVAILABLE, str(error)) from error
 
     async def _remove(self, path: str, *, version: int) -> None:
         try:
@@ -236,17 +247,23 @@ def _edges(made: Family) -> tuple[int, ...]:
     return tuple(parse_bundle(child).lower for child in made.children[1:])
 
 
-def _cut(request: SplitRequest, topics: Sequence[TopicLoad]) -> Family:
-    """Positions that divide what the rule is about. _Refused when the bundle's topics do not allow any."""
+def cut_of(request: SplitRequest, topics: Sequence[TopicLoad]) -> Family:
+    """Positions that divide what the rule is about. SplitRefused when the bundle's topics do not allow any."""
     name = parse_bundle(request.bundle)
     inside = [topic for topic in topics if name.lower <= topic.hash <= name.upper]
+    if request.at is not None:
+        if not name.lower < request.at < name.upper:
+            raise SplitRefused(Code.NARROW_RANGE, f"0x{request.at:08x} is not strictly inside {name.range}")
+        if len(inside) < 2:
+            raise SplitRefused(Code.SINGLE_TOPIC, "brokers split nothing that has fewer than two topics")
+        return family(request.bundle, (request.at,), inside)
     weights = _weights(request.rule, inside)
     if len(inside) > 1 and request.rule in ("hot", "msg_rate", "bandwidth") and not any(weights):
         # Just moved, or just loaded: its statistics come with the broker's next run. Halved blindly it stays hot.
-        raise _Refused(Code.NO_LOAD_DATA, f"{request.broker} has no statistics of its topics yet")
+        raise SplitRefused(Code.NO_LOAD_DATA, f"{request.broker} has no statistics of its topics yet")
     cut = split_bundle([topic.hash for topic in inside], weights, name.lower, name.upper)
     if isinstance(cut, NoCut):
-        raise _Refused(cut.code, cut.sentence)
+        raise SplitRefused(cut.code, cut.sentence)
     return family(request.bundle, cut.positions, inside)
 
 

@@ -8,16 +8,14 @@ for these calls, no leader: the admin given here carries a permit of its own.
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import AdminApiError, CodecError
+from bundlekeel.core.errors import AdminApiError, Conflict, StaleWrite
+from bundlekeel.daemon.takeover_record import EXCLUDED, TAKEOVER, Ended, Record, decode_takeover, name_set
 from bundlekeel.ports import BrokerAdmin, BrokerEndpoint, Clock, Coordination
 
-TAKEOVER: Final = "takeover"
 ENABLED: Final = "loadBalancerEnabled"
 SHEDDING: Final = "loadBalancerSheddingEnabled"
 SPLITTING: Final = "loadBalancerAutoBundleSplitEnabled"
@@ -26,33 +24,6 @@ LOAD_MANAGER: Final = "loadManagerClassName"
 VERIFY_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.25
 _STARTED: Final = "startTimestamp"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """The shared document. `overrides`: what each key's dynamic override was, None for none. `runtime`: what each
-    broker ran with then, by broker id and key, with its start. `active` is False once handed back: the port for what
-    any replica may write has no delete.
-    """
-
-    by: str
-    reason: str
-    wall_ms: int
-    overrides: Mapping[str, str | None]
-    runtime: Mapping[str, Mapping[str, str]]
-    active: bool = True
-
-    def encode(self) -> bytes:
-        """The document's JSON."""
-        record = {
-            "by": self.by,
-            "reason": self.reason,
-            "wall_ms": self.wall_ms,
-            "overrides": dict(self.overrides),
-            "runtime": {broker: dict(values) for broker, values in self.runtime.items()},
-            "active": self.active,
-        }
-        return json.dumps(record, ensure_ascii=False, sort_keys=True).encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,27 +64,37 @@ class Desk:
     verify_seconds: float = VERIFY_SECONDS
 
 
-async def takeover(desk: Desk, *, split: bool, reason: str, by: str) -> TakeoverResult:
+async def takeover(desk: Desk, *, split: bool, reason: str, by: str, namespaces: Sequence[str] = ()) -> TakeoverResult:
     """Turn the brokers' shedding off, with `split` their automatic splits too, and verify each broker.
 
-    A second takeover keeps what the first one recorded. StaleWrite when another one runs at the same moment;
-    AdminApiError when the brokers' settings cannot be read: nothing is changed then.
+    With `namespaces` (tenant/namespace) a canary: the brokers go on shedding, but leave those namespaces to us. A later
+    takeover may name more of them, or none for the whole cluster. What the first one recorded is kept. StaleWrite when
+    another one runs at the same moment; Conflict when brokers do not know such namespaces (before 4.2); AdminApiError
+    when the brokers' settings cannot be read: nothing is changed then.
     """
-    keys = (SHEDDING, SPLITTING) if split else (SHEDDING,)
     stored = await desk.admin.dynamic_configuration()
     before = await _runtime(desk)
-    record = await _remember(desk, keys, stored, before, reason=reason, by=by)
+    document = await desk.coordination.read(TAKEOVER)
+    known = decode_takeover(document.data) if document is not None else None
+    known = known if known is not None and known.active else None
+    values = _wanted(known, stored, before, split=split, namespaces=namespaces)
+    made = _record(desk, known, tuple(values), stored, before)
+    record = replace(made, namespaces=_scope(known, namespaces))
+    record = replace(record, by=by, reason=reason, wall_ms=desk.clock.wall_ms()) if known is None else record
+    if record != known:
+        version = document.version if document is not None else None
+        await desk.coordination.write_shared(TAKEOVER, record.encode(), version=version)
     warnings = []
-    for key in keys:
-        if stored.get(key) == "false":
+    for key, value in values.items():
+        if not _differs(stored, key, value):
             continue
         try:
-            await desk.admin.set_dynamic(key, "false")
+            await desk.admin.set_dynamic(key, value)
         except AdminApiError as error:
             # Perhaps it took effect: the brokers are read next, and they decide.
             warnings.append(f"{key} could not be set: {error}")
-    rows = await _verify(desk, {broker: dict.fromkeys(keys, "false") for broker in desk.endpoints})
-    warnings += _placement_warnings(rows) + _report_warnings(rows)
+    rows = await _verify(desk, {broker: dict(values) for broker in desk.endpoints})
+    warnings += _placement_warnings(rows) + _report_warnings(rows) + _canary_warnings(record)
     return TakeoverResult(
         complete=all(row.verified for row in rows),
         brokers=rows,
@@ -123,8 +104,36 @@ async def takeover(desk: Desk, *, split: bool, reason: str, by: str) -> Takeover
     )
 
 
-async def handback(desk: Desk) -> TakeoverResult | None:
-    """Restore what the record says, verify each broker, close the record. None when there is no takeover to undo."""
+def _wanted(
+    known: Record | None,
+    stored: Mapping[str, str],
+    before: Mapping[str, Mapping[str, str]],
+    *,
+    split: bool,
+    namespaces: Sequence[str],
+) -> dict[str, str]:
+    """The overrides a takeover sets. Conflict when it would make a canary of a whole takeover, or cannot make one."""
+    values = {SPLITTING: "false"} if split else {}
+    if not namespaces:
+        return {SHEDDING: "false", **values}
+    if known is not None and not known.namespaces:
+        raise Conflict("the whole cluster is taken over already; `bundlekeel handback` first", difference=[known.by])
+    old = sorted(broker for broker, settings in before.items() if EXCLUDED not in settings)
+    if old:
+        text = f"{', '.join(old)} know no {EXCLUDED} (Pulsar 4.2 and later): take the whole cluster over instead"
+        raise Conflict(text, difference=old)
+    # What was excluded before for another reason stays excluded: it is not in our record, so we leave it alone too.
+    there = name_set(stored.get(EXCLUDED, "")).union(*(name_set(settings[EXCLUDED]) for settings in before.values()))
+    return {EXCLUDED: ",".join(sorted(there.union(namespaces))), **values}
+
+
+def _scope(known: Record | None, namespaces: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted({*(known.namespaces if known is not None else ()), *namespaces})) if namespaces else ()
+
+
+async def handback(desk: Desk, *, reason: str = "", by: str = "", deadman: bool = False) -> TakeoverResult | None:
+    """Restore what the record says, verify each broker, close the record with who did it and why. None when there is no
+    takeover to undo. Two at once do the same: the one that closes the record second finds it closed."""
     found = await read_record(desk.coordination)
     if found is None:
         return None
@@ -141,8 +150,8 @@ async def handback(desk: Desk) -> TakeoverResult | None:
     rows = await _verify(desk, {broker: _restored(record, endpoint) for broker, endpoint in desk.endpoints.items()})
     complete = all(row.verified for row in rows) and await _overrides_match(desk, record, warnings)
     if complete:
-        closed = replace(record, active=False)
-        await desk.coordination.write_shared(TAKEOVER, closed.encode(), version=version)
+        ended = Ended(by=by, reason=reason, wall_ms=desk.clock.wall_ms(), deadman=deadman)
+        complete = await _close(desk, replace(record, active=False, ended=ended), version, warnings)
     return TakeoverResult(
         complete=complete,
         brokers=rows,
@@ -152,13 +161,24 @@ async def handback(desk: Desk) -> TakeoverResult | None:
     )
 
 
+async def _close(desk: Desk, closed: Record, version: int, warnings: list[str]) -> bool:
+    try:
+        await desk.coordination.write_shared(TAKEOVER, closed.encode(), version=version)
+    except StaleWrite:
+        if await read_record(desk.coordination) is None:
+            return True  # somebody else has just done the same
+        warnings.append("somebody took over again at the same moment; look at `bundlekeel status`")
+        return False
+    return True
+
+
 async def read_record(coordination: Coordination) -> tuple[Record, int] | None:
     """The takeover in force with its version, or None. CodecError when the document cannot be read: it must not be
     overwritten, because it alone knows what was there before."""
     document = await coordination.read(TAKEOVER)
     if document is None:
         return None
-    record = _decode(document.data)
+    record = decode_takeover(document.data)
     return (record, document.version) if record.active else None
 
 
@@ -172,40 +192,27 @@ async def sheds_itself(admin: BrokerAdmin, endpoints: Mapping[str, BrokerEndpoin
     }
 
 
-async def _remember(
+def _record(
     desk: Desk,
+    known: Record | None,
     keys: tuple[str, ...],
     stored: dict[str, str],
     before: dict[str, dict[str, str]],
-    *,
-    reason: str,
-    by: str,
 ) -> Record:
-    """Write down what was there, absence included, before anything changes; keys known already keep their value."""
-    document = await desk.coordination.read(TAKEOVER)
-    known = _decode(document.data) if document is not None else None
-    if known is not None and not known.active:
-        known = None
+    """What was there, absence included, before anything changes; keys known already keep their value."""
     first = known.overrides if known is not None else {}
     runtime: dict[str, Mapping[str, str]] = {
         broker: {
-            SHEDDING: values.get(SHEDDING, ""),
-            SPLITTING: values.get(SPLITTING, ""),
+            **{key: values.get(key, "") for key in (SHEDDING, SPLITTING, *keys)},
             _STARTED: str(desk.endpoints[broker].start_timestamp),
         }
         for broker, values in before.items()
     }
-    record = Record(
-        by=known.by if known is not None else by,
-        reason=known.reason if known is not None else reason,
-        wall_ms=known.wall_ms if known is not None else desk.clock.wall_ms(),
-        overrides={**{key: stored.get(key) for key in keys}, **first},
-        runtime=_merged(known, runtime),
-    )
-    if record != known:
-        version = document.version if document is not None else None
-        await desk.coordination.write_shared(TAKEOVER, record.encode(), version=version)
-    return record
+    overrides = {**{key: stored.get(key) for key in keys}, **first}
+    merged = _merged(known, runtime)
+    if known is not None:
+        return replace(known, overrides=overrides, runtime=merged)
+    return Record(by="", reason="", wall_ms=0, overrides=overrides, runtime=merged)
 
 
 def _merged(known: Record | None, fresh: dict[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
@@ -266,7 +273,7 @@ async def _verify(desk: Desk, wanted: Mapping[str, Mapping[str, str | None]]) ->
 def _row(broker: str, answer: dict[str, str] | AdminApiError, wanted: Mapping[str, str | None]) -> BrokerRow:
     if not isinstance(answer, dict):
         return BrokerRow(broker_id=broker, verified=False, detail=str(answer))
-    values = {key: answer.get(key, "") for key in (ENABLED, SHEDDING, SPLITTING, PLACEMENT, LOAD_MANAGER)}
+    values = {key: answer.get(key, "") for key in (ENABLED, SHEDDING, SPLITTING, PLACEMENT, LOAD_MANAGER, EXCLUDED)}
     wrong = [
         f"{key} is {answer.get(key)}, not {value}" for key, value in wanted.items() if _differs(answer, key, value)
     ]
@@ -274,7 +281,11 @@ def _row(broker: str, answer: dict[str, str] | AdminApiError, wanted: Mapping[st
 
 
 def _differs(values: Mapping[str, str], key: str, wanted: str | None) -> bool:
-    return wanted is not None and values.get(key) != wanted
+    if wanted is None:
+        return False
+    if key == EXCLUDED and key in values:
+        return name_set(values[key]) != name_set(wanted)
+    return values.get(key) != wanted
 
 
 async def _ask_all(
@@ -313,6 +324,16 @@ def _report_warnings(rows: tuple[BrokerRow, ...]) -> list[str]:
     return [f"{ENABLED} is false on {', '.join(frozen)}: their reports never change, so nothing can be balanced"]
 
 
+def _canary_warnings(record: Record) -> list[str]:
+    if not record.namespaces:
+        return []
+    named = ", ".join(record.namespaces)
+    return [
+        f"only {named} are taken over; the brokers shed everything else, and place new bundles of these in turn "
+        "(RoundRobinBrokerSelector) instead of by load"
+    ]
+
+
 def _who_splits(rows: tuple[BrokerRow, ...]) -> str:
     known = [row for row in rows if row.values]
     on = [row for row in known if _is_true(row.values, SPLITTING)]
@@ -324,18 +345,3 @@ def _who_splits(rows: tuple[BrokerRow, ...]) -> str:
 def _is_true(values: Mapping[str, str], key: str) -> bool:
     """Settings are on by default in Pulsar, and anything but `true` is off (`Boolean.parseBoolean`)."""
     return values.get(key, "true").strip().lower() == "true"
-
-
-def _decode(data: bytes) -> Record:
-    try:
-        record: dict[str, Any] = json.loads(data)
-        return Record(
-            by=str(record["by"]),
-            reason=str(record["reason"]),
-            wall_ms=int(record["wall_ms"]),
-            overrides={str(k): None if v is None else str(v) for k, v in record["overrides"].items()},
-            runtime={str(b): {str(k): str(v) for k, v in values.items()} for b, values in record["runtime"].items()},
-            active=bool(record["active"]),
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CodecError(f"the document {TAKEOVER} cannot be read: {error}", code=Code.WRONG_TYPE) from error

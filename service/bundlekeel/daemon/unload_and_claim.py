@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import AdminApiError, BundlekeelError, CodecError, LeadershipLost, StoreError
 from bundlekeel.core.names import parse_topic
 from bundlekeel.daemon.attempt import Attempt, MoveRequest, Way
@@ -15,6 +16,7 @@ from bundlekeel.daemon.intents import MoveOutcome
 
 _CLAIM_FIRST_SECONDS: Final = 0.01
 _CLAIM_MAX_SECONDS: Final = 1.0
+_FREE_SECONDS: Final = 0.5
 
 
 async def _find_topic(attempt: Attempt) -> MoveOutcome | None:
@@ -24,16 +26,17 @@ async def _find_topic(attempt: Attempt) -> MoveOutcome | None:
     for the bundle: the unload still arms the affinity in the leader's memory, so the first client's lookup goes
     to the destination, and only the ownership node tells where it went.
     """
-    bundle, world = attempt.request.bundle, attempt.world
+    bundle, world, told = attempt.request.bundle, attempt.world, 2
     try:
         topics = await world.admin.topics_of_bundle(bundle, attempt.request.source)
     except AdminApiError:
-        topics = []
+        topics, told = [], told - 1
     if not topics:
         try:
             topics = await world.metadata.topics(bundle)
         except (StoreError, CodecError):
-            topics = []
+            topics, told = [], told - 1
+    attempt.bare = not topics and told == 2
     # The name decides, so that two leaders choose alike; a persistent topic of a user is surest to exist later.
     attempt.topic = min(topics, key=lambda topic: (*_oddity(topic), topic), default="")
     return None
@@ -53,12 +56,30 @@ async def _unload_and_claim(attempt: Attempt) -> MoveOutcome:
         # Of an unknown outcome it is read first whether the bundle is free: a lookup, never a second unload.
         if not error:
             claims.start()
+            if attempt.bare and await _stays_free(attempt):
+                return attempt.outcome("released", Code.RELEASED)
         return await attempt.confirm(error, on_unowned=claims.start)
 
     try:
         return await attempt.unload(await _first_broker(attempt), confirm)
     finally:
         await claims.cancel()
+
+
+async def _stays_free(attempt: Attempt) -> bool:
+    """Whether nobody owns a bundle without topics for a moment after its unload: nobody will before a client comes,
+    and the affinity sends that one to the destination."""
+    clock = attempt.world.clock
+    deadline = clock.boot() + _FREE_SECONDS
+    while True:
+        try:
+            if await attempt.world.ownership.owner(attempt.request.bundle) is not None:
+                return False
+        except (StoreError, CodecError):
+            return False
+        if clock.boot() >= deadline:
+            return True
+        await clock.sleep(attempt.limits.poll_first_seconds)
 
 
 async def _first_broker(attempt: Attempt) -> str:

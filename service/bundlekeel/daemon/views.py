@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bundlekeel.core.channel import UnitState
+from bundlekeel.daemon.views_operations import OperationsService
 
 Json = dict[str, Any]
 
@@ -50,12 +51,18 @@ class Service(Protocol):
     Raises NotFound, Conflict, Forbidden, ConfigError, StoreError, SnapshotError of `core.errors`; nothing else.
     """
 
+    @property
+    def wishes(self) -> OperationsService:
+        """Drains, moves by hand, pins, reviews (daemon/views_operations.py)."""
+
     def state(self) -> Json:
         """{member, role: leader|follower|bench, seat, epoch, leader: Member|None, members: [Member], cluster,
         cluster_mode: modular|extensible|other|mixed|unknown, mode, mode_ceiling, strategy, placement, paused:
         {reason, by, until_ms}|None, store: {connected, session_seconds}, cycle: {id, wall_ms, sentence, verdict,
         moves, seconds}|None, imbalance: {throughput_max_mean, score_max_mean}, ledger: {entries, unsettled: [ids]},
-        intents: [..], version, uptime_seconds, acting: bool, acting_obstacle: Code|None}"""
+        intents: [..], version, uptime_seconds, acting: bool, acting_obstacle: Code|None, takeover: {active, by,
+        reason, wall_ms, namespaces, ended: {by, reason, wall_ms, deadman}|None}|None, settling: after an outage
+        {why, away, missing: [ids], quiet_seconds, until_ms, sentence}|None}"""
 
     def brokers(self) -> list[Json]:
         """One row a registered broker: {broker, alive, state: ok|<exclusion code>, detail, score_ratio (predicted,
@@ -79,15 +86,19 @@ class Service(Protocol):
         """Newest last: {cycle, wall_ms, verdict: {code, sentence}, brokers: [...], moves, refusals: {code: count}}"""
 
     def journal(self, limit: int, kind: str | None) -> list[Json]:
-        """Newest last; kind `cycle`, `split`, `finding` or `move`. Moves: {kind, wall_ms, bundle, source, destination,
-        landed_on, outcome, code, seconds, epoch, cycle, sentence, reason, by}"""
+        """Newest last; kind `cycle`, `split`, `finding`, `wish`, `audit`, `effect`, `foreign` or `move`. Moves: {kind,
+        wall_ms, bundle, source, destination, landed_on, outcome, code, seconds, epoch, cycle, sentence, reason, by,
+        predicted, and once judged: effect, predicted_gain, realised_gain}. Effects: {kind, wall_ms, source,
+        destination, bundles, begun_ms, predicted, realised, outcome: helped|no_benefit|worse, sentence}. Foreign:
+        {kind, wall_ms, bundle, source, destination, undone, sentence}"""
 
     def settings(self) -> list[Json]:
         """[{key, value, origin, pulsar_keys, unit, why}] with secrets hidden."""
 
     async def make_plan(self, request: PlanRequest) -> Json:
         """A dry run on the leader's picture: {hash, wall_ms, strategy, placement, verdict, brokers: [verdicts], moves:
-        [Move fields + sentence], refusals: [{code, bundle, broker, detail, explanation}], refusal_counts, splits:
+        [Move fields + sentence], refusals: [{code, bundle, broker, detail, explanation,
+        limit, used, frees_ms}], refusal_counts, splits:
         [Split fields + sentence], split_refusals: [as refusals], loads: [BrokerLoad fields], imbalance: {before,
         after}, snapshot_digest, expires_ms, by_leader: bool}"""
 
@@ -98,10 +109,11 @@ class Service(Protocol):
         """Plans made here lately, newest last, without their moves: {hash, wall_ms, strategy, moves, verdict}"""
 
     async def execute(self, hash_: str, *, reason: str, by: str) -> Json:
-        """Carry out exactly that plan on the leader, or Conflict with what changed: {task, hash, moves, state}"""
+        """Carry out exactly that plan on the leader, or Conflict with what changed: {task, hash, moves, state:
+        waiting|proposed, review: id|None}. Proposed: a second person has to approve it first."""
 
     def tasks(self) -> list[Json]:
-        """Executions asked for: {task, hash, state: waiting|running|done|failed, detail, moves: [outcomes]}"""
+        """Executions asked for: {task, kind, hash, state: running|done|failed|stopped, detail, moves: [outcomes]}"""
 
     async def pause(self, *, reason: str, by: str, seconds: float | None) -> Json:
         """Stop acting everywhere, at once, leader or not; returns the pause record."""

@@ -15,6 +15,7 @@ from bundlekeel.core.channel import RejectedUnit
 from bundlekeel.core.extensible import BundleLoads
 from bundlekeel.core.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Owner, TopicLoad
 from bundlekeel.core.policies import IsolationPolicy
+from bundlekeel.core.rate import Signs
 from bundlekeel.ports.extensible import (
     Channel,
     ChannelVariant,
@@ -288,6 +289,14 @@ class BrokerAdmin(Protocol):
         """Used share of the CPU a broker may use, 0..1, as its JVM says (`/admin/v2/broker-stats/mbeans`, harmless).
         AdminFault when it does not tell."""
 
+    async def client_signs(self, broker_id: str) -> Signs:
+        """How that broker's clients fare (`/admin/v2/broker-stats/metrics`): harmless with the modular load manager.
+        AdminRefused where the extensible one runs: the request would advance its averages, so it does not leave."""
+
+    async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
+        """Every bundle that broker owns, sorted, with those that have no topics; asked at the broker (harmless).
+        `cluster`: the name of the Pulsar cluster (`clusterName`)."""
+
     async def split(self, bundle: str, *, positions: Sequence[int], at: str) -> UnloadAnswer:
         """Split at these positions without unloading the children, asked at the owner `at`. Mutates. Success does not
         mean that anything was split: re-read the boundaries."""
@@ -309,7 +318,8 @@ class Journal(Protocol):
     """Append-only record of what was done: one JSON line a cycle and one a move."""
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write one record durably. Never raises: a full disk is counted and said, balancing goes on."""
+        """Write one record durably. Never raises: a full disk is counted and said, balancing goes on. On disk the
+        members `prev`, `hash`, `torn` and `lost` are the hash chain's: a record's own of these names are left out."""
 
     def tail(self, limit: int, *, kind: str | None = None) -> list[dict[str, Any]]:
         """The newest records, oldest first."""

@@ -145,7 +145,7 @@ class Bundlekeel:
     def _forget(self, now: int) -> None:
         """Moves older than any cool-down say nothing any more."""
         if len(self.recent) > 64:
-            until = now - int(1000 * self.params.cool_down_seconds)
+            until = now - int(1000 * max(self.params.cool_down_seconds, self.params.no_return_seconds))
             self.recent = {name: moved for name, moved in self.recent.items() if moved.at_ms > until}
 
     def _snapshot(self, cluster: VirtualCluster) -> Snapshot:

@@ -13,6 +13,7 @@ import pytest
 
 from bundlekeel.core.errors import AdminFault, AdminRefused, AdminUnreachable, BundlekeelError, LeadershipLost
 from bundlekeel.core.names import parse_topic
+from bundlekeel.core.rate import Signs
 from bundlekeel.ports import BrokerAdmin, TopicLoad
 from tests.support.memory_admin import SHEDDING, BrokerModel, UnloadSeen
 
@@ -153,6 +154,35 @@ class AdminContract:
         with pytest.raises(AdminUnreachable):
             await harness.admin.cpu_load("10.9.9.9:8080")
 
+    async def test_client_signs(self, harness: Harness) -> None:
+        """How its clients fare; a fault where it does not tell. An extensible broker is not even asked."""
+        first, owner, third = harness.model.brokers
+        harness.model.signs[owner] = Signs(latency_ms=2.5, failures=3, connections=40)
+        harness.model.signs[third] = Signs(connections=1)
+        assert await harness.admin.client_signs(owner) == Signs(latency_ms=2.5, failures=3, connections=40)
+        assert await harness.admin.client_signs(third) == Signs(latency_ms=None, failures=0, connections=1)
+        with pytest.raises(AdminFault, match="connection"):
+            await harness.admin.client_signs(first)
+        with pytest.raises(AdminUnreachable):
+            await harness.admin.client_signs("10.9.9.9:8080")
+        kind = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
+        endpoints = harness.model.endpoints()
+        harness.admin.set_endpoints({**endpoints, owner: replace(endpoints[owner], load_manager=kind)})
+        with pytest.raises(AdminRefused, match="averages"):
+            await harness.admin.client_signs(owner)
+
+    async def test_owned_bundles(self, harness: Harness) -> None:
+        """All that a broker owns, also what has no topics; another cluster's name and unknown brokers are refused."""
+        first, owner, _ = harness.model.brokers
+        bare = "public/default/0xc0000000_0xffffffff"
+        harness.model.add(bare, owner)
+        assert await harness.admin.owned_bundles(owner, "local") == [BUNDLE, bare]
+        assert await harness.admin.owned_bundles(first, "local") == []
+        with pytest.raises(AdminRefused):
+            await harness.admin.owned_bundles(owner, "elsewhere")
+        with pytest.raises(AdminUnreachable):
+            await harness.admin.owned_bundles("10.9.9.9:8080", "local")
+
     async def test_split_at_given_positions(self, harness: Harness) -> None:
         """A split follows to the owner with its positions; the children stay there."""
         _, owner, third = harness.model.brokers
@@ -219,6 +249,7 @@ class AdminContract:
         await harness.admin.topics_of_bundle(BUNDLE, owner)
         await harness.admin.topic_loads(BUNDLE, owner)
         await harness.admin.bundle_loads(owner)
+        await harness.admin.owned_bundles(owner, "local")
         harness.model.cpu[owner] = 0.5
         await harness.admin.cpu_load(owner)
         assert harness.permit.asked == 0

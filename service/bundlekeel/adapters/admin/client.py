@@ -17,21 +17,24 @@ from bundlekeel.adapters.admin import routes
 from bundlekeel.adapters.admin.answers import json_object, text_map
 from bundlekeel.adapters.admin.hosts import KnownHosts, joined
 from bundlekeel.adapters.admin.routes import Route, bundle_path, lookup_path, with_query
-from bundlekeel.adapters.admin.tls import AdminTls
 from bundlekeel.adapters.admin.token import TokenSource
 from bundlekeel.adapters.admin.transport import FOLLOWED, AdminHttp, AdminOptions, Call, Reply
+from bundlekeel.codec.client_signs import decode_signs
 from bundlekeel.codec.mbeans import decode_cpu_load
 from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_stats
 from bundlekeel.core.errors import (
     AdminApiError,
     AdminFault,
+    AdminRefused,
     AdminTimeout,
     AdminUnreachable,
     CodecError,
     ForeignRedirect,
 )
 from bundlekeel.core.extensible import BundleLoads
+from bundlekeel.core.rate import Signs
 from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry, TopicLoad, UnloadAnswer
+from bundlekeel.tls import ClientTls as AdminTls
 
 _RETRY_PAUSE_SECONDS: Final = 0.1
 
@@ -129,6 +132,22 @@ class HttpBrokerAdmin:
             return decode_cpu_load(reply.response.content)
         except CodecError as error:
             raise AdminFault(f"beans of {broker_id}: {error}", status=200) from error
+
+    async def client_signs(self, broker_id: str) -> Signs:
+        """How the broker's clients fare. An extensible one is not asked (AdminRefused): its averages would advance."""
+        if "Extensible" in self._http.hosts.load_manager(broker_id):
+            raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
+        reply = await self._read(Call(route=routes.METRICS, target=routes.METRICS.path()), at=broker_id)
+        try:
+            return await asyncio.to_thread(decode_signs, reply.response.content)
+        except CodecError as error:
+            raise AdminFault(f"metrics of {broker_id}: {error}", status=200) from error
+
+    async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
+        """Every bundle the broker owns, sorted. Load reports and topic statistics name only those with topics."""
+        route = routes.OWNED
+        reply = await self._read(Call(route=route, target=route.path(cluster=cluster, broker=broker_id)), at=broker_id)
+        return sorted(json_object(reply.response, "owned namespaces"))
 
     async def _positions(self, bundle: str, owner: str) -> dict[str, Any]:
         route: Route = routes.HASH_POSITIONS

@@ -55,6 +55,11 @@ class KnownHosts:
             raise AdminUnreachable(f"{broker_id} has no usable web endpoint", reason="no endpoint")
         return url
 
+    def load_manager(self, broker_id: str) -> str:
+        """The class of its load manager as it registered it, or "" when it is not known."""
+        endpoint = self._endpoints.get(broker_id)
+        return "" if endpoint is None else endpoint.load_manager
+
     def broker_at(self, url: str) -> str | None:
         """The broker whose web endpoint this URL belongs to, or None."""
         origin = origin_of(url)

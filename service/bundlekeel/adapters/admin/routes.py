@@ -65,13 +65,16 @@ LOOKUP: Final = Route(method="GET", template="/lookup/v2/topic/{domain}/{tenant}
 
 TOPIC_STATS: Final = Route(method="GET", template="/admin/v2/broker-stats/topics", query=frozenset())
 MBEANS: Final = Route(method="GET", template="/admin/v2/broker-stats/mbeans", query=frozenset())
+# Harmless with the modular load manager only: `Client.client_signs` asks no other broker.
+METRICS: Final = Route(method="GET", template="/admin/v2/broker-stats/metrics", query=frozenset())
+OWNED: Final = Route(method="GET", template="/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", query=frozenset())
 _READY = Route(method="GET", template="/admin/v2/brokers/ready", query=frozenset())
 _PARTITIONS = Route(
     method="GET",
     template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitions",
     query=frozenset({"authoritative"}),
 )
-HARMLESS: Final = (RUNTIME, DYNAMIC, HASH_POSITIONS, TOPIC_STATS, MBEANS, _READY, _PARTITIONS)
+HARMLESS: Final = (RUNTIME, DYNAMIC, HASH_POSITIONS, TOPIC_STATS, OWNED, MBEANS, METRICS, _READY, _PARTITIONS)
 
 
 def is_harmless(method: str, url: str) -> bool:

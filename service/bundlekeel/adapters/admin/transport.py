@@ -17,7 +17,6 @@ from bundlekeel import __version__
 from bundlekeel.adapters.admin.answers import error_of
 from bundlekeel.adapters.admin.hosts import KnownHosts
 from bundlekeel.adapters.admin.routes import Route, is_harmless
-from bundlekeel.adapters.admin.tls import AdminTls
 from bundlekeel.adapters.admin.token import TokenSource
 from bundlekeel.core.errors import (
     AdminApiError,
@@ -28,6 +27,7 @@ from bundlekeel.core.errors import (
     RedirectLoop,
 )
 from bundlekeel.ports import Clock, Telemetry
+from bundlekeel.tls import ClientTls as AdminTls
 
 FOLLOWED: Final = (307, 308)
 # Below the idle limit of a broker's web server (30 s), so that a mutation rarely meets a connection just closed.
@@ -95,7 +95,7 @@ class AdminHttp:
         self._client = httpx.AsyncClient(
             follow_redirects=False,
             trust_env=False,
-            verify=(tls or AdminTls()).context(),
+            verify=(tls or AdminTls()).context(field="admin.tls_trust_certs_file"),
             headers=_HEADERS | {"User-Agent": options.user_agent},
             limits=httpx.Limits(max_connections=_MAX_CONNECTIONS, keepalive_expiry=_KEEPALIVE_SECONDS),
         )

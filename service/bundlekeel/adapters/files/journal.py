@@ -1,4 +1,7 @@
-"""The journal on disk: one JSON line a cycle and one a move, appended and flushed; a torn last line is set aside."""
+"""The journal on disk: one JSON line a cycle and one a move, appended and flushed; a torn last line is set aside.
+
+Its lines form a hash chain (`codec.chain`) that goes on over rotation and restart.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from bundlekeel.codec import chain
 from bundlekeel.ports import Telemetry
 
 _KEPT_IN_MEMORY = 2_000
@@ -33,6 +37,8 @@ class FileJournal:
         self._backups = backups
         self._recent: deque[dict[str, Any]] = deque(maxlen=_KEPT_IN_MEMORY)
         self._fd: int | None = None
+        self._head = chain.GENESIS
+        self._torn = self._lost = 0
         if path is not None:
             self._recover(path)
             self._open(path)
@@ -46,10 +52,24 @@ class FileJournal:
             self._rotate_if_large(self._path)
             if self._fd is None:
                 self._open(self._path)
-            if self._fd is not None:
-                os.write(self._fd, msgspec.json.encode(record) + b"\n")
+            if self._fd is not None and self._write(self._fd, record):
+                return
         except OSError:
             self._telemetry.count("journal_errors_total")
+        # The next line that can be written says so.
+        self._lost += 1
+
+    def _write(self, fd: int, record: Mapping[str, Any]) -> bool:
+        """Append one line, all of it or nothing; whether it is there."""
+        line, head = chain.seal(record, self._head, torn=self._torn, lost=self._lost)
+        before = os.fstat(fd).st_size
+        if os.write(fd, line + b"\n") <= len(line):
+            # A disk that is full takes a part: left there, it would spoil the line after it too.
+            self._telemetry.count("journal_errors_total")
+            os.ftruncate(fd, before)
+            return False
+        self._head, self._torn, self._lost = head, 0, 0
+        return True
 
     def tail(self, limit: int, *, kind: str | None = None) -> list[dict[str, Any]]:
         """The newest records, oldest first; of one kind (`cycle` or `move`) when given."""
@@ -91,6 +111,8 @@ class FileJournal:
     def _recover(self, path: Path) -> None:
         """Read back the newest records; cut a torn last line off and keep a copy of it beside the journal."""
         if not path.is_file():
+            # Stopped between the two steps of a rotation: the chain goes on from the file before.
+            self._head = _last_head(path.with_name(f"{path.name}.1")) or chain.GENESIS
             return
         try:
             with path.open("rb") as stream:
@@ -103,6 +125,7 @@ class FileJournal:
         whole, newline, torn = data.rpartition(b"\n")
         if torn:
             self._set_aside(path, torn, keep=before + len(whole) + len(newline))
+        self._head = _head_in(whole) or _last_head(path.with_name(f"{path.name}.1")) or chain.GENESIS
         # Unless it is the file's beginning, the first line is the end of one.
         for line in whole.split(b"\n")[1 if before else 0 :][-_KEPT_IN_MEMORY:]:
             if not line:
@@ -113,13 +136,33 @@ class FileJournal:
                 self._telemetry.count("journal_torn_records_total")
                 continue
             if isinstance(record, dict):
-                self._recent.append(record)
+                self._recent.append({key: value for key, value in record.items() if key not in chain.MEMBERS})
 
     def _set_aside(self, path: Path, torn: bytes, *, keep: int) -> None:
         self._telemetry.count("journal_torn_records_total")
+        self._torn = len(torn)
         try:
             with path.with_name(path.name + ".torn").open("ab") as copy:
                 copy.write(torn + b"\n")
             os.truncate(path, keep)
         except OSError:
             self._telemetry.count("journal_errors_total")
+
+
+def _head_in(data: bytes) -> str:
+    """The newest hash in these lines; "" when none of them has one."""
+    for line in reversed(data.split(b"\n")):
+        seal = chain.seal_of(line)
+        if seal is not None:
+            return seal[1]
+    return ""
+
+
+def _last_head(path: Path) -> str:
+    """The newest hash at the end of a rotated file; "" when there is no such file, or none in it."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(max(0, path.stat().st_size - _READ_BACK_BYTES))
+            return _head_in(stream.read())
+    except OSError:
+        return ""

@@ -203,14 +203,21 @@ def _token(setup: Setup) -> Callable[[], str]:
     return current
 
 
+def _authentication(setup: Setup) -> pulsar.Authentication | None:
+    """A token names us; without one the certificate does. With both, TLS shows the certificate all the same."""
+    if setup.token or setup.token_file:
+        return pulsar.AuthenticationToken(_token(setup))
+    return pulsar.AuthenticationTLS(setup.cert, setup.key) if setup.cert else None
+
+
 def _connect(setup: Setup) -> pulsar.Client:
-    secured = setup.token or setup.token_file
     return pulsar.Client(
         setup.url,
-        authentication=pulsar.AuthenticationToken(_token(setup)) if secured else None,
+        authentication=_authentication(setup),
         operation_timeout_seconds=OPERATION_SECONDS,
         connection_timeout_ms=CONNECT_MS,
         tls_trust_certs_file_path=setup.trust_certs or None,
+        **({"tls_private_key_file_path": setup.key, "tls_certificate_file_path": setup.cert} if setup.cert else {}),
         tls_allow_insecure_connection=not setup.verify,
         tls_validate_hostname=setup.verify,
         logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),

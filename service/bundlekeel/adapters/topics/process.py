@@ -60,16 +60,18 @@ _log = logging.getLogger(__name__)
 class TopicsOptions:
     """How to reach the brokers, and how long to bear what (seconds).
 
-    A token or a file that holds it; what TLS trusts (`verify=False`: anything, for laboratories). `stuck_after`:
-    silence after which the process counts as stuck. `renew_after`: once the brokers have changed, time without reading
-    after which a new process tries the new ones. `quiet_after`: a load topic in which nothing was heard for so long,
-    twice as long as a quiet broker is silent, is opened anew (as Pulsar's own load data store is). Messages above
-    `max_bytes` are left out.
+    A token or a file that holds it; what TLS trusts (`verify=False`: anything, for laboratories) and the certificate it
+    shows. `stuck_after`: silence after which the process counts as stuck. `renew_after`: once the brokers have changed,
+    time without reading after which a new process tries the new ones. `quiet_after`: a load topic in which nothing was
+    heard for so long, twice as long as a quiet broker is silent, is opened anew (as Pulsar's own load data store is).
+    Messages above `max_bytes` are left out.
     """
 
     token: str = ""
     token_file: Path | None = None
     trust_certs: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
     verify: bool = True
     stuck_after: float = 15.0
     renew_after: float = 5.0
@@ -86,6 +88,8 @@ class TopicsOptions:
             token=self.token,
             token_file=str(self.token_file or ""),
             trust_certs=str(self.trust_certs or ""),
+            cert=str(self.cert or ""),
+            key=str(self.key or ""),
             verify=self.verify,
             max_bytes=self.max_bytes,
             quiet_after=self.quiet_after,

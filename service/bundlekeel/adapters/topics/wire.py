@@ -31,6 +31,8 @@ class Setup(_Line, frozen=True, kw_only=True):
     token: str = ""
     token_file: str = ""
     trust_certs: str = ""
+    cert: str = ""
+    key: str = ""
     verify: bool = True
     max_bytes: int
     quiet_after: float

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -48,6 +47,7 @@ from bundlekeel.adapters.zookeeper.records import (
     TransactionFailed,
     VersionMismatch,
 )
+from bundlekeel.adapters.zookeeper.security import ANONYMOUS, StoreIdentity, cut
 from bundlekeel.adapters.zookeeper.url import parse_store_url
 from bundlekeel.core.errors import StoreError
 
@@ -83,6 +83,7 @@ class ZkClient:
         *,
         session_seconds: float,
         call_timeout_seconds: float,
+        identity: StoreIdentity = ANONYMOUS,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._loop = loop if loop is not None else asyncio.get_running_loop()
@@ -96,7 +97,8 @@ class ZkClient:
         self._closing = False
         self._in_flight = 0
         self._silent_since = 0.0
-        self._kazoo: Any = self._build()
+        self._obstacle = ""
+        self._kazoo: Any = self._build(identity)
 
     # --- the session -------------------------------------------------------------------------------------
 
@@ -228,22 +230,18 @@ class ZkClient:
 
     # --- inside ------------------------------------------------------------------------------------------
 
-    def _build(self) -> Any:
+    def _build(self, identity: StoreIdentity) -> Any:
         handler = SequentialThreadingHandler()
         kazoo = KazooClient(
             hosts=self.hosts + self.chroot,
             timeout=self._session_seconds,
             handler=handler,
             connection_retry=KazooRetry(max_tries=-1, delay=RECONNECT_FIRST_SECONDS, max_delay=RECONNECT_MAX_SECONDS),
+            **identity.options(),
         )
         # A third of the session is left when kazoo notices a dead connection; all hosts must fit in it.
         limit = max(0.5, self._session_seconds / 3 / len(kazoo.hosts))
-        connect = handler.create_connection
-
-        def impatient_connect(*args: Any, **options: Any) -> Any:
-            return connect(*args, **{**options, "timeout": limit})
-
-        handler.create_connection = impatient_connect
+        identity.secure(kazoo, limit, self._note)
         invoke = kazoo._connection._invoke
 
         def recording_invoke(timeout: float, request: Any, xid: int | None = None) -> Any:
@@ -259,7 +257,8 @@ class ZkClient:
     async def _call(self, verb: str, path: str, start: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Hand a request to kazoo and await its answer within the time limit."""
         if not self.connected:
-            raise StoreError(f"{verb} {path}: not connected to ZooKeeper at {self.hosts}")
+            why = f": {self._obstacle}" if self._obstacle else ""
+            raise StoreError(f"{verb} {path}: not connected to ZooKeeper at {self.hosts}{why}")
         started = self._loop.time()
         if self._in_flight == 0:
             self._silent_since = started
@@ -322,7 +321,10 @@ class ZkClient:
         connection = self._kazoo._connection._socket
         if connection is not None:
             with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+                cut(connection)
+
+    def _note(self, obstacle: str) -> None:
+        self._obstacle = obstacle
 
     def _stop_in_thread(self, done: asyncio.Future[None]) -> None:
         # kazoo raises when its writer does not stop, or the session is gone already; we are leaving anyway.

@@ -103,6 +103,7 @@ class _Targets:
 
     def __init__(self, context: Context) -> None:
         self._permitted = context.draft.permitted
+        self._open = ~context.draft.closed
         self._namespace = context.snapshot.bundles.namespace
         topics = context.snapshot.brokers.topics
         self._roomy = topics <= context.params.max_topics_per_broker
@@ -114,6 +115,7 @@ class _Targets:
         found = self._known.get(namespace)
         if found is None:
             allowed = np.ones_like(self._roomy) if self._permitted is None else self._permitted[namespace]
+            allowed = allowed & self._open if (allowed & self._open).any() else allowed
             roomy = allowed & self._roomy
             found = self._known[namespace] = np.flatnonzero(roomy if roomy.any() else allowed)
         return found

@@ -143,6 +143,7 @@ def _placed(context: Context, row: int, scores: Floats, random: np.random.Genera
     allowed = np.ones(len(scores), dtype=bool)
     if permitted is not None:
         allowed = permitted[context.snapshot.bundles.namespace[row]]
+    allowed = allowed & ~context.draft.closed
     candidates = np.flatnonzero(allowed & (context.snapshot.brokers.topics < context.params.max_topics_per_broker))
     if len(candidates) == 0:
         return -1

@@ -69,7 +69,8 @@ def thresholds(context: Context) -> tuple[float, float]:
 
 def _pairs(context: Context) -> list[tuple[int, int]]:
     """(cold, hot) rows: i-th lowest with i-th highest score; the middle one of an odd count has no partner."""
-    order = np.argsort(context.draft.score, kind="stable").tolist()
+    rows = np.flatnonzero(context.concerned())
+    order = rows[np.argsort(context.draft.score[rows], kind="stable")].tolist()
     return [(order[i], order[-1 - i]) for i in range(len(order) // 2)]
 
 
@@ -136,12 +137,12 @@ def _hit(context: Context, row: int, side: str, *, high: bool, fresh: bool) -> H
 def _active(context: Context, hits: dict[str, Hits], low: float) -> set[int]:
     """Brokers to be balanced now: those with a full hit count, and those begun earlier and not finished yet."""
     ids, score, params, mean = context.snapshot.brokers.ids, context.draft.score, context.params, context.mean
-    before = frozenset(context.memory.active)
+    before, concerned = frozenset(context.memory.active), context.concerned()
     active: set[int] = set()
     for row, broker in enumerate(ids):
         hit = hits.get(broker)
         full = hit is not None and (hit.low >= params.avg_hit_count_low or hit.high >= params.avg_hit_count_high)
-        begun = broker in before and abs(float(score[row]) - mean) >= low / 4
+        begun = broker in before and bool(concerned[row]) and abs(float(score[row]) - mean) >= low / 4
         if begun or (full and broker not in context.unsettled):
             active.add(row)
     return active
@@ -175,8 +176,13 @@ def _broker_verdicts(context: Context, hits: dict[str, Hits], low: float, active
     return found
 
 
+def _spread(context: Context) -> float:
+    score = context.draft.score[context.concerned()]
+    return float(score.max() - score.min())
+
+
 def _idle_verdict(context: Context, waiting: list[Verdict], low: float) -> Verdict:
-    spread = float(context.draft.score.max() - context.draft.score.min())
+    spread = _spread(context)
     if waiting:
         params = context.params
         seen = max((item.hits_low for item in waiting), default=0)
@@ -193,8 +199,7 @@ def _idle_verdict(context: Context, waiting: list[Verdict], low: float) -> Verdi
 
 
 def _acting_verdict(context: Context, active: set[int], low: float, refusals: list[Refusal]) -> Verdict:
-    score, moves = context.draft.score, context.draft.moves
-    spread = float(score.max() - score.min())
+    moves, spread = context.draft.moves, _spread(context)
     if moves:
         text = f"{len(moves)} bundles to move; the predicted difference falls to {spread:.1%}"
         return Verdict(code=Code.OVERLOADED, sentence=text)

@@ -15,7 +15,7 @@ from bundlekeel.core.memory import Memory
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.placement import Placement
 from bundlekeel.core.plan import Refusal, Verdict
-from bundlekeel.core.snapshot import Snapshot
+from bundlekeel.core.snapshot import Bools, Snapshot
 
 # Scores closer than this are equal: 32-bit percentages carry no more.
 EPSILON = 1e-6
@@ -44,11 +44,21 @@ class Context:
 
     @property
     def mean(self) -> float:
-        """Mean predicted score over brokers before this plan's moves (fsum: the same on any CPU)."""
+        """Mean predicted score over brokers before this plan's moves (fsum: the same on any CPU).
+
+        Brokers that the guard closed do not count, unless it closed all: nothing comes to them to even them out.
+        """
         if self._mean is None:
-            scores = self.draft.score.tolist()
+            closed = self.draft.closed
+            scores = self.draft.score[~closed if not closed.all() else slice(None)].tolist()
             self._mean = math.fsum(scores) / len(scores)
         return self._mean
+
+    def concerned(self) -> Bools:
+        """Brokers (mask) that can be evened out with others: not those that take nothing and have nothing to give."""
+        closed = self.draft.closed
+        found: Bools = ~closed | (self.draft.score > self.mean)
+        return found if found.any() else ~found
 
 
 @dataclass(slots=True, kw_only=True)

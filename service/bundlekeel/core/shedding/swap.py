@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bundlekeel.core.budgets import admit
 from bundlekeel.core.codes import Code
-from bundlekeel.core.guard import admit
+from bundlekeel.core.draft import four
 from bundlekeel.core.load import Floats, Ints
-from bundlekeel.core.plan import Move, Refusal
+from bundlekeel.core.plan import Move, Refusal, Traffic4
 from bundlekeel.core.shedding.common import EPSILON, Context, candidates, refuse_rest
 from bundlekeel.core.snapshot import Bools
 
@@ -107,9 +108,11 @@ def _allowed(context: Context, pair: _Pair, rows: Ints) -> Bools:
     """Which of the taker's bundles may come back: policies leave them to the giver, and brokers can tell the two."""
     if pair.giver in context.draft.alike.get(pair.taker, ()):
         return np.zeros(len(rows), dtype=bool)
-    if context.draft.allowed is None:
-        return np.ones(len(rows), dtype=bool)
-    allowed: Bools = context.draft.allowed[context.snapshot.bundles.namespace[rows], pair.giver].copy()
+    allowed = np.ones(len(rows), dtype=bool)
+    if context.draft.allowed is not None:
+        allowed &= context.draft.allowed[context.snapshot.bundles.namespace[rows], pair.giver]
+    if context.draft.bars is not None:
+        allowed &= ~context.draft.bars.forbidden(rows, pair.taker, pair.giver)
     return allowed
 
 
@@ -128,13 +131,18 @@ def _affordable(context: Context, pair: _Pair, row: int, returned: list[int]) ->
             source_after=0.0,
             target_before=0.0,
             target_after=0.0,
-            traffic=(0.0, 0.0, 0.0, 0.0),
+            traffic=_traffic(context, source, item),
             pressure=(),
         )
         for item, (source, target) in [(row, there), *((item, here) for item in returned)]
     )
-    admitted, _ = admit((*context.draft.moves, *steps), context.params)
+    draft, now = context.draft, context.snapshot.wall_ms
+    admitted, _ = admit((*draft.moves, *steps), context.params, context.guard, now, draft.carried())
     return admitted[len(admitted) - len(steps) :] == steps
+
+
+def _traffic(context: Context, broker: int, row: int) -> Traffic4:
+    return four(context.draft.expected(broker)[row - int(context.snapshot.bundles.starts[broker])])
 
 
 def _take(context: Context, row: int, source: int, target: int) -> None:

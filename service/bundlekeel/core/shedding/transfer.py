@@ -40,6 +40,8 @@ from bundlekeel.core.snapshot import Bools
 
 # When nothing fits on the least loaded broker, these many next ones are tried: they may be larger, or allowed.
 TARGETS_TRIED = 4
+# Held brokers that do not count in mean and deviation either.
+_NOT_COUNTED = (Code.OUT_DATED_DATA, Code.CORDONED, Code.EXCLUDED)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -139,6 +141,9 @@ def _held(context: Context) -> dict[int, Code]:
             held[row] = Code.COOL_DOWN
         elif broker in context.unsettled:
             held[row] = Code.UNSETTLED
+    bars = context.draft.bars
+    if bars is not None:
+        held |= {row: bars.closed[row] for row in np.flatnonzero(~context.concerned()).tolist()}
     return held
 
 
@@ -183,7 +188,7 @@ def _view(context: Context, history: dict[str, History], held: dict[int, Code]) 
     ids, score = context.snapshot.brokers.ids, context.draft.score
     smooth = np.array([history[broker].score for broker in ids]) if history else score.copy()
     counts, free = np.ones(len(ids), dtype=bool), np.ones(len(ids), dtype=bool)
-    counts[[row for row, code in held.items() if code is Code.OUT_DATED_DATA]] = False
+    counts[[row for row, code in held.items() if code in _NOT_COUNTED]] = False
     free[list(held)] = False
     return _View(smooth=smooth, counts=counts, held=held, free=free, used=np.zeros(len(ids), dtype=bool))
 

@@ -78,7 +78,7 @@ def _cycle_verdict(context: Context, exceeded: list[_Measure]) -> Verdict:
 
 def _exceeded(context: Context, measure: _Measure) -> bool:
     """Pulsar's two conditions; the minimum counts as 1 when it is zero."""
-    values = measure.of(context.draft.traffic)
+    values = measure.of(context.draft.traffic)[context.concerned()]
     largest, smallest = float(values.max()), float(values.min())
     smallest = smallest if smallest > EPSILON else 1.0
     if measure is RATE:

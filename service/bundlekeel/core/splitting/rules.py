@@ -34,6 +34,7 @@ from bundlekeel.core.memory import Hits, Memory
 from bundlekeel.core.names import parse_bundle
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Refusal, Split
+from bundlekeel.core.scope import excluded_bundles
 from bundlekeel.core.snapshot import Snapshot
 
 HOT = "hot"
@@ -85,6 +86,7 @@ def choose_splits(given: SplitInput) -> SplitChoice:
     if not given.params.split_enabled:
         return SplitChoice()
     obstacles = _obstacles(given)
+    excluded = excluded_bundles(given.snapshot, given.guard, given.params, given.snapshot.wall_ms)
     chosen: list[Split] = []
     refusals: list[Refusal] = []
     hits: dict[str, Hits] = {}
@@ -94,7 +96,8 @@ def choose_splits(given: SplitInput) -> SplitChoice:
         name, broker = _names(given, candidate.row)
         seen = _counted(given, candidate.row)
         namespace = int(given.snapshot.bundles.namespace[candidate.row])
-        refusal = _refused(given, candidate, obstacles, seen.low)
+        left_alone = (Code.EXCLUDED, "") if excluded[candidate.row] else None
+        refusal = left_alone or _refused(given, candidate, obstacles, seen.low)
         if refusal is None or refusal[0] not in (Code.SINGLE_TOPIC, Code.NARROW_RANGE):
             # What cannot be divided is not counted either: there may be many, and memory is stored.
             hits[name] = seen
@@ -275,8 +278,6 @@ def _refused(
         return Code.NARROW_RANGE, ""
     if name in obstacles:
         return obstacles[name]
-    if bundles.namespaces[int(bundles.namespace[candidate.row])] in params.excluded_namespaces:
-        return Code.EXCLUDED, ""
     if given.brokers_split and candidate.rule != HOT:
         return Code.BROKERS_SPLIT_THEMSELVES, candidate.rule
     far_above = not _native(given) and candidate.excess > params.split_override_factor

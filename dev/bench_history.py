@@ -1,0 +1,147 @@
+"""Times the history recorder on a large made-up cluster: `python -m dev.bench_history [--brokers N --bundles N]`.
+
+Every cycle a part of the brokers reports (each once a minute, by default), and all bundles of those have new figures:
+more than real brokers do, which keep quiet while their usage changes by less than ten points. Printed: how long the
+recorder's thread works a cycle (the cycle itself only puts its input on a queue), publishing a minute, rebuilding, and
+bytes a day; planning for comparison. Nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from bundlekeel.adapters.history import FileWal, ParquetStore
+from bundlekeel.core.averages import Averages
+from bundlekeel.core.engine import PlanInput, plan
+from bundlekeel.core.history import Frame, recorded
+from bundlekeel.core.history_frames import frame_of, outcome_of
+from bundlekeel.core.history_replay import rebuilt, replay
+from bundlekeel.core.load import BrokerReport, Floats
+from bundlekeel.core.memory import Memory
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.snapshot import build_snapshot
+
+NOW_MS = 1_700_000_000_000 // 3_600_000 * 3_600_000
+CYCLE_MS = 10_000
+Result = TypeVar("Result")
+CYCLES_A_DAY = 86_400_000 // CYCLE_MS
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--brokers", type=int, default=1000)
+    parser.add_argument("--bundles", type=int, default=100, help="of each broker")
+    parser.add_argument("--minutes", type=int, default=2)
+    parser.add_argument("--report-every", type=int, default=6, help="cycles between two reports of a broker")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        Bench(Path(folder), given.report_every).run(given.brokers, given.bundles, 6 * given.minutes)
+
+
+@dataclass(slots=True)
+class Bench:
+    """One run in a folder of its own."""
+
+    folder: Path
+    report_every: int
+    took: dict[str, list[float]] = field(default_factory=dict)
+
+    def run(self, brokers: int, bundles: int, cycles: int) -> None:
+        """Record so many cycles, publish each minute, replay the last one."""
+        wal, store = FileWal(self.folder / "wal"), ParquetStore(self.folder / "store")
+        before: tuple[int, Frame] | None = None
+        for cycle, given in enumerate(inputs(brokers, bundles, cycles, self.report_every), 1):
+            made = self.timed("plan", partial(plan, given))
+            outcome = outcome_of(made, {"cycle": cycle}, acted=False, software="bench")
+            started = time.perf_counter()
+            frame = frame_of(given)
+            record = recorded(before, frame, epoch=1, cycle=cycle, outcome=outcome)
+            wal.append(1, record)
+            self.took.setdefault("first record" if record.full else "record", []).append(time.perf_counter() - started)
+            before = cycle, frame
+            if cycle % 6 == 0:
+                wal.roll()
+                for segment in wal.closed():
+                    records = wal.records(segment)
+                    self.timed("publish", partial(store.publish, 1, segment.seq, records))
+                    wal.discard(segment)
+        files = store.files()
+        together = [record for file in files for record in store.records(file)]
+        frames = self.timed("rebuild all", lambda: list(rebuilt(together)))
+        same = sum(replay(item).same for item in frames)
+        self.show(brokers, bundles, cycles, [file.size for file in files], same)
+        wal.close()
+
+    def timed(self, name: str, work: Callable[[], Result]) -> Result:
+        """Do it, and note how long it took."""
+        started = time.perf_counter()
+        made = work()
+        self.took.setdefault(name, []).append(time.perf_counter() - started)
+        return made
+
+    def show(self, brokers: int, bundles: int, cycles: int, sizes: list[int], same: int) -> None:
+        """The figures."""
+        print(f"{brokers} brokers x {bundles} bundles, {cycles} cycles, a report each {self.report_every} cycles")
+        for name, seconds in self.took.items():
+            print(f"  {name:14} median {statistics.median(seconds):8.3f} s   most {max(seconds):8.3f} s")
+        later = sizes[1:] or sizes
+        delta = sum(later) / (6 * len(later))
+        full = max(0.0, sizes[0] - 6 * delta) if sizes[1:] else 0.0
+        print(f"  files: {sizes[0]:,} B with a whole picture, then {statistics.mean(later):,.0f} B a minute")
+        day = (24 * full + CYCLES_A_DAY * delta) / 1e9
+        print(f"  a day: {day:.2f} GB in {24 * 60} files, 24 of them after compaction")
+        print(f"  replayed to the recorded hash: {same} of {cycles}")
+
+
+def inputs(brokers: int, bundles: int, cycles: int, report_every: int) -> Iterator[PlanInput]:
+    """A cluster whose brokers report in turn, with Zipf-like bundles that change by a few percent."""
+    random = np.random.default_rng(1)
+    averages, memory = Averages(), Memory()
+    base = random.pareto(2.0, (brokers, bundles)) * 100
+    reports = [_report(number, base[number], NOW_MS) for number in range(brokers)]
+    for report in reports:
+        averages.add_report(report, now_ms=NOW_MS)
+    for cycle in range(cycles):
+        now = NOW_MS + cycle * CYCLE_MS
+        for number in range(cycle % report_every, brokers, report_every) if cycle else ():
+            reports[number] = _report(number, base[number] * random.normal(1, 0.05, bundles).clip(0.1), now)
+            averages.add_report(reports[number], now_ms=now)
+        snapshot = build_snapshot(reports=reports, averages=averages, wall_ms=now)
+        given = PlanInput(snapshot=snapshot, params=Parameters(), memory=memory)
+        memory = plan(given).memory
+        yield given
+
+
+def _report(number: int, rates: Floats, now: int) -> BrokerReport:
+    names = tuple(
+        f"t/ns{(number * len(rates) + row) // 65_535}/0x{((number * len(rates) + row) % 65_535) << 16:08x}"
+        f"_0x{((number * len(rates) + row) % 65_535 + 1) << 16:08x}"
+        for row in range(len(rates))
+    )
+    traffic = np.column_stack([rates, rates, rates * 10_000, rates * 10_000])
+    total = traffic.sum(axis=0)
+    return BrokerReport(
+        broker_id=f"broker-{number:04d}:8080",
+        usage=np.array([total[0] / 100, 100.0, total[2] / 125, total[3] / 125]),
+        limit=np.array([800.0, 1000.0, 1e7, 1e7]),
+        traffic=total,
+        last_update=now,
+        bundle_names=names,
+        bundle_traffic=traffic,
+        bundle_counts=np.ones((len(rates), 3), dtype=np.int64),
+    )
+
+
+if __name__ == "__main__":
+    main()

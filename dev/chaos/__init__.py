@@ -1,0 +1,18 @@
+"""Faults on purpose, what happened meanwhile as independent witnesses saw it, and the judgement of that history."""
+
+from dev.chaos.history import Attempt, Disturbance, History, Intent, Record, Stop, Term, Violation, Wish, judge
+from dev.chaos.proxy import TcpProxy
+
+__all__ = [
+    "Attempt",
+    "Disturbance",
+    "History",
+    "Intent",
+    "Record",
+    "Stop",
+    "TcpProxy",
+    "Term",
+    "Violation",
+    "Wish",
+    "judge",
+]

@@ -1,0 +1,256 @@
+"""A TCP proxy on loopback that breaks connections as networks do: late, slow, cut, half open, deaf in one direction.
+
+The recorder (dev/recorder) parses HTTP and records it; this one knows bytes only, and more ways to fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Coroutine
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Literal
+
+Direction = Literal["up", "down"]
+_CHUNK_BYTES = 1 << 14
+_GREETING_BYTES = 64
+_ACTION_SECONDS = 10.0
+_CONNECT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What is wrong now. `delay`: seconds before each piece; `rate`: bytes/s each way, 0 for no limit; `swallow`:
+    connections are taken and what they send is thrown away; `deaf`: directions in which nothing passes."""
+
+    delay: float = 0.0
+    rate: float = 0.0
+    swallow: bool = False
+    refuse: bool = False
+    deaf: frozenset[Direction] = frozenset()
+
+
+class TcpProxy:
+    """Forwards one listening address to one target, in a thread of its own; every method may be called from anywhere.
+
+    `up` is towards the target, `down` towards the client.
+    """
+
+    def __init__(self, target: str, *, listen: str = "127.0.0.1:0") -> None:
+        """`target` and `listen` are "host:port"; port 0 lets the system choose (see `address`)."""
+        self.target = target
+        self.address = listen
+        self._faults = Faults()
+        self._links: set[_Link] = set()
+        self._server: asyncio.Server | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._changed = asyncio.Event()
+        # The first bytes that the target sent on each connection: what its protocol greets with.
+        self.greetings: list[bytes] = []
+
+    # --- life ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Listen; returns when connections are taken. OSError when the address is in use."""
+        loop = self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, args=(loop,), name=f"proxy {self.target}", daemon=True)
+        self._thread.start()
+        try:
+            self._do(self._listen())
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Cut everything and stop listening. Idempotent."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        self._do(self._close())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(_ACTION_SECONDS)
+        self._loop = self._thread = None
+
+    def __enter__(self) -> TcpProxy:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    # --- faults ----------------------------------------------------------------------------
+
+    @property
+    def connections(self) -> int:
+        """Connections open now, as far as the proxy knows."""
+        return len(self._links)
+
+    def delay(self, seconds: float) -> None:
+        """Hold each piece this long, in both directions."""
+        self._change(delay=seconds)
+
+    def throttle(self, bytes_per_second: float) -> None:
+        """Let so many bytes pass a second in each direction of a connection; 0 ends it."""
+        self._change(rate=bytes_per_second)
+
+    def cut(self) -> None:
+        """Reset every open connection once; new ones are taken as before."""
+        self._do(self._cut(only_spoilt=False))
+
+    def refuse(self) -> None:
+        """Reset every open connection, and each new one as soon as it is made."""
+        self._change(refuse=True)
+        self.cut()
+
+    def half_open(self) -> None:
+        """Like a host that vanished without a word: connections are taken, what is sent is swallowed, nothing comes."""
+        self._change(swallow=True)
+
+    def black_hole(self, direction: Direction) -> None:
+        """Nothing passes in this direction; what is sent waits for `heal`, as TCP would send it again."""
+        self._change(deaf=self._faults.deaf | {direction})
+
+    def heal(self) -> None:
+        """End every fault. Connections of which something was swallowed are reset: their streams have holes."""
+        self._faults = Faults()
+        self._do(self._wake())
+        self._do(self._cut(only_spoilt=True))
+
+    # --- inside ----------------------------------------------------------------------------
+
+    @staticmethod
+    def _run(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            loop.close()
+
+    def _do(self, action: Coroutine[Any, Any, None]) -> None:
+        if self._loop is None:
+            action.close()
+            raise RuntimeError("the proxy is not running")
+        asyncio.run_coroutine_threadsafe(action, self._loop).result(_ACTION_SECONDS)
+
+    def _change(self, **changes: Any) -> None:
+        self._faults = replace(self._faults, **changes)
+        self._do(self._wake())
+
+    async def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _listen(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        self._server = await asyncio.start_server(self._accept, host, int(port))
+        self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        await self._cut(only_spoilt=False)
+
+    async def _cut(self, *, only_spoilt: bool) -> None:
+        tasks = [link.task for link in self._links if (link.spoilt or not only_spoilt) and link.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # Transports close in the next turn of the loop.
+        await asyncio.sleep(0)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._faults.refuse:
+            _reset(writer)
+            return
+        link = _Link(self, reader, writer)
+        self._links.add(link)
+        link.task = asyncio.get_running_loop().create_task(link.serve())
+        link.task.add_done_callback(lambda _: self._links.discard(link))
+
+    async def passage(self, direction: Direction, size: int) -> bool:
+        """Wait until a piece may go on; False when it is to be thrown away."""
+        if self._faults.delay:
+            await asyncio.sleep(self._faults.delay)
+        while direction in self._faults.deaf:
+            await self._changed.wait()
+        if self._faults.rate:
+            await asyncio.sleep(size / self._faults.rate)
+        return not self._faults.swallow
+
+    @property
+    def swallows(self) -> bool:
+        """Whether what is sent is thrown away now."""
+        return self._faults.swallow
+
+
+class _Link:
+    """One client's connection and the one to the target."""
+
+    def __init__(self, proxy: TcpProxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._proxy = proxy
+        self._reader, self._writer = reader, writer
+        self._up: asyncio.StreamWriter | None = None
+        self.spoilt = False
+        self.task: asyncio.Task[None] | None = None
+
+    async def serve(self) -> None:
+        """Pass bytes both ways until both sides are done, one of them breaks, or the connection is cut."""
+        try:
+            if self._proxy.swallows:
+                self.spoilt = True
+                while await self._reader.read(_CHUNK_BYTES):
+                    pass
+                self._writer.close()
+                return
+            host, _, port = self._proxy.target.rpartition(":")
+            reader, up = await asyncio.wait_for(asyncio.open_connection(host, int(port)), _CONNECT_SECONDS)
+            self._up = up
+            await self._both_ways(reader, up)
+            self._writer.close()
+            up.close()
+        except (OSError, asyncio.CancelledError):
+            # An ordinary end of a connection that is broken on purpose; the peers must see that it is broken.
+            _reset(self._writer)
+            if self._up is not None:
+                _reset(self._up)
+
+    async def _both_ways(self, up_reader: asyncio.StreamReader, up_writer: asyncio.StreamWriter) -> None:
+        pumps = [
+            asyncio.ensure_future(self._pump(self._reader, up_writer, "up")),
+            asyncio.ensure_future(self._pump(up_reader, self._writer, "down")),
+        ]
+        try:
+            await asyncio.gather(*pumps)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, direction: Direction) -> None:
+        first = direction == "down"
+        while data := await source.read(_CHUNK_BYTES):
+            if first:
+                first = False
+                self._proxy.greetings.append(data[:_GREETING_BYTES])
+            if await self._proxy.passage(direction, len(data)):
+                sink.write(data)
+                await sink.drain()
+            else:
+                self.spoilt = True
+        if sink.can_write_eof() and not self.spoilt:
+            sink.write_eof()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection with a reset, which no peer takes for an orderly end."""
+    if not writer.is_closing():
+        linger = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    writer.transport.abort()

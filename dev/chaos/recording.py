@@ -1,0 +1,88 @@
+"""The recording proxy before the brokers as a witness: what it saw, in the words of the history."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Final
+from urllib.parse import parse_qs, unquote
+
+from dev.chaos.history import Attempt, Verb, Verdict
+from dev.recorder import RecordedRequest, Recorder
+
+_AGENT: Final = re.compile(r"bundlekeel.*\(([^)]*)\)$")
+_BUNDLE_CALL: Final = re.compile(r"/admin/v2/namespaces/(.+)/(unload|split)")
+_LOOKUP: Final = re.compile(r"/lookup/v2/topic/(.+)")
+UNLOADS: Final = r"/admin/v2/namespaces/.+/unload"
+
+
+def verdict_of(status: int | None) -> Verdict:
+    """What an answer says of the effect. A redirect passes the request on and changes no bundle; a 5xx may come from
+    behind the change, and no answer says nothing."""
+    if status is None or status >= 500:
+        return "unknown"
+    return "ok" if status < 300 else "failed"
+
+
+def attempts(recorder: Recorder, bundle_of: Callable[[str], str] = str) -> list[Attempt]:
+    """Every request of sidecars that may change a broker, oldest first. `bundle_of`: the bundle of a topic."""
+    return list(_attempts(recorder, bundle_of))
+
+
+def _attempts(recorder: Recorder, bundle_of: Callable[[str], str]) -> Iterable[Attempt]:
+    for request in recorder.requests("bundlekeel"):
+        verb, what = _verb_of(request)
+        if verb is None:
+            continue
+        seen, member = recorder.answered(request), _AGENT.match(request.user_agent)
+        status = None if seen is None else seen.status
+        yield Attempt(
+            verb=verb,
+            bundle=what if verb != "claim" else bundle_of(what),
+            member=member[1] if member is not None else request.user_agent,
+            sent=request.boot_seconds,
+            verdict=verdict_of(status),
+            target=request.target,
+            destination=next(iter(parse_qs(request.query).get("destinationBroker", [])), ""),
+            status=status,
+            answered=None if seen is None else seen.boot_seconds,
+        )
+
+
+def _verb_of(request: RecordedRequest) -> tuple[Verb | None, str]:
+    """What a request asks for, and of which bundle or topic; (None, "") when it changes nothing."""
+    path = unquote(request.path)
+    call = _BUNDLE_CALL.fullmatch(path)
+    if request.method == "PUT" and call is not None:
+        return ("unload" if call[2] == "unload" else "split"), call[1]
+    lookup = _LOOKUP.fullmatch(path)
+    if request.method == "GET" and lookup is not None and "authoritative=true" in request.query:
+        return "claim", lookup[1]
+    return None, ""
+
+
+class AdminFaults:
+    """What may be wrong with the brokers' admin ports, for sidecars only; `heal` of the recorder ends it all."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def fail(self, times: int | None = 1) -> None:
+        """Unloads are answered with 500, and reach nobody."""
+        self._recorder.answer("PUT", UNLOADS, 500, body=b'{"reason":"chaos"}', times=times)
+
+    def hang(self, times: int | None = 1) -> None:
+        """Unloads are taken and never answered, and reach nobody."""
+        self._recorder.hang("PUT", UNLOADS, times=times)
+
+    def loop(self, times: int | None = 1) -> None:
+        """Unloads are sent in circles: each address redirects to itself."""
+        for index, route in enumerate(self._recorder.routes):
+            if route.http:
+                where = self._recorder.address(index)
+                location = {"Location": f"http://{where}/admin/v2/namespaces/chaos/loop/0x0_0x1/unload"}
+                self._recorder.answer("PUT", UNLOADS, 307, location, times=times, where=where)
+
+    def late(self, seconds: float) -> None:
+        """Every request waits so long before it is passed on."""
+        self._recorder.set_delay(seconds, "http")

@@ -1,0 +1,219 @@
+"""Carries a fault schedule out on a real cluster with sidecars, and gives the history of what happened.
+
+Each sidecar reaches ZooKeeper through a proxy of its own; all of them reach the brokers through the recorder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import httpx
+
+from dev.chaos.history import Disturbance, History, Record, Rules, Stop, Wish
+from dev.chaos.proxy import TcpProxy
+from dev.chaos.recording import UNLOADS, AdminFaults, attempts
+from dev.chaos.schedule import Fault, Schedule, What
+from dev.chaos.witness import StoreWitness, end_session
+from dev.cluster import Cluster
+from dev.recorder import Recorder
+from dev.sidecar import Sidecar, leader_of
+
+_AIM_SECONDS: Final = 3.0
+_ASK: Final = {"reason": "chaos", "by": "chaos"}
+# What a cluster of real processes cannot do, or not within the time of a short schedule.
+NOT_HERE: Final = frozenset({What.ADMIN_FAILS_AFTER, What.PIN})
+SLOW: Final = frozenset({What.KILL_BROKER})
+
+
+def boot() -> float:
+    """The clock of histories."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(kw_only=True)
+class Ground:
+    """A cluster whose brokers are behind the recorder, and sidecars behind proxies, both by name."""
+
+    cluster: Cluster
+    recorder: Recorder
+    witness: StoreWitness
+    sidecars: Mapping[str, Sidecar]
+    proxies: Mapping[str, TcpProxy]
+    owners: Callable[[], dict[str, str]]
+    stops: list[Stop] = field(default_factory=list)
+    wishes: list[Wish] = field(default_factory=list)
+    disturbances: list[Disturbance] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._faults = AdminFaults(self.recorder)
+        self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._failures: list[BaseException] = []
+        # Names of processes that would take a question and never answer it.
+        self._stopped: set[str] = set()
+
+    # --- a schedule ----------------------------------------------------------------------------------------
+
+    def carry_out(self, schedule: Schedule, rules: Rules) -> History:
+        """Break what the schedule says, wait until the last fault is over and healed, and tell what happened."""
+        began, first = boot(), self.owners()
+        threads = [threading.Thread(target=self._guarded, args=(fault,)) for fault in schedule.faults]
+        for thread in threads:
+            thread.start()
+        time.sleep(schedule.seconds)
+        for thread in threads:
+            thread.join()
+        self.recorder.heal()
+        if self._failures:
+            raise self._failures[0]
+        return self.history(began, first, rules)
+
+    def history(self, since: float, first: Mapping[str, str], rules: Rules) -> History:
+        """What happened since then. Bundles whose move is still open have no final owner."""
+        moving = set(self.witness.open_intents())
+        final = {bundle: owner for bundle, owner in self.owners().items() if bundle not in moving}
+        intents = [item for item in self.witness.intents() if item.ended is None or item.ended >= since]
+        return History(
+            attempts=[item for item in attempts(self.recorder) if item.sent >= since],
+            intents=intents,
+            terms=self.witness.terms(),
+            stops=self.stops,
+            wishes=self.wishes,
+            records=[item for item in self._records() if item.at >= since],
+            disturbances=self.disturbances,
+            first=first,
+            final=final,
+            rules=rules,
+        )
+
+    def _records(self) -> list[Record]:
+        """The shared records, of the sidecar that knows most of them: one that was cut off reads them again only when
+        it is connected, and followers a second after the leader."""
+        rows = max((item.moves() for item in self.sidecars.values() if item.alive), key=len, default=[])
+        return [
+            Record(
+                bundle=row["bundle"],
+                source=row["source"],
+                landed_on=row["landed_on"],
+                outcome=row["outcome"],
+                started=self.witness.boot_of(row["started_ms"]),
+                at=self.witness.boot_of(row["wall_ms"]),
+                intent=row["intent"],
+            )
+            for row in rows
+        ]
+
+    # --- one fault -----------------------------------------------------------------------------------------
+
+    def _guarded(self, fault: Fault) -> None:
+        try:
+            time.sleep(fault.at)
+            target = (self._aim() if fault.aimed else "") or fault.target
+            # Two faults of one thing come one after the other: healing the first would heal the second.
+            with self._locks[f"{fault.what.target} {target}"]:
+                self._break(fault.what, target, fault.seconds)
+        except Exception as error:  # noqa: BLE001 - of a thread; raised by whoever waits for it
+            self._failures.append(error)
+
+    def _aim(self) -> str:
+        """Wait for the next intent, within reason; who leads then."""
+        deadline = time.monotonic() + _AIM_SECONDS
+        while not self.witness.open_intents() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        terms = self.witness.terms()
+        return terms[-1].member if terms and terms[-1].member in self.sidecars else ""
+
+    def _break(self, what: What, target: str, seconds: float) -> None:
+        kind = what.target
+        if kind == "sidecar":
+            self._sidecar(what, target, seconds)
+        elif kind == "wish":
+            self._pause(seconds)
+        elif kind in ("admin", "reads"):
+            self._admin(what, seconds)
+        elif what is What.KILL_BROKER:
+            broker = next(item for item in self.cluster.brokers if item.name == target)
+            self.disturbances.append(Disturbance(broker=broker.broker_id, at=boot()))
+            self.cluster.kill(target)
+            time.sleep(seconds)
+            self.cluster.restart(target)
+        else:
+            self.cluster.pause(target)
+            time.sleep(seconds)
+            self.cluster.resume(target)
+
+    def _sidecar(self, what: What, name: str, seconds: float) -> None:
+        sidecar, proxy = self.sidecars[name], self.proxies[name]
+        if what is What.STOP_SIDECAR:
+            began = boot()
+            self._stopped.add(name)
+            sidecar.pause()
+            time.sleep(seconds)
+            self.stops.append(Stop(member=name, at=began, until=boot()))
+            sidecar.resume()
+            self._stopped.discard(name)
+        elif what is What.KILL_SIDECAR:
+            sidecar.kill()
+            time.sleep(seconds)
+            sidecar.start(wait=False)
+        elif what is What.EXPIRE_SIDECAR:
+            if proxy.greetings:
+                now = boot()
+                end_session(self.cluster.zk_hosts, proxy.greetings[-1])
+                self.stops.append(Stop(member=name, at=now, until=boot()))
+        else:
+            if what is What.CUT_SIDECAR:
+                proxy.refuse()
+            elif what is What.SLOW_SIDECAR:
+                proxy.delay(0.3)
+            else:
+                proxy.black_hole("down")
+            time.sleep(seconds)
+            proxy.heal()
+
+    def _admin(self, what: What, seconds: float) -> None:
+        if what is What.ADMIN_HANGS:
+            self._faults.hang()
+        elif what is What.ADMIN_LOOPS:
+            self._faults.loop()
+        elif what is What.ADMIN_REFUSES:
+            self.recorder.answer("PUT", UNLOADS, 412, body=b'{"reason":"chaos"}')
+        elif what is What.ADMIN_FAILS:
+            self._faults.fail()
+        elif what is What.ADMIN_UNREACHABLE:
+            self.recorder.set_down(True, "http")
+            time.sleep(0.3)
+            self.recorder.set_down(False, "http")
+        else:
+            self._faults.late(0.7)
+            time.sleep(seconds or 1.0)
+            self._faults.late(0.0)
+
+    def _pause(self, seconds: float) -> None:
+        if not self._post("/api/v1/pause"):
+            return
+        since = boot()
+        self.wishes.append(Wish(kind="pause", since=since))
+        time.sleep(seconds)
+        self.wishes[self.wishes.index(Wish(kind="pause", since=since))] = Wish(kind="pause", since=since, until=boot())
+        while not self._post("/api/v1/resume"):
+            time.sleep(0.5)
+
+    def _post(self, path: str) -> bool:
+        """Ask any sidecar that hears."""
+        for name, sidecar in self.sidecars.items():
+            with contextlib.suppress(httpx.HTTPError):
+                if sidecar.alive and name not in self._stopped and sidecar.post(path, _ASK).status_code == 200:
+                    return True
+        return False
+
+
+def leads(ground: Ground) -> bool:
+    """Whether somebody leads and every sidecar is ready again."""
+    ready = all((item.get("/readyz", raw=True) or "").strip().endswith("ok") for item in ground.sidecars.values())
+    return ready and leader_of(list(ground.sidecars.values())) is not None

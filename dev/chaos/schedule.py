@@ -1,0 +1,156 @@
+"""Fault schedules: drawn from a seed, printed, replayed, and made smaller until nothing can be left out.
+
+A schedule says what breaks when and for how long, in words that fit both a real cluster (`dev.chaos.runner`) and the
+sidecars over fakes in virtual time (tests/support/chaos_run.py).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+Targets = Mapping[str, Sequence[str]]
+
+
+class What(StrEnum):
+    """What breaks. `sidecar`, `broker`, ... before the dash is the kind of its target."""
+
+    STOP_SIDECAR = "sidecar-stop"
+    KILL_SIDECAR = "sidecar-kill"
+    EXPIRE_SIDECAR = "sidecar-expire"
+    CUT_SIDECAR = "sidecar-cut"
+    DEAF_SIDECAR = "sidecar-deaf"
+    SLOW_SIDECAR = "sidecar-slow"
+    STOP_STORE = "store-stop"
+    STOP_BROKER = "broker-stop"
+    KILL_BROKER = "broker-kill"
+    STOP_BOOKIE = "bookie-stop"
+    ADMIN_FAILS = "admin-fails"
+    ADMIN_FAILS_AFTER = "admin-fails-after"
+    ADMIN_HANGS = "admin-hangs"
+    ADMIN_LATE = "admin-late"
+    ADMIN_REFUSES = "admin-refuses"
+    ADMIN_LOOPS = "admin-loops"
+    ADMIN_UNREACHABLE = "admin-unreachable"
+    SLOW_READS = "reads-slow"
+    PAUSE = "wish-pause"
+    PIN = "wish-pin"
+
+    @property
+    def target(self) -> str:
+        """The kind of what it happens to."""
+        return self.value.partition("-")[0]
+
+
+# Relative weight, and how many seconds it lasts at least and at most.
+_DRAW: Final[dict[What, tuple[int, float, float]]] = {
+    What.STOP_SIDECAR: (5, 0.2, 12.0),
+    What.KILL_SIDECAR: (4, 1.0, 8.0),
+    What.EXPIRE_SIDECAR: (2, 0.0, 0.0),
+    What.CUT_SIDECAR: (5, 0.2, 10.0),
+    What.DEAF_SIDECAR: (4, 0.2, 10.0),
+    What.SLOW_SIDECAR: (1, 1.0, 5.0),
+    What.STOP_STORE: (2, 0.5, 9.0),
+    What.STOP_BROKER: (1, 0.5, 3.0),
+    What.KILL_BROKER: (1, 3.0, 3.0),
+    What.STOP_BOOKIE: (1, 1.0, 3.0),
+    What.ADMIN_FAILS: (2, 0.0, 0.0),
+    What.ADMIN_FAILS_AFTER: (2, 0.0, 0.0),
+    What.ADMIN_HANGS: (2, 0.0, 0.0),
+    What.ADMIN_LATE: (2, 0.0, 0.0),
+    What.ADMIN_REFUSES: (1, 0.0, 0.0),
+    What.ADMIN_LOOPS: (1, 0.0, 0.0),
+    What.ADMIN_UNREACHABLE: (1, 0.0, 0.0),
+    What.SLOW_READS: (2, 1.0, 8.0),
+    What.PAUSE: (2, 2.0, 10.0),
+    What.PIN: (2, 2.0, 10.0),
+}
+_AIMED: Final = frozenset({"sidecar", "store", "wish"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that breaks: when, counted in seconds from the beginning, and for how long.
+
+    `aimed`: it waits for the next intent after that moment, and then hits between it and its call; a sidecar that is
+    hit is the one that leads, whatever the target.
+    """
+
+    at: float
+    what: What
+    target: str
+    seconds: float
+    aimed: bool = False
+
+    def __str__(self) -> str:
+        """A line of a printed schedule."""
+        lasts = f" for {self.seconds:.2f} s" if self.seconds else ""
+        return f"{self.at:6.2f} s  {self.what} {self.target}{lasts}{', aimed' if self.aimed else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """What breaks in `seconds`, oldest first. The seed also feeds whatever else is random in a run."""
+
+    seed: int
+    seconds: float
+    faults: tuple[Fault, ...]
+
+    def __str__(self) -> str:
+        """The schedule, a fault a line."""
+        return "\n".join([f"schedule {self.seed}, {self.seconds:.0f} s:", *(f"  {fault}" for fault in self.faults)])
+
+
+def draw(
+    seed: int,
+    seconds: float,
+    targets: Targets,
+    *,
+    faults: tuple[int, int] = (1, 7),
+    scale: float = 1.0,
+    without: Collection[What] = (),
+) -> Schedule:
+    """A schedule for these targets (kind -> names), the same for the same seed; kinds not named do not break, nor does
+    what is in `without`. `scale`: how much longer or shorter than usual faults last."""
+    dice = random.Random(seed)
+    kinds = [what for what in What if targets.get(what.target) and what not in without]
+    weights = [_DRAW[what][0] for what in kinds]
+    made = []
+    for _ in range(dice.randint(*faults)):
+        what = dice.choices(kinds, weights)[0]
+        _, least, most = _DRAW[what]
+        # Short ones are as likely as long ones: what matters happens around the time limits.
+        lasts = scale * least * (most / least) ** dice.random() if least else 0.0
+        target, at = dice.choice(targets[what.target]), round(dice.uniform(0.0, seconds * 0.9), 2)
+        aimed = what.target in _AIMED and dice.random() < 0.5
+        made.append(Fault(at=at, what=what, target=target, seconds=round(lasts, 2), aimed=aimed))
+    return Schedule(seed=seed, seconds=seconds, faults=tuple(sorted(made, key=lambda fault: fault.at)))
+
+
+def shrink(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:
+    """The smallest schedule found that still fails: without faults that are not needed, and with shorter ones.
+
+    `fails` says whether a schedule still shows what was wrong; the one given must.
+    """
+    smaller = True
+    while smaller:
+        smaller = False
+        for candidate in _smaller(schedule):
+            if fails(candidate):
+                schedule, smaller = candidate, True
+                break
+    return schedule
+
+
+def _smaller(schedule: Schedule) -> Sequence[Schedule]:
+    faults = schedule.faults
+    fewer = [replace(schedule, faults=faults[:n] + faults[n + 1 :]) for n in range(len(faults))]
+    halves = [
+        replace(schedule, faults=(*faults[:n], replace(fault, seconds=round(fault.seconds / 2, 2)), *faults[n + 1 :]))
+        for n, fault in enumerate(faults)
+        if fault.seconds > 0.5
+    ]
+    return [*fewer, *halves]

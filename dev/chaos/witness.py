@@ -1,0 +1,141 @@
+"""ZooKeeper as a witness: when which intents stood and who led, from its audit log; and how to end a session.
+
+The log names sessions, not sidecars: whose session it was is learned from seats and the leader's node while they live.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import unquote
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+
+from dev.chaos.history import Intent, Term
+from dev.cluster import Cluster
+
+_LINE: Final = re.compile(r"^(\S+) \w+ session=(0x[0-9a-f]+)\t.*?operation=(\w+)\tznode=(\S+)\t.*?result=success")
+_LOOK_SECONDS: Final = 0.2
+_CLOSED: Final = "ephemeralZNodeDeletionOnSessionCloseOrExpire"
+# Length, protocol, time-out, session id, length of the password, password.
+_GREETING: Final = struct.Struct(">iiiqi16s")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A node made or deleted: boot seconds, by whose session, and its path below the root of the sidecars."""
+
+    at: float
+    session: str
+    made: bool
+    path: str
+
+
+class StoreWitness:
+    """Watches one root of sidecars; a context manager. `root` is absolute, e.g. `/pulsar/bundlekeel/chaos`."""
+
+    def __init__(self, cluster: Cluster, root: str) -> None:
+        self._cluster = cluster
+        self._root = root
+        self._client: Any = KazooClient(hosts=cluster.zk_hosts, timeout=10.0)
+        self._members: dict[str, str] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="witness", daemon=True)
+        self._boot_offset = time.clock_gettime(time.CLOCK_BOOTTIME) - time.time()
+
+    def __enter__(self) -> StoreWitness:
+        """Begin to watch."""
+        self._client.start(timeout=20)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop watching."""
+        self._stopping.set()
+        self._thread.join(10)
+        self._client.stop()
+        self._client.close()
+
+    def boot_of(self, wall_ms: float) -> float:
+        """The boot clock at a wall clock's time."""
+        return wall_ms / 1000 + self._boot_offset
+
+    # --- what was seen -------------------------------------------------------------------------------------
+
+    def open_intents(self) -> list[str]:
+        """The bundles with an intent now; none while ZooKeeper does not answer."""
+        with contextlib.suppress(KazooException):
+            return [unquote(name) for name in self._client.get_children(f"{self._root}/intents")]
+        return []
+
+    def intents(self) -> list[Intent]:
+        """Every intent so far, by its beginning."""
+        found: list[Intent] = []
+        for change in self._changes():
+            folder, _, name = change.path.rpartition("/")
+            if folder != "intents":
+                continue
+            bundle = unquote(name)
+            if change.made:
+                found.append(Intent(bundle=bundle, begun=change.at))
+                continue
+            place = next((n for n, item in enumerate(found) if item.bundle == bundle and item.ended is None), None)
+            if place is not None:
+                found[place] = replace(found[place], ended=change.at)
+        return found
+
+    def terms(self) -> list[Term]:
+        """Every leader so far; the epoch is a running number."""
+        found: list[Term] = []
+        for change in self._changes():
+            if change.path != "leader":
+                continue
+            if found and found[-1].ended is None:
+                found[-1] = replace(found[-1], ended=change.at)
+            if change.made:
+                member = self._members.get(change.session, change.session)
+                found.append(Term(epoch=len(found) + 1, member=member, begun=change.at))
+        return found
+
+    def _changes(self) -> Iterator[Change]:
+        prefix = f"{self._root}/"
+        with self._cluster.zk_audit_log.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                match = _LINE.match(line)
+                if match is None or not match[4].startswith(prefix):
+                    continue
+                if match[3] not in ("create", "delete", _CLOSED):
+                    continue
+                at = datetime.fromisoformat(match[1].replace(",", ".")).astimezone().timestamp() * 1000
+                made = match[3] == "create"
+                yield Change(self.boot_of(at), match[2], made, match[4].removeprefix(prefix))
+
+    def _look(self) -> None:
+        while not self._stopping.wait(_LOOK_SECONDS):
+            with contextlib.suppress(KazooException, ValueError):
+                seats = self._client.get_children(f"{self._root}/seats")
+                for path in ("leader", *(f"seats/{name}" for name in seats)):
+                    self._learn(f"{self._root}/{path}")
+
+    def _learn(self, path: str) -> None:
+        with contextlib.suppress(KazooException):
+            data, stat = self._client.get(path)
+            self._members[f"0x{stat.ephemeralOwner:x}"] = str(json.loads(data)["id"])
+
+
+def end_session(hosts: str, greeting: bytes) -> None:
+    """End the session that ZooKeeper greeted a client with, as a second client with the same id and password."""
+    _, _, _, session, _, password = _GREETING.unpack(greeting[: _GREETING.size])
+    client: Any = KazooClient(hosts=hosts, client_id=(session, password), timeout=4.0)
+    client.start(timeout=10)
+    client.stop()
+    client.close()

@@ -1,0 +1,174 @@
+"""Recorded cycles as Arrow tables, and back.
+
+One flat schema for all: a row is a cycle, a changed broker or a changed bundle (`kind`), and columns that a kind does
+not have are null. So a minute is one file that is there or not, and Spark reads a kind by its row groups.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bundlekeel.core.errors import HistoryError
+from bundlekeel.core.history import BROKERS, BUNDLES, Columns, CycleRecord, Outcome, Rows, Table
+
+_KINDS: Final = {"broker": BROKERS, "bundle": BUNDLES}
+_CYCLE: Final = {
+    "full": pa.bool_(),
+    "base": pa.int64(),
+    "schema": pa.int32(),
+    "seal": pa.int64(),
+    "document": pa.string(),
+    "plan_hash": pa.string(),
+    "code": pa.string(),
+    "planned": pa.int32(),
+    "acted": pa.bool_(),
+    "details": pa.string(),
+    "software": pa.string(),
+    "dropped": pa.int32(),
+    "skipped": pa.int32(),
+}
+_KEY: Final = {"kind": pa.string(), "epoch": pa.int64(), "cycle": pa.int64(), "wall_ms": pa.int64()}
+_ROW: Final = {"row": pa.int32(), "name": pa.string()}
+_FLOATS: Final = tuple(dict.fromkeys((*BROKERS.floats, *BUNDLES.floats)))
+_WHOLE: Final = tuple(dict.fromkeys((*BROKERS.whole, *BUNDLES.whole)))
+_TEXTS: Final = tuple(dict.fromkeys((*BROKERS.texts, *BUNDLES.texts)))
+ARROW: Final = pa.schema(
+    [
+        *(_KEY | _CYCLE | _ROW).items(),
+        *((name, pa.string()) for name in _TEXTS),
+        *((name, pa.int64()) for name in _WHOLE),
+        *((name, pa.float64()) for name in _FLOATS),
+    ]
+)
+# Columns whose values repeat.
+REPEATED: Final = ("kind", "code", "software", "name", *_TEXTS)
+
+
+def tables_of(records: Sequence[CycleRecord]) -> list[pa.Table]:
+    """Cycles, brokers, bundles: one table each, all of the same schema; those without rows are left out."""
+    found = [_cycles(records)]
+    for kind in _KINDS:
+        made = _rows(kind, records)
+        if made is not None:
+            found.append(made)
+    return found
+
+
+def _cycles(records: Sequence[CycleRecord]) -> pa.Table:
+    own = ("full", "base", "schema", "seal", "document")
+    columns: dict[str, Any] = {name: [getattr(record, name) for record in records] for name in own}
+    for name in ("plan_hash", "code", "planned", "acted", "software", "dropped", "skipped"):
+        columns[name] = [getattr(record.outcome, name) for record in records]
+    columns["details"] = [json.dumps(record.outcome.details, ensure_ascii=False) for record in records]
+    return _table("cycle", columns, records, [1] * len(records))
+
+
+def _rows(kind: str, records: Sequence[CycleRecord]) -> pa.Table | None:
+    parts: list[Rows] = [getattr(record, f"{kind}s") for record in records]
+    sizes = [len(part.index) for part in parts]
+    if not sum(sizes):
+        return None
+    names = _KINDS[kind]
+    columns: dict[str, Any] = {
+        "row": np.concatenate([part.index for part in parts]),
+        "name": np.concatenate([part.table.names for part in parts]),
+    }
+    for of_kind, attribute in ((names.floats, "floats"), (names.whole, "whole"), (names.texts, "texts")):
+        together = np.concatenate([getattr(part.table, attribute) for part in parts])
+        columns |= {name: together[:, number] for number, name in enumerate(of_kind)}
+    return _table(kind, columns, records, sizes)
+
+
+def _table(kind: str, columns: dict[str, Any], records: Sequence[CycleRecord], sizes: Sequence[int]) -> pa.Table:
+    count = sum(sizes)
+    columns = columns | {
+        "kind": pa.array([kind], pa.string()).take(pa.array(np.zeros(count, dtype=np.int32))),
+        "epoch": np.repeat([record.epoch for record in records], sizes),
+        "cycle": np.repeat([record.cycle for record in records], sizes),
+        "wall_ms": np.repeat([record.wall_ms for record in records], sizes),
+    }
+    arrays = [
+        _array(columns[field.name], field.type) if field.name in columns else pa.nulls(count, field.type)
+        for field in ARROW
+    ]
+    return pa.Table.from_arrays(arrays, schema=ARROW)
+
+
+def _array(values: Any, kind: pa.DataType) -> pa.Array:
+    # A bit pattern that is no number is a value here, not a hole.
+    return values if isinstance(values, pa.Array) else pa.array(values, kind, from_pandas=False)
+
+
+def records_of(tables: Iterable[pa.Table]) -> list[CycleRecord]:
+    """The opposite of `tables_of`, of tables in any number of pieces. HistoryError when they are not ours."""
+    try:
+        whole = pa.concat_tables(list(tables))
+        kinds = whole.column("kind").to_numpy()
+        cycles = whole.filter(pa.array(kinds == "cycle")).select([*_KEY, *_CYCLE]).to_pylist()
+        pieces = {kind: _Split(whole.filter(pa.array(kinds == kind)), names) for kind, names in _KINDS.items()}
+        return [
+            _record(row, pieces["broker"].of(row["cycle"]), pieces["bundle"].of(row["cycle"]))
+            for row in sorted(cycles, key=lambda row: int(row["cycle"]))
+        ]
+    except (pa.ArrowException, KeyError, ValueError, TypeError, IndexError) as error:
+        raise HistoryError(f"not a file of recorded cycles: {error!r}") from None
+
+
+class _Split:
+    """The rows of one kind, given out by cycle."""
+
+    def __init__(self, table: pa.Table, columns: Columns) -> None:
+        count = table.num_rows
+        self._cycle = table.column("cycle").to_numpy()
+        order = np.argsort(self._cycle, kind="stable")
+        self._cycle = self._cycle[order]
+        self._row = table.column("row").to_numpy().astype(np.int64)[order]
+        self._names = _texts(table, "name")[order]
+        self._floats = _matrix([table.column(name).to_numpy() for name in columns.floats], count, np.float64)[order]
+        self._whole = _matrix([table.column(name).to_numpy() for name in columns.whole], count, np.int64)[order]
+        self._texts = _matrix([_texts(table, name) for name in columns.texts], count, object)[order]
+
+    def of(self, cycle: int) -> Rows:
+        """The rows of one cycle."""
+        place = slice(*np.searchsorted(self._cycle, [cycle, cycle + 1]).tolist())
+        return Rows(
+            None,
+            self._row[place],
+            Table(self._names[place], self._floats[place], self._whole[place], self._texts[place]),
+        )
+
+
+def _matrix(columns: list[Any], count: int, kind: Any) -> Any:
+    made = np.empty((count, len(columns)), dtype=kind)
+    for number, column in enumerate(columns):
+        made[:, number] = column
+    return made
+
+
+def _texts(table: pa.Table, name: str) -> Any:
+    """A column of texts, where equal texts are one object: most of them repeat."""
+    encoded = table.column(name).combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    known = np.array(encoded.dictionary.to_pylist(), dtype=object)
+    return known[encoded.indices.to_numpy()] if len(known) else np.zeros(0, dtype=object)
+
+
+def _record(row: dict[str, Any], brokers: Rows, bundles: Rows) -> CycleRecord:
+    outcome = Outcome(
+        plan_hash=row["plan_hash"],
+        code=row["code"],
+        planned=row["planned"],
+        acted=row["acted"],
+        details=json.loads(row["details"]),
+        software=row["software"],
+        dropped=row["dropped"],
+        skipped=row["skipped"],
+    )
+    own = ("epoch", "cycle", "wall_ms", "full", "base", "document", "seal", "schema")
+    return CycleRecord(**{name: row[name] for name in own}, outcome=outcome, brokers=brokers, bundles=bundles)

@@ -1,0 +1,223 @@
+"""History as immutable Parquet files below a URI: a folder, or anything pyarrow has a file system for."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from bundlekeel.adapters.history.rows import ARROW, REPEATED, records_of, tables_of
+from bundlekeel.core.errors import HistoryError, StoreError
+from bundlekeel.core.history import CycleRecord
+from bundlekeel.ports.history import HistoryFile, HistorySpan, hour_of
+
+_PATH: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/(\d+)-(\d+)(?:-(\d+))?\.parquet")
+_META: Final = b"bundlekeel"
+# Readers of folders (Spark, Hive, Arrow) leave out names that begin so.
+_HIDDEN: Final = "_"
+_ASIDE: Final = "_aside"
+_PIECE: Final = 8 * 1024 * 1024
+
+
+class ParquetStore:
+    """`ports.history.HistoryStore` below a folder or a URI (`file://`, `s3://`, `gs://`, `hdfs://`, ...)."""
+
+    def __init__(self, place: str | Path) -> None:
+        try:
+            if isinstance(place, Path):
+                self._fs, self._root = pafs.LocalFileSystem(), str(place.resolve())
+            else:
+                self._fs, self._root = pafs.FileSystem.from_uri(place)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise StoreError(f"history.uri: {place} cannot be opened: {error}") from None
+        # Elsewhere a file appears when it is complete, and is renamed by copying it.
+        self._renames = self._fs.type_name in ("local", "hdfs")
+
+    def files(self) -> list[HistoryFile]:
+        """Every file of ours."""
+        with _answering():
+            selector = pafs.FileSelector(self._root, recursive=True, allow_not_found=True)
+            found = [info for info in self._fs.get_file_info(selector) if info.is_file]
+        return sorted(
+            _file(match, info.size or 0)
+            for info in found
+            if (match := _PATH.fullmatch(info.path[len(self._root) :].lstrip("/")))
+        )
+
+    def span(self, file: HistoryFile) -> HistorySpan:
+        """From the file's footer; the file is read whole only when that fails."""
+        try:
+            with self._fs.open_input_file(self._at(file.path)) as stream, pq.ParquetFile(stream) as parquet:
+                said = parquet.metadata.metadata or {}
+        except (pa.ArrowException, OSError, ValueError):
+            with self._reading(file) as parquet:
+                said = parquet.metadata.metadata or {}
+        try:
+            return HistorySpan(**json.loads(said[_META]))
+        except (KeyError, ValueError, TypeError):
+            raise HistoryError(f"{file.path} was not recorded by Bundlekeel") from None
+
+    def records(self, file: HistoryFile) -> list[CycleRecord]:
+        """Everything in it."""
+        with self._reading(file) as parquet:
+            return records_of([parquet.read(use_threads=False)])
+
+    def publish(self, epoch: int, seq: int, records: Sequence[CycleRecord]) -> HistoryFile:
+        """Write a segment."""
+        date, hour = hour_of(records[0].wall_ms)
+        file = HistoryFile(date=date, hour=hour, epoch=epoch, first=seq, last=seq)
+        span = HistorySpan(
+            schema=max(record.schema for record in records),
+            first_cycle=records[0].cycle,
+            last_cycle=records[-1].cycle,
+            first_ms=records[0].wall_ms,
+            last_ms=records[-1].wall_ms,
+            cycles=len(records),
+            rows=sum(1 + len(record.brokers.index) + len(record.bundles.index) for record in records),
+        )
+        if self._exists(file) and self._is_whole(file, span):
+            return self._sized(file)
+        return self._write(file, span, iter(tables_of(records)))
+
+    def merge(self, files: Sequence[HistoryFile]) -> HistoryFile:
+        """Copy the row groups of each file into one."""
+        ordered = sorted(files, key=lambda file: file.first)
+        spans = [self.span(file) for file in ordered]
+        span = HistorySpan(
+            schema=max(item.schema for item in spans),
+            first_cycle=spans[0].first_cycle,
+            last_cycle=spans[-1].last_cycle,
+            first_ms=spans[0].first_ms,
+            last_ms=spans[-1].last_ms,
+            cycles=sum(item.cycles for item in spans),
+            rows=sum(item.rows for item in spans),
+        )
+        return self._write(replace(ordered[0], last=ordered[-1].last), span, self._groups(ordered))
+
+    def remove(self, file: HistoryFile) -> None:
+        """Delete a file."""
+        with _answering():
+            if self._exists(file):
+                self._fs.delete_file(self._at(file.path))
+
+    def set_aside(self, file: HistoryFile) -> str:
+        """Move a file below `_aside`."""
+        to = f"{_ASIDE}/{file.path}"
+        with _answering():
+            self._fs.create_dir(self._at(f"{_ASIDE}/{file.folder}"), recursive=True)
+            self._fs.move(self._at(file.path), self._at(to))
+        return to
+
+    def _is_whole(self, file: HistoryFile, span: HistorySpan) -> bool:
+        """Whether an earlier attempt wrote the file; a torn one is set aside."""
+        try:
+            there = self.span(file)
+        except HistoryError:
+            self.set_aside(file)
+            return False
+        if (there.first_cycle, there.last_cycle) != (span.first_cycle, span.last_cycle):
+            raise HistoryError(f"{file.path} is there with other cycles")
+        return True
+
+    def _at(self, path: str) -> str:
+        return f"{self._root.rstrip('/')}/{path}"
+
+    def _exists(self, file: HistoryFile) -> bool:
+        with _answering():
+            return bool(self._fs.get_file_info(self._at(file.path)).is_file)
+
+    def _sized(self, file: HistoryFile) -> HistoryFile:
+        with _answering():
+            return replace(file, size=self._fs.get_file_info(self._at(file.path)).size or 0)
+
+    @contextmanager
+    def _reading(self, file: HistoryFile) -> Iterator[Any]:
+        """The file, read whole before it is taken apart: what the store does wrong is no fault of the file."""
+        with _answering(), self._fs.open_input_file(self._at(file.path)) as stream:
+            data = stream.read_buffer()
+        try:
+            with pq.ParquetFile(pa.BufferReader(data)) as parquet:
+                yield parquet
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise HistoryError(f"{file.path} is torn or no Parquet file: {_short(error)}") from None
+
+    def _groups(self, files: Sequence[HistoryFile]) -> Iterator[pa.Table]:
+        for file in files:
+            with self._reading(file) as parquet:
+                tables = [parquet.read_row_group(number, use_threads=False) for number in range(parquet.num_row_groups)]
+            yield from tables
+
+    def _write(self, file: HistoryFile, span: HistorySpan, tables: Iterator[pa.Table]) -> HistoryFile:
+        """All of a file or nothing: written under a hidden name where renaming is one step, else sent when complete."""
+        final = self._at(file.path)
+        with _answering():
+            self._fs.create_dir(self._at(file.folder), recursive=True)
+            if not self._renames:
+                self._send(final, span, tables)
+                return self._sized(file)
+            at = self._at(f"{file.folder}/{_HIDDEN}{file.name}.part")
+            with self._fs.open_output_stream(at) as stream:
+                _write_parquet(stream, span, tables)
+            if self._fs.type_name == "local":
+                _sync(Path(at))
+            self._fs.move(at, final)
+            if self._fs.type_name == "local":
+                _sync(Path(final).parent)
+        return self._sized(file)
+
+    def _send(self, final: str, span: HistorySpan, tables: Iterator[pa.Table]) -> None:
+        with tempfile.TemporaryFile() as local:
+            _write_parquet(local, span, tables)
+            local.seek(0)
+            with self._fs.open_output_stream(final) as stream:
+                while piece := local.read(_PIECE):
+                    stream.write(piece)
+
+
+def _write_parquet(stream: Any, span: HistorySpan, tables: Iterator[pa.Table]) -> None:
+    with pq.ParquetWriter(
+        stream,
+        ARROW,
+        compression="zstd",
+        use_dictionary=list(REPEATED),
+    ) as writer:
+        writer.add_key_value_metadata({_META.decode(): json.dumps(asdict(span))})
+        for table in tables:
+            writer.write_table(table.cast(ARROW))
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """What a file system raises, as StoreError."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise StoreError(f"the history store does not answer: {_short(error)}") from None
+
+
+def _short(error: Exception) -> str:
+    return str(error).split("\n", 1)[0][:200]
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _file(match: re.Match[str], size: int) -> HistoryFile:
+    first = int(match[4])
+    last = int(match[5] or match[4])
+    return HistoryFile(date=match[1], hour=int(match[2]), epoch=int(match[3]), first=first, last=last, size=size)

@@ -1,0 +1,171 @@
+"""The write-ahead log of history: a file a segment, each record with its length and checksum, synced to the disk."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from bundlekeel.adapters.history.rows import ARROW, records_of, tables_of
+from bundlekeel.core.errors import HistoryError, StoreError
+from bundlekeel.core.history import CycleRecord
+from bundlekeel.ports.history import Segment
+
+_HEAD: Final = struct.Struct("<II")
+_NAME: Final = re.compile(r"(\d+)-(\d+)\.wal")
+
+
+class FileWal:
+    """`ports.history.HistoryWal` in one folder, which is locked for this process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open: Segment | None = None
+        self._fd: int | None = None
+        self._sizes: dict[Segment, int] = {}
+        self._torn: set[Segment] = set()
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        except OSError as error:
+            raise StoreError(f"history.wal: {folder} cannot be used: {error.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise StoreError(f"history.wal: {folder} is in use by another process; give each its own") from None
+        for path in folder.iterdir():
+            if found := _NAME.fullmatch(path.name):
+                self._sizes[Segment(epoch=int(found[1]), seq=int(found[2]))] = path.stat().st_size
+
+    def append(self, epoch: int, record: CycleRecord) -> None:
+        """Write a record and wait for the disk; a part of it is taken away again."""
+        payload = _encoded(record)
+        data = _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+        try:
+            segment, fd = self._segment(epoch)
+            before = os.fstat(fd).st_size
+            try:
+                if os.write(fd, data) != len(data):
+                    raise StoreError("the disk of history.wal is full")
+                os.fsync(fd)
+            except (OSError, StoreError):
+                os.ftruncate(fd, before)
+                raise
+        except OSError as error:
+            raise StoreError(f"history.wal cannot be written: {error.strerror}") from None
+        self._sizes[segment] = before + len(data)
+
+    def _segment(self, epoch: int) -> tuple[Segment, int]:
+        if self._open is not None and self._open.epoch != epoch:
+            self.roll()
+        if self._open is None or self._fd is None:
+            seq = 1 + max((item.seq for item in self._seen(epoch)), default=0)
+            made = Segment(epoch=epoch, seq=seq)
+            self._fd = os.open(self._path(made), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            self._open = self._last = made
+            self._sizes[made] = 0
+        return self._open, self._fd
+
+    _last: Segment | None = None
+
+    def _seen(self, epoch: int) -> Iterator[Segment]:
+        yield from (item for item in self._sizes if item.epoch == epoch)
+        if self._last is not None and self._last.epoch == epoch:
+            yield self._last
+
+    def roll(self) -> None:
+        """Close the open segment."""
+        if self._fd is not None:
+            os.close(self._fd)
+        self._open, self._fd = None, None
+
+    def closed(self) -> list[Segment]:
+        """Every segment but the open one."""
+        return sorted(item for item in list(self._sizes) if item != self._open)
+
+    def records(self, segment: Segment) -> list[CycleRecord]:
+        """The records up to the first that is not whole."""
+        try:
+            data = self._path(segment).read_bytes()
+        except OSError as error:
+            raise StoreError(f"history.wal cannot be read: {error.strerror}") from None
+        payloads, torn = whole_payloads(data)
+        if torn:
+            self._torn.add(segment)
+        return [record for payload in payloads for record in _decoded(payload)]
+
+    def discard(self, segment: Segment) -> None:
+        """Delete a segment."""
+        try:
+            self._path(segment).unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(f"history.wal cannot be written: {error.strerror}") from None
+        self._sizes.pop(segment, None)
+
+    def set_aside(self, segment: Segment) -> None:
+        """Rename a segment, so that nothing reads it any more."""
+        path = self._path(segment)
+        try:
+            path.rename(path.with_name(f"{path.name}.aside"))
+        except OSError as error:
+            raise StoreError(f"history.wal cannot be written: {error.strerror}") from None
+        self._sizes.pop(segment, None)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(self._sizes.values())
+
+    @property
+    def torn(self) -> int:
+        """Segments whose end was torn."""
+        return len(self._torn)
+
+    def close(self) -> None:
+        """Close the segment and give the lock back; a second call does nothing."""
+        self.roll()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _path(self, segment: Segment) -> Path:
+        return self._folder / f"{segment.epoch}-{segment.seq}.wal"
+
+
+def whole_payloads(data: bytes) -> tuple[list[bytes], bool]:
+    """The payloads up to the first that is not whole, and whether there is such a one."""
+    found: list[bytes] = []
+    at = 0
+    while at + _HEAD.size <= len(data):
+        size, checksum = _HEAD.unpack_from(data, at)
+        payload = data[at + _HEAD.size : at + _HEAD.size + size]
+        if not size or len(payload) != size or zlib.crc32(payload) != checksum:
+            break
+        found.append(payload)
+        at += _HEAD.size + size
+    return found, at < len(data)
+
+
+def _encoded(record: CycleRecord) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, ARROW, options=options) as stream:
+        for table in tables_of([record]):
+            stream.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _decoded(payload: bytes) -> list[CycleRecord]:
+    try:
+        with pa.ipc.open_stream(payload) as stream:
+            return records_of([stream.read_all()])
+    except (pa.ArrowException, OSError) as error:
+        raise HistoryError(f"a record of history.wal cannot be read: {error}") from None

@@ -1,0 +1,102 @@
+"""Who we are to ZooKeeper (SASL DIGEST-MD5, TLS client certificate), and how its servers are known (TLS).
+
+kazoo's own TLS trusts the system's certificates besides the file it is given, and does not check host names unless
+told so: the socket is made here instead. kazoo connects anew after each failure, and so renewed certificates are taken.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kazoo.exceptions import KazooException
+from kazoo.security import CREATOR_ALL_ACL
+
+from bundlekeel.tls import ClientTls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreIdentity:
+    """`owned`: nodes we create are for this identity only. `tls` None: the plain client port."""
+
+    username: str = ""
+    password: str = ""
+    owned: bool = False
+    tls: ClientTls | None = None
+
+    def __repr__(self) -> str:
+        return f"StoreIdentity(username={self.username!r}, owned={self.owned}, tls={self.tls})"
+
+    def options(self) -> dict[str, Any]:
+        """Arguments of `KazooClient`."""
+        found: dict[str, Any] = {}
+        if self.username:
+            found["sasl_options"] = {
+                "mechanism": "DIGEST-MD5",
+                "username": self.username,
+                "password": self.password,
+            }
+        if self.owned:
+            found["default_acl"] = CREATOR_ALL_ACL
+        return found
+
+    def secure(self, kazoo: Any, limit: float, note: Callable[[str], None]) -> None:
+        """Connect within `limit` seconds, TLS included. `note` is told, in kazoo's thread, what is wrong with TLS or
+        our identity, and "" once it is not. ConfigError for files that cannot be used."""
+        handler, connection = kazoo.handler, kazoo._connection
+        handler.create_connection = self._connector(handler.create_connection, limit, note)
+        if self.tls is not None:
+            handler.select = _select_with_pending(handler.select)
+        authenticate = connection._authenticate_with_sasl
+
+        def noted(*args: Any, **options: Any) -> None:
+            try:
+                authenticate(*args, **options)
+            except KazooException as error:
+                note(f"SASL as {self.username} failed ({type(error).__name__}): wrong user, password, or none is asked")
+                raise
+            note("")
+
+        connection._authenticate_with_sasl = noted
+
+    def _connector(self, connect: Callable[..., Any], limit: float, note: Callable[[str], None]) -> Callable[..., Any]:
+        context = None if self.tls is None else self.tls.context(field="store.tls_trust_certs_file")
+
+        def connected(*args: Any, **options: Any) -> Any:
+            plain = connect(*args, **{**options, "timeout": limit})
+            if context is None:
+                return plain
+            try:
+                plain.settimeout(limit)
+                secured = context.wrap_socket(plain, server_hostname=options.get("hostname"))
+            except OSError as error:
+                plain.close()
+                note(f"TLS with {options.get('hostname')}: {error}")
+                raise
+            note("")
+            return secured
+
+        return connected
+
+
+def _select_with_pending(select: Callable[..., Any]) -> Callable[..., Any]:
+    """What TLS has decrypted already is ready, though the socket has nothing: several answers may come in one record,
+    and kazoo would see the second only with its next ping."""
+
+    def ready(read: Sequence[Any], write: Sequence[Any], *rest: Any) -> Any:
+        pending = [item for item in read if isinstance(item, ssl.SSLSocket) and item.pending()]
+        return (pending, [], []) if pending else select(read, write, *rest)
+
+    return ready
+
+
+def cut(connection: socket.socket) -> None:
+    """End a connection from another thread. Not by `SSLSocket.shutdown`, which takes the TLS layer from under the
+    thread that reads."""
+    socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+ANONYMOUS = StoreIdentity()

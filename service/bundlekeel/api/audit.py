@@ -1,0 +1,93 @@
+"""Who changed what, in the journal: one record a request that is no read, whatever came of it.
+
+Over TCP the name is the authenticated one: a `by` in the body is replaced by it before any route sees the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bundlekeel.api.auth import PRINCIPAL, role_needed
+from bundlekeel.daemon.credentials import Principal
+
+SOCKET_OWNER = Principal("unix socket", "admin")
+_LONGEST_REASON = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trail:
+    """Where the records go, and the wall clock (milliseconds since 1970)."""
+
+    record: Callable[[Mapping[str, Any]], None]
+    wall_ms: Callable[[], int]
+
+
+class Audit:
+    """ASGI middleware behind the guard; the shield in front has read the body, which comes in one message."""
+
+    def __init__(self, app: ASGIApp, *, trail: Trail | None) -> None:
+        self._app = app
+        self._trail = trail
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, with the true name, and write down how it ended."""
+        if scope["type"] != "http" or role_needed(scope["method"], scope["path"]) == "viewer":
+            await self._app(scope, receive, send)
+            return
+        principal = scope.get(PRINCIPAL)
+        message = await receive()
+        body = _object(message.get("body", b""))
+        if principal is not None and body:
+            body["by"] = principal.name
+            message = {**message, "body": msgspec.json.encode(body)}
+        first: list[Message] = [message]
+        status = 500
+
+        async def signed() -> Message:
+            return first.pop() if first else await receive()
+
+        async def watched(answer: Message) -> None:
+            nonlocal status
+            if answer["type"] == "http.response.start":
+                status = answer["status"]
+            await send(answer)
+
+        try:
+            await self._app(scope, signed, watched)
+        finally:
+            self._write(scope, principal, body, status)
+
+    def _write(self, scope: Scope, principal: Principal | None, body: dict[str, Any], status: int) -> None:
+        if self._trail is None:
+            return
+        client = scope.get("client")
+        by = principal.name if principal else str(body.get("by") or SOCKET_OWNER.name)
+        reason = str(body.get("reason") or "")[:_LONGEST_REASON]
+        what = f"{scope['method']} {scope['path']}"
+        self._trail.record(
+            {
+                "kind": "audit",
+                "wall_ms": self._trail.wall_ms(),
+                "by": by[:200],
+                "role": (principal or SOCKET_OWNER).role,
+                "address": str(client[0]) if client else "unix socket",
+                "what": what[:1000],
+                "reason": reason,
+                "status": status,
+                "sentence": f"{by[:200]}: {what[:1000]} answered {status}",
+            }
+        )
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    """A body that is a JSON object; {} otherwise (the route says what is wrong with it)."""
+    try:
+        found = msgspec.json.decode(data)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

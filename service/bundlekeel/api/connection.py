@@ -1,0 +1,66 @@
+"""One connection of a client, with an end to its patience: uvicorn waits for ever for a head that never comes whole."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+# From the connection, or from the end of the answer before, to the last header of a request. A keep-alive connection
+# on which nothing comes is closed by uvicorn earlier.
+HEAD_SECONDS = 20.0
+# Open at once, of one listener.
+MAX_CONNECTIONS = 256
+
+
+class Connection(H11Protocol):
+    """uvicorn's, closed when a request's head takes too long, or at once when there are too many connections."""
+
+    head_seconds = HEAD_SECONDS
+    max_connections = MAX_CONNECTIONS
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Refuse, or start to wait for a request."""
+        super().connection_made(transport)
+        if len(self.connections) > self.max_connections:
+            transport.close()
+        else:
+            self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """A part of a request: the wait ends when its head is complete."""
+        if self._waiting is None and not self._busy:
+            self._wait()
+        super().data_received(data)
+        if self._busy:
+            self._stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone."""
+        self._stop()
+        super().connection_lost(exc)
+
+    @property
+    def _busy(self) -> bool:
+        cycle: Any = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def _wait(self) -> None:
+        self._waiting = self.loop.call_later(self.head_seconds, self._give_up)
+
+    def _stop(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _give_up(self) -> None:
+        self._waiting = None
+        if not self._busy:
+            self.transport.close()
+
+
+def connection_class(head_seconds: float, max_connections: int) -> type[Connection]:
+    """The same with other limits: uvicorn takes a class."""
+    return type("Connection", (Connection,), {"head_seconds": head_seconds, "max_connections": max_connections})

@@ -1,0 +1,292 @@
+"""`/api/v1`: brokers drained, cordoned and warmed, bundles moved by hand, pins, exclusions, tasks, reviews.
+
+What moves something is a dry run unless the body says `execute`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Response
+from pydantic import Field
+
+from bundlekeel.api import schemas
+from bundlekeel.api.mutations import REFUSALS
+from bundlekeel.api.reply import Backend, reply
+from bundlekeel.api.routes import NOT_FOUND, PROBLEMS
+
+HASH_MAX = 0xFFFFFFFF
+Named = Annotated[str, Path(min_length=1, max_length=4096)]
+
+
+class OperationBody(schemas.ReasonBody):
+    """A dry run unless `execute`."""
+
+    execute: bool = Field(default=False, strict=True, description="false: a dry run, nothing is changed")
+
+
+class HandBody(OperationBody):
+    """A move by hand, within everything but the cool-down."""
+
+    override_cool_down: bool = Field(default=False, strict=True, description="move it although it moved lately")
+
+
+class TransferBody(HandBody):
+    """Where to."""
+
+    to: str = Field(min_length=1, max_length=1024, description="a broker id")
+
+
+class SplitBody(OperationBody):
+    """Where to cut."""
+
+    at: int | None = Field(
+        default=None, ge=1, lt=HASH_MAX, strict=True, description="a hash inside the bundle; absent: where load divides"
+    )
+
+
+class LastingBody(schemas.ReasonBody):
+    """For a while, or for good."""
+
+    seconds: float | None = Field(default=None, gt=0, le=365 * 86400, strict=True, description="absent: for good")
+
+
+class WishView(schemas.Answer):
+    """Who asked it of a broker, why and when."""
+
+    broker: str
+    by: str
+    reason: str
+    since_ms: int
+
+
+class DrainView(WishView):
+    """A drain and how far it is. `left` null: the broker does not say what it owns."""
+
+    state: str = Field(description="draining, empty, blocked or unknown")
+    left: int | None
+    moved: int
+    blocked: dict[str, int]
+    eta_seconds: float | None
+    emptied_ms: int
+    bundle_seconds: float
+    detail: str
+
+
+class PinView(schemas.Answer):
+    """A pin; `until_ms` 0: for good."""
+
+    bundle: str
+    until_ms: int
+
+
+class ExclusionView(schemas.Answer):
+    """An exclusion; `until_ms` 0: for good."""
+
+    pattern: str
+    until_ms: int
+
+
+class ScopePauseView(schemas.Answer):
+    """A pause of everything (scope "") or of one scope."""
+
+    scope: str
+    by: str
+    reason: str
+    since_ms: int
+    until_ms: int
+
+
+class OperationsView(schemas.Answer):
+    """All that people have asked for."""
+
+    drains: list[DrainView]
+    cordons: list[WishView]
+    warms: list[WishView]
+    pins: list[PinView]
+    exclusions: list[ExclusionView]
+    pauses: list[ScopePauseView]
+
+
+class RelocationView(schemas.Answer):
+    """What a drain or a warm moves."""
+
+    broker: str
+    dry_run: bool
+    bundles: int
+    moves: list[dict[str, Any]]
+    refusals: list[dict[str, Any]]
+    refusal_counts: dict[str, int]
+    sentence: str
+    detail: str
+
+
+class HandView(schemas.Answer):
+    """A move or split by hand. With `execute`: its task, or the review it waits for."""
+
+    kind: str
+    name: str
+    bundle: str
+    source: str
+    hash: str
+    refusals: list[dict[str, Any]]
+    sentence: str
+    dry_run: bool
+    task: str | None
+    state: str
+    review: str | None
+
+
+class ReviewView(schemas.Answer):
+    """What one person proposes and another one has to approve."""
+
+    id: str
+    kind: str
+    title: str
+    by: str
+    reason: str
+    at_ms: int
+    state: str
+    reviewer: str
+    remark: str
+    decided_ms: int
+    task: str
+    actions: list[str]
+
+
+reads = APIRouter(responses=PROBLEMS, tags=["operations"])
+changes = APIRouter(responses=PROBLEMS | REFUSALS | NOT_FOUND, tags=["mutations"])
+
+
+@reads.get("/operations", response_model=OperationsView)
+async def operations(service: Backend) -> Response:
+    """Drains with their progress, cordons, warms, pins, exclusions and pauses; every replica answers alike."""
+    return reply(service.wishes.operations())
+
+
+@reads.get("/tasks/{task}", response_model=schemas.TaskView, responses=NOT_FOUND)
+async def task(service: Backend, task: Named) -> Response:
+    """One task, and how far it is."""
+    return reply(service.wishes.task(task))
+
+
+@reads.get("/reviews", response_model=list[ReviewView])
+async def reviews(service: Backend) -> Response:
+    """What is, or was, to be approved, oldest first."""
+    return reply(await service.wishes.reviews())
+
+
+@changes.post("/brokers/{broker}/drain", response_model=RelocationView)
+async def drain(service: Backend, broker: Named, body: OperationBody) -> Response:
+    """Empty a broker and keep it empty until it is uncordoned."""
+    return reply(await service.wishes.drain(broker, dry_run=not body.execute, reason=body.reason, by=body.by))
+
+
+@changes.post("/brokers/{broker}/warm", response_model=RelocationView)
+async def warm(service: Backend, broker: Named, body: OperationBody) -> Response:
+    """Fill a new or restarted broker, gently, until it carries its share."""
+    return reply(await service.wishes.warm(broker, dry_run=not body.execute, reason=body.reason, by=body.by))
+
+
+@changes.post("/brokers/{broker}/cordon", response_model=schemas.Answer)
+async def cordon(service: Backend, broker: Named, body: schemas.ReasonBody) -> Response:
+    """Let nothing come to a broker by us. Brokers still place bundles on it."""
+    return reply(await service.wishes.cordon(broker, reason=body.reason, by=body.by))
+
+
+@changes.post("/brokers/{broker}/uncordon", response_model=schemas.Answer)
+async def uncordon(service: Backend, broker: Named, body: schemas.ReasonBody) -> Response:
+    """End cordon, drain and warm of a broker."""
+    return reply(await service.wishes.uncordon(broker, reason=body.reason, by=body.by))
+
+
+@changes.post("/bundles/{bundle:path}/transfer", response_model=HandView)
+async def transfer(service: Backend, bundle: Named, body: TransferBody) -> Response:
+    """Move a bundle, or the bundle of a topic, to a broker."""
+    made = await service.wishes.by_hand(
+        "transfer",
+        bundle,
+        to=body.to,
+        override_cool_down=body.override_cool_down,
+        execute=body.execute,
+        reason=body.reason,
+        by=body.by,
+    )
+    return reply(made)
+
+
+@changes.post("/bundles/{bundle:path}/unload", response_model=HandView)
+async def unload(service: Backend, bundle: Named, body: HandBody) -> Response:
+    """Move a bundle, or the bundle of a topic, to the broker with most room."""
+    made = await service.wishes.by_hand(
+        "unload",
+        bundle,
+        override_cool_down=body.override_cool_down,
+        execute=body.execute,
+        reason=body.reason,
+        by=body.by,
+    )
+    return reply(made)
+
+
+@changes.post("/bundles/{bundle:path}/split", response_model=HandView)
+async def split(service: Backend, bundle: Named, body: SplitBody) -> Response:
+    """Divide a bundle, or the bundle of a topic, at its owner."""
+    made = await service.wishes.by_hand(
+        "split", bundle, at=body.at, execute=body.execute, reason=body.reason, by=body.by
+    )
+    return reply(made)
+
+
+@changes.put("/pins/{bundle:path}", response_model=PinView)
+async def pin(service: Backend, bundle: Named, body: LastingBody) -> Response:
+    """Keep a bundle, or the bundle of a topic, where it is."""
+    return reply(await service.wishes.pin(bundle, seconds=body.seconds, reason=body.reason, by=body.by))
+
+
+@changes.delete("/pins/{bundle:path}", response_model=schemas.Answer)
+async def unpin(service: Backend, bundle: Named, body: schemas.ReasonBody) -> Response:
+    """End a pin."""
+    return reply(await service.wishes.unpin(bundle, reason=body.reason, by=body.by))
+
+
+@changes.put("/exclusions/{pattern:path}", response_model=ExclusionView)
+async def exclude(service: Backend, pattern: Named, body: LastingBody) -> Response:
+    """Leave alone what matches `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER` (with `*` and `?`)."""
+    return reply(await service.wishes.exclude(pattern, seconds=body.seconds, reason=body.reason, by=body.by))
+
+
+@changes.delete("/exclusions/{pattern:path}", response_model=schemas.Answer)
+async def include(service: Backend, pattern: Named, body: schemas.ReasonBody) -> Response:
+    """End an exclusion."""
+    return reply(await service.wishes.include(pattern, reason=body.reason, by=body.by))
+
+
+@changes.put("/pauses/{scope:path}", response_model=schemas.PauseView)
+async def pause_scope(service: Backend, scope: Named, body: LastingBody) -> Response:
+    """Move nothing of `tenant:NAME`, `namespace:TENANT/NAME`, or to and from `broker:ID`."""
+    return reply(await service.wishes.pause_scope(scope, seconds=body.seconds, reason=body.reason, by=body.by))
+
+
+@changes.delete("/pauses/{scope:path}", response_model=schemas.Answer)
+async def resume_scope(service: Backend, scope: Named, body: schemas.ReasonBody) -> Response:
+    """End the pause of one scope."""
+    return reply(await service.wishes.resume_scope(scope, reason=body.reason, by=body.by))
+
+
+@changes.post("/tasks/{task}/stop", response_model=schemas.Answer, status_code=202)
+async def stop(service: Backend, task: Named, body: schemas.ReasonBody) -> Response:
+    """Begin no further move of a task; those under way end."""
+    return reply(await service.wishes.stop(task, reason=body.reason, by=body.by), status=202)
+
+
+@changes.post("/reviews/{id}/approve", response_model=ReviewView)
+async def approve(service: Backend, id: Named, body: schemas.ReasonBody) -> Response:
+    """Let what another person proposed be carried out."""
+    return reply(await service.wishes.approve(id, reason=body.reason, by=body.by))
+
+
+@changes.post("/reviews/{id}/discard", response_model=ReviewView)
+async def discard(service: Backend, id: Named, body: schemas.ReasonBody) -> Response:
+    """Say no to what somebody proposed."""
+    return reply(await service.wishes.discard(id, reason=body.reason, by=body.by))

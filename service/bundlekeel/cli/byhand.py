@@ -1,0 +1,99 @@
+"""`transfer`, `unload`, `split`: one bundle by hand. A dry run unless `--yes`."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from bundlekeel.cli import operation_tables
+from bundlekeel.cli.changes import finished
+from bundlekeel.cli.client import path_part
+from bundlekeel.cli.exits import BAD_NEWS, REFUSED, USAGE, CliError
+from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected_once, login
+
+NameArgument = Annotated[str, typer.Argument(help="A bundle or a topic; bundles move whole.", show_default=False)]
+CarryOutOption = Annotated[bool, typer.Option("--yes", "-y", help="Carry it out; without it this is a dry run.")]
+OverrideOption = Annotated[bool, typer.Option("--override-cool-down", help="Move it although it moved lately.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it is over.")]
+# The longest move: an unload takes a minute, what waits before it as long.
+WAIT_SECONDS = 300.0
+
+
+@connected_once
+def transfer(
+    session: Session,
+    name: NameArgument,
+    to: Annotated[str, typer.Option("--to", help="The broker it is to go to.", show_default=False)],
+    reason: ReasonOption,
+    yes: CarryOutOption = False,
+    override_cool_down: OverrideOption = False,
+    wait: WaitOption = False,
+    by: ByOption = "",
+) -> None:
+    """Move a bundle, or the bundle of a topic, to a broker: a dry run unless --yes (exit code 4 when refused)."""
+    body = {"to": to, "override_cool_down": override_cool_down, **_who(reason, by, yes)}
+    _do(session, "transfer", name, body, wait=wait)
+
+
+@connected_once
+def unload(
+    session: Session,
+    name: NameArgument,
+    reason: ReasonOption,
+    yes: CarryOutOption = False,
+    override_cool_down: OverrideOption = False,
+    wait: WaitOption = False,
+    by: ByOption = "",
+) -> None:
+    """Move a bundle off its broker, to the one with most room: a dry run unless --yes (exit code 4 when refused)."""
+    body = {"override_cool_down": override_cool_down, **_who(reason, by, yes)}
+    _do(session, "unload", name, body, wait=wait)
+
+
+@connected_once
+def split(
+    session: Session,
+    name: NameArgument,
+    reason: ReasonOption,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="HASH", help="Cut here, e.g. 0x40000000; else where load divides."),
+    ] = None,
+    yes: CarryOutOption = False,
+    wait: WaitOption = False,
+    by: ByOption = "",
+) -> None:
+    """Divide a bundle at its owner; nothing moves: a dry run unless --yes (exit code 4 when refused)."""
+    body: dict[str, Any] = _who(reason, by, yes)
+    if at is not None:
+        try:
+            body["at"] = int(at, 0)
+        except ValueError:
+            raise CliError(f"--at {at!r}: expected a number such as 0x40000000", USAGE) from None
+    _do(session, "split", name, body, wait=wait)
+
+
+def _who(reason: str, by: str, yes: bool) -> dict[str, Any]:
+    return {"reason": reason, "by": by or login(), "execute": yes}
+
+
+def _do(session: Session, verb: str, name: str, body: dict[str, Any], *, wait: bool) -> None:
+    """Ask, wait for the task when it has one, and print all in one answer."""
+    answer = session.client.send("POST", f"bundles/{path_part(name)}/{verb}", body)
+    if wait and answer.get("task"):
+        begun = {"task": answer["task"], "state": "waiting"}
+        answer["ended"] = finished(session.client, begun, time.monotonic() + WAIT_SECONDS)
+    session.tell(answer, operation_tables.by_hand)
+    if answer.get("dry_run") and answer.get("refusals"):
+        raise typer.Exit(REFUSED)
+    ended = answer.get("ended", {})
+    if ended.get("state", "done") != "done":
+        raise typer.Exit(BAD_NEWS if ended.get("moves") else REFUSED)
+
+
+def register(app: typer.Typer) -> None:
+    """Put them into the app."""
+    for command in (transfer, unload, split):
+        app.command()(command)

@@ -1,0 +1,106 @@
+"""`bundlekeel deadman`: a job of its own that gives the shedding back to the brokers when the sidecars are dead."""
+
+from __future__ import annotations
+
+import socket
+import time
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from bundlekeel.cli import stories
+from bundlekeel.cli.exits import BAD_NEWS, OK, USAGE, CliError, as_cli_error
+from bundlekeel.cli.output import Layout, Output, Watch, show
+from bundlekeel.cli.session import ConfigOption, OutputOption, guarded, login
+from bundlekeel.cli.wiring import Wiring
+from bundlekeel.core.errors import BundlekeelError
+from bundlekeel.daemon.deadman import CONFIRM_SECONDS
+from bundlekeel.daemon.settings_load import LoadedSettings, load_settings
+from bundlekeel.daemon.settings_types import parse_duration
+from bundlekeel.daemon.views import Json
+
+# A leader that is a little slow is not dead.
+CYCLES = 3
+GOOD = ("alive", "not_taken_over")
+
+
+def register(app: typer.Typer, wiring: Wiring) -> None:
+    """Put it into the app."""
+
+    @app.command()
+    @guarded
+    def deadman(
+        after: Annotated[
+            str,
+            typer.Option("--after", metavar="DURATION", help="No completed cycle for so long: the sidecars are dead."),
+        ] = "10m",
+        confirm: Annotated[
+            str,
+            typer.Option(
+                "--confirm", metavar="DURATION", help="Watch for so long before restoring: clocks may be wrong."
+            ),
+        ] = f"{CONFIRM_SECONDS:g}s",
+        once: Annotated[bool, typer.Option("--once", help="Look once and end: for a CronJob or a timer.")] = False,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+        by: Annotated[str, typer.Option("--by", help="Who restores, for the record.")] = "",
+        config: ConfigOption = None,
+        output: OutputOption = Output.TABLE,
+    ) -> None:
+        """Restore what `takeover` found when no sidecar has completed a cycle for too long. Needs no running sidecar.
+
+        Exit codes of --once: 0 alive, or nothing is taken over; 1 dead: restored, or not everywhere (run it again);
+        3 the store could not be read, and nothing was done. Without --once it goes on until it is stopped.
+        """
+        settings = load_settings(config)
+        limit, watch = _seconds("--after", after), _seconds("--confirm", confirm)
+        least = CYCLES * settings.settings.cycle.interval
+        if limit < least:
+            raise CliError(f"--after {after}: shorter than {CYCLES} cycles ({least:g} s)", USAGE)
+        who = by or f"deadman ({login()}@{socket.gethostname()})"
+
+        def look() -> Json:
+            return wiring.deadman(settings, after=limit, confirm=watch, by=who, dry_run=dry_run)
+
+        if once:
+            answer = look()
+            show(lambda: answer, story, output, Watch())
+            raise typer.Exit(OK if answer["state"] in GOOD else BAD_NEWS)
+        _for_ever(look, settings, limit, output)
+
+
+def _for_ever(look: Any, settings: LoadedSettings, after: float, output: Output) -> None:
+    """Look several times in each `after`. What cannot be read is said on stderr, and read again."""
+    pause, said = min(60.0, max(settings.settings.cycle.interval, after / 10)), ""
+    while True:
+        try:
+            answer = look()
+            if answer["state"] != said:
+                said = answer["state"]
+                show(partial(dict, answer), story, output, Watch())
+        except BundlekeelError as error:
+            said = ""
+            typer.echo(f"error: {as_cli_error(error)}", err=True)
+        time.sleep(pause)
+
+
+def story(answer: Json, layout: Layout) -> RenderableType:
+    """The sentence, and what became of each broker."""
+    good = answer.get("state") in GOOD
+    parts: list[RenderableType] = [
+        Text(f"{str(answer.get('state')).replace('_', ' ')}: ", style="green" if good else "red").append(
+            str(answer.get("sentence")), style="default"
+        )
+    ]
+    if answer.get("brokers"):
+        parts.append(stories.change(answer, layout))
+    return Group(*parts)
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError:
+        raise CliError(f"{option} {text!r}: expected a duration such as 90s, 10m or 1h", USAGE) from None

@@ -1,0 +1,173 @@
+"""`bundlekeel history` and `bundlekeel replay`: what was recorded, read from the store; no sidecar is needed."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from bundlekeel.cli.exits import BAD_NEWS, USAGE, CliError
+from bundlekeel.cli.output import Layout, Output, Watch, show, table
+from bundlekeel.cli.session import ConfigOption, OutputOption, guarded
+from bundlekeel.cli.wiring import Wiring
+from bundlekeel.core.errors import HistoryError
+from bundlekeel.daemon import history_reading as reading
+from bundlekeel.daemon.history_keeping import weed
+from bundlekeel.daemon.settings_load import load_settings
+from bundlekeel.daemon.views import Json
+from bundlekeel.ports.history import HistoryStore
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--history", metavar="URI", help="The store; that of the settings by default.", show_default=False),
+]
+CycleArgument = Annotated[
+    str,
+    typer.Argument(metavar="CYCLE", help="A cycle (812), epoch and cycle (3:812), or a time (2026-11-21T18:05)."),
+]
+
+
+class Commands:
+    """The commands, over what `wiring` opens."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self._wiring = wiring
+
+    def _store(self, config: Path | None, uri: str | None) -> HistoryStore:
+        return self._wiring.history(load_settings(config), uri)
+
+    @guarded
+    def ls(self, uri: StoreOption = None, config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
+        """The files, and the cycles in each."""
+        answer = reading.listing(self._store(config, uri))
+        show(lambda: answer, _listing, output, Watch())
+
+    @guarded
+    def show(
+        self,
+        cycle: CycleArgument,
+        uri: StoreOption = None,
+        config: ConfigOption = None,
+        output: OutputOption = Output.TABLE,
+    ) -> None:
+        """What one cycle saw, decided and did. For a time: the last cycle up to it."""
+        answer = reading.summary(reading.find(self._store(config, uri), cycle))
+        show(lambda: answer, _cycle, output, Watch())
+
+    @guarded
+    def check(
+        self,
+        aside: Annotated[
+            bool, typer.Option("--set-aside", help="Move files that cannot be read below _aside, where nobody reads.")
+        ] = False,
+        uri: StoreOption = None,
+        config: ConfigOption = None,
+        output: OutputOption = Output.TABLE,
+    ) -> None:
+        """Read all of it: torn files, missing cycles, doubles, checksums. Exit code 1 when anything is wrong."""
+        place = self._store(config, uri)
+        moved = weed(place, place.files()) if aside else []
+        answer = reading.check(place) | {"set_aside": moved}
+        show(lambda: answer, _checked, output, Watch())
+        if not answer["ok"] or moved:
+            raise typer.Exit(BAD_NEWS)
+
+    @guarded
+    def export(
+        self,
+        cycle: CycleArgument,
+        file: Annotated[Path | None, typer.Option("--file", help="Write there.", show_default=False)] = None,
+        uri: StoreOption = None,
+        config: ConfigOption = None,
+    ) -> None:
+        """Everything `plan()` saw in one cycle, as JSON: all brokers, all bundles, memory, books, guard, parameters."""
+        text = json.dumps(reading.exported(reading.find(self._store(config, uri), cycle)), ensure_ascii=False)
+        if file is None:
+            typer.echo(text)
+            return
+        try:
+            file.write_text(text + "\n")
+        except OSError as error:
+            raise CliError(f"{file} cannot be written: {error.strerror}", USAGE) from None
+
+    @guarded
+    def replay(
+        self,
+        cycle: Annotated[str, typer.Argument(metavar="CYCLE|all", help="As in `history show`, or all of them.")],
+        uri: StoreOption = None,
+        config: ConfigOption = None,
+        output: OutputOption = Output.TABLE,
+    ) -> None:
+        """Plan recorded cycles again. Exit code 1 when a plan is not the recorded one."""
+        answer = reading.replayed(self._store(config, uri), cycle)
+        if not answer["cycles"] and not answer["unreadable"]:
+            raise HistoryError("there is no history yet")
+        show(lambda: answer, _replayed, output, Watch())
+        if not answer["ok"]:
+            raise typer.Exit(BAD_NEWS)
+
+
+def register(app: typer.Typer, wiring: Wiring) -> None:
+    """Put them into the app."""
+    commands = Commands(wiring)
+    group = typer.Typer(no_args_is_help=True, help="What every cycle saw and decided, as recorded.")
+    for command in (commands.ls, commands.show, commands.check, commands.export):
+        group.command()(command)
+    app.add_typer(group, name="history")
+    app.command()(commands.replay)
+
+
+def _time(wall_ms: int) -> str:
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _listing(rows: list[Json], _layout: Layout) -> RenderableType:
+    made = table("FILE", ">CYCLES", "FIRST", "LAST", ">ROWS", ">BYTES", caption=f"{len(rows)} files")
+    for row in rows:
+        if row["why"]:
+            made.add_row(row["file"], "", row["why"], "", "", f"{row['bytes']:,}")
+        else:
+            ends = [f"{row[f'{end}_cycle']} {_time(row[f'{end}_ms'])}" for end in ("first", "last")]
+            made.add_row(row["file"], f"{row['cycles']:,}", *ends, f"{row['rows']:,}", f"{row['bytes']:,}")
+    return made
+
+
+def _cycle(answer: Json, _layout: Layout) -> RenderableType:
+    lines = [
+        f"cycle {answer['cycle']} of epoch {answer['epoch']}, {_time(answer['wall_ms'])} UTC",
+        f"{answer['brokers']} brokers, {answer['bundles']} bundles, strategy {answer['strategy']}",
+        f"{answer['code']}: {answer['verdict']}",
+        f"plan {answer['plan']}, {answer['planned']} moves, {'carried out' if answer['acted'] else 'not carried out'}",
+        *(f"  {move['bundle']}: {move['source']} -> {move['target']}" for move in answer["moves"]),
+        f"recorded by {answer['software']}",
+    ]
+    return Text("\n".join(lines))
+
+
+def _checked(answer: Json, _layout: Layout) -> RenderableType:
+    lines = [
+        f"{answer['cycles']:,} cycles in {answer['files']} files, {answer['bytes']:,} bytes; "
+        f"{answer['undecided']} cycles could not decide, {answer['dropped']} were not recorded"
+    ]
+    lines += [f"cannot be read: {row['file']}: {row['why']}" for row in answer["unreadable"]]
+    lines += [f"set aside: {path}" for path in answer["set_aside"]]
+    lines += [f"cycle {row['epoch']}:{row['cycle']} cannot be rebuilt: {row['why']}" for row in answer["broken"]]
+    lines += [f"{row['missing']} cycles missing between {row['after']} and {row['before']}" for row in answer["gaps"]]
+    lines += [f"cycle {row['epoch']}:{row['cycle']} is there twice" for row in answer["doubles"]]
+    return Text("\n".join([*lines, "ok" if answer["ok"] else "not ok"]))
+
+
+def _replayed(answer: Json, _layout: Layout) -> RenderableType:
+    lines = [f"{answer['same']} of {answer['cycles']} cycles have the recorded plan; {answer['moved']} move something"]
+    lines += [
+        f"cycle {row['epoch']}:{row['cycle']}: {row['why'] or 'plan ' + row['hash'] + ', recorded ' + row['recorded']}"
+        f" ({row['software']})"
+        for row in answer["different"]
+    ]
+    lines += [f"cannot be read: {row['file']}: {row['why']}" for row in answer["unreadable"]]
+    return Text("\n".join(lines))

@@ -1,0 +1,133 @@
+"""`bundlekeel journal`: what was done, asked of a sidecar; and whether the files still say what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from bundlekeel.cli import stories
+from bundlekeel.cli.exits import BAD_NEWS, USAGE, CliError
+from bundlekeel.cli.output import Layout, Output, Watch, show
+from bundlekeel.cli.session import ConfigOption, OutputOption, Session, connected, guarded
+from bundlekeel.codec.chain import GENESIS, Verifier
+from bundlekeel.daemon.settings_load import load_settings
+from bundlekeel.daemon.views import Json
+
+
+class Kind(StrEnum):
+    """What the journal records."""
+
+    CYCLE = "cycle"
+    MOVE = "move"
+    SPLIT = "split"
+    FINDING = "finding"
+    WISH = "wish"
+    AUDIT = "audit"
+    EFFECT = "effect"
+    FOREIGN = "foreign"
+
+
+journal_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")
+
+
+@connected
+def journal(
+    context: typer.Context,
+    session: Session,
+    kind: Annotated[Kind | None, typer.Option("--kind", help="Only records of this kind.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many, the newest.")] = 20,
+) -> None:
+    """What was done, newest last. `journal verify` checks the files themselves."""
+    if context.invoked_subcommand is not None:
+        return
+    session.show(lambda client: client.get("journal", limit=limit, kind=kind.value if kind else None), stories.journal)
+
+
+@guarded
+def verify(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FILE]...", help="The journal and its rotated files; without any, those of the settings."
+        ),
+    ] = None,
+    head: Annotated[
+        str,
+        typer.Option("--head", metavar="HASH", help="A hash noted earlier, which must be in it.", show_default=False),
+    ] = "",
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Follow the journal's hash chain. Exit code 1 names the first line that was changed, added or taken out."""
+    answer = follow_chain(rotated(files) if files else _of_settings(config), head.lower())
+    show(lambda: answer, _verdict, output, Watch())
+    if answer["why"]:
+        raise typer.Exit(BAD_NEWS)
+
+
+def rotated(files: Sequence[Path]) -> list[Path]:
+    """Oldest first: `NAME.2`, `NAME.1`, `NAME`."""
+    return sorted(files, key=lambda path: -int(path.suffix[1:]) if path.suffix[1:].isdecimal() else 0)
+
+
+def follow_chain(files: Sequence[Path], head: str) -> Json:
+    """{files, lines, unsealed, torn, lost, begins_at, head, unfinished, why, where, whole}; `why` empty: it holds."""
+    verifier = Verifier(head)
+    for path in files:
+        try:
+            with path.open("rb") as stream:
+                if not verifier.read(str(path), stream):
+                    break
+        except OSError as error:
+            raise CliError(f"{path} cannot be read: {error.strerror}", USAGE) from None
+    found = verifier.result()
+    answer = asdict(found) | {"files": [str(path) for path in files], "whole": found.whole, "why": "", "where": ""}
+    del answer["broken"]
+    if found.broken is not None:
+        return answer | {"why": found.broken.why, "where": f"{found.broken.name}:{found.broken.line}"}
+    if head and not found.has_expected:
+        return answer | {"why": f"no line has the hash {head}: lines at the end were cut off, or it is another journal"}
+    return answer
+
+
+def _of_settings(config: Path | None) -> list[Path]:
+    loaded = load_settings(config)
+    path = loaded.located(loaded.settings.journal.path)
+    if path is None:
+        raise CliError("journal.path is null: there is no file; name one", USAGE)
+    family = [path.with_name(f"{path.name}.{n}") for n in range(loaded.settings.journal.backups, 0, -1)]
+    return [*(item for item in family if item.exists()), path]
+
+
+def _verdict(answer: Json, _layout: Layout) -> RenderableType:
+    if answer["why"]:
+        where = f"{answer['where']}: " if answer["where"] else ""
+        return Text(f"broken: {where}{answer['why']}", style="red")
+    lines = [f"ok: {answer['lines']} lines in {len(answer['files'])} files hold together"]
+    if answer["head"]:
+        lines.append(f"newest hash {answer['head']} (keep it elsewhere to notice lines cut off at the end)")
+    if answer["unsealed"]:
+        lines.append(f"{answer['unsealed']} lines at the beginning are of a release without hashes")
+    if answer["begins_at"] not in ("", GENESIS):
+        lines.append("it begins after lines that are not here (rotated away)")
+    if answer["torn"]:
+        lines.append(f"{answer['torn']} unfinished lines were set aside after a crash; see the .torn file")
+    if answer["lost"]:
+        lines.append(f"{answer['lost']} records could not be written (disk full)")
+    if answer["unfinished"]:
+        lines.append("the last line is not finished: it is being written, or the sidecar was killed")
+    return Text("\n".join(lines))
+
+
+def register(app: typer.Typer) -> None:
+    """Put them into the app."""
+    journal_app.callback()(journal)
+    journal_app.command("verify")(verify)
+    app.add_typer(journal_app, name="journal", help=journal.__doc__)

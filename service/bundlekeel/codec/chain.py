@@ -1,0 +1,151 @@
+"""The journal's hash chain: each line holds the hash of the line before it, so that no line can be changed or taken
+out unseen.
+
+A line is one JSON object. Its last two members are `prev` and `hash`:
+
+    {"kind":"move",...,"prev":"<64 hex digits>","hash":"<64 hex digits>"}
+
+`hash` is the SHA-256 of the line's bytes without `,"hash":"..."`: the bytes themselves, not what a JSON reader makes of
+them. `prev` is the `hash` of the line before, also across files and restarts; the first line of all has 64 zeros. Two
+members may precede: `torn` (so many bytes of an unfinished line were set aside before this one) and `lost` (so many
+records before this one could not be written). Lines of releases before the chain have neither member and are accepted
+only at the beginning.
+
+What the chain cannot show is that lines at the very end were cut off: compare the newest hash with one kept elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+GENESIS: Final = "0" * 64
+# Members that belong to the line, not to what was recorded.
+MEMBERS: Final = ("torn", "lost", "prev", "hash")
+_SEALED = re.compile(rb',"prev":"([0-9a-f]{64})","hash":"([0-9a-f]{64})"\}')
+_SEAL_BYTES: Final = len(b',"prev":"","hash":""}') + 128
+_HASH_BYTES: Final = len(b',"hash":""}') + 64
+
+
+def seal(record: Mapping[str, Any], prev: str, *, torn: int = 0, lost: int = 0) -> tuple[bytes, str]:
+    """The line of a record (without its end) and its hash, to be the next line's `prev`."""
+    marks = {name: count for name, count in (("torn", torn), ("lost", lost)) if count}
+    plain = {key: value for key, value in record.items() if key not in MEMBERS}
+    body = msgspec.json.encode(plain | marks | {"prev": prev})
+    digest = hashlib.sha256(body).hexdigest()
+    return b'%b,"hash":"%b"}' % (body[:-1], digest.encode()), digest
+
+
+def seal_of(line: bytes) -> tuple[str, str] | None:
+    """`prev` and `hash` as a line says them; None when it has none."""
+    found = _SEALED.fullmatch(line[-_SEAL_BYTES:])
+    return None if found is None else (found[1].decode(), found[2].decode())
+
+
+def is_intact(line: bytes) -> bool:
+    """Whether a line's own hash is that of its bytes."""
+    seal = seal_of(line)
+    return seal is not None and hashlib.sha256(line[:-_HASH_BYTES] + b"}").hexdigest() == seal[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Break:
+    """The first line that does not fit: `line` counts from 1 in `name`."""
+
+    name: str
+    line: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What a look at a chain found. `begins_at`: `prev` of the first sealed line; `head`: the newest hash ("" when
+    there is none). `torn` and `lost` count what the lines themselves tell of. `has_expected`: the hash that was
+    asked for is in the chain. `unfinished`: the newest file's last line has no end; it is being written, or was torn,
+    and the sidecar sets it aside when it starts."""
+
+    lines: int
+    unsealed: int
+    torn: int
+    lost: int
+    begins_at: str
+    head: str
+    has_expected: bool
+    unfinished: bool
+    broken: Break | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it begins with the very first line ever written."""
+        return self.begins_at in ("", GENESIS)
+
+
+class Verifier:
+    """Follows one chain through its files, oldest first; it stops at the first line that does not fit."""
+
+    def __init__(self, expected: str = "") -> None:
+        self._expected = expected
+        self._counts = {"lines": 0, "unsealed": 0, "torn": 0, "lost": 0}
+        self._begins_at = self._head = ""
+        self._has_expected = self._unfinished = False
+        self._broken: Break | None = None
+
+    def read(self, name: str, lines: Iterable[bytes]) -> bool:
+        """Take one file's lines, each with its end; False once something is broken."""
+        if self._unfinished:
+            self._broken = Break(name=name, line=1, why="the file before it ends in an unfinished line")
+            return False
+        for number, raw in enumerate(lines, start=1):
+            self._unfinished = not raw.endswith(b"\n")
+            why = "" if self._unfinished else self._take(raw.removesuffix(b"\n"))
+            if why:
+                self._broken = Break(name=name, line=number, why=why)
+                return False
+        return True
+
+    def result(self) -> Verified:
+        """What was found so far."""
+        return Verified(
+            **self._counts,
+            begins_at=self._begins_at,
+            head=self._head,
+            has_expected=self._has_expected,
+            unfinished=self._unfinished,
+            broken=self._broken,
+        )
+
+    def _take(self, line: bytes) -> str:
+        seal = seal_of(line)
+        if seal is None:
+            if self._head:
+                return "it has no hash, though lines before it have one"
+            self._counts["unsealed"] += 1
+            return ""
+        if not is_intact(line):
+            return "its hash is not that of its content: it was changed"
+        prev, digest = seal
+        if self._head and prev != self._head:
+            return "it does not follow the line before: lines were taken out, added or put in another order"
+        if not self._head and self._counts["unsealed"] and prev != GENESIS:
+            return "it follows a line with a hash, and the line before it has none"
+        try:
+            marks = msgspec.json.decode(line, type=_Marks)
+        except msgspec.DecodeError:
+            return "it is not a JSON object"
+        self._begins_at = self._begins_at or prev
+        self._head = digest
+        self._has_expected = self._has_expected or digest == self._expected
+        self._counts["lines"] += 1
+        self._counts["torn"] += marks.torn > 0
+        self._counts["lost"] += marks.lost
+        return ""
+
+
+class _Marks(msgspec.Struct):
+    torn: int = 0
+    lost: int = 0

@@ -1,0 +1,66 @@
+"""How a broker's clients fare, out of its monitoring metrics (`/admin/v2/broker-stats/metrics`, Pulsar's
+`MetricsGenerator`): a list of `{"dimensions": {..}, "metrics": {..}}`, one a namespace or topic of interest."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Final
+
+import msgspec
+
+from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import CodecError
+from bundlekeel.core.rate import Signs
+
+# Messages stored since the last statistics run, by how long that took: lower and upper bound in ms, the last one
+# without an upper bound. The broker's `brk_ml_` ones say the same of the last minute.
+_BUCKET: Final = re.compile(r"brk_AddEntryLatencyBuckets_([0-9.]+)_([0-9.]+|OVERFLOW)")
+_OPENED: Final = "brk_connection_created_total_count"
+_FAILED: Final = ("brk_connection_create_fail_count", "brk_topic_load_failed_count")
+
+
+class _Group(msgspec.Struct):
+    metrics: dict[str, Any] = {}
+
+
+_GROUPS = msgspec.json.Decoder(list[_Group])
+
+
+def decode_signs(body: bytes) -> Signs:
+    """Publish latency, failures and opened connections of the asked broker.
+
+    Unknown groups and figures are passed over. CodecError when it is no such list, or tells of no connections.
+    """
+    try:
+        groups = _GROUPS.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CodecError(f"no list of metrics: {error}", code=Code.NOT_JSON) from error
+    stored, waited, opened, failed = 0.0, 0.0, None, 0.0
+    for group in groups:
+        for name, raw in group.metrics.items():
+            value = _number(raw)
+            bucket = _BUCKET.fullmatch(name)
+            if bucket is not None:
+                low, high = float(bucket[1]), bucket[2]
+                stored += value
+                waited += value * (low if high == "OVERFLOW" else (low + float(high)) / 2)
+            elif name == _OPENED:
+                opened = (opened or 0.0) + value
+            elif name in _FAILED:
+                failed += value
+    if opened is None:
+        raise CodecError(f"the metrics hold no {_OPENED}", code=Code.NO_LOAD_DATA)
+    return Signs(
+        latency_ms=waited / stored if stored > 0 else None,
+        failures=int(failed),
+        connections=int(opened),
+    )
+
+
+def _number(raw: object) -> float:
+    """A figure; what is none, negative or not finite counts as nothing."""
+    if isinstance(raw, bool) or not isinstance(raw, int | float):
+        return 0.0
+    value = float(raw)
+    return value if math.isfinite(value) and value > 0 else 0.0

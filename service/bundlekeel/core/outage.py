@@ -1,0 +1,190 @@
+"""When the metadata store was away, and for how long nothing may move after that. Pure: sights in, state out.
+
+Two things count as an outage: the store did not answer for as long as our session lasts (shorter, and nobody has lost
+anything), and a registry of brokers that shrank to less than half within `SHRINK_SECONDS` (many sessions ended at
+once). After it the brokers come back one by one, and those that come first own nearly everything: whoever balances
+that picture moves bundles that their brokers are about to take back. So the registry has to be complete, and quiet for
+`settle` seconds. Brokers that are still missing after `PATIENCE_FACTOR` times that long are taken for gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+SHRINK_SECONDS = 30.0
+PATIENCE_FACTOR = 4.0
+
+Registration = tuple[str, int]
+"""A broker's id and when its process started, in ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """One look at the store. `boot`: seconds on the boot clock. `brokers`: registrations, None when they are not known
+    at this moment. `session_seconds`: how long our session lasts, as negotiated."""
+
+    boot: float
+    answered: bool
+    session_seconds: float
+    brokers: frozenset[Registration] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """An outage that is not settled yet. `expected`: the brokers that were there before. `back`: when the store
+    answered again (boot seconds), None while it is away."""
+
+    why: str
+    since: float
+    expected: frozenset[str] = frozenset()
+    back: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calm:
+    """What one sidecar has seen so far. All times are boot seconds.
+
+    `seen`: the last look. `away`: seconds without an answer, counted by looks. `calm_since`: since when nothing was
+    amiss. `changed`: when the registry changed last. `recent`: the registry's sizes of the last moments.
+    """
+
+    seen: float
+    calm_since: float
+    changed: float
+    away: float = 0.0
+    registered: frozenset[Registration] | None = None
+    recent: tuple[tuple[float, frozenset[str]], ...] = ()
+    outage: Outage | None = None
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """Brokers that were there before the outage and are not now."""
+        if self.outage is None:
+            return frozenset()
+        return self.outage.expected - _ids(self.registered or ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """`seconds`: how long the registry must be quiet. `step`: the longest time between two looks that counts: a process
+    that was stopped for a while does not know whether the store answered meanwhile."""
+
+    seconds: float = 180.0
+    step: float = 5.0
+
+    @property
+    def patience(self) -> float:
+        """How long missing brokers are waited for."""
+        return PATIENCE_FACTOR * self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """What is still waited for: brokers, and for how many more seconds at least."""
+
+    why: str
+    away: bool
+    missing: tuple[str, ...] = ()
+    seconds: float = 0.0
+    quiet: float = 0.0
+
+
+def begin(boot: float) -> Calm:
+    """Nothing seen yet. Nothing is held against a store that answers at once: a fail-over must not wait."""
+    return Calm(seen=boot, calm_since=boot, changed=boot)
+
+
+def advance(state: Calm, sight: Sight, settle: Settle) -> Calm:
+    """The state after one more look."""
+    gap = min(max(0.0, sight.boot - state.seen), settle.step)
+    state = replace(state, seen=sight.boot)
+    if not sight.answered:
+        return _away(state, gap, sight)
+    outage = state.outage
+    if outage is not None and outage.back is None:
+        outage = replace(outage, back=sight.boot)
+        state = replace(state, changed=sight.boot)
+    state = replace(state, away=0.0, outage=outage)
+    if sight.brokers is not None:
+        state = _registry(state, sight.brokers, sight.boot)
+    return _settled(state, settle)
+
+
+def noticed(state: Calm, brokers: frozenset[Registration], boot: float, settle: Settle) -> Calm:
+    """The state after a look at the registry alone, which says nothing of whether the store still answers."""
+    if state.outage is not None and state.outage.back is None:
+        return state
+    return _settled(_registry(state, brokers, boot), settle)
+
+
+def remember(state: Calm, brokers: Iterable[str], boot: float) -> Calm:
+    """Brokers that somebody else saw registered a moment ago: a registry of less than half of them has shrunk."""
+    known = frozenset(brokers)
+    if not known:
+        return state
+    if state.outage is not None:
+        return replace(state, outage=replace(state.outage, expected=state.outage.expected | known))
+    return replace(state, recent=(*state.recent, (boot, known)))
+
+
+def join(state: Calm, outage: Outage) -> Calm:
+    """An outage that somebody else saw; added to our own when we saw one as well."""
+    if state.outage is None:
+        return replace(state, outage=outage)
+    return replace(state, outage=replace(state.outage, expected=state.outage.expected | outage.expected))
+
+
+def leave(state: Calm, boot: float) -> Calm:
+    """The outage is over: whoever leads saw the store all the while, or has seen it settle."""
+    return replace(state, outage=None, calm_since=boot) if state.outage is not None else state
+
+
+def waiting(state: Calm, settle: Settle) -> Wait | None:
+    """What has to happen before anything may move; None: nothing."""
+    outage = state.outage
+    if outage is None:
+        return None
+    if outage.back is None:
+        return Wait(why=outage.why, away=True, seconds=settle.seconds)
+    quiet = max(0.0, state.seen - max(state.changed, outage.back))
+    left, missing = max(0.0, settle.seconds - quiet), state.missing
+    if missing:
+        left = max(left, settle.patience - (state.seen - outage.back))
+    return Wait(why=outage.why, away=False, missing=tuple(sorted(missing)), seconds=left, quiet=quiet)
+
+
+def _away(state: Calm, gap: float, sight: Sight) -> Calm:
+    away = state.away + gap
+    state = replace(state, away=away)
+    if sight.session_seconds <= 0 or away < sight.session_seconds:
+        return state
+    expected = state.outage.expected if state.outage is not None else _ids(state.registered or ())
+    why = f"the metadata store did not answer for {away:.0f} s"
+    return replace(state, outage=Outage(why=why, since=sight.boot - away, expected=expected))
+
+
+def _registry(state: Calm, brokers: frozenset[Registration], boot: float) -> Calm:
+    ids = _ids(brokers)
+    if brokers != state.registered:
+        before = () if state.registered is None else ((boot, _ids(state.registered)),)
+        state = replace(state, registered=brokers, changed=boot, recent=(*state.recent, *before))
+    recent = tuple((at, seen) for at, seen in state.recent if boot - at <= SHRINK_SECONDS)
+    state = replace(state, recent=recent)
+    most = max((seen for _, seen in recent), key=len, default=frozenset[str]())
+    if state.outage is None and 2 * len(ids) < len(most):
+        gone = len(most) - len(ids)
+        why = f"{gone} of {len(most)} brokers left the registry at once"
+        return replace(state, outage=Outage(why=why, since=boot, expected=most, back=boot), changed=boot)
+    return state
+
+
+def _settled(state: Calm, settle: Settle) -> Calm:
+    left = waiting(state, settle)
+    if left is None or state.registered is None or left.away or left.seconds > 0:
+        return state
+    return replace(state, outage=None, calm_since=state.seen, recent=())
+
+
+def _ids(brokers: Iterable[Registration]) -> frozenset[str]:
+    return frozenset(broker for broker, _ in brokers)

@@ -1,0 +1,288 @@
+"""From shares to topic policies: which to write, which to leave and why, which to restore. Pure.
+
+Enforcer `policies`. A topic policy beats that of the namespace and of the broker, so what we write is never looser
+than the rate that would be in force without us: the stricter wins, in each of messages and bytes. Each partition gets
+share / partitions, in whole numbers, cut, at least 1 (Pulsar reads 0 as no limit).
+
+Crash safe: before a policy is written for the first time `Held.original` keeps what was there, and before each write
+`Held.ours` keeps what will be; whoever leads next finds the old or the new value there and goes on. Any other value is
+somebody else's: it becomes the original, and is never overwritten by something looser nor restored away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from bundlekeel.core.names import parse_topic
+from bundlekeel.core.quotas.groups import MOST_BYTES, MOST_MESSAGES, Membership
+from bundlekeel.core.quotas.shares import Shares
+
+PUBLISH, DISPATCH = "publish", "dispatch"
+SIDES: Final = (PUBLISH, DISPATCH)
+_COLUMNS: Final = {PUBLISH: (0, 1), DISPATCH: (2, 3)}
+
+
+class Rate(NamedTuple):
+    """Messages and bytes a second for each partition; -1 is no limit. `relative`: a dispatch rate on top of the
+    publish rate (`relativeToPublishRate`), which no fixed rate can be compared with."""
+
+    messages: int = -1
+    size: int = -1
+    relative: bool = False
+
+    @property
+    def free(self) -> bool:
+        """No limit at all (Pulsar drops such a policy)."""
+        return self.messages <= 0 and self.size <= 0
+
+    def per_second(self, period_s: int) -> Rate:
+        """The rate of one second, if this one is of `period_s` (`ratePeriodInSecond`); cut, at least 1."""
+        scale = max(1, period_s)
+        messages, size = ((max(1, value // scale) if value > 0 else -1) for value in (self.messages, self.size))
+        return Rate(messages, size, self.relative)
+
+
+FREE: Final = Rate()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One policy: a topic (the partitioned one) and `publish` or `dispatch`."""
+
+    topic: str
+    side: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InForce:
+    """What was read of a place. `topic`: its policy, None without one; `around`: what namespace and broker settings
+    would limit it to; `allowed`: whether its brokers have topic policies on."""
+
+    topic: Rate | None = None
+    around: tuple[Rate, ...] = ()
+    allowed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A place we write to. `original`: the policy before us, None without one. `ours`: what we wrote or were about to
+    write, the newest last, two at most. `group`: for which group."""
+
+    group: str
+    original: Rate | None
+    ours: tuple[Rate, ...]
+
+
+class Change(NamedTuple):
+    """One write. `rate` None: remove the policy. `before`: what is there now. `restores`: gives back the original."""
+
+    place: Place
+    before: Rate | None
+    rate: Rate | None
+    group: str
+    restores: bool = False
+
+
+class Left(NamedTuple):
+    """A place that is left as it is, and why."""
+
+    place: Place
+    why: str
+
+
+# Why a place is left: a closed list for tables and metrics.
+UNCHANGED, STRICTER, POLICIES_OFF = "unchanged", "stricter_in_force", "topic_policies_off"
+RELATIVE, BUDGET, NOT_READ = "relative_dispatch_rate", "write_budget", "not_read"
+ABSENT = "topic_absent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thrift:
+    """When a write is worth it. `up`, `down`: least change of a rate (its part). `most`: writes now, restores too."""
+
+    up: float = 0.10
+    down: float = 0.05
+    most: int = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnforcerPlan:
+    """`changes`: in their order, decreases first. `held`: to be stored *before* the changes are made. `left`: the
+    rest, one reason each. `forget`: places that are done with once their change has been made."""
+
+    changes: tuple[Change, ...] = ()
+    held: Mapping[Place, Held] = field(default_factory=dict)
+    left: tuple[Left, ...] = ()
+    forget: tuple[Place, ...] = ()
+
+
+def plan_writes(
+    shares: Shares,
+    membership: Membership,
+    in_force: Mapping[Place, InForce],
+    held: Mapping[Place, Held],
+    thrift: Thrift,
+) -> EnforcerPlan:
+    """What to write so that topics have their shares, and what to give back of topics that are in no group any more.
+
+    A held place whose topic belongs to a group but has no share is left as it is: the topic is on its way to another
+    broker, or has no clients now. Places that were not read (not in `in_force`) are neither written nor given back.
+    """
+    wanted = dict(_wanted(shares))
+    decided: list[tuple[Change, Held | None]] = []
+    left: list[Left] = []
+    for place, (group, rate) in wanted.items():
+        there = in_force.get(place)
+        outcome = (
+            Left(place, NOT_READ) if there is None else _decide(place, group, rate, there, held.get(place), thrift)
+        )
+        if isinstance(outcome, Left):
+            left.append(outcome)
+        else:
+            decided.append(outcome)
+    without = [place for place in held if place not in wanted]
+    left += [Left(place, ABSENT) for place in without if _limited(place, membership)]
+    gone = [place for place in without if place in in_force and not _limited(place, membership)]
+    restored = [_restore(place, held[place], in_force[place]) for place in sorted(gone, key=_name)]
+    return _assemble(decided, [item for item in restored if item is not None], left, held, gone, thrift)
+
+
+def give_back(held: Mapping[Place, Held], in_force: Mapping[Place, InForce], most: int) -> EnforcerPlan:
+    """Everything back as it was (the group is removed, the sidecar hands back)."""
+    gone = sorted((place for place in held if place in in_force), key=_name)
+    restored = [_restore(place, held[place], in_force[place]) for place in gone]
+    return _assemble([], [item for item in restored if item], [], held, gone, Thrift(most=most))
+
+
+def stricter(rates: Iterable[Rate]) -> Rate:
+    """The smaller of all limits, in messages and in bytes. Relative rates have no say."""
+    known = [rate for rate in rates if not rate.relative]
+    messages = [rate.messages for rate in known if rate.messages > 0]
+    sizes = [rate.size for rate in known if rate.size > 0]
+    return Rate(min(messages, default=-1), min(sizes, default=-1))
+
+
+def _limited(place: Place, membership: Membership) -> bool:
+    """Whether the topic is in a group that limits this side."""
+    row = membership.group_of.get(parse_topic(place.topic).namespace)
+    if row is None:
+        return False
+    rates = membership.groups[row].limits.rates()
+    return any(math.isfinite(rates[column]) for column in _COLUMNS[place.side])
+
+
+def _wanted(shares: Shares) -> Iterable[tuple[Place, tuple[str, Rate]]]:
+    for row, (group, topic) in enumerate(shares.keys):
+        parts = int(shares.partitions[row])
+        for side, (messages, size) in _COLUMNS.items():
+            rate = Rate(
+                _whole(float(shares.share[row, messages]) / parts, MOST_MESSAGES),
+                _whole(float(shares.share[row, size]) / parts, MOST_BYTES),
+            )
+            if not rate.free:
+                yield Place(topic=topic, side=side), (group, rate)
+
+
+def _whole(rate: float, most: int) -> int:
+    return -1 if math.isinf(rate) else min(most, max(1, math.floor(rate)))
+
+
+def _decide(
+    place: Place, group: str, rate: Rate, there: InForce, before: Held | None, thrift: Thrift
+) -> tuple[Change, Held | None] | Left:
+    """The write of one place with what to remember, or why not."""
+    if not there.allowed:
+        return Left(place, POLICIES_OFF)
+    original = _original(there, before)
+    # A topic policy hides those around it, so ours has to repeat what is stricter there.
+    ruling = there.around if original is None or original.free else (original,)
+    if any(item.relative for item in ruling):
+        return Left(place, RELATIVE)
+    without_us = stricter(ruling)
+    target = stricter((rate, without_us))
+    if target == without_us:
+        if before is None or there.topic == original:
+            return Left(place, STRICTER)
+        return Change(place, there.topic, original, group, restores=True), None
+    if there.topic == target or (_is_ours(there, before) and not _worth(there.topic, target, thrift)):
+        return Left(place, UNCHANGED)
+    last = (there.topic,) if _is_ours(there, before) and there.topic is not None else ()
+    return Change(place, there.topic, target, group), Held(group=group, original=original, ours=(*last, target))
+
+
+def _is_ours(there: InForce, before: Held | None) -> bool:
+    return before is not None and there.topic in before.ours
+
+
+def _original(there: InForce, before: Held | None) -> Rate | None:
+    """What would be there without us: what was, or what somebody put there since."""
+    return before.original if before is not None and _is_ours(there, before) else there.topic
+
+
+def _worth(now: Rate | None, target: Rate, thrift: Thrift) -> bool:
+    """Whether any of the two rates changes by enough; a limit that comes or goes always does."""
+    for old, new in zip((now or FREE)[:2], target[:2], strict=True):
+        if (old > 0) != (new > 0):
+            return True
+        if old > 0 and (new > old * (1 + thrift.up) or new < old * (1 - thrift.down)):
+            return True
+    return False
+
+
+def _restore(place: Place, before: Held, there: InForce) -> Change | None:
+    """Back to the original; None where somebody else's value, or the original, is there already."""
+    if not _is_ours(there, before) or there.topic == before.original:
+        return None
+    return Change(place, there.topic, before.original, before.group, restores=True)
+
+
+def _assemble(
+    decided: Sequence[tuple[Change, Held | None]],
+    restored: Sequence[Change],
+    left: Sequence[Left],
+    held: Mapping[Place, Held],
+    gone: Sequence[Place],
+    thrift: Thrift,
+) -> EnforcerPlan:
+    """Decreases first (they keep the limit), then restores, then the largest increases; no more than the budget."""
+    memory = {change.place: keep for change, keep in decided}
+    every = sorted([*(change for change, _ in decided), *restored], key=_urgency)
+    changes, late = every[: thrift.most], every[thrift.most :]
+    kept = dict(held)
+    for change in changes:
+        keep = memory.get(change.place)
+        if keep is not None:
+            kept[change.place] = keep
+    waiting = {change.place for change in late}
+    given_back = {change.place for change in changes if change.restores}
+    done = [place for place in gone if place not in waiting and place not in given_back]
+    for place in done:
+        kept.pop(place, None)
+    rest = [*left, *(Left(change.place, BUDGET) for change in late)]
+    return EnforcerPlan(
+        changes=tuple(changes),
+        held=kept,
+        left=tuple(sorted(rest, key=lambda item: _name(item.place))),
+        forget=tuple(sorted(given_back, key=_name)),
+    )
+
+
+def _urgency(change: Change) -> tuple[int, float, tuple[str, str]]:
+    if change.restores:
+        return 1, 0.0, _name(change.place)
+    factor = _factor(change.before or FREE, change.rate or FREE)
+    return (0, factor, _name(change.place)) if factor < 1 else (2, -factor, _name(change.place))
+
+
+def _factor(before: Rate, after: Rate) -> float:
+    """By how much the stricter-changed of the two rates changes; no limit counts as a very high one."""
+    pairs = zip(before[:2], after[:2], strict=True)
+    found = [(new if new > 0 else MOST_BYTES) / (old if old > 0 else MOST_BYTES) for old, new in pairs]
+    return min(found) if min(found) < 1 else max(found)
+
+
+def _name(place: Place) -> tuple[str, str]:
+    return place.topic, place.side

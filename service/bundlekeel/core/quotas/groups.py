@@ -1,0 +1,185 @@
+"""Groups: limits and members as declared, checked, and which namespaces they are at the moment.
+
+A member is written as the guard's exclusions are: `t:acme` (every namespace of the tenant, those to come too),
+`n:acme/orders`, and globs of either (`n:acme/tmp-*`). A namespace belongs to one group at most: PIP-82 has no
+hierarchy of limits, and two groups over one namespace would count its traffic twice.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Final
+
+import numpy as np
+
+from bundlekeel.core.errors import ConfigError
+from bundlekeel.core.load import Floats
+from bundlekeel.core.names import is_system_bundle, tenant_of
+from bundlekeel.core.scope import NAMESPACE, TENANT, matches
+
+# Columns of every matrix of rates here: messages/s and bytes/s, in and out.
+KINDS: Final = ("publish_messages", "publish_bytes", "dispatch_messages", "dispatch_bytes")
+PUBLISH_MESSAGES, PUBLISH_BYTES, DISPATCH_MESSAGES, DISPATCH_BYTES = range(4)
+Rates = tuple[float, float, float, float]
+NO_RATES: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
+
+# What Pulsar's PublishRate and DispatchRate can carry: a Java int for messages, a long for bytes.
+MOST_MESSAGES: Final = 2**31 - 1
+MOST_BYTES: Final = 2**63 - 1
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_GLOB = re.compile(r"[*?\[]")
+_MEMBERS: Final = "t:TENANT or n:TENANT/NAMESPACE, with * and ? where wanted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What all members together may pass, per second; None is no limit."""
+
+    publish_messages: float | None = None
+    publish_bytes: float | None = None
+    dispatch_messages: float | None = None
+    dispatch_bytes: float | None = None
+
+    def rates(self) -> Rates:
+        """In the order of `KINDS`, infinite where there is no limit."""
+        found = [math.inf if (value := getattr(self, name)) is None else float(value) for name in KINDS]
+        return found[0], found[1], found[2], found[3]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One declared group."""
+
+    name: str
+    limits: Limits
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """Which namespaces belong to which group now. `problems`: what is wrong with that, one error each.
+
+    Where two groups claim a namespace it stays with the one declared first until somebody decides.
+    """
+
+    groups: tuple[Group, ...] = ()
+    group_of: Mapping[str, int] = field(default_factory=dict)
+    problems: tuple[ConfigError, ...] = ()
+
+    def limits(self) -> Floats:
+        """Shape (groups, 4), columns `KINDS`; infinite where there is no limit."""
+        return np.array([group.limits.rates() for group in self.groups], dtype=np.float64).reshape(-1, len(KINDS))
+
+
+def check_group(group: Group) -> Group:
+    """The group, if it can be kept. ConfigError names field (below `quotas.groups`), value and what is allowed."""
+    where = f"quotas.groups.{group.name}"
+    if _NAME.fullmatch(group.name) is None:
+        raise _error("not a name", where, group.name, "letters, digits, dots, dashes and underscores")
+    for item in fields(Limits):
+        _check_limit(f"{where}.{item.name}", getattr(group.limits, item.name), item.name)
+    if all(math.isinf(rate) for rate in group.limits.rates()):
+        raise _error("limits nothing", where, None, f"at least one of {', '.join(KINDS)}")
+    for side in ("publish", "dispatch"):
+        messages, size = getattr(group.limits, f"{side}_messages"), getattr(group.limits, f"{side}_bytes")
+        if messages is not None and size is not None and size < messages:
+            raise _error("less than one byte a message", f"{where}.{side}_bytes", size, f"at least {messages:g}")
+    if not group.members:
+        raise _error("has no members", f"{where}.members", None, _MEMBERS)
+    for member in group.members:
+        _check_member(f"{where}.members", member)
+    return group
+
+
+def check_groups(groups: Sequence[Group]) -> tuple[Group, ...]:
+    """All of them, also against each other as far as that can be told without a cluster. ConfigError as above."""
+    owners: dict[str, str] = {}
+    for group in groups:
+        check_group(group)
+        for member in group.members:
+            other = owners.setdefault(member, group.name)
+            if other != group.name:
+                raise _overlap(group.name, member, other)
+    names = [group.name for group in groups]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _error("declared twice", "quotas.groups", twice, "one group of a name")
+    _check_inside(groups)
+    return tuple(groups)
+
+
+def resolve(groups: Sequence[Group], tenants: Collection[str], namespaces: Iterable[str]) -> Membership:
+    """Who belongs where, with the tenants and namespaces there are now. Never raises: see `problems`.
+
+    Namespaces of Pulsar itself (system, heartbeats, SLA monitors) join only where they are named.
+    """
+    names = sorted(set(namespaces))
+    group_of: dict[str, int] = {}
+    problems: list[ConfigError] = []
+    for row, group in enumerate(groups):
+        where = f"quotas.groups.{group.name}.members"
+        for member in group.members:
+            kind, _, text = member.partition(":")
+            tenant = text if kind == TENANT else tenant_of(text)
+            if _GLOB.search(tenant) is None and tenant not in tenants:
+                problems.append(_error("unknown tenant", where, member, ", ".join(sorted(tenants))))
+            for name in _named(kind, text, names):
+                other = group_of.setdefault(name, row)
+                if other != row:
+                    problems.append(_overlap(group.name, name, groups[other].name))
+    return Membership(groups=tuple(groups), group_of=group_of, problems=_once(problems))
+
+
+def _named(kind: str, text: str, names: Sequence[str]) -> list[str]:
+    keys = [tenant_of(name) for name in names] if kind == TENANT else names
+    found = [names[row] for row in np.flatnonzero(matches(text, keys)).tolist()]
+    named = kind == NAMESPACE and _GLOB.search(text) is None
+    return found if named else [name for name in found if not is_system_bundle(f"{name}/")]
+
+
+def _check_limit(where: str, value: object, kind: str) -> None:
+    if value is None:
+        return
+    most = MOST_BYTES if kind.endswith("bytes") else MOST_MESSAGES
+    allowed = f"1 to {most} a second, or nothing for no limit"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _error("not a number", where, value, allowed)
+    if value < 0:
+        raise _error("negative", where, value, allowed)
+    # Pulsar reads a rate of 0 as "no limit", the opposite of what was meant.
+    if not 1 <= value <= most:
+        raise _error("out of range", where, value, allowed)
+
+
+def _check_member(where: str, member: str) -> None:
+    kind, colon, text = member.partition(":")
+    slashes = {TENANT: (0,), NAMESPACE: (1, 2)}.get(kind, ())
+    parts = text.split("/")
+    if not colon or len(parts) - 1 not in slashes or any(not part or part != part.strip() for part in parts):
+        raise _error("not a member", where, member, _MEMBERS)
+
+
+def _check_inside(groups: Sequence[Group]) -> None:
+    """A namespace named in one group whose tenant, or a glob over it, is a member of another one."""
+    for group in groups:
+        plain = [item for item in group.members if _GLOB.search(item) is None and item.startswith(f"{NAMESPACE}:")]
+        found = resolve([other for other in groups if other is not group], (), [item[2:] for item in plain])
+        for name, row in sorted(found.group_of.items()):
+            raise _overlap(group.name, f"n:{name}", found.groups[row].name)
+
+
+def _overlap(group: str, member: str, other: str) -> ConfigError:
+    where = f"quotas.groups.{group}.members"
+    return _error(f"belongs to group {other} already", where, member, "a namespace is in one group at most")
+
+
+def _error(what: str, where: str, value: object, allowed: str) -> ConfigError:
+    given = "" if value is None else f" = {value!r}"
+    return ConfigError(f"{where}{given}: {what} (allowed: {allowed})", field=where, value=value, allowed=allowed)
+
+
+def _once(problems: Iterable[ConfigError]) -> tuple[ConfigError, ...]:
+    return tuple({str(item): item for item in problems}.values())

@@ -1,0 +1,73 @@
+"""Splits below a group's share: among the topics of a broker, and over the partitions of a topic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from bundlekeel.core.load import Floats, Ints
+from bundlekeel.core.snapshot import Bools
+
+# The part that is divided evenly, whatever was passed before: else nobody new could ever grow.
+_EVEN_PART: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Homes:
+    """Who serves which topic: one row for each topic at each participant, sorted by both. `topic`, `participant`:
+    numbers; `usage`: shape (rows, 4), what passes there."""
+
+    topic: Ints
+    participant: Ints
+    usage: Floats
+
+
+def by_usage(share: Floats, group: Ints, held: Bools, homes: Homes, kind: int) -> Floats:
+    """Shares of the topics that are held back (`held`), divided anew inside each broker: a tenth evenly, the rest in
+    proportion to what they passed. So shares drift to even, a tenth of the way in each cycle.
+
+    Sums of a broker stay what they were; a topic of several brokers adds up what it gets at each; one that passes
+    nothing keeps its share.
+    """
+    here = homes.usage[:, kind]
+    total = np.bincount(homes.topic, here, minlength=len(share))
+    rows = np.flatnonzero(held[homes.topic] & (here > 0))
+    if len(rows) == 0:
+        return share
+    topic, used = homes.topic[rows], here[rows]
+    part = share[topic] * used / total[topic]
+    _, pool_of = np.unique(np.stack([group[topic], homes.participant[rows]]), axis=1, return_inverse=True)
+    pool_of = pool_of.ravel()
+    pool, count, passed = np.bincount(pool_of, part), np.bincount(pool_of), np.bincount(pool_of, used)
+    given = _EVEN_PART * pool[pool_of] / count[pool_of] + (1 - _EVEN_PART) * pool[pool_of] * used / passed[pool_of]
+    found = share.copy()
+    anew = held & (total > 0)
+    # Rounding may not lift a group above what it had.
+    found[anew] = np.bincount(topic, given, minlength=len(share))[anew] * (1 - 1e-12)
+    return found
+
+
+class PartitionLoss(NamedTuple):
+    """`rate`: what each partition may pass. `passes`: all of them together. `loss`: how much of the share, or of the
+    demand if that is less, cannot pass because it sits in partitions that are at their rate."""
+
+    rate: float
+    passes: float
+    loss: float
+
+
+def over_partitions(share: float, demands: Sequence[float]) -> PartitionLoss:
+    """What skewed partitions cost: Pulsar resolves topic policies by the partitioned topic, so each of its
+    partitions gets the same rate, share / partitions.
+
+    Raises ValueError without partitions.
+    """
+    if not demands:
+        raise ValueError("a topic has at least one partition")
+    rate = share / len(demands)
+    passes = math.fsum(min(demand, rate) for demand in demands)
+    return PartitionLoss(rate, passes, max(0.0, min(share, math.fsum(demands)) - passes))

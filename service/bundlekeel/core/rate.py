@@ -1,0 +1,141 @@
+"""The adaptive rate: how many moves a cycle may make, by how the brokers' clients fare. Pure: memory in, memory out.
+
+Additive increase, multiplicative decrease, as congestion control does it: a broker that gave or took a bundle and whose
+publish latency, failures or new connections are clearly above its usual figures halves the moves a cycle; each look
+without that allows one more, until no limit is left. What is usual is learnt from each broker itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+# Clearly above: this multiple of what is usual, and beyond it by more than noise.
+WORSE_RATIO: Final = 3.0
+LATENCY_SLACK_MS: Final = 20.0
+FAILURES_SLACK: Final = 0.2
+CONNECTIONS_SLACK: Final = 5.0
+# Share of the newest look in what is usual.
+NEWEST: Final = 0.2
+INCREASE: Final = 1.0
+LOWEST: Final = 1.0
+# Counters further apart than this say nothing of now.
+STALE_MS: Final = 600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signs:
+    """How a broker's clients fare. `latency_ms`: mean time to store a message, None: nothing is published.
+
+    `failures` (topics that could not be loaded, connections refused) and `connections` (opened): since its start.
+    """
+
+    latency_ms: float | None = None
+    failures: int = 0
+    connections: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usual:
+    """What is usual for one broker: milliseconds, failures and new connections a second."""
+
+    latency_ms: float | None = None
+    failures: float = 0.0
+    connections: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateMemory:
+    """What the rate is reckoned from. `allowed`: moves a cycle, None: no limit from here. `reason`: why it was lowered
+    last, for people. `last`: when and what each broker said last."""
+
+    allowed: float | None = None
+    reason: str = ""
+    last: Mapping[str, tuple[int, Signs]] = field(default_factory=dict)
+    usual: Mapping[str, Usual] = field(default_factory=dict)
+
+    @property
+    def moves(self) -> int | None:
+        """Whole moves a cycle, None: no limit."""
+        return None if self.allowed is None else int(self.allowed)
+
+
+def advance(
+    memory: RateMemory, signs: Mapping[str, Signs], concerned: Collection[str], *, ceiling: int, now_ms: int
+) -> RateMemory:
+    """The memory after one look. `concerned`: brokers that gave or took since the look before; only they tell of our
+    moves. `ceiling`: the moves a cycle may make anyway."""
+    usual, last = dict(memory.usual), dict(memory.last)
+    reasons = []
+    for broker in sorted(signs):
+        now = _rates(last.get(broker), signs[broker], now_ms)
+        last[broker] = now_ms, signs[broker]
+        if now is None:
+            continue
+        why = _worse(now, usual[broker]) if broker in usual and broker in concerned else ""
+        if why:
+            reasons.append(f"{broker}: {why}")
+        else:
+            usual[broker] = _learnt(usual.get(broker), now)
+    changed = replace(memory, usual=usual, last=last)
+    if reasons:
+        before = memory.allowed if memory.allowed is not None else float(ceiling)
+        return replace(changed, allowed=max(LOWEST, min(before, ceiling) / 2), reason=reasons[0])
+    if memory.allowed is None:
+        return changed
+    more = memory.allowed + INCREASE
+    return replace(changed, allowed=None, reason="") if more >= ceiling else replace(changed, allowed=more)
+
+
+def without(memory: RateMemory, gone: Collection[str]) -> RateMemory:
+    """The memory without brokers that are no more."""
+    return replace(
+        memory,
+        last={broker: item for broker, item in memory.last.items() if broker not in gone},
+        usual={broker: item for broker, item in memory.usual.items() if broker not in gone},
+    )
+
+
+def _rates(before: tuple[int, Signs] | None, now: Signs, now_ms: int) -> Usual | None:
+    """Figures a second between two looks; None for the first one, after a restart, or over too long a time."""
+    if before is None:
+        return None
+    seconds = (now_ms - before[0]) / 1000
+    failures, connections = now.failures - before[1].failures, now.connections - before[1].connections
+    if not 0 < seconds <= STALE_MS / 1000 or failures < 0 or connections < 0:
+        return None
+    return Usual(latency_ms=now.latency_ms, failures=failures / seconds, connections=connections / seconds)
+
+
+def _worse(now: Usual, usual: Usual) -> str:
+    """What is clearly above the usual, in words, or ""."""
+    latency, common = now.latency_ms, usual.latency_ms
+    if latency is not None and common is not None and _above(latency, common, LATENCY_SLACK_MS):
+        return f"publish latency {latency:.0f} ms, usually {common:.0f} ms"
+    if _above(now.failures, usual.failures, FAILURES_SLACK):
+        return f"{now.failures:.1f} failed loads and connections a second, usually {usual.failures:.1f}"
+    if _above(now.connections, usual.connections, CONNECTIONS_SLACK):
+        return f"{now.connections:.0f} new connections a second, usually {usual.connections:.0f}"
+    return ""
+
+
+def _above(now: float, usual: float, slack: float) -> bool:
+    return now > WORSE_RATIO * usual and now > usual + slack
+
+
+def _learnt(usual: Usual | None, now: Usual) -> Usual:
+    if usual is None:
+        return now
+    latency = now.latency_ms if usual.latency_ms is None else usual.latency_ms
+    if now.latency_ms is not None and usual.latency_ms is not None:
+        latency = _mixed(usual.latency_ms, now.latency_ms)
+    return Usual(
+        latency_ms=latency,
+        failures=_mixed(usual.failures, now.failures),
+        connections=_mixed(usual.connections, now.connections),
+    )
+
+
+def _mixed(usual: float, now: float) -> float:
+    return usual * (1 - NEWEST) + now * NEWEST

@@ -1,0 +1,237 @@
+"""Transfers, unloads and splits that a person asks for: planned here, dry first; carried out by the leader.
+
+The leader plans again from its own picture right before it acts, with the same guard, and makes exactly that move or
+none: a request names bundle, source and target.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from bundlekeel.core.codes import EXPLANATIONS, Code
+from bundlekeel.core.errors import AdminApiError, CodecError, ConfigError, Conflict, NotFound, SnapshotError, StoreError
+from bundlekeel.core.names import parse_bundle
+from bundlekeel.core.operations.byhand import RULE, Candidate, HandPlan, by_hand
+from bundlekeel.core.operations.owned import with_owned
+from bundlekeel.core.operations.stage import Request, by_person
+from bundlekeel.core.plan import Move, Refusal, Split
+from bundlekeel.core.snapshot import Snapshot
+from bundlekeel.core.splitting.children import Family
+from bundlekeel.daemon.cycle import Cycle
+from bundlekeel.daemon.policies import PolicyBook
+from bundlekeel.daemon.splits import SplitRefused, SplitRequest, cut_of
+from bundlekeel.daemon.views import Json
+from bundlekeel.daemon.where import WholeBundle, whole_bundles
+from bundlekeel.ports import BrokerAdmin, Metadata, Ownership
+
+POLICIES = (Code.POLICY_FORBIDS, Code.POLICY_UNREADABLE, Code.HAS_POLICY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandParts:
+    """What planning by hand looks at."""
+
+    cycle: Cycle
+    policies: PolicyBook
+    metadata: Metadata
+    ownership: Ownership
+    admin: BrokerAdmin
+
+
+class ByHand:
+    """Plans single moves and splits. Raises NotFound, Conflict, ConfigError, SnapshotError, StoreError."""
+
+    def __init__(self, parts: HandParts) -> None:
+        self._p = parts
+
+    async def move(self, name: str, to: str = "", *, override_cool_down: bool = False) -> tuple[Json, Json]:
+        """The dry run of a transfer (to a broker) or an unload (to wherever there is most room), and the request for
+        the leader; no request (empty) when something refuses."""
+        whole = await self._whole(name)
+        owner = await self._owner(whole.bundle)
+        if to and to not in self._registered():
+            raise NotFound(f"no broker {to!r}; one of {', '.join(sorted(self._registered()))}")
+        made = await self._planned(whole.bundle, owner, to, override_cool_down=override_cool_down)
+        kind = "transfer" if to else "unload"
+        answer = _answer(kind, name, whole.sentence, made) | {"override_cool_down": override_cool_down}
+        if made.move is None:
+            return answer, {}
+        target = made.move.target
+        wish = {"kind": kind, "bundle": whole.bundle, "source": owner, "target": target}
+        # `moves` tells releases that know only plans that this is none of theirs: they refuse it.
+        return answer, wish | {
+            "override_cool_down": override_cool_down,
+            "moves": [[whole.bundle, owner, target]],
+            "hash": answer["hash"],
+        }
+
+    async def split(self, name: str, *, at: int | None = None) -> tuple[Json, Json]:
+        """The dry run of a split, and the request for the leader."""
+        whole = await self._whole(name)
+        owner = await self._owner(whole.bundle)
+        answer: Json = {
+            "kind": "split",
+            "name": name,
+            "bundle": whole.bundle,
+            "source": owner,
+            "topics": list(whole.topics),
+            "children": [],
+            "refusals": [],
+            "sentence": f"{whole.bundle} is divided at its owner {owner}; nothing moves",
+        }
+        try:
+            self._may_split(whole.bundle, owner)
+            made = await self._cut(whole.bundle, owner, at)
+        except SplitRefused as error:
+            code = Code(error.code)
+            answer["refusals"] = [_refusal(Refusal(code, whole.bundle, owner, str(error)))]
+            return answer | {"hash": _hash("split", whole.bundle, owner, "")}, {}
+        answer["children"] = [
+            {"bundle": child, "topics_ratio": topics, "msg_rate_ratio": share[0], "throughput_ratio": share[2]}
+            for child, topics, share in zip(made.children, made.topics, made.shares, strict=True)
+        ]
+        position = parse_bundle(made.children[1]).lower
+        answer["hash"] = _hash("split", whole.bundle, owner, str(position))
+        wish = {"kind": "split", "bundle": whole.bundle, "source": owner, "at": at, "hash": answer["hash"]}
+        return answer, wish | {"moves": [[whole.bundle, owner, ""]]}
+
+    # --- on the leader, right before it acts ---
+
+    async def moves_of(self, body: Mapping[str, Any]) -> tuple[Move, ...]:
+        """The one move of a request, planned again. Conflict with what has changed."""
+        bundle, source, target = (str(body.get(key, "")) for key in ("bundle", "source", "target"))
+        if not bundle or not source or not target:
+            raise Conflict("the request cannot be read; another version of Bundlekeel left it?")
+        owner = await self._owner(bundle)
+        if owner != source:
+            raise Conflict(
+                "the inputs changed since it was asked for", difference=[f"{bundle} is owned by {owner} now"]
+            )
+        made = await self._planned(bundle, owner, target, override_cool_down=bool(body.get("override_cool_down")))
+        if made.move is None:
+            assert made.refusal is not None
+            raise Conflict(f"not carried out: {_text(made.refusal)}", difference=[_text(made.refusal)])
+        return (made.move,)
+
+    async def split_of(self, body: Mapping[str, Any]) -> Split:
+        """The split of a request; where to cut is computed when it is carried out."""
+        bundle, source, at = str(body.get("bundle", "")), str(body.get("source", "")), body.get("at")
+        if not bundle or not source or not (at is None or isinstance(at, int)):
+            raise Conflict("the request cannot be read; another version of Bundlekeel left it?")
+        try:
+            self._may_split(bundle, source)
+        except SplitRefused as error:
+            said = EXPLANATIONS[Code(error.code)]
+            raise Conflict(f"not carried out: {said}", difference=[said]) from error
+        return Split(bundle=bundle, broker=source, rule=RULE, value=0.0, limit=0.0, at=at)
+
+    # --- parts ---
+
+    async def _whole(self, name: str) -> WholeBundle:
+        wholes = await whole_bundles(name, metadata=self._p.metadata)
+        if len(wholes) != 1:
+            bundles = ", ".join(item.bundle for item in wholes)
+            raise ConfigError(
+                f"{name} lies in {len(wholes)} bundles, and bundles move whole; name one: {bundles}",
+                field="name",
+                value=name,
+                allowed="one bundle, or a topic without partitions",
+            )
+        return wholes[0]
+
+    async def _owner(self, bundle: str) -> str:
+        try:
+            owner = await self._p.ownership.owner(bundle)
+        except CodecError as error:
+            raise StoreError(f"who owns {bundle} cannot be read: {error}") from error
+        if owner is None:
+            raise Conflict(f"{bundle}: {EXPLANATIONS[Code.UNOWNED]}", difference=[Code.UNOWNED.value])
+        if owner.disabled:
+            raise Conflict(f"{bundle}: {EXPLANATIONS[Code.IN_TRANSIT]}", difference=[Code.IN_TRANSIT.value])
+        return owner.broker_id
+
+    def _registered(self) -> tuple[str, ...]:
+        picture = self._p.cycle.picture
+        return tuple(picture.endpoints) if picture is not None else ()
+
+    async def _planned(self, bundle: str, owner: str, to: str, *, override_cool_down: bool) -> HandPlan:
+        snapshot = with_owned(self._snapshot(), {owner: [bundle]})
+        policies = await self._p.policies.read(snapshot.bundles.namespaces)
+        request = replace(self._request(snapshot), policies=policies)
+        return by_hand(request, bundle, owner, to, override_cool_down=override_cool_down)
+
+    def _request(self, snapshot: Snapshot) -> Request:
+        given = self._p.cycle.plan_input(snapshot)
+        return Request(
+            snapshot=snapshot,
+            ledger=given.ledger,
+            guard=given.guard,
+            params=given.params,
+            memory=given.memory,
+            policies=given.policies,
+            owned=given.owned,
+        )
+
+    def _snapshot(self) -> Snapshot:
+        if self._p.cycle.snapshot is None:
+            raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
+        return self._p.cycle.snapshot
+
+    def _may_split(self, bundle: str, owner: str) -> None:
+        """SplitRefused when the guard binds the bundle. Policies bind it to brokers, and children stay where it is."""
+        snapshot = with_owned(self._snapshot(), {owner: [bundle]})
+        movable, found = by_person(self._request(snapshot))
+        row = next(iter(snapshot.bundles.rows_named({bundle})), -1)
+        if row >= 0 and not movable[row] and found.codes[row] not in POLICIES:
+            raise SplitRefused(found.codes[row])
+
+    async def _cut(self, bundle: str, owner: str, at: int | None) -> Family:
+        most = self._p.cycle.params.split_max_bundles
+        try:
+            topics = await self._p.admin.topic_loads(bundle, owner)
+        except AdminApiError as error:
+            raise SplitRefused(Code.ADMIN_REFUSED, str(error)) from error
+        return cut_of(SplitRequest(bundle=bundle, broker=owner, rule=RULE, max_bundles=most, at=at), topics)
+
+
+def _answer(kind: str, name: str, sentence: str, made: HandPlan) -> Json:
+    move = made.move
+    return {
+        "kind": kind,
+        "name": name,
+        "bundle": made.bundle,
+        "source": made.source,
+        "target": move.target if move is not None else None,
+        "move": asdict(move) | {"sentence": move.sentence} if move is not None else None,
+        "refusals": [_refusal(made.refusal)] if made.refusal is not None else [],
+        "candidates": [_candidate(item) for item in made.candidates],
+        "loads": [asdict(row) for row in made.loads],
+        "sentence": f"{sentence}: {_text(made.refusal)}" if made.refusal is not None else sentence,
+        "hash": _hash(kind, made.bundle, made.source, move.target if move is not None else ""),
+    }
+
+
+def _candidate(item: Candidate) -> Json:
+    said = item.code.value if item.code is not None else None
+    return asdict(item) | {"code": said, "explanation": EXPLANATIONS[item.code] if item.code is not None else ""}
+
+
+def _refusal(item: Refusal) -> Json:
+    return {
+        "code": item.code.value,
+        "bundle": item.bundle,
+        "broker": item.broker,
+        "detail": item.detail,
+        "explanation": EXPLANATIONS[item.code],
+    }
+
+
+def _text(refusal: Refusal) -> str:
+    return f"{EXPLANATIONS[refusal.code]}{f' ({refusal.detail})' if refusal.detail else ''}"
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

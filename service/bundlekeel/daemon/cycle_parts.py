@@ -1,0 +1,153 @@
+"""What a cycle works with: its hand, its term, the standing between two cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from bundlekeel.core.effects import Book
+from bundlekeel.core.engine import PlanInput, PlanResult
+from bundlekeel.core.foreign import ForeignBook
+from bundlekeel.core.guard import GuardState, Moved, SplitFailed
+from bundlekeel.core.ledger import Ledger
+from bundlekeel.core.memory import Memory
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.plan import Move, Split
+from bundlekeel.core.snapshot import Snapshot
+from bundlekeel.core.splitting.children import Divided, Family
+from bundlekeel.daemon.acting import Obstacle
+from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.documents import Desired
+from bundlekeel.daemon.effects import Effects
+from bundlekeel.daemon.foreign import ForeignWatch
+from bundlekeel.daemon.guarding import Guarding
+from bundlekeel.daemon.intents import MoveOutcome
+from bundlekeel.daemon.observer import Observer
+from bundlekeel.daemon.policies import PolicyBook
+from bundlekeel.daemon.split_intents import SplitOutcome
+from bundlekeel.daemon.takeover_record import Record
+from bundlekeel.ports import BrokerAdmin, Clock, Journal, Picture, Telemetry
+
+Chronicle = Callable[[int | None, PlanInput | None, PlanResult | None, Mapping[str, Any]], None]
+
+
+def unrecorded(
+    epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
+) -> None:
+    """What hears of cycles where no history is kept: nobody."""
+
+
+class Hand(Protocol):
+    """What carries moves out (daemon/executor.py)."""
+
+    async def carry_out(
+        self, moves: Sequence[Move], *, epoch: int, cycle: int, on_outcome: Callable[[MoveOutcome], None]
+    ) -> list[MoveOutcome]:
+        """Carry out moves, several at a time within its caps; calls back as each one ends."""
+
+    async def split(
+        self,
+        splits: Sequence[Split],
+        *,
+        epoch: int,
+        cycle: int,
+        max_bundles: int,
+        prepare: Callable[[Family], None],
+        on_outcome: Callable[[SplitOutcome], None],
+    ) -> list[SplitOutcome]:
+        """Carry out splits; tells the children before each call, and each outcome."""
+
+
+class Term(Protocol):
+    """What the cycle needs to know of leadership and shared state (daemon/sharing.py)."""
+
+    @property
+    def leading(self) -> bool:
+        """Whether we lead now, by our own deadline."""
+
+    @property
+    def desired(self) -> Desired:
+        """What people asked for at run time."""
+
+    @property
+    def frozen(self) -> frozenset[str]:
+        """Bundles with an open intent of another epoch."""
+
+    @property
+    def moves(self) -> Collection[Mapping[str, Any]]:
+        """The newest move records, oldest first."""
+
+    @property
+    def takeover(self) -> Record | None:
+        """The last takeover, in force or ended."""
+
+    def current_epoch(self) -> int:
+        """The epoch; LeadershipLost when we do not lead."""
+
+    async def save(self, standing: Standing, report: Mapping[str, Any]) -> None:
+        """Store the leader's standing (fenced); does nothing on a follower."""
+
+
+class Wishes(Protocol):
+    """What people asked of brokers (daemon/operations.py), seen from a cycle."""
+
+    @property
+    def owned(self) -> Mapping[str, frozenset[str]]:
+        """What draining brokers own by their own lists, as last read."""
+
+    async def complete(self, snapshot: Snapshot, picture: Picture) -> Snapshot:
+        """The snapshot with every bundle that a draining broker owns, reported or not. Never raises."""
+
+    def guard(self, state: GuardState, now_ms: int) -> GuardState:
+        """The guard's state with cordons, drains, warms, exclusions, pins and pauses by scope."""
+
+    async def planned(self, ready: Mapping[str, bool], refusals: Collection[Any], *, acting: bool) -> None:
+        """Hear of a plan: which warming brokers are warm, what stays on draining ones. Never raises."""
+
+    def record(self) -> dict[str, Any]:
+        """Progress, as stored with the leader's state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What one cycle leaves to the next one, and one leader to the next. `brokers`: those registered in the last
+    cycle; `completed_ms`: when a leader's cycle was completed last (`CycleReport.completed`), 0 for never."""
+
+    cycle: int = 0
+    memory: Memory = field(default_factory=Memory)
+    ledger: Ledger = field(default_factory=Ledger)
+    recent: Mapping[str, Moved] = field(default_factory=dict)
+    split_failed: Mapping[str, SplitFailed] = field(default_factory=dict)
+    divisions: Mapping[str, Divided] = field(default_factory=dict)
+    brokers: tuple[str, ...] = ()
+    completed_ms: int = 0
+    effects: Book = field(default_factory=Book)
+    foreign: ForeignBook = field(default_factory=ForeignBook)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleParts:
+    """What a cycle works with. `mode` is the settings file's ceiling; `parameters` merges adopted broker settings;
+    `channel` says why the ownership channel tells nothing to act on, or ""; `stop` what else stops everything now.
+    `history` hears of every cycle when it is over (daemon/recorder.py): its epoch, what it planned with, its record."""
+
+    observer: Observer
+    admin: BrokerAdmin
+    config: BrokerConfig
+    policies: PolicyBook
+    hand: Hand
+    term: Term
+    journal: Journal
+    telemetry: Telemetry
+    clock: Clock
+    mode: str
+    parameters: Callable[[Mapping[str, str]], Parameters]
+    describe: Callable[[MoveOutcome], Mapping[str, Any]]
+    wishes: Wishes
+    effects: Effects
+    foreign: ForeignWatch
+    guarding: Guarding
+    channel: Callable[[], str] = lambda: ""
+    stop: Callable[[Picture], Obstacle | None] = lambda _picture: None
+    history: Chronicle = unrecorded

@@ -1,0 +1,160 @@
+"""A second pair of eyes: with `review: required` nothing a person asks for is carried out before another one approved.
+
+proposed -> approved -> executing -> done | aborted, or proposed -> discarded. What is approved is still carried out
+only if the plan is the same then; else its task fails with what has changed, and the proposal is aborted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from bundlekeel.core.errors import Conflict, Forbidden, NotFound, StaleWrite, StoreError
+from bundlekeel.daemon.documents import SCHEMA, decode, encode
+from bundlekeel.daemon.sharing import Sharing
+from bundlekeel.daemon.views import Json
+from bundlekeel.ports import Clock, Coordination
+
+REVIEWS: Final = "reviews"
+# What people may do in each state; the others end by themselves.
+ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "proposed": ("approve", "discard"),
+    "approved": ("discard",),
+    "executing": ("stop",),
+}
+EXPIRES_MS: Final = 24 * 3600 * 1000
+_KEPT: Final = 50
+_CAS_TRIES: Final = 5
+
+
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody wants done, and what another one said to it. `state` as stored: proposed, approved, discarded."""
+
+    id: str
+    kind: str
+    title: str
+    body: dict[str, Any]
+    by: str
+    reason: str
+    at_ms: int
+    state: str = "proposed"
+    reviewer: str = ""
+    remark: str = ""
+    decided_ms: int = 0
+    task: str = ""
+
+
+class Proposals(msgspec.Struct, frozen=True, kw_only=True):
+    """The document: the newest proposals, oldest first."""
+
+    schema: int = SCHEMA
+    items: list[Proposal] = []
+
+
+class Reviews:
+    """Leaves requests for the leader: at once, or after a second person has approved."""
+
+    def __init__(self, coordination: Coordination, sharing: Sharing, clock: Clock, *, required: bool) -> None:
+        self._coordination = coordination
+        self._sharing = sharing
+        self._clock = clock
+        self.required = required
+
+    async def submit(self, id_: str, kind: str, title: str, body: Mapping[str, Any]) -> Json:
+        """{task, state}: the request is left (`waiting`), or waits for approval (`proposed`, no task yet)."""
+        if not self.required:
+            return {"task": await self._sharing.leave_request(body), "state": "waiting", "review": None}
+        made = Proposal(
+            id=id_,
+            kind=kind,
+            title=title,
+            body=dict(body),
+            by=str(body.get("by", "")),
+            reason=str(body.get("reason", "")),
+            at_ms=self._clock.wall_ms(),
+        )
+
+        def added(items: list[Proposal]) -> list[Proposal]:
+            if any(item.id == id_ and self._state(item) in ("proposed", "approved", "executing") for item in items):
+                raise Conflict(f"{id_} is proposed already", difference=["see `bundlekeel review list`"])
+            return [*(item for item in items if item.id != id_), made][-_KEPT:]
+
+        await self._change(added)
+        return {"task": "", "state": "proposed", "review": id_}
+
+    async def all(self) -> list[Json]:
+        """Proposals with their state now and what may be done with each, oldest first."""
+        return [self._shown(item) for item in (await self._read())[0]]
+
+    async def approve(self, id_: str, *, reason: str, by: str) -> Json:
+        """Let it be carried out. Forbidden for whoever proposed it, Conflict in any other state than proposed."""
+
+        def approved(item: Proposal) -> Proposal:
+            if _same_person(item.by, by):
+                raise Forbidden(f"{by} proposed it; somebody else has to approve it")
+            return self._decided(item, "approve", "approved", reason, by)
+
+        item = await self._decide(id_, approved)
+        task = await self._sharing.leave_request({**item.body, "approved_by": by})
+        return self._shown(await self._decide(id_, lambda found: msgspec.structs.replace(found, task=task)))
+
+    async def discard(self, id_: str, *, reason: str, by: str) -> Json:
+        """Say no; also the proposer may. Conflict once it is being carried out, or over."""
+        return self._shown(
+            await self._decide(id_, lambda item: self._decided(item, "discard", "discarded", reason, by))
+        )
+
+    def _decided(self, item: Proposal, action: str, state: str, remark: str, by: str) -> Proposal:
+        now = self._state(item)
+        if action not in ACTIONS.get(now, ()):
+            allowed = ", ".join(ACTIONS.get(now, ())) or "nothing"
+            raise Conflict(f"it is {now}: {allowed} may be done with it", difference=[f"state {now}"])
+        return msgspec.structs.replace(item, state=state, reviewer=by, remark=remark, decided_ms=self._clock.wall_ms())
+
+    def _state(self, item: Proposal) -> str:
+        """The state now: what is approved goes on with its task; what nobody looked at for a day has expired."""
+        if item.state == "proposed" and self._clock.wall_ms() - item.at_ms > EXPIRES_MS:
+            return "expired"
+        if item.state != "approved" or not item.task:
+            return item.state
+        task = next((found for found in self._sharing.tasks if found.get("task") == item.task), None)
+        if task is None or task.get("state") in ("waiting", "running"):
+            return "executing"
+        return "done" if task["state"] == "done" else "aborted"
+
+    def _shown(self, item: Proposal) -> Json:
+        state = self._state(item)
+        shown = {name: value for name, value in msgspec.to_builtins(item).items() if name != "body"}
+        return {**shown, "state": state, "actions": list(ACTIONS.get(state, ()))}
+
+    async def _decide(self, id_: str, change: Callable[[Proposal], Proposal]) -> Proposal:
+        def changed(items: list[Proposal]) -> list[Proposal]:
+            if not any(item.id == id_ for item in items):
+                raise NotFound(f"nothing is proposed as {id_}; see `bundlekeel review list`")
+            return [change(item) if item.id == id_ else item for item in items]
+
+        return next(item for item in await self._change(changed) if item.id == id_)
+
+    async def _read(self) -> tuple[list[Proposal], int | None]:
+        document = await self._coordination.read(REVIEWS)
+        if document is None:
+            return [], None
+        found = decode(document.data, Proposals) if document.data else Proposals()
+        return (found.items if found is not None else []), document.version
+
+    async def _change(self, change: Callable[[list[Proposal]], list[Proposal]]) -> list[Proposal]:
+        for _ in range(_CAS_TRIES):
+            items, version = await self._read()
+            wanted = change(items)
+            try:
+                await self._coordination.write_shared(REVIEWS, encode(Proposals(items=wanted)), version=version)
+            except StaleWrite:
+                continue
+            return wanted
+        raise StoreError("the proposals change faster than they can be written; try again")
+
+
+def _same_person(one: str, other: str) -> bool:
+    return one.strip().casefold() == other.strip().casefold()

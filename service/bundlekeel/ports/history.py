@@ -1,0 +1,153 @@
+"""Where history is kept: a store of immutable files, and the log on this machine that fills it.
+
+Both block: they are called by the recorder's own threads and by the command line, never on the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from bundlekeel.core.history import CycleRecord
+
+HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class HistoryFile:
+    """One immutable file: the segments `first` to `last` of an epoch, all of one hour (`date`: YYYY-MM-DD, UTC).
+
+    One segment is `{epoch}-{seq}.parquet`; several, put together when their hour was over, are
+    `{epoch}-{first}-{last}.parquet` and stand for the files of those segments, also where these are still there.
+    """
+
+    date: str
+    hour: int
+    epoch: int
+    first: int
+    last: int
+    size: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its name in the folder."""
+        seqs = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
+        return f"{self.epoch}-{seqs}.parquet"
+
+    @property
+    def folder(self) -> str:
+        """Its folder below the store's root."""
+        return f"date={self.date}/hour={self.hour:02d}"
+
+    @property
+    def path(self) -> str:
+        """Folder and name."""
+        return f"{self.folder}/{self.name}"
+
+    def covers(self, other: HistoryFile) -> bool:
+        """Whether this file stands for that one, which is smaller."""
+        place = (self.date, self.hour, self.epoch) == (other.date, other.hour, other.epoch)
+        inside = self.first <= other.first and other.last <= self.last
+        return place and inside and (self.first, self.last) != (other.first, other.last)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistorySpan:
+    """What a file says of itself without being read: cycles and wall time it covers, its schema and rows."""
+
+    schema: int
+    first_cycle: int
+    last_cycle: int
+    first_ms: int
+    last_ms: int
+    cycles: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Segment:
+    """One segment of the local log: what becomes one file."""
+
+    epoch: int
+    seq: int
+
+
+def hour_of(wall_ms: int) -> tuple[str, int]:
+    """Date and hour (UTC) of a moment, as files are partitioned."""
+    moment = datetime.fromtimestamp(wall_ms / 1000, UTC)
+    return moment.strftime("%Y-%m-%d"), moment.hour
+
+
+def in_force(files: Iterable[HistoryFile]) -> list[HistoryFile]:
+    """The files that count, in the order of epochs and segments: those that no larger one stands for."""
+    by_place: dict[tuple[str, int, int], list[HistoryFile]] = {}
+    for file in files:
+        by_place.setdefault((file.date, file.hour, file.epoch), []).append(file)
+    found = [
+        file for together in by_place.values() for file in together if not any(other.covers(file) for other in together)
+    ]
+    return sorted(found, key=lambda file: (file.epoch, file.first))
+
+
+class HistoryStore(Protocol):
+    """Files by date and hour. StoreError: the store does not answer or is full; HistoryError: a file cannot be read."""
+
+    def files(self) -> list[HistoryFile]:
+        """Every file, larger and smaller ones of the same segments included; foreign names and aside files are not."""
+
+    def span(self, file: HistoryFile) -> HistorySpan:
+        """What a file covers."""
+
+    def records(self, file: HistoryFile) -> list[CycleRecord]:
+        """Its records, in order."""
+
+    def publish(self, epoch: int, seq: int, records: Sequence[CycleRecord]) -> HistoryFile:
+        """Write a segment's file, whole or not at all. It is left as it is when it is there; HistoryError when that
+        one has other cycles. All records are of one epoch and one hour."""
+
+    def merge(self, files: Sequence[HistoryFile]) -> HistoryFile:
+        """Write the one file that stands for these, neighbours of one hour and epoch; they stay. HistoryError: one of
+        them cannot be read, and nothing was written."""
+
+    def remove(self, file: HistoryFile) -> None:
+        """Delete a file; nothing happens when it is gone."""
+
+    def set_aside(self, file: HistoryFile) -> str:
+        """Move a file to where nobody reads it; its new path."""
+
+
+class HistoryWal(Protocol):
+    """The write-ahead log on this machine, in segments. One process at a time. StoreError: the disk refuses."""
+
+    def append(self, epoch: int, record: CycleRecord) -> None:
+        """Write a record to the open segment, or to a new one when the epoch is another; on disk when this returns,
+        or not there at all (StoreError)."""
+
+    def roll(self) -> None:
+        """Close the open segment; the next record opens one."""
+
+    def closed(self) -> list[Segment]:
+        """Segments that nothing is added to, those of earlier processes included, oldest first."""
+
+    def records(self, segment: Segment) -> list[CycleRecord]:
+        """A segment's records up to a torn end, which is counted (`torn`)."""
+
+    def discard(self, segment: Segment) -> None:
+        """Delete a segment whose file is published."""
+
+    def set_aside(self, segment: Segment) -> None:
+        """Keep a segment that cannot be published, out of the way."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+
+    @property
+    def torn(self) -> int:
+        """Torn ends met so far."""
+
+    def close(self) -> None:
+        """Close files and let another process in."""

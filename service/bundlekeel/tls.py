@@ -1,0 +1,124 @@
+"""TLS contexts made of PEM files that are read again when they change: certificates are renewed while we run.
+
+Each handshake takes the context made of the files as they are then; connections that stand are left alone. If new
+files cannot be used (half written, key of another certificate), the last good ones stay in use and that is said once.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from bundlekeel.core.errors import ConfigError
+
+_log = structlog.get_logger(__name__)
+
+Stamp = tuple[int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTls:
+    """What a client trusts, and the certificate it shows. `trust_certs` None: what the system trusts; else nothing but
+    these. `verify=False` is for laboratories only; the settings warn about it."""
+
+    trust_certs: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    verify: bool = True
+
+    def context(self, *, field: str) -> ssl.SSLContext:
+        """TLS 1.2 at least. ConfigError naming `field` and the files when they cannot be used."""
+        files = [path for path in (self.trust_certs, self.cert, self.key) if path is not None]
+        if not files:
+            return self._fresh()
+        return ReloadingContext(ssl.PROTOCOL_TLS_CLIENT, self._fresh, files, field)
+
+    def _fresh(self) -> ssl.SSLContext:
+        # With a file of its own the system's certificates are not trusted besides.
+        context = ssl.create_default_context(cafile=self.trust_certs)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.cert is not None:
+            context.load_cert_chain(self.cert, self.key)
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTls:
+    """The certificate a server shows; with `client_ca` only clients with a certificate of these get through."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+    def context(self, *, field: str) -> ssl.SSLContext:
+        """TLS 1.2 at least. ConfigError naming `field` and the files when they cannot be used."""
+        files = [path for path in (self.cert, self.key, self.client_ca) if path is not None]
+        return ReloadingContext(ssl.PROTOCOL_TLS_SERVER, self._fresh, files, field)
+
+    def _fresh(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(self.cert, self.key)
+        if self.client_ca is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(cafile=self.client_ca)
+        return context
+
+
+class ReloadingContext(ssl.SSLContext):
+    """Hands each new connection to a context made of the files as they are now. Used from one thread at a time."""
+
+    def __new__(cls, protocol: int, _make: Callable[[], ssl.SSLContext], _files: list[Path], _field: str) -> Any:
+        """An `ssl.SSLContext` because asyncio, uvicorn and httpx ask for one."""
+        return super().__new__(cls, protocol)
+
+    def __init__(self, _protocol: int, make: Callable[[], ssl.SSLContext], files: list[Path], field: str) -> None:
+        self._make = make
+        self._files = files
+        self._stamps = self._look()
+        try:
+            self._current = make()
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"TLS files {self._names()} cannot be used: {error}", field=field) from error
+
+    def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
+        """As `ssl.SSLContext.wrap_bio`, asyncio's way."""
+        return self._renewed().wrap_bio(*args, **options)
+
+    def wrap_socket(self, *args: Any, **options: Any) -> ssl.SSLSocket:
+        """As `ssl.SSLContext.wrap_socket`, the way of threads."""
+        return self._renewed().wrap_socket(*args, **options)
+
+    def _renewed(self) -> ssl.SSLContext:
+        stamps = self._look()
+        if stamps != self._stamps:
+            self._stamps = stamps
+            try:
+                self._current = self._make()
+                _log.info("tls files read again", files=self._names())
+            except (OSError, ssl.SSLError) as error:
+                _log.warning("tls files cannot be used, the last ones stay", files=self._names(), error=str(error))
+        return self._current
+
+    def _look(self) -> list[Stamp]:
+        return [stamp_of(path) for path in self._files]
+
+    def _names(self) -> str:
+        return ", ".join(map(str, self._files))
+
+
+def stamp_of(path: Path) -> Stamp:
+    """Changes when a file does, also when kubelet swaps the link that leads to it; None while there is none."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size

@@ -1,0 +1,109 @@
+"""The ground for fault schedules: the stage's cluster, three sidecars behind proxies of their own, and witnesses."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from dev.chaos.history import Rules, judge
+from dev.chaos.proxy import TcpProxy
+from dev.chaos.runner import Ground, leads
+from dev.chaos.schedule import Schedule
+from dev.chaos.witness import StoreWitness
+from dev.sidecar import Sidecar, SidecarError, settings_for
+from dev.traffic import AdminError
+from tests.chaos.stage import CAPACITY, Stage, until
+
+NAMES = ("A", "B", "C")
+COOL_DOWN_SECONDS = 6.0
+RULES = Rules(cool_down_seconds=COOL_DOWN_SECONDS, stayed_seconds=COOL_DOWN_SECONDS)
+TARGETS = {
+    "sidecar": NAMES,
+    "store": ("zookeeper",),
+    "broker": ("broker-1", "broker-2", "broker-3"),
+    "bookie": ("bookie",),
+    "admin": ("brokers",),
+    "reads": ("brokers",),
+    "wish": ("people",),
+}
+# Everything quick, so that much happens in a schedule of a few seconds.
+SETTINGS = {
+    "capacity": CAPACITY,
+    "cycle": {"interval": "1s"},
+    "store": {"session_timeout": "3s", "call_timeout": "1s", "settle_after_outage": "1s"},
+    "leadership": {"heartbeat": "0.5s"},
+    "admin": {"read_timeout": "3s"},
+    # The test itself puts bundles back between schedules.
+    "effects": {"heed_foreign_moves": False},
+    "parameters": {
+        "avg_hit_count_low": 1,
+        "avg_hit_count_high": 1,
+        "host_usage_interval_seconds": 1,
+        "cool_down_seconds": COOL_DOWN_SECONDS,
+    },
+}
+
+
+@contextmanager
+def open_ground(stage: Stage, directory: Path) -> Iterator[Ground]:
+    """Three sidecars on the stage; they know their leader when this begins."""
+    cluster, name = stage.cluster, f"chaos-{uuid.uuid4().hex[:8]}"
+    with ExitStack() as stack:
+        proxies = {item: stack.enter_context(TcpProxy(cluster.zk_hosts)) for item in NAMES}
+        witness = stack.enter_context(StoreWitness(cluster, f"/pulsar/bundlekeel/{name}"))
+        sidecars = {}
+        for item in NAMES:
+            address = proxies[item].address
+            stores = {"metadata_store": f"zk:{address}/pulsar", "configuration_store": f"zk:{address}/config"}
+            settings = settings_for(cluster, item, directory, **{**SETTINGS, **stores, "cluster": name})
+            sidecars[item] = Sidecar(item, settings, directory)
+            stack.callback(sidecars[item].close)
+            sidecars[item].start(wait=False)
+        ground = Ground(
+            cluster=cluster,
+            recorder=stage.recorder,
+            witness=witness,
+            sidecars=sidecars,
+            proxies=proxies,
+            owners=stage.owners,
+        )
+        until(lambda: leads(ground), "somebody leads", within=60)
+        yield ground
+
+
+def prepare(stage: Stage, ground: Ground) -> None:
+    """All traffic on one broker again, everybody well; nobody moves anything meanwhile."""
+    for name in ("zookeeper", "bookie", *(broker.name for broker in stage.cluster.brokers)):
+        if stage.cluster.paused(name):
+            stage.cluster.resume(name)
+        if not stage.cluster.alive(name):
+            stage.cluster.restart(name)
+    for sidecar in ground.sidecars.values():
+        if not sidecar.alive:
+            sidecar.start(wait=False)
+    until(lambda: leads(ground), "somebody leads", within=60)
+    leader = next(iter(ground.sidecars.values()))
+    assert leader.post("/api/v1/pause", {"reason": "between schedules", "by": "test"}).status_code == 200
+    time.sleep(1.0)
+    with contextlib.suppress(AdminError):
+        # What is frozen by an open move may stay where it is.
+        stage.traffic.place_all_on(stage.cluster.brokers[0].broker_id)
+    assert leader.post("/api/v1/resume", {"reason": "next schedule", "by": "test"}).status_code == 200
+
+
+def carry_out(stage: Stage, ground: Ground, schedule: Schedule) -> None:
+    """One schedule on the shared ground; AssertionError with the schedule and every violation."""
+    prepare(stage, ground)
+    try:
+        history = ground.carry_out(schedule, RULES)
+    except SidecarError as error:
+        raise AssertionError(f"{schedule}\n{error}") from error
+    found = judge(history)
+    print(  # noqa: T201
+        f"\n{schedule}\n{len(history.attempts)} requests, {len(history.intents)} intents, {len(history.terms)} terms"
+    )
+    assert not found, "\n".join(map(str, [schedule, *found]))

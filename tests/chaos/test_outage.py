@@ -1,0 +1,59 @@
+"""ZooKeeper away for longer than everybody's session: the brokers come back first, then it is quiet, then moves."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from dev.sidecar import leader_of
+from tests.chaos.stage import EAGER, Stage, ready, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
+
+SETTLE_SECONDS = 40.0
+
+
+def test_nothing_moves_before_the_registry_is_complete_and_quiet(stage: Stage, tmp_path: Path) -> None:
+    """Stopped amid moves for longer than a session: the verdict is SettlingAfterOutage on the new leader, whoever that
+    is; the first unload comes after all brokers were registered for the whole time; then the load gets even."""
+    store = {"session_timeout": "4s", "settle_after_outage": f"{SETTLE_SECONDS:g}s"}
+    with stage.sidecars("AB", tmp_path, parameters=EAGER, store=store) as sidecars:
+        leader = until(lambda: leader_of(sidecars), "somebody leads", within=30)
+        session = leader.state()["store"]["session_seconds"]
+        until(stage.unloads, "the first move begins", within=60)
+        stage.cluster.pause("zookeeper")
+        time.sleep(2 * session)
+        back_ms = time.time() * 1000
+        stage.cluster.resume("zookeeper")
+        led = until(lambda: leader_of(sidecars), "somebody leads again", within=60)
+        until(lambda: led.state()["acting_obstacle"] == "SettlingAfterOutage", "the verdict", within=30)
+        told = led.state()["settling"]
+        assert "did not answer" in told["why"] and told["sentence"]
+        assert all(item.state()["settling"] for item in sidecars), "every replica knows"
+        stage.traffic.place_all_on(stage.cluster.brokers[0].broker_id)
+        first = until(
+            lambda: next((item for item in stage.unloads() if item.wall_ms > back_ms + 1000), None),
+            "moves go on",
+            within=10 * SETTLE_SECONDS,
+        )
+        waited = (first.wall_ms - back_ms) / 1000
+        print(f"\nfirst unload {waited:.1f} s after the store came back (settle {SETTLE_SECONDS:g} s)")  # noqa: T201
+        assert waited >= SETTLE_SECONDS - 1
+        until(lambda: stage.max_mean() <= 1.25, "the load is even", within=180)
+        until(lambda: all(ready(item) for item in sidecars), "all are ready", within=40)
+        assert all(item.alive for item in sidecars)
+
+
+def test_a_fail_over_does_not_wait(stage: Stage, tmp_path: Path) -> None:
+    """With the shipped 180 s: a killed leader is no outage, its successor moves within seconds."""
+    with stage.sidecars("AB", tmp_path, parameters=EAGER) as sidecars:
+        leader = until(lambda: leader_of(sidecars), "somebody leads", within=30)
+        until(stage.unloads, "the first move begins", within=60)
+        known = len(stage.unloads())
+        leader.kill()
+        other = next(item for item in sidecars if item is not leader)
+        until(lambda: len(stage.unloads(other.name)) > 0 or stage.max_mean() <= 1.25, "the next one goes on", within=60)
+        assert other.state()["settling"] is None
+        assert len(stage.unloads()) >= known

@@ -1,0 +1,41 @@
+"""A rolling restart of all brokers under traffic: nothing is moved by us twice, and no broker stays empty."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dev.sidecar import leader_of
+from tests.chaos.stage import EAGER, Stage, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+QUIET_SECONDS = 20.0
+EVEN = 1.35
+
+
+def test_a_rolling_restart(stage: Stage, tmp_path: Path) -> None:
+    """While brokers restart the plan waits (RolloutHold); afterwards all of them carry their part."""
+    parameters = {**EAGER, "rollout_quiet_seconds": QUIET_SECONDS, "cool_down_seconds": 5}
+    with stage.sidecars("ABC", tmp_path, parameters=parameters) as sidecars:
+        until(lambda: stage.max_mean() <= EVEN, "it is even before the restarts", within=120)
+        began_ms = time.time() * 1000
+        for broker in stage.cluster.brokers:
+            stage.cluster.restart(broker.name)
+        ended_ms = time.time() * 1000
+        until(lambda: stage.max_mean() <= EVEN, "it is even again", within=180)
+        leader = until(lambda: leader_of(sidecars), "somebody leads", within=30)
+        records = [item for sidecar in sidecars for item in sidecar.records()]
+        moves = [item for item in records if item["kind"] == "move" and item["started_ms"] >= began_ms]
+        done = {(item["bundle"], item["intent"], item["epoch"]) for item in moves if item["outcome"] == "done"}
+        twice = [bundle for bundle, times in Counter(item[0] for item in done).items() if times > 1]
+        assert twice == []
+        # Whoever moves during the restarts or the quiet time relieves an overloaded broker, and there is none here.
+        assert [item for item in moves if item["started_ms"] < ended_ms] == []
+        held = {item["code"] for item in leader.records() if item["kind"] == "cycle" and item["wall_ms"] >= began_ms}
+        assert "RolloutHold" in held or "BlastRadius" in held
+        brokers = {broker.broker_id for broker in stage.cluster.brokers}
+        until(lambda: set(stage.owners().values()) == brokers, "each serves a part, and nothing is unowned", within=60)

@@ -1,0 +1,81 @@
+"""Rows of the fault checklist that need real processes; docs/operations/failures.md lists all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from dev.chaos.history import History, judge
+from dev.chaos.runner import Ground, boot, leads
+from dev.chaos.schedule import Fault, Schedule, What
+from tests.chaos.ground import RULES, open_ground, prepare
+from tests.chaos.stage import Stage, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+SESSION_SECONDS, TICK_SECONDS = 3.0, 0.5
+
+
+@pytest.fixture(scope="module")
+def ground(whole_stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    """Three sidecars behind proxies."""
+    whole_stage.gather()
+    with open_ground(whole_stage, tmp_path_factory.mktemp("rows")) as ground:
+        yield ground
+
+
+def played(stage: Stage, ground: Ground, *faults: Fault, seconds: float = 5.0) -> tuple[float, History]:
+    """Carry out exactly these faults amid moves; when that began, and what happened. Nothing that must not."""
+    prepare(stage, ground)
+    began = boot()
+    history = ground.carry_out(Schedule(seed=0, seconds=seconds, faults=faults), RULES)
+    assert not (found := judge(history)), "\n".join(map(str, found))
+    assert [item for item in history.attempts if item.verb == "unload"], "it happened amid moves"
+    return began, history
+
+
+def aimed(what: What, seconds: float = 0.0, at: float = 0.0) -> Fault:
+    """It hits whoever leads right behind an intent."""
+    return Fault(at=at, what=what, target="A", seconds=seconds, aimed=True)
+
+
+def test_a1_session_expiry_while_leader(whole_stage: Stage, ground: Ground) -> None:
+    """A second client with the same id and password ends the leader's session: another term begins in time."""
+    began, history = played(whole_stage, ground, aimed(What.EXPIRE_SIDECAR), seconds=SESSION_SECONDS + 2.0)
+    ended = [term for term in history.terms if term.ended is not None and term.ended >= began]
+    assert ended, "the leader's node is gone with the session"
+    following = [term.begun for term in history.terms if term.begun >= ended[0].ended]  # type: ignore[operator]
+    assert following
+    assert min(following) - ended[0].ended <= SESSION_SECONDS + 1.0  # type: ignore[operator]
+
+
+def test_a4_two_leaders_believed(whole_stage: Stage, ground: Ground) -> None:
+    """The leader alone is cut off from ZooKeeper, and hears nothing of its successor: no two of them act at once."""
+    began, history = played(
+        whole_stage, ground, aimed(What.DEAF_SIDECAR, 2 * SESSION_SECONDS), seconds=2 * SESSION_SECONDS + 4.0
+    )
+    late = [term for term in history.terms if term.ended is None or term.ended >= began]
+    assert len({term.member for term in late}) >= 2, "another one took over"
+    for one, two in zip(history.terms, history.terms[1:], strict=False):
+        assert one.ended is not None
+        assert one.ended <= two.begun
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_a7_lease_lost_amid_a_batch(whole_stage: Stage, ground: Ground, calls: int) -> None:
+    """After so many unloads the leader's connection is cut for longer than its session: the rest is left, and done."""
+    prepare(whole_stage, ground)
+    began, first = boot(), ground.owners()
+    known = len(whole_stage.unloads())
+    until(lambda: len(whole_stage.unloads()) >= known + calls, "the batch is under way", within=60)
+    leader = next(item for item in ground.sidecars.values() if item.state().get("role") == "leader")
+    proxy = ground.proxies[leader.name]
+    proxy.refuse()
+    time.sleep(SESSION_SECONDS + TICK_SECONDS + 1.0)
+    proxy.heal()
+    until(lambda: leads(ground), "everybody is well", within=60)
+    history = ground.history(began, first, RULES)
+    assert not (found := judge(history)), "\n".join(map(str, found))
+    assert history.terms[-1].member != leader.name or len(history.terms) > 1

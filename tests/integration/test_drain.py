@@ -1,0 +1,163 @@
+"""A broker drained under traffic: empty within a minute, nothing lost, and what lands there afterwards leaves again."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bundlekeel.core.names import is_system_bundle
+from dev.cluster import BrokerInfo, Cluster, ClusterSpec
+from dev.sidecar import Sidecar, bundlekeel, leader_of
+from dev.traffic import Traffic, TrafficSpec
+from dev.traffic.admin import ensure_namespace, place_all_on, request
+from tests.chaos.stage import PATIENT, Scene, until
+from tests.chaos.zk import kazoo, owner_of
+from tests.integration.test_sidecars import config_file
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+BUNDLES = 30
+IDLE = 4
+EMPTY_SECONDS = 60.0
+LEAVES_SECONDS = 15.0
+LANDINGS = 5
+WHO = {"reason": "disks", "by": "test"}
+# The stage's cycles are quick; what is shown here holds for the default ones.
+STOCK_CYCLES = {"interval": "10s"}
+
+
+@pytest.fixture
+def scene(modular_cluster: Cluster, tmp_path: Path) -> Iterator[Scene]:
+    """Thirty busy bundles and a few idle ones on the first broker; the brokers' own shedding is off."""
+    first = modular_cluster.brokers[0]
+    spec = TrafficSpec(
+        service_url=modular_cluster.service_url,
+        admin_url=first.web_url,
+        namespace="drain/traffic",
+        bundles=BUNDLES,
+        rate_total_msgs=300.0,
+        zipf=0.4,
+    )
+    traffic = Traffic(spec)
+    scene = Scene(modular_cluster, traffic)
+    config = config_file(scene, tmp_path)
+    assert bundlekeel("takeover", "-c", str(config), "--yes", "--reason", "test", within=120).returncode == 0
+    ensure_namespace(first.web_url, "drain/idle", IDLE)
+    topics = [f"persistent://drain/idle/never-made-{number}" for number in range(4 * IDLE)]
+    place_all_on(first.broker_id, first.web_url, topics)
+    try:
+        traffic.place_all_on(first.broker_id)
+        traffic.start()
+        yield scene
+    finally:
+        traffic.close()
+        assert bundlekeel("handback", "-c", str(config), "--yes", "--reason", "test", within=120).returncode == 0
+
+
+def owned(broker: BrokerInfo) -> set[str]:
+    """What the broker says it owns, its system bundles left out."""
+    cluster = ClusterSpec().cluster_name
+    status, answer = request("GET", f"{broker.web_url}/admin/v2/brokers/{cluster}/{broker.broker_id}/ownedNamespaces")
+    assert status == 200, answer
+    return {name for name in json.loads(answer) if not is_system_bundle(name)}
+
+
+def drain_of(sidecar: Sidecar, broker: BrokerInfo) -> dict[str, Any]:
+    """The drain's row as this sidecar tells it."""
+    rows = (sidecar.get("/api/v1/operations") or {}).get("drains") or []
+    return next((row for row in rows if row["broker"] == broker.broker_id), {})
+
+
+def says_empty(sidecar: Sidecar, broker: BrokerInfo) -> bool:
+    """Whether this sidecar calls the broker empty."""
+    return bool(drain_of(sidecar, broker).get("state") == "empty")
+
+
+def stir(scene: Scene, number: int) -> None:
+    """What happens in any cluster: a namespace is made and used, and somebody unloads bundles without a destination."""
+    web_url = scene.cluster.brokers[1].web_url
+    ensure_namespace(web_url, f"drain/new-{number}", 8)
+    for topic in range(8):
+        request("GET", f"{web_url}/lookup/v2/topic/persistent/drain/new-{number}/t{topic}")
+    for plan in scene.plans[number % BUNDLES :: 6]:
+        request("PUT", f"{web_url}/admin/v2/namespaces/{plan.bundle}/unload")
+
+
+def test_a_broker_is_drained_and_kept_empty(scene: Scene, tmp_path: Path) -> None:
+    """Asked of a follower: dry first; empty within 60 s, nothing lost; then whatever lands leaves within 15 s."""
+    first = scene.cluster.brokers[0]
+    with scene.sidecars("AB", tmp_path, parameters=PATIENT, cycle=STOCK_CYCLES) as sidecars:
+        leader = until(lambda: leader_of(sidecars), "somebody leads", within=40)
+        follower = next(item for item in sidecars if item is not leader)
+        path = f"/api/v1/brokers/{first.broker_id}/drain"
+        dry = follower.post(path, WHO).json()
+        assert (dry["dry_run"], dry["bundles"]) == (True, len(owned(first)))
+        assert len(owned(first)) >= BUNDLES
+        asked = follower.post(path, {**WHO, "execute": True})
+        assert asked.status_code == 200, asked.text
+        started = time.monotonic()
+        until(lambda: not owned(first), "the broker owns nothing", within=EMPTY_SECONDS)
+        seconds = time.monotonic() - started
+        for sidecar in sidecars:
+            until(partial(says_empty, sidecar, first), "every replica says so", within=30)
+        until(lambda: "" not in scene.owners().values(), "every busy bundle is served", within=30)
+        assert first.broker_id not in scene.owners().values()
+        stays = _landings(scene, first)
+        row = drain_of(leader, first)
+        report = scene.traffic.stop()
+        print(  # noqa: T201
+            f"\n{dry['bundles']} bundles left in {seconds:.1f} s; {len(stays)} landed and left again after "
+            f"{', '.join(f'{item:.1f}' for item in sorted(stays))} s; {row['bundle_seconds']:.0f} bundle-seconds; "
+            f"traffic: sent {report.sent}, lost {report.lost}, longest gap {report.publish_gap_seconds:.2f} s"
+        )
+        assert len(stays) >= LANDINGS
+        assert max(stays) <= LEAVES_SECONDS
+        assert report.lost == 0
+        assert row["bundle_seconds"] > 0
+        answer = follower.post(f"/api/v1/brokers/{first.broker_id}/uncordon", WHO)
+        assert answer.json()["ended"] == ["drain"]
+
+
+def _landings(scene: Scene, first: BrokerInfo) -> list[float]:
+    """Stir until some bundles have landed on the broker, and how long each stayed (seconds)."""
+    since: dict[str, float] = {}
+    stays: list[float] = []
+    deadline = time.monotonic() + 240
+    rounds = 0
+    while time.monotonic() < deadline and (since or len(stays) < LANDINGS):
+        if not since and len(stays) < LANDINGS:
+            stir(scene, rounds)
+            rounds += 1
+        now, here = time.monotonic(), owned(first)
+        for bundle in here - since.keys():
+            since[bundle] = now
+        for bundle in since.keys() - here:
+            stays.append(now - since.pop(bundle))
+        time.sleep(0.2)
+    assert not since, f"still there: {sorted(since)}"
+    return stays
+
+
+def test_by_hand_over_the_real_brokers(scene: Scene, tmp_path: Path) -> None:
+    """A transfer and an unload from the command line land where the dry run said; the journal has them."""
+    first, second = scene.cluster.brokers[:2]
+    bundle, other = scene.plans[0].bundle, scene.plans[1].bundle
+    with scene.sidecars("A", tmp_path, parameters=PATIENT) as (sidecar,):
+        where = ["--socket", str(sidecar.socket), "--reason", "test", "--by", "test", "-o", "json"]
+        dry = bundlekeel("transfer", bundle, "--to", second.broker_id, *where, within=60)
+        assert dry.returncode == 0, dry.stderr
+        assert json.loads(dry.stdout)["dry_run"] is True
+        done = bundlekeel("transfer", bundle, "--to", second.broker_id, "--yes", "--wait", *where, within=120)
+        assert (done.returncode, json.loads(done.stdout)["ended"]["state"]) == (0, "done"), done.stderr
+        unloaded = json.loads(bundlekeel("unload", other, "--yes", "--wait", *where, within=120).stdout)
+        with kazoo(scene.cluster) as client:
+            assert owner_of(client, bundle) == second.broker_id
+            assert owner_of(client, other) == unloaded["target"] != first.broker_id
+        again = bundlekeel("transfer", bundle, "--to", first.broker_id, *where, within=60)
+        assert (again.returncode, "CoolDown" in again.stdout) == (4, True)

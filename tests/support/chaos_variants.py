@@ -1,0 +1,154 @@
+"""Sidecars with one safeguard missing, put together otherwise: the checker has to catch each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from bundlekeel.core.errors import AdminApiError, LeadershipLost, StoreError
+from bundlekeel.daemon.attempt import World
+from bundlekeel.daemon.hand import LeaderHand
+from bundlekeel.daemon.intents import INTENTS
+from bundlekeel.daemon.leadership import Leadership
+from bundlekeel.ports import Change, Document, UnloadAnswer
+from tests.support.chaos_world import ChaosSidecar, FarBrokers, FarStore
+from tests.support.memory_admin import MemoryAdmin
+
+
+class _Always:
+    """A leadership whose permit is never refused."""
+
+    def __init__(self, leadership: Leadership) -> None:
+        self._leadership = leadership
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._leadership, name)
+
+    def permit(self) -> None:
+        """Whatever the time."""
+
+
+class FarAway(ChaosSidecar):
+    """A sidecar with every safeguard, whose connections to brokers all take long."""
+
+    slow_connects = 1.0
+
+
+class WithoutPermit(FarAway):
+    """Neither its executor nor its client asks whether it still leads."""
+
+    def permit(self) -> None:
+        """Whatever the time."""
+
+    def employ(self, world: World) -> LeaderHand:
+        """A hand that asks nobody."""
+        return LeaderHand(world, _Always(self.leadership), self.sharing, self.limits)  # type: ignore[arg-type]
+
+
+class _EndsItself(_Always):
+    """A leadership that takes a suspended connection for the end of its term."""
+
+    def permit(self) -> None:
+        """LeadershipLost for whatever reason."""
+        try:
+            self._leadership.permit()
+        except StoreError as error:
+            raise LeadershipLost(str(error)) from error
+
+
+class GivesUpEarly(FarAway):
+    """As Bundlekeel was before a suspension was told from the end of a term: its hand stays idle, its intent open."""
+
+    def permit(self) -> None:
+        """Asked by its client."""
+        _EndsItself(self.leadership).permit()
+
+    def employ(self, world: World) -> LeaderHand:
+        """A hand that gives up early."""
+        return LeaderHand(world, _EndsItself(self.leadership), self.sharing, self.limits)  # type: ignore[arg-type]
+
+
+class _NoIntents(FarStore):
+    """A store to which no intent is ever written."""
+
+    async def write_fenced(self, epoch: int, changes: Sequence[Change]) -> None:
+        """See Coordination."""
+        await super().write_fenced(epoch, [item for item in changes if item.path.rpartition("/")[0] != INTENTS])
+
+
+class WithoutIntents(ChaosSidecar):
+    """It calls without saying so before."""
+
+    def connect(self) -> FarStore:
+        """A store that takes no intents."""
+        return _NoIntents(self.world.witness_store, self.life)
+
+
+class _AsksAgain(FarBrokers):
+    """Brokers that are asked again when they do not answer."""
+
+    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
+        """See `ports.BrokerAdmin`."""
+        try:
+            return await super().unload(bundle, destination=destination, at=at)
+        except AdminApiError:
+            return await super().unload(bundle, destination=destination, at=at)
+
+
+class BlindRetry(ChaosSidecar):
+    """What fails is done again, whether or not it may have worked."""
+
+    def reach(self) -> MemoryAdmin:
+        """Brokers that are asked again."""
+        return _AsksAgain(self)
+
+
+class _Deaf(FarStore):
+    """A store in which people seem to want nothing."""
+
+    async def read(self, path: str) -> Document | None:
+        """See Coordination."""
+        found = await super().read(path)
+        return replace(found, data=b"") if found is not None and path == "desired" else found
+
+
+class WithoutWishes(ChaosSidecar):
+    """It does what it planned, whatever people want."""
+
+    def connect(self) -> FarStore:
+        """A store without wishes."""
+        return _Deaf(self.world.witness_store, self.life)
+
+
+class _Unfenced(FarStore):
+    """A store that takes the writes of an epoch that is over."""
+
+    async def write_fenced(self, epoch: int, changes: Sequence[Change]) -> None:
+        """See Coordination."""
+        try:
+            await super().write_fenced(epoch, changes)
+        except LeadershipLost:
+            await super().write_fenced(self.store.nodes["epoch"].version, changes)
+
+
+class WithoutFence(WithoutPermit):
+    """Nothing stops a leader of yesterday: neither its deadline nor the store."""
+
+    def connect(self) -> FarStore:
+        """A store that refuses nobody."""
+        return _Unfenced(self.world.witness_store, self.life)
+
+
+class Forgetful(ChaosSidecar):
+    """Its moves leave nothing behind: no records, so no cool-down either for whoever leads next."""
+
+    def connect(self) -> FarStore:
+        """A store that takes no records of moves."""
+        return _NoRecords(self.world.witness_store, self.life)
+
+
+class _NoRecords(FarStore):
+    async def write_fenced(self, epoch: int, changes: Sequence[Change]) -> None:
+        """See Coordination."""
+        await super().write_fenced(epoch, [item for item in changes if item.path.rpartition("/")[0] != "moves"])

@@ -1,0 +1,400 @@
+"""Whole sidecars (`daemon.runtime`) over brokers and a store in memory, in virtual time, with faults and witnesses.
+
+The witnesses are on the far side: the store says which intents stood and who led, the brokers which calls were sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+from bundlekeel.core.errors import AdminFault, AdminRefused, AdminTimeout, AdminUnreachable, StoreError
+from bundlekeel.daemon.attempt import ExecutorLimits
+from bundlekeel.daemon.intents import INTENTS, decode_intent
+from bundlekeel.daemon.runtime import Runtime, RuntimeParts
+from bundlekeel.ports import Change, Document, Member, UnloadAnswer
+from dev.chaos.history import Attempt, Intent, Stop, Term, Verb, Verdict, Wish
+from tests.support.memory_admin import MemoryAdmin
+from tests.support.memory_coordination import MemoryCoordination, MemoryStore, _Node
+from tests.support.virtual_time import LoopClock
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
+
+T = TypeVar("T")
+SESSION_SECONDS = 6.0
+CONNECT_SECONDS, READ_SECONDS, CONFIRM_SECONDS = 3.0, 3.0, 3.0
+COOL_DOWN_SECONDS = 12.0
+INTERVAL_SECONDS = 5.0
+_LATENCY_SECONDS = 0.005
+_AGAIN_SECONDS = 0.2
+LOADS = {BROKERS[0]: [0.2, 0.15, 0.12, 0.1, 0.08, 0.06], BROKERS[1]: [0.05, 0.04, 0.03], BROKERS[2]: [0.04, 0.03, 0.02]}
+EAGER = with_params(
+    cool_down_seconds=COOL_DOWN_SECONDS,
+    statistics_interval_seconds=2.0,
+    host_usage_interval_seconds=2.0,
+    max_moves_per_cycle=6,
+    max_moves_per_source=6,
+    max_moves_per_target=6,
+    max_moves_per_namespace=6,
+)
+
+
+@dataclass
+class Witness:
+    """What was seen from the far side."""
+
+    clock: LoopClock
+    attempts: list[Attempt] = field(default_factory=list)
+    intents: list[Intent] = field(default_factory=list)
+    terms: list[Term] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
+    wishes: list[Wish] = field(default_factory=list)
+    announced: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def seen(self, changes: Sequence[Change]) -> None:
+        """A transaction that took effect."""
+        now = self.clock.boot()
+        for change in changes:
+            if change.path.rpartition("/")[0] != INTENTS:
+                continue
+            bundle = unquote(change.path.rpartition("/")[2])
+            if change.data is not None:
+                id_ = decode_intent(Document(path=change.path, data=change.data, version=0)).id
+                self.intents.append(Intent(bundle=bundle, begun=now, id=id_))
+                self.announced.set()
+                continue
+            place = next(n for n, item in enumerate(self.intents) if item.bundle == bundle and item.ended is None)
+            self.intents[place] = Intent(**_fields(self.intents[place]) | {"ended": now})
+
+    def led(self, member: str, epoch: int) -> None:
+        """A leader's node was made."""
+        self.terms.append(Term(epoch=epoch, member=member, begun=self.clock.boot()))
+
+    def led_no_more(self) -> None:
+        """The leader's node is gone."""
+        if self.terms and self.terms[-1].ended is None:
+            self.terms[-1] = Term(**_fields(self.terms[-1]) | {"ended": self.clock.boot()})
+
+
+def _fields(item: Any) -> dict[str, Any]:
+    return {name: getattr(item, name) for name in item.__slots__}
+
+
+class WitnessStore(MemoryStore):
+    """Tells the witness who leads."""
+
+    def __init__(self, witness: Witness) -> None:
+        super().__init__()
+        self.witness = witness
+
+    def _put(self, path: str, node: _Node | None) -> None:
+        super()._put(path, node)
+        if path == "leader":
+            self.witness.led_no_more()
+
+
+@dataclass
+class Life:
+    """One process: whether it runs, and what is wrong with its connections. `lost`: so many answers of the store do not
+    arrive, although what was asked took effect."""
+
+    running: asyncio.Event = field(default_factory=asyncio.Event)
+    lost: int = 0
+
+    async def go(self) -> None:
+        """Wait while the process is stopped."""
+        await self.running.wait()
+
+
+class FarStore(MemoryCoordination):
+    """The store, a short way off, for a process that may be stopped at both ends of that way."""
+
+    def __init__(self, store: WitnessStore, life: Life) -> None:
+        super().__init__(store, session_seconds=SESSION_SECONDS)
+        self._life, self._witness = life, store.witness
+
+    async def _enter(self) -> None:
+        await self._life.go()
+        await asyncio.sleep(_LATENCY_SECONDS if self.connected else _AGAIN_SECONDS)
+        await super()._enter()
+
+    async def _answer(self) -> None:
+        await asyncio.sleep(_LATENCY_SECONDS)
+        await self._life.go()
+        if self._life.lost:
+            self._life.lost -= 1
+            raise StoreError("the answer is lost")
+
+    async def write_fenced(self, epoch: int, changes: Sequence[Change]) -> None:
+        """See Coordination."""
+        await super().write_fenced(epoch, changes)
+        self._witness.seen(changes)
+        await self._answer()
+
+    async def campaign(self, member: Member) -> int | None:
+        """See Coordination."""
+        epoch = await super().campaign(member)
+        if epoch is not None:
+            self._witness.led(member.id, epoch)
+        await self._answer()
+        return epoch
+
+    async def still_leading(self, epoch: int) -> bool:
+        """See Coordination."""
+        leads = await super().still_leading(epoch)
+        await self._answer()
+        return leads
+
+    async def read(self, path: str) -> Document | None:
+        """See Coordination."""
+        found = await super().read(path)
+        await self._answer()
+        return found
+
+
+class FarBrokers(MemoryAdmin):
+    """The brokers, a short way off: a call goes on there whatever becomes of its caller."""
+
+    def __init__(self, sidecar: ChaosSidecar) -> None:
+        super().__init__(sidecar.world.model)
+        self._sidecar = sidecar
+        self._there = MemoryAdmin(sidecar.world.model)
+        self._permit_now = sidecar.permit
+
+    async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
+        """See `ports.BrokerAdmin`."""
+        await self._sidecar.life.go()
+        return await super().runtime_configuration(broker_id)
+
+    async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
+        """See `ports.BrokerAdmin`."""
+        await asyncio.sleep(self._sidecar.world.read_seconds)
+        await self._sidecar.life.go()
+        return await super().topics_of_bundle(bundle, owner)
+
+    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
+        """See `ports.BrokerAdmin`."""
+        return await self._ask(
+            "unload", bundle, lambda: self._there.unload(bundle, destination=destination, at=at), faulty=True
+        )
+
+    async def claim(self, topic: str, *, broker_id: str) -> str:
+        """See `ports.BrokerAdmin`."""
+        bundle = self._sidecar.world.model.bundle_of(topic) or ""
+        return await self._ask("claim", bundle, lambda: self._there.claim(topic, broker_id=broker_id))
+
+    async def _ask(self, verb: Verb, bundle: str, work: Callable[[], Awaitable[T]], *, faulty: bool = False) -> T:
+        world, life = self._sidecar.world, self._sidecar.life
+        self._there.set_endpoints(self._endpoints)
+        # Connecting takes a moment, now and then a long one; right before the request is sent the permit is asked, as
+        # the real client does.
+        slow = world.random.random() < self._sidecar.slow_connects
+        connecting = world.random.uniform(0.5, CONNECT_SECONDS) if slow else 2 * _LATENCY_SECONDS
+        for _ in range(2):
+            await asyncio.sleep(connecting / 2)
+            await life.go()
+        fault = world.admin_faults.popleft() if faulty and world.admin_faults else "none"
+        if fault == "unreachable":
+            raise AdminUnreachable("connection refused")
+        self._permit_now()
+        number = len(world.witness.attempts)
+        world.witness.attempts.append(
+            Attempt(verb=verb, bundle=bundle, member=self._sidecar.name, sent=world.clock.boot(), verdict="unknown")
+        )
+        call = world.spawn(self._at_broker(fault, work))
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                found = await asyncio.shield(call)
+        except TimeoutError:
+            await life.go()
+            raise AdminTimeout("no answer") from None
+        except AdminRefused:
+            self._settle(number, "failed")
+            await life.go()
+            raise
+        self._settle(number, "ok")
+        await life.go()
+        return found
+
+    def _settle(self, number: int, verdict: Verdict) -> None:
+        attempts = self._sidecar.world.witness.attempts
+        attempts[number] = Attempt(**_fields(attempts[number]) | {"verdict": verdict})
+
+    async def _at_broker(self, fault: str, work: Callable[[], Awaitable[T]]) -> T:
+        """What the broker does with a request that has arrived."""
+        if fault == "refused":
+            raise AdminRefused("412", status=412, reason="chaos")
+        if fault == "fails before":
+            raise AdminFault("500", status=500, reason="chaos")
+        if fault == "hangs":
+            await asyncio.sleep(3 * READ_SECONDS)
+            raise AdminFault("500", status=500, reason="chaos")
+        # Late: after the caller gave up, but before the intent's deadline; later than that nobody promises anything.
+        await asyncio.sleep(READ_SECONDS + 1.0 if fault == "late" else random_of(self).uniform(0.02, 0.4))
+        found = await work()
+        if fault == "fails after":
+            raise AdminFault("500", status=500, reason="chaos")
+        return found
+
+
+def random_of(brokers: FarBrokers) -> random.Random:
+    """The world's dice."""
+    return brokers._sidecar.world.random
+
+
+class ChaosSidecar(FakeSidecar):
+    """A sidecar whose process can be stopped and killed at any moment."""
+
+    # The share of connections to brokers that take long.
+    slow_connects = 0.1
+    heartbeat_seconds = 1.0
+    settle_after_outage_seconds = 4.0
+    limits = ExecutorLimits(
+        confirm_seconds=CONFIRM_SECONDS,
+        poll_first_seconds=0.05,
+        intent_seconds=CONNECT_SECONDS + READ_SECONDS + CONFIRM_SECONDS + 1.0,
+    )
+
+    def __init__(self, world: ChaosWorld, name: str) -> None:
+        self.world, self.name, self.life = world, name, Life()
+        self.life.running.set()
+        super().__init__(world, name, params=EAGER)
+        self.runtime = Runtime(self._runtime_parts())
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def connect(self) -> FarStore:
+        """How it reaches the store."""
+        return FarStore(self.world.witness_store, self.life)
+
+    def reach(self) -> MemoryAdmin:
+        """How it reaches the brokers."""
+        return FarBrokers(self)
+
+    def permit(self) -> None:
+        """Asked by its client right before a request leaves."""
+        self.leadership.permit()
+
+    def _runtime_parts(self) -> RuntimeParts:
+        return RuntimeParts(
+            clock=self.clock,
+            coordination=self.coordination,
+            source=self.world.source,
+            admin=self.admin,
+            journal=self.journal,
+            telemetry=self.telemetry,
+            peers=_NoPeers(),
+            leadership=self.leadership,
+            sharing=self.sharing,
+            observer=self.observer,
+            hand=self.hand,
+            cycle=self.cycle,
+            executions=self.executions,
+            interval_seconds=INTERVAL_SECONDS,
+            outage=self.outage,
+            operations=self.operations,
+        )
+
+    async def begin(self) -> None:
+        """Start everything `Runtime.run` starts, but for signals."""
+        await self.coordination.start()
+        bodies: dict[str, Callable[[], Awaitable[None]]] = {
+            "leadership": self.leadership.run,
+            "observer": self.runtime._observe,
+            "cycles": self.runtime._cycles,
+            "housekeeping": self.runtime._housekeeping,
+            "executions": self.runtime._executions,
+            "outage": self.outage.run,
+            "operations": self.runtime._operations,
+        }
+        self.tasks = [asyncio.create_task(self.runtime._root(name, body)) for name, body in bodies.items()]
+
+    async def end(self) -> None:
+        """SIGKILL: nothing is said to anybody; the session lives on until it expires."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.tasks = []
+
+
+class _NoPeers:
+    """Nobody is asked over HTTP."""
+
+    async def make_plan(self, url: str, request: object) -> dict[str, Any]:
+        """See `ports.Peers`."""
+        raise StoreError(url)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class ChaosWorld(FakeCluster):
+    """Brokers with clients and changing loads, a store, and sidecars of one kind by name."""
+
+    def __init__(self, seed: int, kind: type[ChaosSidecar] = ChaosSidecar) -> None:
+        self.random = random.Random(seed)
+        self.witness = Witness(LoopClock())
+        self.witness_store = WitnessStore(self.witness)
+        super().__init__(LOADS, clock=self.witness.clock, store=self.witness_store)
+        self._kind = kind
+        self.sidecars: dict[str, ChaosSidecar] = {}
+        self.admin_faults: deque[str] = deque()
+        self.read_seconds = 0.01
+        self.restless = True
+        self._work: set[asyncio.Future[Any]] = set()
+        self.model.after_unload = self._spawn_lookup
+        self.first = self.owners()
+
+    def spawn(self, work: Awaitable[T]) -> asyncio.Future[T]:
+        """Something that goes on at the brokers, whoever asked for it."""
+        task = asyncio.ensure_future(work)
+        self._work.add(task)
+        task.add_done_callback(self._over)
+        return task
+
+    def _over(self, task: asyncio.Future[Any]) -> None:
+        self._work.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    def _spawn_lookup(self, bundle: str) -> None:
+        """A client of the bundle looks it up soon: the brokers' leader sends it where an affinity says, or anywhere."""
+
+        async def look_up() -> None:
+            await asyncio.sleep(self.random.uniform(0.01, 1.5))
+            at, asked = self.random.choice(BROKERS), False
+            for topic in self.model.topics[bundle][:1]:
+                for _ in range(5):
+                    reply = self.model.lookup(topic, at=at, authoritative=asked)
+                    if reply.status != 307:
+                        return
+                    at, asked = reply.to, reply.query.get("authoritative") == "true"
+
+        self.spawn(look_up())
+
+    async def breathe(self) -> None:
+        """For ever: brokers report every second; every few seconds the bundles of another broker carry more."""
+        while True:
+            hot, owners = self.random.choice(BROKERS), self.owners()
+            self.shares = {
+                bundle: self.random.uniform(0.05, 0.2) if owners.get(bundle) == hot else 0.01 for bundle in self.shares
+            }
+            for _ in range(3):
+                self.publish()
+                await asyncio.sleep(2.0 if self.restless else 10.0)
+
+    async def start(self, name: str) -> None:
+        """A process of this name begins."""
+        self.sidecars[name] = self._kind(self, name)
+        await self.sidecars[name].begin()
+
+    async def close(self) -> None:
+        """End everything."""
+        for sidecar in self.sidecars.values():
+            await sidecar.end()
+        for work in list(self._work):
+            work.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)

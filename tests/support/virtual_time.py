@@ -1,0 +1,64 @@
+"""An event loop whose time is its own: it jumps to the next timer once nobody has anything to do."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from tests.support.world import TestClock
+
+T = TypeVar("T")
+_START_BOOT = 1_000.0
+_START_WALL_MS = 1_700_000_000_000
+
+
+class _Jumping(selectors.DefaultSelector):
+    """Never waits: where it would, the time is later instead."""
+
+    loop: VirtualLoop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """See `selectors`. RuntimeError when everybody waits for something that can never come."""
+        if timeout is None:
+            raise RuntimeError("everybody waits, and nothing will ever happen")
+        self.loop.now += max(0.0, timeout)
+        return super().select(0)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """`now` is its time in seconds, from 0."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        selector = _Jumping()
+        selector.loop = self
+        super().__init__(selector)
+
+    def time(self) -> float:
+        """See asyncio."""
+        return self.now
+
+
+class LoopClock(TestClock):
+    """Both clocks of a sidecar, by the running loop's time."""
+
+    def boot(self) -> float:
+        """Seconds."""
+        return _START_BOOT + asyncio.get_running_loop().time() + self.offset
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return _START_WALL_MS + int((asyncio.get_running_loop().time() + self.offset) * 1000)
+
+
+def boot_of(wall_ms: int) -> float:
+    """The boot clock's reading at a wall clock's, for clocks without offset."""
+    return _START_BOOT + (wall_ms - _START_WALL_MS) / 1000
+
+
+def run_virtually(main: Coroutine[Any, Any, T]) -> T:
+    """Run something to its end in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main)

@@ -1,0 +1,109 @@
+"""The OpenAPI document and the app agree: whatever is sent, no 5xx and no answer that is not in the document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from typing import Any
+
+import pytest
+import schemathesis
+from fastapi import FastAPI
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from bundlekeel.api import create_app
+from tests.support.fake_service import FakeService
+from tests.support.security import Tokens, access_for
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+HOSTS = ("testserver",)
+# What each kind of caller must get at least once, so that the test is known to have seen more than refusals.
+Caller = tuple[Callable[[Tokens], FastAPI], str | None, set[int]]
+
+
+def open_app(_tokens: Tokens) -> FastAPI:
+    """As on the unix socket: every route, no credentials."""
+    return create_app(FakeService(), mutations=True, allowed_hosts=HOSTS)
+
+
+def reading_app(_tokens: Tokens) -> FastAPI:
+    """As on TCP while no authentication is configured."""
+    return create_app(FakeService(), mutations=False, allowed_hosts=HOSTS)
+
+
+def guarded_app(tokens: Tokens) -> FastAPI:
+    """As on TCP with authentication."""
+    access = access_for(tokens, failures_per_minute=10_000)
+    return create_app(FakeService(), mutations=True, access=access, allowed_hosts=HOSTS)
+
+
+CALLERS: dict[str, Caller] = {
+    "socket": (open_app, None, {200, 202, 404, 422}),
+    "open-reads": (reading_app, None, {200, 404, 422}),
+    "nobody": (guarded_app, None, {200, 401}),
+    "viewer": (guarded_app, "viewer", {200, 403, 404, 422}),
+    "operator": (guarded_app, "operator", {200, 403, 404, 422}),
+    "admin": (guarded_app, "admin", {200, 202, 404, 422}),
+}
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
+    """One a role."""
+    return Tokens(tmp_path_factory.mktemp("tokens"))
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+def test_nothing_undocumented(tokens: Tokens, caller: str) -> None:
+    """Valid and invalid values in every operation, for every kind of caller."""
+    assert CALLERS[caller][2] <= attack(tokens, caller, examples=3)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("caller", CALLERS)
+def test_nothing_undocumented_in_many_tries(tokens: Tokens, caller: str) -> None:
+    """The same with many more values."""
+    assert CALLERS[caller][2] <= attack(tokens, caller, examples=300)
+
+
+def attack(tokens: Tokens, caller: str, *, examples: int) -> set[int]:
+    """Send so many requests of each mode to each operation; the status codes that came."""
+    make, role, _ = CALLERS[caller]
+    app = make(tokens)
+    headers = tokens.headers(role) if role else {}
+    reader = tokens.headers("viewer") if make is guarded_app else {}
+    schema: Any = schemathesis.openapi.from_asgi("/api/v1/openapi.json", app, headers=reader)
+    seen: set[int] = set()
+    found = [result.ok() for result in schema.get_all_operations()]
+    assert len(found) > 20
+    for operation in found:
+        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+            strategy = operation.as_strategy(generation_mode=mode)
+
+            @settings(
+                max_examples=examples,
+                deadline=None,
+                derandomize=True,
+                database=None,
+                phases=[Phase.explicit, Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            )
+            @given(case=strategy)
+            def one(case: Any) -> None:
+                answer = case.call(headers=headers)
+                seen.add(answer.status_code)
+                case.validate_response(answer, checks=CHECKS)
+
+            # Where any text will do there is nothing invalid to send.
+            with suppress(Unsatisfiable) if mode is GenerationMode.NEGATIVE else nullcontext():
+                one()
+    return seen

@@ -1,0 +1,184 @@
+"""Groups of quotas: what may be declared, who belongs to them, and what passes in them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from bundlekeel.core.errors import ConfigError
+from bundlekeel.core.quotas.groups import Group, Limits, check_group, check_groups, resolve
+from bundlekeel.core.quotas.usage import Line, Sample, lines_of, topic_of, usage_table
+
+SPACES = ("acme/orders", "acme/tmp-1", "acme/tmp-2", "other/x", "pulsar/system")
+TENANTS = ("acme", "other", "pulsar")
+
+
+def group(name: str = "a", *members: str, **limits: float) -> Group:
+    """A group of 100 messages/s unless told otherwise."""
+    return Group(name=name, limits=Limits(**(limits or {"publish_messages": 100})), members=members or ("t:acme",))
+
+
+class TestDeclared:
+    """What is wrong with a group names the field, the value and what is allowed."""
+
+    @pytest.mark.parametrize(
+        ("limits", "field", "value", "words"),
+        [
+            ({"publish_messages": -5}, "publish_messages", -5, "negative"),
+            ({"publish_messages": 0}, "publish_messages", 0, "out of range"),
+            ({"dispatch_messages": 0.5}, "dispatch_messages", 0.5, "out of range"),
+            ({"publish_messages": 2**31}, "publish_messages", 2**31, "out of range"),
+            ({"dispatch_bytes": 1e30}, "dispatch_bytes", 1e30, "out of range"),
+            ({"publish_bytes": math.inf}, "publish_bytes", math.inf, "out of range"),
+            ({"publish_bytes": True}, "publish_bytes", True, "not a number"),
+            ({"publish_messages": 100, "publish_bytes": 50}, "publish_bytes", 50, "less than one byte a message"),
+        ],
+    )
+    def test_limits(self, limits: dict[str, float], field: str, value: float, words: str) -> None:
+        """Negative, zero (no limit, to Pulsar), more than Pulsar can say, and pairs that make no sense."""
+        with pytest.raises(ConfigError, match=words) as caught:
+            check_group(group("a", **limits))
+        assert caught.value.field == f"quotas.groups.a.{field}"
+        assert caught.value.value == value
+        assert caught.value.allowed
+
+    def test_nan(self) -> None:
+        """Not a number is in no range."""
+        with pytest.raises(ConfigError, match="out of range"):
+            check_group(group("a", publish_messages=math.nan))
+
+    def test_nothing_limited(self) -> None:
+        """A group has to limit something."""
+        with pytest.raises(ConfigError, match="limits nothing") as caught:
+            check_group(Group(name="a", limits=Limits(), members=("t:acme",)))
+        assert caught.value.field == "quotas.groups.a"
+
+    def test_no_members(self) -> None:
+        """And somebody."""
+        with pytest.raises(ConfigError, match="has no members"):
+            check_group(Group(name="a", limits=Limits(publish_messages=1), members=()))
+
+    @pytest.mark.parametrize("member", ["acme", "t:", "t:acme/x", "n:acme", "n:acme/", "n:/x", "x:acme", "n: acme/x"])
+    def test_members(self, member: str) -> None:
+        """Members carry their kind and have its form."""
+        with pytest.raises(ConfigError, match="not a member") as caught:
+            check_group(group("a", member))
+        assert caught.value.value == member
+
+    def test_name(self) -> None:
+        """Names go into metrics and paths."""
+        with pytest.raises(ConfigError, match="not a name"):
+            check_group(group("a b"))
+
+    @pytest.mark.parametrize(
+        ("one", "other", "value"),
+        [("t:acme", "t:acme", "t:acme"), ("t:acme", "n:acme/x", "n:acme/x"), ("n:acme/x", "t:ac*", "n:acme/x")],
+    )
+    def test_overlap(self, one: str, other: str, value: str) -> None:
+        """What can be told without a cluster is told at once."""
+        with pytest.raises(ConfigError, match="belongs to group") as caught:
+            check_groups([group("a", one), group("b", other)])
+        assert caught.value.value == value
+
+    def test_twice(self) -> None:
+        """One group of a name."""
+        with pytest.raises(ConfigError, match="declared twice"):
+            check_groups([group("a", "t:acme"), group("a", "t:other")])
+
+    def test_good(self) -> None:
+        """Groups that are apart."""
+        groups = [group("a", "t:acme"), group("b", "n:other/*", dispatch_bytes=1e9)]
+        assert check_groups(groups) == tuple(groups)
+
+
+class TestMembers:
+    """Who belongs where at the moment."""
+
+    def test_tenants_and_globs(self) -> None:
+        """A tenant is all its namespaces."""
+        found = resolve([group("a", "t:acme"), group("b", "n:other/?")], TENANTS, SPACES)
+        assert found.group_of == {"acme/orders": 0, "acme/tmp-1": 0, "acme/tmp-2": 0, "other/x": 1}
+        assert not found.problems
+
+    def test_new_namespaces_join(self) -> None:
+        """By themselves."""
+        assert resolve([group("a", "n:acme/tmp-*")], TENANTS, (*SPACES, "acme/tmp-3")).group_of["acme/tmp-3"] == 0
+
+    def test_system_namespaces(self) -> None:
+        """Pulsar's own join only by name."""
+        assert "pulsar/system" not in resolve([group("a", "t:*")], TENANTS, SPACES).group_of
+        assert "pulsar/system" in resolve([group("a", "n:pulsar/system")], TENANTS, SPACES).group_of
+
+    @pytest.mark.parametrize("member", ["t:nobody", "n:nobody/x", "n:nobody/*"])
+    def test_unknown_tenant(self, member: str) -> None:
+        """Is told, with the tenants there are."""
+        (problem,) = resolve([group("a", member)], TENANTS, SPACES).problems
+        assert (problem.value, problem.field) == (member, "quotas.groups.a.members")
+        assert problem.allowed == "acme, other, pulsar"
+
+    def test_overlap_of_globs(self) -> None:
+        """Stays with the first, and is told for each namespace."""
+        found = resolve([group("a", "n:*/orders"), group("b", "t:acme")], TENANTS, SPACES)
+        assert found.group_of["acme/orders"] == 0
+        assert [problem.value for problem in found.problems] == ["acme/orders"]
+
+    def test_limits_as_columns(self) -> None:
+        """Infinite where nothing is limited."""
+        table = resolve([group("a", publish_messages=5, dispatch_bytes=7)], TENANTS, SPACES).limits()
+        assert table.tolist() == [[5, math.inf, math.inf, 7]]
+
+
+class TestUsage:
+    """Usage by group, broker and topic."""
+
+    membership = resolve([group("a", "t:acme"), group("b", "t:other")], TENANTS, SPACES)
+    samples = (
+        Sample("b2:80", "persistent://acme/orders/p-partition-1", (1, 10, 2, 20)),
+        Sample("b1:80", "persistent://acme/orders/p-partition-0", (3, 30, 4, 40)),
+        Sample("b1:80", "persistent://acme/tmp-1/t", (0.1, 1, math.nan, -5)),
+        Sample("b1:80", "persistent://other/x/t", (7, 70, 8, 80)),
+        Sample("b1:80", "persistent://third/x/t", (9, 90, 9, 90)),
+    )
+
+    def test_sums(self) -> None:
+        """The sums are those of the members only; what is no rate counts as none."""
+        table = usage_table(self.samples, self.membership)
+        assert table.topics == (
+            "persistent://acme/orders/p",
+            "persistent://acme/tmp-1/t",
+            "persistent://other/x/t",
+        )
+        assert table.by_group(2).tolist() == [[4.1, 41, 6, 60], [7, 70, 8, 80]]
+        assert table.by_broker(0).tolist() == [[3.1, 31, 4, 40], [1, 10, 2, 20]]
+        assert table.by_topic()[0].tolist() == [4, 40, 6, 60]
+
+    def test_order_of_samples(self) -> None:
+        """Makes no difference."""
+        one, other = (usage_table(rows, self.membership) for rows in (self.samples, self.samples[::-1]))
+        assert one.names == other.names
+        assert one.by_group(2).tolist() == other.by_group(2).tolist()
+
+    def test_nothing(self) -> None:
+        """No topics, no rows, no failure."""
+        table = usage_table((), self.membership)
+        assert table.by_group(2).tolist() == [[0] * 4] * 2
+        assert lines_of(table, ("a", "b"), {}, lambda _: None) == {}
+
+    def test_lines(self) -> None:
+        """What participants say: sums and busiest partition, and who is at his limit."""
+        table = usage_table(self.samples, self.membership)
+        topic = "persistent://acme/orders/p"
+        found = lines_of(
+            table, ("a", "b"), {topic: 2}, lambda key: (3, math.inf, 4.3, 100) if key[1] == topic else None
+        )
+        assert set(found) == {"b1:80", "b2:80"}
+        assert found["b1:80"]["a", topic] == Line((3, 30, 4, 40), (3, 30, 4, 40), (True, False, False, False), 2)
+        assert found["b2:80"]["a", topic] == Line((1, 10, 2, 20), (1, 10, 2, 20), (False,) * 4, 2)
+
+    @pytest.mark.parametrize(
+        ("name", "base"), [("a-partition-12", "a"), ("a-partition-x", "a-partition-x"), ("a", "a")]
+    )
+    def test_topic_of(self, name: str, base: str) -> None:
+        """Policies belong to the partitioned topic."""
+        assert topic_of(f"persistent://t/n/{name}") == f"persistent://t/n/{base}"

@@ -1,0 +1,326 @@
+"""The share engine, the exchange, and the rules it is compared with, on worked examples."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from bundlekeel.core.quotas.exchange import Book, Manners, Report, Said, merge, report
+from bundlekeel.core.quotas.others import EQUAL, divide_rest, native, per_bundle, pip82, steal
+from bundlekeel.core.quotas.shares import Remembered, Shares, Tuning, claims_of, share_out, water_fill
+from bundlekeel.core.quotas.split import over_partitions
+from bundlekeel.core.quotas.usage import Key, Line
+
+GROUPS = ("g",)
+USAGE = {"b1": 10.0, "b2": 50.0, "b3": 30.0}
+BARE = Tuning(room=0.0, floor=0.0, burst=0.0)
+
+
+def line(usage: float, *, held: bool = False, partitions: int = 1, peak: float | None = None) -> Line:
+    """A topic that publishes messages only."""
+    busiest = usage if peak is None else peak
+    return Line((usage, 0, 0, 0), (busiest, 0, 0, 0), (held, False, False, False), partitions)
+
+
+def key(name: str) -> Key:
+    """Of the one group."""
+    return "g", name
+
+
+def limit(messages: float) -> np.ndarray:  # type: ignore[type-arg]
+    """Of published messages only."""
+    return np.array([[messages, math.inf, math.inf, math.inf]])
+
+
+def step(
+    most: float, lines: dict[str, Line], memory: Remembered | None = None, tuning: Tuning = BARE
+) -> tuple[dict[str, float], Shares, Remembered]:
+    """One cycle of one participant's topics: shares by topic, the whole result, and the memory."""
+    book = Book(lines={"p": {key(name): item for name, item in lines.items()}})
+    shares, after = share_out(limit(most), GROUPS, claims_of(book, GROUPS), memory or Remembered(), tuning)
+    column = shares.share[:, 0].tolist()
+    return {name[1]: share for name, share in zip(shares.keys, column, strict=True)}, shares, after
+
+
+class TestThread:
+    """The worked examples of the PIP-82 thread."""
+
+    def test_equal_headroom(self) -> None:
+        """Quota 100, use 10/50/30: each adds the remaining 10."""
+        assert divide_rest(100, USAGE, EQUAL) == {"b1": 20, "b2": 60, "b3": 40}
+
+    def test_proportional_headroom(self) -> None:
+        """The remaining 10 in proportion to use."""
+        found = divide_rest(100, USAGE)
+        assert {name: round(rate, 2) for name, rate in found.items()} == {"b1": 11.11, "b2": 55.56, "b3": 33.33}
+
+    def test_over_quota(self) -> None:
+        """Everybody is cut in proportion."""
+        assert divide_rest(45, USAGE) == {"b1": 5, "b2": 25, "b3": 15}
+        assert divide_rest(45, USAGE, EQUAL) == divide_rest(45, USAGE)
+
+    def test_half_way(self) -> None:
+        """80/20: the second probes at 50."""
+        assert pip82(100, {"b1": 80, "b2": 20}) == {"b1": 80, "b2": 50}
+
+    def test_half_way_converges(self) -> None:
+        """With demand on both sides 80/20 comes to the middle."""
+        limits = {"b1": 80.0, "b2": 20.0}
+        for _ in range(20):
+            limits = pip82(100, limits)
+        assert limits["b1"] == pytest.approx(50, rel=0.02)
+        assert limits["b2"] == pytest.approx(50, rel=0.02)
+
+    def test_lowest_from_most_dominant(self) -> None:
+        """And the second lowest from the second most dominant; nobody else changes."""
+        usage = {"a": 5.0, "b": 10.0, "c": 15.0, "d": 30.0, "e": 40.0}
+        assert steal(usage, usage) == usage | {"a": 5 + 35 / 2, "b": 10 + 20 / 2}
+
+    def test_zero_leaves(self) -> None:
+        """A broker that reports 0 is removed from the map."""
+        assert pip82(100, {"b1": 80, "b2": 0}) == {"b1": 100}
+        assert pip82(100, {"b1": 0}) == {}
+
+    def test_not_under_used(self) -> None:
+        """Ours: allocated 70/30, used 80/20 (both as much as they want): the quota is used, and both have room."""
+        shares, _, _ = step(100, {"b1": line(80), "b2": line(20)}, tuning=BARE)
+        assert shares == pytest.approx({"b1": 80, "b2": 20})
+
+    def test_evens_out(self) -> None:
+        """Ours: allocated 70/30 with a demand of 70 each: both are held back, and even out in two cycles."""
+        first, _, memory = step(100, {"b1": line(70, held=True), "b2": line(30, held=True)})
+        second, _, _ = step(100, {"b1": line(first["b1"], held=True), "b2": line(first["b2"], held=True)}, memory)
+        assert first == pytest.approx({"b1": 60, "b2": 40})
+        assert second == pytest.approx({"b1": 50, "b2": 50})
+
+
+class TestOthers:
+    """The other rules."""
+
+    def test_native_is_proportional(self) -> None:
+        """Cut to a whole number."""
+        assert native(100, {"b1": 20, "b2": 40}, "b1") == 33
+        assert native(100, {"b1": 0, "b2": 0}, "b1") == 100
+        assert native(-1, {"b1": 5}, "b1") == -1
+
+    def test_native_starves_after_a_move(self) -> None:
+        """A broker without usage of its own gets one message a second."""
+        assert native(1000, {"b1": 500}, "b2") == 1
+
+    def test_native_keeps_the_dead(self) -> None:
+        """What a dead broker used is lost to the living."""
+        assert native(100, {"alive": 50, "dead": 50}, "alive") == 50
+
+    def test_per_bundle(self) -> None:
+        """100 for ten bundles is ten each, wanted or not."""
+        assert per_bundle(100, 10) == 10
+        with pytest.raises(ValueError, match="at least one bundle"):
+            per_bundle(100, 0)
+
+
+class TestFill:
+    """Max-min fairness."""
+
+    def test_known(self) -> None:
+        """10 is content, the others share 90."""
+        share, level = water_fill(np.array([100.0]), np.zeros(3, dtype=np.int64), np.array([80.0, 10.0, np.inf]))
+        assert share.tolist() == [45, 10, 45]
+        assert level.tolist() == [45]
+
+    def test_enough_for_all(self) -> None:
+        """Nobody is held back: no level."""
+        share, level = water_fill(np.array([100.0]), np.zeros(2, dtype=np.int64), np.array([30.0, 20.0]))
+        assert share.tolist() == [30, 20]
+        assert level.tolist() == [math.inf]
+
+    def test_groups_are_apart(self) -> None:
+        """Each fills its own limit, however different they are."""
+        share, _ = water_fill(np.array([1e15, 3.0]), np.array([0, 1, 0, 1]), np.array([np.inf, 1.0, 1.0, 5.0]))
+        assert share.tolist() == [1e15 - 1, 1, 1, 2]
+
+
+class TestShares:
+    """One cycle after the other."""
+
+    def test_first_cycle(self) -> None:
+        """Topics that were not limited have shown what they want."""
+        shares, result, _ = step(100, {"big": line(200), "small": line(10), "mid": line(60)})
+        assert shares == pytest.approx({"big": 45, "small": 10, "mid": 45})
+        assert result.level[0, 0] == pytest.approx(45)
+
+    def test_example_of_the_page(self) -> None:
+        """docs/concepts/quotas.md, step by step."""
+        first, _, memory = step(100, {"big": line(200), "mid": line(60), "small": line(10)}, tuning=Tuning())
+        assert first == pytest.approx({"big": 44.5, "mid": 44.5, "small": 11})
+        lines = {"big": line(20), "mid": line(44.5, held=True), "small": line(10)}
+        second, _, memory = step(100, lines, memory, Tuning())
+        assert second == pytest.approx({"big": 22 + 1 / 3, "mid": 66 + 1 / 3, "small": 11 + 1 / 3})
+        lines = {"big": line(20), "mid": line(60), "small": line(11.3, held=True), "new": line(0)}
+        third, result, memory = step(100, lines, memory, Tuning())
+        assert third == pytest.approx({"big": 22, "mid": 55.4, "small": 22.6, "new": 1.25}, abs=0.1)
+        assert result.excess[0, 0] == pytest.approx(1.25)
+
+    def test_room_and_bursts(self) -> None:
+        """Nobody wants the rest: it is room to grow, up to a quarter of the limit each."""
+        shares, _, _ = step(1000, {"a": line(100), "b": line(10)}, tuning=Tuning(floor=0))
+        assert shares == pytest.approx({"a": 110 + 250, "b": 11 + 250})
+
+    def test_half_way_then_believed(self) -> None:
+        """Held back for the first time: at most twice its usage; for the second time: the fair level."""
+        lines = {"big": line(200), "new": line(5)}
+        _, _, memory = step(100, lines)
+        first, _, memory = step(100, {"big": line(95, held=True), "new": line(5, held=True)}, memory)
+        second, _, _ = step(100, {"big": line(90, held=True), "new": line(10, held=True)}, memory)
+        assert first["new"] == pytest.approx(10)
+        assert second == pytest.approx({"big": 50, "new": 50})
+
+    def test_known_demand_is_not_forgotten(self) -> None:
+        """Cut for a while below what it wants, a topic gets that back at once when there is room again."""
+        _, _, memory = step(100, {"a": line(80), "b": line(80)})
+        shares, _, _ = step(150, {"a": line(50, held=True), "b": line(5)}, memory)
+        assert shares["a"] == pytest.approx(80)
+
+    def test_overcommit(self) -> None:
+        """The room of small topics costs the largest nothing, if sums may exceed the limit by it."""
+        lines = {"big": line(200), "small": line(50)}
+        strict, _, _ = step(100, lines, tuning=Tuning(burst=0, floor=0))
+        loose, result, _ = step(100, lines | {"small": line(20)}, tuning=Tuning(burst=0, floor=0, overcommit=0.1))
+        assert strict == pytest.approx({"big": 50, "small": 50})
+        assert loose == pytest.approx({"big": 80, "small": 22})
+        assert result.excess[0, 0] == pytest.approx(2)
+
+    def test_half_way_to_the_level(self) -> None:
+        """Near the level half of the way is less than twice the usage."""
+        _, _, memory = step(100, {"a": line(80), "b": line(20)})
+        shares, _, _ = step(100, {"a": line(80), "b": line(20, held=True)}, memory)
+        assert shares["b"] == pytest.approx(20 + (50 - 20) / 2)
+
+    def test_from_nothing(self) -> None:
+        """A topic with no past use can start, and is half-way to the level after its first cycle."""
+        tuning = Tuning(room=0, burst=0)
+        idle, result, memory = step(100, {"big": line(200), "new": line(0)}, tuning=tuning)
+        assert idle["new"] == pytest.approx(2.5)
+        assert result.excess[0, 0] == pytest.approx(2.5)
+        shares, _, _ = step(100, {"big": line(97.5, held=True), "new": line(2.5, held=True)}, memory, tuning)
+        assert shares["new"] == pytest.approx(2.5 + (50 - 2.5) / 2)
+
+    def test_zero_leaves_at_once(self) -> None:
+        """Its share goes to the others in the same cycle, but for the floor."""
+        _, _, memory = step(100, {"a": line(200), "b": line(200)})
+        shares, _, _ = step(100, {"a": line(50, held=True), "b": line(0)}, memory, Tuning(room=0, burst=0, floor=0.02))
+        assert shares == pytest.approx({"a": 100, "b": 1})
+
+    def test_absent_for_one_cycle(self) -> None:
+        """A topic on its way keeps its claim for a cycle; then its share is used by the others."""
+        _, _, memory = step(100, {"a": line(200), "b": line(200)})
+        first, _, memory = step(100, {"a": line(50, held=True)}, memory)
+        second, _, memory = step(100, {"a": line(50, held=True)}, memory)
+        assert first == pytest.approx({"a": 50, "b": 50})
+        assert second == pytest.approx({"a": 100})
+        assert memory.keys == (key("a"),)
+
+    def test_least_rates(self) -> None:
+        """Pulsar knows no rate below 1: the excess is told."""
+        shares, result, _ = step(3, {name: line(10) for name in "abcde"})
+        assert shares == pytest.approx(dict.fromkeys("abcde", 1))
+        assert result.excess[0, 0] == pytest.approx(2)
+
+    def test_unlimited_kinds(self) -> None:
+        """Are infinite, whatever passes."""
+        book = Book(lines={"p": {key("a"): Line((5, 5, 5, 5), (5, 5, 5, 5))}})
+        shares, _ = share_out(limit(100), GROUPS, claims_of(book, GROUPS), Remembered(), BARE)
+        assert shares.share[0, 1:].tolist() == [math.inf] * 3
+        assert shares.of(key("b")) is None
+
+    def test_partitions(self) -> None:
+        """A skewed topic needs its busiest partition times their number, and gets the loss told."""
+        shares, _, _ = step(100, {"p": line(40, partitions=4, peak=20), "t": line(10)})
+        assert shares["p"] == pytest.approx(80)
+        assert over_partitions(80, [20, 10, 5, 5]) == (20, 40, 0)
+        assert over_partitions(40, [20, 10, 5, 5]) == (10, 30, 10)
+        with pytest.raises(ValueError, match="partition"):
+            over_partitions(1, [])
+
+    def test_parts_at_several_brokers(self) -> None:
+        """Are put together; other groups are left out."""
+        one = {key("p"): line(10, partitions=3, peak=10), ("other", "x"): line(5)}
+        other = {key("p"): line(9, held=True, partitions=3, peak=5)}
+        claims = claims_of(Book(lines={"b1": one, "b2": other}), GROUPS)
+        assert claims.keys == (key("p"),)
+        assert (claims.usage[0, 0], claims.need[0, 0], bool(claims.pinched[0, 0])) == (19, 30, True)
+
+    def test_proportional_split(self) -> None:
+        """Inside a broker by past usage, brokers as wholes fair: 25 + 75 + 2 x 50, and a tenth of the way to even."""
+        lines: dict[str, dict[Key, Line]] = {
+            "b1": {key("a"): line(25, held=True), key("b"): line(75, held=True)},
+            "b2": {key("c"): line(50, held=True), key("d"): line(50, held=True)},
+        }
+        memory = Remembered()
+        claims = claims_of(Book(lines=lines), GROUPS)
+        for _ in range(2):
+            shares, memory = share_out(
+                limit(200), GROUPS, claims, memory, Tuning(room=0, floor=0, burst=0, split="proportional")
+            )
+        assert shares.share[:, 0] == pytest.approx([27.5, 72.5, 50, 50])
+
+    def test_nobody(self) -> None:
+        """No topics: no shares."""
+        shares, memory = share_out(limit(100), GROUPS, claims_of(Book(), GROUPS), Remembered(), BARE)
+        assert shares.keys == memory.keys == ()
+
+
+class TestExchange:
+    """Who says what when."""
+
+    manners = Manners()
+
+    def run(self, usages: list[Line | None]) -> list[bool]:
+        """Whether a participant said something in each cycle."""
+        said, spoke = Said(), []
+        for item in usages:
+            message, said = report("p", {} if item is None else {key("a"): item}, said, self.manners)
+            spoke.append(not message.empty)
+        return spoke
+
+    def test_changes_of_ten_percent(self) -> None:
+        """From the last *reported* value on: slow growth is reported too."""
+        assert self.run([line(100), line(109), line(111), line(121), line(123)]) == [True, False, True, False, True]
+
+    def test_every_fifth_cycle(self) -> None:
+        """Anyway."""
+        assert self.run([line(100)] * 11) == [True, *([False] * 4), True] + [False] * 4 + [True]
+
+    def test_held_back(self) -> None:
+        """Coming to or leaving a limit is told however small the change; not so in the PIP."""
+        assert self.run([line(100), line(101, held=True), line(102, held=True), line(103)]) == [True, True, False, True]
+        quiet, said = Manners(tell_limits=False), Said()
+        _, said = report("p", {key("a"): line(100)}, said, quiet)
+        message, _ = report("p", {key("a"): line(101, held=True)}, said, quiet)
+        assert message.empty
+
+    def test_zero_and_gone(self) -> None:
+        """The end is told once; silence after that."""
+        assert self.run([line(1), line(0), line(0), None, None]) == [True, True, False, True, False]
+
+    def test_merge(self) -> None:
+        """Lines replace lines, gone ones are gone, the dead are dropped."""
+        book = merge(Book(), [Report(participant=name, lines={key("a"): line(1)}) for name in "pq"], "pq", self.manners)
+        book = merge(book, [Report(participant="p", gone=(key("a"),), lines={key("b"): line(2)})], "pq", self.manners)
+        assert book.lines == {"p": {key("b"): line(2)}, "q": {key("a"): line(1)}}
+        book = merge(book, [Report(participant="q", lines={key("z"): line(9)})], "p", self.manners)
+        assert book.lines == {"p": {key("b"): line(2)}}
+
+    def test_silent_ones_are_dropped(self) -> None:
+        """After twice the cycles in which they had to speak."""
+        book = merge(Book(), [Report(participant="p", lines={key("a"): line(1)})], "p", self.manners)
+        for _ in range(10):
+            book = merge(book, (), "p", self.manners)
+        assert book.lines
+        assert not merge(book, (), "p", self.manners).lines
+
+    def test_size(self) -> None:
+        """By the thread's own figures: 5000 namespaces are 560 kB and the broker's name."""
+        lines = {key(str(row)): line(1) for row in range(5000)}
+        assert Report(participant="p", lines=lines).wire_bytes() == 560_040

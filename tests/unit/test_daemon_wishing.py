@@ -1,0 +1,310 @@
+"""People's wishes at any replica: who may ask what, what the dry run of a drain shows, stops, and a second person."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from bundlekeel.core.errors import ConfigError, Conflict, Forbidden, NotFound, SnapshotError
+from bundlekeel.daemon.documents import Pause
+from bundlekeel.daemon.reviews import EXPIRES_MS, Reviews
+from bundlekeel.daemon.views import PlanRequest
+from bundlekeel.daemon.wishing import Wishing, WishingParts
+from tests.support.builders import bundle_name
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar
+
+B1, B2, B3 = BROKERS
+WHO: dict[str, Any] = {"reason": "disks", "by": "ann"}
+BUNDLE = bundle_name(0)
+
+
+def wishing(sidecar: FakeSidecar, *, review: bool = False, ceiling: str = "act") -> Wishing:
+    """The face of this sidecar's wishes."""
+    return Wishing(
+        WishingParts(
+            sharing=sidecar.sharing,
+            cycle=sidecar.cycle,
+            operations=sidecar.operations,
+            by_hand=sidecar.by_hand,
+            reviews=Reviews(sidecar.coordination, sidecar.sharing, sidecar.clock, required=review),
+            metadata=sidecar.cluster.metadata,
+            ownership=sidecar.cluster.model,
+            journal=sidecar.journal,
+            clock=sidecar.clock,
+            ceiling=ceiling,
+        )
+    )
+
+
+async def both(**more: Any) -> tuple[FakeSidecar, FakeSidecar]:
+    """A leader and a follower that have seen the cluster; nothing has moved yet."""
+    cluster = FakeCluster({B1: [0.1, 0.05, 0.0], B2: [0.1], B3: [0.1]})
+    leader, other = await FakeSidecar(cluster, "a", **more).lead(), await FakeSidecar(cluster, "b", **more).lead()
+    for sidecar in (leader, other):
+        await sidecar.cycle.turn()
+    return leader, other
+
+
+async def test_a_drain_is_dry_first_and_then_a_wish_any_replica_may_write() -> None:
+    """The dry run lists what moves where; the wish of a follower makes the leader empty the broker."""
+    leader, other = await both()
+    face = wishing(other)
+    dry = await face.drain(B1, dry_run=True, **WHO)
+    assert (dry["bundles"], len(dry["moves"]), dry["refusals"]) == (3, 3, [])
+    assert dry["sentence"] == f"3 bundles leave {B1}, 0 stay for now"
+    assert other.sharing.desired.drains == {}
+    await face.drain(B1, dry_run=False, **WHO)
+    await leader.sharing.refresh()
+    await leader.cycle.turn()
+    assert leader.cluster.model.owned_by(B1) == []
+    (row,) = face.operations()["drains"]
+    assert (row["broker"], row["by"], row["reason"]) == (B1, "ann", "disks")
+    (record,) = other.journal.tail(10, kind="wish")
+    assert record["sentence"] == f"ann asked for the drain of {B1}: disks"
+    ended = await face.uncordon(B1, **WHO)
+    assert ended["ended"] == ["drain"]
+    assert face.operations()["drains"] == []
+
+
+async def test_the_last_broker_is_not_drained() -> None:
+    """Somebody has to serve the topics."""
+    leader, _ = await both()
+    face = wishing(leader)
+    await face.drain(B1, dry_run=False, **WHO)
+    await face.cordon(B2, **WHO)
+    with pytest.raises(Conflict, match="no other broker"):
+        await face.drain(B3, dry_run=True, **WHO)
+    with pytest.raises(Conflict, match="uncordon it first"):
+        await face.warm(B2, dry_run=False, **WHO)
+
+
+async def test_nobody_knows_these() -> None:
+    """Brokers that are not registered, pins and exclusions that are not there."""
+    leader, _ = await both()
+    face = wishing(leader)
+    for call in (
+        face.drain("b9:8080", dry_run=True, **WHO),
+        face.warm("b9:8080", dry_run=True, **WHO),
+        face.cordon("b9:8080", **WHO),
+        face.uncordon(B1, **WHO),
+        face.unpin(BUNDLE, **WHO),
+        face.include("t:shop", **WHO),
+        face.resume_scope("tenant:shop", **WHO),
+        face.stop("req-9", **WHO),
+    ):
+        with pytest.raises(NotFound):
+            await call
+    with pytest.raises(NotFound):
+        face.task("req-9")
+
+
+async def test_before_the_first_picture_nothing_is_shown() -> None:
+    """A sidecar that has seen nothing says so."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    with pytest.raises(SnapshotError):
+        await wishing(sidecar).drain(B1, dry_run=True, **WHO)
+
+
+async def test_pins_exclusions_and_paused_scopes_come_and_go() -> None:
+    """With and without an end; what has ended is not shown."""
+    leader, _ = await both()
+    face = wishing(leader)
+    pinned = await face.pin(BUNDLE, seconds=None, **WHO)
+    assert (pinned["broker"], pinned["until_ms"]) == (B1, 0)
+    await face.exclude("n:shop/*", seconds=1.0, **WHO)
+    await face.pause_scope("namespace:t/ns", seconds=1.0, **WHO)
+    shown = face.operations()
+    assert [row["bundle"] for row in shown["pins"]] == [BUNDLE]
+    assert [row["pattern"] for row in shown["exclusions"]] == ["n:shop/*"]
+    assert [row["scope"] for row in shown["pauses"]] == ["namespace:t/ns"]
+    leader.clock.offset += 1.1
+    shown = face.operations()
+    assert (shown["exclusions"], shown["pauses"]) == ([], [])
+    await face.unpin(BUNDLE, **WHO)
+    await face.include("n:shop/*", **WHO)
+    await face.resume_scope("namespace:t/ns", **WHO)
+    desired = leader.sharing.desired
+    assert (desired.pinned, desired.excluded, desired.pauses) == ({}, {}, {})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda face: face.exclude("shop/*", seconds=None, **WHO),
+        lambda face: face.pause_scope("shop", seconds=None, **WHO),
+        lambda face: face.pause_scope("topic:x", seconds=None, **WHO),
+        lambda face: face.pause_scope("tenant: ", seconds=None, **WHO),
+        lambda face: face.by_hand("transfer", BUNDLE, execute=False, **WHO),
+    ],
+)
+async def test_what_cannot_be_meant_is_refused(call: Any) -> None:
+    """Patterns, scopes and transfers without what they need."""
+    leader, _ = await both()
+    with pytest.raises(ConfigError):
+        await call(wishing(leader))
+
+
+async def test_an_emergency_pause_and_a_drain_need_no_leader() -> None:
+    """Whoever can reach the store may write; the next leader finds it."""
+    leader, other = await both()
+    leader.cluster.store.expire(leader.coordination)
+    await wishing(other).drain(B1, dry_run=False, **WHO)
+    await other.sharing.change_desired(
+        lambda desired: msgspec.structs.replace(desired, pause=Pause(reason="r", by="ann", since_ms=1))
+    )
+    await other.leadership.turn()
+    await other.sharing.refresh()
+    other.cycle.adopt(other.sharing.taken_over(), other.leadership.epoch)
+    report = await other.cycle.turn()
+    assert report.obstacle is not None and report.obstacle.code == "Paused"
+    assert len(other.cluster.model.owned_by(B1)) == 3
+
+
+async def test_by_hand_is_dry_until_told_and_needs_mode_act() -> None:
+    """Executed at a follower, carried out by the leader."""
+    leader, other = await both()
+    answer = await wishing(other).by_hand("transfer", BUNDLE, to=B3, **WHO)
+    assert (answer["dry_run"], answer["task"], answer["state"]) == (True, None, "planned")
+    answer = await wishing(other).by_hand("transfer", BUNDLE, to=B3, execute=True, **WHO)
+    assert (answer["dry_run"], answer["state"]) == (False, "waiting")
+    await leader.executions.serve()
+    task = wishing(leader).task(answer["task"])
+    assert (task["state"], task["by"], task["reason"]) == ("done", "ann", "disks")
+    assert leader.cluster.owners()[BUNDLE] == B3
+    with pytest.raises(Conflict, match="SameBroker"):
+        await wishing(leader).by_hand("transfer", BUNDLE, to=B3, execute=True, override_cool_down=True, **WHO)
+    with pytest.raises(Forbidden):
+        await wishing(leader, ceiling="recommend").by_hand("unload", BUNDLE, execute=True, **WHO)
+
+
+async def plan_of_three(sidecar: FakeSidecar) -> tuple[str, dict[str, Any]]:
+    """A plan of several moves, and the request that carries it out."""
+    made = await sidecar.planner.make(PlanRequest())
+    moves = [[move["bundle"], move["source"], move["target"]] for move in made["moves"]]
+    assert len(moves) >= 2
+    return made["hash"], {"hash": made["hash"], "moves": moves, "request": {}, **WHO}
+
+
+async def uneven() -> FakeSidecar:
+    """A leader that has seen an uneven cluster, and was paused meanwhile."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    pause = Pause(reason="look", by="ann", since_ms=1)
+    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
+    await sidecar.cycle.turn()
+    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pause=None))
+    return sidecar
+
+
+async def test_a_stopped_task_begins_no_further_move() -> None:
+    """Stopped after its first move was begun: the others are refused, and the task says so."""
+    sidecar = await uneven()
+    face = wishing(sidecar)
+    _, body = await plan_of_three(sidecar)
+    task = await sidecar.sharing.leave_request(body)
+    stopped: list[asyncio.Task[Any]] = []
+
+    def on_first(bundle: str) -> None:
+        if not stopped:
+            wish = face._wish("enough", "bob")
+            desired = sidecar.sharing.desired
+            changed = msgspec.structs.replace(desired, stops={task: wish})
+            stopped.append(asyncio.ensure_future(sidecar.sharing.change_desired(lambda _: changed)))
+
+    sidecar.cluster.model.after_unload = on_first
+    sidecar.hand._limits = replace(sidecar.hand._limits, max_in_flight=1, max_in_flight_per_broker=1)
+    sidecar.hand.begin(sidecar.sharing.current_epoch())
+    await sidecar.executions.serve()
+    found = face.task(task)
+    assert found["state"] == "stopped"
+    outcomes = [move["outcome"] for move in found["moves"]]
+    assert outcomes[0] == "done" and set(outcomes[1:]) == {"refused"}
+    assert {move["code"] for move in found["moves"][1:]} == {"Stopped"}
+    assert sidecar.hand.task == ""
+    with pytest.raises(Conflict, match="stopped already"):
+        await face.stop(task, **WHO)
+
+
+async def test_a_task_stopped_while_it_waits_moves_nothing() -> None:
+    """The leader has not taken it yet; old stops are forgotten by the next one."""
+    sidecar = await uneven()
+    face = wishing(sidecar)
+    await sidecar.sharing.change_desired(
+        lambda desired: msgspec.structs.replace(desired, stops={"req-old": face._wish("x", "y")})
+    )
+    _, body = await plan_of_three(sidecar)
+    task = await sidecar.sharing.leave_request(body)
+    assert (await face.stop(task, **WHO))["state"] == "stopping"
+    await sidecar.executions.serve()
+    found = face.task(task)
+    assert (found["state"], found["detail"]) == ("stopped", "not begun: ann stopped it: disks")
+    assert sidecar.cluster.model.unloads == []
+
+
+async def test_a_second_person_approves_and_the_plan_is_carried_out() -> None:
+    """proposed -> executing -> done, by another one than who proposed it; asked again it is a conflict."""
+    sidecar = await uneven()
+    face = wishing(sidecar, review=True)
+    hash_, body = await plan_of_three(sidecar)
+    left = await face.submit(hash_, "plan", body)
+    assert left == {"task": "", "state": "proposed", "review": hash_}
+    (row,) = await face.reviews()
+    assert (row["state"], row["actions"], row["by"]) == ("proposed", ["approve", "discard"], "ann")
+    with pytest.raises(Conflict, match="proposed already"):
+        await face.submit(hash_, "plan", body)
+    with pytest.raises(Forbidden, match="somebody else"):
+        await face.approve(hash_, reason="me", by=" Ann ")
+    approved = await face.approve(hash_, reason="fine", by="bob")
+    assert (approved["state"], approved["reviewer"], approved["actions"]) == ("executing", "bob", ["stop"])
+    await sidecar.executions.serve()
+    (row,) = await face.reviews()
+    assert (row["state"], row["actions"]) == ("done", [])
+    with pytest.raises(Conflict, match="it is done"):
+        await face.discard(hash_, reason="late", by="bob")
+    assert sidecar.cluster.model.unloads
+
+
+async def test_an_approved_plan_that_has_changed_is_aborted() -> None:
+    """Approval is no blank cheque: the leader plans again, and refuses what is different."""
+    sidecar = await uneven()
+    face = wishing(sidecar, review=True)
+    hash_, body = await plan_of_three(sidecar)
+    await face.submit(hash_, "plan", {**body, "moves": body["moves"][:1]})
+    await face.approve(hash_, reason="fine", by="bob")
+    await sidecar.executions.serve()
+    (row,) = await face.reviews()
+    assert row["state"] == "aborted"
+    assert sidecar.cluster.model.unloads == []
+
+
+async def test_what_is_discarded_or_too_old_is_not_carried_out() -> None:
+    """Also the proposer may discard; after a day nobody can approve."""
+    sidecar = await uneven()
+    face = wishing(sidecar, review=True)
+    hash_, body = await plan_of_three(sidecar)
+    await face.submit(hash_, "plan", body)
+    assert (await face.discard(hash_, reason="no", by="ann"))["state"] == "discarded"
+    with pytest.raises(Conflict, match="nothing may be done"):
+        await face.approve(hash_, reason="fine", by="bob")
+    await face.submit(hash_, "plan", body)
+    sidecar.clock.offset += EXPIRES_MS / 1000 + 1
+    with pytest.raises(Conflict, match="expired"):
+        await face.approve(hash_, reason="fine", by="bob")
+    with pytest.raises(NotFound):
+        await face.approve("feed", reason="fine", by="bob")
+    assert await sidecar.sharing.take_requests() == []
+
+
+async def test_moves_by_hand_wait_for_the_second_person_too() -> None:
+    """Otherwise they would be the way around it."""
+    sidecar = await uneven()
+    face = wishing(sidecar, review=True)
+    answer = await face.by_hand("transfer", BUNDLE, to=B3, execute=True, **WHO)
+    assert (answer["task"], answer["state"]) == ("", "proposed")
+    assert await sidecar.sharing.take_requests() == []
+    await face.approve(answer["review"], reason="fine", by="bob")
+    await sidecar.executions.serve()
+    assert sidecar.cluster.owners()[BUNDLE] == B3

@@ -1,0 +1,83 @@
+"""The quotas section: sizes as people write them, and every refusal with its key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from bundlekeel.core.quotas.groups import Limits
+from bundlekeel.daemon.settings_quotas import QuotaSettings, parse_size
+from bundlekeel.daemon.settings_types import Refusal
+
+GOOD = {"members": ["t:acme"], "publish_messages": 500, "publish_bytes": "10MB", "dispatch_messages": 2000}
+
+
+def test_groups() -> None:
+    """The issue's own example."""
+    (group,) = QuotaSettings.model_validate({"groups": {"acme": GOOD}}).declared()
+    assert (group.name, group.members) == ("acme", ("t:acme",))
+    assert group.limits == Limits(publish_messages=500, publish_bytes=10_000_000, dispatch_messages=2000)
+
+
+def test_defaults() -> None:
+    """Nothing is limited, and nothing is written."""
+    settings = QuotaSettings()
+    assert settings.enforcer == "off"
+    assert settings.declared() == ()
+    assert settings.manners().every == 5
+    assert settings.tuning().split == "even"
+    assert settings.thrift().most == 100
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("10MB", 1e7), ("1MiB", 1048576), ("500 kB", 5e5), ("1.5G", 1.5e9), ("7", 7), (7, 7), (None, None), ("-5B", -5)],
+)
+def test_sizes(text: object, size: float | None) -> None:
+    """Thousands and their binary sisters."""
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["ten", "10 PB", "", True, [], "MB"])
+def test_no_sizes(text: object) -> None:
+    """Anything else is refused, with what is allowed."""
+    with pytest.raises(Refusal) as caught:
+        parse_size(text)
+    assert "10MB" in caught.value.allowed
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "words"),
+    [
+        ({"publish_messages": -1}, "groups.acme.publish_messages", "-1.0: negative"),
+        ({"publish_bytes": "0"}, "groups.acme.publish_bytes", "0.0: out of range"),
+        ({"members": ["acme"]}, "groups.acme.members", "'acme': not a member"),
+        ({"members": []}, "groups.acme.members", "has no members"),
+    ],
+)
+def test_refusals(change: dict[str, Any], field: str, words: str) -> None:
+    """Field and value of what is wrong."""
+    with pytest.raises(ValidationError) as caught:
+        QuotaSettings.model_validate({"groups": {"acme": GOOD | change}})
+    (item,) = caught.value.errors()
+    refusal = item["ctx"]["error"]
+    assert isinstance(refusal, Refusal)
+    assert (refusal.field, str(refusal)) == (field, words)
+    assert refusal.allowed
+
+
+def test_overlap() -> None:
+    """Two groups over one namespace."""
+    with pytest.raises(ValidationError, match="belongs to group acme already"):
+        QuotaSettings.model_validate({"groups": {"acme": GOOD, "other": GOOD | {"members": ["n:acme/x"]}}})
+
+
+@pytest.mark.parametrize(
+    "change", [{"room": 0.01}, {"floor": 0.9}, {"report_every": 0}, {"enforcer": "both"}, {"unknown": 1}]
+)
+def test_ranges(change: dict[str, Any]) -> None:
+    """Room below what counts as held back would never let anybody be content."""
+    with pytest.raises(ValidationError):
+        QuotaSettings.model_validate(change)
