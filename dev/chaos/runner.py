@@ -113,7 +113,9 @@ class Ground:
     def _guarded(self, fault: Fault) -> None:
         try:
             time.sleep(fault.at)
-            target = (self._aim() if fault.aimed else "") or fault.target
+            leader = self._aim() if fault.aimed else ""
+            # Whoever leads by then, where the fault is one of a sidecar; anything else only waits for the moment.
+            target = leader if leader and fault.what.target == "sidecar" else fault.target
             # Two faults of one thing come one after the other: healing the first would heal the second.
             with self._locks[f"{fault.what.target} {target}"]:
                 self._break(fault.what, target, fault.seconds)

@@ -11,7 +11,7 @@ import pytest
 from dev.sidecar import leader_of
 from tests.chaos.stage import EAGER, Stage, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.cluster, pytest.mark.timeout(600)]
 
 QUIET_SECONDS = 20.0
 EVEN = 1.35

@@ -196,3 +196,17 @@ def test_joined_and_left() -> None:
     eyes.state = join(eyes.state, Outage(why="seen by c", since=eyes.boot, expected=frozenset(("b4",)), back=eyes.boot))
     assert eyes.state.missing == {"b4"}
     assert leave(eyes.state, eyes.boot).outage is None
+
+
+def test_a_short_silence_while_it_settles_does_not_count_as_quiet() -> None:
+    """Five seconds without an answer: nothing is known of them, so they are waited for on top."""
+    eyes = Eyes()
+    eyes.look(1)
+    eyes.look(10, answered=False)
+    eyes.look(101)
+    assert eyes.left == 80.0
+    eyes.look(5, answered=False)
+    eyes.look(1)
+    assert eyes.left == 79.0
+    eyes.look(79)
+    assert eyes.left is None

@@ -157,6 +157,9 @@ def waiting(state: Calm, settle: Settle) -> Wait | None:
 def _away(state: Calm, gap: float, sight: Sight) -> Calm:
     away = state.away + gap
     state = replace(state, away=away)
+    if state.outage is not None and state.outage.back is not None:
+        # What is not seen is not quiet: these seconds do not count.
+        state = replace(state, changed=max(state.changed, state.outage.back) + gap)
     if sight.session_seconds <= 0 or away < sight.session_seconds:
         return state
     expected = state.outage.expected if state.outage is not None else _ids(state.registered or ())
