@@ -76,6 +76,19 @@ def test_an_unheard_broker_is_as_busy_as_its_jvm_says() -> None:
     assert score(bench.reports()[A]) == pytest.approx(0.5)
 
 
+def test_nothing_is_guessed_while_a_jvm_is_about_to_tell() -> None:
+    """The first answer is not taken, and for the ten seconds until the next no quotient stands in; later it may."""
+    bench = Bench("all", A, B)
+    bench.say(bench.load(A, 0.5, BUSY))
+    bench.poll(A, **{X: BUSY})
+    bench.poll(B, **{Y: HALF})
+    assert score(bench.reports()[B]) == pytest.approx(0.5)
+    bench.book.told_cpu(B, 0.3, bench.now)
+    assert (list(bench.reports()), bench.codes()) == ([A], {B: Code.NO_LOAD_DATA})
+    bench.book.told_cpu(B, None, bench.now)
+    assert score(bench.reports()[B]) == pytest.approx(0.5)
+
+
 def test_cpu_is_asked_for_while_a_broker_is_not_heard() -> None:
     """At once, after ten seconds, then every thirty, until its own score comes in; a restart begins anew."""
     bench = Bench("all", A)

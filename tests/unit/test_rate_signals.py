@@ -32,7 +32,7 @@ OPENED = {"brk_connection_created_total_count": 40, "brk_connection_create_fail_
 
 def test_an_answer() -> None:
     """Latency is the mean over all namespaces, by the middles of its buckets; failures and connections are summed."""
-    first = {"brk_AddEntryLatencyBuckets_0.0_0.5": 3.0, "brk_ml_AddEntryLatencyBuckets_5.0_10.0": 1.0}
+    first = {"brk_AddEntryLatencyBuckets_0.0_0.5": 3.0, "brk_AddEntryLatencyBuckets_5.0_10.0": 1.0}
     second = {"brk_AddEntryLatencyBuckets_1000.0_OVERFLOW": 1.0, "brk_ml_EntrySizeBuckets_0.0_128.0": 9.0}
     found = decode_signs(body(first, second, OPENED, {"brk_topic_load_failed_count": 5.0}))
     assert found.latency_ms == pytest.approx((3 * 0.25 + 7.5 + 1000) / 5)

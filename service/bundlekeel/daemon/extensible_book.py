@@ -49,7 +49,7 @@ class Moment(NamedTuple):
 class Known:
     """One registered broker in its present life. `stats`: its newest answer, at `stats_boot`; `news_boot`: when an
     answer counted as news; `last_update`: see `Book`; `cpu`: used share of its CPU, asked for at `cpu_boot` while its
-    score is not heard; `asked`: an answer or an error was had."""
+    score is not heard, and `cpu_awaited` until it can be told; `asked`: an answer or an error was had."""
 
     endpoint: BrokerEndpoint
     heard: Heard = field(default_factory=Heard)
@@ -59,6 +59,7 @@ class Known:
     last_update: int = 0
     cpu: float | None = None
     cpu_boot: float = float("-inf")
+    cpu_awaited: bool = False
     error: str = ""
     asked: bool = False
     unreachable: bool = False
@@ -173,6 +174,7 @@ class Book:
         if known is None:
             return
         first, known.cpu_boot = known.cpu_boot == float("-inf"), now.boot
+        known.cpu_awaited = first and load is not None
         if first or load is None:
             known.cpu = None
         else:
@@ -231,12 +233,12 @@ class Book:
         return now.wall_ms - known.heard.load_ms <= 1000 * ttl
 
     def _guess(self, known: Known, stats: BundleLoads, scale: Scale | None) -> float | None:
-        """The score of a broker that was not heard: by the CPU its JVM tells of, weighted as the broker does; else what
-        the others have per byte/s, not below the least of theirs (an idle broker has a score too) and not above 1 (a
-        quotient of nearly idle brokers says little of a busy one)."""
+        """The score of a broker that was not heard: by the CPU its JVM tells of, weighted as the broker does; where it
+        does not tell, what the others have per byte/s, not below the least of theirs (an idle broker has a score too)
+        and not above 1 (a quotient of nearly idle brokers says little of a busy one). None: wait."""
         if known.cpu is not None:
             return known.cpu * self._number(known.endpoint.broker_id, CPU_WEIGHT_KEY, 1.0)
-        if scale is None:
+        if scale is None or known.cpu_awaited:
             return None
         return max(scale.least, min(1.0, scale.per_byte * _size(stats.traffic.sum(axis=0))))
 
