@@ -184,6 +184,10 @@ class Book:
         """Brokers of which neither statistics nor load data were had yet, nor an error."""
         return [broker for broker, known in self.brokers.items() if not known.asked and known.heard.load is None]
 
+    def awaited(self, now: Moment) -> list[str]:
+        """Brokers that were not heard and whose JVM is about to tell how busy they are."""
+        return [broker for broker, known in self.brokers.items() if known.cpu_awaited and not self._scored(known, now)]
+
     def reports(self, now: Moment) -> tuple[list[BrokerReport], list[ExcludedBroker]]:
         """A report of each broker of which enough is known, and why there is none of the others; by broker id."""
         scale = self._scale(now)

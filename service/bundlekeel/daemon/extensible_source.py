@@ -28,6 +28,8 @@ _EXTENSIONS: Final = ".extensions."
 _RETRY_SECONDS: Final = 0.2
 # So long the first picture waits for the brokers' first answers; a hung one must not keep the others out.
 _FIRST_ANSWERS_SECONDS: Final = 3.0
+# And so long for what brokers that say nothing use of their CPU: two answers, ten seconds apart.
+_FIRST_SCORES_SECONDS: Final = 13.0
 # Reports are made anew after this long without news: what was heard grows old.
 _MADE_ANEW_SECONDS: Final = 1.0
 
@@ -276,6 +278,10 @@ class ClusterSource:
         unasked = self._book.unasked()
         if unasked and now.boot - self._first_boot < _FIRST_ANSWERS_SECONDS:
             raise SnapshotError(f"no answer yet from {', '.join(unasked)}")
+        # A plan without the idle ones, which say least, would be a wrong one.
+        awaited = self._book.awaited(now)
+        if awaited and now.boot - self._first_boot < _FIRST_SCORES_SECONDS:
+            raise SnapshotError(f"how busy {', '.join(awaited)} is will be known in a moment")
 
     def _check_tasks(self) -> None:
         """An error nobody foresaw ends a task: say so rather than show a picture that stands still."""
