@@ -166,6 +166,7 @@ async def test_a_silent_cluster_is_seen_at_once() -> None:
     stage = Stage()
     stage.serve("b1:8080", **{X: BUSY})
     stage.model.cpu = {"b1:8080": 0.9, "b2:8080": 0.1}
+    stage.source.wait_for_scores()
     await stage.source.start()
     stage.registry.register(*BROKERS)
     while not all(stage.admin.calls.count(("cpu_load", broker)) for broker in BROKERS):  # noqa: ASYNC110

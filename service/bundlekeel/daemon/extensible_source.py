@@ -93,6 +93,7 @@ class ClusterSource:
         self._news = 0
         self._first_boot: float | None = None
         self._made: _Made | None = None
+        self._first_scores = 0.0
         self._something = asyncio.Event()
         self._published = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -166,6 +167,11 @@ class ClusterSource:
     def use_settings(self, settings_of: BrokerSettings) -> None:
         """Take the brokers' statistics interval and time to live from here; stock values where it says None."""
         self._book.settings_of = settings_of
+
+    def wait_for_scores(self) -> None:
+        """From now on the first picture waits for what silent brokers use of their CPU: whoever plans needs it, whoever
+        only asks who is there does not."""
+        self._first_scores = _FIRST_SCORES_SECONDS
 
     @property
     def feed(self) -> LoadTables:
@@ -280,7 +286,7 @@ class ClusterSource:
             raise SnapshotError(f"no answer yet from {', '.join(unasked)}")
         # A plan without the idle ones, which say least, would be a wrong one.
         awaited = self._book.awaited(now)
-        if awaited and now.boot - self._first_boot < _FIRST_SCORES_SECONDS:
+        if awaited and now.boot - self._first_boot < self._first_scores:
             raise SnapshotError(f"how busy {', '.join(awaited)} is will be known in a moment")
 
     def _check_tasks(self) -> None:
