@@ -8,16 +8,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-import threading
-from collections.abc import Coroutine
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Literal
+
+from dev.loop_thread import LoopThread
 
 Direction = Literal["up", "down"]
 _CHUNK_BYTES = 1 << 14
 _GREETING_BYTES = 64
-_ACTION_SECONDS = 10.0
 _CONNECT_SECONDS = 5.0
 
 
@@ -33,7 +31,7 @@ class Faults:
     deaf: frozenset[Direction] = frozenset()
 
 
-class TcpProxy:
+class TcpProxy(LoopThread):
     """Forwards one listening address to one target, in a thread of its own; every method may be called from anywhere.
 
     `up` is towards the target, `down` towards the client.
@@ -41,50 +39,15 @@ class TcpProxy:
 
     def __init__(self, target: str, *, listen: str = "127.0.0.1:0") -> None:
         """`target` and `listen` are "host:port"; port 0 lets the system choose (see `address`)."""
+        super().__init__("proxy")
         self.target = target
         self.address = listen
         self._faults = Faults()
         self._links: set[_Link] = set()
         self._server: asyncio.Server | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
         self._changed = asyncio.Event()
         # The first bytes that the target sent on each connection: what its protocol greets with.
         self.greetings: list[bytes] = []
-
-    # --- life ------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Listen; returns when connections are taken. OSError when the address is in use."""
-        loop = self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, args=(loop,), name=f"proxy {self.target}", daemon=True)
-        self._thread.start()
-        try:
-            self._do(self._listen())
-        except BaseException:
-            self.stop()
-            raise
-
-    def stop(self) -> None:
-        """Cut everything and stop listening. Idempotent."""
-        loop, thread = self._loop, self._thread
-        if loop is None or thread is None:
-            return
-        self._do(self._close())
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(_ACTION_SECONDS)
-        self._loop = self._thread = None
-
-    def __enter__(self) -> TcpProxy:
-        """Start."""
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop."""
-        self.stop()
 
     # --- faults ----------------------------------------------------------------------------
 
@@ -125,20 +88,6 @@ class TcpProxy:
         self._do(self._cut(only_spoilt=True))
 
     # --- inside ----------------------------------------------------------------------------
-
-    @staticmethod
-    def _run(loop: asyncio.AbstractEventLoop) -> None:
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-        finally:
-            loop.close()
-
-    def _do(self, action: Coroutine[Any, Any, None]) -> None:
-        if self._loop is None:
-            action.close()
-            raise RuntimeError("the proxy is not running")
-        asyncio.run_coroutine_threadsafe(action, self._loop).result(_ACTION_SECONDS)
 
     def _change(self, **changes: Any) -> None:
         self._faults = replace(self._faults, **changes)

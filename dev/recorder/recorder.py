@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dev.loop_thread import LoopThread
 from dev.recorder.model import NEVER, AnswerSeen, RecordedRequest, Route, ScriptedAnswer, State
 from dev.recorder.proxy import Proxy
 
 if TYPE_CHECKING:
     from dev.cluster.spec import BrokerInfo
 
-ACTION_SECONDS = 10.0
 
-
-class Recorder:
+class Recorder(LoopThread):
     """A recording reverse proxy with an event loop and a thread of its own.
 
     Usable from synchronous and asynchronous code, from any thread, as a context manager of either
@@ -29,11 +27,10 @@ class Recorder:
 
     def __init__(self, routes: Iterable[Route | tuple[str, int, str, int]], http: bool = True) -> None:
         """``http`` says what kind plain tuples (listen host, port, target host, port) are."""
+        super().__init__("recorder")
         self.routes = [route if isinstance(route, Route) else Route(*route, http=http) for route in routes]
         self._state = State()
         self._proxies: list[Proxy] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
 
     @classmethod
     def for_cluster(cls, brokers: Iterable[BrokerInfo], service_ports: bool = True) -> Recorder:
@@ -53,41 +50,6 @@ class Recorder:
 
     # --- life ------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Listen on every route; returns when connections are accepted. Raises OSError."""
-        if self._loop is not None:
-            raise RuntimeError("the recorder is running")
-        loop = asyncio.new_event_loop()
-        self._loop = loop
-        self._thread = threading.Thread(target=self._run, args=(loop,), name="recorder", daemon=True)
-        self._thread.start()
-        try:
-            self._do(self._listen())
-        except BaseException:
-            self.stop()
-            raise
-
-    def stop(self) -> None:
-        """Cut every connection and stop listening; recorded requests stay readable. Idempotent."""
-        loop, thread = self._loop, self._thread
-        if loop is None or thread is None:
-            return
-        self._do(self._close())
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(ACTION_SECONDS)
-        self._loop = self._thread = None
-
-    def __enter__(self) -> Recorder:
-        """Start."""
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop."""
-        self.stop()
-
     async def __aenter__(self) -> Recorder:
         """Start without holding up the caller's loop."""
         await asyncio.to_thread(self.start)
@@ -98,15 +60,6 @@ class Recorder:
     ) -> None:
         """Stop without holding up the caller's loop."""
         await asyncio.to_thread(self.stop)
-
-    @staticmethod
-    def _run(loop: asyncio.AbstractEventLoop) -> None:
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-        finally:
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
 
     async def _listen(self) -> None:
         self._proxies = [Proxy(route, f"{route.listen_host}:{route.listen_port}", self._state) for route in self.routes]
@@ -121,13 +74,6 @@ class Recorder:
     async def _apply_faults(self) -> None:
         for proxy in self._proxies:
             await proxy.apply_faults()
-
-    def _do(self, action: Coroutine[Any, Any, None]) -> None:
-        """Run something in the recorder's loop and wait for it."""
-        if self._loop is None:
-            action.close()
-            raise RuntimeError("the recorder is not running")
-        asyncio.run_coroutine_threadsafe(action, self._loop).result(ACTION_SECONDS)
 
     # --- reading ---------------------------------------------------------------------------
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import http.client
 import socket
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from dev.chaos.recording import AdminFaults, attempts, verdict_of
 from dev.recorder import Recorder
+from tests.support.http_server import serving
 
 AGENT = {"User-Agent": "bundlekeel/0.1.0 (A)"}
 UNLOAD = "/admin/v2/namespaces/t/ns/0x00000000_0x40000000/unload"
@@ -34,24 +34,10 @@ class Broker(BaseHTTPRequestHandler):
     do_GET = do_PUT = _answer
 
 
-class QuietServer(ThreadingHTTPServer):
-    """Connections that break on purpose print nothing."""
-
-    daemon_threads = True
-
-    def handle_error(self, *_: object) -> None:
-        """Ignore."""
-
-
 @pytest.fixture(scope="module")
 def broker() -> Iterator[int]:
-    server = QuietServer(("127.0.0.1", 0), Broker)
-    thread = threading.Thread(target=lambda: server.serve_forever(0.01))
-    thread.start()
-    yield server.server_port
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Broker) as port:
+        yield port
 
 
 @pytest.fixture

@@ -5,15 +5,15 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from dev.cluster.spec import broker_info
 from dev.recorder import Recorder, Route
+from tests.support.http_server import serving
 
 BODY = bytes(range(256)) * 40
 
@@ -67,24 +67,10 @@ class Backend(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_HEAD = _echo
 
 
-class QuietServer(ThreadingHTTPServer):
-    """Connections that are cut on purpose print nothing."""
-
-    daemon_threads = True
-
-    def handle_error(self, *_: object) -> None:
-        """Ignore."""
-
-
 @pytest.fixture(scope="module")
 def backend() -> Iterator[int]:
-    server = QuietServer(("127.0.0.1", 0), Backend)
-    thread = threading.Thread(target=lambda: server.serve_forever(0.01))
-    thread.start()
-    yield server.server_port
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Backend) as port:
+        yield port
 
 
 @pytest.fixture

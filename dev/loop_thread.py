@@ -1,0 +1,80 @@
+"""An event loop in a thread of its own, for what stands between servers while a test goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+ACTION_SECONDS = 10.0
+
+
+class LoopThread(ABC):
+    """Started and stopped from any thread, also as a context manager; a subclass says how it listens and closes."""
+
+    def __init__(self, name: str) -> None:
+        """`name`: of the thread, and of this in messages."""
+        self._name = name
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @abstractmethod
+    async def _listen(self) -> None:
+        """Begin to take connections. OSError when an address is in use."""
+
+    @abstractmethod
+    async def _close(self) -> None:
+        """Cut every connection and stop listening."""
+
+    def start(self) -> None:
+        """Listen; returns when connections are taken. OSError; RuntimeError when it is running."""
+        if self._loop is not None:
+            raise RuntimeError(f"the {self._name} is running")
+        loop = self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, args=(loop,), name=self._name, daemon=True)
+        self._thread.start()
+        try:
+            self._do(self._listen())
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Cut every connection and stop listening; what was seen stays readable. Idempotent."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        self._do(self._close())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(ACTION_SECONDS)
+        self._loop = self._thread = None
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    @staticmethod
+    def _run(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+    def _do(self, action: Coroutine[Any, Any, None]) -> None:
+        """Run something in the loop and wait for it."""
+        if self._loop is None:
+            action.close()
+            raise RuntimeError(f"the {self._name} is not running")
+        asyncio.run_coroutine_threadsafe(action, self._loop).result(ACTION_SECONDS)
