@@ -44,7 +44,9 @@ GATE = Suite(
         (str(_BIN / "deptry"), "service/bundlekeel"),
     ),
 )
-UNIT = Suite("unit and property", 4, (_pytest("-m", "not nightly", "tests/unit", "tests/property"),))
+# Pure and quick, so they share the cores; what runs real servers has them for itself.
+_SHARED = ("-n", "2", "--dist", "worksteal")
+UNIT = Suite("unit and property", 4, (_pytest(*_SHARED, "-m", "not nightly", "tests/unit", "tests/property"),))
 PARITY = Suite("parity and simulation", 4, (_pytest("-m", "not nightly", "tests/parity", "tests/simulation"),))
 MODULAR = Suite("modular cluster", 6, (_pytest("-m", "not nightly", "tests/integration"),), real=True)
 CHAOS = Suite("chaos", 6, (_pytest("-m", "not nightly", "tests/chaos"),), real=True)

@@ -175,6 +175,8 @@ class Ground:
                 proxy.delay(0.3)
             else:
                 proxy.black_hole("down")
+                if what is What.SILENT_SIDECAR:
+                    proxy.black_hole("up")
             time.sleep(seconds)
             proxy.heal()
 

@@ -23,6 +23,7 @@ class What(StrEnum):
     EXPIRE_SIDECAR = "sidecar-expire"
     CUT_SIDECAR = "sidecar-cut"
     DEAF_SIDECAR = "sidecar-deaf"
+    SILENT_SIDECAR = "sidecar-silent"
     SLOW_SIDECAR = "sidecar-slow"
     STOP_STORE = "store-stop"
     STOP_BROKER = "broker-stop"
@@ -51,7 +52,8 @@ _DRAW: Final[dict[What, tuple[int, float, float]]] = {
     What.KILL_SIDECAR: (4, 1.0, 8.0),
     What.EXPIRE_SIDECAR: (2, 0.0, 0.0),
     What.CUT_SIDECAR: (5, 0.2, 10.0),
-    What.DEAF_SIDECAR: (4, 0.2, 10.0),
+    What.DEAF_SIDECAR: (2, 0.2, 10.0),
+    What.SILENT_SIDECAR: (2, 0.2, 10.0),
     What.SLOW_SIDECAR: (1, 1.0, 5.0),
     What.STOP_STORE: (2, 0.5, 9.0),
     What.STOP_BROKER: (1, 0.5, 3.0),

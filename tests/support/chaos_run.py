@@ -158,7 +158,7 @@ class _Run:
             now = self._world.clock.boot()
             self._world.witness.stops.append(Stop(member=sidecar.name, at=now, until=now))
             self._world.store.expire(sidecar.coordination)
-        elif what is What.CUT_SIDECAR:
+        elif what in (What.CUT_SIDECAR, What.SILENT_SIDECAR):
             await self._cut(sidecar, seconds)
         else:
             sidecar.life.lost += 1 + int(seconds / 4)
