@@ -41,6 +41,23 @@ def settings_for(cluster: Cluster, name: str, directory: Path, /, **changes: Any
     }
 
 
+def secrets_of(cluster: Cluster, directory: Path) -> Path:
+    """The folder for `BUNDLEKEEL_SECRETS_DIR`: what a sidecar of a secured cluster knows and no settings file holds."""
+    folder = directory / "secrets"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    (folder / "store__sasl_password").write_text(cluster.security.passwords["bundlekeel"], encoding="utf-8")
+    return folder
+
+
+def secured(cluster: Cluster, token_file: Path) -> dict[str, Any]:
+    """Settings of a sidecar of a secured cluster: SASL and TLS to ZooKeeper, TLS and a token to the brokers."""
+    ca = str(cluster.security.ca)
+    return {
+        "store": {"sasl_username": "bundlekeel", "tls": True, "tls_trust_certs_file": ca},
+        "admin": {"token_file": str(token_file), "tls_trust_certs_file": ca, "prefer_tls": True},
+    }
+
+
 class SidecarError(RuntimeError):
     """A sidecar did not start or did not answer; the message has the end of its log."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import ssl
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
@@ -17,6 +16,7 @@ from dev.cluster.ports import free_ports
 from dev.cluster.process import Child, Spawner
 from dev.cluster.secure import Security
 from dev.cluster.spec import BrokerInfo, ClusterError, ClusterSpec, CpuIsolation, broker_info
+from dev.identity import Identity
 
 BeforeBrokers = Callable[[list[BrokerInfo]], None]
 
@@ -348,12 +348,11 @@ class Cluster:
         """How a JVM talks to a secured ZooKeeper."""
         return self._security.store_client_flags() if self._security else []
 
-    def _caller(self) -> probe.Caller | None:
-        """Who asks a secured broker whether it is ready."""
+    def identity(self, role: str) -> Identity | None:
+        """How that role asks the brokers of a secure cluster; None where everybody may."""
         if self._security is None:
             return None
-        token = self._security.tokens["admin"].read_text()
-        return probe.Caller(ssl.create_default_context(cafile=self._security.ca), {"Authorization": f"Bearer {token}"})
+        return Identity(str(self._security.tokens[role]), str(self._security.ca))
 
     @property
     def _broker_ready_seconds(self) -> float:
@@ -364,7 +363,7 @@ class Cluster:
         """Wait until the brokers are ready, and each of them lists all that are alive."""
         running = [b for b in self.brokers if self.alive(b.name) and not self._child(b.name).paused]
         expected = {b.broker_id for b in running}
-        caller = self._caller()
+        caller = self.identity("admin")
         for broker in brokers:
             host, port = broker.bind_host, broker.web_port
             child = self._child(broker.name)

@@ -5,23 +5,14 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from dev.cluster.process import Child
+from dev.identity import Identity
 
 ASK_TIMEOUT_SECONDS = 2.0
 POLL_SECONDS = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """How a secured broker is asked: what its certificate is checked with, and who asks."""
-
-    tls: ssl.SSLContext
-    headers: dict[str, str] = field(default_factory=dict)
 
 
 def wait_until(ready: Callable[[], bool], child: Child, within_seconds: float) -> None:
@@ -58,7 +49,7 @@ def zookeeper_serves(host: str, port: int) -> bool:
     return b"Mode:" in answer
 
 
-def http_get(host: str, port: int, path: str, caller: Caller | None = None) -> tuple[int, bytes] | None:
+def http_get(host: str, port: int, path: str, caller: Identity | None = None) -> tuple[int, bytes] | None:
     """GET a path without following redirects; None when nobody answered in time."""
     if caller is None:
         connection = http.client.HTTPConnection(host, port, timeout=ASK_TIMEOUT_SECONDS)
@@ -74,13 +65,13 @@ def http_get(host: str, port: int, path: str, caller: Caller | None = None) -> t
         connection.close()
 
 
-def broker_ready(host: str, port: int, caller: Caller | None = None) -> bool:
+def broker_ready(host: str, port: int, caller: Identity | None = None) -> bool:
     """Say whether a broker calls itself ready (its load manager has started)."""
     answer = http_get(host, port, "/admin/v2/brokers/ready", caller)
     return answer is not None and answer[0] == 200
 
 
-def brokers_listed(host: str, port: int, cluster: str, caller: Caller | None = None) -> set[str]:
+def brokers_listed(host: str, port: int, cluster: str, caller: Identity | None = None) -> set[str]:
     """Return the broker ids one broker knows of; empty when it does not answer."""
     answer = http_get(host, port, f"/admin/v2/brokers/{cluster}", caller)
     if answer is None or answer[0] != 200:

@@ -29,6 +29,8 @@ _VALID = datetime.timedelta(days=2)
 _TOKEN_PROVIDER = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
 _TOKEN_CLIENT = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
 _DIGEST = "org.apache.zookeeper.server.auth.DigestLoginModule"
+# On by default since ZooKeeper 3.9, at servers and clients, and then DIGEST-MD5 is not offered at all.
+_ALLOW_DIGEST = "-Dzookeeper.fips-mode=false"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +108,13 @@ class Security:
 
     def zookeeper_flags(self) -> list[str]:
         """JVM flags of the server: the users are in the file, not on the command line."""
-        return [f"-Djava.security.auth.login.config={self.server_jaas}"]
+        return [f"-Djava.security.auth.login.config={self.server_jaas}", _ALLOW_DIGEST]
 
     def store_client_flags(self) -> list[str]:
         """JVM flags of whoever talks to ZooKeeper: brokers, bookie, the set-up of metadata."""
         return [
             f"-Djava.security.auth.login.config={self.client_jaas}",
+            _ALLOW_DIGEST,
             "-Dzookeeper.client.secure=true",
             "-Dzookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty",
             f"-Dzookeeper.ssl.trustStore.location={self.ca}",

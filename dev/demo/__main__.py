@@ -25,6 +25,9 @@ def main() -> int:
     )
     modes = ["modular", "extensible"]
     parser.add_argument("--mode", choices=modes, default="modular", help="load manager of the brokers")
+    parser.add_argument(
+        "--secure", action="store_true", help="TLS, tokens and authorization at the brokers, TLS and SASL at ZooKeeper"
+    )
     parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C, and print the URLs")
     parser.add_argument(
         "--stock-stats",
@@ -37,6 +40,7 @@ def main() -> int:
     given = parser.parse_args()
     options = Options(
         mode=given.mode,
+        secure=given.secure,
         keep=given.keep,
         stock_stats=given.stock_stats,
         seed=given.seed,

@@ -8,7 +8,8 @@ from typing import Any
 
 import httpx
 
-from dev.cluster import BrokerInfo
+from dev.cluster import BrokerInfo, Cluster
+from dev.identity import Identity
 from dev.sidecar import Sidecar
 
 
@@ -21,21 +22,22 @@ class Load:
     busy_bundles: int
 
 
-def loads(brokers: list[BrokerInfo], mode: str) -> list[Load]:
+def loads(cluster: Cluster, mode: str) -> list[Load]:
     """Ask every broker for its own figures: a fresh load report, or in extensible mode, which has none, its topics."""
-    return [(_by_topics if mode == "extensible" else _by_report)(broker) for broker in brokers]
+    look, identity = _by_topics if mode == "extensible" else _by_report, cluster.identity("admin")
+    return [look(broker, identity) for broker in cluster.brokers]
 
 
-def _by_report(broker: BrokerInfo) -> Load:
-    report = _ask(broker, "load-report")
+def _by_report(broker: BrokerInfo, identity: Identity | None) -> Load:
+    report = _ask(broker, "load-report", identity)
     stats = report.get("lastStats", {}).values()
     busy = sum(1 for item in stats if item["msgThroughputIn"] + item["msgThroughputOut"] > 0)
     return Load(broker.broker_id, float(report["msgThroughputIn"]) + float(report["msgThroughputOut"]), busy)
 
 
-def _by_topics(broker: BrokerInfo) -> Load:
+def _by_topics(broker: BrokerInfo, identity: Identity | None) -> Load:
     total, busy = 0.0, 0
-    for bundles in _ask(broker, "topics").values():
+    for bundles in _ask(broker, "topics", identity).values():
         for domains in bundles.values():
             stats = [topic for topics in domains.values() for topic in topics.values()]
             carried = sum(float(topic["msgThroughputIn"]) + float(topic["msgThroughputOut"]) for topic in stats)
@@ -43,8 +45,13 @@ def _by_topics(broker: BrokerInfo) -> Load:
     return Load(broker.broker_id, total, busy)
 
 
-def _ask(broker: BrokerInfo, what: str) -> dict[str, Any]:
-    answer = httpx.get(f"{broker.web_url}/admin/v2/broker-stats/{what}", timeout=10.0)
+def _ask(broker: BrokerInfo, what: str, identity: Identity | None) -> dict[str, Any]:
+    answer = httpx.get(
+        f"{broker.web_url}/admin/v2/broker-stats/{what}",
+        timeout=10.0,
+        verify=True if identity is None else identity.tls,
+        headers={} if identity is None else identity.headers,
+    )
     answer.raise_for_status()
     found: dict[str, Any] = answer.json()
     return found

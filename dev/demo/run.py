@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import statistics
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from rich.live import Live
 from dev.cluster import Cluster, ClusterSpec, open_cluster
 from dev.demo import display
 from dev.demo.measure import Cost, Load, costs, loads, max_over_mean
-from dev.sidecar import Sidecar, bundlekeel, leader_of, running
+from dev.sidecar import Sidecar, bundlekeel, leader_of, running, secrets_of, secured
 from dev.traffic import Traffic, TrafficReport, TrafficSpec
 
 START_RATIO = 2.5
@@ -38,6 +39,7 @@ class Options:
     """What can be chosen. `stock_stats` runs the brokers with Pulsar's own minute-long intervals."""
 
     mode: Literal["modular", "extensible"] = "modular"
+    secure: bool = False
     keep: bool = False
     stock_stats: bool = False
     seed: int = 1
@@ -76,14 +78,18 @@ class Demo:
 
     def run(self) -> bool:
         """Tell the whole story; True when everything held."""
-        spec = ClusterSpec(brokers=3, mode=self._options.mode, fast_stats=not self._options.stock_stats)
+        spec = ClusterSpec(
+            brokers=3,
+            mode=self._options.mode,
+            fast_stats=not self._options.stock_stats,
+            secure=self._options.secure,
+        )
         with open_cluster(spec) as cluster:
             self._say(f"cluster up: {', '.join(broker.broker_id for broker in cluster.brokers)}")
             with self._traffic(cluster) as traffic:
                 self._concentrated(cluster)
-                with running(
-                    cluster, ["sidecar-a", "sidecar-b", "sidecar-c"], self._directory, start=False
-                ) as sidecars:
+                names, identity = ["sidecar-a", "sidecar-b", "sidecar-c"], self._identity(cluster)
+                with running(cluster, names, self._directory, start=False, **identity) as sidecars:
                     self._take_over(sidecars[0])
                     self._balance(cluster, sidecars)
                     self._settle(cluster, sidecars, traffic)
@@ -91,6 +97,14 @@ class Demo:
                     if self._options.keep:
                         self._wait_for_person(cluster, sidecars)
             return held
+
+    def _identity(self, cluster: Cluster) -> dict[str, Any]:
+        """What the sidecars' settings say of who they are; nothing where everybody may do everything."""
+        if not self._options.secure:
+            return {}
+        os.environ["BUNDLEKEEL_SECRETS_DIR"] = str(secrets_of(cluster, self._directory))
+        self._say("secured: TLS and tokens at the brokers, authorization on; TLS and SASL at ZooKeeper")
+        return secured(cluster, cluster.security.tokens["bundlekeel"])
 
     @contextlib.contextmanager
     def _traffic(self, cluster: Cluster) -> Iterator[Traffic]:
@@ -100,6 +114,7 @@ class Demo:
             bundles=32,
             busy_bundles=BUSY_BUNDLES,
             seed=self._options.seed,
+            identity=cluster.identity("admin"),
         )
         traffic = Traffic(spec)
         traffic.prepare()
@@ -181,7 +196,7 @@ class Demo:
         self._say(f"even; measuring what the sidecars cost while idle ({IDLE_SECONDS:.0f} s)")
         self.story.costs = costs(sidecars, IDLE_SECONDS)
         self.story.moves = self._moves(sidecars)
-        self.story.after = loads(cluster.brokers, self._options.mode)
+        self.story.after = loads(cluster, self._options.mode)
         report = traffic.stop() if not self._options.keep else traffic.report()
         self.story.traffic = report
         self.story.cut_off = [
@@ -268,7 +283,7 @@ class Demo:
         deadline = time.monotonic() + within
         rows: list[Load] = []
         while time.monotonic() < deadline:
-            rows = loads(cluster.brokers, self._options.mode)
+            rows = loads(cluster, self._options.mode)
             yield rows
             time.sleep(0.5)
         shown = ", ".join(f"{row.broker} {row.throughput / 1e6:.2f} MB/s" for row in rows)

@@ -6,8 +6,10 @@ import http.client
 import json
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from urllib.parse import quote, urljoin, urlsplit
 
+from dev.identity import Identity
 from dev.traffic.bundles import bundle_of
 
 # Not "bundlekeel": recordings of the service's own requests are found by that name.
@@ -22,8 +24,8 @@ class AdminError(RuntimeError):
     """A broker refused an admin call or could not be reached; the message names the call."""
 
 
-def request(method: str, url: str, body: object | None = None) -> tuple[int, bytes]:
-    """Make one call and follow its redirects; return status and body.
+def request(method: str, url: str, body: object | None = None, identity: Identity | None = None) -> tuple[int, bytes]:
+    """Make one call and follow its redirects, as somebody where the cluster is secured; return status and body.
 
     Raises AdminError when a broker cannot be reached or redirects too often.
     """
@@ -31,9 +33,11 @@ def request(method: str, url: str, body: object | None = None) -> tuple[int, byt
     data = None if body is None else json.dumps(body)
     if data is not None:
         headers["Content-Type"] = "application/json"
+    if identity is not None:
+        headers |= identity.headers
     for _ in range(MAX_HOPS):
         parts = urlsplit(url)
-        connection = http.client.HTTPConnection(parts.netloc, timeout=TIMEOUT_SECONDS)
+        connection = _connection(parts.netloc, identity)
         target = f"{parts.path}?{parts.query}" if parts.query else parts.path
         try:
             connection.request(method, target, data, headers)
@@ -50,30 +54,39 @@ def request(method: str, url: str, body: object | None = None) -> tuple[int, byt
     raise AdminError(f"{method} {url}: more than {MAX_HOPS} redirects")
 
 
-def _call(method: str, url: str, body: object | None = None, also: Sequence[int] = ()) -> bytes:
+def _connection(netloc: str, identity: Identity | None) -> http.client.HTTPConnection:
+    if identity is None:
+        return http.client.HTTPConnection(netloc, timeout=TIMEOUT_SECONDS)
+    return http.client.HTTPSConnection(netloc, timeout=TIMEOUT_SECONDS, context=identity.tls)
+
+
+def _call(
+    method: str, url: str, body: object | None = None, also: Sequence[int] = (), identity: Identity | None = None
+) -> bytes:
     """Make a call that must succeed, or be answered with a status in ``also``."""
-    status, answer = request(method, url, body)
+    status, answer = request(method, url, body, identity)
     if not 200 <= status < 300 and status not in also:
         # Brokers put whole stack traces into the reason; its first line is what matters.
         raise AdminError(f"{method} {url}: {status} {answer.decode(errors='replace')[:300]}")
     return answer
 
 
-def ensure_namespace(admin_url: str, namespace: str, bundles: int) -> list[int]:
+def ensure_namespace(admin_url: str, namespace: str, bundles: int, identity: Identity | None = None) -> list[int]:
     """Create tenant and namespace when missing; return the namespace's bundle boundaries.
 
     Raises AdminError when a broker refuses.
     """
     base = admin_url.rstrip("/") + "/admin/v2"
     tenant = namespace.partition("/")[0]
-    clusters = [name for name in json.loads(_call("GET", f"{base}/clusters")) if name != "global"]
-    _call("PUT", f"{base}/tenants/{tenant}", {"adminRoles": [], "allowedClusters": clusters}, also=[409])
-    _call("PUT", f"{base}/namespaces/{namespace}", {"bundles": {"numBundles": bundles}}, also=[409])
-    found = json.loads(_call("GET", f"{base}/namespaces/{namespace}/bundles"))
+    call = partial(_call, identity=identity)
+    clusters = [name for name in json.loads(call("GET", f"{base}/clusters")) if name != "global"]
+    call("PUT", f"{base}/tenants/{tenant}", {"adminRoles": [], "allowedClusters": clusters}, also=[409])
+    call("PUT", f"{base}/namespaces/{namespace}", {"bundles": {"numBundles": bundles}}, also=[409])
+    found = json.loads(call("GET", f"{base}/namespaces/{namespace}/bundles"))
     return [int(text, 16) for text in found["boundaries"]]
 
 
-def place_all_on(broker_id: str, web_url: str, topics: Iterable[str]) -> None:
+def place_all_on(broker_id: str, web_url: str, topics: Iterable[str], identity: Identity | None = None) -> None:
     """Make one broker the owner of the bundles of all these topics, whoever owns them now.
 
     ``broker_id`` is the wished owner's advertised "host:port", ``web_url`` any broker's URL.
@@ -82,37 +95,38 @@ def place_all_on(broker_id: str, web_url: str, topics: Iterable[str]) -> None:
     base = web_url.rstrip("/")
     boundaries: dict[str, list[int]] = {}
     done: set[str] = set()
-    settings = json.loads(_call("GET", f"{base}/admin/v2/brokers/configuration/runtime"))
+    call = partial(_call, identity=identity)
+    settings = json.loads(call("GET", f"{base}/admin/v2/brokers/configuration/runtime"))
     extensible = "Extensible" in settings.get("loadManagerClassName", "")
     for topic in topics:
         namespace = topic.partition("://")[2].rpartition("/")[0]
         if namespace not in boundaries:
-            found = json.loads(_call("GET", f"{base}/admin/v2/namespaces/{namespace}/bundles"))
+            found = json.loads(call("GET", f"{base}/admin/v2/namespaces/{namespace}/bundles"))
             boundaries[namespace] = [int(text, 16) for text in found["boundaries"]]
         bundle = bundle_of(topic, boundaries[namespace])
         if bundle not in done:
-            _place(broker_id, topic, bundle, extensible)
+            _place(broker_id, topic, bundle, extensible, identity)
             done.add(bundle)
 
 
-def _place(broker_id: str, topic: str, bundle: str, extensible: bool) -> None:
+def _place(broker_id: str, topic: str, bundle: str, extensible: bool, identity: Identity | None) -> None:
     """Ask the wished owner to take a bundle until a lookup names it; unload from others between."""
     domain, _, path = topic.partition("://")
     namespace, _, name = path.rpartition("/")
-    wished = f"http://{broker_id}"
+    wished = f"{'http' if identity is None else 'https'}://{broker_id}"
     lookup = f"{wished}/lookup/v2/topic/{domain}/{namespace}/{quote(name, safe='')}"
     unload = f"{wished}/admin/v2/namespaces/{bundle}/unload"
     # Modular: asked with authority, a broker takes an unowned bundle itself, without its leader; the destination of
     # the unload keeps clients that ask first from taking it elsewhere. Extensible: the unload hands over by itself.
     query = "" if extensible else "?authoritative=true"
     for attempt in range(PLACE_ATTEMPTS):
-        status, answer = request("GET", lookup + query)
+        status, answer = request("GET", lookup + query, identity=identity)
         if status == 200 and _owner(answer) == broker_id:
             return
         # Before the unload and not after it: clients that look up first take the bundle elsewhere.
         time.sleep(0.2 * attempt)
         if status == 200:
-            request("PUT", f"{unload}?destinationBroker={quote(broker_id, safe='')}")
+            request("PUT", f"{unload}?destinationBroker={quote(broker_id, safe='')}", identity=identity)
     raise AdminError(f"{bundle} does not go to {broker_id}: last lookup said {status} {answer[:200]!r}")
 
 

@@ -44,6 +44,7 @@ class Engine:
             message_listener_threads=1,
             stats_interval_in_seconds=0,
             logger=pulsar.FileLogger(pulsar.LoggerLevel.Warn, client_log),
+            **_secured(spec),
         )
         self._producers: list[Any] = []
         self._halt = threading.Event()
@@ -256,3 +257,13 @@ class _Listener:
         except pulsar.PulsarException:
             # Cut off at this moment: the next message acknowledges this one too.
             self._acked_at = 0.0
+
+
+def _secured(spec: TrafficSpec) -> dict[str, Any]:
+    if spec.identity is None:
+        return {}
+    return {
+        "authentication": pulsar.AuthenticationToken(spec.identity.token),
+        "tls_trust_certs_file_path": spec.identity.ca_file,
+        "tls_validate_hostname": True,
+    }

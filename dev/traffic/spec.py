@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dev.identity import Identity
 from dev.traffic.bundles import bundle_index, bundle_of, equal_boundaries, topic_hash
 
 HEADER_BYTES = 24
@@ -34,6 +35,7 @@ class TrafficSpec:
     drain_seconds: how long ``stop`` waits for messages that are still under way.
     batching: let the client join messages into batches.
     batch_delay_ms, batch_messages: a batch is sent after this long, or with this many messages.
+    identity: who publishes, consumes and asks the admin API of a secured cluster; a super-user.
     """
 
     service_url: str
@@ -52,6 +54,7 @@ class TrafficSpec:
     batching: bool = False
     batch_delay_ms: int = 10
     batch_messages: int = 1000
+    identity: Identity | None = None
 
     def __post_init__(self) -> None:
         """Raise TrafficError for values that make no sense."""

@@ -63,7 +63,9 @@ class Traffic:
         Raises AdminError when the brokers refuse.
         """
         if self._plans is None:
-            boundaries = ensure_namespace(self.spec.admin_url, self.spec.namespace, self.spec.bundles)
+            boundaries = ensure_namespace(
+                self.spec.admin_url, self.spec.namespace, self.spec.bundles, self.spec.identity
+            )
             self._plans = plan_topics(self.spec, boundaries)
         return self._plans
 
@@ -72,7 +74,7 @@ class Traffic:
 
         Raises AdminError when it does not get them all.
         """
-        place_all_on(broker_id, self.spec.admin_url, [plan.topic for plan in self.prepare()])
+        place_all_on(broker_id, self.spec.admin_url, [plan.topic for plan in self.prepare()], self.spec.identity)
 
     # --- the run ---------------------------------------------------------------------------
 

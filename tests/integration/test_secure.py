@@ -25,7 +25,7 @@ from bundlekeel.core.errors import StoreError
 from bundlekeel.daemon.credentials import new_token
 from bundlekeel.tls import ClientTls
 from dev.cluster import Cluster, ClusterSpec, open_cluster
-from dev.sidecar import Sidecar, bundlekeel, settings_for
+from dev.sidecar import Sidecar, bundlekeel, secrets_of, secured, settings_for
 from tests.chaos.stage import EAGER, QUICK, until
 
 pytestmark = [pytest.mark.nightly, pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -119,9 +119,7 @@ class Kept:
     def __init__(self, cluster: Cluster, directory: Path) -> None:
         security = cluster.security
         self.directory = directory
-        self.secrets = directory / "secrets"
-        self.secrets.mkdir(mode=0o700)
-        (self.secrets / "store__sasl_password").write_text(security.passwords["bundlekeel"])
+        self.secrets = secrets_of(cluster, directory)
         self.broker_token = directory / "broker.token"
         self.broker_token.write_text(security.tokens["bundlekeel"].read_text())
         made = {role: new_token(f"the-{role}", role) for role in ("viewer", "operator", "admin")}
@@ -130,18 +128,8 @@ class Kept:
         self.ca = security.ca
         pair = security.bundlekeel
         settings = settings_for(cluster, "safe", directory, **QUICK, parameters=EAGER)
-        settings["store"] = {
-            **settings["store"],
-            "sasl_username": "bundlekeel",
-            "tls": True,
-            "tls_trust_certs_file": str(self.ca),
-        }
-        settings["admin"] = {
-            **settings["admin"],
-            "token_file": str(self.broker_token),
-            "tls_trust_certs_file": str(self.ca),
-            "prefer_tls": True,
-        }
+        for section, identity in secured(cluster, self.broker_token).items():
+            settings[section] = {**settings.get(section, {}), **identity}
         settings["api"] = {
             **settings["api"],
             "auth": {"tokens_file": str(directory / "tokens"), "failures_per_minute": 10_000},

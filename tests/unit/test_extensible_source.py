@@ -166,15 +166,15 @@ async def test_a_silent_cluster_is_seen_at_once() -> None:
     stage = Stage()
     stage.serve("b1:8080", **{X: BUSY})
     stage.model.cpu = {"b1:8080": 0.9, "b2:8080": 0.1}
-    stage.source.wait_for_scores()
     await stage.source.start()
     stage.registry.register(*BROKERS)
     while not all(stage.admin.calls.count(("cpu_load", broker)) for broker in BROKERS):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
-    with pytest.raises(SnapshotError, match="will be known in a moment"):
-        await stage.source.picture()
-    stage.clock.offset += 10.0
+    picture = await stage.until(lambda p: len(p.awaited) == 2)
+    assert picture.awaited == ("b1:8080", "b2:8080")
+    stage.clock.offset += 6.0
     picture = await stage.until(lambda p: len(p.reports) == 2)
+    assert picture.awaited == ()
     assert [(item.broker_id, float(item.usage[0])) for item in picture.reports] == [
         ("b1:8080", 90.0),
         ("b2:8080", 10.0),

@@ -74,7 +74,6 @@ class Build:
     def __init__(self, loaded: LoadedSettings) -> None:
         self.loaded = loaded
         self.outside = open_outside(loaded, self._permit)
-        self.outside.source.wait_for_scores()
         self.journal = FileJournal(
             loaded.located(loaded.settings.journal.path),
             telemetry=self.outside.telemetry,

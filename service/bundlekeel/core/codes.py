@@ -35,6 +35,7 @@ class Code(StrEnum):
     MIXED_LOAD_MANAGERS = "MixedLoadManagers"
     BROKERS_SHED_THEMSELVES = "BrokersShedThemselves"
     CHANNEL_NOT_FOLLOWED = "ChannelNotFollowed"
+    LOAD_AWAITED = "LoadAwaited"
     SETTLING_AFTER_OUTAGE = "SettlingAfterOutage"
     PUT_ASIDE = "PutAside"
     SECOND_BALANCER = "SecondBalancer"
@@ -156,6 +157,7 @@ EXPLANATIONS: dict[Code, str] = {
     Code.MIXED_LOAD_MANAGERS: "brokers run different load managers: observed, never acted on",
     Code.BROKERS_SHED_THEMSELVES: "the brokers' own shedding is on; run `bundlekeel takeover` first",
     Code.CHANNEL_NOT_FOLLOWED: "who owns a bundle cannot be told: see `bundlekeel channel`",
+    Code.LOAD_AWAITED: "brokers that have said nothing yet are about to tell how busy they are",
     Code.SETTLING_AFTER_OUTAGE: "after an outage nothing moves until all brokers are back and the registry is quiet",
     Code.PUT_ASIDE: "the dead man gave the shedding back to the brokers; run `bundlekeel takeover` to act again",
     Code.SECOND_BALANCER: "something else keeps undoing our moves; find it (see `bundlekeel journal --kind foreign`)",

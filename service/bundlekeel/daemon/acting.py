@@ -108,6 +108,9 @@ def acting_obstacle(
     cluster = picture_obstacle(picture, config)
     if cluster is not None:
         return cluster
+    if picture.awaited:
+        # A plan by the traffic of idle brokers alone would be a wrong one; in a moment there is a better one.
+        return Obstacle(code=Code.LOAD_AWAITED, detail=", ".join(picture.awaited))
     if channel:
         return Obstacle(code=Code.CHANNEL_NOT_FOLLOWED, detail=channel)
     shedding = [

@@ -31,9 +31,9 @@ TTL_SECONDS: Final = 1800.0
 # their leader, or a pause of one broker, is no reason to plan without it.
 GRACE_POLLS: Final = 3
 GRACE_SECONDS: Final = 30.0
-# How often the CPU of a broker is asked for that was not heard, at first and later: the answer is 100 KB and costs the
-# broker 0.2 s, which over ten seconds is little even for one with a quarter of a core.
-CPU_FIRST_SECONDS: Final = 10.0
+# How often the CPU of a broker is asked for that was not heard, at first and later. The answer is 100 KB and costs the
+# broker 0.2 s: over six seconds an eighth of a quarter core, and the next answers count less and less of it.
+CPU_FIRST_SECONDS: Final = 6.0
 CPU_SECONDS: Final = 30.0
 _DETAIL_CHARACTERS: Final = 256
 
@@ -185,7 +185,8 @@ class Book:
         return [broker for broker, known in self.brokers.items() if not known.asked and known.heard.load is None]
 
     def awaited(self, now: Moment) -> list[str]:
-        """Brokers that were not heard and whose JVM is about to tell how busy they are."""
+        """Brokers that were not heard and whose JVM is about to tell how busy they are. Until then they are shown by
+        their traffic alone, which is enough to watch them, and too little to move anything to them."""
         return [broker for broker, known in self.brokers.items() if known.cpu_awaited and not self._scored(known, now)]
 
     def reports(self, now: Moment) -> tuple[list[BrokerReport], list[ExcludedBroker]]:
@@ -242,9 +243,11 @@ class Book:
         and not above 1 (a quotient of nearly idle brokers says little of a busy one). None: wait."""
         if known.cpu is not None:
             return known.cpu * self._number(known.endpoint.broker_id, CPU_WEIGHT_KEY, 1.0)
-        if scale is None or known.cpu_awaited:
+        if scale is None:
             return None
-        return max(scale.least, min(1.0, scale.per_byte * _size(stats.traffic.sum(axis=0))))
+        by_traffic = min(1.0, scale.per_byte * _size(stats.traffic.sum(axis=0)))
+        # While its JVM is about to tell better. The least of the others may be that of the only busy one.
+        return by_traffic if known.cpu_awaited else max(scale.least, by_traffic)
 
     def _scale(self, now: Moment) -> Scale | None:
         """None while nobody with traffic was heard. Sums, not the mean of quotients: what an idle broker's score

@@ -18,7 +18,7 @@ import structlog
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import AdminApiError, AdminUnreachable, SnapshotError, StoreError
 from bundlekeel.core.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker
-from bundlekeel.daemon.extensible_book import Book, BrokerSettings, BundlesSetting, Moment
+from bundlekeel.daemon.extensible_book import CPU_FIRST_SECONDS, Book, BrokerSettings, BundlesSetting, Moment
 from bundlekeel.ports import BrokerAdmin, Clock, FeedState, LoadFeed, LoadSource, LoadTables, Picture, Telemetry
 
 _log = structlog.get_logger(__name__)
@@ -28,8 +28,8 @@ _EXTENSIONS: Final = ".extensions."
 _RETRY_SECONDS: Final = 0.2
 # So long the first picture waits for the brokers' first answers; a hung one must not keep the others out.
 _FIRST_ANSWERS_SECONDS: Final = 3.0
-# And so long for what brokers that say nothing use of their CPU: two answers, ten seconds apart.
-_FIRST_SCORES_SECONDS: Final = 13.0
+# And so long nothing is moved while brokers that say nothing are about to tell what they use of their CPU.
+_FIRST_SCORES_SECONDS: Final = _FIRST_ANSWERS_SECONDS + CPU_FIRST_SECONDS + 3.0
 # Reports are made anew after this long without news: what was heard grows old.
 _MADE_ANEW_SECONDS: Final = 1.0
 
@@ -93,7 +93,6 @@ class ClusterSource:
         self._news = 0
         self._first_boot: float | None = None
         self._made: _Made | None = None
-        self._first_scores = 0.0
         self._something = asyncio.Event()
         self._published = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -128,7 +127,7 @@ class ClusterSource:
         now = self._now()
         tables = self._feed.tables()
         self._take_in(tables, now)
-        self._await_first_answers(now)
+        since = self._await_first_answers(now)
         told = (generation, tables.generation, tables.state)
         if self._made is None or self._made.told != told or now.boot - self._made.boot >= _MADE_ANEW_SECONDS:
             self._made = _Made(told, now.boot, *self._book.reports(now))
@@ -137,6 +136,8 @@ class ClusterSource:
             generation=generation,
             reports=tuple(sorted([*base.reports, *self._made.reports], key=lambda item: item.broker_id)),
             excluded=tuple(sorted([*base.excluded, *self._made.excluded], key=lambda item: item.broker_id)),
+            # A broker that never answers must not keep everybody else waiting.
+            awaited=tuple(self._book.awaited(now)) if since < _FIRST_SCORES_SECONDS else (),
         )
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
@@ -167,11 +168,6 @@ class ClusterSource:
     def use_settings(self, settings_of: BrokerSettings) -> None:
         """Take the brokers' statistics interval and time to live from here; stock values where it says None."""
         self._book.settings_of = settings_of
-
-    def wait_for_scores(self) -> None:
-        """From now on the first picture waits for what silent brokers use of their CPU: whoever plans needs it, whoever
-        only asks who is there does not."""
-        self._first_scores = _FIRST_SCORES_SECONDS
 
     @property
     def feed(self) -> LoadTables:
@@ -238,6 +234,8 @@ class ClusterSource:
                     answered = await self._ask(broker)
                 slots = self._usual if answered else self._failing
             often = max(1.0, min(self._options.stats_interval, self._book.stats_seconds(broker)))
+            if broker in self._book.awaited(self._now()):
+                often = min(often, CPU_FIRST_SECONDS)
             await self._clock.sleep(often)
 
     async def _ask(self, broker: str) -> bool:
@@ -278,16 +276,14 @@ class ClusterSource:
         for state in FEED_STATES:
             self._telemetry.gauge("feed_up", float(state == tables.state), state=state)
 
-    def _await_first_answers(self, now: Moment) -> None:
+    def _await_first_answers(self, now: Moment) -> float:
+        """Seconds since extensible brokers were first seen; SnapshotError for a moment until each has answered once."""
         if self._first_boot is None:
             self._first_boot = now.boot
         unasked = self._book.unasked()
         if unasked and now.boot - self._first_boot < _FIRST_ANSWERS_SECONDS:
             raise SnapshotError(f"no answer yet from {', '.join(unasked)}")
-        # A plan without the idle ones, which say least, would be a wrong one.
-        awaited = self._book.awaited(now)
-        if awaited and now.boot - self._first_boot < self._first_scores:
-            raise SnapshotError(f"how busy {', '.join(awaited)} is will be known in a moment")
+        return now.boot - self._first_boot
 
     def _check_tasks(self) -> None:
         """An error nobody foresaw ends a task: say so rather than show a picture that stands still."""

@@ -78,7 +78,8 @@ class Picture:
 
     `mode` is `modular`, `extensible`, `other` (Simple or Noop) or `mixed`. `reports` holds the usable ones,
     sorted by broker id; `excluded` the registered brokers whose record could not be used. `endpoints` holds
-    every registered broker. `generation` grows with each change seen.
+    every registered broker. `generation` grows with each change seen. `awaited`: brokers whose load is only guessed,
+    and will be known in a few seconds.
     """
 
     wall_ms: int
@@ -88,6 +89,7 @@ class Picture:
     reports: tuple[BrokerReport, ...]
     excluded: tuple[ExcludedBroker, ...] = ()
     endpoints: Mapping[str, BrokerEndpoint]
+    awaited: tuple[str, ...] = ()
 
 
 class LoadSource(Protocol):
