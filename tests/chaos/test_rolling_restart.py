@@ -19,7 +19,8 @@ EVEN = 1.35
 
 def test_a_rolling_restart(stage: Stage, tmp_path: Path) -> None:
     """While brokers restart the plan waits (RolloutHold); afterwards all of them carry their part."""
-    parameters = {**EAGER, "rollout_quiet_seconds": QUIET_SECONDS, "cool_down_seconds": 5}
+    # Cool-down as shipped: bundles that were moved before the restarts rest, wherever the restarts put them.
+    parameters = {**EAGER, "rollout_quiet_seconds": QUIET_SECONDS}
     with stage.sidecars("ABC", tmp_path, parameters=parameters) as sidecars:
         until(lambda: stage.max_mean() <= EVEN, "it is even before the restarts", within=120)
         began_ms = time.time() * 1000

@@ -79,6 +79,14 @@ def test_a_broker_that_just_started_says_nothing() -> None:
     assert len(known(old)) == 2
 
 
+def test_a_silent_broker_is_as_it_said_last() -> None:
+    """Rule: up for two intervals, its last report soon after its start: had its CPU changed, it would have reported."""
+    said = [replace(item, start_timestamp=NOW_MS - 300_000, last_update=NOW_MS - 280_000) for item in ALL_ON_ONE[1:]]
+    assert len(known([ALL_ON_ONE[0], *said])) == 2
+    fresh = [replace(item, start_timestamp=NOW_MS - 100_000, last_update=NOW_MS - 80_000) for item in ALL_ON_ONE[1:]]
+    assert known([ALL_ON_ONE[0], *fresh]) == {}
+
+
 def test_a_broker_whose_bundles_just_left_says_nothing() -> None:
     """Rule: its CPU sample is older than the moves."""
     seen = snapshot(ALL_ON_ONE)

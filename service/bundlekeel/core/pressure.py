@@ -38,12 +38,13 @@ def learn_idle(
     Seen at a broker that is nearly idle; remembered for when no broker is idle any more, since a plan that charges
     idle CPU to bundles expects too much of each move, and two plans that charge it differently undo each other.
     `known`: what was seen before, forgotten with the broker; `unsettled`: brokers whose CPU still tells of bundles that
-    have left. A broker that has just started is busy with that, and its CPU may still tell of the process before.
+    have left. A broker that has just started is busy with that, and its CPU may still tell of the process before; when
+    it has been up for both intervals and its report is older than that, its silence says that nothing has changed.
     """
     brokers = snapshot.brokers
     started_ms = 1000 * (params.statistics_interval_seconds + params.host_usage_interval_seconds)
     size = brokers.traffic[:, THROUGHPUT_IN] + brokers.traffic[:, THROUGHPUT_OUT]
-    old = brokers.last_update - brokers.start_timestamp >= started_ms
+    old = snapshot.wall_ms - brokers.start_timestamp >= started_ms
     nearly = size <= IDLE_SHARE * size.mean() if size.any() else np.zeros(len(size), dtype=bool)
     alive = {*brokers.ids, *(item.broker_id for item in snapshot.excluded)}
     found = {broker: value for broker, value in known.items() if broker in alive}
