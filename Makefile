@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := service/bundlekeel dev tests
 
-.PHONY: help setup check test extensible chaos demo docs bench reaction nightly lock format clean
+.PHONY: help setup check test extensible chaos spark chart watch demo docs site bench reaction nightly lock format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -38,11 +38,25 @@ extensible: setup ## The extensible load manager on real clusters: topics, owner
 chaos: setup ## Leaders killed and frozen, stores and brokers that fail, on a real cluster
 	@$(BIN)/python -m dev.suites chaos
 
+spark: setup ## Quality, features, back-test and recalibration on a Spark standalone cluster of this machine
+	@$(BIN)/python -m dev.suites spark
+
+chart: setup ## The Helm chart, image and compose file by real helm and kubeconform; the wheel as nobody on a read-only tree
+	@$(BIN)/python -m dev.suites chart
+
+watch: setup ## Dashboards, alerts and runbooks by promtool and a real Prometheus
+	@$(BIN)/python -m dev.suites watch
+
 demo: setup ## Balance a real three-broker cluster, the leader killed half-way (MODE=modular or extensible)
 	@$(BIN)/python -m dev.demo --mode $(MODE) $(ARGS)
 
-docs: $(STAMP) ## Write the generated pages of docs/reference, the example settings and config/openapi.json
+docs: $(STAMP) ## Write what is generated: docs/reference, example settings, config/openapi.json, dashboards, chart files
 	@$(BIN)/python -m dev.docs write
+	@$(BIN)/python -m dev.dashboards write
+	@$(BIN)/python -m dev.chart write
+
+site: $(STAMP) ## The documentation as a site in .run/site; a broken link fails
+	@$(BIN)/mkdocs build --strict
 
 bench: setup ## Time planning and decoding beside Pulsar's own Java; renews docs/reference/bench.md (about 15 minutes)
 	@$(BIN)/python -m dev.bench --write
@@ -58,8 +72,10 @@ format: $(STAMP) ## Format the sources
 	@$(BIN)/ruff check --fix $(SOURCES)
 
 lock: $(STAMP) ## Resolve the dependencies anew into requirements/*.lock (hashes, no registry address); needs uv
-	uv pip compile pyproject.toml --extra topics --extra history --group dev --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/dev.lock
+	uv pip compile pyproject.toml --extra topics --extra history --extra spark --group dev --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/dev.lock
 	uv pip compile pyproject.toml --extra topics --extra history --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/runtime.lock
+	uv pip compile pyproject.toml --extra history --extra spark -c requirements/dev.lock --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/spark.lock
+	printf 'hatchling==1.33.0\nsetuptools\nwheel\n' | uv pip compile - -c requirements/dev.lock --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/build.lock
 
 clean: ## Remove the virtual environment and caches (the Java cache outside the tree stays)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache reports

@@ -42,6 +42,9 @@ GATE = Suite(
         (sys.executable, "-m", "dev.sizes"),
         (sys.executable, "-m", "dev.docs", "check"),
         (str(_BIN / "deptry"), "service/bundlekeel"),
+        (sys.executable, "-m", "dev.dashboards", "check"),
+        (sys.executable, "-m", "dev.chart", "check"),
+        (str(_BIN / "mkdocs"), "build", "--strict", "--quiet"),
     ),
 )
 # Pure and quick, so they share the cores; what runs real servers has them for itself.
@@ -52,6 +55,11 @@ MODULAR = Suite("modular cluster", 6, (_pytest("-m", "not nightly", "tests/integ
 CHAOS = Suite("chaos", 6, (_pytest("-m", "not nightly", "tests/chaos"),), real=True)
 EXTENSIBLE = Suite("extensible cluster", 5, (_pytest("-m", "not nightly", "tests/extensible"),), real=True)
 DEMO = Suite("demo", 4, (_pytest("-m", "not nightly", "tests/e2e"),), real=True)
+SPARK = Suite("spark", 4, (_pytest("-m", "not nightly", "tests/spark"),))
+WATCH = Suite("dashboards and alerts", 2, (_pytest("-m", "not nightly", "tests/watch"),))
+CHART = Suite(
+    "chart and image", 4, ((sys.executable, "-m", "dev.gotools"), _pytest("-m", "not nightly", "tests/chart"))
+)
 NIGHTLY = Suite("nightly", 260, (_pytest("-m", "nightly", "tests"),))
 
 PLANS: dict[str, tuple[Suite, ...]] = {
@@ -59,6 +67,9 @@ PLANS: dict[str, tuple[Suite, ...]] = {
     "chaos": (CHAOS,),
     "all": (GATE, UNIT, PARITY, MODULAR, EXTENSIBLE, CHAOS, DEMO),
     "extensible": (EXTENSIBLE,),
+    "spark": (SPARK,),
+    "watch": (WATCH,),
+    "chart": (CHART,),
     "nightly": (NIGHTLY,),
 }
 

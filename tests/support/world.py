@@ -30,6 +30,7 @@ from bundlekeel.daemon.leadership import Leadership
 from bundlekeel.daemon.observer import Observer
 from bundlekeel.daemon.operations import Operations
 from bundlekeel.daemon.outage import OutageWatch, settle_for
+from bundlekeel.daemon.overlay import Overlay
 from bundlekeel.daemon.planner import Planner
 from bundlekeel.daemon.policies import PolicyBook
 from bundlekeel.daemon.settings_guard import WindowSettings
@@ -62,6 +63,14 @@ class TestClock(RealClock):
     def wall_ms(self) -> int:
         """Wall clock, pushed alike."""
         return super().wall_ms() + int(self.offset * 1000)
+
+
+class WallClock(TestClock):
+    """Only what people call time is pushed: leases and time-outs do not run out."""
+
+    def boot(self) -> float:
+        """Seconds on the boot clock, not pushed."""
+        return super().boot() - self.offset
 
 
 class FakeCluster:
@@ -236,6 +245,7 @@ class FakeSidecar:
         self.operations = Operations(self.sharing, self.admin, self.config, self.clock, self.telemetry)
         self.policies = PolicyBook(self.cluster.metadata, self.config)
         self.hand.forbids = self.policies.forbids
+        self.overlay = Overlay(lambda _adopted: params, lambda: self.sharing.desired.adopted)
         return CycleParts(
             observer=self.observer,
             admin=self.admin,
@@ -247,13 +257,14 @@ class FakeSidecar:
             telemetry=self.telemetry,
             clock=self.clock,
             mode=mode,
-            parameters=lambda _adopted: params,
+            parameters=self.overlay,
             describe=move_record,
             wishes=self.operations,
             guarding=Guarding(lambda: self.sharing.moves, Calendar(self.windows)),
             stop=self.stops,
             effects=self.effects,
             history=self.history,
+            shadow=self.shadow,
             foreign=ForeignWatch(self.cluster.model, self.journal.append, self.telemetry),
         )
 
@@ -261,6 +272,10 @@ class FakeSidecar:
         self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
     ) -> None:
         """Hears of every cycle when it is over; tests of the recorder override it."""
+
+    def shadow(self) -> Mapping[str, Any]:
+        """What strategies that plan along found; tests of the tournament override it."""
+        return {}
 
     async def _won(self, epoch: int) -> None:
         self.hand.begin(epoch)

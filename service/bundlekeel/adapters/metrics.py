@@ -39,13 +39,75 @@ METRICS: tuple[Metric, ...] = (
     Metric("quarantined_pairs", "gauge", (), "Pairs of brokers between which moves did not help and are not made."),
     Metric("foreign_moves_total", "counter", ("undone",), "Bundles somebody else moved; undone: back where they were."),
     Metric("splits_total", "counter", ("outcome", "rule"), "Splits: done, unknown, refused, by the rule that asked."),
+    Metric(
+        "decisions_total",
+        "counter",
+        ("strategy", "scope", "code"),
+        "Verdicts by strategy: of the whole cluster (scope cluster) and of each broker (scope broker).",
+    ),
+    Metric(
+        "obstacle_info", "gauge", ("code",), "1 for why nothing is carried out now, also on followers; none: it acts."
+    ),
+    Metric(
+        "moves_by_rule_total",
+        "counter",
+        ("rule", "outcome"),
+        "Moves by what asked for them: a strategy, drain, warm, a person; unknown: left by an earlier leader.",
+    ),
     Metric("planned_moves", "gauge", (), "Moves in the latest plan."),
     Metric("planned_splits", "gauge", (), "Splits in the latest plan."),
+    Metric("unsplit_bundles", "gauge", ("code",), "Bundles above a split limit that are not split, by why."),
     Metric("refusals_total", "counter", ("code",), "Candidates that did not move, by code."),
     Metric("broker_score_ratio", "gauge", ("broker",), "Predicted max weighted usage, 1 is the limit."),
     Metric("broker_throughput_bytes_per_second", "gauge", ("broker",), "Throughput in and out, predicted."),
     Metric("broker_msg_rate", "gauge", ("broker",), "Messages per second in and out, predicted."),
     Metric("broker_bundles", "gauge", ("broker",), "Bundles by owner."),
+    Metric(
+        "broker_usage_ratio",
+        "gauge",
+        ("broker", "resource"),
+        "What a broker reports to use of a resource, of its limit, unweighted; only where a limit is known.",
+    ),
+    Metric(
+        "broker_history_score_ratio", "gauge", ("broker",), "Smoothed score, where the strategy keeps one (threshold)."
+    ),
+    Metric(
+        "broker_average_msg_rate",
+        "gauge",
+        ("broker", "window"),
+        "Messages per second in and out of its bundles by their averages: window short (10 samples), long (1,000).",
+    ),
+    Metric(
+        "broker_average_bytes_per_second",
+        "gauge",
+        ("broker", "window"),
+        "Throughput in and out of its bundles by their averages: window short (10 samples), long (1,000).",
+    ),
+    Metric(
+        "broker_preallocated_bundles", "gauge", ("broker",), "Bundles on their way to it, or not in its report yet."
+    ),
+    Metric(
+        "broker_hits",
+        "gauge",
+        ("broker", "threshold"),
+        "Fresh reports in a row with a difference above the low, and the high, threshold (strategy avg).",
+    ),
+    Metric(
+        "broker_pair_difference_ratio",
+        "gauge",
+        ("broker",),
+        "Difference of score to its partner: most with least loaded, and so on (strategy avg).",
+    ),
+    Metric(
+        "pair_threshold_ratio",
+        "gauge",
+        ("threshold",),
+        "What that difference is compared with: low, high (strategy avg).",
+    ),
+    Metric(
+        "parameter", "gauge", ("parameter",), "Every number among the parameters in force, by our name, in our unit."
+    ),
+    Metric("snapshot_bundles", "gauge", (), "Bundles in the latest picture."),
     Metric("load_spread_ratio", "gauge", ("stat",), "max/mean over brokers of score and throughput."),
     Metric("snapshot_age_seconds", "gauge", ("broker",), "Age of each broker's report."),
     Metric("snapshot_brokers", "gauge", ("state",), "Registered brokers: ok or an exclusion code."),
@@ -80,9 +142,39 @@ METRICS: tuple[Metric, ...] = (
     Metric("history_files_total", "counter", ("what",), "History files: published, merged, removed, set_aside."),
     Metric("history_torn_total", "counter", ("where",), "Torn ends of the local log, and torn files of the store."),
     Metric("history_store_errors_total", "counter", (), "Attempts to publish history that the store refused."),
+    Metric("thresholds_age_seconds", "gauge", (), "Age of the newest proposal of the nightly job."),
+    Metric("thresholds_objections", "gauge", ("code",), "1 for each reason why the newest proposal is not adopted."),
+    Metric("thresholds_in_force", "gauge", (), "Parameters that adopted thresholds set."),
+    Metric("thresholds_on_trial", "gauge", (), "1 while adopted thresholds are watched, to be kept or reverted."),
+    Metric("thresholds_total", "counter", ("what",), "Thresholds: recommended, refused, adopted, kept, reverted."),
+    Metric("thresholds_store_errors_total", "counter", (), "Attempts to read proposals that the store refused."),
+    Metric(
+        "shadow_cycles_total",
+        "counter",
+        ("strategy", "agreement"),
+        "Cycles planned by another strategy too: both_move, both_rest, only_live, only_shadow.",
+    ),
+    Metric(
+        "shadow_disagreement_ratio", "gauge", ("strategy",), "Share of the moves of either plan that the other lacks."
+    ),
+    Metric(
+        "shadow_regret_ratio",
+        "gauge",
+        ("strategy",),
+        "Predicted max/mean of scores after the live plan less after this strategy's; above 0 it would do better.",
+    ),
+    Metric("shadow_seconds", "histogram", (), "Time of one plan of another strategy, beside the cycles."),
+    Metric("shadow_skipped_total", "counter", (), "Cycles that were not planned by others: they were still at it."),
     Metric("admin_requests_total", "counter", ("route", "method", "code"), "Requests to brokers, redirects included."),
     Metric("admin_request_seconds", "histogram", ("route", "method"), "Time of one request to a broker."),
     Metric("api_refusals_total", "counter", ("code",), "API requests refused for their credentials: 401, 403, 429."),
+    Metric(
+        "notifications_total",
+        "counter",
+        ("sink", "outcome"),
+        "Notifications: sent, failed (given up after retries), dropped (too many were waiting).",
+    ),
+    Metric("notifications_waiting", "gauge", ("sink",), "Notifications that are not sent yet."),
     Metric("journal_errors_total", "counter", (), "Journal records that could not be written."),
     Metric("journal_torn_records_total", "counter", (), "Unreadable journal lines set aside."),
     Metric("unexpected_errors_total", "counter", ("where",), "Errors that reached one of the three last resorts."),

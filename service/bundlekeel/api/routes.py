@@ -92,7 +92,7 @@ async def verdicts(service: Backend, limit: Limit = 20) -> Response:
 async def journal(
     service: Backend,
     limit: Limit = 100,
-    kind: Literal["cycle", "move", "split", "finding", "wish", "audit", "effect", "foreign"] | None = None,
+    kind: Literal["cycle", "move", "split", "finding", "wish", "audit", "effect", "foreign", "adoption"] | None = None,
 ) -> Response:
     """What was done, newest last."""
     return reply(service.journal(limit, kind))

@@ -14,7 +14,9 @@ from bundlekeel import __version__
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.files import FileJournal
 from bundlekeel.api.server import ApiServer
+from bundlekeel.bootstrap.calibration import calibration, overlay_of, tournament
 from bundlekeel.bootstrap.history import recorder
+from bundlekeel.bootstrap.notify import notifications
 from bundlekeel.bootstrap.outside import open_outside, patient, watch
 from bundlekeel.bootstrap.security import peers_of, protection
 from bundlekeel.core.effects import Rules
@@ -22,14 +24,16 @@ from bundlekeel.core.errors import Forbidden
 from bundlekeel.core.params import Parameters
 from bundlekeel.daemon.attempt import ExecutorLimits, World
 from bundlekeel.daemon.byhand import ByHand, HandParts
+from bundlekeel.daemon.calibration import Calibration
 from bundlekeel.daemon.cycle import Cycle
-from bundlekeel.daemon.cycle_parts import CycleParts, unrecorded
+from bundlekeel.daemon.cycle_parts import Chronicle, CycleParts, every
 from bundlekeel.daemon.effects import Effects
 from bundlekeel.daemon.executions import Executions
 from bundlekeel.daemon.foreign import ForeignWatch, second_balancer
 from bundlekeel.daemon.guarding import Guarding
 from bundlekeel.daemon.hand import LeaderHand, move_record
 from bundlekeel.daemon.leadership import BENCH, Leadership
+from bundlekeel.daemon.notify import ToldJournal
 from bundlekeel.daemon.observer import Observer
 from bundlekeel.daemon.operations import Operations
 from bundlekeel.daemon.outage import OutageWatch, settle_for
@@ -47,7 +51,7 @@ from bundlekeel.daemon.stops import Stops, put_aside
 from bundlekeel.daemon.takeover_record import takeover_wish
 from bundlekeel.daemon.windows import Calendar
 from bundlekeel.daemon.wishing import Wishing, WishingParts
-from bundlekeel.ports import Member
+from bundlekeel.ports import Journal, Member
 
 WILDCARDS = ("0.0.0.0", "::")
 # An intent outlives the longest call by the time it takes to see where the bundle landed.
@@ -74,12 +78,14 @@ class Build:
     def __init__(self, loaded: LoadedSettings) -> None:
         self.loaded = loaded
         self.outside = open_outside(loaded, self._permit)
-        self.journal = FileJournal(
-            loaded.located(loaded.settings.journal.path),
-            telemetry=self.outside.telemetry,
-            max_bytes=loaded.settings.journal.max_bytes,
-            backups=loaded.settings.journal.backups,
+        self.notifications = notifications(
+            loaded,
+            self.outside.telemetry,
+            self.outside.clock,
+            member=lambda: self.leadership.member.id,
+            leads=lambda: self.leadership.leading,
         )
+        self.journal = self._journal(loaded.settings)
         self.peers = peers_of(loaded)
         self.leadership = self._leadership(loaded.settings)
         self.sharing = Sharing(self.outside.coordination, self.leadership, self.outside.clock)
@@ -99,12 +105,36 @@ class Build:
         self.recorder = recorder(loaded, self.outside.telemetry, self.outside.clock, lambda: self.leadership.leading)
         self.rate = self._rate(loaded.settings)
         self.guarding = self._guarding(loaded.settings)
+        self.overlay = overlay_of(loaded, parameters_from(loaded), self.sharing)
+        self.tournament = tournament(loaded, self.outside.telemetry, self.outside.clock)
+        self.calibration = self._calibration()
         self.cycle = Cycle(self._cycle_parts())
         self.planner = Planner(self.cycle, self.outside.clock.wall_ms)
         self.by_hand = self._by_hand()
         self.leadership.on_won = self._on_won
         self.runtime = Runtime(self._runtime_parts())
         self.sidecar = Sidecar(self._sidecar_parts())
+
+    def _journal(self, settings: Settings) -> Journal:
+        """The file, and who else hears of each line."""
+        written = FileJournal(
+            self.loaded.located(settings.journal.path),
+            telemetry=self.outside.telemetry,
+            max_bytes=settings.journal.max_bytes,
+            backups=settings.journal.backups,
+        )
+        return written if self.notifications is None else ToldJournal(written, self.notifications.hear)
+
+    def _calibration(self) -> Calibration:
+        return calibration(
+            self.loaded,
+            overlay=self.overlay,
+            sharing=self.sharing,
+            sees=lambda: self.cycle.picture is not None,
+            journal=self.journal,
+            telemetry=self.outside.telemetry,
+            clock=self.outside.clock,
+        )
 
     def _leadership(self, settings: Settings) -> Leadership:
         return Leadership(
@@ -202,7 +232,7 @@ class Build:
             telemetry=self.outside.telemetry,
             clock=self.outside.clock,
             mode=self.loaded.settings.mode,
-            parameters=parameters_from(self.loaded),
+            parameters=self.overlay,
             describe=move_record,
             wishes=self.operations,
             guarding=self.guarding,
@@ -210,8 +240,18 @@ class Build:
             stop=self.stops,
             effects=self._effects(),
             foreign=self._foreign(),
-            history=self.recorder.take if self.recorder is not None else unrecorded,
+            history=self._chronicle(),
+            shadow=self.tournament.news if self.tournament is not None else dict,
         )
+
+    def _chronicle(self) -> Chronicle:
+        """Who hears of every cycle."""
+        heard: list[Chronicle] = [self.recorder.take] if self.recorder is not None else []
+        if self.tournament is not None:
+            heard.append(self.tournament.heard)
+        if self.loaded.settings.calibration.mode != "off":
+            heard.append(self.calibration.heard)
+        return every(*heard)
 
     def _runtime_parts(self) -> RuntimeParts:
         out, ceiling = self.outside, self.loaded.settings.mode
@@ -243,6 +283,9 @@ class Build:
             outage=self.outage,
             rate=self.rate,
             recorder=self.recorder,
+            notifications=self.notifications,
+            calibration=self.calibration if self.loaded.settings.calibration.mode != "off" else None,
+            tournament=self.tournament,
         )
 
     def _sidecar_parts(self) -> SidecarParts:
@@ -264,6 +307,8 @@ class Build:
             policies=self.policies,
             runtime=self.runtime,
             wishing=self._wishing(),
+            calibration=self.calibration,
+            overlay=self.overlay,
             patient=lambda: patient(settings, out, self.channel),
             channel=self.channel,
             outage=self.outage,

@@ -84,6 +84,10 @@ def secrets_of(model: BaseModel) -> Iterator[str]:
             yield value.get_secret_value()
         elif isinstance(value, BaseModel):
             yield from secrets_of(value)
+        elif isinstance(value, tuple):
+            for item in value:
+                if isinstance(item, BaseModel):
+                    yield from secrets_of(item)
 
 
 def configure_logging(settings: Settings) -> None:

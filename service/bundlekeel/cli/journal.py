@@ -32,6 +32,7 @@ class Kind(StrEnum):
     AUDIT = "audit"
     EFFECT = "effect"
     FOREIGN = "foreign"
+    ADOPTION = "adoption"
 
 
 journal_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")

@@ -122,6 +122,21 @@ class Code(StrEnum):
     NOTHING_SPLIT = "NothingSplit"
     NO_SUCH_BUNDLE = "NoSuchBundle"
     SPLIT_UNFINISHED = "SplitUnfinished"
+    # calibrated thresholds that do not come into force
+    OUT_OF_RANGE = "OutOfRange"
+    STEP_TOO_LARGE = "StepTooLarge"
+    TOO_OLD = "TooOld"
+    TOO_LITTLE_HISTORY = "TooLittleHistory"
+    POOR_COVERAGE = "PoorCoverage"
+    OTHER_STRATEGY = "OtherStrategy"
+    OTHER_VALUES = "OtherValues"
+    NOT_BETTER = "NotBetter"
+    NOTHING_NEW = "NothingNew"
+    REVERTED = "Reverted"
+    ON_PROBATION = "OnProbation"
+    IMPLAUSIBLE = "Implausible"
+    FUTURE_FORMAT = "FutureFormat"
+    UNKNOWN_PARAMETER = "UnknownParameter"
     # records that could not be read as they stand
     EMPTY_REPORT = "EmptyReport"
     NOT_JSON = "NotJson"
@@ -240,6 +255,20 @@ EXPLANATIONS: dict[Code, str] = {
     Code.NOTHING_SPLIT: "the broker answered, and the bundle is as it was",
     Code.NO_SUCH_BUNDLE: "the namespace has no such bundle any more",
     Code.SPLIT_UNFINISHED: "the boundaries are there, but the ownership channel does not show all children owned yet",
+    Code.OUT_OF_RANGE: "a proposed value is outside of what may be calibrated",
+    Code.STEP_TOO_LARGE: "a proposed value is further from the one in force than one night may take it",
+    Code.TOO_OLD: "the thresholds, or the history they rest on, are older than allowed",
+    Code.TOO_LITTLE_HISTORY: "fewer days of usable history than asked for",
+    Code.POOR_COVERAGE: "too much of the time is missing from the history",
+    Code.OTHER_STRATEGY: "the thresholds are about another strategy than the one in force",
+    Code.OTHER_VALUES: "the values in force are no longer those that the proposal was compared with",
+    Code.NOT_BETTER: "on held-out days the proposed values were not better for certain, or worse",
+    Code.NOTHING_NEW: "the proposed values are in force already",
+    Code.REVERTED: "these very thresholds were adopted and reverted; they are not adopted again",
+    Code.ON_PROBATION: "the thresholds adopted last are still being watched",
+    Code.IMPLAUSIBLE: "the document contradicts itself or the clock",
+    Code.FUTURE_FORMAT: "a newer release wrote the document",
+    Code.UNKNOWN_PARAMETER: "the document names a parameter that is not calibrated",
     Code.EMPTY_REPORT: "the broker's znode is empty",
     Code.NOT_JSON: "the broker's znode is not JSON",
     Code.REPORT_TOO_LARGE: "the broker's znode is larger than the limit",

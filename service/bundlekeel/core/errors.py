@@ -2,6 +2,7 @@
 
 BundlekeelError
   ConfigError          settings are wrong; `field`, `value` and `allowed` say where (exit code 2)
+    ThresholdsError    a document of calibrated thresholds cannot be used; `code` says why
   CodecError           one record could not be read; that record is left out, never the cycle
   HistoryError         recorded history is torn, has a gap, or was written by a newer release
   SnapshotError        no usable picture of the cluster this time; try next cycle
@@ -16,6 +17,7 @@ BundlekeelError
     AdminFault         5xx: outcome unknown
     RedirectLoop       more than five hops, or the same place twice
     ForeignRedirect    a redirect to a host that is no known broker: not followed, token not sent
+  NotificationError    a notification was not taken; `again` says whether trying once more may help
 """
 
 from __future__ import annotations
@@ -33,6 +35,14 @@ class ConfigError(BundlekeelError):
         self.field = field
         self.value = value
         self.allowed = allowed
+
+
+class ThresholdsError(ConfigError):
+    """A document of calibrated thresholds cannot be read or used; `code` is a name of `core.codes.Code`."""
+
+    def __init__(self, message: str, *, code: str, field: str = "", value: object = None, allowed: str = "") -> None:
+        super().__init__(message, field=field, value=value, allowed=allowed)
+        self.code = code
 
 
 class CodecError(BundlekeelError):
@@ -130,3 +140,11 @@ class Conflict(BundlekeelError):
 
 class Forbidden(BundlekeelError):
     """Not allowed in this mode or by the settings' ceiling; the message says what to do instead."""
+
+
+class NotificationError(BundlekeelError):
+    """A notification did not reach its receiver. The message never holds an address: it is a secret."""
+
+    def __init__(self, message: str, *, again: bool) -> None:
+        super().__init__(message)
+        self.again = again

@@ -178,7 +178,7 @@ def build_snapshot(
         bundles=bundles,
         excluded=dropped,
         registered=len(ordered) + len(dropped),
-        digest=_digest(brokers, bundles, dropped),
+        digest=digest_of(brokers, bundles, dropped),
     )
 
 
@@ -334,7 +334,7 @@ def _without_duplicates(reports: Sequence[BrokerReport], names: list[str], rows:
     ]
 
 
-def _digest(brokers: BrokerTable, bundles: BundleTable, excluded: tuple[ExcludedBroker, ...]) -> str:
+def digest_of(brokers: BrokerTable, bundles: BundleTable, excluded: tuple[ExcludedBroker, ...]) -> str:
     """SHA-256 over everything `plan()` reads, so that equal digests mean equal input."""
     sha = hashlib.sha256()
     for text in (brokers.ids, bundles.names, tuple(item.broker_id for item in excluded)):

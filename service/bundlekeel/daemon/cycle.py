@@ -27,6 +27,7 @@ from bundlekeel.core.plan import Move, Plan, Split
 from bundlekeel.core.snapshot import Snapshot
 from bundlekeel.daemon.acting import Obstacle, acting_obstacle, picture_obstacle
 from bundlekeel.daemon.canary import adopted, namespaces_of, scoped
+from bundlekeel.daemon.cycle_metrics import publish_plan
 from bundlekeel.daemon.cycle_parts import CycleParts, Standing
 from bundlekeel.daemon.cycle_report import CycleReport
 from bundlekeel.daemon.intents import MoveOutcome
@@ -61,6 +62,8 @@ class Cycle:
         self.busy = asyncio.Lock()
         self.epoch: int | None = None
         self._planned: tuple[PlanInput, PlanResult] | None = None
+        # Which rule asked for the moves under way, by bundle: outcomes do not say it.
+        self._rules: dict[str, str] = {}
         self.progress_boot = parts.clock.boot()
 
     @property
@@ -141,6 +144,7 @@ class Cycle:
         report.obstacle = stopped = self._stopped(picture)
         await self._parts.wishes.planned(result.ready, result.plan.refusals, acting=stopped is None)
         report.operations = self._parts.wishes.record()
+        report.shadow = self._parts.shadow()
         if stopped is None:
             report.obstacle = self._parts.guarding.obstacle(snapshot.wall_ms)
             await self._carry_out(report, result.plan, snapshot)
@@ -264,6 +268,7 @@ class Cycle:
             effects=self._parts.effects.begun(self.standing.effects, moves, report.plan, now),
         )
         self._observer.in_transit = self.standing.ledger.bundles()
+        self._rules = {move.bundle: move.rule for move in moves}
         try:
             await self._term.save(self.standing, report.record(epoch))
             report.acted = True
@@ -321,6 +326,8 @@ class Cycle:
             effects = came_to_nothing(effects, outcome.bundle)
         self.standing = replace(self.standing, ledger=ledger, recent=recent, effects=effects)
         self._telemetry.count("moves_total", outcome=outcome.outcome)
+        rule = self._rules.get(outcome.bundle) or "unknown"
+        self._telemetry.count("moves_by_rule_total", rule=rule, outcome=outcome.outcome)
         if outcome.landed_on:
             self._telemetry.time("move_duration_seconds", outcome.moving_seconds or outcome.seconds)
         self._parts.journal.append(self._parts.describe(outcome))
@@ -367,6 +374,8 @@ class Cycle:
         _log.info("cycle", **{key: record[key] for key in ("cycle", "code", "sentence", "planned", "outcomes")})
         self._telemetry.gauge("ledger_entries", len(self.standing.ledger.entries))
         report.publish(self._telemetry)
+        if given is not None and result is not None:
+            publish_plan(self._telemetry, given, result)
         if epoch is not None:
             try:
                 await self._term.save(self.standing, record)

@@ -38,6 +38,16 @@ def unrecorded(
     """What hears of cycles where no history is kept: nobody."""
 
 
+def every(*chronicles: Chronicle) -> Chronicle:
+    """Several that hear of cycles, as one."""
+
+    def tell(epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]) -> None:
+        for chronicle in chronicles:
+            chronicle(epoch, given, result, record)
+
+    return tell
+
+
 class Hand(Protocol):
     """What carries moves out (daemon/executor.py)."""
 
@@ -130,7 +140,8 @@ class Standing:
 class CycleParts:
     """What a cycle works with. `mode` is the settings file's ceiling; `parameters` merges adopted broker settings;
     `channel` says why the ownership channel tells nothing to act on, or ""; `stop` what else stops everything now.
-    `history` hears of every cycle when it is over (daemon/recorder.py): its epoch, what it planned with, its record."""
+    `history` hears of every cycle when it is over (daemon/recorder.py): its epoch, what it planned with, its record.
+    `shadow`: what strategies that plan along found since it was asked last (daemon/tournament.py)."""
 
     observer: Observer
     admin: BrokerAdmin
@@ -151,3 +162,4 @@ class CycleParts:
     channel: Callable[[], str] = lambda: ""
     stop: Callable[[Picture], Obstacle | None] = lambda _picture: None
     history: Chronicle = unrecorded
+    shadow: Callable[[], Mapping[str, Any]] = dict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +39,7 @@ class CycleReport:
     splits: list[SplitOutcome] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     operations: dict[str, Any] = field(default_factory=dict)
+    shadow: Mapping[str, Any] = field(default_factory=dict)
 
     def record(self, epoch: int | None) -> dict[str, Any]:
         """The journal line of this cycle."""
@@ -59,6 +61,7 @@ class CycleReport:
             "splits": dict(Counter(item.outcome for item in self.splits)),
             "seconds": {key: round(value, 4) for key, value in self.seconds.items()},
             **({"operations": self.operations} if self.operations else {}),
+            **({"shadow": dict(self.shadow)} if self.shadow else {}),
         }
 
     @staticmethod
@@ -99,6 +102,10 @@ class CycleReport:
         telemetry.count("cycles_total", outcome=self.code.value)
         for phase, seconds in self.seconds.items():
             telemetry.time("cycle_duration_seconds", seconds, phase=phase)
+        obstacle = self.obstacle.code.value if self.obstacle is not None else ""
+        if obstacle:
+            telemetry.gauge("obstacle_info", 1.0, code=obstacle)
+        telemetry.retain("obstacle_info", "code", {obstacle})
         if self.plan is None:
             return
         telemetry.gauge("planned_moves", len(self.plan.moves))

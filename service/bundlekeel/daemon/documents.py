@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from bundlekeel.core.adoption import Adopted, Realised, Reverted
 from bundlekeel.core.effects import Book
 from bundlekeel.core.foreign import ForeignBook
 from bundlekeel.core.guard import Moved, SplitFailed
@@ -57,6 +58,7 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
     `pinned`: bundle -> when that ends in ms; `excluded`: pattern of tenants, namespaces, bundles or brokers -> when
     that ends (0: never, both). `pause` stops everything; `pauses` only a scope: `namespace:..`, `tenant:..`,
     `broker:..`. `cordons`, `drains`, `warms`: by broker id; `stops`: by task, what is still to do of it is left.
+    `adopted`: calibrated thresholds over the settings; `reverted`: by digest, those that were taken back.
     Fields of newer versions are not known here, but kept: `rewritten`.
     """
 
@@ -70,6 +72,8 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
     drains: dict[str, Wish] = {}
     warms: dict[str, Wish] = {}
     stops: dict[str, Wish] = {}
+    adopted: Adopted | None = None
+    reverted: dict[str, Reverted] = {}
 
     def all_pauses(self) -> dict[str, Pause]:
         """Every pause by its scope, "" for the one of everything; those that have ended too."""
@@ -105,12 +109,13 @@ def _kept(raw: dict[str, Any], was: dict[str, Any], now: dict[str, Any]) -> dict
 
 
 # Fields that hold one entry a name: an entry of theirs is changed as a whole, the others stay as they are stored.
-_TABLES = frozenset({"pauses", "pinned", "excluded", "cordons", "drains", "warms", "stops"})
+_TABLES = frozenset({"pauses", "pinned", "excluded", "cordons", "drains", "warms", "stops", "reverted"})
 
 
 class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
     """What a new leader must not forget, and what followers show. `wall_ms` is when it was stored, `completed_ms` when
-    a cycle was completed last: the dead man looks at that. `brokers`: the registered ones as of the last cycle."""
+    a cycle was completed last: the dead man looks at that. `brokers`: the registered ones as of the last cycle.
+    `realised`: how balanced the cluster was lately, for thresholds on trial."""
 
     schema: int = SCHEMA
     epoch: int = -1
@@ -127,6 +132,7 @@ class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
     foreign: ForeignBook = msgspec.field(default_factory=ForeignBook)
     report: dict[str, Any] = {}
     tasks: list[dict[str, Any]] = []
+    realised: Realised = msgspec.field(default_factory=Realised)
 
 
 class AveragesPart(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,18 +15,21 @@ from typing import Any, Protocol
 import structlog
 
 from bundlekeel.core.errors import BundlekeelError, LeadershipLost, StoreError
+from bundlekeel.daemon.calibration import Calibration
 from bundlekeel.daemon.channel_watch import ChannelWatch
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.documents import AveragesPart
 from bundlekeel.daemon.executions import Executions
 from bundlekeel.daemon.hand import LeaderHand
 from bundlekeel.daemon.leadership import BENCH, Leadership
+from bundlekeel.daemon.notify import Notifications
 from bundlekeel.daemon.observer import Observer
 from bundlekeel.daemon.operations import Operations
 from bundlekeel.daemon.outage import OutageWatch
 from bundlekeel.daemon.rate_signals import RateSignals
 from bundlekeel.daemon.recorder import Recorder
 from bundlekeel.daemon.sharing import Sharing
+from bundlekeel.daemon.tournament import Tournament
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Journal, LoadSource, Peers, Telemetry
 
 _log = structlog.get_logger(__name__)
@@ -71,6 +74,9 @@ class RuntimeParts:
     outage: OutageWatch | None = None
     rate: RateSignals | None = None
     recorder: Recorder | None = None
+    notifications: Notifications | None = None
+    calibration: Calibration | None = None
+    tournament: Tournament | None = None
 
 
 class Runtime:
@@ -110,6 +116,12 @@ class Runtime:
             tasks.append(asyncio.create_task(self._root("rate", parts.rate.run)))
         if parts.recorder is not None:
             tasks.append(asyncio.create_task(self._root("history", parts.recorder.run)))
+        if parts.notifications is not None:
+            tasks.append(asyncio.create_task(self._root("notifications", parts.notifications.run)))
+        if parts.calibration is not None:
+            tasks.append(asyncio.create_task(self._root("calibration", parts.calibration.run)))
+        if parts.tournament is not None:
+            tasks.append(asyncio.create_task(self._root("shadow", parts.tournament.run)))
         await self._stop.wait()
         await self._shut_down(tasks, faces)
         return 1 if self._failed else 0
@@ -319,6 +331,11 @@ class Runtime:
         await parts.leadership.stop()
         if parts.recorder is not None:
             await parts.recorder.close()
+        if parts.notifications is not None:
+            await parts.notifications.close()
+        for watcher in (parts.calibration, parts.tournament):
+            if watcher is not None:
+                watcher.close()
         if parts.channel is not None:
             await parts.channel.close()
         await parts.source.close()

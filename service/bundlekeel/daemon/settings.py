@@ -16,8 +16,10 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bundlekeel.core.capacity import CapacityOverride
+from bundlekeel.daemon.settings_calibration import CalibrationSettings, ShadowSettings
 from bundlekeel.daemon.settings_guard import RateSettings, Windows
 from bundlekeel.daemon.settings_history import HistorySettings
+from bundlekeel.daemon.settings_notify import NotifySettings
 from bundlekeel.daemon.settings_parameters import TOP_LEVEL, canonical
 from bundlekeel.daemon.settings_security import ApiAuthSettings, ApiTlsSettings, StoreSecuritySettings
 from bundlekeel.daemon.settings_types import (
@@ -318,6 +320,9 @@ class Settings(BaseSettings):
     api: ApiSettings = ApiSettings()
     journal: JournalSettings = JournalSettings()
     history: HistorySettings = HistorySettings()
+    calibration: CalibrationSettings = CalibrationSettings()
+    shadow: ShadowSettings = ShadowSettings()
+    notify: NotifySettings = NotifySettings()
     logging: LoggingSettings = LoggingSettings()
 
     @classmethod

@@ -138,7 +138,7 @@ def _from_text(name: str, text: str, origin: str) -> _Layer:
         path = tuple(part.lower() for part in path)
     row = by_key().get(".".join(path))
     value: object = text
-    if (row is None or row.allowed in ("mapping", "list of texts")) and text.lstrip()[:1] in ("{", "["):
+    if (row is None or row.allowed.startswith(("mapping", "list of"))) and text.lstrip()[:1] in ("{", "["):
         try:
             value = yaml.safe_load(text)
         except yaml.YAMLError:

@@ -81,7 +81,7 @@ def plain(value: object, row: Row | None = None) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, tuple):
-        return [item.model_dump() if isinstance(item, BaseModel) else item for item in value]
+        return [item.model_dump(mode="json") if isinstance(item, BaseModel) else item for item in value]
     if row is not None and row.duration and isinstance(value, int | float):
         return format_duration(value)
     return value
@@ -89,10 +89,12 @@ def plain(value: object, row: Row | None = None) -> Any:
 
 def is_secret(path: tuple[str, ...]) -> bool:
     """Whether a value must not be shown: also those of unknown keys that may be a token under a misspelt name."""
+    if path[:2] == ("notify", "webhooks"):
+        return True  # the whole list, since it holds addresses
     row = row_of(path) if path else None
     if row is not None:
         return row.secret
-    guarded = path[:1] in (("admin",), ("store",)) or path[:2] == ("api", "auth")
+    guarded = path[:1] in (("admin",), ("store",), ("notify",)) or path[:2] == ("api", "auth")
     return guarded or any(word in part.lower() for part in path for word in SECRET_WORDS)
 
 

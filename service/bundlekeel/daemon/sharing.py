@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from bundlekeel.core.adoption import Realised
 from bundlekeel.core.errors import CodecError, StaleWrite, StoreError
 from bundlekeel.core.guard import Moved
 from bundlekeel.core.ledger import dropped, landed
@@ -71,6 +72,8 @@ class Sharing:
         self.frozen: frozenset[str] = frozenset()
         self.shared = LeaderState()
         self.tasks: list[dict[str, Any]] = []
+        # How balanced the cluster was lately (daemon/calibration.py); stored with the leader's state.
+        self.realised = Realised()
         self._kept_moves = kept_moves
         self._moves_per_chunk = moves_per_chunk
         self.moves: deque[dict[str, Any]] = deque(maxlen=kept_moves)
@@ -119,6 +122,7 @@ class Sharing:
         newer = (found.epoch, found.wall_ms) != (self.shared.epoch, self.shared.wall_ms)
         self.shared = found
         self.tasks = list(found.tasks)
+        self.realised = found.realised
         if newer:
             await self._read_moves()
 
@@ -216,6 +220,7 @@ class Sharing:
                 foreign=standing.foreign,
                 report=dict(report),
                 tasks=self.tasks,
+                realised=self.realised,
             )
             await self._store(epoch, STATE, state)
             self.shared = state

@@ -13,6 +13,7 @@ from bundlekeel.daemon import tables, why
 from bundlekeel.daemon.acting import MODES, mode_in_force, pause_in_force
 from bundlekeel.daemon.assignments import assignments
 from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.calibration import Calibration
 from bundlekeel.daemon.channel_tables import row_of, unit_rows
 from bundlekeel.daemon.channel_watch import ChannelWatch
 from bundlekeel.daemon.cycle import Cycle
@@ -21,6 +22,7 @@ from bundlekeel.daemon.documents import Desired, Pause
 from bundlekeel.daemon.effects import joined
 from bundlekeel.daemon.leadership import BENCH, Leadership
 from bundlekeel.daemon.outage import OutageWatch
+from bundlekeel.daemon.overlay import Overlay
 from bundlekeel.daemon.planner import Planner
 from bundlekeel.daemon.policies import PolicyBook
 from bundlekeel.daemon.runtime import Runtime
@@ -53,6 +55,8 @@ class SidecarParts:
     policies: PolicyBook
     runtime: Runtime
     wishing: Wishing
+    calibration: Calibration
+    overlay: Overlay
     patient: Callable[[], Patient]
     channel: ChannelWatch | None = None
     outage: OutageWatch | None = None
@@ -69,6 +73,11 @@ class Sidecar:
     def wishes(self) -> Wishing:
         """Drains, moves by hand, pins, reviews."""
         return self._p.wishing
+
+    @property
+    def thresholds(self) -> Calibration:
+        """Calibrated thresholds."""
+        return self._p.calibration
 
     # --- looking ---
 
@@ -170,14 +179,14 @@ class Sidecar:
         moves = joined(list(self._p.sharing.moves)[-limit:], judged)
         if kind == "move":
             return moves
-        local = ("cycle", "split", "finding", "wish", "audit", "effect", "foreign")
+        local = ("cycle", "split", "finding", "wish", "audit", "effect", "foreign", "adoption")
         own = {item: self._p.journal.tail(limit, kind=item) for item in local if kind in (None, item)}
         records = [record for found in own.values() for record in found] + ([] if kind else moves)
         return sorted(records, key=lambda item: int(item["wall_ms"]))[-limit:]
 
     def settings(self) -> list[Json]:
         """The effective settings with their origins."""
-        return describe(self._p.loaded, self._p.config.adoptable() or None)
+        return self._p.overlay.described(describe(self._p.loaded, self._p.config.adoptable() or None))
 
     # --- planning ---
 

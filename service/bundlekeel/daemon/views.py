@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from bundlekeel.core.channel import UnitState
 from bundlekeel.daemon.views_operations import OperationsService
+from bundlekeel.daemon.views_thresholds import ThresholdsService
 
 Json = dict[str, Any]
 
@@ -55,6 +56,10 @@ class Service(Protocol):
     def wishes(self) -> OperationsService:
         """Drains, moves by hand, pins, reviews (daemon/views_operations.py)."""
 
+    @property
+    def thresholds(self) -> ThresholdsService:
+        """Calibrated thresholds (daemon/views_thresholds.py)."""
+
     def state(self) -> Json:
         """{member, role: leader|follower|bench, seat, epoch, leader: Member|None, members: [Member], cluster,
         cluster_mode: modular|extensible|other|mixed|unknown, mode, mode_ceiling, strategy, placement, paused:
@@ -86,11 +91,12 @@ class Service(Protocol):
         """Newest last: {cycle, wall_ms, verdict: {code, sentence}, brokers: [...], moves, refusals: {code: count}}"""
 
     def journal(self, limit: int, kind: str | None) -> list[Json]:
-        """Newest last; kind `cycle`, `split`, `finding`, `wish`, `audit`, `effect`, `foreign` or `move`. Moves: {kind,
-        wall_ms, bundle, source, destination, landed_on, outcome, code, seconds, epoch, cycle, sentence, reason, by,
-        predicted, and once judged: effect, predicted_gain, realised_gain}. Effects: {kind, wall_ms, source,
+        """Newest last; kind `cycle`, `split`, `finding`, `wish`, `audit`, `effect`, `foreign`, `adoption` or `move`.
+        Moves: {kind, wall_ms, bundle, source, destination, landed_on, outcome, code, seconds, epoch, cycle, sentence,
+        reason, by, predicted, and once judged: effect, predicted_gain, realised_gain}. Effects: {kind, wall_ms, source,
         destination, bundles, begun_ms, predicted, realised, outcome: helped|no_benefit|worse, sentence}. Foreign:
-        {kind, wall_ms, bundle, source, destination, undone, sentence}"""
+        {kind, wall_ms, bundle, source, destination, undone, sentence}. Adoptions: {kind, wall_ms, what: recommended|
+        refused|adopted|kept|reverted, version: digest, codes, by, reason, sentence}"""
 
     def settings(self) -> list[Json]:
         """[{key, value, origin, pulsar_keys, unit, why}] with secrets hidden."""

@@ -20,6 +20,7 @@ from bundlekeel.core.codes import Code
 from bundlekeel.core.draft import Draft
 from bundlekeel.core.load import Ints
 from bundlekeel.core.memory import Hits, Memory
+from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Refusal, Verdict
 from bundlekeel.core.shedding.common import (
     EPSILON,
@@ -60,9 +61,13 @@ def shed(context: Context) -> Decision:
 
 
 def thresholds(context: Context) -> tuple[float, float]:
-    """Low and high difference as ratios. Low scales with the mean score, but not below its floor."""
-    params = context.params
-    scaled = params.avg_low_threshold_percent / 100 * min(1.0, context.mean)
+    """Low and high difference as ratios."""
+    return thresholds_of(context.params, context.mean)
+
+
+def thresholds_of(params: Parameters, mean: float) -> tuple[float, float]:
+    """The same by the mean score. Low scales with it, but not below its floor."""
+    scaled = params.avg_low_threshold_percent / 100 * min(1.0, mean)
     low = max(min(scaled, params.avg_low_threshold_percent / 100), params.avg_low_floor_percent / 100)
     return low, max(low, params.avg_high_threshold_percent / 100)
 

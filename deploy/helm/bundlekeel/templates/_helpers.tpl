@@ -1,0 +1,275 @@
+{{/* Names and labels. */}}
+{{- define "bundlekeel.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "bundlekeel.matchLabels" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
+{{- define "bundlekeel.labels" -}}
+{{ include "bundlekeel.matchLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "bundlekeel.serviceAccount" -}}
+{{- default (ternary (include "bundlekeel.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name -}}
+{{- end }}
+
+{{- define "bundlekeel.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{- printf "%s@%s" .repository .digest -}}
+{{- else -}}
+{{- printf "%s:%s" .repository (default $.Chart.AppVersion .tag) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "bundlekeel.sparkImage" -}}
+{{- printf "%s:%s" .Values.recalibrate.image.repository (default .Chart.AppVersion .Values.recalibrate.image.tag) -}}
+{{- end }}
+
+{{- define "bundlekeel.sparkOnKubernetes" -}}
+{{- if and .Values.recalibrate.enabled (hasPrefix "k8s://" .Values.recalibrate.spark.master) -}}true{{- end -}}
+{{- end }}
+
+{{- define "bundlekeel.calibrationUri" -}}
+{{- default (printf "%s/calibration" (trimSuffix "/" .Values.history.uri)) .Values.recalibrate.out -}}
+{{- end }}
+
+{{- define "bundlekeel.scheme" -}}
+{{- ternary "https" "http" (ne .Values.api.tls.existingSecret "") -}}
+{{- end }}
+
+{{/* The settings file: what the chart knows, and over it what `settings` says. */}}
+{{- define "bundlekeel.settings" -}}
+{{- $v := .Values -}}
+{{- $name := include "bundlekeel.fullname" . -}}
+{{- $host := printf "%s.%s.svc" $name .Release.Namespace -}}
+{{- $made := dict
+  "cluster" $v.pulsar.cluster
+  "mode" $v.mode
+  "metadata_store" $v.pulsar.metadataStore
+  "leadership" (dict "seats" 3)
+  "journal" (dict "path" "/var/lib/bundlekeel/journal.jsonl")
+  "logging" (dict "format" "json")
+-}}
+{{- if $v.pulsar.configurationStore -}}
+{{- $_ := set $made "configuration_store" $v.pulsar.configurationStore -}}
+{{- end -}}
+{{- $api := dict "host" "0.0.0.0" "port" (int $v.api.port) "socket" "/run/bundlekeel/bundlekeel.sock" "allowed_hosts" (list $name (printf "%s.%s" $name .Release.Namespace) $host (printf "%s.cluster.local" $host)) -}}
+{{- if $v.api.auth.existingSecret -}}
+{{- $_ := set $api "auth" (dict "tokens_file" "/etc/bundlekeel/auth/tokens" "peer_token_file" "/etc/bundlekeel/auth/peer") -}}
+{{- end -}}
+{{- if $v.api.tls.existingSecret -}}
+{{- $tls := dict "cert_file" "/etc/bundlekeel/api-tls/tls.crt" "key_file" "/etc/bundlekeel/api-tls/tls.key" "trust_certs_file" "/etc/bundlekeel/api-tls/ca.crt" -}}
+{{- if $v.api.tls.requireClientCertificate -}}
+{{- $_ := set $tls "client_ca_file" "/etc/bundlekeel/api-tls/ca.crt" -}}
+{{- end -}}
+{{- $_ := set $api "tls" $tls -}}
+{{- end -}}
+{{- $_ := set $made "api" $api -}}
+{{- $admin := dict -}}
+{{- $store := dict -}}
+{{- with $v.pulsar.tls -}}
+{{- if .brokers -}}
+{{- $_ := set $admin "prefer_tls" true -}}
+{{- if .caSecret -}}{{- $_ := set $admin "tls_trust_certs_file" "/etc/bundlekeel/ca/ca.crt" -}}{{- end -}}
+{{- if .certSecret -}}
+{{- $_ := set $admin "tls_cert_file" "/etc/bundlekeel/cert/tls.crt" -}}
+{{- $_ := set $admin "tls_key_file" "/etc/bundlekeel/cert/tls.key" -}}
+{{- end -}}
+{{- end -}}
+{{- if .zookeeper -}}
+{{- $_ := set $store "tls" true -}}
+{{- if .caSecret -}}{{- $_ := set $store "tls_trust_certs_file" "/etc/bundlekeel/ca/ca.crt" -}}{{- end -}}
+{{- if .certSecret -}}
+{{- $_ := set $store "tls_cert_file" "/etc/bundlekeel/cert/tls.crt" -}}
+{{- $_ := set $store "tls_key_file" "/etc/bundlekeel/cert/tls.key" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if $v.pulsar.jwt.existingSecret -}}{{- $_ := set $admin "token_file" "/etc/bundlekeel/token/token" -}}{{- end -}}
+{{- if $admin -}}{{- $_ := set $made "admin" $admin -}}{{- end -}}
+{{- if $store -}}{{- $_ := set $made "store" $store -}}{{- end -}}
+{{- if $v.history.uri -}}
+{{- $_ := set $made "history" (dict "uri" $v.history.uri "wal" "/var/lib/bundlekeel/history") -}}
+{{- end -}}
+{{- if and $v.recalibrate.enabled (ne $v.recalibrate.use "off") -}}
+{{- $_ := set $made "calibration" (dict "mode" $v.recalibrate.use "uri" (include "bundlekeel.calibrationUri" .)) -}}
+{{- end -}}
+{{- if $v.kubernetesEvents.enabled -}}{{- $_ := set $made "notify" (dict "kubernetes" "auto") -}}{{- end -}}
+{{- toYaml (mergeOverwrite $made (deepCopy $v.settings)) -}}
+{{- end }}
+
+{{/* Nothing of ours runs as root, writes to its image, or has a capability. */}}
+{{- define "bundlekeel.podSecurityContext" -}}
+runAsNonRoot: true
+runAsUser: 10000
+runAsGroup: 10000
+fsGroup: 10000
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "bundlekeel.securityContext" -}}
+runAsNonRoot: true
+readOnlyRootFilesystem: true
+allowPrivilegeEscalation: false
+privileged: false
+capabilities:
+  drop: [ALL]
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{/* What every container of ours is told besides its settings file. */}}
+{{- define "bundlekeel.env" -}}
+- name: POD_IP
+  valueFrom:
+    fieldRef:
+      fieldPath: status.podIP
+- name: POD_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.name
+- name: BUNDLEKEEL__API__ADVERTISED_URL
+  value: {{ printf "%s://%s:%d" (include "bundlekeel.scheme" .) .Values.api.advertisedHost (int .Values.api.port) | quote }}
+{{- if .Values.pulsar.sasl.existingSecret }}
+- name: BUNDLEKEEL_SECRETS_DIR
+  value: /etc/bundlekeel/secrets
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Mounts and volumes, the same wherever a container of ours runs. */}}
+{{- define "bundlekeel.volumeMounts" -}}
+- {name: bundlekeel-settings, mountPath: /etc/bundlekeel/settings.yaml, subPath: settings.yaml, readOnly: true}
+- {name: bundlekeel-run, mountPath: /run/bundlekeel}
+- {name: bundlekeel-data, mountPath: /var/lib/bundlekeel}
+- {name: bundlekeel-tmp, mountPath: /tmp}
+{{- if .Values.pulsar.jwt.existingSecret }}
+- {name: bundlekeel-token, mountPath: /etc/bundlekeel/token, readOnly: true}
+{{- end }}
+{{- if .Values.pulsar.tls.caSecret }}
+- {name: bundlekeel-ca, mountPath: /etc/bundlekeel/ca, readOnly: true}
+{{- end }}
+{{- if .Values.pulsar.tls.certSecret }}
+- {name: bundlekeel-cert, mountPath: /etc/bundlekeel/cert, readOnly: true}
+{{- end }}
+{{- if .Values.pulsar.sasl.existingSecret }}
+- {name: bundlekeel-secrets, mountPath: /etc/bundlekeel/secrets, readOnly: true}
+{{- end }}
+{{- if .Values.api.auth.existingSecret }}
+- {name: bundlekeel-auth, mountPath: /etc/bundlekeel/auth, readOnly: true}
+{{- end }}
+{{- if .Values.api.tls.existingSecret }}
+- {name: bundlekeel-api-tls, mountPath: /etc/bundlekeel/api-tls, readOnly: true}
+{{- end }}
+{{- if .Values.history.existingClaim }}
+- {name: bundlekeel-history, mountPath: /history}
+{{- end }}
+{{- end }}
+
+{{- define "bundlekeel.volumes" -}}
+- name: bundlekeel-settings
+  configMap:
+    name: {{ include "bundlekeel.fullname" . }}
+- name: bundlekeel-run
+  emptyDir: {medium: Memory, sizeLimit: 1Mi}
+- name: bundlekeel-data
+  emptyDir: {sizeLimit: {{ ternary .Values.history.walSize "512Mi" (ne .Values.history.uri "") }}}
+- name: bundlekeel-tmp
+  emptyDir: {sizeLimit: 64Mi}
+{{- with .Values.pulsar.jwt }}{{ if .existingSecret }}
+- name: bundlekeel-token
+  secret:
+    secretName: {{ .existingSecret | quote }}
+    defaultMode: 0440
+    items: [{key: {{ .key | quote }}, path: token}]
+{{- end }}{{ end }}
+{{- with .Values.pulsar.tls }}{{ if .caSecret }}
+- name: bundlekeel-ca
+  secret:
+    secretName: {{ .caSecret | quote }}
+    items: [{key: {{ .caKey | quote }}, path: ca.crt}]
+{{- end }}{{ end }}
+{{- with .Values.pulsar.tls }}{{ if .certSecret }}
+- name: bundlekeel-cert
+  secret:
+    secretName: {{ .certSecret | quote }}
+    defaultMode: 0440
+    items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]
+{{- end }}{{ end }}
+{{- with .Values.pulsar.sasl }}{{ if .existingSecret }}
+- name: bundlekeel-secrets
+  secret:
+    secretName: {{ .existingSecret | quote }}
+    defaultMode: 0440
+    items: [{key: {{ .key | quote }}, path: store__sasl_password}]
+{{- end }}{{ end }}
+{{- with .Values.api.auth.existingSecret }}
+- name: bundlekeel-auth
+  secret:
+    secretName: {{ . | quote }}
+    defaultMode: 0440
+    items: [{key: tokens, path: tokens}, {key: peer, path: peer}]
+{{- end }}
+{{- with .Values.api.tls.existingSecret }}
+- name: bundlekeel-api-tls
+  secret:
+    secretName: {{ . | quote }}
+    defaultMode: 0440
+{{- end }}
+{{- with .Values.history.existingClaim }}
+- name: bundlekeel-history
+  persistentVolumeClaim:
+    claimName: {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "bundlekeel.probe" -}}
+{{- $v := index . 0 -}}
+{{- if $v.api.tls.requireClientCertificate -}}
+exec:
+  command: [python, /opt/bundlekeel/healthcheck.py, {{ index . 1 }}]
+{{- else -}}
+httpGet:
+  path: {{ index . 1 }}
+  port: {{ int $v.api.port }}
+  scheme: {{ ternary "HTTPS" "HTTP" (ne $v.api.tls.existingSecret "") }}
+{{- end -}}
+{{- end }}
+
+{{/* Only the token of who must speak to the API server is mounted. */}}
+{{- define "bundlekeel.podCommon" -}}
+serviceAccountName: {{ include "bundlekeel.serviceAccount" . }}
+enableServiceLinks: false
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+{{- range . }}
+  - name: {{ . }}
+{{- end }}
+{{- end }}
+securityContext:
+  {{- include "bundlekeel.podSecurityContext" . | nindent 2 }}
+{{- end }}

@@ -1,0 +1,17 @@
+{{/* One of our containers in a pod that ends. Arguments: root, name, arguments, resources. */}}
+{{- define "bundlekeel.jobContainer" -}}
+{{- $ := index . 0 -}}
+name: {{ index . 1 }}
+image: {{ include "bundlekeel.image" $ }}
+imagePullPolicy: {{ $.Values.image.pullPolicy }}
+args:
+  {{- toYaml (index . 2) | nindent 2 }}
+env:
+  {{- include "bundlekeel.env" $ | nindent 2 }}
+resources:
+  {{- toYaml (index . 3) | nindent 2 }}
+securityContext:
+  {{- include "bundlekeel.securityContext" $ | nindent 2 }}
+volumeMounts:
+  {{- include "bundlekeel.volumeMounts" $ | nindent 2 }}
+{{- end }}

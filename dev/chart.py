@@ -1,0 +1,126 @@
+"""What of the Helm chart is made from elsewhere: `python -m dev.chart write|check`.
+
+README.md comes from the `# --` comments of values.yaml, values-apache-chart.yaml from rendering the chart for the
+Apache Pulsar chart, `files/` from deploy/prometheus and deploy/dashboards (Helm reads nothing outside of a chart).
+`check` writes nothing and names every file that differs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dev.gotools import HELM, ensure
+
+ROOT = Path(__file__).resolve().parent.parent
+CHART = ROOT / "deploy" / "helm" / "bundlekeel"
+# Helm built from its module knows no Kubernetes of its own; the newest that our schemas describe.
+KUBERNETES = "1.37.0"
+NAMESPACE = "pulsar"
+_NOTE = "Made by `python -m dev.chart write`; do not edit."
+
+_HEAD = f"""# bundlekeel
+
+<!-- {_NOTE} -->
+
+A load balancer for Apache Pulsar, as a Deployment of its own or as a native sidecar beside the brokers. Needs
+Kubernetes 1.29 or newer. How the two compare, and every step: [Kubernetes](../../../docs/operations/kubernetes.md).
+
+```sh
+helm install bundlekeel deploy/helm/bundlekeel --namespace pulsar --set pulsar.metadataStore=zk:pulsar-zookeeper:2181
+helm install bundlekeel deploy/helm/bundlekeel --namespace pulsar --set deployment.enabled=false,sidecar.enabled=true
+```
+
+Nothing is changed in the cluster before `mode: act` **and** `bundlekeel takeover`. Values for typical cases: `ci/`.
+
+## Values
+
+| value | default | meaning |
+| --- | --- | --- |
+"""
+
+
+def render(release: str, values: Path, *arguments: str, chart: Path = CHART) -> list[dict[str, Any]]:
+    """The objects `helm template` makes of one file of values. RuntimeError with Helm's words when it refuses."""
+    command = [str(ensure(HELM)), "template", release, str(chart), "--namespace", NAMESPACE]
+    command += ["--kube-version", KUBERNETES, "-f", str(values), *arguments]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise RuntimeError(answer.stderr)
+    return [document for document in yaml.safe_load_all(answer.stdout) if document]
+
+
+def readme() -> str:
+    """The table of values, in the order of values.yaml."""
+    text = (CHART / "values.yaml").read_text(encoding="utf-8")
+    lines = text.splitlines()
+    tree = yaml.compose(text)
+    assert isinstance(tree, yaml.MappingNode)
+    rows = [f"| `{key}` | `{default}` | {said} |" for key, default, said in _rows(tree, "", lines)]
+    return _HEAD + "\n".join(rows) + "\n"
+
+
+def _rows(node: yaml.MappingNode, above: str, lines: list[str]) -> list[tuple[str, str, str]]:
+    """(dotted key, default as JSON, comment) of each key with a `# --` line above it, and of those below others."""
+    found = []
+    for key, value in node.value:
+        name = f"{above}{key.value}"
+        comment = lines[key.start_mark.line - 1].strip() if key.start_mark.line else ""
+        if comment.startswith("# -- "):
+            default = yaml.safe_load(yaml.serialize(value))
+            shown = yaml.safe_dump(default, default_flow_style=True, width=10**6).strip().removesuffix("...").strip()
+            found.append((name, shown, comment.removeprefix("# -- ").replace("|", "\\|")))
+        elif isinstance(value, yaml.MappingNode) and value.value:
+            found += _rows(value, f"{name}.", lines)
+        else:
+            raise ValueError(f"values.yaml: {name} has no `# --` line above it")
+    return found
+
+
+def apache_values() -> str:
+    """The values for the Apache Pulsar chart, as rendered for a release `bundlekeel` with the case of `ci/`."""
+    objects = render("bundlekeel", CHART / "ci" / "apache-sidecar-values.yaml")
+    made = next(item for item in objects if item["metadata"]["name"] == "bundlekeel-sidecar")
+    text: str = made["data"]["broker-values.yaml"]
+    origin = "Of a release `bundlekeel` with ci/apache-sidecar-values.yaml; NOTES say how to get yours."
+    return f"# {_NOTE}\n# {origin}\n{text.rstrip()}\n"
+
+
+def pages() -> dict[Path, str]:
+    """Every made file and its text."""
+    copies = {
+        CHART / "files" / source.name: source
+        for source in (ROOT / "deploy" / "prometheus" / name for name in ("alerts.yml", "recording.yml"))
+    }
+    copies |= {CHART / "files" / "dashboards" / s.name: s for s in (ROOT / "deploy" / "dashboards").glob("*.json")}
+    made = {target: source.read_text(encoding="utf-8") for target, source in copies.items()}
+    return made | {CHART / "README.md": readme(), CHART / "values-apache-chart.yaml": apache_values()}
+
+
+def differing() -> list[Path]:
+    """Made files that are not as they should be, and dashboards that nobody makes any more."""
+    wanted = pages()
+    stale = [path for path in (CHART / "files" / "dashboards").glob("*") if path not in wanted]
+    return stale + [p for p, text in wanted.items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
+
+
+def main(action: str) -> int:
+    """Write them, or name those that differ."""
+    if action == "write":
+        (CHART / "files" / "dashboards").mkdir(parents=True, exist_ok=True)
+        for path, text in pages().items():
+            path.write_text(text, encoding="utf-8")
+        return 0
+    for path in differing():
+        print(f"{path.relative_to(ROOT)}: not as `python -m dev.chart write` makes it", file=sys.stderr)
+    return 1 if differing() else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] not in (["write"], ["check"]):
+        sys.exit("usage: python -m dev.chart write|check")
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,112 @@
+"""Programs of other projects that the chart and compose tests run, built once from their Go modules into the cache.
+
+None of them is on PyPI in the version wanted here. Each is built in a module of its own, so that it gets exactly the
+dependencies its release names; Go's checksum database vouches for what is fetched. A first build of `helm` takes about
+four minutes of processor time, the others one or two; later calls cost nothing.
+
+`python -m dev.gotools` builds them all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from dev.cluster.jars import cache_dir, locked
+
+
+class ToolError(RuntimeError):
+    """A program could not be had; the text says which and what to do, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoTool:
+    """One program: its name here, main package, module, the release, and replacements its own build needs.
+
+    A module's replacements do not reach those who use it, so they are repeated here.
+    """
+
+    name: str
+    package: str
+    version: str
+    replace: str = ""
+
+
+HELM = GoTool("helm", "helm.sh/helm/v3/cmd/helm", "v3.22.0")
+KUBECONFORM = GoTool("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform", "v0.8.0")
+HELM_UNITTEST = GoTool(
+    "helm-unittest",
+    "github.com/helm-unittest/helm-unittest/cmd/helm-unittest",
+    "v1.1.2",
+    "github.com/vmware-labs/yaml-jsonpath v0.3.2 => github.com/helm-unittest/yaml-jsonpath v0.4.0",
+)
+COMPOSE = GoTool("docker-compose", "github.com/docker/compose/v5/cmd", "v5.2.0")
+ALL = (HELM, KUBECONFORM, HELM_UNITTEST, COMPOSE)
+
+
+def ensure(tool: GoTool) -> Path:
+    """Return the path of the built program; the first call builds it. Safe against others doing the same.
+
+    Raises ToolError when Go is missing or the build fails; nothing half done is left under the final name.
+    """
+    go_module = _go_module(tool)
+    mark = hashlib.sha256(f"{tool.package} {go_module}".encode()).hexdigest()[:8]
+    target = cache_dir() / "tools" / f"{tool.name}-{tool.version}-{mark}"
+    if not target.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with locked(target.with_name(f"{target.name}.lock")):
+            if not target.is_file():
+                _build(tool, go_module, target)
+    return target
+
+
+def _go_module(tool: GoTool) -> str:
+    lines = ["module bundlekeel.invalid/tools", *([f"replace {tool.replace}"] if tool.replace else [])]
+    return "\n".join(lines) + "\n"
+
+
+def _build(tool: GoTool, go_module: str, target: Path) -> None:
+    go = shutil.which("go")
+    if go is None:
+        raise ToolError(
+            f"`{tool.name}` is built with Go, which is not on the PATH; install Go 1.26 or newer from go.dev"
+        )
+    print(f"tools: building {tool.name} {tool.version}, once …", file=sys.stderr, flush=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
+    try:
+        (scratch / "go.mod").write_text(go_module)
+        _go(tool, scratch, [go, "get", "-tool", f"{tool.package}@{tool.version}"])
+        _go(tool, scratch, [go, "build", "-trimpath", "-ldflags=-s -w", "-o", "built", tool.package])
+        (scratch / "built").rename(target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _go(tool: GoTool, module: Path, command: list[str]) -> None:
+    # The Go that is installed, never another one fetched on the way; no C compiler needed.
+    environment = {**os.environ, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOWORK": "off"}
+    answer = subprocess.run(
+        command, cwd=module, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    if answer.returncode != 0:
+        tail = answer.stderr.strip().splitlines()[-6:]
+        raise ToolError(f"Go could not build {tool.name} {tool.version}:\n  " + "\n  ".join(tail))
+
+
+def main() -> None:
+    """Build every program and print where each one is."""
+    for tool in ALL:
+        print(f"{tool.name} {tool.version}: {ensure(tool)}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ToolError as error:
+        sys.exit(f"tools: {error}")

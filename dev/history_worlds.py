@@ -1,0 +1,178 @@
+"""Made-up history: days of a cluster with seasons, growth, noise and spikes, in exactly the recorded schema.
+
+`python -m dev.history_worlds --days N --brokers B --bundles M --seed S --uri URI [--poison KIND]`
+
+The same world comes as dense arrays (`dense`), without files, or as files (`write`): a balancer with the world's own
+parameters runs through it, and what it saw and did is recorded by the real adapters, one file an hour as after
+compaction. Everything follows from the seed. `POISONS` are what tests feed to the jobs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from bundlekeel.adapters.history import ParquetStore
+from bundlekeel.core.history import SCHEMA, CycleRecord, Frame, recorded
+from bundlekeel.core.history_frames import frame_of, outcome_of
+from bundlekeel.core.load import CPU, RESOURCES
+from bundlekeel.ports.history import HOUR_MS
+from bundlekeel.sim.backtest.candidates import Candidate
+from bundlekeel.sim.backtest.course import Course, Step
+from bundlekeel.sim.backtest.periods import beginning, periods, traits
+from bundlekeel.sim.backtest.traffic import Averaging, Traffic
+from dev.history_model import DAY_S, World, dense
+
+__all__ = ["POISONS", "World", "dense", "records", "steps", "write"]
+
+
+POISONS: Final = (
+    *("missing_hours", "nan", "negative", "duplicates", "future_schema", "zero_day", "lying_broker", "torn"),
+)
+
+
+class _Bad:
+    """What is wrong with the history, and when: the middle day, six hours of it from 06:00 on, or all of it."""
+
+    def __init__(self, world: World, kind: str) -> None:
+        self.world, self.kind = world, kind
+        self._day = world.days // 2
+
+    @property
+    def date(self) -> str:
+        """The bad day, YYYY-MM-DD."""
+        return str(np.datetime64(self.world.start_ms + self._day * DAY_S * 1000, "ms"))[:10]
+
+    def hour(self, wall_ms: int) -> bool:
+        """Whether it is one of the bad hours."""
+        day, rest = divmod(wall_ms - self.world.start_ms, DAY_S * 1000)
+        return day == self._day and 6 <= rest // HOUR_MS < 12
+
+    def frame(self, number: int, frame: Frame) -> Frame:
+        """The frame with what is wrong with it."""
+        wall_ms = self.world.start_ms + number * self.world.period_seconds * 1000
+        day = (wall_ms - self.world.start_ms) // (DAY_S * 1000)
+        brokers, bundles = frame.brokers.floats.copy(), frame.bundles.floats.copy()
+        if self.kind == "nan" and self.hour(wall_ms):
+            brokers[0, CPU] = np.nan
+            bundles[::7, 0] = np.nan
+        elif self.kind == "negative" and self.hour(wall_ms):
+            bundles[::5, 0:4] *= -1
+        elif self.kind == "zero_day" and day == self._day:
+            brokers[:, : len(RESOURCES)] = 0.0
+            brokers[:, 2 * len(RESOURCES) :] = 0.0
+            bundles[:, 0:4] = 0.0
+        elif self.kind == "lying_broker" and day == self._day:
+            brokers[-1, CPU] = 0.01
+        else:
+            return frame
+        return replace(
+            frame, brokers=replace(frame.brokers, floats=brokers), bundles=replace(frame.bundles, floats=bundles)
+        )
+
+
+def steps(world: World) -> Iterator[Step]:
+    """The balancer's course through the world: every period with what it saw and planned."""
+    params = world.params if world.recording else replace(world.params, max_moves_per_cycle=0, split_enabled=False)
+    course: Course | None = None
+    before: Traffic | None = None
+    for day in range(world.days):
+        begin = day * world.periods_a_day
+        traffic = dense(world, begin - (day > 0), begin + world.periods_a_day)
+        if before is not None:
+            averages = Averaging(before)
+            averages.advance(before, before.periods - 1)
+            traffic = replace(traffic, short=averages.short, long=averages.long, samples=averages.samples)
+        if course is None:
+            start = replace(beginning(traffic), params=params)
+            course = Course(traffic, traits(traffic), start, Candidate(name="recorded"), digests=True)
+        for period in periods(traffic):
+            if day == 0 or period.number > 0:
+                yield course.step(period, counted=False)
+        before = traffic
+
+
+def records(world: World, poison: Callable[[int, Frame], Frame] = lambda _, frame: frame) -> Iterator[CycleRecord]:
+    """What is recorded of the course: a whole picture each hour, changes after it. `poison` gets period and frame."""
+    before: tuple[int, Frame] | None = None
+    hour = -1
+    for number, step in enumerate(steps(world)):
+        if step.given is None or step.result is None:
+            continue
+        frame = poison(number, frame_of(step.given))
+        if step.wall_ms // HOUR_MS != hour:
+            before, hour = None, step.wall_ms // HOUR_MS
+        cycle = number + 1
+        outcome = outcome_of(step.result, {"cycle": cycle}, acted=bool(step.result.plan.moves), software="made up")
+        yield recorded(before, frame, epoch=1, cycle=cycle, outcome=outcome)
+        before = cycle, frame
+
+
+def write(world: World, place: str | Path, *, poison: str = "") -> ParquetStore:
+    """Write all days below a folder or URI. `poison`: one of `POISONS`, empty: none. ValueError for another word."""
+    if poison and poison not in POISONS:
+        raise ValueError(f"{poison!r} is none of {', '.join(POISONS)}")
+    store, bad = ParquetStore(place), _Bad(world, poison)
+    waiting: list[CycleRecord] = []
+    for record in records(world, bad.frame):
+        if waiting and record.wall_ms // HOUR_MS != waiting[0].wall_ms // HOUR_MS:
+            _publish(store, waiting, bad)
+            waiting = []
+        waiting.append(record)
+    if waiting:
+        _publish(store, waiting, bad)
+    if poison == "torn":
+        _tear(place, store, bad)
+    return store
+
+
+def _publish(store: ParquetStore, together: list[CycleRecord], bad: _Bad) -> None:
+    """One hour as one file."""
+    seq = together[0].wall_ms // HOUR_MS - bad.world.start_ms // HOUR_MS + 1
+    here = bad.hour(together[0].wall_ms)
+    if here and bad.kind == "missing_hours":
+        return
+    if here and bad.kind == "future_schema":
+        together = [replace(record, schema=SCHEMA + 1) for record in together]
+    store.publish(1, seq, together)
+    if here and bad.kind == "duplicates":
+        store.publish(1, seq + 100_000, together)
+
+
+def _tear(place: str | Path, store: ParquetStore, bad: _Bad) -> None:
+    """Cut the first bad hour's file in half; in a local folder only."""
+    file = next(item for item in store.files() if item.date == bad.date)
+    path = Path(str(place).removeprefix("file://")) / file.path
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def main() -> None:
+    """Write a world."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--days", type=int, default=14)
+    parser.add_argument("--brokers", type=int, default=10)
+    parser.add_argument("--bundles", type=int, default=200, help="of the whole cluster")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--period", type=int, default=60, help="seconds between two records")
+    parser.add_argument("--uri", required=True)
+    parser.add_argument("--poison", choices=("", *POISONS), default="")
+    given = parser.parse_args()
+    world = World(
+        seed=given.seed,
+        days=given.days,
+        brokers=given.brokers,
+        bundles=given.bundles,
+        period_seconds=given.period,
+    )
+    files = write(world, given.uri, poison=given.poison).files()
+    print(f"{len(files)} files, {sum(file.size for file in files):,} bytes in {given.uri}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Prometheus and promtool: those on the PATH, else Debian's package. `python -m dev.tools_prometheus` sees to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+TOOLS = ("prometheus", "promtool")
+INSTALL = ("apt-get", "install", "-q", "-y", "--no-install-recommends", "prometheus")
+ADVICE = "put prometheus and promtool on the PATH, or run as root: apt-get install --no-install-recommends prometheus"
+
+
+class ToolsMissing(RuntimeError):
+    """They are not there, and cannot be had; the message is one sentence."""
+
+
+def tool(name: str, which: Callable[[str], str | None] = shutil.which) -> Path:
+    """Where a program is. ToolsMissing."""
+    found = which(name)
+    if found is None:
+        raise ToolsMissing(f"{name} is missing: {ADVICE}")
+    return Path(found)
+
+
+def ensure(
+    which: Callable[[str], str | None] = shutil.which, run: Callable[[Sequence[str]], str] | None = None
+) -> dict[str, Path]:
+    """Both programs, installed first when one is missing. ToolsMissing."""
+    if any(which(name) is None for name in TOOLS):
+        install = run or _run
+        install(("apt-get", "update", "-q"))  # when the mirror is away, lists of yesterday may do
+        refused = install(INSTALL)
+        if any(which(name) is None for name in TOOLS):
+            why = f" (apt-get: {refused})" if refused else ""
+            raise ToolsMissing(f"{' and '.join(TOOLS)} are missing and could not be installed{why}: {ADVICE}")
+    return {name: tool(name, which) for name in TOOLS}
+
+
+def _run(command: Sequence[str]) -> str:
+    """Why it failed, or ""; services of the package are not started by it (RUNLEVEL)."""
+    environ = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    try:
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=900)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{type(error).__name__}"
+    last = (done.stderr or done.stdout).strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+    return "" if done.returncode == 0 else last[0]
+
+
+if __name__ == "__main__":
+    try:
+        for path in ensure().values():
+            print(path)
+    except ToolsMissing as error:
+        sys.exit(str(error))

@@ -1,0 +1,58 @@
+"""Proposals of the nightly job below a folder or a URI: anything pyarrow has a file system for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from bundlekeel.core.errors import StoreError
+from bundlekeel.ports.calibration import MAX_BYTES, NAME, Found
+
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+# A job that failed leaves a folder without document; not more than so many nights are looked at.
+_NIGHTS: Final = 30
+
+
+class CalibrationFolder:
+    """`ports.calibration.CalibrationStore` on a file system of pyarrow."""
+
+    def __init__(self, files: pafs.FileSystem, root: str) -> None:
+        self._fs = files
+        self._root = root.rstrip("/")
+
+    def newest(self) -> Found | None:
+        """The document of the greatest date, else that of the root itself."""
+        with _answering():
+            selector = pafs.FileSelector(self._root, recursive=False, allow_not_found=True)
+            there = self._fs.get_file_info(selector)
+            nights = sorted((info.base_name for info in there if _DATE.fullmatch(info.base_name)), reverse=True)
+            for path in (*(f"{night}/{NAME}" for night in nights[:_NIGHTS]), NAME):
+                if self._fs.get_file_info(f"{self._root}/{path}").is_file:
+                    with self._fs.open_input_stream(f"{self._root}/{path}") as stream:
+                        return Found(path=path, data=stream.read(MAX_BYTES + 1))
+        return None
+
+
+def calibration_folder(place: str | Path) -> CalibrationFolder:
+    """The proposals below this folder or URI. StoreError when it cannot be opened."""
+    try:
+        if isinstance(place, Path):
+            return CalibrationFolder(pafs.LocalFileSystem(), str(place.resolve()))
+        return CalibrationFolder(*pafs.FileSystem.from_uri(place))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise StoreError(f"calibration.uri: {place} cannot be opened: {error}") from None
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        text = str(error).split("\n", 1)[0][:200]
+        raise StoreError(f"the store of calibrations does not answer: {text}") from None

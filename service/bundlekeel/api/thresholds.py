@@ -1,0 +1,111 @@
+"""`/api/v1/thresholds`: what the nightly job proposes, what is in force of it, and the way back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+from pydantic import Field
+
+from bundlekeel.api import schemas
+from bundlekeel.api.mutations import REFUSALS
+from bundlekeel.api.reply import Backend, reply
+from bundlekeel.api.routes import NOT_FOUND, PROBLEMS
+
+
+class AdoptBody(schemas.ReasonBody):
+    """Which proposal."""
+
+    digest: str | None = Field(
+        default=None, min_length=1, max_length=64, description="only if the newest proposal is still this one"
+    )
+    force: bool = Field(
+        default=False, strict=True, description="override objections that are a matter of judgement, such as NotBetter"
+    )
+
+
+class ObjectionView(schemas.Answer):
+    """Why the newest proposal does not come into force."""
+
+    code: str
+    field: str
+    detail: str
+    explanation: str
+
+
+class ChangeView(schemas.Answer):
+    """A parameter that would change; `steps`: how many of its range's steps away."""
+
+    parameter: str
+    current: float
+    proposed: float
+    steps: float | None
+    evidence: str
+
+
+class AdoptedView(schemas.Answer):
+    """Thresholds that lie over the settings. `values`: those in force; `trial`: how they do so far, null when over."""
+
+    digest: str
+    strategy: str
+    values: dict[str, float]
+    instead_of: dict[str, float]
+    by: str
+    reason: str
+    since_ms: int
+    state: str = Field(description="trial or kept")
+    trial: dict[str, float | None] | None
+
+
+class RevertedView(schemas.Answer):
+    """Thresholds that were taken back, and are not adopted again by themselves."""
+
+    digest: str
+    by: str
+    reason: str
+    since_ms: int
+
+
+class ThresholdsView(schemas.Answer):
+    """How things stand with calibrated thresholds."""
+
+    mode: str = Field(description="off, recommend or adopt")
+    sentence: str
+    error: str
+    read_ms: int
+    document: dict[str, Any] | None
+    changes: list[ChangeView]
+    objections: list[ObjectionView]
+    adopted: AdoptedView | None
+    reverted: list[RevertedView]
+
+
+class AdoptionView(schemas.Answer):
+    """What came into force."""
+
+    digest: str
+    changes: list[ChangeView]
+    sentence: str
+
+
+reads = APIRouter(responses=PROBLEMS, tags=["operations"])
+changes = APIRouter(responses=PROBLEMS | REFUSALS | NOT_FOUND, tags=["mutations"])
+
+
+@reads.get("/thresholds", response_model=ThresholdsView)
+async def thresholds(service: Backend) -> Response:
+    """The newest proposal, its difference to what is in force, what speaks against it, and what is adopted."""
+    return reply(service.thresholds.view())
+
+
+@changes.post("/thresholds/adopt", response_model=AdoptionView)
+async def adopt_thresholds(service: Backend, body: AdoptBody) -> Response:
+    """Let the newest proposal come into force."""
+    made = await service.thresholds.adopt(digest=body.digest, force=body.force, reason=body.reason, by=body.by)
+    return reply(made)
+
+
+@changes.post("/thresholds/revert", response_model=schemas.Answer)
+async def revert_thresholds(service: Backend, body: schemas.ReasonBody) -> Response:
+    """Take the last adoption back; it is not adopted again by itself."""
+    return reply(await service.thresholds.revert(reason=body.reason, by=body.by))

@@ -1,0 +1,95 @@
+"""Calibrated thresholds and shadow strategies of a sidecar, wired. pyarrow is loaded only where calibration is on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+
+from bundlekeel.core.errors import ConfigError, StoreError
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.thresholds import Rules
+from bundlekeel.daemon.calibration import Calibration, CalibrationParts
+from bundlekeel.daemon.overlay import Overlay
+from bundlekeel.daemon.settings_load import LoadedSettings
+from bundlekeel.daemon.sharing import Sharing
+from bundlekeel.daemon.tournament import Tournament
+from bundlekeel.ports import Clock, Journal, Telemetry
+from bundlekeel.ports.calibration import CalibrationStore
+
+
+def overlay_of(
+    loaded: LoadedSettings, settings: Callable[[Mapping[str, str]], Parameters], sharing: Sharing
+) -> Overlay:
+    """The parameters of every plan. With calibration off nothing that was adopted earlier is in force."""
+    if loaded.settings.calibration.mode == "off":
+        return Overlay(settings, lambda: None)
+    return Overlay(settings, lambda: sharing.desired.adopted)
+
+
+def calibration(
+    loaded: LoadedSettings,
+    *,
+    overlay: Overlay,
+    sharing: Sharing,
+    sees: Callable[[], bool],
+    journal: Journal,
+    telemetry: Telemetry,
+    clock: Clock,
+) -> Calibration:
+    """What answers for thresholds; it watches only where the settings say so."""
+    given = loaded.settings.calibration
+    rules = Rules(
+        max_steps=given.max_steps,
+        max_age_seconds=given.max_age,
+        min_days=given.min_days,
+        min_coverage=given.min_coverage,
+    )
+    return Calibration(
+        CalibrationParts(
+            mode=given.mode,
+            rules=rules,
+            every_seconds=given.interval,
+            canary_seconds=given.canary,
+            store=_store(loaded),
+            overlay=overlay,
+            sharing=sharing,
+            sees=sees,
+            journal=journal,
+            telemetry=telemetry,
+            clock=clock,
+            ceiling=loaded.settings.mode,
+        )
+    )
+
+
+def tournament(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock) -> Tournament | None:
+    """Strategies that plan along, or None when the settings name none."""
+    named = loaded.settings.shadow.strategies
+    return Tournament(named, telemetry, clock) if named else None
+
+
+def _store(loaded: LoadedSettings) -> Callable[[], CalibrationStore]:
+    """What opens the place of proposals. ConfigError when pyarrow is missing."""
+    given = loaded.settings.calibration
+    if given.mode == "off" or given.uri is None:
+        return _nowhere
+    try:
+        adapter = import_module("bundlekeel.adapters.calibration")
+    except ModuleNotFoundError as error:
+        if error.name != "pyarrow":
+            raise
+        raise ConfigError(
+            "calibration needs pyarrow: install bundlekeel[history]", field="calibration.mode", allowed="off"
+        ) from None
+    place: str | Path | None = given.uri if "://" in given.uri else loaded.located(Path(given.uri))
+
+    def opened() -> CalibrationStore:
+        store: CalibrationStore = adapter.calibration_folder(place)
+        return store
+
+    return opened
+
+
+def _nowhere() -> CalibrationStore:
+    raise StoreError("calibration is off")

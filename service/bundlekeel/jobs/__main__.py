@@ -1,0 +1,212 @@
+"""`bundlekeel-recalibrate` and `python -m bundlekeel.jobs`: the command line of the nightly run.
+
+The only module that imports the jobs from outside of them is this one, and the only one of them that reads settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bundlekeel import __version__
+from bundlekeel.core.errors import ConfigError, HistoryError, StoreError
+from bundlekeel.core.params import STRATEGIES
+from bundlekeel.core.threshold_ranges import RANGES
+
+if TYPE_CHECKING:
+    from bundlekeel.jobs.options import Options
+
+WRITTEN, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
+
+_ABOUT: Final = """\
+Proposes thresholds from recorded history, with evidence.
+
+Reads what sidecars recorded (settings section `history`), checks every day of it, plays the traffic again under other
+thresholds and other strategies with the daemon's own planning, and judges on days that the search has not seen. Writes
+{out}/{date}/report.html for people and {out}/{date}/thresholds.json for the daemon. The history is only read.
+"""
+_MORE: Final = """\
+exit codes: 0 written; 1 refused, with the reason (TooLittleHistory, BadDays) on stderr; 2 wrong usage or settings;
+3 the store of history or output cannot be reached
+
+examples:
+  bundlekeel-recalibrate --settings bundlekeel.yaml --out s3://balancer/calibration
+  bundlekeel-recalibrate --history file:///var/keel --out /tmp/calibration --explain
+  bundlekeel-recalibrate --history s3://balancer/keel --out s3://balancer/calibration --master spark://10.0.0.5:7077
+  spark-submit --py-files bundlekeel.whl recalibrate.py --history ... --out ...   (docs/operations/recalibrate.md)
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    made = argparse.ArgumentParser(
+        prog="bundlekeel-recalibrate",
+        description=_ABOUT,
+        epilog=_MORE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--version", action="version", version=f"bundlekeel {__version__}")
+    where = made.add_argument_group("where")
+    where.add_argument("--history", metavar="URI", help="recorded history; default: history.uri of the settings")
+    where.add_argument("--out", metavar="URI", required=True, help="folder for the results, e.g. .../calibration")
+    where.add_argument("--settings", metavar="FILE", type=Path, help="the sidecar's settings file")
+    what = made.add_argument_group("what")
+    what.add_argument("--days", type=_whole, default=28, metavar="N", help="newest days to look at (28)")
+    what.add_argument("--min-days", type=_whole, default=7, metavar="N", help="good days that are needed (7)")
+    what.add_argument(
+        "--leave-out", type=_day, action="append", default=[], metavar="DATE", help="leave a day out; may be repeated"
+    )
+    what.add_argument(
+        "--strategy",
+        action="append",
+        choices=STRATEGIES,
+        metavar="NAME",
+        help=f"compare with these ({', '.join(STRATEGIES)}); default: all; the one in force is always searched",
+    )
+    what.add_argument(
+        "--parameter",
+        action="append",
+        default=[],
+        choices=sorted(RANGES),
+        metavar="NAME",
+        help="search only these; default: all that a strategy reads (docs/reference/parameters.md)",
+    )
+    _how(made)
+    return made
+
+
+def _how(made: argparse.ArgumentParser) -> None:
+    how = made.add_argument_group("how")
+    how.add_argument("--points", type=_whole, default=3, metavar="N", help="values of each in the first round (3)")
+    how.add_argument("--rounds", type=_natural, default=3, metavar="N", help="rounds of refinement (3)")
+    how.add_argument("--seed", type=_natural, default=0, metavar="N", help="of the bootstrap (0)")
+    how.add_argument("--block-hours", type=_whole, default=6, metavar="N", help="hours that a task back-tests (6)")
+    how.add_argument("--period", type=float, default=0.0, metavar="SECONDS", help="one plan each; 0: as recorded (0)")
+    how.add_argument("--explain", action="store_true", help="print what would be read and computed, and stop")
+    spark = made.add_argument_group("spark")
+    spark.add_argument("--master", metavar="URL", help="local[*], spark://host:port, ...; default: local[*]")
+    spark.add_argument(
+        "--conf", action="append", default=[], type=_setting, metavar="KEY=VALUE", help="a setting of Spark"
+    )
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+    return int(text)
+
+
+def _whole(text: str) -> int:
+    if (found := _natural(text)) < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return found
+
+
+def _day(text: str) -> str:
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no day as 2026-11-21") from None
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"spark\.[\w.]+", key):
+        raise argparse.ArgumentTypeError(f"{text!r} is not spark.key=value")
+    return key, value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code."""
+    given = parser().parse_args(arguments)
+    try:
+        return _run(given)
+    except ConfigError as error:
+        return _failed(str(error), USAGE)
+    except StoreError as error:
+        return _failed(str(error), UNREACHABLE)
+    except HistoryError as error:
+        code = getattr(error, "code", "HistoryError")
+        figures = getattr(error, "figures", {})
+        tell(json.dumps({"refused": code, "reason": str(error), **figures}, ensure_ascii=False))
+        return _failed(f"{code}: {error}", REFUSED)
+
+
+def _run(given: argparse.Namespace) -> int:
+    history = _history(given)
+    try:
+        # pyspark and pyarrow are extras: without them there is still --help, and a sentence that says what is missing.
+        from bundlekeel.jobs.options import explained, reachable  # noqa: PLC0415
+        from bundlekeel.jobs.recalibrate import recalibrated  # noqa: PLC0415
+        from bundlekeel.jobs.session import session  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name not in ("pyspark", "pyarrow", "pandas"):
+            raise
+        raise ConfigError(f"{error.name} is missing: install bundlekeel[spark]", field="spark") from None
+    options = _options(given, history)
+    if given.explain:
+        sys.stdout.write(json.dumps(explained(options), indent=1) + "\n")
+        return WRITTEN
+    # Before Spark starts, which takes seconds: a wrong address is told at once.
+    reachable(options)
+    with session(given.master, dict(given.conf)) as spark:
+        found = recalibrated(spark, options, tell)
+    tell(found.reason)
+    for item in found.objections:
+        tell(f"the daemon would not adopt it: {item.code.value}: {item.detail}")
+    sys.stdout.write(f"{found.path}\n{found.report}\n")
+    return WRITTEN
+
+
+def _options(given: argparse.Namespace, history: str) -> Options:
+    from bundlekeel.jobs.choosing import Search  # noqa: PLC0415
+    from bundlekeel.jobs.options import Options  # noqa: PLC0415
+    from bundlekeel.jobs.rules import Rules  # noqa: PLC0415
+
+    return Options(
+        history=history,
+        out=given.out,
+        now=datetime.now(UTC),
+        days=given.days,
+        rules=Rules(min_days=given.min_days, leave_out=frozenset(given.leave_out)),
+        search=Search(points=given.points, rounds=given.rounds, seed=given.seed, names=tuple(given.parameter)),
+        strategies=tuple(given.strategy or STRATEGIES),
+        block_hours=given.block_hours,
+        period_seconds=given.period,
+    )
+
+
+def _history(given: argparse.Namespace) -> str:
+    """The store of history: the option, else what the settings say, relative to their file."""
+    if given.history:
+        return str(given.history)
+    if given.settings is None:
+        raise ConfigError("name the history with --history or --settings", field="--history")
+    from bundlekeel.daemon.settings_load import load_settings  # noqa: PLC0415  (spark-submit needs no pydantic)
+
+    loaded = load_settings(given.settings)
+    uri = loaded.settings.history.uri
+    if uri is None:
+        raise ConfigError(f"history.uri is not set in {given.settings}: nothing is recorded", field="history.uri")
+    return uri if "://" in uri else str(loaded.located(Path(uri)))
+
+
+def tell(text: str) -> None:
+    """A line of progress."""
+    sys.stderr.write(f"{datetime.now(UTC):%H:%M:%S} {text}\n")
+    sys.stderr.flush()
+
+
+def _failed(text: str, code: int) -> int:
+    sys.stderr.write(f"error: {text}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

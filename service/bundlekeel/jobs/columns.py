@@ -1,0 +1,139 @@
+"""Schemas of what tasks hand over, as Arrow; `schemas.py` has the same for Spark. No Spark here.
+
+`DIGEST` is what is left of a period: one row a cycle, one a broker and ten minutes, one a bundle and hour, one an
+unreadable file. `kind` says which of the four parts is there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from bundlekeel.core.load import REPORTED_RESOURCES, RESOURCES, TRAFFIC
+
+SLICE_MS: Final = 600_000
+REPORTED: Final = RESOURCES[:REPORTED_RESOURCES]
+_PLACE: Final = [("date", pa.string()), ("hour", pa.int32()), ("epoch", pa.int64())]
+
+
+def _doubles(*names: str) -> list[tuple[str, pa.DataType]]:
+    return [(name, pa.float64()) for name in names]
+
+
+def _schema(fields: list[tuple[str, pa.DataType]]) -> pa.Schema:
+    return pa.schema(fields)
+
+
+_FILE: Final = pa.struct([("first", pa.int64()), ("last", pa.int64()), ("size", pa.int64())])
+PERIODS: Final = _schema([*_PLACE, ("files", pa.list_(_FILE))])
+
+# `nan`, `negative`, `absurd`: impossible figures in the whole picture. `imbalance`: largest score over mean, less 1.
+# `params`: the parameters then, as JSON, at the last usable cycle of a period only.
+CYCLES: Final = _schema(
+    [
+        *_PLACE,
+        ("cycle", pa.int64()),
+        ("wall_ms", pa.int64()),
+        ("status", pa.string()),
+        ("why", pa.string()),
+        ("dropped", pa.int32()),
+        ("skipped", pa.int32()),
+        ("brokers", pa.int32()),
+        ("bundles", pa.int32()),
+        ("nan", pa.int64()),
+        ("negative", pa.int64()),
+        ("absurd", pa.int64()),
+        *_doubles("messages", "bytes", "imbalance"),
+        ("moves", pa.int32()),
+        ("acted", pa.bool_()),
+        ("params", pa.string()),
+    ]
+)
+
+# Ten minutes of one broker: means over the cycles. `carried_*`: sums over its bundles; `told_*`: what itself reports.
+SLICES: Final = _schema(
+    [
+        *_PLACE,
+        ("broker", pa.string()),
+        ("start_ms", pa.int64()),
+        ("samples", pa.int64()),
+        *_doubles("score", "score_max"),
+        *_doubles(*(f"usage_{name}" for name in REPORTED)),
+        *_doubles(*(f"limit_{name}" for name in REPORTED)),
+        *_doubles(*(f"carried_{name}" for name in TRAFFIC)),
+        *_doubles(*(f"told_{name}" for name in TRAFFIC)),
+        *_doubles("owned"),
+    ]
+)
+
+# One hour of one bundle. `*_square`: means of squares. `clients`: producers and consumers. `moves`: changes of owner.
+BUNDLES: Final = _schema(
+    [
+        *_PLACE,
+        ("bundle", pa.string()),
+        ("namespace", pa.string()),
+        ("samples", pa.int64()),
+        *_doubles("messages", "messages_max", "bytes", "bytes_max", "bytes_square", "clients", "topics"),
+        ("moves", pa.int64()),
+    ]
+)
+
+FILES: Final = _schema([*_PLACE, ("path", pa.string()), ("why", pa.string())])
+
+PARTS: Final = {"cycle": CYCLES, "slice": SLICES, "bundle": BUNDLES, "file": FILES}
+DIGEST: Final = _schema([("kind", pa.string()), *((name, pa.struct(list(part))) for name, part in PARTS.items())])
+
+# One UTC day in figures. `silent`: share of cycles without any traffic. `interval_seconds`: usual time between cycles.
+# `why`: of one of the cycles or files that cannot be used.
+DAYS: Final = _schema(
+    [
+        ("date", pa.string()),
+        ("why", pa.string()),
+        *(
+            (name, pa.int64())
+            for name in ("cycles", "missing", "dropped", "doubles", "misplaced", "broken", "unreadable")
+        ),
+        *((name, pa.int64()) for name in ("nan", "negative", "absurd", "brokers", "bundles", "moves")),
+        ("first_ms", pa.int64()),
+        ("last_ms", pa.int64()),
+        *_doubles("interval_seconds", "coverage", "longest_gap_minutes", "silent", "imbalance", "messages", "bytes"),
+    ]
+)
+
+LIES: Final = _schema([("date", pa.string()), ("broker", pa.string()), ("why", pa.string())])
+
+# The usual hour of the week (0: Monday 00:00 UTC) of a broker, bundle or namespace; `peak`: its highest hour.
+WEEK: Final = _schema(
+    [
+        ("kind", pa.string()),
+        ("name", pa.string()),
+        ("hour_of_week", pa.int32()),
+        ("hours", pa.int64()),
+        *_doubles("messages", "bytes", "bytes_peak", "score"),
+    ]
+)
+
+# What is typical of a broker, bundle or namespace. `volatility`: standard deviation over mean, hour to hour.
+# `growth`: a day, as a share of the mean. `clients`: producers and consumers, which a move disconnects.
+PROFILE: Final = _schema(
+    [
+        ("kind", pa.string()),
+        ("name", pa.string()),
+        ("hours", pa.int64()),
+        *_doubles("messages", "bytes", "bytes_peak", "volatility", "growth", "clients", "moves_per_day"),
+        *_doubles("clients_moved_per_day"),
+    ]
+)
+
+# Usage of one resource by traffic: base + per_unit . traffic. `error`: median of |seen - predicted| in percent of the
+# limit, in hours the fit has not seen; `blind`: the broker reports no limit, so nothing could be fitted.
+CAPACITY: Final = _schema(
+    [
+        ("broker", pa.string()),
+        ("resource", pa.string()),
+        ("samples", pa.int64()),
+        ("blind", pa.bool_()),
+        *_doubles("limit", "base", *(f"per_{name}" for name in TRAFFIC), "error", "spread"),
+    ]
+)

@@ -1,0 +1,154 @@
+"""From back-tests to `thresholds.json`: means, paired bootstrap intervals, and a sentence for each value. No Spark.
+
+A block (some hours of one day) is what is drawn, with everything that a candidate did in it: neighbouring minutes look
+alike, so that single ones would make every interval too narrow.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from bundlekeel import __version__
+from bundlekeel.core import thresholds as core
+from bundlekeel.core.load import Floats
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.threshold_ranges import RANGES, searched
+from bundlekeel.sim.backtest import Candidate, Measures
+
+# Block number -> figures, of one candidate.
+ByBlock = Mapping[int, Measures]
+DRAWS: Final = 1000
+LEVEL: Final = 0.95
+_HOUR: Final = 3600.0
+_DAY: Final = 86_400.0
+
+
+def measures_of(blocks: ByBlock, *, seed: int, before: ByBlock | None = None) -> core.Measures:
+    """The mean over all counted time and its interval, of each figure. `before`: of the difference to these, block by
+    block; only blocks that both have are used."""
+    numbers = sorted(set(blocks) & set(before)) if before is not None else sorted(blocks)
+    drawn = np.random.default_rng(seed).integers(0, max(1, len(numbers)), (DRAWS, len(numbers)))
+    now = _figures([blocks[number] for number in numbers])
+    old = _figures([before[number] for number in numbers]) if before is not None else None
+    found = {}
+    for name, (above, below) in now.items():
+        mean, draws = _ratio(above, below, drawn)
+        if old is not None:
+            less, draws_less = _ratio(*old[name], drawn)
+            mean, draws = mean - less, draws - draws_less
+        low, high = np.percentile(draws, [50 * (1 - LEVEL), 50 * (1 + LEVEL)]).tolist() if len(numbers) else (0.0, 0.0)
+        found[name] = core.Interval(mean, min(low, mean), max(high, mean))
+    return core.Measures(**found)
+
+
+def _figures(parts: Sequence[Measures]) -> dict[str, tuple[Floats, Floats]]:
+    """What is divided by what, block by block."""
+
+    def column(name: str) -> Floats:
+        return np.array([getattr(part, name) for part in parts], dtype=np.float64)
+
+    seconds = column("seconds")
+    return {
+        "imbalance": (column("weighted"), seconds),
+        "moves_per_hour": (column("moves"), seconds / _HOUR),
+        "thrash_per_day": (column("thrash"), seconds / _DAY),
+        "overloaded_minutes_per_day": (column("overloaded_minutes"), seconds / _DAY),
+    }
+
+
+def _ratio(above: Floats, below: Floats, drawn: object) -> tuple[float, Floats]:
+    total = float(below.sum())
+    mean = float(above.sum()) / total if total > 0 else 0.0
+    rows = np.asarray(drawn)
+    under = below[rows].sum(axis=1)
+    return mean, np.divide(above[rows].sum(axis=1), under, out=np.zeros(len(under)), where=under > 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Everything that goes into the document. `blocks`: candidate's key -> its figures on held-out days."""
+
+    base: Parameters
+    chosen: Candidate
+    present: Candidate
+    reason: str
+    blocks: Mapping[str, ByBlock]
+    strategies: Mapping[str, str]
+    held_out: tuple[str, ...]
+    data: core.Data
+    created_ms: int
+    advice: tuple[str, ...]
+    seed: int = 0
+    tried: Mapping[str, Collection[float]] | None = None
+
+
+def thresholds_of(told: Told, *, pyspark: str) -> core.Thresholds:
+    """The document. `Told.tried`: parameter -> values that were looked at."""
+    previous, chosen = told.blocks[told.present.key], told.blocks[told.chosen.key]
+    evidence = core.Evidence(
+        held_out=told.held_out,
+        confidence=LEVEL,
+        previous=measures_of(previous, seed=told.seed),
+        chosen=measures_of(chosen, seed=told.seed),
+        difference=measures_of(chosen, seed=told.seed, before=previous),
+        strategies={name: measures_of(told.blocks[key], seed=told.seed) for name, key in told.strategies.items()},
+    )
+    return core.Thresholds(
+        created_ms=told.created_ms,
+        software=", ".join(f"{name} {release}" for name, release in _software(pyspark).items()),
+        strategy=told.base.strategy,
+        parameters=_proposed(told, evidence),
+        evidence=evidence,
+        data=told.data,
+        advice=told.advice,
+    )
+
+
+def _software(pyspark: str) -> dict[str, str]:
+    python = platform.python_version()
+    return {"bundlekeel": __version__, "python": python, "numpy": np.__version__, "pyspark": pyspark}
+
+
+def _proposed(told: Told, evidence: core.Evidence) -> dict[str, core.Proposed]:
+    found = {}
+    for name in searched(told.base.strategy):
+        now, limits = getattr(told.base, name), RANGES[name]
+        looked_at = sorted({float(value) for value in (told.tried or {}).get(name, ())} - {float(now)})
+        changed = name in told.chosen.changes
+        # A value in force outside of the range is proposed as it is only if it may be: else it is not this job's.
+        if not changed and not limits.minimum <= float(now) <= limits.maximum:
+            continue
+        if not changed and not looked_at:
+            continue
+        value = told.chosen.changes[name] if changed else now
+        assert isinstance(value, int | float)
+        said = changed_sentence(name, now, value, evidence) if changed else unchanged_sentence(looked_at)
+        found[name] = core.Proposed(
+            value=value, previous=now, minimum=limits.minimum, maximum=limits.maximum, step=limits.step, evidence=said
+        )
+    return found
+
+
+def changed_sentence(name: str, now: float, value: float, evidence: core.Evidence) -> str:
+    """What changing a value (with the others that change) brings."""
+    imbalance = share(evidence.difference.imbalance.mean, evidence.previous.imbalance.mean)
+    moves = share(evidence.difference.moves_per_hour.mean, evidence.previous.moves_per_hour.mean)
+    return f"{name} {value:g} instead of {now:g}, with the other changes: imbalance {imbalance}, moves {moves}"
+
+
+def unchanged_sentence(looked_at: Sequence[float]) -> str:
+    """What was looked at in vain."""
+    shown = ", ".join(f"{value:g}" for value in looked_at[:8])
+    return f"nothing better among {len(looked_at)} other values ({shown}{', ...' if len(looked_at) > 8 else ''})"
+
+
+def share(change: float, before: float) -> str:
+    """A change in percent; what was 0 has no percentage."""
+    if before <= 0:
+        return "as before" if change == 0 else f"{change:+.3g} from 0"
+    return f"{100 * change / before:+.1f} %"

@@ -1,0 +1,94 @@
+"""What is usual: load by hour of the week, peaks, volatility, growth and what moves cost. Loads pyspark."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from bundlekeel.jobs import schemas
+from bundlekeel.jobs.read import part
+
+_MESSAGES = ("carried_msg_rate_in", "carried_msg_rate_out")
+_BYTES = ("carried_msg_throughput_in", "carried_msg_throughput_out")
+
+
+def hourly(digests: DataFrame) -> DataFrame:
+    """One row an hour of each broker, bundle and namespace: messages and bytes a second, clients, moves, score."""
+    slices, bundles = part(digests, "slice"), part(digests, "bundle")
+    brokers = slices.groupBy("date", "hour", F.col("broker").alias("name")).agg(
+        _mean(sum((F.col(name) for name in _MESSAGES), F.lit(0.0)), "messages"),
+        _mean(sum((F.col(name) for name in _BYTES), F.lit(0.0)), "bytes"),
+        F.max(sum((F.col(name) for name in _BYTES), F.lit(0.0))).alias("bytes_peak"),
+        F.lit(None).cast("double").alias("clients"),
+        F.lit(None).cast("long").alias("moves"),
+        _mean(F.col("score"), "score"),
+    )
+    # A leader change within an hour leaves two rows of a bundle: they are two parts of one hour.
+    single = bundles.groupBy("date", "hour", F.col("bundle").alias("name"), "namespace").agg(
+        *(_mean(F.col(name), name) for name in ("messages", "bytes")),
+        F.max("bytes_max").alias("bytes_peak"),
+        _mean(F.col("clients"), "clients"),
+        F.sum("moves").alias("moves"),
+        F.lit(None).cast("double").alias("score"),
+    )
+    spaces = single.groupBy("date", "hour", F.col("namespace").alias("name")).agg(
+        *(F.sum(name).alias(name) for name in ("messages", "bytes")),
+        F.sum("bytes").alias("bytes_peak"),
+        *(F.sum(name).alias(name) for name in ("clients", "moves")),
+        F.lit(None).cast("double").alias("score"),
+    )
+    parts = {"broker": brokers, "bundle": single.drop("namespace"), "namespace": spaces}
+    found = [rows.withColumn("kind", F.lit(kind)) for kind, rows in parts.items()]
+    return found[0].unionByName(found[1]).unionByName(found[2])
+
+
+def _mean(value: Column, name: str) -> Column:
+    return (F.sum(value * F.col("samples")) / F.sum("samples")).alias(name)
+
+
+def week(hours: DataFrame) -> DataFrame:
+    """`hourly` -> `WEEK`: the usual hour of the week, Monday 00:00 UTC being 0."""
+    weekday = (F.dayofweek(F.to_date("date")) + 5) % 7
+    found = hours.withColumn("hour_of_week", (weekday * 24 + F.col("hour")).cast("int"))
+    return found.groupBy("kind", "name", "hour_of_week").agg(
+        F.count("*").alias("hours"),
+        F.avg("messages").alias("messages"),
+        F.avg("bytes").alias("bytes"),
+        F.max("bytes_peak").alias("bytes_peak"),
+        F.avg("score").alias("score"),
+    )
+
+
+def profile(hours: DataFrame) -> DataFrame:
+    """`hourly` -> `PROFILE`: what is typical of each broker, bundle and namespace."""
+    keys = ("kind", "name")
+    day = F.datediff(F.to_date("date"), F.lit("1970-01-01")).cast("double")
+    daily = hours.groupBy(*keys, "date").agg(F.avg("bytes").alias("mean"))
+    trend = daily.groupBy(*keys).agg(
+        F.expr("regr_slope(mean, cast(datediff(to_date(date), '1970-01-01') as double))").alias("slope")
+    )
+    found = (
+        hours.withColumn("day", day)
+        .groupBy(*keys)
+        .agg(
+            F.count("*").alias("hours"),
+            F.avg("messages").alias("messages"),
+            F.avg("bytes").alias("bytes"),
+            F.max("bytes_peak").alias("bytes_peak"),
+            F.stddev_pop("bytes").alias("deviation"),
+            F.avg("clients").alias("clients"),
+            (F.sum("moves") / F.countDistinct("date")).alias("moves_per_day"),
+            (F.sum(F.col("moves") * F.col("clients")) / F.countDistinct("date")).alias("clients_moved_per_day"),
+        )
+    )
+    relative = (
+        found.join(trend, list(keys))
+        .withColumn("volatility", _share("deviation"))
+        .withColumn("growth", _share("slope"))
+    )
+    return relative.select(*(F.col(item.name).cast(item.dataType).alias(item.name) for item in schemas.PROFILE))
+
+
+def _share(name: str) -> Column:
+    """Of the mean; nothing where there is no traffic."""
+    return F.when(F.col("bytes") > 0, F.col(name) / F.col("bytes"))

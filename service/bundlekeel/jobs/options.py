@@ -1,0 +1,75 @@
+"""What one run is asked to do, and what it would read. No Spark here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from bundlekeel.core.params import STRATEGIES
+from bundlekeel.core.thresholds import Rules as Adoption
+from bundlekeel.jobs.blocks import blocks_of
+from bundlekeel.jobs.choosing import Search
+from bundlekeel.jobs.periods import Period, open_store, periods_of
+from bundlekeel.jobs.places import Place
+from bundlekeel.jobs.rules import Rules, TooLittleHistory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """One run. `days`: at most so many, the newest. `period_seconds`: 0 takes the recorded interval, at least a minute.
+    `now`: when it runs. `max_steps`: how far from the values in force, in steps of core/threshold_ranges.py."""
+
+    history: str
+    out: str
+    now: datetime
+    days: int = 28
+    rules: Rules = field(default_factory=Rules)
+    search: Search = field(default_factory=Search)
+    strategies: tuple[str, ...] = STRATEGIES
+    block_hours: int = 6
+    warm_hours: int = 1
+    period_seconds: float = 0.0
+    max_steps: float = Adoption().max_steps
+
+    @property
+    def folder(self) -> str:
+        """Where the results go, below `out`: the day of the run."""
+        return self.now.strftime("%Y-%m-%d")
+
+
+def reachable(options: Options) -> None:
+    """Ask both stores something. StoreError: one of them does not answer."""
+    open_store(options.history).files()
+    Place(options.out).check()
+
+
+def newest(options: Options) -> list[Period]:
+    """The periods of the newest days. TooLittleHistory when there are none."""
+    found = periods_of(open_store(options.history).files())
+    if not found:
+        figures = {"good_days": 0, "min_days": options.rules.min_days, "span_days": 0, "cycles": 0, "bad_days": {}}
+        raise TooLittleHistory(f"nothing is recorded; {options.rules.min_days} good days are needed", figures=figures)
+    first = (date.fromisoformat(found[-1].date) - timedelta(days=options.days - 1)).isoformat()
+    return [item for item in found if item.date >= first]
+
+
+def explained(options: Options) -> dict[str, Any]:
+    """What a run would read and compute: from names and sizes of the files only."""
+    found = newest(options)
+    dates = sorted({item.date for item in found})
+    return {
+        "history": options.history,
+        "out": f"{options.out.rstrip('/')}/{options.folder}/thresholds.json",
+        "days": dates,
+        "min_days": options.rules.min_days,
+        "left_out": sorted(options.rules.leave_out),
+        "hours": len(found),
+        "files": sum(len(item.files) for item in found),
+        "megabytes": round(sum(item.size for item in found) / 1e6, 3),
+        "blocks": len(blocks_of(found, dates, hours=options.block_hours, warm_hours=options.warm_hours)),
+        "block_hours": options.block_hours,
+        "warm_hours": options.warm_hours,
+        "held_out": options.search.held_out,
+        "strategies": list(options.strategies),
+    }

@@ -1,0 +1,114 @@
+"""Recorded history by period, as one task reads it. No Spark here.
+
+A period is one hour of one leader's epoch. It begins with a whole picture, so it is rebuilt without any other one.
+Nothing is ever written, moved or deleted: what cannot be read is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bundlekeel.adapters.history import ParquetStore
+from bundlekeel.core.errors import HistoryError
+from bundlekeel.core.history import CycleRecord, Frame
+from bundlekeel.core.history_replay import rebuilt
+from bundlekeel.ports.history import HistoryFile, HistoryStore, hour_of, in_force
+
+OK = "ok"
+DOUBLE = "double"
+MISPLACED = "misplaced"
+BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Period:
+    """One hour of one epoch, and its files in order."""
+
+    date: str
+    hour: int
+    epoch: int
+    files: tuple[HistoryFile, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """A file that is torn, no file of ours, or of a newer schema; it stays where it is."""
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One recorded cycle. `status`: ok (then there is a frame), double, misplaced (of another hour), broken."""
+
+    record: CycleRecord
+    status: str
+    frame: Frame | None = None
+    why: str = ""
+
+
+def open_store(uri: str) -> HistoryStore:
+    """The store at a folder or URI. StoreError when there is no such file system."""
+    return ParquetStore(uri if "://" in uri else Path(uri))
+
+
+def periods_of(files: Iterable[HistoryFile]) -> list[Period]:
+    """The periods of all files that count, oldest first."""
+    found: dict[tuple[str, int, int], list[HistoryFile]] = {}
+    for file in in_force(files):
+        found.setdefault((file.date, file.hour, file.epoch), []).append(file)
+    return [
+        Period(
+            date=date, hour=hour, epoch=epoch, files=tuple(sorted(together, key=lambda file: (file.first, file.last)))
+        )
+        for (date, hour, epoch), together in sorted(found.items())
+    ]
+
+
+def read(store: HistoryStore, period: Period) -> Iterator[Seen | Unreadable]:
+    """Everything recorded in a period, rebuilt, in order. StoreError when the store does not answer.
+
+    A cycle that is there twice is told once more and not rebuilt, so that a copied file does not break the chain of
+    changes; the same holds for a cycle of another hour, as of a file that lies in the wrong folder.
+    """
+    aside: list[Seen | Unreadable] = []
+
+    def chain() -> Iterator[CycleRecord]:
+        last = -1
+        for file in period.files:
+            try:
+                records = store.records(file)
+            except HistoryError as error:
+                aside.append(Unreadable(path=file.path, why=str(error)))
+                continue
+            for record in records:
+                if hour_of(record.wall_ms) != (period.date, period.hour) or record.epoch != period.epoch:
+                    aside.append(
+                        Seen(record=record, status=MISPLACED, why=f"it lies in {period.date} {period.hour:02d}")
+                    )
+                elif record.cycle <= last:
+                    aside.append(Seen(record=record, status=DOUBLE, why=f"cycle {record.cycle} is there twice"))
+                else:
+                    last = record.cycle
+                    yield record
+
+    for item in rebuilt(chain()):
+        yield from _taken(aside)
+        if item.frame is None:
+            yield Seen(record=item.record, status=BROKEN, why=item.why)
+        else:
+            yield Seen(record=item.record, status=OK, frame=item.frame)
+    yield from _taken(aside)
+
+
+def _taken(aside: list[Seen | Unreadable]) -> list[Seen | Unreadable]:
+    found, aside[:] = list(aside), []
+    return found

@@ -1,0 +1,134 @@
+"""Plots of the report as inline SVG: candidates as points, blocks as lines, days as bars, a week as a map. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 720, 280
+LEFT, RIGHT, TOP, BOTTOM = 58, 16, 12, 40
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One candidate: moves an hour and imbalance. `kind`: present, chosen, near (may be adopted) or far."""
+
+    x: float
+    y: float
+    kind: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Values to pixels."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def at(self, value: float) -> float:
+        """The pixel of a value."""
+        width = self.high - self.low
+        return self.start + (self.end - self.start) * ((value - self.low) / width if width > 0 else 0.5)
+
+    def ticks(self, count: int = 4) -> list[float]:
+        """Some values along it."""
+        return [self.low + (self.high - self.low) * number / count for number in range(count + 1)]
+
+
+def _axis(values: Sequence[float], start: float, end: float) -> Axis:
+    low, high = min(values), max(values)
+    room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
+    return Axis(max(0.0, low - room) if low >= 0 else low - room, high + room, start, end)
+
+
+def _svg(body: str, label: str, height: int = HEIGHT) -> str:
+    return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'
+
+
+def _frame(x: Axis, y: Axis, across: str, up: str, marks: Sequence[str] | None = None) -> str:
+    parts = []
+    for value in y.ticks():
+        at = y.at(value)
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{value:.3g}</text>')
+    for number, value in enumerate(x.ticks(5)):
+        text = f"{value:.3g}" if marks is None else marks[round(number * (len(marks) - 1) / 5)]
+        parts.append(f'<text x="{x.at(value):.1f}" y="{HEIGHT - 22}" text-anchor="middle">{escape(text)}</text>')
+    parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{escape(across)}</text>')
+    parts.append(f'<text x="4" y="{HEIGHT - 6}">{escape(up)}</text>')
+    return "".join(parts)
+
+
+def candidates(points: Sequence[Point]) -> str:
+    """Imbalance over moves; lower and further left is better."""
+    if not points:
+        return ""
+    x = _axis([point.x for point in points], LEFT, WIDTH - RIGHT)
+    y = _axis([point.y for point in points], HEIGHT - BOTTOM, TOP)
+    ranks = {"far": 0, "near": 1, "present": 2, "chosen": 3}
+    dots = "".join(
+        f'<circle class="{point.kind}" cx="{x.at(point.x):.1f}" cy="{y.at(point.y):.1f}" '
+        f'r="{6 if ranks[point.kind] > 1 else 3.5}"><title>{escape(point.label)}</title></circle>'
+        for point in sorted(points, key=lambda point: ranks[point.kind])
+    )
+    return _svg(_frame(x, y, "moves an hour", "imbalance") + dots, "imbalance over moves, one point a candidate")
+
+
+def lines(labels: Sequence[str], rows: Sequence[tuple[str, str, Sequence[float]]], up: str) -> str:
+    """Several rows of values over the same places; (class, title, values) each."""
+    values = [value for _, _, row in rows for value in row]
+    if not values or len(labels) < 2:
+        return ""
+    x, y = Axis(0, len(labels) - 1, LEFT, WIDTH - RIGHT), _axis(values, HEIGHT - BOTTOM, TOP)
+    body = ""
+    for kind, title, row in rows:
+        path = "L".join(f"{x.at(at):.1f},{y.at(value):.1f}" for at, value in enumerate(row))
+        body += f'<path class="line {kind}" d="M{path}"><title>{escape(title)}</title></path>'
+    return _svg(_frame(x, y, "", up, labels) + body, f"{up} over time")
+
+
+def days(rows: Sequence[tuple[str, float, str]]) -> str:
+    """Coverage of each day as a bar: (date, share, verdict)."""
+    if not rows:
+        return ""
+    height, step = 120, (WIDTH - LEFT - RIGHT) / len(rows)
+    parts = []
+    for number, (date, share, verdict) in enumerate(rows):
+        tall = max(2.0, 80 * min(share, 1.0))
+        left = LEFT + number * step
+        parts.append(
+            f'<rect class="{escape(verdict)}" x="{left + 1:.1f}" y="{92 - tall:.1f}" width="{max(1.0, step - 2):.1f}" '
+            f'height="{tall:.1f}"><title>{escape(date)}: {share:.1%}, {escape(verdict)}</title></rect>'
+        )
+    for number in {0, len(rows) // 2, len(rows) - 1}:
+        at = LEFT + (number + 0.5) * step
+        parts.append(f'<text x="{at:.1f}" y="110" text-anchor="middle">{escape(rows[number][0])}</text>')
+    return _svg("".join(parts), "recorded share of each day", height)
+
+
+def week(values: Sequence[float | None]) -> str:
+    """168 hours of a week from Monday 00:00 UTC as a map; darker is more."""
+    known = [value for value in values if value is not None]
+    if not known or max(known) <= 0:
+        return ""
+    side, tall, top = (WIDTH - LEFT - RIGHT) / 24, 20, 8
+    parts = []
+    for number, value in enumerate(values):
+        if value is None:
+            continue
+        day, hour = divmod(number, 24)
+        parts.append(
+            f'<rect class="heat" x="{LEFT + hour * side:.1f}" y="{top + day * tall}" width="{side - 1:.1f}" '
+            f'height="{tall - 1}" fill-opacity="{0.08 + 0.92 * value / max(known):.2f}">'
+            f"<title>{_WEEKDAYS[day]} {hour:02d}:00 UTC: {value / 1e6:.3g} MB/s</title></rect>"
+        )
+    for day, name in enumerate(_WEEKDAYS):
+        parts.append(f'<text x="{LEFT - 6}" y="{top + day * tall + 14}" text-anchor="end">{name}</text>')
+    for hour in range(0, 24, 6):
+        parts.append(f'<text x="{LEFT + hour * side:.1f}" y="{top + 7 * tall + 16}">{hour:02d}:00</text>')
+    return _svg("".join(parts), "traffic by hour of the week", top + 7 * tall + 24)

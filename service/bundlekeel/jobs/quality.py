@@ -1,0 +1,114 @@
+"""Quality of recorded history, day by day: DataFrames of figures; verdicts on them are in `rules.py`. Loads pyspark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from bundlekeel.jobs import columns, schemas
+from bundlekeel.jobs.read import part
+from bundlekeel.jobs.rules import Day, day_of, liars
+
+# A pause of so many usual intervals is a gap; what is shorter counts as recorded.
+_PATIENCE = 3.0
+_DAY_MS = 86_400_000
+_COUNTED = {"doubles": "double", "misplaced": "misplaced", "broken": "broken"}
+
+
+def days(digests: DataFrame) -> DataFrame:
+    """`DIGEST` -> `DAYS`: one row a day of which anything is recorded, be it an unreadable file."""
+    cycles = part(digests, "cycle")
+    counted = cycles.groupBy("date").agg(
+        F.min(F.when(F.col("status") == "broken", F.col("why"))).alias("cycle_why"),
+        *(F.sum((F.col("status") == status).cast("long")).alias(name) for name, status in _COUNTED.items()),
+        *(F.sum(F.col(name).cast("long")).alias(name) for name in ("dropped", "nan", "negative", "absurd")),
+        F.max(F.col("brokers").cast("long")).alias("brokers"),
+        F.max(F.col("bundles").cast("long")).alias("bundles"),
+        F.sum(F.when(F.col("acted"), F.col("moves")).otherwise(0).cast("long")).alias("moves"),
+    )
+    files = part(digests, "file").groupBy("date").agg(F.count("*").alias("unreadable"), F.min("why").alias("file_why"))
+    found = counted
+    for other in (covered(cycles), missing(cycles), files):
+        found = found.join(other, "date", "full")
+    told = found.withColumn("why", F.coalesce("file_why", "cycle_why"))
+    return told.select(*(F.col(item.name).cast(item.dataType).alias(item.name) for item in schemas.DAYS)).orderBy(
+        "date"
+    )
+
+
+def covered(cycles: DataFrame) -> DataFrame:
+    """How much of each day is recorded: the time from each usable cycle to the next, pauses cut off."""
+    by_time = Window.partitionBy("date").orderBy("wall_ms")
+    midnight = (F.floor(F.col("wall_ms") / _DAY_MS) + 1) * _DAY_MS
+    usable = cycles.where(F.col("status") == "ok").withColumn("next", F.lead("wall_ms").over(by_time))
+    gaps = usable.withColumn("gap", F.col("next") - F.col("wall_ms")).withColumn("midnight", midnight)
+    usual = gaps.groupBy("date").agg(F.percentile_approx("gap", 0.5).alias("usual"))
+    # Of one cycle alone nothing is known but itself.
+    told = gaps.join(usual, "date").withColumn("usual", F.coalesce("usual", F.lit(0)))
+    rest = F.coalesce(F.col("gap"), F.col("midnight") - F.col("wall_ms"))
+    inside = F.when(rest <= _PATIENCE * F.col("usual"), rest).otherwise(F.col("usual"))
+    return told.groupBy("date").agg(
+        F.count("*").alias("cycles"),
+        F.min("wall_ms").alias("first_ms"),
+        F.max("wall_ms").alias("last_ms"),
+        (F.max("usual") / 1000).alias("interval_seconds"),
+        (F.sum(inside) / _DAY_MS).alias("coverage"),
+        (F.greatest(F.max(rest), F.min("wall_ms") - F.min(F.col("midnight") - _DAY_MS)) / 60_000).alias(
+            "longest_gap_minutes"
+        ),
+        F.avg((F.col("bytes") + F.col("messages") <= 0).cast("double")).alias("silent"),
+        F.avg("imbalance").alias("imbalance"),
+        F.avg("messages").alias("messages"),
+        F.avg("bytes").alias("bytes"),
+    )
+
+
+def missing(cycles: DataFrame) -> DataFrame:
+    """Numbers of cycles that are missing within an epoch, and neither dropped nor left undecided."""
+    ordered = Window.partitionBy("epoch").orderBy("cycle")
+    known = cycles.where(F.col("status").isin("ok", "broken"))
+    told = F.col("cycle") - F.lag("cycle").over(ordered) - 1 - F.col("dropped") - F.col("skipped")
+    jumped = known.withColumn("jump", F.greatest(F.coalesce(told, F.lit(0)), F.lit(0)))
+    return jumped.groupBy("date").agg(F.sum("jump").alias("missing"))
+
+
+def lies(digests: DataFrame) -> DataFrame:
+    """`DIGEST` -> `LIES`: brokers that contradict themselves, by day. A task looks at one day of all brokers."""
+    slices = part(digests, "slice").select(
+        "date",
+        "broker",
+        "start_ms",
+        "usage_cpu",
+        (F.col("score") * 100).alias("score"),
+        (F.col("carried_msg_throughput_in") + F.col("carried_msg_throughput_out")).alias("carried"),
+        (F.col("told_msg_throughput_in") + F.col("told_msg_throughput_out")).alias("told"),
+    )
+    return slices.groupBy("date").applyInArrow(_lies_of, schemas.LIES)
+
+
+def _lies_of(table: pa.Table) -> pa.Table:
+    names = table.column("broker").to_pylist()
+    known = sorted(set(names))
+    row = {name: number for number, name in enumerate(known)}
+    arrays = {name: table.column(name).to_numpy() for name in ("usage_cpu", "score", "carried", "told")}
+    # Extensible brokers may tell a score and no CPU.
+    cpu, score = arrays.pop("usage_cpu"), arrays.pop("score")
+    arrays["usage"] = cpu if np.any(cpu > 0) else score
+    arrays["broker"] = np.array([row[name] for name in names], dtype=np.float64)
+    date = table.column("date")[0].as_py()
+    rows = [{"date": date, "broker": broker, "why": why} for broker, why in sorted(liars(known, arrays).items())]
+    return pa.Table.from_pylist(rows, columns.LIES)
+
+
+def figures(digests: DataFrame) -> list[Day]:
+    """The days as values for `rules.judge`: one small row a day, so the driver may hold them."""
+    lying: dict[str, dict[str, str]] = {}
+    for row in lies(digests).collect():
+        lying.setdefault(row["date"], {})[row["broker"]] = row["why"]
+    found: list[Mapping[str, Any]] = [row.asDict() for row in days(digests).collect()]
+    return [day_of(row, lying.get(row["date"])) for row in found]

@@ -1,0 +1,59 @@
+"""Recorded history as DataFrames: tasks rebuild the cycles of whole periods and hand over small rows. Loads pyspark.
+
+The driver only lists files. Which rows a task makes is plain Python (`periods.py`, `digest.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from bundlekeel.jobs import schemas
+from bundlekeel.jobs.digest import digest
+from bundlekeel.jobs.periods import Period, open_store
+from bundlekeel.ports.history import HistoryFile
+
+# Tasks a core: enough for all cores to end at about the same time, few enough for a task to be worth its start.
+_TASKS = 8
+
+
+def spread(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: Any, tasks: int | None = None) -> DataFrame:
+    """These rows in so many partitions, a task each; None: each row in one of its own."""
+    parts = len(rows) if tasks is None else min(len(rows), tasks)
+    return spark.createDataFrame(spark.sparkContext.parallelize(rows, max(1, parts)), schema)
+
+
+def periods(spark: SparkSession, found: Sequence[Period]) -> DataFrame:
+    """One row a period, of schema `PERIODS`; a task takes some that follow one another."""
+    rows = [
+        (item.date, item.hour, item.epoch, [(file.first, file.last, file.size) for file in item.files])
+        for item in found
+    ]
+    return spread(spark, rows, schemas.PERIODS, _TASKS * spark.sparkContext.defaultParallelism)
+
+
+def period_of(row: dict[str, Any]) -> Period:
+    """The period of a row of `PERIODS`."""
+    place = {name: row[name] for name in ("date", "hour", "epoch")}
+    return Period(**place, files=tuple(HistoryFile(**place, **file) for file in row["files"]))
+
+
+def digests(given: DataFrame, uri: str) -> DataFrame:
+    """`PERIODS` -> `DIGEST`: every period read once. Persist it: quality, features and capacity all use it."""
+
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = open_store(uri)
+        for batch in batches:
+            for row in batch.to_pylist():
+                yield from digest(store, period_of(row))
+
+    return given.mapInArrow(work, schemas.DIGEST)
+
+
+def part(given: DataFrame, kind: str) -> DataFrame:
+    """The rows of one kind of a digest: `cycle`, `slice`, `bundle` or `file`."""
+    return given.where(F.col("kind") == kind).select(f"{kind}.*")

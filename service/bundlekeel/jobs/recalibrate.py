@@ -1,0 +1,279 @@
+"""The nightly run: quality, capacity, search by back-test, evidence, thresholds and report. Loads pyspark."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pyspark
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from bundlekeel.core import thresholds as core
+from bundlekeel.core.errors import HistoryError, StoreError
+from bundlekeel.core.history_values import restored
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.thresholds_json import document_of
+from bundlekeel.jobs import backtest, features, quality
+from bundlekeel.jobs.blocks import blocks_of
+from bundlekeel.jobs.capacity import capacity, per_unit
+from bundlekeel.jobs.choosing import Chosen, chosen_of
+from bundlekeel.jobs.evidence import Told, thresholds_of
+from bundlekeel.jobs.options import Options, newest
+from bundlekeel.jobs.periods import Period
+from bundlekeel.jobs.places import Place
+from bundlekeel.jobs.read import digests, part, periods
+from bundlekeel.jobs.report import MOST_ROWS, Shown, page
+from bundlekeel.jobs.rules import Judged, accept, judge
+from bundlekeel.jobs.showing import blocks_shown, points_of
+from bundlekeel.sim.backtest import Candidate
+from bundlekeel.sim.backtest.choice import split_days
+from bundlekeel.sim.backtest.search import Space, search
+
+Tell = Callable[[str], None]
+_WORK = "_work"
+# What a failed task says of an error of ours.
+_AWAY = "bundlekeel.core.errors.StoreError"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What came of a run. `objections`: why the daemon would not adopt it by itself."""
+
+    thresholds: core.Thresholds
+    path: str
+    report: str
+    objections: tuple[core.Objection, ...]
+    reason: str
+
+
+def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> Written:
+    """Run all of it. TooLittleHistory, BadDays: refused, and nothing is written; StoreError: a store is away."""
+    found = newest(options)
+    tell(f"{len(found)} hours of history, {sum(item.size for item in found) / 1e6:.1f} MB")
+    digest = digests(periods(spark, found), options.history).persist(StorageLevel.DISK_ONLY)
+    try:
+        judged, good = judged_of(digest, options, tell)
+        dates = [item.day.date for item in good]
+        params = present_params(digest)
+        rows = [row.asDict() for row in capacity(digest).orderBy("broker", "resource").collect()]
+        hours = features.hourly(digest)
+        week, spaces = usual_week(hours), busiest(hours)
+        ground = backtest.Ground(
+            history=options.history,
+            work=f"{options.out.rstrip('/')}/{_WORK}/{options.now.strftime('%Y%m%dT%H%M%S%f')}",
+            period_ms=period_of(options, good),
+            per_unit=per_unit(rows),
+            params=params,
+        )
+        base: Parameters = restored(Parameters, {path.removeprefix("params."): item for path, item in params.items()})
+        told, chosen = searched(spark, options, ground, base, Kept(found=found, judged=judged, dates=dates), tell)
+    finally:
+        digest.unpersist()
+    shown = Shown(judged=judged, capacity=rows, week=week, spaces=spaces, reason=chosen.choice.reason)
+    return written(options, told, chosen, shown, base)
+
+
+def recalibrated(spark: SparkSession, options: Options, tell: Tell) -> Written:
+    """`recalibrate`, where a store that is away from a task is a StoreError as well."""
+    try:
+        return recalibrate(spark, options, tell)
+    except PySparkException as error:
+        lines = [line.strip() for line in str(error).splitlines() if _AWAY in line]
+        if not lines:
+            raise
+        raise StoreError(lines[-1].partition(_AWAY)[2].strip(" :")) from None
+
+
+def judged_of(digest: DataFrame, options: Options, tell: Tell) -> tuple[list[Judged], list[Judged]]:
+    """Every day with its verdict, and the good ones. TooLittleHistory, BadDays."""
+    judged = judge(quality.figures(digest), options.rules)
+    for item in judged:
+        if item.reasons:
+            tell(f"{item.day.date} {item.verdict}: {'; '.join(item.reasons)}")
+    good = accept(judged, options.rules)
+    tell(f"{len(good)} good days of {len(judged)}")
+    return judged, good
+
+
+def present_params(digest: DataFrame) -> dict[str, Any]:
+    """`params.*` of the last recorded cycle: the settings in force. HistoryError when no cycle tells."""
+    told = part(digest, "cycle").where(F.col("params").isNotNull())
+    rows = told.orderBy(F.col("wall_ms").desc()).select("params").head(1)
+    if not rows:
+        raise HistoryError("no recorded cycle tells the parameters")
+    found: dict[str, Any] = json.loads(rows[0]["params"])
+    return found
+
+
+def usual_week(hours: DataFrame) -> list[float | None]:
+    """Bytes a second of the whole cluster, by hour of the week: 168 values at most."""
+    whole = (
+        hours.where(F.col("kind") == "broker")
+        .groupBy("date", "hour")
+        .agg(F.sum("bytes").alias("bytes"), F.sum("messages").alias("messages"), F.max("score").alias("score"))
+    )
+    named = whole.select(
+        F.lit("cluster").alias("kind"), F.lit("").alias("name"), "*", F.col("bytes").alias("bytes_peak")
+    )
+    by_hour = {row["hour_of_week"]: row["bytes"] for row in features.week(named).collect()}
+    return [by_hour.get(hour) for hour in range(168)]
+
+
+def busiest(hours: DataFrame) -> list[dict[str, Any]]:
+    """The namespaces with the most traffic, as rows of `PROFILE`."""
+    found = features.profile(hours.where(F.col("kind") == "namespace"))
+    rows = found.orderBy(F.col("bytes").desc(), "name").limit(MOST_ROWS).collect()
+    return [row.asDict() for row in rows]
+
+
+def period_of(options: Options, good: Sequence[Judged]) -> int:
+    """Milliseconds a period of the back-test: the usual time between two cycles, at least a minute."""
+    if options.period_seconds > 0:
+        return int(options.period_seconds * 1000)
+    usual = sorted(item.day.interval_seconds for item in good)[len(good) // 2]
+    return max(60_000, int(round(usual) * 1000))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What is known of the history."""
+
+    found: Sequence[Period]
+    judged: Sequence[Judged]
+    dates: Sequence[str]
+
+
+def searched(
+    spark: SparkSession, options: Options, ground: backtest.Ground, base: Parameters, kept: Kept, tell: Tell
+) -> tuple[Told, Chosen]:
+    """Dense arrays once, then the search, then the choice within reach of one night."""
+    wanted = blocks_of(kept.found, kept.dates, hours=options.block_hours, warm_hours=options.warm_hours)
+    try:
+        there, without = backtest.made_dense(spark, wanted, ground)
+        if without:
+            raise HistoryError(f"blocks cannot be rebuilt: {without}")
+        tell(f"{len(there)} blocks, {sum(item.bytes for item in there) / 1e6:.0f} MB of arrays")
+        runs = Runs(spark, there, ground.work, tell)
+        return judged_candidates(runs, options, base, kept)
+    finally:
+        Place(options.out).remove(f"{_WORK}/{ground.work.rpartition('/')[2]}")
+
+
+@dataclass(slots=True)
+class Runs:
+    """Runs candidates on all blocks, and keeps what came of each: key -> block -> figures."""
+
+    spark: SparkSession
+    blocks: Sequence[backtest.Dense]
+    work: str
+    tell: Tell
+    found: dict[str, dict[int, Any]] = field(default_factory=dict)
+    by_day: dict[str, dict[int, Any]] = field(default_factory=dict)
+
+    def __call__(self, candidates: Sequence[Candidate]) -> Mapping[str, Mapping[int, Any]]:
+        """Every candidate by day; those that were run before are not run again."""
+        fresh = {item.key: item for item in candidates if item.key not in self.found}
+        started = time.monotonic()
+        if fresh:
+            for item in backtest.tried(self.spark, self.blocks, list(fresh.values()), self.work):
+                blocks = self.found.setdefault(item.candidate, {})
+                blocks[item.number] = blocks[item.number] + item.measures if item.number in blocks else item.measures
+                days = self.by_day.setdefault(item.candidate, {})
+                days[item.day] = days[item.day] + item.measures if item.day in days else item.measures
+            self.tell(f"{len(fresh)} candidates in {time.monotonic() - started:.0f} s, {len(self.found)} in all")
+        return {item.key: self.by_day[item.key] for item in candidates}
+
+    def on(self, dates: Sequence[str]) -> dict[str, dict[int, Any]]:
+        """Figures by block of these days only."""
+        numbers = {item.number for item in self.blocks if item.date in dates}
+        return {key: {at: part for at, part in rows.items() if at in numbers} for key, rows in self.found.items()}
+
+
+def judged_candidates(runs: Runs, options: Options, base: Parameters, kept: Kept) -> tuple[Told, Chosen]:
+    """Search, choose, and put the document's ground together."""
+    given = options.search
+    days = [day_number(name) for name in sorted({item.date for item in runs.blocks})]
+    train, held = split_days(days, held_out=given.held_out)
+    tried = search(
+        Space(base=base, strategies=strategies_of(options, base), names=given.names, reach=options.max_steps),
+        runs,
+        days=train,
+        points=given.points,
+        rounds=given.rounds,
+        keep=given.keep,
+        tolerance=given.tolerance,
+    )
+    chosen = chosen_of(tried, base, given, train=train, held=held, reach=options.max_steps)
+    held_out = tuple(name_of(day) for day in held)
+    blocks = runs.on(held_out)
+    told = Told(
+        base=base,
+        chosen=chosen.choice.candidate,
+        present=tried.candidates[tried.present],
+        reason=chosen.choice.reason,
+        blocks=blocks,
+        strategies=chosen.strategies,
+        held_out=held_out,
+        data=data_of(kept),
+        created_ms=int(options.now.timestamp() * 1000),
+        advice=chosen.advice,
+        seed=given.seed,
+        tried=chosen.values,
+    )
+    return told, replace(chosen, labels=[item.date for item in runs.blocks if item.date in held_out])
+
+
+def strategies_of(options: Options, base: Parameters) -> tuple[str, ...]:
+    """Those asked for, the one in force first and always: its thresholds are what may be changed."""
+    return tuple(dict.fromkeys((base.strategy, *options.strategies)))
+
+
+def data_of(kept: Kept) -> core.Data:
+    """What the document says of the history. Days that are left out count as nothing."""
+    used = [item for item in kept.judged if item.day.date in set(kept.dates)]
+    first, last = used[0].day, used[-1].day
+    span = day_number(last.date) - day_number(first.date) + 1
+    inside = [item for item in kept.judged if first.date <= item.day.date <= last.date]
+    without = {item.day.date: item for item in inside if item.day.date not in set(kept.dates)}
+    return core.Data(
+        from_ms=first.first_ms,
+        until_ms=last.last_ms,
+        days=tuple(kept.dates),
+        coverage=min(1.0, sum(item.day.coverage for item in used) / span),
+        cycles=sum(item.day.cycles for item in used),
+        bad_days={name: ("; ".join(item.reasons) or "left out by a person")[:500] for name, item in without.items()},
+    )
+
+
+def written(options: Options, told: Told, chosen: Chosen, shown: Shown, base: Parameters) -> Written:
+    """The report first and the thresholds last: whoever finds these finds the report as well."""
+    document = thresholds_of(told, pyspark=pyspark.__version__)
+    objections = core.checked(document, base, core.Rules(), document.created_ms)
+    shown = replace(
+        shown,
+        points=points_of(told, chosen),
+        blocks=blocks_shown(told, chosen.labels),
+        objections=objections,
+    )
+    place, folder = Place(options.out), options.folder
+    report = place.write(f"{folder}/report.html", page(document, shown).encode())
+    text = json.dumps(document_of(document), indent=1, ensure_ascii=False) + "\n"
+    path = place.write(f"{folder}/thresholds.json", text.encode())
+    return Written(thresholds=document, path=path, report=report, objections=objections, reason=chosen.choice.reason)
+
+
+def day_number(name: str) -> int:
+    """Days since 1970."""
+    return (date.fromisoformat(name) - date(1970, 1, 1)).days
+
+
+def name_of(day: int) -> str:
+    """The opposite of `day_number`."""
+    return datetime.fromtimestamp(day * 86_400, UTC).strftime("%Y-%m-%d")

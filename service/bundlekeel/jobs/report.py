@@ -1,0 +1,230 @@
+"""`report.html`: one page for people with what the thresholds rest on. No outside resources. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from html import escape
+from typing import Any, Final
+
+from bundlekeel.core.thresholds import Interval, Measures, Objection, Thresholds
+from bundlekeel.jobs import plots
+from bundlekeel.jobs.evidence import share
+from bundlekeel.jobs.rules import Judged
+
+MOST_ROWS: Final = 60
+_TITLES: Final = {
+    "imbalance": ("imbalance", "time mean of the largest broker score over the mean score, less 1"),
+    "moves_per_hour": ("moves an hour", "by the balancer, whole cluster"),
+    "thrash_per_day": ("thrash a day", "how far loads went up and down beyond their trend, % of the mean, per broker"),
+    "overloaded_minutes_per_day": ("overloaded minutes a day", "minutes with any broker above 85 %"),
+}
+_STYLE: Final = """
+:root { color-scheme: light dark; --text: #1c2733; --soft: #5b6877; --back: #fff; --card: #f6f8fa; --grid: #d8dee5;
+  --bad: #b42318; --good: #1a7f4b; --blue: #2f6fde; --orange: #d9730d; }
+@media (prefers-color-scheme: dark) { :root { --text: #e6ebf1; --soft: #9aa7b5; --back: #12171d; --card: #1b222a;
+  --grid: #313b46; --bad: #ff8a7a; --good: #5ed39a; --blue: #7aa7ff; --orange: #ffab5e; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1120px; padding: 24px; background: var(--back); color: var(--text);
+  font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 19px; margin: 0 0 6px; }
+p { margin: 4px 0 12px; color: var(--soft); max-width: 90ch; }
+section { margin: 24px 0; padding: 18px; background: var(--card); border-radius: 10px; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: 4px 14px 4px 0; text-align: right; border-bottom: 1px solid var(--grid); vertical-align: top; }
+th { color: var(--soft); font-weight: 600; }
+th:first-child, td:first-child, td.text, th.text { text-align: left; }
+b.good, td.good { color: var(--good); } b.bad, td.bad { color: var(--bad); }
+small { color: var(--soft); }
+svg { width: 100%; height: auto; display: block; }
+svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
+.grid { stroke: var(--grid); } .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
+circle.far { fill: var(--soft); opacity: .35; } circle.near { fill: var(--blue); opacity: .6; }
+circle.present { fill: var(--orange); } circle.chosen { fill: var(--good); }
+.line.present { stroke: var(--orange); } .line.chosen { stroke: var(--good); }
+rect.good { fill: var(--good); } rect.partial { fill: var(--soft); } rect.bad { fill: var(--bad); }
+rect.heat { fill: var(--blue); }
+.key span { margin-right: 18px; } .key i { display: inline-block; width: 10px; height: 10px; border-radius: 5px;
+  margin-right: 6px; }
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What the page shows beside the document. `blocks`: labels, imbalance before and after. `capacity`: rows of
+    `CAPACITY`. `week`: bytes a second of the whole cluster by hour of the week. `spaces`: rows of `PROFILE`."""
+
+    judged: Sequence[Judged] = ()
+    points: Sequence[plots.Point] = ()
+    blocks: tuple[Sequence[str], Sequence[float], Sequence[float]] = ((), (), ())
+    capacity: Sequence[Mapping[str, Any]] = ()
+    week: Sequence[float | None] = ()
+    spaces: Sequence[Mapping[str, Any]] = ()
+    objections: Sequence[Objection] = ()
+    reason: str = ""
+
+
+def page(document: Thresholds, shown: Shown) -> str:
+    """The whole document."""
+    changed = {name: row for name, row in document.parameters.items() if row.value != row.previous}
+    state = f'<b class="good">{len(changed)} thresholds to change</b>' if changed else "<b>nothing to change</b>"
+    days = document.data.days
+    parts = [
+        f"<h1>Bundlekeel recalibration</h1><p>{state}. {escape(shown.reason)} Strategy {escape(document.strategy)}; "
+        f"{len(days)} days, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
+        f"{document.data.cycles} cycles, {document.data.coverage:.1%} recorded. {escape(document.software)}.</p>",
+        _objections(shown.objections),
+        _parameters(document),
+        _evidence(document),
+        _candidates(shown),
+        _quality(shown.judged),
+        _week(shown.week),
+        _namespaces(shown.spaces),
+        _capacity(shown.capacity),
+        _advice(document.advice),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>Bundlekeel recalibration</title><style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
+    )
+
+
+def _section(title: str, about: str, body: str) -> str:
+    return f"<section><h2>{escape(title)}</h2><p>{escape(about)}</p>{body}</section>" if body else ""
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Cells are HTML. The first column is text."""
+    if not rows:
+        return ""
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
+
+
+def _objections(found: Sequence[Objection]) -> str:
+    rows = [[escape(item.code.value), escape(item.field), escape(item.detail)] for item in found]
+    about = "The daemon would not adopt this document by itself, for these reasons."
+    return _section("What speaks against it", about, _table(("code", "field", "detail"), rows))
+
+
+def _parameters(document: Thresholds) -> str:
+    rows = [
+        [
+            escape(name),
+            f"{row.previous:g}",
+            f"<b class='good'>{row.value:g}</b>" if row.value != row.previous else f"{row.value:g}",
+            f"{row.minimum:g} to {row.maximum:g}",
+            f"<small>{escape(row.evidence)}</small>",
+        ]
+        for name, row in sorted(document.parameters.items(), key=lambda item: item[1].value == item[1].previous)
+    ]
+    about = "All that was searched; the changed ones first."
+    return _section("Thresholds", about, _table(("parameter", "in force", "proposed", "range", "evidence"), rows))
+
+
+def _evidence(document: Thresholds) -> str:
+    evidence = document.evidence
+    columns: dict[str, Measures] = {"in force": evidence.previous, "proposed": evidence.chosen}
+    columns |= {"difference": evidence.difference} | dict(evidence.strategies)
+    rows = [
+        [f'<span title="{escape(_TITLES[name][1])}">{escape(_TITLES[name][0])}</span>']
+        + [_interval(getattr(measures, name)) for measures in columns.values()]
+        for name in (item.name for item in fields(Measures))
+    ]
+    gain = share(evidence.difference.moves_per_hour.mean, evidence.previous.moves_per_hour.mean)
+    about = (
+        f"On {len(evidence.held_out)} days that the search did not see ({', '.join(evidence.held_out)}): moves {gain}. "
+        f"Intervals of {evidence.confidence:.0%}, by drawing whole blocks of hours anew."
+    )
+    return _section("Evidence", about, _table(("", *columns), rows))
+
+
+def _interval(value: Interval) -> str:
+    return f"{value.mean:.4g}<br><small>{value.low:.4g} to {value.high:.4g}</small>"
+
+
+def _candidates(shown: Shown) -> str:
+    labels, before, after = shown.blocks
+    rows = [("present", "in force", before), ("chosen", "proposed", after)]
+    key = (
+        '<p class="key"><span><i style="background:var(--orange)"></i>in force</span>'
+        '<span><i style="background:var(--good)"></i>proposed</span>'
+        '<span><i style="background:var(--blue)"></i>within one night\'s reach</span>'
+        '<span><i style="background:var(--soft)"></i>other</span></p>'
+    )
+    body = plots.candidates(shown.points) + plots.lines(labels, rows, "imbalance")
+    about = "Every candidate on the held-out days, then the imbalance block by block."
+    return _section("Candidates", about, key + body if body else "")
+
+
+def _quality(judged: Sequence[Judged]) -> str:
+    bars = plots.days([(item.day.date, item.day.coverage, item.verdict) for item in judged])
+    rows = [
+        [
+            escape(item.day.date),
+            escape(item.verdict),
+            f"{item.day.coverage:.1%}",
+            f"{item.day.cycles}",
+            f"{item.day.longest_gap_minutes:.0f}",
+            f"{item.day.imbalance:.3g}",
+            f"{item.day.moves}",
+            f"<small>{escape('; '.join(item.reasons))}</small>",
+        ]
+        for item in judged[-MOST_ROWS:]
+    ]
+    heads = ("day", "verdict", "recorded", "cycles", "longest gap (min)", "imbalance", "moves", "")
+    return _section("Days", "What is recorded, and whether it was used.", bars + _table(heads, rows))
+
+
+def _week(values: Sequence[float | None]) -> str:
+    return _section("The week", "Traffic in and out of the whole cluster, UTC.", plots.week(values))
+
+
+def _namespaces(found: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        [
+            escape(str(row["name"])),
+            f"{row['bytes'] / 1e6:.3g}",
+            f"{row['bytes_peak'] / 1e6:.3g}",
+            _percent(row["volatility"]),
+            _percent(row["growth"]),
+            f"{row['clients']:.0f}",
+            f"{row['moves_per_day']:.3g}",
+            f"{row['clients_moved_per_day']:.3g}",
+        ]
+        for row in found
+    ]
+    traffic = ("namespace", "MB/s", "highest hour", "volatility", "growth a day")
+    about = f"The {MOST_ROWS} with the most traffic. Volatility: standard deviation of the hours over their mean."
+    return _section("Namespaces", about, _table((*traffic, "clients", "moves a day", "clients moved a day"), rows))
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def _capacity(found: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        [
+            escape(str(row["broker"])),
+            escape(str(row["resource"])),
+            "not seen by the broker" if row["blind"] else f"{row['limit']:.4g}",
+            f"{row['base']:.4g}",
+            f"{1e6 * (row['per_msg_throughput_in'] + row['per_msg_throughput_out']) / 2:.3g}",
+            f"{1e3 * (row['per_msg_rate_in'] + row['per_msg_rate_out']) / 2:.3g}",
+            "" if row["error"] is None else f"{row['error']:.2f}",
+        ]
+        for row in found[:MOST_ROWS]
+    ]
+    heads = ("broker", "resource", "limit", "base", "per MB/s", "per 1000 msg/s", "error (% of the limit)")
+    about = "Usage by traffic, robust regression; the error is the median in hours that the fit did not see."
+    more = f" The first {MOST_ROWS} of {len(found)} rows." if len(found) > MOST_ROWS else ""
+    return _section("Capacity", about + more, _table(heads, rows))
+
+
+def _advice(found: Sequence[str]) -> str:
+    rows = "".join(f"<li>{escape(text)}</li>" for text in found)
+    return _section("Advice", "What is no threshold, or too far for one night.", f"<ul>{rows}</ul>" if rows else "")

@@ -1,0 +1,250 @@
+"""When history is good enough to calibrate on: rules on a day's figures, and the refusals. No Spark here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import date, timedelta
+from typing import Any, Final
+
+import numpy as np
+
+from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import HistoryError
+from bundlekeel.core.load import Floats, Ints
+from bundlekeel.jobs.regression import huber
+
+GOOD = "good"
+PARTIAL = "partial"
+BAD = "bad"
+
+# More than so much of a day without any traffic at all is an outage of the recording, not of the applications.
+SILENT: Final = 0.9
+# A broker whose usage for its traffic is this many times that of the others, and far outside of their own spread.
+FACTOR: Final = 5.0
+DEVIATIONS: Final = 6.0
+# Slices (of ten minutes) and brokers that a judgement on usage and traffic needs: half a day, others to compare with.
+LEAST_SLICES: Final = 72
+LEAST_BROKERS: Final = 3
+# What a broker says of its own traffic against the sum over its bundles.
+TOLD: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Day:
+    """One UTC day in figures, as columns of `DAYS` and the brokers that lie (broker -> why)."""
+
+    date: str
+    why: str = ""
+    cycles: int = 0
+    missing: int = 0
+    dropped: int = 0
+    doubles: int = 0
+    misplaced: int = 0
+    broken: int = 0
+    unreadable: int = 0
+    nan: int = 0
+    negative: int = 0
+    absurd: int = 0
+    brokers: int = 0
+    bundles: int = 0
+    moves: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+    interval_seconds: float = 0.0
+    coverage: float = 0.0
+    longest_gap_minutes: float = 0.0
+    silent: float = 0.0
+    imbalance: float = 0.0
+    messages: float = 0.0
+    bytes: float = 0.0
+    lying: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A day and whether it may be calibrated on. partial: the first or last day, simply not whole."""
+
+    day: Day
+    verdict: str
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What is asked of the history. `leave_out`: days that a person has looked at and excluded."""
+
+    min_days: int = 7
+    min_coverage: float = 0.9
+    leave_out: frozenset[str] = frozenset()
+
+
+class Refused(HistoryError):
+    """The history is not fit for a calibration. `code`: a name for programs; `figures`: what it rests on."""
+
+    code = "Refused"
+
+    def __init__(self, message: str, *, figures: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.figures = dict(figures)
+
+
+class TooLittleHistory(Refused):
+    """There are fewer good days than asked for."""
+
+    code = Code.TOO_LITTLE_HISTORY.value
+
+
+class BadDays(Refused):
+    """Days between the first and the last one are not to be trusted."""
+
+    code = "BadDays"
+
+
+def day_of(row: Mapping[str, Any], lying: Mapping[str, str] | None = None) -> Day:
+    """A day of a row of `DAYS`; figures that are not there count as 0."""
+    names = {item.name for item in fields(Day)} - {"lying"}
+    return Day(**{name: row[name] for name in names if row.get(name) is not None}, lying=lying)
+
+
+def judge(days: Sequence[Day], rules: Rules) -> list[Judged]:
+    """A verdict for every day from the first to the last, also for those of which nothing is recorded."""
+    if not days:
+        return []
+    known = {day.date: day for day in days}
+    first, last = min(known), max(known)
+    found = []
+    for name in _days_between(first, last):
+        day = known.get(name, Day(date=name))
+        reasons = _reasons(day)
+        short = day.coverage < rules.min_coverage
+        if short and name not in (first, last):
+            reasons.append(f"{day.coverage:.1%} recorded, longest gap {day.longest_gap_minutes:.0f} min")
+        verdict = BAD if reasons else PARTIAL if short else GOOD
+        if short and not reasons:
+            reasons.append(f"{day.coverage:.1%} recorded: the {'first' if name == first else 'last'} day")
+        found.append(Judged(day=day, verdict=verdict, reasons=tuple(reasons)))
+    return found
+
+
+def _days_between(first: str, last: str) -> list[str]:
+    start, end = date.fromisoformat(first), date.fromisoformat(last)
+    return [(start + timedelta(days=number)).isoformat() for number in range((end - start).days + 1)]
+
+
+def _reasons(day: Day) -> list[str]:
+    found = []
+    said = f" ({day.why})" if day.why else ""
+    for count, text in (
+        (day.unreadable, f"files cannot be read{said}"),
+        (day.broken, f"cycles cannot be rebuilt{said}"),
+        (day.doubles, "cycles are there twice"),
+        (day.misplaced, "cycles lie in the wrong hour"),
+        (day.nan, "values are no numbers"),
+        (day.negative, "values are below zero"),
+        (day.absurd, "values are impossibly large"),
+    ):
+        if count:
+            found.append(f"{count} {text}")
+    if day.cycles and day.silent > SILENT:
+        found.append(f"no traffic at all in {day.silent:.0%} of the cycles")
+    found += [f"{broker} contradicts itself: {why}" for broker, why in sorted((day.lying or {}).items())]
+    return found
+
+
+def accept(judged: Sequence[Judged], rules: Rules) -> list[Judged]:
+    """The good days. TooLittleHistory, BadDays: the history is refused, with the figures."""
+    good = [item for item in judged if item.verdict == GOOD and item.day.date not in rules.leave_out]
+    bad = [item for item in judged if item.verdict == BAD and item.day.date not in rules.leave_out]
+    figures = {
+        "good_days": len(good),
+        "min_days": rules.min_days,
+        "span_days": len(judged),
+        "cycles": sum(item.day.cycles for item in judged),
+        "bad_days": {item.day.date: "; ".join(item.reasons) for item in bad},
+    }
+    if len(judged) < rules.min_days:
+        text = f"{figures['cycles']} cycles of {len(judged)} days; {rules.min_days} good days are needed"
+        raise TooLittleHistory(text, figures=figures)
+    if bad:
+        said = ", ".join(f"{item.day.date} ({'; '.join(item.reasons)})" for item in bad[:5])
+        more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
+        raise BadDays(f"{len(bad)} of {len(judged)} days are bad: {said}{more}", figures=figures)
+    if len(good) < rules.min_days:
+        raise TooLittleHistory(f"{len(good)} good days; {rules.min_days} are needed", figures=figures)
+    return good
+
+
+def liars(brokers: Collection[str], slices: Mapping[str, Floats]) -> dict[str, str]:
+    """Brokers whose usage contradicts their traffic on one day, and why.
+
+    `slices`: one value a ten minutes each, aligned: `broker` (row of `brokers`), `usage` (CPU in percent of a core),
+    `carried` and `told` (bytes/s in and out of its bundles, and as the broker says). Judged is only a broker with half
+    a day of slices, among three or more.
+    """
+    names, usage, carried, told = list(brokers), slices["usage"], slices["carried"], slices["told"]
+    # What is no number is counted elsewhere.
+    finite = np.isfinite(usage) & np.isfinite(carried) & np.isfinite(told)
+    rows = np.where(finite, slices["broker"], -1).astype(np.int64)
+    parts = {
+        number: part for number in range(len(names)) if len(part := np.flatnonzero(rows == number)) >= LEAST_SLICES
+    }
+    if len(parts) < LEAST_BROKERS:
+        return {}
+    level = float(np.median([np.median(carried[part]) for part in parts.values()]))
+    found: dict[int, str] = {}
+    for number, part in parts.items():
+        if why := _mistold(carried[part], told[part], 0.05 * level):
+            found[number] = why
+    found = _outliers(parts, usage, carried) | _contrary(parts, usage, carried) | found
+    return {names[number]: why for number, why in found.items()}
+
+
+def _mistold(carried: Floats, told: Floats, least: float) -> str:
+    seen, said = float(np.median(carried)), float(np.median(told))
+    low, high = sorted((seen, said))
+    if high <= least or low * TOLD >= high:
+        return ""
+    return f"it reports {said:.3g} bytes/s, its bundles sum up to {seen:.3g}"
+
+
+def _outliers(parts: Mapping[int, Ints], usage: Floats, carried: Floats) -> dict[int, str]:
+    """Usage against what all brokers together need for that traffic, base load included."""
+    together = np.concatenate(list(parts.values()))
+    if not np.any(usage[together] > 0):
+        return {}
+    line = huber(carried[together][:, None], usage[together])
+    dust = 0.05 * float(np.median(usage[together])) + 0.1
+    ratios = {
+        number: float(np.median((usage[part] + dust) / (np.maximum(line.of(carried[part][:, None]), 0.0) + dust)))
+        for number, part in parts.items()
+    }
+    apart = np.log(np.maximum(list(ratios.values()), 1e-9))
+    middle = float(np.median(apart))
+    limit = max(float(np.log(FACTOR)), DEVIATIONS * 1.4826 * float(np.median(np.abs(apart - middle))))
+    return {
+        number: f"its CPU for its traffic is {float(np.exp(far - middle)):.2g} times that of the others"
+        for number, far in zip(ratios, apart.tolist(), strict=True)
+        if abs(far - middle) > limit
+    }
+
+
+def _contrary(parts: Mapping[int, Ints], usage: Floats, carried: Floats) -> dict[int, str]:
+    """CPU that falls when the traffic rises, where that of the others rises."""
+    follows = {number: _follows(usage[part], carried[part]) for number, part in parts.items()}
+    known = [value for value in follows.values() if np.isfinite(value)]
+    if len(known) < LEAST_BROKERS or float(np.median(known)) <= 0.5:
+        return {}
+    return {
+        number: f"its CPU falls when its traffic rises (correlation {value:.2f})"
+        for number, value in follows.items()
+        if value < -0.5
+    }
+
+
+def _follows(usage: Floats, carried: Floats) -> float:
+    """Correlation of CPU and traffic; not a number where the traffic is steady."""
+    level = float(np.median(carried))
+    if level <= 0 or not np.std(carried) >= 0.1 * level or not np.std(usage) > 0:
+        return float("nan")
+    return float(np.corrcoef(usage, carried)[0, 1])

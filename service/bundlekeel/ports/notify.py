@@ -1,0 +1,38 @@
+"""Telling people outside what happened: one notice, and what carries it to one receiver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol
+
+Event = Literal["executions", "stops", "findings", "adoption"]
+Severity = Literal["info", "warning", "critical"]
+
+EVENTS: Final[tuple[Event, ...]] = ("executions", "stops", "findings", "adoption")
+SEVERITIES: Final[tuple[Severity, ...]] = ("info", "warning", "critical")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """One thing that happened. `reason`: one word in CamelCase, a code where there is one; `text`: one English
+    sentence; `details`: figures and names as JSON values, never a secret."""
+
+    event: Event
+    severity: Severity
+    reason: str
+    text: str
+    wall_ms: int
+    cluster: str
+    member: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Notifier(Protocol):
+    """One receiver of notices."""
+
+    async def send(self, notice: Notice) -> None:
+        """Hand it over, once, within its own time limit. NotificationError otherwise."""
+
+    async def close(self) -> None:
+        """Close pooled connections."""

@@ -1,0 +1,289 @@
+"""Recorded frames as the dense arrays of a back-test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from bundlekeel.core.errors import HistoryError
+from bundlekeel.core.history import BROKERS, Frame, dumped
+from bundlekeel.core.load import (
+    BANDWIDTH_IN,
+    BANDWIDTH_OUT,
+    CPU,
+    KILOBIT_PER_BYTE,
+    MSG_RATE,
+    RATE_IN,
+    RATE_OUT,
+    RESOURCES,
+    THROUGHPUT,
+    THROUGHPUT_IN,
+    THROUGHPUT_OUT,
+    Floats,
+    Ints,
+)
+from bundlekeel.core.snapshot import Bools
+from bundlekeel.sim.backtest.traffic import NOBODY, Traffic
+
+# What is given from outside and may change from cycle to cycle: people's wishes, policies, who cannot be used. Not
+# among it: what follows from the recorded run's own moves, since a candidate has made others.
+CIRCUMSTANCES: Final = (
+    "mode",
+    "registered",
+    "excluded",
+    "seed",
+    "brokers_split",
+    "policies",
+    "guard.pinned",
+    "guard.cordoned",
+    "guard.draining",
+    "guard.warming",
+    "guard.excluded",
+    "guard.changed_brokers",
+    "guard.rate",
+    "guard.relief_until",
+)
+_OWN: Final = ("params.", "memory.", "ledger.", "guard.")
+_WIDTH: Final = len(RESOURCES)
+# Of a broker's CPU, half is laid to messages and half to bytes, as plans do (core/pressure.py).
+_HALF: Final = 0.5
+# Traffic that varies by less than a tenth (its variance) says nothing of what a broker uses without any.
+_STEADY: Final = 0.01
+
+
+def traffic_of(
+    frames: Iterable[Frame],
+    *,
+    period_ms: int = 60_000,
+    dtype: DTypeLike = np.float32,
+    per_unit: Mapping[str, Floats] | None = None,
+) -> Traffic:
+    """The traffic of recorded frames, given in order of time; the last frame of each period counts.
+
+    dtype: of the bundles' rates; float32 takes half the room, float64 plans bit by bit as recorded. per_unit: by
+    broker what a unit of traffic adds to its usage, shape (6, 4); estimated for those it does not name. HistoryError
+    without any frame.
+    """
+    kept = _Kept(np.dtype(dtype))
+    for frame in _last_of_each(frames, period_ms):
+        kept.add(frame)
+    if not kept.wall_ms:
+        raise HistoryError("there is no recorded cycle to take traffic from")
+    return kept.traffic(per_unit or {})
+
+
+def _last_of_each(frames: Iterable[Frame], period_ms: int) -> Iterator[Frame]:
+    before: Frame | None = None
+    for frame in frames:
+        if before is not None:
+            here, then = (int(item.document["wall_ms"]) // period_ms for item in (frame, before))
+            if here < then:
+                raise HistoryError("recorded cycles are not in order of time")
+            if here != then:
+                yield before
+        before = frame
+    if before is not None:
+        yield before
+
+
+@dataclass(slots=True)
+class _Names:
+    """Places of names, in order of first appearance; the same list of names is looked up once."""
+
+    place: dict[str, int] = field(default_factory=dict)
+    _known: tuple[list[str], Ints] | None = None
+
+    def of(self, names: list[str]) -> Ints:
+        """The place of each, new ones added."""
+        if self._known is None or self._known[0] != names:
+            index = self.place
+            found = np.fromiter((index.setdefault(n, len(index)) for n in names), dtype=np.int64, count=len(names))
+            self._known = names, found
+        return self._known[1]
+
+    def sorted(self) -> tuple[tuple[str, ...], Ints]:
+        """All names sorted, and for each place where it is then."""
+        names = tuple(sorted(self.place))
+        rank = np.empty(len(names), dtype=np.int64)
+        rank[[self.place[name] for name in names]] = np.arange(len(names))
+        return names, rank
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is kept of each frame until all are there. averages: of bundles when they were first reported; `first`: how
+    many bundles were known before."""
+
+    dtype: np.dtype[Any]
+    wall_ms: list[int] = field(default_factory=list)
+    bundles: _Names = field(default_factory=_Names)
+    brokers: _Names = field(default_factory=_Names)
+    bundle_rows: list[tuple[Ints, NDArray[Any], NDArray[np.int32], Ints]] = field(default_factory=list)
+    broker_rows: list[tuple[Ints, Floats, Ints]] = field(default_factory=list)
+    averages: list[tuple[Ints, Floats, Ints]] = field(default_factory=list)
+    first: int = 0
+    texts: dict[str, int] = field(default_factory=dict)
+    members: list[list[int]] = field(default_factory=list)
+    traits: dict[str, list[Any]] = field(default_factory=dict)
+    start: str = ""
+
+    def add(self, frame: Frame) -> None:
+        """One period more."""
+        document, brokers, bundles = frame.document, frame.brokers, frame.bundles
+        here, rows = self.brokers.of(brokers.names.tolist()), self.bundles.of(bundles.names.tolist())
+        owner = self.brokers.of(bundles.texts[:, 0].tolist())
+        if not self.wall_ms:
+            own = {path: value for path, value in document.items() if path.startswith(_OWN)}
+            self.start = dumped(own)
+        new = np.flatnonzero(rows >= self.first) if len(self.bundles.place) > self.first else rows[:0]
+        if len(new):
+            self.first = len(self.bundles.place)
+            self.averages.append((rows[new], bundles.floats[new, 4:12], bundles.whole[new, 0:2]))
+        self.wall_ms.append(int(document["wall_ms"]))
+        counts = bundles.whole[:, 2:5].astype(np.int32)
+        self.bundle_rows.append((rows, bundles.floats[:, 0:4].astype(self.dtype), counts, owner))
+        self.broker_rows.append((here, brokers.floats, brokers.whole))
+        self.members.append([self._text(document, path) for path in CIRCUMSTANCES])
+        whole = brokers.whole.tolist()
+        for name, bits, texts in zip(brokers.names.tolist(), whole, brokers.texts.tolist(), strict=True):
+            self.traits[name] = [bits[0], bits[4], bits[5], *texts]
+
+    def _text(self, document: Mapping[str, Any], path: str) -> int:
+        """Which text says what this path holds; -1: it is not recorded."""
+        if path in document:
+            value = document[path]
+        else:
+            value = {key: item for key, item in document.items() if key.startswith(f"{path}.")}
+            if not value:
+                return NOBODY
+        return self.texts.setdefault(dumped(value), len(self.texts))
+
+    def traffic(self, per_unit: Mapping[str, Floats]) -> Traffic:
+        """All of it, dense."""
+        bundles, bundle_rank = self.bundles.sorted()
+        brokers, broker_rank = self.brokers.sorted()
+        found = self._of_bundles(bundle_rank, broker_rank) | self._of_brokers(broker_rank)
+        slopes = estimated(found["usage"], found["limit"], found["carried"], found["present"])
+        for row, broker in enumerate(brokers):
+            if broker in per_unit:
+                slopes[row] = per_unit[broker]
+        return Traffic(
+            wall_ms=np.array(self.wall_ms, dtype=np.int64),
+            bundles=bundles,
+            brokers=brokers,
+            per_unit=slopes,
+            members=np.array(self.members, dtype=np.int32),
+            texts=tuple(self.texts),
+            traits=json.dumps(self.traits, ensure_ascii=False, sort_keys=True),
+            start=self.start,
+            **found,
+        )
+
+    def _of_bundles(self, rank: Ints, broker_rank: Ints) -> dict[str, Any]:
+        shape = len(self.wall_ms), len(rank)
+        rates = np.zeros((*shape, 4), dtype=self.dtype)
+        counts = np.zeros((*shape, 3), dtype=np.int32)
+        owner = np.full(shape, NOBODY, dtype=np.int32)
+        for period, (rows, carried, counted, owners) in enumerate(self.bundle_rows):
+            place = rank[rows]
+            rates[period, place], counts[period, place] = carried, counted
+            owner[period, place] = broker_rank[owners]
+        averages, samples = np.zeros((len(rank), 8)), np.zeros((len(rank), 2), dtype=np.int64)
+        for rows, figures, taken in self.averages:
+            averages[rank[rows]], samples[rank[rows]] = figures, taken
+        return {
+            "rates": rates,
+            "counts": _once(counts),
+            "owner": owner,
+            "short": averages[:, :4].copy(),
+            "long": averages[:, 4:].copy(),
+            "samples": samples,
+        }
+
+    def _of_brokers(self, rank: Ints) -> dict[str, Any]:
+        shape = len(self.wall_ms), len(rank)
+        floats = np.zeros((*shape, len(BROKERS.floats)))
+        whole = np.zeros((*shape, len(BROKERS.whole)), dtype=np.int64)
+        present = np.zeros(shape, dtype=bool)
+        for period, (rows, figures, stamps) in enumerate(self.broker_rows):
+            place = rank[rows]
+            floats[period, place], whole[period, place] = figures, stamps
+            present[period, place] = True
+        return {
+            "usage": floats[:, :, :_WIDTH],
+            "limit": _once(floats[:, :, _WIDTH : 2 * _WIDTH]),
+            "carried": floats[:, :, 2 * _WIDTH :],
+            "reported": whole[:, :, 1],
+            "started": whole[:, :, 2],
+            "topics": whole[:, :, 3],
+            "present": present,
+        }
+
+
+def _once(values: NDArray[Any]) -> NDArray[Any]:
+    """One row for all periods, when they are all alike."""
+    return values[:1].copy() if (values == values[:1]).all() else values
+
+
+def estimated(usage: Floats, limit: Floats, carried: Floats, present: Bools) -> Floats:
+    """What a message or byte a second adds to each broker's usage of each resource; shape (B, 6, 4).
+
+    CPU: what rises and falls with the traffic (least squares over time; all of it where the traffic hardly changed),
+    half laid to messages, half to bytes. Network: as much of the usage as there are bytes. Memory does not follow the
+    traffic. A broker that carried nothing is like the median of the others, by its limit. Shapes: usage (T, B, 6),
+    limit (T or 1, B, 6), carried (T, B, 4), present (T, B).
+    """
+    times = np.maximum(present.sum(axis=0), 1)[:, None]
+    there = present[:, :, None]
+    mean = np.where(there, usage, 0.0).sum(axis=0) / times
+    flow = np.where(there, carried, 0.0).sum(axis=0) / times
+    ceiling = limit.max(axis=0)
+    made = np.zeros((usage.shape[1], _WIDTH, 4))
+    rate, size = flow[:, RATE_IN] + flow[:, RATE_OUT], flow[:, THROUGHPUT_IN] + flow[:, THROUGHPUT_OUT]
+    moving = _moving_cpu(usage[:, :, CPU], carried, present)
+    made[:, CPU, RATE_IN] = made[:, CPU, RATE_OUT] = _alike(_ratio(_HALF * moving, rate), ceiling[:, CPU])
+    by_bytes = _alike(_ratio(_HALF * moving, size), ceiling[:, CPU])
+    made[:, CPU, THROUGHPUT_IN] = made[:, CPU, THROUGHPUT_OUT] = by_bytes
+    for resource, column in ((BANDWIDTH_IN, THROUGHPUT_IN), (BANDWIDTH_OUT, THROUGHPUT_OUT)):
+        slope = _ratio(mean[:, resource], flow[:, column])
+        made[:, resource, column] = np.where(slope > 0, slope, KILOBIT_PER_BYTE)
+    made[:, MSG_RATE, RATE_IN] = made[:, MSG_RATE, RATE_OUT] = 1.0
+    made[:, THROUGHPUT, THROUGHPUT_IN] = made[:, THROUGHPUT, THROUGHPUT_OUT] = 1.0
+    return made
+
+
+def _moving_cpu(cpu: Floats, carried: Floats, present: Bools) -> Floats:
+    """The part of each broker's mean CPU that follows its traffic; shape (B,)."""
+    times = np.maximum(present.sum(axis=0), 1)
+    rate, size = carried[:, :, RATE_IN:THROUGHPUT_IN].sum(axis=2), carried[:, :, THROUGHPUT_IN:].sum(axis=2)
+    flow = np.zeros_like(rate)
+    for part in (rate, size):
+        mean = np.where(present, part, 0.0).sum(axis=0) / times
+        flow += _HALF * np.divide(part, mean, out=np.zeros_like(part), where=mean > 0)
+    usual = np.where(present, cpu, 0.0).sum(axis=0) / times
+    middle = np.where(present, flow, 0.0).sum(axis=0) / times
+    off, above = np.where(present, flow - middle, 0.0), np.where(present, cpu - usual, 0.0)
+    spread = (off * off).sum(axis=0)
+    slope = np.divide((off * above).sum(axis=0), spread, out=usual.copy(), where=spread > _STEADY * times)
+    found: Floats = np.clip(slope, 0.0, usual)
+    return found
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    found: Floats = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+    return found
+
+
+def _alike(slope: Floats, limit: Floats) -> Floats:
+    """With the median share of the limit where a broker has shown none."""
+    known = (slope > 0) & (limit > 0)
+    if not known.any() or known.all():
+        return slope
+    usual = float(np.median(slope[known] / limit[known]))
+    found: Floats = np.where(known, slope, usual * np.maximum(limit, 0.0))
+    return found

@@ -1,0 +1,215 @@
+"""Whose bundles are where, in one candidate's course, and the tables of a snapshot made of that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bundlekeel.core.load import Floats, Ints
+from bundlekeel.core.names import parse_bundle
+from bundlekeel.core.snapshot import Bools, BrokerTable, BundleTable, fill_from_traffic
+from bundlekeel.core.splitting.children import children_of
+from bundlekeel.sim.backtest.periods import Period, Traits
+from bundlekeel.sim.backtest.traffic import NOBODY
+
+_DECIMALS = 3
+
+
+class Pieces:
+    """The bundles of one course: at first those recorded, later also halves of those that the candidate split.
+
+    column: the recorded bundle whose traffic it carries, `share` of it. owner: place of its broker, -1: none yet. rank:
+    its place in the order of names, in which brokers report. A half is there as long as its whole was recorded.
+    `version` is another number whenever ownership changes.
+    """
+
+    def __init__(self, bundles: tuple[str, ...], owner: Ints) -> None:
+        count = len(bundles)
+        self.names: list[str] = list(bundles)
+        self.place = {name: row for row, name in enumerate(bundles)}
+        self.column: Ints = np.arange(count, dtype=np.int64)
+        self.share: Floats = np.ones(count)
+        self.owner: Ints = owner.copy()
+        self.alive: Bools = np.ones(count, dtype=bool)
+        self.rank: Ints = np.arange(count, dtype=np.int64)
+        self.whole = True
+        self.version = 0
+        self._texts = np.array(self.names, dtype=object)
+
+    def texts(self, rows: Ints) -> tuple[str, ...]:
+        """Names of these."""
+        return tuple(self._texts[rows].tolist())
+
+    def move(self, row: int, owner: int) -> None:
+        """It is somewhere else from now on."""
+        self.owner[row] = owner
+        self.version += 1
+
+    def split(self, row: int, at: int) -> None:
+        """Two halves in its place, at the same broker; each has half of the traffic."""
+        children = children_of(self.names[row], (at,))
+        self.place |= {name: len(self.names) + number for number, name in enumerate(children)}
+        self.names += children
+        both = [row, row]
+        self.column = np.append(self.column, self.column[both])
+        self.share = np.append(self.share, self.share[both] / 2)
+        self.owner = np.append(self.owner, self.owner[both])
+        self.alive = np.append(self.alive, [True, True])
+        self.alive[row] = False
+        self._texts = np.array(self.names, dtype=object)
+        self.rank = np.empty(len(self.names), dtype=np.int64)
+        self.rank[np.argsort(self._texts, kind="stable")] = np.arange(len(self.names))
+        self.whole = False
+        self.version += 1
+
+    def appear(self, row: int, parent: int, recorded: int) -> None:
+        """A recorded bundle is there for the first time: where the candidate has what it was split from (`parent`, the
+        recorded one, or the half of it that holds it), else where it was recorded."""
+        home = NOBODY
+        if parent != NOBODY:
+            home = int(self.owner[parent])
+            child = parse_bundle(self.names[row])
+            for half in np.flatnonzero((self.column == parent) & self.alive).tolist():
+                wide = parse_bundle(self.names[half])
+                if wide.lower <= child.lower and child.upper <= wide.upper:
+                    home = int(self.owner[half])
+        self.place[self.names[row]] = row
+        self.move(row, home if home >= 0 else recorded)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What follows from ownership and presence alone. here: places of the brokers in the picture. rows: pieces in the
+    order of the snapshot, `owner` their broker's row there. apart: pieces that are not where they were recorded;
+    touched (B,): brokers that therefore carry something else than recorded."""
+
+    here: Ints
+    rows: Ints
+    owner: Ints
+    starts: Ints
+    names: tuple[str, ...]
+    namespaces: tuple[str, ...]
+    namespace: Ints
+    system: Bools
+    apart: Ints
+    touched: Bools
+    ids: tuple[str, ...]
+
+
+def layout_of(pieces: Pieces, period: Period, traits: Traits, brokers: tuple[str, ...]) -> Layout:
+    """The layout of a period."""
+    here = np.flatnonzero(period.present)
+    row_of = np.full(len(brokers) + 1, NOBODY, dtype=np.int64)  # the last one: of nobody
+    row_of[here] = np.arange(len(here))
+    recorded = period.owner[pieces.column]
+    told = pieces.alive & (recorded >= 0)
+    at = row_of[pieces.owner]
+    seen = np.flatnonzero(told & (at >= 0))
+    rows = seen[np.lexsort((pieces.rank[seen], at[seen]))]
+    starts = np.zeros(len(here) + 1, dtype=np.int64)
+    np.cumsum(np.bincount(at[rows], minlength=len(here)), out=starts[1:])
+    apart = np.flatnonzero(told & (pieces.owner != recorded))
+    touched = np.zeros(len(brokers) + 1, dtype=bool)
+    touched[pieces.owner[apart]] = touched[recorded[apart]] = True
+    namespaces, namespace = _namespaces(traits, pieces.column[rows])
+    return Layout(
+        here=here,
+        rows=rows,
+        owner=at[rows],
+        starts=starts,
+        names=pieces.texts(rows),
+        namespaces=namespaces,
+        namespace=namespace,
+        system=traits.system[pieces.column[rows]],
+        apart=apart,
+        touched=touched[:-1],
+        ids=tuple(brokers[row] for row in here.tolist()),
+    )
+
+
+def _namespaces(traits: Traits, columns: Ints) -> tuple[tuple[str, ...], Ints]:
+    """In order of first appearance, and each bundle's place among them."""
+    present, first, place = np.unique(traits.namespace[columns], return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return tuple(traits.namespaces[code] for code in present[order].tolist()), rank[place]
+
+
+def difference(layout: Layout, pieces: Pieces, period: Period) -> tuple[Floats, Ints]:
+    """What each broker carries more than was recorded of it: traffic (B, 4) and topics (B,)."""
+    size, apart = len(layout.touched), layout.apart
+    columns = pieces.column[apart]
+    moved = np.column_stack([period.rates[columns], period.counts[columns, 0]]) * pieces.share[apart][:, None]
+    to, off = pieces.owner[apart], period.owner[columns]
+    found = np.empty((size, moved.shape[1]))
+    for number, weights in enumerate(moved.T):
+        # A piece without a broker is in the last, extra bin.
+        gained = np.bincount(np.where(to < 0, size, to), weights=weights, minlength=size + 1)
+        found[:, number] = gained[:size] - np.bincount(off, weights=weights, minlength=size)
+    return found[:, :4], np.rint(found[:, 4]).astype(np.int64)
+
+
+def broker_table(
+    layout: Layout, pieces: Pieces, period: Period, traits: Traits, per_unit: Floats, every_ms: int
+) -> BrokerTable:
+    """The brokers as they would report: as recorded where they own what was recorded, else by what a unit of traffic
+    uses. Those report once in `every_ms` at least, since they have something to tell."""
+    here, usage, carried, topics = layout.here, period.usage, period.carried, period.topics
+    reported = period.reported
+    if len(layout.apart):
+        more, more_topics = difference(layout, pieces, period)
+        touched = layout.touched
+        usage, carried, topics, reported = usage.copy(), carried.copy(), topics + more_topics, reported.copy()
+        carried[touched] = np.round(np.maximum(carried[touched] + more[touched], 0.0), _DECIMALS)
+        new = np.maximum(usage[touched] + np.einsum("brk,bk->br", per_unit[touched], more[touched]), 0.0)
+        fill_from_traffic(new, carried[touched], traits.from_traffic[touched])
+        usage[touched] = np.round(new, _DECIMALS)
+        lately = period.wall_ms - period.wall_ms % every_ms
+        reported[touched] = np.maximum(reported[touched], lately)
+    rows = here.tolist()
+    return BrokerTable(
+        ids=layout.ids,
+        usage=usage[here],
+        limit=period.limit[here],
+        from_traffic=traits.from_traffic[here],
+        overridden=tuple(traits.overridden[row] for row in rows),
+        traffic=carried[here],
+        last_update=reported[here],
+        start_timestamp=period.started[here],
+        topics=topics[here],
+        load_managers=tuple(traits.load_managers[row] for row in rows),
+        versions=tuple(traits.versions[row] for row in rows),
+        persistent=_flags(traits.persistent, rows),
+        non_persistent=_flags(traits.non_persistent, rows),
+    )
+
+
+def _flags(values: tuple[int, ...], rows: list[int]) -> tuple[bool, ...]:
+    told = [values[row] for row in rows]
+    return () if NOBODY in told else tuple(map(bool, told))
+
+
+def bundle_table(layout: Layout, pieces: Pieces, period: Period) -> BundleTable:
+    """The bundles that are seen, with their figures of this period."""
+    columns = pieces.column[layout.rows]
+    latest, short, long = (table[columns] for table in (period.rates, period.short, period.long))
+    counts = period.counts[columns]
+    if not pieces.whole:
+        share = pieces.share[layout.rows][:, None]
+        latest, short, long = (np.round(table * share, _DECIMALS) for table in (latest, short, long))
+        counts = np.where(counts > 0, np.maximum(np.rint(counts * share).astype(np.int64), 1), counts)
+    return BundleTable(
+        names=layout.names,
+        starts=layout.starts,
+        owner=layout.owner,
+        namespaces=layout.namespaces,
+        namespace=layout.namespace,
+        latest=latest,
+        short=short,
+        long=long,
+        samples=period.samples[columns],
+        counts=counts,
+        system=layout.system,
+    )

@@ -1,0 +1,57 @@
+"""The back-test: the same `plan()` as the daemon's, for each candidate, through the same recorded traffic.
+
+Traffic is as recorded whatever is planned; ownership is each candidate's own, and so are memory, books, cool-downs and
+budgets. A broker that owns what was recorded of it reports what was recorded of it, to the last bit; another one what
+a unit of traffic makes of the difference (`Traffic.per_unit`). What the back-test cannot know: clients that behave
+otherwise after a move, and moves that fail. One plan a period: cycles shorter than that make no difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bundlekeel.sim.backtest.candidates import Candidate
+from bundlekeel.sim.backtest.course import Course, Step
+from bundlekeel.sim.backtest.measures import Measures
+from bundlekeel.sim.backtest.periods import beginning, periods, traits
+from bundlekeel.sim.backtest.traffic import Traffic
+
+__all__ = ["Candidate", "DayMeasures", "Step", "backtest"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayMeasures:
+    """One candidate (its key) on one day (since 1970, UTC)."""
+
+    candidate: str
+    day: int
+    measures: Measures
+
+
+def backtest(
+    traffic: Traffic,
+    candidates: Sequence[Candidate],
+    *,
+    warm: int = 0,
+    seen: Callable[[Candidate, Step], None] | None = None,
+    digests: bool = False,
+) -> list[DayMeasures]:
+    """Every candidate through all periods, the first `warm` of which are not counted.
+
+    One result for each candidate and day with counted periods, in the order of candidates, then days. `seen` is told
+    each step. digests: plans get the hashes of recorded ones. ConfigError for a candidate with a value out of range;
+    HistoryError when what was recorded does not fit this release.
+    """
+    start, known = beginning(traffic), traits(traffic)
+    courses = [Course(traffic, known, start, candidate, digests=digests) for candidate in candidates]
+    for period in periods(traffic):
+        for course in courses:
+            step = course.step(period, counted=period.number >= warm)
+            if seen is not None:
+                seen(course.candidate, step)
+    return [
+        DayMeasures(candidate=course.candidate.key, day=day, measures=found)
+        for course in courses
+        for day, found in course.days()
+    ]

@@ -1,0 +1,240 @@
+"""The search for settings: which candidates to try, and in which order. What they are worth a callable says.
+
+What may be proposed at all, its ends and steps are those of `core.threshold_ranges`; beside it the cycle's length,
+which is a setting of the daemon and no parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations, product
+from typing import Final
+
+import numpy as np
+
+from bundlekeel.core.parameter_table import STRATEGIES
+from bundlekeel.core.params import Parameters, defaults
+from bundlekeel.core.threshold_ranges import RANGES, searched, stepped, steps_between
+from bundlekeel.sim.backtest.candidates import Candidate, Value
+from bundlekeel.sim.backtest.measures import Measures
+
+ByDay = Mapping[int, Measures]
+Evaluate = Callable[[Sequence[Candidate]], Mapping[str, ByDay]]
+
+# How often a cycle runs, in seconds; a back-test sees no difference below its own period.
+CYCLES: Final = (60.0, 120.0, 300.0, 600.0)
+_DUST: Final = 1e-12
+# What each strategy is tried on together, value by value: what starts a move, and how soon.
+PAIRS: Final[Mapping[str, tuple[str, ...]]] = {
+    "avg": ("avg_low_threshold_percent", "avg_hit_count_low"),
+    "threshold": ("threshold_percent", "history_weight"),
+    "uniform": ("msg_rate_difference_percent", "throughput_multiple"),
+    "overload": ("overloaded_threshold_percent",),
+    "transfer": ("transfer_target_std", "transfer_hit_count"),
+    "deviation": ("deviation_threshold",),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """Where to look. `reach`: at most so many steps (of the table of ranges) from the base, None: the whole range.
+    `strategies`: those to try. `names`: parameters to try; empty: all that a strategy reads."""
+
+    base: Parameters
+    strategies: tuple[str, ...] = STRATEGIES
+    names: tuple[str, ...] = ()
+    reach: float | None = None
+    cycles: tuple[float, ...] = CYCLES
+
+    def names_of(self, strategy: str) -> tuple[str, ...]:
+        """The parameters to try with this strategy."""
+        return tuple(name for name in searched(strategy) if not self.names or name in self.names)
+
+    def values(self, name: str, points: int) -> list[Value]:
+        """So many values over what is in reach, the ends included, each a whole number of steps from the base."""
+        low, high = self._ends(name)
+        if points < 2 or low == high:
+            return []
+        steps = np.linspace(low, high, points)
+        found = dict.fromkeys(self.at(name, float(np.trunc(step))) for step in steps)
+        return [value for value in found if value != self._own(name)]
+
+    def at(self, name: str, steps: float) -> float | int:
+        """The base's value, so many steps up or down, inside of range and reach."""
+        low, high = self._ends(name)
+        return stepped(name, self._own(name), min(max(steps, low), high))
+
+    def moved(self, name: str, value: float, steps: float) -> float | int:
+        """This value, so many steps up or down, inside of range and reach."""
+        wanted = stepped(name, value, steps)
+        if self.reach is None or steps_between(name, self._own(name), wanted) <= self.reach + 1e-9:
+            return wanted
+        return self.at(name, self.reach if wanted > self._own(name) else -self.reach)
+
+    def _own(self, name: str) -> float:
+        return float(getattr(self.base, name))
+
+    def _ends(self, name: str) -> tuple[float, float]:
+        """Steps down and up from the base that are in range and reach; (0, 0) from where no steps lead there."""
+        row, own = RANGES[name], self._own(name)
+        if not row.minimum <= own <= row.maximum or (row.factor and own <= 0):
+            return 0.0, 0.0
+        down, up = steps_between(name, own, row.minimum), steps_between(name, own, row.maximum)
+        if self.reach is not None:
+            down, up = min(down, self.reach), min(up, self.reach)
+        return -down, up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What was tried, by key, with what it came to; `present` is the key of what holds now."""
+
+    present: str
+    candidates: Mapping[str, Candidate] = field(default_factory=dict)
+    results: Mapping[str, ByDay] = field(default_factory=dict)
+
+    def with_results(self, candidates: Iterable[Candidate], results: Mapping[str, ByDay]) -> Tried:
+        """With these as well."""
+        added = {candidate.key: candidate for candidate in candidates}
+        return replace(self, candidates={**self.candidates, **added}, results={**self.results, **results})
+
+
+def present() -> Candidate:
+    """What holds now: no change."""
+    return Candidate(name="present")
+
+
+def grid(strategy: str, space: Space, *, points: int = 3) -> list[Candidate]:
+    """The first round of a strategy: as it is, its main parameters value by value, each other one alone."""
+    own = _changes_to(strategy, space.base)
+    names = space.names_of(strategy)
+    main = [name for name in PAIRS.get(strategy, ()) if name in names]
+    changes: list[Mapping[str, Value]] = [own]
+    axes = [[None, *space.values(name, points)] for name in main]
+    for values in product(*axes):
+        changes.append(own | {name: value for name, value in zip(main, values, strict=True) if value is not None})
+    for name in names:
+        if name not in main:
+            changes += [own | {name: value} for value in space.values(name, points)]
+    found = [_named(strategy, change) for change in changes]
+    found += [_named(strategy, own, cycle) for cycle in space.cycles]
+    return _distinct(found)
+
+
+def neighbours(candidate: Candidate, space: Space, *, steps: float = 1.0) -> list[Candidate]:
+    """Each parameter of the candidate's strategy so many steps up and down, the others as they are."""
+    strategy = _strategy(candidate, space.base)
+    found = []
+    for name in space.names_of(strategy):
+        value = float(candidate.changes.get(name, getattr(space.base, name)))
+        for step in (-steps, steps):
+            other = space.moved(name, value, step)
+            if other != value:
+                changes = {**candidate.changes, name: other}
+                if other == getattr(space.base, name):
+                    del changes[name]
+                found.append(_named(strategy, changes, candidate.cycle_seconds))
+    return _distinct(found)
+
+
+def together(candidates: Sequence[Candidate], base: Parameters) -> list[Candidate]:
+    """Each pair of the same strategy as one: what helped alone may help together. Where they differ, the first's."""
+    found = []
+    for one, other in combinations(candidates, 2):
+        strategy = _strategy(one, base)
+        if strategy == _strategy(other, base):
+            cycle = one.cycle_seconds or other.cycle_seconds
+            found.append(_named(strategy, {**other.changes, **one.changes}, cycle))
+    return _distinct(found)
+
+
+def search(
+    space: Space,
+    evaluate: Evaluate,
+    *,
+    days: Collection[int] | None = None,
+    points: int = 3,
+    rounds: int = 3,
+    keep: int = 4,
+    tolerance: float = 0.01,
+) -> Tried:
+    """Try what holds now and each strategy's grid, then `rounds` times the surroundings of the best `keep`.
+
+    `days`: those that may be looked at (others are held out), None: all. The first round of surroundings goes several
+    steps, the last one a single step. `evaluate` gets every candidate once.
+    """
+    now = present()
+    first = _distinct([now, *(item for strategy in space.strategies for item in grid(strategy, space, points=points))])
+    tried = Tried(present=now.key).with_results(first, evaluate(first))
+    for number in range(rounds):
+        best = ranked(tried, days=days, tolerance=tolerance)[:keep]
+        steps = float(2 ** (rounds - 1 - number))
+        around = [other for candidate in best for other in neighbours(candidate, space, steps=steps)]
+        new = [item for item in _distinct([*together(best, space.base), *around]) if item.key not in tried.results]
+        if new:
+            tried = tried.with_results(new, evaluate(new))
+    return tried
+
+
+def ranked(tried: Tried, *, days: Collection[int] | None = None, tolerance: float = 0.01) -> list[Candidate]:
+    """The best first: those that are not worse than the present (`worse`), by moves a day; then the others by
+    imbalance. Equals by fewer changes, then by key."""
+    now = total(tried.results[tried.present], days)
+
+    def worth(key: str) -> tuple[bool, float, float, int, str]:
+        found, changes = total(tried.results[key], days), len(tried.candidates[key].changes)
+        if worse(now, found, tolerance):
+            return True, found.imbalance, found.moves_per_day, changes, key
+        return False, found.moves_per_day, found.imbalance, changes, key
+
+    return [tried.candidates[key] for key in sorted(tried.results, key=worth)]
+
+
+def worse(before: Measures, after: Measures, tolerance: float) -> str:
+    """In what it is worse than before by more than `tolerance`, a share of what it was; empty: in nothing. What the
+    daemon asks of a proposal as well (core/thresholds.py)."""
+    overloaded = [found.per_day(found.overloaded_minutes) for found in (before, after)]
+    figures = (
+        ("imbalance", before.imbalance, after.imbalance),
+        ("minutes overloaded", overloaded[0], overloaded[1]),
+    )
+    for name, then, now in figures:
+        if now > then * (1 + tolerance) + _DUST:
+            return f"{name} {now:.4g}, before {then:.4g}"
+    return ""
+
+
+def total(results: ByDay, days: Collection[int] | None = None) -> Measures:
+    """All days together, or those."""
+    return Measures.sum(found for day, found in sorted(results.items()) if days is None or day in days)
+
+
+def _strategy(candidate: Candidate, base: Parameters) -> str:
+    return str(candidate.changes.get("strategy", base.strategy))
+
+
+def _changes_to(strategy: str, base: Parameters) -> dict[str, Value]:
+    """What makes it this strategy. Its own parameters begin at their defaults where the base has none in range."""
+    changes: dict[str, Value] = {} if strategy == base.strategy else {"strategy": strategy}
+    for name in searched(strategy):
+        row, own = RANGES[name], getattr(base, name)
+        if strategy in row.strategies and strategy != base.strategy and not row.minimum <= own <= row.maximum:
+            changes[name] = defaults()[name]  # type: ignore[assignment]
+    return changes
+
+
+def _named(strategy: str, changes: Mapping[str, Value], cycle_seconds: float = 0.0) -> Candidate:
+    said = [
+        f"{name} {value}" if isinstance(value, str | bool) else f"{name} {value:g}"
+        for name, value in sorted(changes.items())
+        if name != "strategy"
+    ]
+    if cycle_seconds:
+        said.append(f"cycle {cycle_seconds:g} s")
+    return Candidate(name=f"{strategy}: {', '.join(said) or 'as it is'}", changes=changes, cycle_seconds=cycle_seconds)
+
+
+def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Without those whose settings another one before has."""
+    return list({candidate.key: candidate for candidate in reversed(list(candidates))}.values())[::-1]

@@ -1,0 +1,204 @@
+"""Recorded traffic as dense arrays: what a back-test takes as given, for all candidates the same."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bundlekeel.core.averages import LONG_SAMPLES, SHORT_SAMPLES
+from bundlekeel.core.errors import HistoryError
+from bundlekeel.core.history_values import restored
+from bundlekeel.core.load import Floats, Ints
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.snapshot import Bools
+
+DAY_MS: Final = 86_400_000
+NOBODY: Final = -1
+_HEADER: Final = "header"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """T periods of N bundles on B brokers. Units and columns as in `core.load`.
+
+    wall_ms (T,). rates (T, N, 4), float32 or float64: what each bundle carried, 0 where nobody reported it. counts
+    (T or 1, N, 3): topics, consumers, producers. owner (T, N): the recorded one as a place in `brokers`, -1: nobody
+    reported the bundle. usage (T, B, 6), limit (T or 1, B, 6), carried (T, B, 4), topics (T, B): as brokers reported
+    them. present (T, B): whether the broker was in the picture. reported, started (T, B): stamps of the report and of
+    the broker's start. per_unit (B, 6, 4): what a message or byte a second adds to a broker's usage of a resource.
+    short, long (N, 4), samples (N, 2): averages when the bundle was first reported. `bundles` and `brokers` are sorted.
+
+    start: JSON, the first period's parameters, memory, ledger and guard state by path. texts: JSON values of
+    what other circumstances held (policies, pins, cordons, excluded brokers, ...); members (T, paths): which one, by
+    path of `frames.CIRCUMSTANCES`, -1: not recorded. traits: JSON, what hardly changes of brokers, by broker.
+    """
+
+    wall_ms: Ints
+    bundles: tuple[str, ...]
+    brokers: tuple[str, ...]
+    rates: NDArray[np.floating[Any]]
+    counts: NDArray[np.int32]
+    owner: NDArray[np.int32]
+    usage: Floats
+    limit: Floats
+    carried: Floats
+    topics: Ints
+    present: Bools
+    reported: Ints
+    started: Ints
+    per_unit: Floats
+    short: Floats
+    long: Floats
+    samples: Ints
+    members: NDArray[np.int32]
+    texts: tuple[str, ...]
+    traits: str
+    start: str
+
+    @property
+    def periods(self) -> int:
+        """How many."""
+        return len(self.wall_ms)
+
+    @property
+    def days(self) -> list[int]:
+        """The days (since 1970, UTC) that periods lie in, in order."""
+        return [int(day) for day in np.unique(self.wall_ms // DAY_MS)]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all arrays."""
+        return sum(getattr(self, name).nbytes for name in _ARRAYS)
+
+    @property
+    def params(self) -> Parameters:
+        """The recorded parameters."""
+        document = json.loads(self.start)
+        made: Parameters = restored(Parameters, part_of(document, "params"))
+        return made
+
+    def to_bytes(self) -> bytes:
+        """All of it in one piece (numpy's npz, not compressed)."""
+        header = json.dumps({name: getattr(self, name) for name in _TEXTS}, ensure_ascii=False)
+        out = io.BytesIO()
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
+        arrays[_HEADER] = np.frombuffer(header.encode(), dtype=np.uint8)
+        np.savez(out, **arrays)
+        return out.getvalue()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Traffic:
+        """The opposite of `to_bytes`. HistoryError when it is none."""
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as found:
+                arrays: dict[str, Any] = {name: found[name] for name in _ARRAYS}
+                header = json.loads(found[_HEADER].tobytes().decode())
+            arrays |= {name: tuple(header[name]) for name in ("bundles", "brokers", "texts")}
+            return Traffic(**arrays, traits=header["traits"], start=header["start"])
+        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise HistoryError(f"no traffic of a back-test: {error!r}") from None
+
+    def part(self, begin: int, end: int, averages: Averaging) -> Traffic:
+        """Periods `begin` to `end`; `averages` are those at `begin`. The arrays are views of this one's."""
+        cut: dict[str, Any] = {name: getattr(self, name)[begin:end] for name in _BY_PERIOD}
+        cut |= {name: rows[begin:end] for name in _MAYBE if len(rows := getattr(self, name)) > 1}
+        cut |= {"short": averages.short.copy(), "long": averages.long.copy(), "samples": averages.samples.copy()}
+        return replace(self, **cut)
+
+
+_TEXTS: Final = ("bundles", "brokers", "texts", "traits", "start")
+_ARRAYS: Final = tuple(item.name for item in fields(Traffic) if item.name not in _TEXTS)
+_BY_PERIOD: Final = (
+    *("wall_ms", "rates", "owner", "usage", "carried", "topics", "present", "reported", "started", "members"),
+)
+# One row for all periods where nothing changes.
+_MAYBE: Final = ("counts", "limit")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Some periods, of which the first `warm` are not counted: they let the candidates' ownership part."""
+
+    traffic: Traffic
+    warm: int
+
+
+def chunks(traffic: Traffic, length: int, warm: int) -> Iterator[Chunk]:
+    """The traffic in pieces of `length` counted periods, each begun `warm` periods earlier (as far as there are any).
+
+    Averages at each beginning are those of the whole; ownership there is the recorded one, and so are the parameters,
+    memory, ledger and guard state of the whole's first period as far as they have not run out.
+    """
+    if length < 1 or warm < 0:
+        raise ValueError(f"chunks of {length} periods with {warm} to warm up")
+    averages = Averaging(traffic)
+    for begin in range(0, traffic.periods, length):
+        first = max(0, begin - warm)
+        averages.advance(traffic, first)
+        yield Chunk(traffic=traffic.part(first, begin + length, averages), warm=begin - first)
+
+
+class Averaging:
+    """Averages of all bundles as the daemon keeps them, period by period: a sample where the owner's report is new.
+
+    They depend on the recorded reports alone, so that all candidates share them. A bundle begins with the averages
+    that were recorded first of it: the children of a split inherit their parent's.
+    """
+
+    def __init__(self, traffic: Traffic) -> None:
+        self.short, self.long = traffic.short.copy(), traffic.long.copy()
+        self.samples = traffic.samples.copy()
+        self.period = 0
+        self._stamp = np.stack([traffic.started[0], traffic.reported[0]])
+        self._stamp[:, ~traffic.present[0]] = NOBODY
+        self._seen = traffic.owner[0] >= 0
+
+    def advance(self, traffic: Traffic, period: int) -> None:
+        """Go on to this period, which is not before the present one."""
+        while self.period < period:
+            self.period += 1
+            self._add(traffic, self.period)
+
+    def _add(self, traffic: Traffic, period: int) -> None:
+        owner = traffic.owner[period]
+        now = np.stack([traffic.started[period], traffic.reported[period]])
+        fresh = traffic.present[period] & (now != self._stamp).any(axis=0)
+        self._stamp[:, fresh] = now[:, fresh]
+        reported = owner >= 0
+        told = reported & fresh[owner] & self._seen
+        self._seen |= reported
+        if told.all():
+            self.samples += 1
+            self._limit(self.samples)
+            self._mix(slice(None), traffic.rates[period], self.samples)
+        elif told.any():
+            rows = np.flatnonzero(told)
+            samples = self.samples[rows] + 1
+            self._limit(samples)
+            self.samples[rows] = samples
+            self._mix(rows, traffic.rates[period][rows], samples)
+
+    @staticmethod
+    def _limit(samples: Ints) -> None:
+        np.minimum(samples[:, 0], SHORT_SAMPLES, out=samples[:, 0])
+        np.minimum(samples[:, 1], LONG_SAMPLES, out=samples[:, 1])
+
+    def _mix(self, rows: Ints | slice, rates: NDArray[np.floating[Any]], samples: Ints) -> None:
+        """The rule of `core.averages`, in the same order of operations: equal to the last bit."""
+        traffic = rates.astype(np.float64)
+        short_n, long_n = samples[:, 0:1], samples[:, 1:2]
+        self.short[rows] = ((short_n - 1) * self.short[rows] + traffic) / short_n
+        self.long[rows] = ((long_n - 1) * self.long[rows] + traffic) / long_n
+
+
+def part_of(document: dict[str, Any], part: str) -> dict[str, Any]:
+    """The members of one part of a recorded document (`params.strategy` -> `strategy`)."""
+    start = f"{part}."
+    return {path.removeprefix(start): value for path, value in document.items() if path.startswith(start)}

@@ -1,0 +1,208 @@
+"""The hook that runs in the broker's container, as a process of its own, against the real API on a unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bundlekeel.api import ApiServer
+from bundlekeel.core.errors import Conflict, Forbidden, SnapshotError
+from bundlekeel.daemon.views import Json
+from dev.chart import CHART
+from tests.support.fake_service import BROKERS, FakeService
+from tests.support.fake_wishes import FakeWishes
+
+HOOK = CHART / "files" / "broker_hook.py"
+REASON = "the broker's container stops (preStop)"
+
+
+class OneDrain(FakeWishes):
+    """As the fake, with drains only of who was drained, under the reason it was asked for."""
+
+    def __init__(self, called: Any) -> None:
+        super().__init__(called)
+        self.drains: dict[str, str] = {}
+        self.ended: list[str] = []
+        self.asked: list[str] = []
+        self.refuse: Exception | None = None
+
+    def operations(self) -> Json:
+        """Only what was asked."""
+        made = super().operations()
+        (like,) = made["drains"]
+        return made | {"drains": [like | {"broker": b, "reason": reason} for b, reason in self.drains.items()]}
+
+    async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> Json:
+        """Take note."""
+        if self.refuse:
+            raise self.refuse
+        assert not dry_run
+        self.drains[broker] = reason
+        return self._relocation(broker, dry_run=dry_run)
+
+    async def uncordon(self, broker: str, *, reason: str, by: str) -> Json:
+        """Take note."""
+        self.ended.append(broker)
+        del self.drains[broker]
+        return {"broker": broker, "ended": ["drain"]}
+
+    async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> Json:
+        """Take note."""
+        self.asked.append(broker)
+        return self._relocation(broker, dry_run=dry_run)
+
+
+class Member(FakeService):
+    """A sidecar whose leader listens elsewhere."""
+
+    leader_url = ""
+
+    def state(self) -> Json:
+        """With that leader."""
+        made = super().state()
+        return made | {"leader": made["leader"] | {"url": self.leader_url}}
+
+
+class Stage:
+    """A sidecar's API with these wishes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.socket = folder / "bundlekeel.sock"
+        self.service = Member()
+        self.wishes = OneDrain(lambda *_: None)
+        self.service.wishes = self.wishes
+        self.server = ApiServer(self.service, "127.0.0.1", 0, self.socket)
+
+    async def run(self, action: str, broker: str = BROKERS[1], **environment: str) -> str:
+        """Run the hook; what it says. It never fails."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-I",
+            str(HOOK),
+            action,
+            env={
+                "PATH": os.environ["PATH"],
+                "BUNDLEKEEL_SOCKET": str(self.socket),
+                "BUNDLEKEEL_BROKER": broker,
+                "BUNDLEKEEL_WITHIN": "20",
+                **environment,
+            },
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, said = await process.communicate()
+        assert process.returncode == 0
+        return said.decode()
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    made = Stage(tmp_path)
+    await made.server.start()
+    yield made
+    await made.server.stop()
+
+
+async def test_drains_and_waits_until_the_broker_is_empty(stage: Stage) -> None:
+    """Asked for once, with a reason that tells it from what people ask for."""
+    stage.wishes.left = 4
+    said = await stage.run("drain")
+    assert "empty, 0 left, 4 moved" in said
+    assert stage.wishes.drains == {BROKERS[1]: REASON}
+
+
+async def test_finds_its_broker_by_the_pods_name(stage: Stage) -> None:
+    """Whatever address brokers advertise: its first label is the pod's name, while it runs and while it is drained."""
+    pod = BROKERS[1].split(".")[0]
+    assert f"{BROKERS[1]} empty" in await stage.run("drain", "", HOSTNAME=pod)
+    assert stage.wishes.drains == {BROKERS[1]: REASON}
+    assert "takes bundles again" in await stage.run("back", "", HOSTNAME=pod)
+    assert stage.wishes.ended == [BROKERS[1]]
+
+
+async def test_gives_up_in_time(stage: Stage) -> None:
+    """The kubelet would kill the broker anyway; the log says what was left."""
+    stage.wishes.left = 10_000
+    assert "out of time, " in await stage.run("drain", BUNDLEKEEL_WITHIN="0.5")
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Forbidden("the mode is recommend"),
+        Conflict("no other broker could take the bundles", difference=[]),
+        SnapshotError("there is no picture of the cluster yet"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_a_refusal_lets_the_broker_stop_at_once(stage: Stage, refusal: Exception) -> None:
+    """Mode recommend, the last broker, no seat and no token: it stops as it would have without us."""
+    stage.wishes.refuse = refusal
+    assert f"given up: {403 if isinstance(refusal, Forbidden) else ''}" in await stage.run("drain")
+    assert stage.wishes.drains == {}
+
+
+async def test_without_a_sidecar_the_broker_stops_at_once(tmp_path: Path) -> None:
+    """No socket is no reason to wait."""
+    absent = Stage(tmp_path)
+    assert "given up" in await absent.run("drain")
+
+
+async def test_back_ends_its_own_drain_and_warms(stage: Stage) -> None:
+    """The broker takes bundles again, gently."""
+    stage.wishes.drains[BROKERS[1]] = REASON
+    assert "warming" in await stage.run("back", BUNDLEKEEL_WARM="true")
+    assert (stage.wishes.ended, stage.wishes.asked) == ([BROKERS[1]], [BROKERS[1]])
+
+
+async def test_back_leaves_a_persons_drain_alone(stage: Stage) -> None:
+    """Whoever drained it for new disks did not mean until the next restart."""
+    stage.wishes.drains[BROKERS[1]] = "new disks"
+    assert "nothing of ours to end" in await stage.run("back", BUNDLEKEEL_WARM="true")
+    assert stage.wishes.ended == []
+    assert stage.wishes.asked == []
+
+
+async def test_back_after_a_first_start_does_nothing(stage: Stage) -> None:
+    """No drain, nothing to end, nothing in the journal."""
+    assert "nothing of ours to end" in await stage.run("back", BUNDLEKEEL_WARM="true")
+    assert stage.wishes.asked == []
+
+
+async def test_without_a_seat_it_asks_the_leader(stage: Stage, tmp_path: Path) -> None:
+    """503 here, so the leader's port with the token; its answer counts."""
+    (tmp_path / "bench").mkdir()
+    bench = Stage(tmp_path / "bench")
+    bench.wishes.refuse = SnapshotError("there is no picture of the cluster yet")
+    bench.wishes.drains = stage.wishes.drains
+    heard: list[str] = []
+
+    async def leader(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        heard.append(head)
+        stage.wishes.drains[BROKERS[1]] = REASON
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(leader, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    bench.service.leader_url = url
+    token = tmp_path / "token"
+    token.write_text("secret-token\n", encoding="utf-8")
+    await bench.server.start()
+    try:
+        said = await bench.run("drain", BUNDLEKEEL_TOKEN_FILE=str(token))
+    finally:
+        await bench.server.stop()
+        server.close()
+        await server.wait_closed()
+    assert "empty" in said
+    assert heard[0].startswith(f"POST /api/v1/brokers/{BROKERS[1].replace(':', '%3A')}/drain")
+    assert "Authorization: Bearer secret-token" in heard[0]

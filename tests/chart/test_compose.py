@@ -1,0 +1,145 @@
+"""docker-compose.yml as Compose itself reads it (without an engine), and what it promises."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bundlekeel import __version__
+from dev.chart import ROOT
+from dev.gotools import COMPOSE, ensure
+from tests.support.dockerfile import stages
+
+FOLDER = ROOT / "deploy" / "compose"
+FILE = FOLDER / "docker-compose.yml"
+ONE_SHOT = {"metadata", "history-owner", "recalibrate"}
+Service = dict[str, Any]
+
+
+@functools.cache
+def _services() -> dict[str, Service]:
+    """All services as `docker compose config` prints them: anchors, short forms and relative paths resolved."""
+    command = [str(ensure(COMPOSE)), "-f", str(FILE), "--profile", "*", "config", "--format", "json"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stderr == ""
+    services: dict[str, Service] = json.loads(answer.stdout)["services"]
+    return services
+
+
+def test_compose_finds_mistakes(tmp_path: Path) -> None:
+    """A check that takes anything proves nothing."""
+    wrong = tmp_path / "docker-compose.yml"
+    text = FILE.read_text(encoding="utf-8").replace(
+        "prometheus: {condition: service_healthy}", "promteus: {condition: x}"
+    )
+    wrong.write_text(text, encoding="utf-8")
+    answer = subprocess.run([str(ensure(COMPOSE)), "-f", str(wrong), "config", "-q"], capture_output=True, check=False)
+    assert answer.returncode != 0
+
+
+def test_everything_of_the_issue_is_there() -> None:
+    """ZooKeeper, bookie, three brokers, three sidecars, Prometheus, Grafana, Spark master and worker, traffic."""
+    wanted = {"zookeeper", "bookie", "prometheus", "grafana", "spark-master", "spark-worker", "traffic"}
+    wanted |= {f"{kind}-{number}" for kind in ("broker", "sidecar") for number in (1, 2, 3)}
+    assert set(_services()) == wanted | ONE_SHOT
+
+
+def test_images_are_pinned() -> None:
+    """By release; ours by the release of this tree, and each built once, from a target that exists."""
+    targets = {stage.name for stage in stages((ROOT / "deploy" / "image" / "Dockerfile").read_text(encoding="utf-8"))}
+    built = []
+    for name, service in _services().items():
+        assert re.search(r":v?\d+\.\d+\.\d+$", service["image"]), name
+        if service["image"].startswith("bundlekeel"):
+            assert service["image"].endswith(f":{__version__}")
+        if "build" in service:
+            built.append(service["image"])
+            build = service["build"]
+            assert (Path(build["context"]) / build["dockerfile"]).is_file()
+            assert build["target"] in targets
+    assert sorted(built) == [f"bundlekeel-spark:{__version__}", f"bundlekeel:{__version__}"]
+
+
+def test_every_service_that_stays_has_a_healthcheck() -> None:
+    """And whoever waits for a healthy one waits for one that can be."""
+    services = _services()
+    for name, service in services.items():
+        assert ("healthcheck" in service) is (name not in ONE_SHOT), name
+        for other, how in (service.get("depends_on") or {}).items():
+            if how["condition"] == "service_healthy":
+                assert "healthcheck" in services[other]
+            elif how["condition"] == "service_completed_successfully":
+                assert other in ONE_SHOT
+
+
+def test_what_is_ours_is_confined() -> None:
+    """As in Kubernetes: read-only root file system, no capability, and writable only what is named."""
+    for name, service in _services().items():
+        if not service["image"].startswith("bundlekeel"):
+            continue
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert "user" not in service
+        assert "privileged" not in service
+
+
+def test_nothing_listens_beyond_this_machine() -> None:
+    """It is a thing to look at, without any authentication."""
+    published = [port for service in _services().values() for port in service.get("ports", [])]
+    assert len(published) >= 6
+    assert all(port["host_ip"] == "127.0.0.1" for port in published)
+    assert len({port["published"] for port in published}) == len(published)
+
+
+def test_mounted_files_exist() -> None:
+    """An engine would make a folder of a missing file."""
+    for name, service in _services().items():
+        for mount in service.get("volumes", []):
+            if mount["type"] == "bind":
+                assert Path(mount["source"]).exists(), f"{name}: {mount['source']}"
+                assert mount["read_only"] is True
+
+
+def test_prometheus_asks_every_sidecar_and_broker_and_knows_the_rules() -> None:
+    """Names are those of services, ports those they listen on."""
+    config = yaml.safe_load((FOLDER / "prometheus.yml").read_text(encoding="utf-8"))
+    targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in config["scrape_configs"]}
+    assert targets["bundlekeel"] == [f"sidecar-{number}:8090" for number in (1, 2, 3)]
+    assert targets["pulsar"] == [f"broker-{number}:8080" for number in (1, 2, 3)]
+    mounts = {mount["target"]: Path(mount["source"]) for mount in _services()["prometheus"]["volumes"]}
+    (pattern,) = config["rule_files"]
+    folder, _, glob = pattern.rpartition("/")
+    assert {path.name for path in mounts[folder].glob(glob)} == {"alerts.yml", "recording.yml"}
+
+
+def test_grafana_shows_the_committed_dashboards() -> None:
+    """The folder it reads is the one mounted; its source of data is the Prometheus of this file."""
+    mounts = {mount["target"]: Path(mount["source"]) for mount in _services()["grafana"]["volumes"]}
+    provider = yaml.safe_load((FOLDER / "grafana" / "dashboards.yml").read_text(encoding="utf-8"))["providers"][0]
+    assert len(list(mounts[provider["options"]["path"]].glob("*.json"))) >= 5
+    source = yaml.safe_load((FOLDER / "grafana" / "datasources.yml").read_text(encoding="utf-8"))["datasources"][0]
+    assert source["url"] == "http://prometheus:9090"
+    assert source["isDefault"] is True
+
+
+def test_sidecars_are_told_apart_and_beside_their_brokers() -> None:
+    """Each has its own name, which the settings let in as Host, and waits for its broker."""
+    allowed = yaml.safe_load((FOLDER / "sidecar.yaml").read_text(encoding="utf-8"))["api"]["allowed_hosts"]
+    for number in (1, 2, 3):
+        service = _services()[f"sidecar-{number}"]
+        assert service["hostname"] == f"sidecar-{number}"
+        assert service["hostname"] in allowed
+        assert f"broker-{number}" in service["depends_on"]
+
+
+def test_the_traffic_script_is_a_script() -> None:
+    """Read by the shell without running it."""
+    subprocess.run(["sh", "-n", str(FOLDER / "traffic.sh")], check=True)

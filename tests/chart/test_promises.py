@@ -1,0 +1,358 @@
+"""What issue F and the documentation promise of the chart, asserted on what Helm renders."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import yaml
+
+from dev.chart import CHART
+from tests.support.chart import CASES, OPERATOR_KINDS, Object, Pod, broker_values, kinds, of_kind, pods, rendered
+
+ALL_PODS = [pod for case in CASES for pod in pods(case)]
+SIDECARS = [case for case in CASES if any(o["metadata"]["name"] == "keel-bundlekeel-sidecar" for o in rendered(case))]
+
+
+def _spec(case: str, name: str) -> Object:
+    """The pod template of the object of that name."""
+    found = [pod for pod in pods(case) if pod.owner.endswith(f" {name}")]
+    assert len(found) == 1
+    return found[0].spec
+
+
+# --- hardened, whatever it is
+
+
+@pytest.mark.parametrize("pod", ALL_PODS, ids=lambda pod: pod.owner)
+def test_every_pod_is_confined(pod: Pod) -> None:
+    """Pod Security `restricted`, and a read-only root file system beyond it."""
+    assert pod.spec["securityContext"]["runAsNonRoot"] is True
+    assert pod.spec["securityContext"]["runAsUser"] > 0
+    assert pod.spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod.spec["enableServiceLinks"] is False
+    assert not {"hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"} & set(pod.spec)
+    for container in pod.containers:
+        _confined(container)
+
+
+def _confined(container: Object) -> None:
+    context = container["securityContext"]
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["privileged"] is False
+    assert context["runAsNonRoot"] is True
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert "memory" in container["resources"]["limits"]
+    assert {"cpu", "memory"} <= set(container["resources"]["requests"])
+
+
+@pytest.mark.parametrize("pod", ALL_PODS, ids=lambda pod: pod.owner)
+def test_mounts_and_volumes_fit(pod: Pod) -> None:
+    """Each mount has its volume; only empty folders and the history are writable; no host path."""
+    volumes = {volume["name"]: volume for volume in pod.spec["volumes"]}
+    for container in pod.containers:
+        for mount in container["volumeMounts"]:
+            volume = volumes[mount["name"]]
+            if not mount.get("readOnly"):
+                assert {"emptyDir", "persistentVolumeClaim"} & set(volume), mount
+    assert not any("hostPath" in volume for volume in volumes.values())
+
+
+@pytest.mark.parametrize("pod", ALL_PODS, ids=lambda pod: pod.owner)
+def test_a_token_of_kubernetes_only_where_it_is_used(pod: Pod) -> None:
+    """Events and Spark's executors need the API server; nothing else may talk to it."""
+    needed = pod.owner.startswith("spark-kubernetes") and "deadman" not in pod.owner
+    assert pod.spec["automountServiceAccountToken"] is needed
+
+
+def test_rights_are_minimal() -> None:
+    """No role at all by default; never a cluster's, never a wildcard, never secrets."""
+    with_role = {case for case in CASES if "Role" in kinds(case)}
+    assert with_role == {"spark-kubernetes"}
+    for case in CASES:
+        assert not {"ClusterRole", "ClusterRoleBinding", "Secret"} & set(kinds(case))
+    rules = of_kind("spark-kubernetes", "Role")["rules"]
+    assert {resource for rule in rules for resource in rule["resources"]} == {"events", "pods", "configmaps"}
+    assert not any("*" in rule["verbs"] + rule["resources"] + rule["apiGroups"] for rule in rules)
+    assert of_kind("spark-kubernetes", "RoleBinding")["subjects"][0]["name"] == "keel-bundlekeel"
+
+
+def test_secrets_are_mounted_from_names_in_the_apache_charts_shapes() -> None:
+    """{release}-token-{subject} with TOKEN, {release}-ca-tls with ca.crt alone (its key signs certificates)."""
+    volumes = {volume["name"]: volume for volume in _spec("jwt-tls", "keel-bundlekeel")["volumes"]}
+    token = volumes["bundlekeel-token"]["secret"]
+    assert (token["secretName"], token["items"]) == ("pulsar-token-admin", [{"key": "TOKEN", "path": "token"}])
+    authority = volumes["bundlekeel-ca"]["secret"]
+    assert (authority["secretName"], authority["items"]) == ("pulsar-ca-tls", [{"key": "ca.crt", "path": "ca.crt"}])
+    assert volumes["bundlekeel-cert"]["secret"]["secretName"] == "pulsar-tls-toolset"
+    assert volumes["bundlekeel-secrets"]["secret"]["items"] == [{"key": "password", "path": "store__sasl_password"}]
+
+
+# --- the Deployment
+
+
+def test_three_candidates_apart_from_each_other() -> None:
+    """Spread, never all away at once, replaced one by one."""
+    item = of_kind("default", "Deployment")
+    spec = item["spec"]
+    assert spec["replicas"] == 3
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    spread = spec["template"]["spec"]["topologySpreadConstraints"]
+    assert [rule["topologyKey"] for rule in spread] == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+    own = spec["selector"]["matchLabels"]
+    assert all(rule["labelSelector"]["matchLabels"] == own for rule in spread)
+    budget = of_kind("default", "PodDisruptionBudget")["spec"]
+    assert (budget["maxUnavailable"], budget["selector"]["matchLabels"]) == (1, own)
+    assert own.items() <= spec["template"]["metadata"]["labels"].items()
+
+
+def test_selectors_tell_candidates_from_jobs() -> None:
+    """The Service, the budget and the spread must not count a dead man."""
+    own = of_kind("jwt-tls", "Service")["spec"]["selector"]
+    for case in CASES:
+        for pod in pods(case):
+            candidate = "Deployment" in pod.owner
+            assert (own.items() <= pod.labels.items()) is candidate, pod.owner
+
+
+def test_probes_of_candidates() -> None:
+    """A candidate is alive by /livez, which knows no ZooKeeper, and gets requests by /readyz."""
+    container = _spec("default", "keel-bundlekeel")["containers"][0]
+    assert container["livenessProbe"]["httpGet"] == {"path": "/livez", "port": 8090, "scheme": "HTTP"}
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    guarded = _spec("jwt-tls", "keel-bundlekeel")["containers"][0]
+    assert guarded["livenessProbe"]["exec"]["command"][-1] == "/livez"
+
+
+def test_pods_say_where_the_others_reach_them() -> None:
+    """By the pod's address; beside brokers by the name that the brokers' certificates carry."""
+    expected = {"default": "http://$(POD_IP):8090", "jwt-tls": "https://$(POD_NAME).pulsar-broker.pulsar.svc:8090"}
+    for case, url in expected.items():
+        env = _spec(case, "keel-bundlekeel")["containers"][0]["env"]
+        names = [item["name"] for item in env]
+        assert next(item["value"] for item in env if item["name"] == "BUNDLEKEEL__API__ADVERTISED_URL") == url
+        # Kubernetes fills in only what stands before.
+        assert names.index("POD_NAME") < names.index("BUNDLEKEEL__API__ADVERTISED_URL") > names.index("POD_IP")
+
+
+def test_pods_are_replaced_when_settings_change() -> None:
+    """Settings are read once."""
+    sums = {
+        of_kind(case, "Deployment")["spec"]["template"]["metadata"]["annotations"]["checksum/settings"]
+        for case in ("default", "extensible", "jwt-tls")
+    }
+    assert len(sums) == 3
+
+
+# --- beside the brokers
+
+
+def test_where_there_is_a_sidecar() -> None:
+    """In the two cases that ask for it."""
+    assert SIDECARS == ["apache-sidecar", "jwt-tls"]
+
+
+@pytest.mark.parametrize("case", SIDECARS)
+def test_the_sidecar_never_holds_the_broker_back(case: str) -> None:
+    """A native sidecar without readiness and startup probe: neither may decide whether the broker runs or serves."""
+    (container,) = broker_values(case)["initContainers"]
+    assert container["restartPolicy"] == "Always"
+    assert not {"readinessProbe", "startupProbe", "lifecycle"} & set(container)
+    assert set(container["livenessProbe"]) & {"httpGet", "exec"}
+    _confined(container)
+
+
+@pytest.mark.parametrize("case", SIDECARS)
+def test_the_sidecar_shares_only_its_socket_with_the_broker(case: str) -> None:
+    """Same user as the broker, so that its hook may use the socket; its tokens are not in the broker's container."""
+    values = broker_values(case)
+    (container,) = values["initContainers"]
+    assert container["securityContext"]["runAsUser"] == 10000
+    volumes = {volume["name"] for volume in values["extraVolumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+    shared = {mount["name"] for mount in values["extraVolumeMounts"]}
+    assert shared - {"bundlekeel-hook", "bundlekeel-hook-auth"} == {"bundlekeel-run"}
+
+
+@pytest.mark.parametrize("case", SIDECARS)
+def test_the_drain_is_the_broker_containers_preStop(case: str) -> None:
+    """A sidecar is stopped after the broker: a hook of its own would come too late."""
+    data = of_kind(case, "ConfigMap", "keel-bundlekeel-sidecar")["data"]
+    (patch,) = yaml.safe_load(data["kustomization.yaml"])["patches"]
+    assert patch["target"] == {"kind": "StatefulSet", "labelSelector": "component=broker"}
+    (change,) = yaml.safe_load(patch["patch"])
+    assert (change["op"], change["path"]) == ("add", "/spec/template/spec/containers/0/lifecycle")
+    command = change["value"]["preStop"]["exec"]["command"]
+    assert command[-1].endswith("python3 /opt/bundlekeel-hook/broker_hook.py drain")
+    assert "BUNDLEKEEL_WITHIN=600 " in command[-1]
+    values = broker_values(case)
+    assert values["gracePeriod"] > 600
+    assert values["additionalCommand"].endswith("broker_hook.py back &")
+    assert data["broker_hook.py"].strip() == (CHART / "files" / "broker_hook.py").read_text(encoding="utf-8").strip()
+
+
+def test_the_service_finds_sidecars_by_number() -> None:
+    """Services do not know the port names of init containers."""
+    spec = of_kind("apache-sidecar", "Service")["spec"]
+    assert spec["selector"] == {"app": "pulsar", "component": "broker"}
+    assert spec["ports"][0]["targetPort"] == 8090
+
+
+# --- jobs
+
+
+def test_deadman() -> None:
+    """One at a time, once, and a failure is a failure: it is worth an alert."""
+    spec = of_kind("deadman-only", "CronJob")["spec"]
+    assert (spec["schedule"], spec["concurrencyPolicy"]) == ("* * * * *", "Forbid")
+    assert spec["jobTemplate"]["spec"]["backoffLimit"] == 0
+    pod = spec["jobTemplate"]["spec"]["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"
+    args = pod["containers"][0]["args"]
+    assert args[:6] == ["deadman", "--once", "--after", "5m", "--confirm", "60s"]
+    assert "podAntiAffinity" in pod["affinity"]
+    assert not {"Deployment", "Service", "PodDisruptionBudget"} & set(kinds("deadman-only"))
+
+
+def test_deadman_is_there_unless_it_is_turned_off() -> None:
+    """Whoever lets it act has the way back as well."""
+    assert "CronJob" in kinds("default")
+    assert "CronJob" not in kinds("recommend")
+
+
+def test_recommend_asks_a_running_candidate() -> None:
+    """A dry run at the Service, with the token that may only read."""
+    args = of_kind("jwt-tls", "Job")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert args[0] == "plan"
+    assert args[args.index("--url") + 1] == "https://keel-bundlekeel.pulsar.svc:8090"
+    assert args[args.index("--token-file") + 1] == "/etc/bundlekeel/auth/peer"
+
+
+def test_recommend_alone_brings_its_own_sidecar() -> None:
+    """It may change nothing whatever the settings say, and ends with the Job; here a startup probe is wanted."""
+    pod = of_kind("recommend", "Job")["spec"]["template"]["spec"]
+    (own,) = pod["initContainers"]
+    assert own["restartPolicy"] == "Always"
+    assert own["args"][-2:] == ["--mode", "recommend"]
+    assert own["startupProbe"]["exec"]["command"][-1] == "/readyz"
+    assert pod["containers"][0]["args"] == [
+        "plan",
+        "-o",
+        "json",
+        "--ignore-hit-counts",
+        "--socket",
+        "/run/bundlekeel/bundlekeel.sock",
+    ]
+    assert kinds("recommend") == ["ConfigMap", "Job", "ServiceAccount"]
+
+
+def test_recalibration_in_its_own_pod() -> None:
+    """The history's claim is where the sidecars write it."""
+    pod = _spec("history-recalibrate", "keel-bundlekeel-recalibrate")
+    args = pod["containers"][0]["args"]
+    assert args[:9] == [
+        "recalibrate",
+        "--history",
+        "/history",
+        "--out",
+        "/history/calibration",
+        "--settings",
+        "/etc/bundlekeel/settings.yaml",
+        "--master",
+        "local[2]",
+    ]
+    assert args[-2:] == ["--days", "14"]
+    for spec in (pod, _spec("history-recalibrate", "keel-bundlekeel")):
+        claims = [v["persistentVolumeClaim"]["claimName"] for v in spec["volumes"] if "persistentVolumeClaim" in v]
+        assert claims == ["bundlekeel-history"]
+
+
+def test_recalibration_with_executors_in_pods() -> None:
+    """Executors of the same image, as confined as the rest, gone with the driver."""
+    args = _spec("spark-kubernetes", "keel-bundlekeel-recalibrate")["containers"][0]["args"]
+    conf = dict(item.split("=", 1) for before, item in pairwise(args) if before == "--conf")
+    assert conf["spark.kubernetes.container.image"] == "bundlekeel-spark:0.1.0"
+    assert conf["spark.kubernetes.namespace"] == "pulsar"
+    assert conf["spark.executor.instances"] == "3"
+    assert conf["spark.sql.shuffle.partitions"] == "24"
+    assert conf["spark.kubernetes.driver.pod.name"] == "$(POD_NAME)"
+    executor = yaml.safe_load(
+        of_kind("spark-kubernetes", "ConfigMap", "keel-bundlekeel-executor")["data"]["executor.yaml"]
+    )
+    context = executor["spec"]["containers"][0]["securityContext"]
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert executor["spec"]["securityContext"]["runAsNonRoot"] is True
+
+
+# --- network and monitoring
+
+
+def test_network_policy_lets_through_what_is_needed_and_nothing_else() -> None:
+    """ZooKeeper, brokers, each other, DNS; in: who is named."""
+    spec = of_kind("networkpolicy", "NetworkPolicy")["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    (door,) = spec["ingress"]
+    assert [port["port"] for port in door["ports"]] == [8090]
+    assert {"podSelector": {}} not in door["from"]
+    named = [item["namespaceSelector"]["matchLabels"] for item in door["from"] if "namespaceSelector" in item]
+    assert [next(iter(labels.values())) for labels in named] == ["operators", "monitoring"]
+    ports = {port["port"] for rule in spec["egress"] for port in rule["ports"]}
+    assert ports == {53, 2181, 2281, 8080, 8443, 6650, 6651, 8090, 443}
+    assert all(rule["ports"] for rule in spec["egress"])
+    spark = {
+        port["port"]
+        for rule in of_kind("spark-kubernetes", "NetworkPolicy")["spec"]["egress"]
+        for port in rule["ports"]
+    }
+    assert spark >= {443, 6443, 7078, 7079}
+
+
+def test_service_monitor_over_tls() -> None:
+    """Pods are asked by address, so the certificate's name is said."""
+    spec = of_kind("prometheus-operator", "ServiceMonitor")
+    assert spec["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+    (endpoint,) = spec["spec"]["endpoints"]
+    assert (endpoint["port"], endpoint["path"], endpoint["scheme"]) == ("bundlekeel", "/metrics", "https")
+    assert endpoint["tlsConfig"]["ca"]["secret"] == {"name": "bundlekeel-tls", "key": "ca.crt"}
+    assert endpoint["tlsConfig"]["serverName"] == "keel-bundlekeel.pulsar.svc"
+    service = of_kind("prometheus-operator", "Service")
+    assert spec["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+
+
+def test_pod_monitor_of_broker_pods() -> None:
+    """The port is ours, by name, in pods that are the Apache chart's."""
+    spec = of_kind("apache-sidecar", "PodMonitor")["spec"]
+    assert spec["selector"]["matchLabels"] == {"app": "pulsar", "component": "broker"}
+    (endpoint,) = spec["podMetricsEndpoints"]
+    (container,) = broker_values("apache-sidecar")["initContainers"]
+    assert endpoint["port"] == container["ports"][0]["name"] == "bundlekeel"
+
+
+def test_rules_and_dashboards_are_those_of_the_repository() -> None:
+    """Nothing of theirs is taken for a template by Helm."""
+    for name in ("alerts", "recording"):
+        rule = of_kind("prometheus-operator", "PrometheusRule", f"keel-bundlekeel-{name}")
+        wanted = yaml.safe_load((CHART.parent.parent / "prometheus" / f"{name}.yml").read_text(encoding="utf-8"))
+        assert rule["spec"] == wanted
+        assert rule["spec"]["groups"]
+    found = of_kind("prometheus-operator", "ConfigMap", "keel-bundlekeel-dashboards")
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    dashboards = {
+        path.name: path.read_text(encoding="utf-8") for path in (CHART.parent.parent / "dashboards").glob("*.json")
+    }
+    assert {name: text.strip() for name, text in found["data"].items()} == {n: t.strip() for n, t in dashboards.items()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_names_and_labels(case: str) -> None:
+    """Every object says whose it is, lives in the release's namespace, and no two are the same."""
+    keys = [(item["kind"], item["metadata"]["name"]) for item in rendered(case)]
+    assert len(keys) == len(set(keys))
+    for item in rendered(case):
+        assert item["metadata"]["namespace"] == "pulsar"
+        assert item["metadata"]["labels"]["app.kubernetes.io/instance"] == "keel"
+        if item["kind"] in OPERATOR_KINDS:
+            assert item["apiVersion"] == "monitoring.coreos.com/v1"

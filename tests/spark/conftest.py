@@ -1,0 +1,72 @@
+"""One standalone cluster (master and two workers) and one session for the whole suite."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from bundlekeel.jobs.periods import open_store, periods_of
+from bundlekeel.jobs.read import digests, periods
+from bundlekeel.jobs.session import session
+from dev.history_model import World
+from dev.history_worlds import write
+from tests.support.spark_cluster import SETTINGS, standalone
+
+# Three days, a picture each quarter of an hour: quick, and enough for every rule of quality.
+SMALL = World(seed=3, days=3, brokers=4, bundles=32, period_seconds=900)
+
+
+@pytest.fixture(scope="session")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The cluster's URL."""
+    with standalone(tmp_path_factory.mktemp("spark"), workers=2) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def spark(master: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session that all tests share."""
+    places = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
+    made = session(master, SETTINGS | places)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the history of `SMALL`; nobody may change it."""
+    folder = tmp_path_factory.mktemp("small")
+    write(SMALL, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small_digest(spark: SparkSession, small: Path) -> Iterator[DataFrame]:
+    """Its digest, worked out once."""
+    made = digested(spark, small).persist()
+    yield made
+    made.unpersist()
+
+
+@pytest.fixture
+def untouched() -> Callable[[Path], dict[str, str]]:
+    """Every file below a folder, with its hash."""
+    return hashes
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """Every file below a folder, with its hash."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def digested(spark: SparkSession, folder: Path) -> DataFrame:
+    """The digest of all history in a folder."""
+    return digests(periods(spark, periods_of(open_store(str(folder)).files())), str(folder))

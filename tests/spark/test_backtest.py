@@ -1,0 +1,101 @@
+"""The back-test on a real Spark cluster: the same figures as without Spark, and nothing is shuffled."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from bundlekeel.core.history import dumped
+from bundlekeel.core.history_values import plain
+from bundlekeel.jobs import backtest, quality
+from bundlekeel.jobs.blocks import blocks_of, dense, warm_of
+from bundlekeel.jobs.periods import open_store, periods_of
+from bundlekeel.sim.backtest import Candidate
+from bundlekeel.sim.backtest import backtest as plain_backtest
+from tests.spark.conftest import SMALL, hashes
+
+pytestmark = pytest.mark.timeout(1800)
+DATES = ("2023-11-13", "2023-11-14")
+
+
+def ground(history: Path, work: Path) -> backtest.Ground:
+    """Where the small world's arrays go."""
+    params = {f"params.{name}": value for name, value in plain(SMALL.params).items()}
+    assert dumped(params)
+    return backtest.Ground(history=str(history), work=str(work), period_ms=900_000, per_unit={}, params=params)
+
+
+def candidates(count: int) -> list[Candidate]:
+    """So many, from eager to lazy."""
+    values = [2.5 + 2.5 * number for number in range(count)]
+    return [Candidate(name=f"{value:g}", changes={"avg_low_threshold_percent": value}) for value in values]
+
+
+def test_the_same_as_without_spark(spark: SparkSession, small: Path, tmp_path: Path) -> None:
+    """Every candidate on every block comes to what the plain function makes of it, to the last bit."""
+    before = hashes(small)
+    store = open_store(str(small))
+    wanted = blocks_of(periods_of(store.files()), DATES, hours=12, warm_hours=2)
+    assert [(block.date, len(block.periods)) for block in wanted] == [
+        ("2023-11-13", 12),
+        ("2023-11-13", 14),
+        ("2023-11-14", 14),
+        ("2023-11-14", 14),
+    ]
+    place = ground(small, tmp_path)
+    there, without = backtest.made_dense(spark, wanted, place)
+    assert not without
+    # The first block has nothing before it: its own first two hours warm up.
+    assert [item.periods for item in there] == [40, 48, 48, 48]
+    tried = candidates(3)
+    found = backtest.tried(spark, there, tried, str(tmp_path))
+    assert len(found) == len(tried) * len(wanted)
+    by_place = {(item.candidate, item.number): item.measures for item in found}
+    for block in wanted:
+        traffic = dense(store, block, period_ms=900_000, per_unit={}, params=place.params)
+        for item in plain_backtest(traffic, tried, warm=warm_of(traffic, block.start_ms)):
+            assert by_place[item.candidate, block.number] == item.measures
+    assert any(item.measures.moves for item in found)
+    assert hashes(small) == before
+
+
+def test_more_candidates_shuffle_nothing(
+    spark: SparkSession, small: Path, small_digest: DataFrame, tmp_path: Path
+) -> None:
+    """Bytes that Spark shuffles stay the same, none, for two candidates and for twelve."""
+    wanted = blocks_of(periods_of(open_store(str(small)).files()), DATES[:1], hours=6, warm_hours=1)
+    there, _ = backtest.made_dense(spark, wanted, ground(small, tmp_path))
+
+    def shuffled(name: str, work: Any) -> int:
+        spark.sparkContext.setJobGroup(name, name)
+        work()
+        return shuffle_bytes(spark, name)
+
+    few = shuffled("few", lambda: backtest.tried(spark, there, candidates(2), str(tmp_path)))
+    many = shuffled("many", lambda: backtest.tried(spark, there, candidates(12), str(tmp_path)))
+    # The same measurement sees what a job shuffles that does.
+    assert shuffled("days", lambda: quality.days(small_digest).collect()) > 0
+    assert few == many == 0
+
+
+def shuffle_bytes(spark: SparkSession, group: str) -> int:
+    """What all stages of a group's jobs wrote to be shuffled, by Spark's own REST interface."""
+    context = spark.sparkContext
+    tracker = context.statusTracker()
+    infos = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = {stage for info in infos if info is not None for stage in info.stageIds}
+    assert stages
+    url = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/stages"
+    end = time.monotonic() + 900
+    while True:
+        rows = [row for row in httpx.get(url, timeout=60).json() if row["stageId"] in stages]
+        # The interface is told a moment later than we are.
+        if {row["stageId"] for row in rows} == stages and all(row["status"] in ("COMPLETE", "SKIPPED") for row in rows):
+            return sum(row["shuffleWriteBytes"] for row in rows)
+        assert time.monotonic() < end, rows
+        time.sleep(0.1)

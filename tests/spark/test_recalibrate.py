@@ -1,0 +1,138 @@
+"""The nightly run on a real Spark cluster, from recorded files to thresholds.json, and what refuses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bundlekeel.adapters.history import ParquetStore
+from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import StoreError
+from bundlekeel.core.thresholds import Rules as Adoption
+from bundlekeel.core.thresholds import checked
+from bundlekeel.core.thresholds_json import parsed
+from bundlekeel.jobs.choosing import Search
+from bundlekeel.jobs.options import Options
+from bundlekeel.jobs.recalibrate import recalibrated
+from bundlekeel.jobs.rules import Rules, TooLittleHistory
+from dev.history_model import World
+from dev.history_worlds import records
+from tests.spark.conftest import SMALL, hashes
+
+pytestmark = pytest.mark.timeout(1800)
+NOW = datetime(2023, 11, 16, 2, tzinfo=UTC)
+SEARCH = Search(points=2, rounds=1, keep=1, names=("avg_low_threshold_percent", "avg_hit_count_low"))
+
+
+def options(history: Path, out: Path) -> Options:
+    """A small search on three days."""
+    return Options(
+        history=str(history),
+        out=str(out),
+        now=NOW,
+        rules=Rules(min_days=3),
+        search=SEARCH,
+        strategies=("avg", "threshold"),
+        block_hours=12,
+        warm_hours=2,
+    )
+
+
+def test_a_whole_night(spark: SparkSession, small: Path, tmp_path: Path) -> None:
+    """Thresholds and report are written, the daemon can read them, and nothing else is left or touched."""
+    before, said = hashes(small), []
+    found = recalibrated(spark, options(small, tmp_path), said.append)
+    assert hashes(small) == before
+    assert sorted(hashes(tmp_path)) == ["2023-11-16/report.html", "2023-11-16/thresholds.json"]
+    document = parsed((tmp_path / "2023-11-16" / "thresholds.json").read_bytes())
+    assert document == found.thresholds
+    assert document.strategy == "avg"
+    assert document.evidence.held_out == ("2023-11-15",)
+    assert document.data.days == ("2023-11-13", "2023-11-14", "2023-11-15")
+    assert document.data.coverage == pytest.approx(1.0)
+    assert document.data.cycles == 3 * 96
+    assert set(document.parameters) == set(SEARCH.names)
+    assert document.previous == {name: getattr(SMALL.params, name) for name in SEARCH.names}
+    assert set(document.evidence.strategies) == {"threshold"}
+    # The daemon objects to nothing but, maybe, that nothing was found to be better.
+    codes = {item.code for item in checked(document, SMALL.params, Adoption(min_days=3), document.created_ms)}
+    assert codes <= {Code.NOT_BETTER, Code.NOTHING_NEW}
+    assert (Code.NOTHING_NEW in codes) == (document.values == document.previous)
+    page = (tmp_path / "2023-11-16" / "report.html").read_text()
+    assert "<svg" in page
+    assert "http" not in page
+    assert any("candidates in" in line for line in said)
+
+
+def test_a_second_night_says_the_same(spark: SparkSession, small: Path, tmp_path: Path) -> None:
+    """The same history and seed, the same document, whatever order Spark ran it in."""
+    first = recalibrated(spark, options(small, tmp_path / "one"), lambda _: None)
+    second = recalibrated(spark, options(small, tmp_path / "two"), lambda _: None)
+    assert first.thresholds == second.thresholds
+
+
+def test_no_history_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """An empty folder is too little history, and nothing is written."""
+    (tmp_path / "history").mkdir()
+    with pytest.raises(TooLittleHistory, match="nothing is recorded"):
+        recalibrated(spark, options(tmp_path / "history", tmp_path / "out"), lambda _: None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_store_that_goes_away_is_said(spark: SparkSession, small: Path, tmp_path: Path) -> None:
+    """A task that cannot write its arrays ends the run as an unreachable store, not as a crash."""
+    blocked = tmp_path / "out"
+    blocked.write_text("a file where a folder should be")
+    with pytest.raises(StoreError):
+        recalibrated(spark, options(small, blocked), lambda _: None)
+
+
+def test_three_minutes_are_refused(tmp_path: Path) -> None:
+    """The command itself, on three minutes of history: exit code 1, TooLittleHistory, files as they were."""
+    history = tmp_path / "history"
+    minutes = replace(SMALL, days=1, period_seconds=2)
+    write_some(minutes, history, 100)
+    before = hashes(history)
+    ran = command("--history", str(history), "--out", str(tmp_path / "out"), "--master", "local[1]")
+    assert ran.returncode == 1, ran.stderr
+    line = next(line for line in ran.stderr.splitlines() if '"refused"' in line)
+    figures = json.loads(line.partition(" ")[2])
+    assert figures["refused"] == "TooLittleHistory"
+    assert (figures["cycles"], figures["min_days"], figures["good_days"]) == (100, 7, 0)
+    assert hashes(history) == before
+    assert not (tmp_path / "out").exists()
+
+
+def test_explain_reads_names_only(small: Path, tmp_path: Path) -> None:
+    """What would run is told without Spark, from names and sizes."""
+    ran = command("--history", str(small), "--out", str(tmp_path / "out"), "--explain", "--strategy", "avg")
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    assert told["days"] == ["2023-11-13", "2023-11-14", "2023-11-15"]
+    assert (told["hours"], told["files"], told["blocks"]) == (72, 72, 12)
+    assert not (tmp_path / "out").exists()
+
+
+def write_some(world: World, folder: Path, cycles: int) -> None:
+    """The first cycles of a world only."""
+    store = ParquetStore(folder)
+    store.publish(1, 1, [record for record, _ in zip(records(world), range(cycles), strict=False)])
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `python -m bundlekeel.jobs`."""
+    return subprocess.run(
+        [sys.executable, "-m", "bundlekeel.jobs", *arguments],
+        env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -1,0 +1,48 @@
+"""spark-submit with the wheel alone: what the executors load is the wheel's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bundlekeel.core.thresholds_json import parsed
+from tests.support.spark_cluster import HOME, HOST
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = """\
+import sys
+import bundlekeel
+from bundlekeel.jobs.__main__ import main
+sys.stderr.write("loaded from " + bundlekeel.__file__ + "\\n")
+sys.exit(main())
+"""
+
+
+def test_by_spark_submit(master: str, small: Path, tmp_path: Path) -> None:
+    """A standalone cluster, `--py-files` and the options of the command: thresholds.json is there."""
+    build = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path))
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    wheel = next(tmp_path.glob("*.whl"))
+    script = tmp_path / "recalibrate.py"
+    script.write_text(SCRIPT)
+    ran = subprocess.run(
+        [
+            *(str(HOME / "bin" / "spark-submit"), "--master", master, "--py-files", str(wheel)),
+            *("--conf", f"spark.driver.host={HOST}", "--conf", "spark.executor.memory=512m"),
+            *(str(script), "--history", str(small), "--out", str(tmp_path / "out"), "--min-days", "3"),
+            *("--strategy", "avg", "--parameter", "avg_hit_count_low", "--points", "2", "--rounds", "0"),
+        ],
+        env=os.environ | {"SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": HOST, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert wheel.name in ran.stderr
+    document = parsed(next((tmp_path / "out").glob("*/thresholds.json")).read_bytes())
+    assert set(document.parameters) == {"avg_hit_count_low"}

@@ -1,0 +1,83 @@
+"""Small worlds for back-tests: as arrays, as recorded by the real adapters, and with other ownership than made up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from bundlekeel.core.history import CycleRecord, Frame
+from bundlekeel.core.history_replay import rebuilt
+from bundlekeel.core.load import CPU, Ints
+from bundlekeel.sim.backtest import Candidate, Measures, Step, Traffic, backtest
+from dev.history_model import IDLE, World, dense
+from dev.history_worlds import write
+
+# Unsteady traffic, a picture every two minutes: it makes the default strategy move and split.
+BUSY = World(days=1, brokers=5, bundles=60, period_seconds=120, noise=0.25, spiky=1, seed=4)
+PRESENT = Candidate(name="present")
+UNSPLIT = Candidate(name="unsplit", changes={"split_enabled": False})
+EAGER_SPLITS = Candidate(name="splits", changes={"split_hot_share": 0.1, "split_hit_count": 0})
+STILL = Candidate(name="still", changes={"max_moves_per_cycle": 0, "split_enabled": False})
+
+
+@lru_cache(maxsize=4)
+def history(world: World) -> tuple[CycleRecord, ...]:
+    """What the world's own balancer recorded, written to files and read again."""
+    with TemporaryDirectory() as folder:
+        store = write(world, Path(folder))
+        return tuple(record for file in store.files() for record in store.records(file))
+
+
+def frames(records: Sequence[CycleRecord]) -> list[Frame]:
+    """Their frames, all of which can be rebuilt."""
+    found = [item.frame for item in rebuilt(records)]
+    return [frame for frame in found if frame is not None]
+
+
+def hours(world: World, begin: float, end: float) -> Traffic:
+    """Some hours of a world as arrays."""
+    a_period = world.period_seconds / 3600
+    return dense(world, round(begin / a_period), round(end / a_period))
+
+
+def course(traffic: Traffic, candidate: Candidate) -> list[Step]:
+    """Every step of one candidate."""
+    found: list[Step] = []
+    backtest(traffic, [candidate], seen=lambda _, step: found.append(step))
+    return found
+
+
+def whole(traffic: Traffic, candidate: Candidate, warm: int = 0) -> Measures:
+    """One candidate over all days."""
+    return Measures.sum(item.measures for item in backtest(traffic, [candidate], warm=warm))
+
+
+def owned(traffic: Traffic, owner: Ints) -> Traffic:
+    """The same traffic with this recorded ownership (periods, bundles), and brokers that report accordingly; those
+    that own nothing for ever are as they were."""
+    periods, brokers = traffic.present.shape
+    carried = np.zeros((periods, brokers + 1, 4))
+    topics = np.zeros((periods, brokers + 1))
+    for period in range(periods):
+        np.add.at(carried[period], owner[period], traffic.rates[period])
+        counts = traffic.counts[period if len(traffic.counts) > 1 else 0]
+        np.add.at(topics[period], owner[period], counts[:, 0])
+    carried = np.round(carried[:, :brokers], 3).astype(np.float64)
+    topics = topics[:, :brokers]
+    usage = np.einsum("brk,tbk->tbr", traffic.per_unit, carried)
+    usage[:, :, CPU] += IDLE * traffic.limit[0, :, CPU]
+    usage[:, :, 4:] = 0.0
+    rates = np.where((owner >= 0)[:, :, None], traffic.rates, 0.0)
+    return replace(
+        traffic,
+        owner=owner.astype(np.int32),
+        rates=rates,
+        carried=carried,
+        usage=np.round(usage, 3),
+        topics=topics.astype(np.int64),
+    )

@@ -1,0 +1,130 @@
+"""The Helm chart rendered with each file of `ci/`, and its parts in the shape that promises are stated in."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dev.chart import CHART, KUBERNETES, render
+
+Object = dict[str, Any]
+CASES = tuple(sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci").glob("*-values.yaml")))
+# Types of the Prometheus operator: Kubernetes' own schemas do not describe them.
+OPERATOR_KINDS = ("PodMonitor", "ServiceMonitor", "PrometheusRule")
+
+
+@functools.cache
+def rendered(case: str) -> tuple[Object, ...]:
+    """The objects of one file of values, release `keel`."""
+    return tuple(render("keel", CHART / "ci" / f"{case}-values.yaml"))
+
+
+def of_kind(case: str, kind: str, name: str | None = None) -> Object:
+    """The only object of a kind (and name)."""
+    found = [o for o in rendered(case) if o["kind"] == kind and name in (None, o["metadata"]["name"])]
+    assert len(found) == 1, f"{case}: {len(found)} {kind} {name or ''}"
+    return found[0]
+
+
+def kinds(case: str) -> list[str]:
+    """The kinds a case makes, sorted."""
+    return sorted(item["kind"] for item in rendered(case))
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod of ours, or what we put into one: where it is from, its spec, labels."""
+
+    owner: str
+    spec: Object
+    labels: dict[str, str]
+
+    @property
+    def containers(self) -> list[Object]:
+        """All of them, those that run before and beside the others included."""
+        return [*self.spec.get("initContainers", []), *self.spec["containers"]]
+
+
+def pods(case: str) -> Iterator[Pod]:
+    """Every pod template of a case."""
+    for item in rendered(case):
+        spec = item.get("spec", {})
+        template = spec.get("jobTemplate", {}).get("spec", spec).get("template")
+        if template:
+            owner = f"{case}: {item['kind']} {item['metadata']['name']}"
+            yield Pod(owner, template["spec"], template["metadata"]["labels"])
+
+
+def settings_of(case: str) -> str:
+    """The settings file of a case."""
+    text: str = of_kind(case, "ConfigMap", "keel-bundlekeel")["data"]["settings.yaml"]
+    return text
+
+
+def broker_values(case: str) -> Object:
+    """What the case gives the Apache Pulsar chart under `broker`."""
+    made = of_kind(case, "ConfigMap", "keel-bundlekeel-sidecar")
+    values: Object = yaml.safe_load(made["data"]["broker-values.yaml"])
+    assert list(values) == ["broker"]
+    broker: Object = values["broker"]
+    return broker
+
+
+def apache_statefulset(broker: Object) -> Object:
+    """The broker StatefulSet of the Apache Pulsar chart, as far as these values reach it.
+
+    Its template (4.7.0, templates/broker-statefulset.yaml) puts `broker.initContainers` after its own, appends
+    `extraVolumes` and `extraVolumeMounts`, takes `gracePeriod` as terminationGracePeriodSeconds, and writes
+    `additionalCommand` before the commands of the container's shell. It has no other hook.
+    """
+    own = {"name": "wait-zookeeper-ready", "image": "apachepulsar/pulsar", "command": ["true"]}
+    labels = {"app": "pulsar", "release": "pulsar", "component": "broker"}
+    container = {
+        "name": "pulsar-broker",
+        "image": "apachepulsar/pulsar",
+        "command": ["sh", "-c"],
+        "args": [f"{broker.get('additionalCommand', '')}\nexec bin/pulsar broker"],
+        "volumeMounts": broker.get("extraVolumeMounts", []),
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "pulsar-broker", "namespace": "pulsar", "labels": labels},
+        "spec": {
+            "serviceName": "pulsar-broker",
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "terminationGracePeriodSeconds": broker.get("gracePeriod", 30),
+                    "initContainers": [own, *broker.get("initContainers", [])],
+                    "containers": [container],
+                    "volumes": broker.get("extraVolumes", []),
+                },
+            },
+        },
+    }
+
+
+def schema_folder(target: Path) -> Path:
+    """Kubernetes' own strict schemas of our pinned version where kubeconform finds them.
+
+    As published by kubernetes-validate they name each other by an address of no server; here by file.
+    """
+    source = Path(str(files("kubernetes_validate"))) / "kubernetes-json-schema" / f"v{KUBERNETES}-local-strict"
+    folder = target / source.name
+    shutil.copytree(source, folder)
+    for file in folder.glob("*.json"):
+        found = json.loads(file.read_text(encoding="utf-8"))
+        found.pop("$id", None)
+        text = json.dumps(found).replace('"/api/_definitions.json#', '"_definitions.json#')
+        file.write_text(text, encoding="utf-8")
+    return target

@@ -1,0 +1,57 @@
+"""What every `CalibrationStore` promises. `put` lays a file below its root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bundlekeel.ports.calibration import MAX_BYTES, CalibrationStore, Found
+
+Put = Callable[[str, bytes], None]
+
+
+def nothing_is_no_error(store: CalibrationStore, put: Put) -> None:
+    """A place nobody wrote to has no proposal."""
+    assert store.newest() is None
+
+
+def the_greatest_date_counts(store: CalibrationStore, put: Put) -> None:
+    """Whatever the order in which they were written."""
+    put("2026-11-21/thresholds.json", b"new")
+    put("2026-11-09/thresholds.json", b"old")
+    put("2025-12-31/thresholds.json", b"older")
+    assert store.newest() == Found(path="2026-11-21/thresholds.json", data=b"new")
+    put("2026-11-22/thresholds.json", b"newest")
+    assert store.newest() == Found(path="2026-11-22/thresholds.json", data=b"newest")
+
+
+def other_files_are_passed_over(store: CalibrationStore, put: Put) -> None:
+    """A night without document (the job failed), names that are no dates, files beside it."""
+    put("2026-11-20/thresholds.json", b"there")
+    put("2026-11-21/report.html", b"<html>")
+    put("latest/thresholds.json", b"no date")
+    put("2026-11-22/thresholds.json.tmp", b"half")
+    assert store.newest() == Found(path="2026-11-20/thresholds.json", data=b"there")
+
+
+def the_root_counts_where_there_is_no_date(store: CalibrationStore, put: Put) -> None:
+    """For those who write by hand."""
+    put("thresholds.json", b"by hand")
+    assert store.newest() == Found(path="thresholds.json", data=b"by hand")
+    put("2020-01-01/thresholds.json", b"dated")
+    assert store.newest() == Found(path="2020-01-01/thresholds.json", data=b"dated")
+
+
+def a_huge_file_is_not_read_whole(store: CalibrationStore, put: Put) -> None:
+    """One byte more than may be, so that it can be told."""
+    put("2026-11-21/thresholds.json", b"x" * (MAX_BYTES + 1000))
+    found = store.newest()
+    assert found is not None and len(found.data) == MAX_BYTES + 1
+
+
+CHECKS = (
+    nothing_is_no_error,
+    the_greatest_date_counts,
+    other_files_are_passed_over,
+    the_root_counts_where_there_is_no_date,
+    a_huge_file_is_not_read_whole,
+)

@@ -1,0 +1,45 @@
+"""A Dockerfile as stages of instructions, for what its text promises."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Stage:
+    """One `FROM`: its name, what it starts from, and its instructions as (WORD, rest) in order."""
+
+    name: str
+    base: str
+    instructions: list[tuple[str, str]] = field(default_factory=list)
+
+    def all(self, word: str) -> list[str]:
+        """What stands after each of these instructions."""
+        return [rest for found, rest in self.instructions if found == word]
+
+    def last(self, word: str) -> str:
+        """What the last of them says; "" without one."""
+        return (self.all(word) or [""])[-1]
+
+
+def stages(text: str) -> list[Stage]:
+    """Every stage in order, without comments, continued lines joined, `ARG`s before the first `FROM` filled in."""
+    kept = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    joined = "\n".join(kept).replace("\\\n", " ")
+    arguments: dict[str, str] = {}
+    found: list[Stage] = []
+    for line in joined.splitlines():
+        if not line.strip():
+            continue
+        word, rest = line.split(maxsplit=1)
+        rest = " ".join(rest.split())
+        if word == "ARG" and not found:
+            name, _, default = rest.partition("=")
+            arguments[name] = default
+        elif word == "FROM":
+            base, _, name = re.sub(r"\$\{(\w+)\}", lambda m: arguments[m.group(1)], rest).partition(" AS ")
+            found.append(Stage(name, base))
+        else:
+            found[-1].instructions.append((word, rest))
+    return found

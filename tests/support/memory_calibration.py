@@ -1,0 +1,28 @@
+"""The place of proposals in memory; it passes the same contract tests as the real one."""
+
+from __future__ import annotations
+
+from bundlekeel.core.errors import StoreError
+from bundlekeel.ports.calibration import MAX_BYTES, NAME, Found
+
+
+class MemoryCalibration:
+    """`CalibrationStore` as a dictionary of paths. `away`: it does not answer."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, bytes] = {}
+        self.away = False
+
+    def put(self, path: str, data: bytes) -> None:
+        """Lay a file there."""
+        self.held[path] = data
+
+    def newest(self) -> Found | None:
+        """Of the greatest date, else the root's."""
+        if self.away:
+            raise StoreError("the store of calibrations does not answer")
+        dated = sorted(path for path in self.held if path.endswith(f"/{NAME}") and path[:4].isdecimal())
+        for path in (*reversed(dated), NAME):
+            if path in self.held:
+                return Found(path=path, data=self.held[path][: MAX_BYTES + 1])
+        return None

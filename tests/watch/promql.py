@@ -1,0 +1,75 @@
+"""Which metrics and labels a query names. Read by patterns: promtool 2.42 cannot print a query's tree."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from bundlekeel.adapters.metrics import METRICS, PREFIX
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+RULES: Final = ROOT / "deploy/prometheus"
+# What Prometheus itself adds to a scraped series; `cluster` where the scrape configuration sets it.
+TARGET: Final = frozenset({"cluster", "job", "instance"})
+
+_NAME = re.compile(r"\b(?:bundlekeel_\w+|\w+:bundlekeel_[\w:]+)")
+_SELECTOR = re.compile(r"([\w:]+)\{([^}]*)\}")
+_MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"[^"]*"')
+_GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)")
+_STRING = re.compile(r'"[^"]*"')
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    """The rules of a file of deploy/prometheus."""
+    groups = yaml.safe_load((RULES / name).read_text(encoding="utf-8"))["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+@dataclass(frozen=True)
+class Known:
+    """Labels by name of every series there is: those we expose, those that recording rules make."""
+
+    labels: dict[str, frozenset[str]]
+
+    @classmethod
+    def now(cls) -> Known:
+        """Of this release."""
+        found: dict[str, frozenset[str]] = {}
+        for metric in METRICS:
+            labels = frozenset(metric.labels) | TARGET
+            if metric.kind == "histogram":
+                found |= {PREFIX + metric.name + end: labels for end in ("_sum", "_count")}
+                found[f"{PREFIX}{metric.name}_bucket"] = labels | {"le"}
+            else:
+                found[PREFIX + metric.name] = labels
+        for rule in documents("recording.yml"):
+            found[rule["record"]] = frozenset(groupings(rule["expr"]))
+        return cls(found)
+
+    def faults(self, query: str) -> list[str]:
+        """What in a query does not exist."""
+        found = [f"no metric {name}" for name in names(query) if name not in self.labels]
+        for name, matchers in _SELECTOR.findall(query):
+            wrong = set(_MATCHER.findall(matchers)) - self.labels.get(name, frozenset())
+            found += [f"{name} has no label {label}" for label in sorted(wrong)]
+        wrong = set(groupings(query)) - self.of(query)
+        return found + [f"no metric of it has a label {label}" for label in sorted(wrong)]
+
+    def of(self, query: str) -> frozenset[str]:
+        """The labels of all metrics in a query together."""
+        return frozenset().union(*(self.labels.get(name, frozenset()) for name in names(query)))
+
+
+def names(query: str) -> list[str]:
+    """Metrics named in a query."""
+    return _NAME.findall(_STRING.sub('""', query))
+
+
+def groupings(query: str) -> list[str]:
+    """Labels named in by, on, ignoring and so on."""
+    found = _GROUPING.findall(_STRING.sub('""', query))
+    return [label.strip() for group in found for label in group.split(",") if label.strip()]

@@ -1,0 +1,111 @@
+"""Panels, alerts and recording rules speak of metrics and labels that exist, and say what they show."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from dev import docs
+from dev.dashboards.__main__ import main
+from dev.dashboards.kit import queries
+from dev.dashboards.pages import DASHBOARDS, PAGES
+from tests.watch.promql import RULES, TARGET, Known, documents, groupings
+
+KNOWN = Known.now()
+# Grafana's own units that we use.
+UNITS = {"none", "percentunit", "percent", "s", "bytes", "Bps", "mps", "cpm", "cps", "reqps"}
+
+
+@pytest.mark.parametrize(("place", "query"), queries(DASHBOARDS), ids=lambda value: value[:60])
+def test_panels_name_what_exists(place: str, query: str) -> None:
+    """Metrics, labels in selectors and in groupings; every query heeds the choice of cluster, job and instance."""
+    assert KNOWN.faults(query) == [], place
+    selectors = re.findall(r"bundlekeel_\w+(\{[^}]*\})?", query)
+    assert selectors and all("$instance" in selector for selector in selectors)
+
+
+@pytest.mark.parametrize("file", ["alerts.yml", "recording.yml"])
+def test_rules_name_what_exists(file: str) -> None:
+    """The same of rules, and of labels in an alert's sentences."""
+    for rule in documents(file):
+        assert KNOWN.faults(rule["expr"]) == [], rule
+        said = " ".join(rule.get("annotations", {}).values())
+        shown = set(re.findall(r"\$labels\.(\w+)", said))
+        assert shown <= (set(groupings(rule["expr"])) | KNOWN.of(rule["expr"])) and "$labels" not in re.sub(
+            r"\$labels\.\w+", "", said
+        )
+
+
+@pytest.mark.parametrize(
+    ("query", "fault"),
+    [
+        ("sum(bundlekeel_no_such_total)", "no metric bundlekeel_no_such_total"),
+        ('bundlekeel_leader{broker="b"}', "bundlekeel_leader has no label broker"),
+        ("sum by (broker) (bundlekeel_leader)", "no metric of it has a label broker"),
+        ("bundlekeel_move_duration_seconds", "no metric bundlekeel_move_duration_seconds"),
+        ("job:bundlekeel_nothing:sum", "no metric job:bundlekeel_nothing:sum"),
+    ],
+)
+def test_what_does_not_exist_is_found(query: str, fault: str) -> None:
+    """Else the tests above would hold for anything."""
+    assert KNOWN.faults(query) == [fault]
+
+
+def panels() -> list[tuple[str, dict[str, Any]]]:
+    """(file, panel) of the committed dashboards, rows left out."""
+    found = []
+    for file in sorted((RULES.parent / "dashboards").glob("*.json")):
+        board = json.loads(file.read_text(encoding="utf-8"))
+        found += [(file.name, panel) for panel in board["panels"] if panel["type"] != "row"]
+    return found
+
+
+@pytest.mark.parametrize(("file", "panel"), panels(), ids=lambda value: value if isinstance(value, str) else None)
+def test_panels_say_what_they_show(file: str, panel: dict[str, Any]) -> None:
+    """Title, description, unit, and a legend for each query whose labels the query keeps."""
+    assert panel["title"] and panel["description"].endswith(".")
+    assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
+    assert panel["datasource"]["uid"] == "${datasource}" and panel["targets"]
+    assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+    for target in panel["targets"]:
+        assert target["legendFormat"]
+        kept = set(groupings(target["expr"])) | KNOWN.of(target["expr"])
+        assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= kept
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page[0])
+def test_dashboards_are_whole_and_committed(page: docs.Page) -> None:
+    """What is committed is what the code makes; ids are unique; nothing overlaps; the variables are there."""
+    assert docs.drift([page]) == []
+    board = json.loads(page[1]())
+    assert board["uid"] in page[0] and board["schemaVersion"] > 0
+    variables = {item["name"]: item for item in board["templating"]["list"]}
+    assert set(variables) == {"datasource", *TARGET}
+    assert all(variables[name]["allValue"] == ".*" and variables[name]["includeAll"] for name in TARGET)
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(set(ids)) == len(ids)
+    taken: set[tuple[int, int]] = set()
+    for panel in board["panels"]:
+        at = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(at.get("x", 0), at.get("x", 0) + at["w"])
+            for y in range(at.get("y", 0), at.get("y", 0) + at["h"])
+        }
+        assert not cells & taken and at.get("x", 0) + at["w"] <= 24, panel["title"]
+        taken |= cells
+
+
+def test_there_are_five_and_no_others() -> None:
+    """A dashboard that no code makes would be checked by nothing."""
+    committed = {f"deploy/dashboards/{file.name}" for file in (RULES.parent / "dashboards").iterdir()}
+    assert committed == {path for path, _ in PAGES} and len(PAGES) == 5
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """`check` is what the gate runs."""
+    assert main(["check"]) == 0
+    assert main(["draw"]) == 2 and "usage" in capsys.readouterr().err

@@ -1,0 +1,202 @@
+"""A real Prometheus scrapes a running sidecar's API and evaluates every panel query and every rule."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from bundlekeel.adapters.metrics import METRICS, PREFIX, PrometheusTelemetry
+from bundlekeel.api import ApiServer
+from dev.dashboards.kit import queries
+from dev.dashboards.pages import DASHBOARDS
+from tests.support.fake_service import FakeService
+from tests.support.world import FakeCluster, FakeSidecar
+from tests.watch.promql import RULES, documents
+
+# Values of labels that queries choose by; other labels get one of no meaning.
+CHOSEN = {
+    ("admin_requests_total", "route"): "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
+    ("admin_request_seconds", "route"): "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
+    ("admin_requests_total", "code"): "503",
+    ("moves_helped_total", "result"): "helped",
+    ("feed_up", "state"): "ok",
+}
+SCRAPES = 4
+
+
+class Face(FakeService):
+    """The API of a sidecar, as far as `/metrics` goes."""
+
+    def __init__(self, telemetry: PrometheusTelemetry) -> None:
+        super().__init__()
+        self.telemetry, self.accepted = telemetry, ""
+
+    def render_metrics(self, accept: str) -> tuple[bytes, str]:
+        """The sidecar's own."""
+        self.accepted = accept
+        return self.telemetry.render(accept)
+
+
+def complete(telemetry: PrometheusTelemetry) -> None:
+    """A sample of every metric that this cluster gives no occasion for: ownership channel, history, drains, ..."""
+    seen = telemetry.render("text/plain")[0].decode()
+    for metric in METRICS:
+        labels = {label: CHOSEN.get((metric.name, label), "any") for label in metric.labels}
+        chosen = [value for value in labels.values() if value != "any"]
+        if any(line.startswith(PREFIX + metric.name) for line in seen.splitlines()) and not chosen:
+            continue
+        if metric.kind == "counter":
+            telemetry.count(metric.name, 1.0, **labels)
+        elif metric.kind == "gauge":
+            telemetry.gauge(metric.name, 1.0, **labels)
+        else:
+            telemetry.time(metric.name, 0.2, **labels)
+
+
+@contextlib.asynccontextmanager
+async def prometheus(program: Path, folder: Path, target: str) -> AsyncIterator[httpx.AsyncClient]:
+    """One that scrapes this target each second, with our rules, evaluated each second."""
+    rules = []
+    for name in ("recording.yml", "alerts.yml"):
+        tree = yaml.safe_load((RULES / name).read_text(encoding="utf-8"))
+        for group in tree["groups"]:
+            group["interval"] = "1s"
+        rules.append(folder / name)
+        rules[-1].write_text(yaml.safe_dump(tree), encoding="utf-8")
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(rule) for rule in rules],
+        "scrape_configs": [{"job_name": "bundlekeel", "static_configs": [{"targets": [target]}]}],
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = await asyncio.create_subprocess_exec(
+        *[
+            str(program),
+            f"--config.file={folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+            "--log.level=warn",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=None) as http:
+            yield http
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def result_of(http: httpx.AsyncClient, query: str) -> list[dict[str, Any]]:
+    """The instant vector of a query; the test fails with Prometheus' own words otherwise."""
+    answer = (await http.get("/api/v1/query", params={"query": query})).json()
+    assert answer["status"] == "success", f"{query}: {answer.get('error')}"
+    found: list[dict[str, Any]] = answer["data"]["result"]
+    return found
+
+
+async def has(http: httpx.AsyncClient, query: str) -> bool:
+    """Whether it has data; False while Prometheus starts."""
+    try:
+        ready = await http.get("/-/ready")
+    except httpx.TransportError:
+        return False
+    return ready.status_code == 200 and bool(await result_of(http, query))
+
+
+def concrete(query: str) -> str:
+    """A panel query as Grafana sends it."""
+    for variable in ("$cluster", "$job", "$instance"):
+        query = query.replace(variable, ".*")
+    return query.replace("$__rate_interval", "1m")
+
+
+async def until(http: httpx.AsyncClient, query: str) -> None:
+    """Wait for its data."""
+    while not await has(http, query):  # noqa: ASYNC110 - it happens in another process
+        await asyncio.sleep(0.5)
+
+
+async def scraped(http: httpx.AsyncClient, sidecar: FakeSidecar) -> None:
+    """Cycles go on until Prometheus has seen some of them."""
+    while not await has(http, f"count_over_time(up[5m]) >= {SCRAPES} and up == 1"):
+        await sidecar.cycle.turn()
+        sidecar.cluster.publish()
+        await asyncio.sleep(0.5)
+
+
+async def test_a_real_prometheus_evaluates_everything(tools: dict[str, Path], tmp_path: Path) -> None:
+    """No query fails and all have data; every rule is healthy; alerts are quiet but for what was made up."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    sidecar.telemetry.gauge("build_info", 1.0, version="test")
+    await sidecar.cycle.turn()
+    complete(sidecar.telemetry)
+    face = Face(sidecar.telemetry)
+    server = ApiServer(face, "127.0.0.1", 0, None)
+    url = await server.start()
+    try:
+        async with prometheus(tools["prometheus"], tmp_path, url.removeprefix("http://")) as http:
+            await scraped(http, sidecar)
+            complete(sidecar.telemetry)  # what there is no reason for was taken back by the cycles
+            for name in ("drain_bundles", "unsplit_bundles", "obstacle_info"):
+                await until(http, PREFIX + name)
+            assert "openmetrics" in face.accepted
+            empty = [place for place, query in queries(DASHBOARDS) if not await result_of(http, concrete(query))]
+            assert empty == []
+            await until(http, "job:bundlekeel_admin_errors:ratio_rate15m")
+            for rule in documents("recording.yml"):
+                assert await result_of(http, rule["record"]), rule["record"]
+            groups = (await http.get("/api/v1/rules")).json()["data"]["groups"]
+            rules = [rule for group in groups for rule in group["rules"]]
+            assert {(rule["health"], rule.get("lastError", "")) for rule in rules} == {("ok", "")}
+            assert len(rules) == len(documents("alerts.yml")) + len(documents("recording.yml"))
+            firing = {item["metric"]["alertname"] for item in await result_of(http, 'ALERTS{alertstate="firing"}')}
+            assert not firing & {"BundlekeelAbsent", "BundlekeelNoLeader", "BundlekeelNoCycles"}
+    finally:
+        await server.stop()
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type", "end"),
+    [
+        ("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", "application/openmetrics-text", "# EOF\n"),
+        ("text/plain;version=0.0.4", "text/plain; version=0.0.4", "\n"),
+        ("*/*", "text/plain; version=0.0.4", "\n"),
+    ],
+)
+async def test_the_scraper_chooses_the_format(accept: str, content_type: str, end: str) -> None:
+    """OpenMetrics over the real port when it is asked for, else the text format."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.cycle.turn()
+    server = ApiServer(Face(sidecar.telemetry), "127.0.0.1", 0, None)
+    url = await server.start()
+    try:
+        async with httpx.AsyncClient(base_url=url, trust_env=False) as http:
+            answer = await http.get("/metrics", headers={"Accept": accept})
+    finally:
+        await server.stop()
+    assert answer.headers["content-type"].startswith(content_type)
+    assert answer.text.endswith(end) and "bundlekeel_cycles_total{" in answer.text
+    assert ("# TYPE bundlekeel_cycles counter" in answer.text) == ("openmetrics" in accept)
+
+
+def test_promtool_finds_the_metrics_well_made(tools: dict[str, Path]) -> None:
+    """Names, units and help texts as Prometheus recommends; the one exception is named."""
+    telemetry = PrometheusTelemetry()
+    complete(telemetry)
+    body = telemetry.render("text/plain")[0]
+    done = subprocess.run([tools["promtool"], "check", "metrics"], input=body, capture_output=True, check=False)
+    assert done.stdout + done.stderr == b"", (done.stdout + done.stderr).decode()

@@ -1,0 +1,110 @@
+"""Alerts and recording rules: valid, tested on made series both ways, and none without a runbook."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dev.tools_prometheus import ADVICE, INSTALL, ToolsMissing, ensure
+from tests.watch.promql import ROOT, RULES, documents
+
+ALERTS = documents("alerts.yml")
+RUNBOOKS = ROOT / "docs/operations/runbooks"
+SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
+
+
+def promtool(tools: dict[str, Path], *arguments: str) -> str:
+    """Its output; the test fails with it when promtool does."""
+    done = subprocess.run([tools["promtool"], *arguments], capture_output=True, text=True, check=False, cwd=RULES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_rules_are_valid(tools: dict[str, Path]) -> None:
+    """promtool reads them all."""
+    out = promtool(tools, "check", "rules", "alerts.yml", "recording.yml")
+    assert f"{len(ALERTS)} rules found" in out
+
+
+def test_rules_on_made_series(tools: dict[str, Path]) -> None:
+    """Every alert fires when it should and stays quiet when it should not."""
+    files = sorted(str(file.relative_to(RULES)) for file in (RULES / "tests").glob("*.yml"))
+    out = promtool(tools, "test", "rules", *files)
+    assert out.count("SUCCESS") == len(files) >= 3
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
+def test_each_alert_is_tested_both_ways(alert: dict[str, Any]) -> None:
+    """One expectation in which it fires, and one in which nothing of it is there."""
+    fires = quiet = 0
+    for file in (RULES / "tests").glob("*.yml"):
+        for case in yaml.safe_load(file.read_text(encoding="utf-8"))["tests"]:
+            for item in case.get("promql_expr_test", []):
+                name = re.search(r'alertname=(~?)"([^"]*)"', item["expr"])
+                if name is None or re.fullmatch(name[2], alert["alert"]) is None:
+                    continue
+                fires += bool(item["exp_samples"]) and not name[1]
+                quiet += not item["exp_samples"]
+    assert fires and quiet, f"{fires} firing, {quiet} quiet"
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
+def test_no_alert_without_a_runbook(alert: dict[str, Any]) -> None:
+    """Severity, summary, description, and a runbook with meaning, impact, diagnosis and mitigation."""
+    assert alert["labels"]["severity"] in ("critical", "warning", "info")
+    assert alert["annotations"]["summary"] and alert["annotations"]["description"].endswith(".")
+    runbook = ROOT / alert["annotations"]["runbook_url"]
+    assert runbook == RUNBOOKS / f"{alert['alert']}.md"
+    text = runbook.read_text(encoding="utf-8")
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == SECTIONS
+    assert text.startswith(f"# {alert['alert']}\n") and "`bundlekeel " in text.replace("\n", " ")
+
+
+def test_no_runbook_without_an_alert() -> None:
+    """What nobody is sent to grows wrong."""
+    pages = {file.stem for file in RUNBOOKS.glob("*.md")} - {"index"}
+    assert pages == {rule["alert"] for rule in ALERTS} and len(pages) == len(ALERTS)
+
+
+@pytest.mark.parametrize("file", sorted(RUNBOOKS.glob("*.md")), ids=lambda file: file.stem)
+def test_runbooks_name_commands_options_and_pages_that_exist(file: Path) -> None:
+    """Every `bundlekeel ...` is in the generated reference of the command line, and every link leads somewhere."""
+    text = file.read_text(encoding="utf-8")
+    reference = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
+    known = {
+        " ".join(re.findall(r"[a-z]+", line)[:3])
+        for line in re.findall(r"^## `(bundlekeel [^`\[A-Z]*)", reference, re.M)
+    }
+    for command in re.findall(r"`(bundlekeel [a-z][^`]*)`", " ".join(text.split())):
+        words = re.findall(r"^bundlekeel|(?<= )[a-z]+(?= |$)", command)
+        assert " ".join(words[:2]) in known or " ".join(words[:3]) in known, command
+        assert all(option in reference for option in re.findall(r"--[a-z-]+", command)), command
+    for link in re.findall(r"\]\(([^)#]+)", text):
+        assert (file.parent / link).exists(), link
+
+
+# --- the tools themselves ---
+
+
+def test_tools_are_installed_when_missing_and_the_refusal_is_one_sentence(tmp_path: Path) -> None:
+    """Looked up on the PATH; else apt-get; else what to do."""
+    asked: list[tuple[str, ...]] = []
+    there: dict[str, str] = {}
+
+    def install(command: Any) -> str:
+        asked.append(tuple(command))
+        if command == INSTALL:
+            there.update({name: str(tmp_path / name) for name in ("prometheus", "promtool")})
+        return ""
+
+    assert ensure(there.get, install) == {name: tmp_path / name for name in ("prometheus", "promtool")}
+    assert asked[-1] == INSTALL
+    assert ensure(there.get, lambda _: pytest.fail("they are there")) is not None
+    with pytest.raises(ToolsMissing) as refused:
+        ensure(lambda _: None, lambda _: "E: no")
+    assert "E: no" in str(refused.value) and ADVICE in str(refused.value) and "\n" not in str(refused.value)
