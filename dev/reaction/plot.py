@@ -10,8 +10,8 @@ from dev.reaction.contenders import Contender
 from dev.reaction.figures import EVEN_RATIO
 from dev.reaction.run import Result
 
-WIDTH, HEIGHT = 900, 420
-LEFT, RIGHT, TOP, BOTTOM = 46, 250, 16, 40
+WIDTH, HEIGHT = 1000, 420
+LEFT, RIGHT, TOP, BOTTOM = 46, 350, 16, 40
 # Everything happens in the first minutes, and some of it after ten: seconds are on a logarithmic axis.
 FIRST, LAST = 5.0, 900.0
 TICKS = (5, 10, 20, 60, 120, 300, 600, 900)
