@@ -67,6 +67,7 @@ class Sidecar:
 
     def __init__(self, name: str, settings: Mapping[str, Any], directory: Path) -> None:
         self.name = name
+        self.sources: Path | None = None  # of another version, which then runs instead of the installed one
         self.config = directory / f"{name}.yaml"
         self.log = directory / f"{name}.log"
         self.socket = Path(settings["api"]["socket"])
@@ -92,12 +93,15 @@ class Sidecar:
 
     def start(self, *, wait: bool = True) -> Sidecar:
         """Start the process; with `wait`, until its API answers."""
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("BUNDLEKEEL__")}
+        if self.sources is not None:
+            environment["PYTHONPATH"] = str(self.sources)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "bundlekeel", "run", "-c", str(self.config)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={key: value for key, value in os.environ.items() if not key.startswith("BUNDLEKEEL__")},
+                env=environment,
                 start_new_session=True,
             )
         if wait:
