@@ -146,11 +146,14 @@ class Demo:
 
     def _balance(self, cluster: Cluster, sidecars: list[Sidecar]) -> None:
         """Start three sidecars, kill the leader after its first moves, wait until the load is even."""
+        # All at once: on a busy machine the first one would be half done before the last one runs.
         for item in sidecars:
-            item.start()
+            item.start(wait=False)
+        for item in sidecars:
+            item.until_answering()
         self._say("three sidecars run in mode act, on the shipped default settings")
-        self.story.needed_moves = self._needed(sidecars[0])
         began, steady = time.monotonic(), 0
+        self.story.needed_moves = self._needed(sidecars[0])
         with self._live() as live:
             for rows in self._polls(cluster, self._options.within, "the load did not become even in time"):
                 moves = self._moves(sidecars)
@@ -164,15 +167,25 @@ class Demo:
                     return
 
     def _needed(self, sidecar: Sidecar) -> int:
-        """Moves of the whole plan on what is known before the first move: no hit counts, no budgets."""
+        """Moves of the whole plan on what is known at the start, with those already made: no hit counts, no budgets."""
         unlimited = {f"max_moves_per_{what}": 10_000 for what in ("cycle", "source", "target", "namespace")}
         # Extensible brokers are asked one by one: the first picture may lack some.
         brokers = len(self.story.before)
         sidecar.until(lambda: len(sidecar.picture()) == brokers, "all brokers are in its picture", within=60.0)
-        answer = sidecar.post("/api/v1/plans", {"ignore_hit_counts": True, "parameters": unlimited})
-        if answer.status_code != 200:
-            raise DemoError(f"a dry run failed: {answer.text}")
-        return len(answer.json()["moves"])
+        wanted = {"ignore_hit_counts": True, "parameters": unlimited}
+        needed = 0
+
+        def told() -> bool:
+            # A plan holds nothing as long as the policies of its namespaces are being read.
+            nonlocal needed
+            answer = sidecar.post("/api/v1/plans", wanted)
+            if answer.status_code != 200:
+                raise DemoError(f"a dry run failed: {answer.text}")
+            needed = len(answer.json()["moves"]) + len(sidecar.moves())
+            return needed > 0
+
+        sidecar.until(told, "there is something to move", within=60.0)
+        return needed
 
     def _kill_leader_once(self, sidecars: list[Sidecar], moves: list[dict[str, Any]]) -> None:
         """Once the first cycle's moves have ended; then wait for the successor to show itself."""
