@@ -214,6 +214,18 @@ def test_without_files_those_of_the_settings_are_taken(tmp_path: Path) -> None:
     assert invoke("-c", str(config)).exit_code == 2
 
 
+def test_secrets_without_a_settings_file_do_not_hinder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The secrets belong to the file named with -c; the group itself reads no settings and asks no sidecar."""
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    (secrets / "store__sasl_password").write_text("s")
+    monkeypatch.setenv("BUNDLEKEEL_SECRETS_DIR", str(secrets))
+    config = tmp_path / "config.yaml"
+    config.write_text("store: {sasl_username: bundlekeel}\njournal: {path: j.jsonl}\n")
+    written(tmp_path / "j.jsonl")
+    assert invoke("-c", str(config)).exit_code == 0
+
+
 def test_the_answer_is_the_same_for_programs(tmp_path: Path) -> None:
     """Every member is there, whether it holds or not."""
     lines = written(tmp_path / "j.jsonl")

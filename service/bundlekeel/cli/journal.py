@@ -40,14 +40,11 @@ journal_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMM
 
 @connected
 def journal(
-    context: typer.Context,
     session: Session,
     kind: Annotated[Kind | None, typer.Option("--kind", help="Only records of this kind.", show_default=False)] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many, the newest.")] = 20,
 ) -> None:
     """What was done, newest last. `journal verify` checks the files themselves."""
-    if context.invoked_subcommand is not None:
-        return
     session.show(lambda client: client.get("journal", limit=limit, kind=kind.value if kind else None), stories.journal)
 
 

@@ -77,7 +77,6 @@ plan_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND
 
 @connected
 def make_plan(
-    context: typer.Context,
     session: Session,
     strategy: Annotated[str | None, typer.Option("--strategy", help="Another strategy.", show_default=False)] = None,
     placement: Annotated[str | None, typer.Option("--placement", help="Another placement.", show_default=False)] = None,
@@ -93,8 +92,6 @@ def make_plan(
     ] = False,
 ) -> None:
     """What would you do, and why? A dry run: nothing is touched. Moves, load before and after, every refusal."""
-    if context.invoked_subcommand is not None:
-        return
     body = {
         "strategy": strategy,
         "placement": placement,

@@ -114,7 +114,10 @@ def _wrap(command: Callable[..., Any], *, watch: bool) -> Callable[..., None]:
     }
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
+    def run(context: typer.Context, **given: Any) -> None:
+        # A group that is asked for one of its commands has nothing to ask a sidecar itself.
+        if context.invoked_subcommand is not None:
+            return
         shared = {name: given.pop(name) for name in options}
         with readable(), connect(shared["url"], shared["socket"], shared["config"], _credentials(shared)) as client:
             how = Watch(
@@ -124,6 +127,7 @@ def _wrap(command: Callable[..., Any], *, watch: bool) -> Callable[..., None]:
 
     kind = inspect.Parameter.KEYWORD_ONLY
     mine = [item.replace(kind=kind) for item in own.parameters.values() if item.name != "session"]
+    mine.insert(0, inspect.Parameter("context", kind, annotation=typer.Context))
     added = [
         inspect.Parameter(name, kind, default=default, annotation=hint) for name, (hint, default) in options.items()
     ]
