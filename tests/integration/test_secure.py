@@ -57,6 +57,17 @@ class Person:
             url = answer.headers["location"]
         return answer
 
+    def __enter__(self) -> Person:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def without_token(self) -> Person:
+        """The same, but nobody in particular."""
+        self._http.headers.pop("Authorization")
+        return self
+
     def client(self) -> pulsar.Client:
         """pulsar-client over TLS."""
         return pulsar.Client(
@@ -75,23 +86,24 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def admin(cluster: Cluster) -> Person:
+def admin(cluster: Cluster) -> Iterator[Person]:
     """A super-user, who has made a namespace in which role `client` may produce and consume."""
-    person = Person(cluster, "admin")
-    body = {"adminRoles": [], "allowedClusters": [cluster.spec.cluster_name]}
-    assert person.ask("PUT", "tenants/secure", body=body).status_code == 204
-    bundles = {"bundles": {"numBundles": 12}, "replication_clusters": [cluster.spec.cluster_name]}
-    assert person.ask("PUT", f"namespaces/{NAMESPACE}", body=bundles).status_code == 204
-    granted = person.ask("POST", f"namespaces/{NAMESPACE}/permissions/client", body=["produce", "consume"])
-    assert granted.status_code == 204
-    return person
+    with Person(cluster, "admin") as person:
+        body = {"adminRoles": [], "allowedClusters": [cluster.spec.cluster_name]}
+        assert person.ask("PUT", "tenants/secure", body=body).status_code == 204
+        bundles = {"bundles": {"numBundles": 12}, "replication_clusters": [cluster.spec.cluster_name]}
+        assert person.ask("PUT", f"namespaces/{NAMESPACE}", body=bundles).status_code == 204
+        granted = person.ask("POST", f"namespaces/{NAMESPACE}/permissions/client", body=["produce", "consume"])
+        assert granted.status_code == 204
+        yield person
 
 
 @pytest.fixture(scope="module")
 def traffic(cluster: Cluster, admin: Person) -> Iterator[None]:
     """Steady traffic of role `client`, all of it on the first broker at first."""
     assert admin.ask("PUT", f"persistent/{NAMESPACE}/t/partitions", body=PARTITIONS).status_code == 204
-    client, ends = Person(cluster, "client").client(), threading.Event()
+    with Person(cluster, "client") as person:
+        client, ends = person.client(), threading.Event()
     producer = client.create_producer(f"persistent://{NAMESPACE}/t", block_if_queue_full=True)
 
     def produce() -> None:
@@ -167,7 +179,9 @@ def kept(cluster: Cluster, admin: Person, tmp_path_factory: pytest.TempPathFacto
         patch.setenv("BUNDLEKEEL_SECRETS_DIR", str(made.secrets))
         made.sidecar.start()
         yield made
-        assert made.sidecar.stop() == 0
+        code = made.sidecar.stop()
+        made.sidecar.close()
+        assert code == 0
 
 
 def test_it_leads_and_its_doctor_finds_nothing_wrong(kept: Kept) -> None:
@@ -228,12 +242,13 @@ def test_a_rotated_token_and_a_renewed_certificate(kept: Kept, cluster: Cluster)
 def test_a_role_without_rights_is_told_so(cluster: Cluster, admin: Person) -> None:
     """What our role has is needed: the brokers refuse an unload by role `client`, and one without a token."""
     bundle = f"namespaces/{NAMESPACE}/0x00000000_0x15555555/unload"
-    assert Person(cluster, "client").ask("PUT", bundle).status_code in (401, 403)
-    stranger = Person(cluster, "client")
-    stranger._http.headers.pop("Authorization")
-    assert stranger.ask("GET", "brokers").status_code == 401
+    with Person(cluster, "client") as person, Person(cluster, "client") as stranger:
+        assert person.ask("PUT", bundle).status_code in (401, 403)
+        assert stranger.without_token().ask("GET", "brokers").status_code == 401
 
 
+# kazoo's thread ends with an exception where the server wants SASL and there is no user.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_our_nodes_belong_to_us(kept: Kept, cluster: Cluster) -> None:
     """Without a user there is no session; another user reads the brokers' nodes, and neither reads nor writes ours."""
 
