@@ -150,6 +150,7 @@ def decode_endpoint(broker_id: str, data: bytes | msgspec.Raw) -> BrokerEndpoint
         web_url=fields.text("webServiceUrl"),
         web_url_tls=fields.text("webServiceUrlTls"),
         service_url=fields.text("pulsarServiceUrl"),
+        service_url_tls=fields.text("pulsarServiceUrlTls"),
         load_manager=fields.text("loadManagerClassName"),
         version=fields.text("brokerVersionString") or fields.text("brokerVersion"),
         start_timestamp=fields.integer("startTimestamp"),

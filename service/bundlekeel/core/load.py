@@ -92,15 +92,21 @@ class TopicLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEndpoint:
-    """Where a registered broker's admin API listens; redirects go to these hosts only."""
+    """Where a registered broker's admin API listens; redirects go to these hosts only. Clients use `service_url`."""
 
     broker_id: str
     web_url: str
     web_url_tls: str = ""
     service_url: str = ""
+    service_url_tls: str = ""
     load_manager: str = ""
     version: str = ""
     start_timestamp: int = 0
+
+    def client_url(self, *, tls: bool) -> str:
+        """Where a client connects, "" for nowhere; with both addresses the encrypted one if `tls`."""
+        first, second = (self.service_url_tls, self.service_url) if tls else (self.service_url, self.service_url_tls)
+        return first or second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

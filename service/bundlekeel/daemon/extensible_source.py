@@ -50,13 +50,15 @@ class ExtensibleOptions:
     `bundles`: `all` of them, asked of each broker each `stats_interval` (or as often as the broker computes its
     statistics, if that is oftener, but not more than once a second), or only the `top` ones that brokers publish.
     `force_mixed`: of brokers with different load managers, those of the class that started last are the cluster.
-    `service_urls` replaces those that brokers registered. `batch_window`: how long news is gathered. `at_once`: so many
-    brokers are asked at the same time, and as many again of those that did not answer last time.
+    `service_urls` replaces those that brokers registered; of a broker's own two `prefer_tls` takes the encrypted one.
+    `batch_window`: how long news is gathered. `at_once`: so many brokers are asked at the same time, and as many again
+    of those that did not answer last time.
     """
 
     bundles: BundlesSetting = "all"
     stats_interval: float = 5.0
     service_urls: tuple[str, ...] = ()
+    prefer_tls: bool = False
     batch_window: float = 0.25
     at_once: int = 8
     force_mixed: bool = False
@@ -204,8 +206,8 @@ class ClusterSource:
         if len(self._tasks) == 1:
             self._tasks.append(asyncio.create_task(self._follow_feed(), name="cluster-source-feed"))
             self._tasks.append(asyncio.create_task(self._gather_news(), name="cluster-source-news"))
-        registered = sorted({endpoint.service_url for endpoint in endpoints.values() if endpoint.service_url})
-        urls = self._options.service_urls or tuple(registered)
+        registered = {endpoint.client_url(tls=self._options.prefer_tls) for endpoint in endpoints.values()} - {""}
+        urls = self._options.service_urls or tuple(sorted(registered))
         if urls and urls != self._urls:
             self._urls = urls
             await self._feed.start(urls)

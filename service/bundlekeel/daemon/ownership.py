@@ -148,7 +148,7 @@ class ChannelByVariant:
     """`ports.Channel`: the variant the brokers run with. Nothing is read before `follow` has found some that have one.
 
     `makers`: what makes each variant's channel; a new one is made at each switch. `service_url`: instead of the
-    addresses the brokers registered.
+    addresses the brokers registered, of which `prefer_tls` takes the encrypted one.
     """
 
     def __init__(
@@ -157,10 +157,12 @@ class ChannelByVariant:
         config: BrokerConfig,
         *,
         service_url: str | None = None,
+        prefer_tls: bool = False,
     ) -> None:
         self._makers = makers
         self._config = config
         self._service_url = service_url
+        self._prefer_tls = prefer_tls
         self._channel: Channel | None = None
         self._started_with: tuple[str, ...] | None = None
         self._made: ChannelVariant | None = None
@@ -193,8 +195,8 @@ class ChannelByVariant:
                 await self._stop()
                 self._channel, self._made = self._makers[reading.variant](), reading.variant
                 self._turn()
-            urls = tuple(sorted(item.service_url for item in brokers.values() if item.service_url))
-            urls = (self._service_url,) if self._service_url else urls
+            registered = {item.client_url(tls=self._prefer_tls) for item in brokers.values()} - {""}
+            urls = (self._service_url,) if self._service_url else tuple(sorted(registered))
             if self._channel is not None and urls != self._started_with:
                 self._started_with = urls
                 await self._channel.start(urls)

@@ -79,7 +79,7 @@ class AdminSettings(Section):
     tls_verify: bool = Field(default=True, description="check certificate and host name of https brokers")
     tls_cert_file: Path | None = Field(default=None, description="PEM client certificate chain shown to brokers")
     tls_key_file: Path | None = Field(default=None, description="its private key, PEM, not encrypted")
-    prefer_tls: bool = Field(default=False, description="take a broker's https address when it has both")
+    prefer_tls: bool = Field(default=False, description="take a broker's encrypted address when it has both")
 
     @model_validator(mode="after")
     def _one_token(self) -> AdminSettings:
