@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import CDPSession, Page, expect
 
 from tests.support.page_world import ServedSidecar
 from tests.ui.conftest import Open
@@ -31,7 +31,8 @@ def painted(page: Page) -> tuple[float, float]:
 
 
 def test_a_hundred_brokers_and_ten_thousand_bundles(open_page: Open, capsys: pytest.CaptureFixture[str]) -> None:
-    """The page with all its bars, the quickest of a few times: the machine may be busy with other things meanwhile."""
+    """The first paint, the quickest of a few: the machine may be busy with other things meanwhile. All the work of the
+    page until its bars are drawn is counted by what it costs the processor, which does not depend on that."""
     rng = random.Random(7)
     each = BUNDLES // BROKERS
     loads = {
@@ -42,15 +43,25 @@ def test_a_hundred_brokers_and_ten_thousand_bundles(open_page: Open, capsys: pyt
     }
     # As often as a real sidecar has cycles.
     with ServedSidecar(loads=loads, mode="recommend", every_seconds=10.0) as served:
+        context = open_page(served.url).context
         times = []
         for _ in range(TRIES):
-            page = open_page(served.url)
-            times.append(painted(page))
+            page = context.new_page()
+            debugger = context.new_cdp_session(page)
+            debugger.send("Performance.enable", {"timeDomain": "threadTicks"})
+            page.goto(f"{served.url}/ui/")
+            times.append((*painted(page), busy_ms(debugger)))
             bars = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
             expect(bars).to_have_count(BROKERS)
             page.close()
-    said = ", ".join(f"{first:.0f} / {drawn:.0f}" for first, drawn in times)
+    said = ", ".join(f"{first:.0f} / {drawn:.0f} / {cost:.0f}" for first, drawn, cost in times)
     with capsys.disabled():
-        sys.stdout.write(f"\nfirst paint / all bars drawn, ms: {said}\n")
-    assert min(drawn for _, drawn in times) < LIMIT_MS
-    assert min(first for first, _ in times) < LIMIT_MS
+        sys.stdout.write(f"\nfirst paint / all bars drawn / processor time of the page, ms: {said}\n")
+    assert min(first for first, _, _ in times) < LIMIT_MS
+    assert 0 < min(cost for _, _, cost in times) < LIMIT_MS
+
+
+def busy_ms(debugger: CDPSession) -> float:
+    """What the page's main thread has used of the processor."""
+    rows = debugger.send("Performance.getMetrics")["metrics"]
+    return 1000 * next(row["value"] for row in rows if row["name"] == "TaskDuration")

@@ -7,7 +7,7 @@ import { refresh, useClock } from "./live";
 import { Notice, ProblemNotice, ReasonForm } from "./parts";
 import { asked } from "./executions";
 import { BundleDrawer } from "./why";
-import { balanceOf, clock, count, duration, rate, words } from "./words";
+import { balanceOf, clock, count, duration, rate, sentence, words } from "./words";
 
 const SHOWN_REFUSALS = 100;
 
@@ -65,7 +65,7 @@ function Refusals(props: { plan: Plan; onWhy: (bundle: string) => void }) {
         <li key={code}>
           <details>
             <summary>
-              <strong>{words(code)}</strong>: {count(rows.length, "candidate")}. {rows[0].explanation}
+              <strong>{words(code)}</strong> ({count(rows.length, "candidate")}): {sentence(rows[0].explanation)}
             </summary>
             <ul>
               {rows.slice(0, SHOWN_REFUSALS).map((row, place) => (
@@ -136,7 +136,7 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
         : the busiest broker goes from <strong>{times(plan.loads, "score_before")}</strong> to{" "}
         <strong>{times(plan.loads, "score_after")}</strong> times the mean.
       </p>
-      <p>The strategy says: {plan.verdict.sentence}</p>
+      <p>{sentence(plan.verdict.sentence)}</p>
       <p class="quiet">
         Made at {clock(plan.wall_ms)} with strategy {plan.strategy}, placement {plan.placement}
         {plan.by_leader ? ", by the leader" : ", by this sidecar because the leader did not answer"}. Nothing was touched.

@@ -66,7 +66,7 @@ export function SettingsView() {
                           <code>{row.key}</code>
                         </th>
                         <td>
-                          <strong>{shown(row.value)}</strong> <span class="quiet">{row.unit}</span>
+                          <strong>{shown(row.value)}</strong> <span class="quiet">{row.unit === "name" ? "" : row.unit}</span>
                         </td>
                         <td>{row.origin}</td>
                         <td>{row.why}</td>

@@ -3,7 +3,7 @@
 import { type WhoAmI, ask } from "./api";
 import { refresh, useAnswer } from "./live";
 import { Loaded, Notice, ReasonForm } from "./parts";
-import { duration, moment, percent, words } from "./words";
+import { duration, moment, percent, sentence, words } from "./words";
 
 interface Interval {
   mean: number;
@@ -146,7 +146,7 @@ function Proposal(props: { view: Thresholds; may: boolean }) {
       <h2>Proposed</h2>
       {view.objections.map((row) => (
         <Notice key={row.code + row.field} kind="warn">
-          <strong>{words(row.code)}</strong> ({row.field}): {row.detail}. {row.explanation}
+          <strong>{words(row.code)}</strong> ({row.field}): {row.detail}. {sentence(row.explanation)}
         </Notice>
       ))}
       <div class="scroll" tabIndex={0} role="region" aria-label="Proposed thresholds">
@@ -191,7 +191,7 @@ export function ThresholdsView(props: { who: WhoAmI | null }) {
       {(view) => (
         <>
           <p>
-            {view.sentence}. Calibration is set to <strong>{view.mode}</strong>.
+            {sentence(view.sentence)} Calibration is set to <strong>{view.mode}</strong>.
           </p>
           {view.error && <Notice kind="bad">{view.error}</Notice>}
           {view.adopted && <InForce adopted={view.adopted} may={may} />}

@@ -4,7 +4,7 @@ import { type Bundle, type Move, type Why, part } from "./api";
 import { BundleName } from "./bars";
 import { useAnswer } from "./live";
 import { Drawer, Loaded } from "./parts";
-import { messages, moment, percent, rate, words } from "./words";
+import { messages, moment, percent, rate, sentence, words } from "./words";
 
 function Reasons(props: { path: string }) {
   const answer = useAnswer<Why>(`${props.path}/why`);
@@ -15,14 +15,14 @@ function Reasons(props: { path: string }) {
         const changes = Array.isArray(change) ? change : change ? [change] : [];
         return (
           <>
-            <p>{why.sentence}</p>
+            <p>{sentence(why.sentence)}</p>
             {why.codes.length > 0 && (
               <dl>
                 {why.codes.map((row) => (
                   <div key={row.code + row.detail}>
                     <dt>{words(row.code)}</dt>
                     <dd>
-                      {row.explanation} {row.detail && <span class="quiet">({row.detail})</span>}
+                      {sentence(row.explanation)} {row.detail && <span class="quiet">({row.detail})</span>}
                     </dd>
                   </div>
                 ))}

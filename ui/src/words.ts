@@ -48,6 +48,12 @@ export function bundleParts(bundle: string): [string, string] {
   return [bundle.slice(0, cut), bundle.slice(cut + 1)];
 }
 
+/** A text of the API as a sentence: with a capital letter, unless it begins with a name, and a full stop. */
+export function sentence(text: string): string {
+  const begun = /^[a-z]+\b(?![-.:/_])/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
+  return /[.!?]$/.test(begun) ? begun : `${begun}.`;
+}
+
 /** A code such as CoolDown in words. */
 export function words(code: string): string {
   return code.replace(/([a-z0-9])([A-Z])/g, "$1 $2").toLowerCase();
