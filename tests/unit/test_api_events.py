@@ -9,7 +9,7 @@ import time
 import httpx
 
 from bundlekeel.api import create_app
-from bundlekeel.api.events import Streams
+from bundlekeel.api.events import MAX_STREAMS, Streams, most_streams
 from bundlekeel.api.server import ApiServer
 from tests.support.fake_service import FakeService
 from tests.unit.test_api_routes import client
@@ -58,6 +58,11 @@ async def test_no_more_streams_than_allowed() -> None:
         await held.aclose()
         streams.close()
         assert (await http.get("/api/v1/events")).status_code == 200
+
+
+def test_streams_leave_room_for_requests() -> None:
+    """Wherever `api.max_concurrent` stands."""
+    assert [most_streams(limit) for limit in (1, 2, 16, 64, 1000)] == [1, 1, 4, MAX_STREAMS, MAX_STREAMS]
 
 
 async def test_a_stop_of_the_server_waits_for_no_stream() -> None:

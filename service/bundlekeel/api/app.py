@@ -53,7 +53,7 @@ def create_app(
     )
     app.state.service = service
     app.state.mutations = mutations
-    app.state.streams = streams or events.Streams()
+    app.state.streams = streams or events.Streams(most=events.most_streams(max_concurrent))
     app.state.role_without_credentials = "admin" if mutations and access is None else "viewer"
     app.include_router(routes.router, prefix="/api/v1")
     app.include_router(drawing.router, prefix="/api/v1")

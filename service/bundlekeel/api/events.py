@@ -28,13 +28,18 @@ HEARTBEAT_SECONDS = 10.0
 router = APIRouter(responses=PROBLEMS)
 
 
+def most_streams(max_concurrent: int) -> int:
+    """How many of the requests worked on at once may be streams: a quarter, so that they never keep others out."""
+    return max(1, min(MAX_STREAMS, max_concurrent // 4))
+
+
 class Streams:
     """The open streams of one app."""
 
     def __init__(
         self, *, most: int = MAX_STREAMS, seconds: float = STREAM_SECONDS, heartbeat: float = HEARTBEAT_SECONDS
     ) -> None:
-        self._most = most
+        self.most = most
         self._seconds = seconds
         self._heartbeat = heartbeat
         self._open = 0
@@ -43,7 +48,7 @@ class Streams:
     @property
     def full(self) -> bool:
         """Whether there can be no further one now."""
-        return self._open >= self._most
+        return self._open >= self.most
 
     def close(self) -> None:
         """End all of them at their next look, and let no other begin."""
@@ -79,6 +84,6 @@ async def events(service: Backend, request: Request) -> Response:
     """A stream of server-sent events: `change` with marks of what changed, for at most 100 s; then ask again."""
     streams: Streams = request.app.state.streams
     if streams.full:
-        detail = f"{MAX_STREAMS} streams are open; ask /api/v1/state every few seconds instead"
+        detail = f"{streams.most} streams are open; ask /api/v1/state every few seconds instead"
         return problem(503, "too-many-streams", detail, headers={"Retry-After": "30"})
     return StreamingResponse(streams.follow(service), media_type="text/event-stream")
