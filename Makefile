@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := service/bundlekeel dev tests
 
-.PHONY: help setup check test extensible chaos spark chart watch demo docs site bench reaction nightly lock format clean
+.PHONY: help setup check test extensible chaos spark chart watch ui demo docs site bench reaction nightly lock format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ chart: setup ## The Helm chart, image and compose file by real helm and kubeconf
 
 watch: setup ## Dashboards, alerts and runbooks by promtool and a real Prometheus
 	@$(BIN)/python -m dev.suites watch
+
+ui: setup ## The web page in real Chromium, over fakes and over a real cluster (needs Node.js 20+ with npm)
+	@$(BIN)/python -m dev.suites ui
 
 demo: setup ## Balance a real three-broker cluster, the leader killed half-way (MODE=modular or extensible)
 	@$(BIN)/python -m dev.demo --mode $(MODE) $(ARGS)

@@ -60,6 +60,17 @@ WATCH = Suite("dashboards and alerts", 2, (_pytest("-m", "not nightly", "tests/w
 CHART = Suite(
     "chart and image", 4, ((sys.executable, "-m", "dev.gotools"), _pytest("-m", "not nightly", "tests/chart"))
 )
+UI = Suite(
+    "web page",
+    4,
+    (
+        (sys.executable, "-m", "dev.ui", "check"),
+        (sys.executable, "-m", "dev.tools_chromium"),
+        _pytest("-m", "not nightly and not cluster", "tests/ui"),
+    ),
+)
+# The same page over a real cluster.
+UI_CLUSTER = Suite("web page, cluster", 4, (_pytest("-m", "cluster", "tests/ui"),), real=True)
 NIGHTLY = Suite("nightly", 260, (_pytest("-m", "nightly", "tests"),))
 
 PLANS: dict[str, tuple[Suite, ...]] = {
@@ -70,6 +81,7 @@ PLANS: dict[str, tuple[Suite, ...]] = {
     "spark": (SPARK,),
     "watch": (WATCH,),
     "chart": (CHART,),
+    "ui": (UI, UI_CLUSTER),
     "nightly": (NIGHTLY,),
 }
 

@@ -31,7 +31,7 @@ def ensure(
 ) -> dict[str, Path]:
     """Both programs, installed first when one is missing. ToolsMissing."""
     if any(which(name) is None for name in TOOLS):
-        install = run or _run
+        install = run or apt_get
         install(("apt-get", "update", "-q"))  # when the mirror is away, lists of yesterday may do
         refused = install(INSTALL)
         if any(which(name) is None for name in TOOLS):
@@ -40,8 +40,8 @@ def ensure(
     return {name: tool(name, which) for name in TOOLS}
 
 
-def _run(command: Sequence[str]) -> str:
-    """Why it failed, or ""; services of the package are not started by it (RUNLEVEL)."""
+def apt_get(command: Sequence[str]) -> str:
+    """Run apt-get: why it failed, or "". Services of the package are not started by it (RUNLEVEL)."""
     environ = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     try:
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=900)

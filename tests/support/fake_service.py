@@ -12,6 +12,7 @@ from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.core.errors import NotFound
 from bundlekeel.daemon.views import Check, Json, PlanRequest, Service
 from tests.support.fake_channel import FakeChannel
+from tests.support.fake_drawing import FakeDrawing
 from tests.support.fake_places import BROKERS, assignment, places
 from tests.support.fake_thresholds import FakeThresholds
 from tests.support.fake_wishes import FakeWishes
@@ -164,7 +165,7 @@ def _load(row: int, broker: str) -> Json:
     }
 
 
-class FakeService(FakeChannel):
+class FakeService(FakeChannel, FakeDrawing):
     """Answers as `daemon.views.Service` documents."""
 
     def __init__(self) -> None:

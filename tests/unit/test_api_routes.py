@@ -11,7 +11,7 @@ import structlog
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from bundlekeel.api import channel, create_app, schemas
+from bundlekeel.api import channel, create_app, drawing, schemas
 from bundlekeel.core.errors import (
     AdminFault,
     ConfigError,
@@ -59,6 +59,7 @@ READS: dict[str, Any] = {
     "tasks": list[schemas.TaskView],
     "where?name=orders": list[schemas.Place],
     "doctor": list[schemas.CheckView],
+    "drawing?largest=3": drawing.DrawingView,
     "channel": channel.ChannelSummary,
     "channel/bundles": list[channel.UnitView],
     "channel/bundles?state=Releasing&limit=1&after=shop": list[channel.UnitView],

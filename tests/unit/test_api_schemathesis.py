@@ -20,29 +20,32 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from bundlekeel.api import create_app
+from bundlekeel.api.events import Streams
 from tests.support.fake_service import FakeService
 from tests.support.security import Tokens, access_for
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 HOSTS = ("testserver",)
+# A stream of events ends at once: each answer is read to its end.
+SHORT = 0.001
 # What each kind of caller must get at least once, so that the test is known to have seen more than refusals.
 Caller = tuple[Callable[[Tokens], FastAPI], str | None, set[int]]
 
 
 def open_app(_tokens: Tokens) -> FastAPI:
     """As on the unix socket: every route, no credentials."""
-    return create_app(FakeService(), mutations=True, allowed_hosts=HOSTS)
+    return create_app(FakeService(), mutations=True, allowed_hosts=HOSTS, streams=Streams(seconds=SHORT))
 
 
 def reading_app(_tokens: Tokens) -> FastAPI:
     """As on TCP while no authentication is configured."""
-    return create_app(FakeService(), mutations=False, allowed_hosts=HOSTS)
+    return create_app(FakeService(), mutations=False, allowed_hosts=HOSTS, streams=Streams(seconds=SHORT))
 
 
 def guarded_app(tokens: Tokens) -> FastAPI:
     """As on TCP with authentication."""
     access = access_for(tokens, failures_per_minute=10_000)
-    return create_app(FakeService(), mutations=True, access=access, allowed_hosts=HOSTS)
+    return create_app(FakeService(), mutations=True, access=access, allowed_hosts=HOSTS, streams=Streams(seconds=SHORT))
 
 
 CALLERS: dict[str, Caller] = {

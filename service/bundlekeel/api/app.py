@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from bundlekeel import __version__
-from bundlekeel.api import channel, operations, probes, problems, routes, thresholds
+from bundlekeel.api import channel, drawing, events, operations, page, probes, problems, routes, thresholds
 from bundlekeel.api import mutations as mutating
 from bundlekeel.api.audit import Audit, Trail
 from bundlekeel.api.auth import Access, Guard
@@ -35,11 +35,12 @@ def create_app(
     access: Access | None = None,
     trail: Trail | None = None,
     max_concurrent: int = MAX_CONCURRENT,
+    streams: events.Streams | None = None,
 ) -> FastAPI:
     """Build one app. Without `mutations` no route of it changes anything, and its OpenAPI shows so.
 
     `access`: credentials are asked for; None lets everybody who gets through to it. `trail`: where mutations are
-    written down.
+    written down. `streams`: those of `/api/v1/events`.
     """
     app = FastAPI(
         title="Bundlekeel",
@@ -52,8 +53,11 @@ def create_app(
     )
     app.state.service = service
     app.state.mutations = mutations
+    app.state.streams = streams or events.Streams(most=events.most_streams(max_concurrent))
     app.state.role_without_credentials = "admin" if mutations and access is None else "viewer"
     app.include_router(routes.router, prefix="/api/v1")
+    app.include_router(drawing.router, prefix="/api/v1")
+    app.include_router(events.router, prefix="/api/v1")
     app.include_router(channel.router, prefix="/api/v1")
     app.include_router(operations.reads, prefix="/api/v1")
     app.include_router(thresholds.reads, prefix="/api/v1")
@@ -62,6 +66,7 @@ def create_app(
         app.include_router(operations.changes, prefix="/api/v1")
         app.include_router(thresholds.changes, prefix="/api/v1")
     app.include_router(probes.router)
+    app.include_router(page.router)
     problems.install(app)
     # The last added is the outermost: the shield also adds its headers to a 500.
     app.add_middleware(Audit, trail=trail)

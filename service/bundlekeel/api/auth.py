@@ -1,7 +1,8 @@
 """Who may ask what over TCP: credentials in the `Authorization` header, a role for each kind of route.
 
 Reads and dry runs need `viewer`, everything that changes something `operator`, the mode `admin`. Probes and metrics
-are open. A route that is not known here needs `operator` as soon as it is no read: nobody can forget one.
+are open, and so are the files of the web page, which asks with its reader's token.
+A route that is not known here needs `operator` as soon as it is no read: nobody can forget one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from bundlekeel.api.page import belongs_to_page
 from bundlekeel.api.problems import problem
 from bundlekeel.daemon.credentials import Credentials, Principal
 from bundlekeel.ports import Telemetry
@@ -89,7 +91,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 401, 403 or 429, or pass on with the principal in the scope."""
-        if scope["type"] != "http" or scope["path"] in OPEN:
+        if scope["type"] != "http" or _open(scope):
             await self._app(scope, receive, send)
             return
         method, needed = scope["method"], role_needed(scope["method"], scope["path"])
@@ -146,6 +148,10 @@ class Guard:
 
     def _count(self, status: int) -> None:
         self._access.telemetry.count("api_refusals_total", code=str(status))
+
+
+def _open(scope: Scope) -> bool:
+    return scope["path"] in OPEN or belongs_to_page(scope["method"], scope["path"])
 
 
 def _address(scope: Scope) -> str:

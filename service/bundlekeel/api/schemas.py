@@ -24,8 +24,13 @@ class Body(BaseModel):
 class PlanBody(Body):
     """A dry run: overrides on top of the running settings. Nothing is touched."""
 
-    strategy: str | None = Field(default=None, max_length=100, description=f"one of {', '.join(STRATEGIES)}")
-    placement: str | None = Field(default=None, max_length=100, description=f"one of {', '.join(PLACEMENTS)}")
+    # The examples are what the web page offers.
+    strategy: str | None = Field(
+        default=None, max_length=100, description=f"one of {', '.join(STRATEGIES)}", examples=[*STRATEGIES]
+    )
+    placement: str | None = Field(
+        default=None, max_length=100, description=f"one of {', '.join(PLACEMENTS)}", examples=[*PLACEMENTS]
+    )
     parameters: dict[Name, Scalar] = Field(
         default_factory=dict, max_length=200, description="parameters by our name or by Pulsar's key"
     )

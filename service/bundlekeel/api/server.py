@@ -131,6 +131,8 @@ class ApiServer:
     async def stop(self) -> None:
         """Let requests in flight finish for a few seconds, then close; safe to call twice."""
         running, self._running = self._running, []
+        for app in (self._tcp_app, self._unix_app):
+            app.state.streams.close()
         for server, _ in running:
             server.should_exit = True
         for server, task in running:

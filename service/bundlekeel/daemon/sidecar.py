@@ -9,7 +9,7 @@ from typing import Any
 from bundlekeel import __version__
 from bundlekeel.core.channel import UnitState
 from bundlekeel.core.errors import Conflict, Forbidden, NotFound, StoreError
-from bundlekeel.daemon import tables, why
+from bundlekeel.daemon import drawing, tables, why
 from bundlekeel.daemon.acting import MODES, mode_in_force, pause_in_force
 from bundlekeel.daemon.assignments import assignments
 from bundlekeel.daemon.brokerconfig import BrokerConfig
@@ -147,6 +147,15 @@ class Sidecar:
         """Bundles, largest short-term throughput first."""
         rows = tables.bundles(self._p.cycle, self._p.clock.wall_ms(), broker=broker, namespace=namespace)
         return rows[:limit] if limit is not None else rows
+
+    def drawing(self, largest: int) -> Json:
+        """The cluster in few rows."""
+        return drawing.drawing(self._p.cycle, largest)
+
+    def changes(self) -> Json:
+        """Marks of what changed."""
+        p, last = self._p, self._last_cycle()
+        return drawing.changes(p.cycle, p.sharing, p.leadership, connected=p.coordination.connected, last=last)
 
     async def why(self, name: str) -> Json:
         """Why a bundle, topic or broker is where it is, and what would change it."""

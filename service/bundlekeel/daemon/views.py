@@ -83,6 +83,15 @@ class Service(Protocol):
         short, long: {msg_rate_in, msg_rate_out, throughput_in, throughput_out}, short_samples, long_samples,
         score_ratio, may_move: bool, code: Code|None, preallocated_to, preallocated_age_seconds, last_move_ms}"""
 
+    def drawing(self, largest: int) -> Json:
+        """{wall_ms: of the picture|None, namespaces: [{namespace, throughput}] largest first, brokers: [{broker,
+        bundles: the `largest` of it [{bundle, namespace: place in namespaces, throughput}], other_bundles: count,
+        other_throughput}]}; throughput is short-term, both ways."""
+
+    def changes(self) -> Json:
+        """Marks that differ when something changed, cheap enough for twice a second: {picture, cycle, leader, store,
+        moves, tasks, wishes}."""
+
     async def why(self, name: str) -> Json:
         """`name`: bundle, topic or broker. {kind, name, broker, sentence, codes: [{code, explanation, detail}],
         history: [journal records about it], what_would_change_it}"""

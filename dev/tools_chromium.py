@@ -1,0 +1,41 @@
+"""Chromium for the tests of the web page: the one on the PATH, else Debian's package.
+
+`python -m dev.tools_chromium` sees to it and says where it is.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dev.tools_prometheus import ToolsMissing, apt_get
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+INSTALL = ("apt-get", "install", "-q", "-y", "--no-install-recommends", "chromium", "fonts-dejavu-core")
+ADVICE = "put chromium on the PATH, or run as root: apt-get install --no-install-recommends chromium"
+
+
+def ensure(which: Callable[[str], str | None] = shutil.which, run: Callable[[Sequence[str]], str] = apt_get) -> Path:
+    """Where it is, installed first when it is missing. ToolsMissing."""
+    found = _found(which)
+    if found is None:
+        run(("apt-get", "update", "-q"))  # when the mirror is away, lists of yesterday may do
+        refused = run(INSTALL)
+        found = _found(which)
+        if found is None:
+            why = f" (apt-get: {refused})" if refused else ""
+            raise ToolsMissing(f"chromium is missing and could not be installed{why}: {ADVICE}")
+    return Path(found)
+
+
+def _found(which: Callable[[str], str | None]) -> str | None:
+    return next((path for name in NAMES if (path := which(name)) is not None), None)
+
+
+if __name__ == "__main__":
+    try:
+        print(ensure())
+    except ToolsMissing as error:
+        sys.exit(str(error))

@@ -1,0 +1,116 @@
+"""The web page: built from `ui/` with esbuild into the package, where it is committed, so that the wheel has it.
+
+`python -m dev.ui build` writes it; `check` builds it anew and says whether what is committed is that; `fresh` says the
+same by digests alone, without npm; `screenshots` makes the pictures of the documentation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+UI = ROOT / "ui"
+STATIC = ROOT / "service/bundlekeel/api/static"
+DIGESTS = UI / "built.sha256"
+FILES = ("icon.svg", "index.html", "page.css", "page.js")
+PICTURES = ROOT / "docs/pictures"
+REMEDY = "run `python -m dev.ui build` and commit what it writes"
+_INSTALLED = UI / "node_modules/.package-lock.json"
+
+
+class BuildFailed(RuntimeError):
+    """npm is missing, or the sources do not build; the message says which."""
+
+
+def sources() -> list[Path]:
+    """What the page is built from."""
+    found = [path for path in (UI / "src").rglob("*") if path.is_file()]
+    return sorted([*found, UI / "build.mjs", UI / "package.json", UI / "package-lock.json", UI / "tsconfig.json"])
+
+
+def digests() -> str:
+    """A line for the sources together and one for each file made of them."""
+    whole = hashlib.sha256()
+    for path in sources():
+        whole.update(path.relative_to(UI).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    lines = [f"{whole.hexdigest()}  sources"]
+    for name in FILES:
+        path = STATIC / name
+        lines.append(f"{hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else 'missing'}  {name}")
+    return "\n".join(lines) + "\n"
+
+
+def stale(digests_file: Path = DIGESTS) -> list[str]:
+    """What is not as it was when the page was built last, by digests."""
+    noted = digests_file.read_text(encoding="utf-8").splitlines() if digests_file.exists() else []
+    changed = [line.partition("  ")[2] for line in digests().splitlines() if line not in noted]
+    return [f"{name} changed since the page was built" for name in changed]
+
+
+def drift() -> list[str]:
+    """Build anew, and compare with what is committed. BuildFailed."""
+    with tempfile.TemporaryDirectory() as folder:
+        make(Path(folder))
+        return [
+            f"{name} is not what the sources build to"
+            for name in FILES
+            if not (STATIC / name).exists() or (STATIC / name).read_bytes() != (Path(folder) / name).read_bytes()
+        ]
+
+
+def make(folder: Path) -> None:
+    """Check the types and build into a folder. BuildFailed."""
+    install()
+    _run("npx", "--no-install", "tsc", "--noEmit")
+    _run("node", "build.mjs", str(folder))
+
+
+def install() -> None:
+    """The packages of the lock file in ui/node_modules. BuildFailed."""
+    lock = UI / "package-lock.json"
+    if not _INSTALLED.exists() or _INSTALLED.stat().st_mtime < lock.stat().st_mtime:
+        # esbuild's install script fetches what its package has anyway.
+        _run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent")
+        _INSTALLED.touch()
+
+
+def _run(*command: str) -> None:
+    program = shutil.which(command[0])
+    if program is None:
+        raise BuildFailed(f"{command[0]} is missing: install Node.js 20 or newer with npm")
+    done = subprocess.run([program, *command[1:]], cwd=UI, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BuildFailed(f"{' '.join(command)}: {(done.stdout + done.stderr).strip()}")
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code."""
+    verb = arguments[0] if len(arguments) == 1 else ""
+    if verb == "build":
+        make(STATIC)
+        DIGESTS.write_text(digests(), encoding="utf-8")
+        print(f"built: {', '.join(f'{name} {(STATIC / name).stat().st_size:,} bytes' for name in FILES)}")
+        return 0
+    if verb == "screenshots":
+        tests = [sys.executable, "-m", "pytest", "-q", "tests/ui", "-m", "not cluster"]
+        return subprocess.run(tests, cwd=ROOT, env=os.environ | {"UI_PICTURES": str(PICTURES)}, check=False).returncode
+    if verb not in ("check", "fresh"):
+        print(f"usage: python -m {__spec__.name if __spec__ else 'dev.ui'} build|check|fresh|screenshots")
+        return 2
+    wrong = stale() + (drift() if verb == "check" else [])
+    for line in wrong:
+        print(f"{line}; {REMEDY}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except BuildFailed as error:
+        sys.exit(str(error))

@@ -1,0 +1,51 @@
+"""`/api/v1/drawing`: the cluster in few rows, for whoever draws it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from bundlekeel.api.reply import Backend, reply
+from bundlekeel.api.routes import PROBLEMS
+from bundlekeel.api.schemas import Answer
+
+router = APIRouter(responses=PROBLEMS, tags=["picture"])
+
+
+class DrawnNamespace(Answer):
+    """A namespace and its throughput in bytes/s, both ways."""
+
+    namespace: str
+    throughput: float
+
+
+class DrawnBundle(Answer):
+    """A bundle by short-term throughput; `namespace`: its place in the list of namespaces."""
+
+    bundle: str
+    namespace: int
+    throughput: float
+
+
+class DrawnBroker(Answer):
+    """A broker's largest bundles, largest first, and the sum of all others."""
+
+    broker: str
+    bundles: list[DrawnBundle]
+    other_bundles: int
+    other_throughput: float
+
+
+class DrawingView(Answer):
+    """The cluster in few rows; namespaces by throughput, largest first. `wall_ms` null: no picture yet."""
+
+    wall_ms: int | None
+    namespaces: list[DrawnNamespace]
+    brokers: list[DrawnBroker]
+
+
+@router.get("/drawing", response_model=DrawingView)
+async def drawing(service: Backend, largest: Annotated[int, Query(ge=1, le=1000)] = 20) -> Response:
+    """The cluster in few rows: of each broker its largest bundles, and what all others of it add up to."""
+    return reply(service.drawing(largest))

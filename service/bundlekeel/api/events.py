@@ -1,0 +1,89 @@
+"""`/api/v1/events`: a stream that says when something changed, so that a page need not ask again and again.
+
+Each open stream looks at the sidecar's cheap marks twice a second. Streams are few, end by themselves before the
+shield would end them, and end within half a second when the server stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
+
+from bundlekeel.api.problems import problem
+from bundlekeel.api.reply import Backend
+from bundlekeel.api.routes import PROBLEMS
+from bundlekeel.daemon.views import Service
+
+MAX_STREAMS = 16
+# Shorter than the shield's limit for a request: whoever listens asks again, and shows its credentials again.
+STREAM_SECONDS = 100.0
+LOOK_SECONDS = 0.5
+HEARTBEAT_SECONDS = 10.0
+
+router = APIRouter(responses=PROBLEMS)
+
+
+def most_streams(max_concurrent: int) -> int:
+    """How many of the requests worked on at once may be streams: a quarter, so that they never keep others out."""
+    return max(1, min(MAX_STREAMS, max_concurrent // 4))
+
+
+class Streams:
+    """The open streams of one app."""
+
+    def __init__(
+        self, *, most: int = MAX_STREAMS, seconds: float = STREAM_SECONDS, heartbeat: float = HEARTBEAT_SECONDS
+    ) -> None:
+        self.most = most
+        self._seconds = seconds
+        self._heartbeat = heartbeat
+        self._open = 0
+        self._closed = False
+
+    @property
+    def full(self) -> bool:
+        """Whether there can be no further one now."""
+        return self._open >= self.most
+
+    def close(self) -> None:
+        """End all of them at their next look, and let no other begin."""
+        self._closed = True
+
+    async def follow(self, service: Service) -> AsyncIterator[str]:
+        """Server-sent events: `change` with the marks as JSON, a comment as heartbeat, `end` when it is over."""
+        self._open += 1
+        try:
+            loop = asyncio.get_running_loop()
+            until, told_at, told = loop.time() + self._seconds, 0.0, dict[str, Any]()
+            while not self._closed and loop.time() < until:
+                marks = service.changes()
+                if marks != told:
+                    told, told_at = marks, loop.time()
+                    yield f"event: change\ndata: {json.dumps(marks)}\n\n"
+                elif loop.time() - told_at >= self._heartbeat:
+                    told_at = loop.time()
+                    yield ": still here\n\n"
+                await asyncio.sleep(min(LOOK_SECONDS, max(0.0, until - loop.time())))
+            yield "event: end\ndata: {}\n\n"
+        finally:
+            self._open -= 1
+
+
+@router.get(
+    "/events",
+    tags=["picture"],
+    response_class=StreamingResponse,
+    responses={200: {"description": "server-sent events", "content": {"text/event-stream": {}}}},
+)
+async def events(service: Backend, request: Request) -> Response:
+    """A stream of server-sent events: `change` with marks of what changed, for at most 100 s; then ask again."""
+    streams: Streams = request.app.state.streams
+    if streams.full:
+        detail = f"{streams.most} streams are open; ask /api/v1/state every few seconds instead"
+        return problem(503, "too-many-streams", detail, headers={"Retry-After": "30"})
+    return StreamingResponse(streams.follow(service), media_type="text/event-stream")

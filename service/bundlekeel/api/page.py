@@ -1,0 +1,62 @@
+"""The web page at `/ui/`: a handful of files of this package, built from `ui/`, served as they are.
+
+They hold nothing secret and ask the API for everything with the reader's own token, so they need no credentials. The
+page runs scripts and styles of this server only, and talks to nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Final
+
+from fastapi import APIRouter, Response
+from fastapi.responses import RedirectResponse
+from starlette.exceptions import HTTPException
+
+HOME: Final = "/ui/"
+TYPES: Final[Mapping[str, str]] = {
+    "index.html": "text/html; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "page.css": "text/css; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+CONTENT_SECURITY_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+router = APIRouter(include_in_schema=False)
+
+
+def belongs_to_page(method: str, path: str) -> bool:
+    """Whether this asks for a file of the page, or the way to it: open to everybody."""
+    return method in ("GET", "HEAD") and (path == "/" or path.startswith(HOME))
+
+
+@router.get("/")
+@router.get("/ui")
+async def home() -> Response:
+    """To the page."""
+    return RedirectResponse(HOME)
+
+
+@router.get(HOME)
+async def index() -> Response:
+    """The page."""
+    return _file("index.html")
+
+
+@router.get(HOME + "{name}")
+async def file(name: str) -> Response:
+    """A file of the page."""
+    if name not in TYPES:
+        raise HTTPException(404, f"the page has no file {name!r}")
+    return _file(name)
+
+
+def _file(name: str) -> Response:
+    data = files("bundlekeel.api").joinpath("static", name).read_bytes()
+    # Read anew each time: a sidecar that was updated must not be looked at with the page of yesterday.
+    headers = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Content-Type": TYPES[name]}
+    return Response(data, headers=headers)

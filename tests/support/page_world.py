@@ -1,0 +1,270 @@
+"""A whole sidecar over fakes behind its real HTTP server, in a thread of its own: what the web page is tested with."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bundlekeel.api.server import ApiServer, Protection
+from bundlekeel.core.errors import StoreError
+from bundlekeel.core.names import FULL_LOWER, FULL_UPPER, parse_bundle
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.thresholds import Rules
+from bundlekeel.daemon.calibration import Calibration, CalibrationParts
+from bundlekeel.daemon.doctor import Patient
+from bundlekeel.daemon.reviews import Reviews
+from bundlekeel.daemon.runtime import Runtime, RuntimeParts
+from bundlekeel.daemon.settings_load import load_settings
+from bundlekeel.daemon.sidecar import Sidecar, SidecarParts
+from bundlekeel.daemon.views import Service
+from bundlekeel.daemon.wishing import Wishing, WishingParts
+from bundlekeel.ports import Owner, UnloadAnswer
+from dev.loop_thread import LoopThread
+from tests.support.builders import bundle_name, report
+from tests.support.memory_admin import BrokerModel, MemoryAdmin
+from tests.support.memory_calibration import MemoryCalibration
+from tests.support.memory_coordination import MemoryStore
+from tests.support.memory_source import MemoryLoadSource, MemoryMetadata
+from tests.support.security import Tokens, access_for
+from tests.support.threshold_cases import as_bytes, document
+from tests.support.world import FakeSidecar, TestClock
+
+TURN_SECONDS = 0.25
+CYCLE_SECONDS = 1.0
+# By itself it never sees a difference often enough: what moves, a person asked for.
+PATIENT = Parameters(avg_hit_count_low=100_000, avg_hit_count_high=100_000)
+Loads = Mapping[str, Iterable[tuple[str, float]]]
+
+
+class PageCluster:
+    """Brokers that own bundles of several namespaces and report them; what `FakeSidecar` needs of a cluster."""
+
+    def __init__(self, loads: Loads) -> None:
+        self.clock = TestClock()
+        self.store = MemoryStore()
+        self.brokers = tuple(loads)
+        self.model = BrokerModel(self.brokers)
+        self.source = MemoryLoadSource(self.clock)
+        self.metadata = MemoryMetadata()
+        self.metadata.leader = self.brokers[0]
+        self.model.dynamic["loadBalancerSheddingEnabled"] = "false"
+        self.shares: dict[str, float] = {}
+        self._published: dict[str, Owner] = {}
+        counts: dict[str, int] = {}
+        for broker, rows in loads.items():
+            for namespace, share in rows:
+                name = bundle_name(counts.setdefault(namespace, 0), namespace)
+                counts[namespace] += 1
+                self.shares[name] = share
+                self.model.add(name, broker, f"persistent://{namespace}/topic-{len(self.shares)}")
+        edges: dict[str, set[int]] = {namespace: {FULL_LOWER, FULL_UPPER} for namespace in counts}
+        for parsed in map(parse_bundle, self.shares):
+            edges[parsed.namespace] |= {parsed.lower, parsed.upper}
+        self.metadata.bundle_boundaries.update({name: sorted(found) for name, found in edges.items()})
+        self.publish()
+
+    def publish(self) -> None:
+        """Every broker reports what it owns, if anything moved since it did last."""
+        if self._published == self.model.owners:
+            return
+        self._published = dict(self.model.owners)
+        owned: dict[str, dict[str, float]] = {broker: {} for broker in self.brokers}
+        for bundle, owner in self.model.owners.items():
+            owned[owner.broker_id][bundle] = self.shares[bundle]
+        now = self.clock.wall_ms()
+        ones = {broker: np.ones((len(held), 3), dtype=np.int64) for broker, held in owned.items()}
+        self.source.put(*(report(b, held, last_update=now, bundle_counts=ones[b]) for b, held in owned.items()))
+
+
+class PacedAdmin(MemoryAdmin):
+    """Brokers that take a while for each unload."""
+
+    seconds = 0.0
+
+    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
+        """See `ports.BrokerAdmin`."""
+        await asyncio.sleep(self.seconds)
+        return await super().unload(bundle, destination=destination, at=at)
+
+
+class _NoPeers:
+    async def make_plan(self, url: str, request: object) -> dict[str, Any]:
+        raise StoreError(url)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class PageSidecar(FakeSidecar):
+    """With thresholds proposed, and a face that answers for all of it."""
+
+    def __init__(self, cluster: PageCluster, *, mode: str, params: Parameters, pace: float) -> None:
+        self.pace = pace
+        super().__init__(cluster, mode=mode, params=params)  # type: ignore[arg-type]
+        self.mode = mode
+        store = MemoryCalibration()
+        store.put("2026-09-15/thresholds.json", as_bytes(document(self.clock.wall_ms())))
+        self.calibration = self._calibration(store)
+        self.face = Sidecar(self._sidecar_parts())
+
+    def reach(self) -> MemoryAdmin:
+        """Brokers that take their time."""
+        admin = PacedAdmin(self.cluster.model, permit=self.leadership.permit)
+        admin.seconds = self.pace
+        return admin
+
+    def _calibration(self, store: MemoryCalibration) -> Calibration:
+        return Calibration(
+            CalibrationParts(
+                mode="recommend",
+                rules=Rules(),
+                every_seconds=1.0,
+                canary_seconds=3600.0,
+                store=lambda: store,
+                overlay=self.overlay,
+                sharing=self.sharing,
+                sees=lambda: self.cycle.picture is not None,
+                journal=self.journal,
+                telemetry=self.telemetry,
+                clock=self.clock,
+                ceiling=self.mode,
+            )
+        )
+
+    def _sidecar_parts(self) -> SidecarParts:
+        overrides = {"cluster": "shop", "mode": self.mode, "member_id": "a", "metadata_store": "zk:zk1:2181/pulsar"}
+        loaded = load_settings(None, overrides, environ={})
+        return SidecarParts(
+            loaded=loaded,
+            clock=self.clock,
+            coordination=self.coordination,
+            ownership=self.cluster.model,
+            metadata=self.cluster.metadata,
+            journal=self.journal,
+            telemetry=self.telemetry,
+            peers=_NoPeers(),
+            leadership=self.leadership,
+            sharing=self.sharing,
+            cycle=self.cycle,
+            planner=self.planner,
+            config=self.config,
+            policies=self.policies,
+            runtime=self._runtime(),
+            wishing=self._wishing(),
+            calibration=self.calibration,
+            overlay=self.overlay,
+            patient=self._patient,
+            outage=self.outage,
+        )
+
+    def _runtime(self) -> Runtime:
+        return Runtime(
+            RuntimeParts(
+                clock=self.clock,
+                coordination=self.coordination,
+                source=self.cluster.source,
+                admin=self.admin,
+                journal=self.journal,
+                telemetry=self.telemetry,
+                peers=_NoPeers(),
+                leadership=self.leadership,
+                sharing=self.sharing,
+                observer=self.observer,
+                hand=self.hand,
+                cycle=self.cycle,
+                executions=self.executions,
+                operations=self.operations,
+                interval_seconds=CYCLE_SECONDS,
+            )
+        )
+
+    def _wishing(self) -> Wishing:
+        return Wishing(
+            WishingParts(
+                sharing=self.sharing,
+                cycle=self.cycle,
+                operations=self.operations,
+                by_hand=self.by_hand,
+                reviews=Reviews(self.coordination, self.sharing, self.clock, required=False),
+                metadata=self.cluster.metadata,
+                ownership=self.cluster.model,
+                journal=self.journal,
+                clock=self.clock,
+                ceiling=self.mode,
+            )
+        )
+
+    def _patient(self) -> Patient:
+        raise NotImplementedError("the page asks no doctor")
+
+    async def live(self, every_seconds: float) -> None:
+        """What the runtime does, in turn: lead, cycle, carry out what people asked for. Ends by being cancelled."""
+        cycled = self.clock.boot()
+        while True:
+            await self.leadership.turn()
+            await self.sharing.refresh()
+            self.cluster.publish()
+            if self.clock.boot() - cycled >= every_seconds:
+                await self.cycle.turn()
+                cycled = self.clock.boot()
+            await self.executions.serve()
+            await asyncio.sleep(TURN_SECONDS)
+
+
+@dataclass(kw_only=True)
+class Served(LoopThread):
+    """A service behind the real server on a free port of 127.0.0.1, in a thread; `url` once it is started."""
+
+    tokens: Tokens | None = None
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        """One loop."""
+        super().__init__("page server")
+
+    def service(self) -> Service:
+        """What answers; made in the loop."""
+        raise NotImplementedError
+
+    async def _listen(self) -> None:
+        protection = Protection(access=access_for(self.tokens) if self.tokens else None)
+        self._server = ApiServer(self.service(), "127.0.0.1", 0, None, protection=protection)
+        self.url = await self._server.start()
+
+    async def _close(self) -> None:
+        await self._server.stop()
+
+
+@dataclass(kw_only=True)
+class ServedSidecar(Served):
+    """A `PageSidecar` that leads and goes on while the page is looked at."""
+
+    loads: Loads
+    mode: str = "act"
+    params: Parameters = PATIENT
+    pace: float = 0.0
+    every_seconds: float = CYCLE_SECONDS
+
+    def service(self) -> Service:
+        """The sidecar's face."""
+        self.cluster = PageCluster(self.loads)
+        self.sidecar = PageSidecar(self.cluster, mode=self.mode, params=self.params, pace=self.pace)
+        return self.sidecar.face
+
+    async def _listen(self) -> None:
+        await super()._listen()
+        await self.sidecar.lead()
+        await self.sidecar.cycle.turn()
+        await self.sidecar.calibration.check()
+        self._living = asyncio.create_task(self.sidecar.live(self.every_seconds))
+
+    async def _close(self) -> None:
+        self._living.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._living
+        await super()._close()

@@ -1,0 +1,108 @@
+"""Chromium, pages that must not complain, and the sidecars they look at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from dev.tools_chromium import ensure
+from tests.support.page_world import Served, ServedSidecar
+from tests.support.security import Tokens
+from tests.support.world import EAGER
+
+WIDE = {"width": 1120, "height": 760}
+NARROW = {"width": 420, "height": 900}
+HOT = "broker-0.pulsar:8080"
+# One broker with nearly everything, in three namespaces and many small bundles; two with next to nothing.
+LOADS = {
+    HOT: [
+        *(("shop/orders", share) for share in (0.2, 0.15, 0.08)),
+        *(("shop/payments", share) for share in (0.12, 0.06)),
+        ("telemetry/devices", 0.1),
+        *(("telemetry/devices", 0.004) for _ in range(30)),
+    ],
+    "broker-1.pulsar:8080": [("shop/payments", 0.1), ("telemetry/devices", 0.05)],
+    "broker-2.pulsar:8080": [("telemetry/devices", 0.04)],
+}
+
+Open = Callable[..., Page]
+Shoot = Callable[[Page, str], None]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One for all tests."""
+    path = ensure()
+    with sync_playwright() as playwright:
+        # Without a sandbox, because tests run as root here; the page is ours.
+        made = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Open]:
+    """Opens pages with nothing kept from others. A page that breaks, or breaks its content policy, fails the test."""
+    contexts, faults = [], list[str]()
+
+    def open_(url: str, *, size: dict[str, int] = WIDE, scheme: str = "light") -> Page:
+        context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda line: faults.append(line.text) if "Content Security Policy" in line.text else None)
+        page.goto(f"{url}/")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert faults == []
+
+
+@pytest.fixture
+def shoot() -> Shoot:
+    """Keeps a picture for the documentation where `python -m dev.ui screenshots` says so."""
+    folder = os.environ.get("UI_PICTURES")
+
+    def keep(page: Page, name: str) -> None:
+        if folder is not None:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            page.mouse.move(0, 0)
+            page.screenshot(path=Path(folder) / f"{name}.png")
+
+    return keep
+
+
+@pytest.fixture(scope="session")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
+    """One a role."""
+    return Tokens(tmp_path_factory.mktemp("tokens"))
+
+
+@pytest.fixture(scope="module")
+def watched() -> Iterator[ServedSidecar]:
+    """A sidecar that recommends; everybody may read, nobody may change anything."""
+    with ServedSidecar(loads=LOADS, mode="recommend", params=EAGER) as served:
+        yield served
+
+
+def sign_in(page: Page, tokens: Tokens, role: str) -> None:
+    """As a person does."""
+    page.get_by_label("Token").fill(tokens.tokens[role])
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_text(f"the-{role} ({role})").wait_for()
+
+
+def view(page: Page, name: str) -> None:
+    """Go to a view by its link."""
+    page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
+    page.get_by_role("heading", name=name, level=1).wait_for()
+
+
+__all__ = ["HOT", "LOADS", "NARROW", "WIDE", "Open", "Served", "Shoot", "sign_in", "view"]

@@ -1,0 +1,98 @@
+"""The page over a real sidecar and a real three-broker cluster: from what is unbalanced to a plan carried out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from bundlekeel.daemon.credentials import new_token
+from dev.cluster import Cluster, ClusterSpec, open_cluster
+from dev.sidecar import Sidecar, bundlekeel, settings_for
+from tests.chaos.stage import PATIENT, QUICK, Scene, traffic_for, until
+from tests.ui.conftest import Open, Shoot, view
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[Scene]:
+    """A cluster with all its traffic on the first broker."""
+    with open_cluster(ClusterSpec(brokers=3, mode="modular")) as cluster, traffic_for(cluster) as traffic:
+        made = Scene(cluster, traffic)
+        made.gather()
+        yield made
+
+
+class Guarded:
+    """A sidecar in mode act that asks for credentials; what moves, a person asked for."""
+
+    def __init__(self, cluster: Cluster, directory: Path) -> None:
+        made = {role: new_token(f"the-{role}", role) for role in ("viewer", "operator")}
+        self.tokens = {role: token for role, (token, _) in made.items()}
+        (directory / "tokens").write_text("".join(f"{line}\n" for _, line in made.values()), encoding="utf-8")
+        settings = settings_for(cluster, "page", directory, **QUICK, parameters=PATIENT)
+        settings["api"] = {**settings["api"], "auth": {"tokens_file": str(directory / "tokens")}}
+        self.sidecar = Sidecar("page", settings, directory)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        found = re.search(r'"url": ?"(http://[^"]+)"', self.sidecar.log.read_text(encoding="utf-8"))
+        assert found is not None
+        return found[1]
+
+
+@pytest.fixture(scope="module")
+def guarded(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """It leads, sees all three brokers, and they have left shedding to it."""
+    made = Guarded(scene.cluster, tmp_path_factory.mktemp("page"))
+    arguments = ("-c", str(made.sidecar.config), "--yes", "--reason", "test")
+    taken = bundlekeel("takeover", *arguments, within=120)
+    assert taken.returncode == 0, taken.stdout + taken.stderr
+    made.sidecar.start()
+    try:
+        until(lambda: made.sidecar.state().get("role") == "leader", "it leads", within=60)
+        until(lambda: len(made.sidecar.picture()) == 3, "all brokers report", within=120)
+        yield made
+    finally:
+        made.sidecar.close()
+        assert bundlekeel("handback", *arguments, within=120).returncode == 0
+
+
+def test_from_imbalance_to_an_execution(guarded: Guarded, open_page: Open, shoot: Shoot) -> None:
+    """A viewer sees it and may not; an operator carries the plan out, watches it end, and the bundles landed there."""
+    page = open_page(guarded.url)
+    page.get_by_label("Token").fill(guarded.tokens["viewer"])
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.locator("#verdict")).to_contain_text("times the mean", timeout=60_000)
+    view(page, "Plan")
+    page.get_by_label("Act on a difference at first sight").check()
+    page.get_by_role("button", name="Ask for a plan").click()
+    expect(page.get_by_text("Carrying a plan out needs role operator.")).to_be_visible()
+    page.get_by_role("button", name=re.compile("^Why .* moves$")).first.click()
+    expect(page.get_by_role("dialog", name="Why this move")).to_contain_text("The bundle now")
+    page.keyboard.press("Escape")
+    view(page, "What if")
+    page.get_by_label("All traffic, times").fill("2")
+    page.get_by_role("button", name="Plan with these changes").click()
+    expect(page.get_by_text("This is a what-if")).to_be_visible()
+
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_label("Token").fill(guarded.tokens["operator"])
+    page.get_by_role("button", name="Sign in").click()
+    view(page, "Plan")
+    page.get_by_label("Act on a difference at first sight").check()
+    page.get_by_role("button", name=re.compile("^Ask for a")).click()
+    page.get_by_label(re.compile("^Carry out")).fill("even it out")
+    page.get_by_role("button", name="Execute this plan").click()
+    task = page.get_by_role("main").locator(".task").first
+    expect(task.get_by_role("heading")).to_contain_text("done", timeout=180_000)
+    said = re.search(r"(\d+) of (\d+) landed where asked", task.inner_text())
+    assert said is not None and said[1] == said[2] != "0"
+    shoot(page, "page-real-cluster")
+    landed = [move for move in guarded.sidecar.moves() if move["landed_on"] == move["destination"] != move["source"]]
+    assert len(landed) == int(said[1])

@@ -1,0 +1,228 @@
+"""What a person does on the page: see what is unbalanced, ask for a plan, see why, try what-ifs, carry a plan out."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.page_world import ServedSidecar
+from tests.support.security import Tokens
+from tests.ui.conftest import HOT, LOADS, NARROW, Open, Shoot, sign_in, view
+
+CARRIES = r"^Broker broker-0\.pulsar:8080 carries 2\.4 times the mean \(83 % of its capacity, the mean is 34 %\)"
+VERDICT = re.compile(CARRIES + r"; the plan would move 4 bundles\.$")
+YET = re.compile(CARRIES + r"\. No bundle is to move yet\.$")
+
+
+@pytest.fixture
+def guarded(tokens: Tokens) -> Iterator[ServedSidecar]:
+    """The same cluster behind credentials; its brokers take 0.4 s for each unload."""
+    with ServedSidecar(loads=LOADS, tokens=tokens, pace=0.4) as served:
+        yield served
+
+
+def ask_for_a_plan(page: Page) -> None:
+    """At first sight, since nothing waits in a test."""
+    view(page, "Plan")
+    page.get_by_label("Act on a difference at first sight").check()
+    page.get_by_role("button", name="Ask for a plan").click()
+    page.get_by_role("region", name="Moves").wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_is_unbalanced_is_said_on_top(watched: ServedSidecar, open_page: Open, shoot: Shoot, scheme: str) -> None:
+    """The verdict names the broker and how much too much it carries; bars and figures agree with it."""
+    page = open_page(watched.url, scheme=scheme)
+    expect(page.locator("#verdict")).to_have_text(VERDICT)
+    assert page.url.endswith("/ui/"), "the bare address leads to the page"
+    bars = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
+    expect(bars).to_have_count(3)
+    expect(bars.first).to_contain_text(HOT)
+    expect(bars.first).to_contain_text("83 %")
+    expect(page.get_by_role("img", name=f"{HOT}: 83 % of capacity, 36 bundles")).to_be_visible()
+    widths = [bars.nth(row).locator(".bar").bounding_box()["width"] for row in range(3)]
+    assert widths[0] / widths[1] == pytest.approx(0.83 / 0.15, rel=0.05) and widths[1] > widths[2] > 0
+    expect(page.get_by_role("list", name="Namespaces, by throughput")).to_contain_text("Ashop/orders 43.0 MB/s")
+    for fact in ("recommend: says what it would do", "a (this one)", "modular", "live"):
+        expect(page.locator(".facts")).to_contain_text(fact)
+    shoot(page, f"page-cluster-{scheme}")
+
+
+def test_a_broker_says_why_and_what_it_carries(watched: ServedSidecar, open_page: Open) -> None:
+    """Its drawer has the reason in words and its largest bundles; closed, the reader is where he was."""
+    page = open_page(watched.url)
+    page.get_by_role("button", name=HOT).click()
+    drawer = page.get_by_role("dialog", name=f"Broker {HOT}")
+    expect(drawer.get_by_role("row")).to_have_count(37)
+    expect(drawer.get_by_role("row").nth(1)).to_contain_text("20.0 MB/s")
+    expect(drawer).to_contain_text("What would change it")
+    drawer.get_by_role("button", name="Close").click()
+    expect(drawer).to_have_count(0)
+    expect(page.get_by_role("button", name=HOT)).to_be_focused()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_plan_and_why(watched: ServedSidecar, open_page: Open, shoot: Shoot, scheme: str) -> None:
+    """Moves, before and after, refusals with reasons; each move opens why. Nothing is touched, nobody may execute."""
+    before = dict(watched.cluster.model.owners)
+    page = open_page(watched.url, scheme=scheme)
+    ask_for_a_plan(page)
+    moves = page.get_by_role("region", name="Moves").get_by_role("row")
+    assert moves.count() == 5
+    expect(page.locator(".planline")).to_have_text("4 moves: the busiest broker goes from 2.44 to 1.06 times the mean.")
+    pairs = page.get_by_role("list", name="Load of each broker before and after").get_by_role("listitem")
+    expect(pairs).to_have_count(3)
+    expect(pairs.filter(has_text=HOT)).to_contain_text("83.0 %")
+    expect(page.locator(".refusals summary").first).to_contain_text("candidate")
+    expect(page.get_by_text("The mode is recommend: nothing is carried out.")).to_be_visible()
+    if scheme == "light":
+        shoot(page, "page-plan")
+    page.get_by_role("button", name=re.compile("^Why .* moves$")).first.click()
+    drawer = page.get_by_role("dialog", name="Why this move")
+    expect(drawer).to_contain_text("Rule avg, threshold")
+    expect(drawer.get_by_role("row").nth(1)).to_contain_text(f"from {HOT}")
+    expect(drawer).to_contain_text("The bundle now")
+    expect(drawer.get_by_text("Asking the sidecar")).to_have_count(0)
+    if scheme == "light":
+        shoot(page, "page-why")
+    assert watched.cluster.model.owners == before
+
+
+def test_what_if(watched: ServedSidecar, open_page: Open, shoot: Shoot) -> None:
+    """Without a broker, with less traffic, by another strategy; mistakes are named; none of it is ever carried out."""
+    page = open_page(watched.url)
+    view(page, "What if")
+    expect(page.get_by_label("Strategy").get_by_role("option", name="threshold", exact=True)).to_have_count(1)
+    page.get_by_label("broker-2.pulsar:8080").check()
+    page.get_by_label("All traffic, times").fill("0.5")
+    page.get_by_label("Act on a difference at first sight").check()
+    page.get_by_role("button", name="Plan with these changes").click()
+    pairs = page.get_by_role("list", name="Load of each broker before and after").get_by_role("listitem")
+    expect(pairs).to_have_count(2)
+    expect(pairs.filter(has_text=HOT)).to_contain_text(re.compile(r"4\d\.\d %"))
+    expect(page.get_by_text("This is a what-if")).to_be_visible()
+    shoot(page, "page-what-if")
+    page.get_by_label("Strategy").select_option("threshold")
+    page.get_by_role("button", name="Plan with these changes").click()
+    expect(page.get_by_text("with strategy threshold")).to_be_visible()
+    page.get_by_label("Other parameters").fill("avg_low_threshold_percent = many")
+    page.get_by_role("button", name="Plan with these changes").click()
+    expect(page.get_by_role("alert")).to_contain_text("avg_low_threshold_percent")
+
+
+def test_an_operator_executes_and_watches(
+    guarded: ServedSidecar, tokens: Tokens, open_page: Open, shoot: Shoot
+) -> None:
+    """Signed in, with a reason; progress is seen without a reload, bundles land where asked, and the journal has it."""
+    page = open_page(guarded.url)
+    expect(page.get_by_text("This sidecar asks for credentials.")).to_be_visible()
+    before = dict(guarded.cluster.model.owners)
+    sign_in(page, tokens, "operator")
+    expect(page.locator("#verdict")).to_have_text(YET)
+    ask_for_a_plan(page)
+    asked = page.get_by_role("region", name="Moves").get_by_role("row").count() - 1
+    page.get_by_label(f"Carry out {asked} moves").fill("even it out before the sale")
+    page.get_by_role("button", name="Execute this plan").click()
+    task = page.get_by_role("main").locator(".task").first
+    expect(task).to_contain_text("Asked by the-operator: even it out before the sale")
+    expect(task).to_contain_text("running")
+    expect(task.get_by_role("progressbar")).to_be_visible()
+    shoot(page, "page-execution")
+    expect(task).to_contain_text(f"{asked} of {asked} landed where asked", timeout=40_000)
+    expect(task.get_by_role("heading")).to_contain_text("done")
+    expect(page.locator("#verdict")).to_contain_text("The load is even")
+    view(page, "Journal")
+    page.get_by_label("Show").select_option("moves")
+    expect(page.locator(".entry.move")).to_have_count(asked)
+    shoot(page, "page-journal")
+    moved = [name for name, owner in guarded.cluster.model.owners.items() if owner.broker_id != before[name].broker_id]
+    assert len(moved) == asked
+
+
+def test_an_operator_stops_a_task(guarded: ServedSidecar, tokens: Tokens, open_page: Open) -> None:
+    """No further move is begun; the page says how far it went."""
+    guarded.sidecar.admin.seconds = 2.0  # type: ignore[attr-defined]
+    page = open_page(guarded.url)
+    sign_in(page, tokens, "operator")
+    ask_for_a_plan(page)
+    page.get_by_label(re.compile("^Carry out")).fill("try")
+    page.get_by_role("button", name="Execute this plan").click()
+    task = page.get_by_role("main").locator(".task").first
+    expect(task).to_contain_text("running")
+    task.get_by_label("Stop: no further move is begun").fill("not now")
+    task.get_by_role("button", name="Stop this task").click()
+    guarded.sidecar.admin.seconds = 0.0  # type: ignore[attr-defined]
+    expect(task.get_by_role("heading")).to_contain_text("stopped", timeout=40_000)
+
+
+def test_a_viewer_may_not(guarded: ServedSidecar, tokens: Tokens, open_page: Open) -> None:
+    """No button, but the reason; and asked past the page the API refuses too. A wrong token is said to be one."""
+    page = open_page(guarded.url)
+    page.get_by_label("Token").fill("bk_wrong")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_text("This token is not valid, or not any more.")).to_be_visible()
+    sign_in(page, tokens, "viewer")
+    ask_for_a_plan(page)
+    expect(
+        page.get_by_text("You are the-viewer with role viewer. Carrying a plan out needs role operator.")
+    ).to_be_visible()
+    expect(page.get_by_role("button", name="Execute this plan")).to_have_count(0)
+    expect(page.get_by_role("button", name="Pause")).to_have_count(0)
+    status = page.evaluate(
+        """async () => {
+            const headers = {"Content-Type": "application/json",
+                Authorization: "Bearer " + sessionStorage.getItem("bundlekeel.token")};
+            const made = await (await fetch("/api/v1/plans", {method: "POST", headers, body: "{}"})).json();
+            const body = JSON.stringify({reason: "r"});
+            return (await fetch(`/api/v1/plans/${made.hash}/execute`, {method: "POST", headers, body})).status;
+        }"""
+    )
+    assert status == 403
+    assert page.evaluate("[localStorage.length, document.cookie]") == [0, ""], "the token is kept for this tab only"
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_text("This sidecar asks for credentials.")).to_be_visible()
+
+
+def test_pause_is_seen_by_everybody(guarded: ServedSidecar, tokens: Tokens, open_page: Open) -> None:
+    """An operator pauses for a while: another page, already open, says by whom and until when; nothing is executed."""
+    other = open_page(guarded.url)
+    sign_in(other, tokens, "viewer")
+    page = open_page(guarded.url)
+    sign_in(page, tokens, "operator")
+    page.get_by_role("button", name="Pause").click()
+    drawer = page.get_by_role("dialog", name="Pause all moving")
+    drawer.get_by_label("Reason").fill("release")
+    drawer.get_by_label("For minutes").fill("15")
+    drawer.get_by_role("button", name="Pause").click()
+    said = re.compile(r"Moving is paused by the-operator until \d\d:\d\d:\d\d \(for another 1\d min\)\s*: release")
+    expect(other.get_by_text(said)).to_be_visible()
+    ask_for_a_plan(page)
+    expect(page.get_by_text("Moving is paused. Somebody has to resume it first.")).to_be_visible()
+
+
+def test_changes_come_by_themselves(watched: ServedSidecar, open_page: Open) -> None:
+    """By one stream, without asking again and again while nothing happens."""
+    asked = list[str]()
+    page = open_page(watched.url)
+    page.on("request", lambda request: asked.append(request.url))
+    first = page.locator(".facts").inner_text()
+    expect(page.locator(".facts")).not_to_have_text(first, timeout=5000)
+    time.sleep(0.5)
+    assert asked and not any(url.endswith("/events") for url in asked), "the stream that was opened at first goes on"
+
+
+def test_on_a_narrow_screen(watched: ServedSidecar, open_page: Open, shoot: Shoot) -> None:
+    """Nothing sticks out to the side."""
+    page = open_page(watched.url, size=NARROW)
+    expect(page.locator("#verdict")).to_have_text(VERDICT)
+    for name in ("Plan", "What if", "Journal", "Executions", "Channel", "Thresholds", "Settings", "Cluster now"):
+        view(page, name)
+        if name == "Plan":
+            ask_for_a_plan(page)
+        overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert overflow <= 0, name
+    shoot(page, "page-narrow")

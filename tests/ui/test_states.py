@@ -1,0 +1,211 @@
+"""States in which little is to be seen are said in words; and views that a small cluster does not fill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from bundlekeel.core.errors import Conflict, Forbidden
+from bundlekeel.daemon.views import Json, PlanRequest, Service
+from tests.support.fake_service import BROKERS, NOW_MS, FakeService
+from tests.support.page_world import Served
+from tests.support.security import Tokens
+from tests.ui.conftest import Open, sign_in, view
+
+EFFECT = {
+    "kind": "effect",
+    "wall_ms": NOW_MS,
+    "source": BROKERS[0],
+    "destination": BROKERS[2],
+    "predicted": 0.25,
+    "realised": 0.2,
+    "outcome": "helped",
+    "sentence": "3 moves: helped",
+}
+
+
+class StatesService(FakeService):
+    """A fake whose state, brokers and journal a test changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed: Json = {}
+        self.empty = False
+        self.records: list[Json] = []
+
+    def state(self) -> Json:
+        """With what is changed; the cycle is of now unless a test says otherwise."""
+        return super().state() | self.changed
+
+    def brokers(self) -> list[Json]:
+        """None while it is empty."""
+        return [] if self.empty else super().brokers()
+
+    def journal(self, limit: int, kind: str | None) -> list[Json]:
+        """The test's own lines, if any."""
+        return self.records or super().journal(limit, kind)
+
+    async def make_plan(self, request: PlanRequest) -> Json:
+        """One that has not expired."""
+        made = await super().make_plan(request)
+        return made | {"expires_ms": 4_000_000_000_000}
+
+    def change(self, **changed: Any) -> None:
+        """As news."""
+        self.changed |= changed
+        self.cycle += 1
+
+
+@dataclass(kw_only=True)
+class ServedFake(Served):
+    """That fake behind the real server."""
+
+    fake: StatesService = field(default_factory=StatesService)
+
+    def service(self) -> Service:
+        """The fake."""
+        return self.fake
+
+
+SAID: dict[str, tuple[Json, str]] = {
+    "paused": (
+        {"paused": {"reason": "release", "by": "ann", "until_ms": None}},
+        "Moving is paused by ann until somebody resumes it: release",
+    ),
+    "no leader": ({"leader": None}, "No sidecar leads now. Nothing is moved until one is elected."),
+    "no store": (
+        {"store": {"connected": False, "session_seconds": 0}},
+        "The metadata store does not answer. Nothing is moved until it does.",
+    ),
+    "settling": ({"settling": {"sentence": "waits for broker-3 to come back"}}, "waits for broker-3 to come back"),
+    "old": ({}, "The last cycle ended"),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_stands_in_the_way_is_said(open_page: Open, name: str) -> None:
+    """It appears by itself on an open page."""
+    changed, said = SAID[name]
+    with ServedFake() as served:
+        page = open_page(served.url)
+        page.get_by_role("heading", name="Cluster now").wait_for()
+        served.fake.change(**changed)
+        expect(page.locator(".head .notice").filter(has_text=said)).to_be_visible()
+
+
+def test_no_picture_yet(open_page: Open) -> None:
+    """Nothing is drawn, and it is said why; then it comes by itself."""
+    with ServedFake() as served:
+        served.fake.empty = True
+        page = open_page(served.url)
+        expect(page.locator("#verdict")).to_contain_text("There is no picture of the cluster yet.")
+        expect(page.get_by_text("No broker is known yet.")).to_be_visible()
+        served.fake.empty = False
+        served.fake.change()
+        expect(page.get_by_role("button", name=BROKERS[0])).to_be_visible()
+        expect(page.get_by_text("not json")).to_be_visible()
+
+
+def test_a_sidecar_that_went_away(open_page: Open) -> None:
+    """The old picture stays, with its age; a page that opens then says so too."""
+    served = ServedFake()
+    served.start()
+    page = open_page(served.url)
+    page.get_by_role("heading", name="Cluster now").wait_for()
+    expect(page.locator(".facts")).to_contain_text("live")
+    served.stop()
+    expect(page.get_by_role("alert")).to_contain_text("The sidecar does not answer. What you see is from")
+    expect(page.get_by_role("button", name=BROKERS[0])).to_be_visible()
+
+
+def test_findings_of_the_channel(open_page: Open) -> None:
+    """Each with what mends it; a modular cluster has none, and says why."""
+    with ServedFake() as served:
+        page = open_page(served.url)
+        view(page, "Channel")
+        expect(page.get_by_text("has no ownership channel")).to_be_visible()
+        served.fake.change(cluster_mode="extensible")
+        expect(page.get_by_role("heading", name="in flight too long")).to_be_visible()
+        expect(page.get_by_text("the leader broker's monitor")).to_be_visible()
+        expect(page.get_by_text("5 owned")).to_be_visible()
+
+
+def test_effects_beside_what_was_predicted(open_page: Open) -> None:
+    """Two bars as long as their figures."""
+    with ServedFake() as served:
+        served.fake.records = [EFFECT]
+        page = open_page(served.url)
+        view(page, "Journal")
+        entry = page.locator(".entry.effect")
+        expect(entry).to_contain_text("helped")
+        expect(entry.locator(".pairrow").nth(0)).to_contain_text("25.0 %")
+        expect(entry.locator(".pairrow").nth(1)).to_contain_text("20.0 %")
+        bars = [entry.locator(".bar").nth(row).bounding_box()["width"] for row in range(2)]
+        assert bars[1] / bars[0] == pytest.approx(0.8, abs=0.02)
+
+
+def test_thresholds_with_evidence(open_page: Open, tokens: Tokens) -> None:
+    """Proposal, evidence with intervals, what speaks against it, the trial; an operator may take it back."""
+    with ServedFake(tokens=tokens) as served:
+        page = open_page(served.url)
+        sign_in(page, tokens, "operator")
+        view(page, "Thresholds")
+        expect(page.get_by_role("row", name="avg_low_threshold_percent")).to_contain_text("7.5")
+        expect(page.get_by_role("row", name="Moves an hour")).to_contain_text("6.0 (5.4 to 6.6)")
+        expect(page.get_by_text("step too large")).to_be_visible()
+        expect(page.get_by_text("If it does worse it is taken back by itself.")).to_be_visible()
+        expect(page.get_by_role("button", name="Adopt")).to_have_count(0)
+        page.get_by_label("Take it back").fill("too eager")
+        page.get_by_role("button", name="Revert").click()
+        expect(page.get_by_label("Take it back")).to_have_value("")
+        assert ("revert_thresholds", ("too eager", "the-operator")) in served.fake.calls
+
+
+def test_settings_are_found(open_page: Open) -> None:
+    """By a part of their name, or only what is not the default."""
+    with ServedFake() as served:
+        page = open_page(served.url)
+        view(page, "Settings")
+        expect(page.get_by_text("2 settings")).to_be_visible()
+        page.get_by_label("only those that are not the default").check()
+        expect(page.get_by_role("row", name="admin.token")).to_contain_text("env")
+        expect(page.get_by_text("1 setting", exact=True)).to_be_visible()
+        page.get_by_label("Show keys with").fill("nothing")
+        expect(page.get_by_text("0 settings")).to_be_visible()
+
+
+REFUSED: dict[str, tuple[Callable[[StatesService], None], str]] = {
+    "changed": (
+        lambda fake: fake.fail.update(
+            execute=Conflict("the inputs changed since the plan was made", difference=["shop/orders would stay"])
+        ),
+        "Not done, because things have changed: the inputs changed since the plan was made",
+    ),
+    "forbidden": (
+        lambda fake: fake.fail.update(execute=Forbidden("the mode was lowered")),
+        "Not done: the mode was lowered",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refused_execution_is_explained(open_page: Open, tokens: Tokens, name: str) -> None:
+    """What changed since the plan was made is listed; the plan stays on the page."""
+    prepare, said = REFUSED[name]
+    with ServedFake(tokens=tokens) as served:
+        served.fake.mode = "act"
+        prepare(served.fake)
+        page = open_page(served.url)
+        sign_in(page, tokens, "operator")
+        view(page, "Plan")
+        page.get_by_role("button", name="Ask for a plan").click()
+        page.get_by_label("Carry out 1 move").fill("try")
+        page.get_by_role("button", name="Execute this plan").click()
+        alert = page.get_by_role("main").get_by_role("alert")
+        expect(alert).to_contain_text(said)
+        expect(alert.get_by_role("listitem")).to_have_text(["shop/orders would stay"] * (name == "changed"))
+        expect(page.get_by_role("region", name="Moves")).to_be_visible()

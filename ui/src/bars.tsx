@@ -1,0 +1,195 @@
+// Brokers as bars: how much of a broker's capacity is used, with what is on it inside.
+
+import type { Broker, Drawing, Load } from "./api";
+import { balanceOf, bundleParts, count, percent, rate, words } from "./words";
+
+/** Namespaces that get a colour and a letter of their own; all others share one. */
+const NAMED = 7;
+const LETTERS = "ABCDEFG";
+/** Percent of a track below which a bundle is not drawn by itself. */
+const HAIR = 0.4;
+
+/** Where the scale of bars ends: all of the capacity, unless nobody uses a quarter of it. */
+export function scaleEnd(ratios: number[]): number {
+  const top = Math.max(0.01, ...ratios);
+  if (top > 1) return top * 1.05;
+  if (top > 0.25) return 1.02;
+  return [0.02, 0.05, 0.1, 0.2, 0.3].find((end) => end > top * 1.1) ?? 1.02;
+}
+
+export function Legend(props: { drawing: Drawing }) {
+  const names = props.drawing.namespaces.filter((row) => row.throughput > 0);
+  const others = names.length - NAMED;
+  return (
+    <ul class="legend" aria-label="Namespaces, by throughput">
+      {names.slice(0, NAMED).map((row, place) => (
+        <li key={row.namespace}>
+          <span class={`swatch n${place}`} aria-hidden="true">
+            {LETTERS[place]}
+          </span>
+          {row.namespace} <span class="quiet">{rate(row.throughput)}</span>
+        </li>
+      ))}
+      {others > 0 && (
+        <li>
+          <span class="swatch nx" aria-hidden="true" />
+          {count(others, "other namespace")}
+        </li>
+      )}
+      <li>
+        <span class="swatch rest" aria-hidden="true" />
+        many small bundles together
+      </li>
+    </ul>
+  );
+}
+
+function Segments(props: { row: Drawing["brokers"][number]; width: number }) {
+  const { row, width } = props;
+  const total = row.other_throughput + row.bundles.reduce((sum, item) => sum + item.throughput, 0);
+  if (total <= 0) return <span class="seg rest" style={{ width: "100%" }} />;
+  // What would be thinner than a hair is part of the rest; what belongs together stands together.
+  const seen = row.bundles.filter((item) => (item.throughput / total) * width >= HAIR);
+  const rest = total - seen.reduce((sum, item) => sum + item.throughput, 0);
+  return (
+    <>
+      {seen.sort((a, b) => a.namespace - b.namespace || b.throughput - a.throughput).map((item) => {
+        const share = item.throughput / total;
+        const named = item.namespace < NAMED;
+        return (
+          <span
+            key={item.bundle}
+            class={`seg ${named ? `n${item.namespace}` : "nx"}`}
+            style={{ width: `${100 * share}%` }}
+            title={`${item.bundle}, ${rate(item.throughput)}`}
+          >
+            {named && share * width > 2.5 ? LETTERS[item.namespace] : ""}
+          </span>
+        );
+      })}
+      <span
+        class="seg rest"
+        style={{ width: `${(100 * rest) / total}%` }}
+        title={`${count(row.other_bundles + row.bundles.length - seen.length, "smaller bundle")}, ${rate(rest)}`}
+      />
+    </>
+  );
+}
+
+function remarks(row: Broker): string[] {
+  const found: string[] = [];
+  if (row.sheds_itself) found.push("still sheds by itself");
+  if (row.unsettled) found.push("settling after moves");
+  if (row.preallocated?.length) found.push(`${count(row.preallocated.length, "bundle")} on the way to it`);
+  if ((row.report_age_seconds ?? 0) > 900) found.push("its report is old");
+  return found;
+}
+
+function Line(props: { at: number; end: number; kind: string; title: string }) {
+  return <span class={`line ${props.kind}`} style={{ left: `${(100 * props.at) / props.end}%` }} title={props.title} />;
+}
+
+export function BrokerBars(props: { brokers: Broker[]; drawing: Drawing | null; onOpen: (broker: string) => void }) {
+  const { usable, mean, busiest } = balanceOf(props.brokers);
+  const end = scaleEnd(usable.map((row) => row.score_ratio!));
+  const drawn = new Map(props.drawing?.brokers.map((row) => [row.broker, row]));
+  const shown = [...props.brokers].sort((a, b) => (b.score_ratio ?? -1) - (a.score_ratio ?? -1));
+  return (
+    <>
+      <p class="scale">
+        Each bar is the share of a broker's capacity in use, by its busiest resource.{" "}
+        {end < 1 ? `The scale ends at ${percent(end)}; nobody comes near the capacity.` : "The solid line is the capacity (100 %)."}{" "}
+        The dotted line is the mean ({percent(mean)}).
+      </p>
+      <ol class="brokers" aria-label="Brokers, busiest first">
+        {shown.map((row) => {
+          const usual = row.score_ratio !== undefined && row.score_ratio !== null;
+          const ratio = row.score_ratio ?? 0;
+          const width = (100 * Math.min(ratio, end)) / end;
+          const used = usual ? `${percent(ratio)} of capacity` : "load not known";
+          return (
+            <li key={row.broker} class={row === busiest ? "busiest" : ""}>
+              <button type="button" class="name" onClick={() => props.onOpen(row.broker)}>
+                {row.broker}
+              </button>
+              <div class="track" role="img" aria-label={`${row.broker}: ${used}, ${count(row.bundles ?? 0, "bundle")}`}>
+                <div class="bar" style={{ width: `${width}%` }}>
+                  {drawn.has(row.broker) && <Segments row={drawn.get(row.broker)!} width={width} />}
+                </div>
+                <Line at={mean} end={end} kind="mean" title={`mean ${percent(mean)}`} />
+                {end > 1 && <Line at={1} end={end} kind="capacity" title="capacity" />}
+              </div>
+              <div class="figures">
+                {usual ? (
+                  <>
+                    <strong>{percent(ratio)}</strong> {rate(row.predicted_throughput)}{" "}
+                    <span class="quiet">{count(row.bundles ?? 0, "bundle")}</span>
+                  </>
+                ) : (
+                  <>
+                    <strong>{words(row.state)}</strong> {row.detail}
+                  </>
+                )}
+                {remarks(row).map((text) => (
+                  <span key={text} class="remark">
+                    {text}
+                  </span>
+                ))}
+              </div>
+            </li>
+          );
+        })}
+      </ol>
+    </>
+  );
+}
+
+/** Before and after, two bars a broker; those that stay as they are come last. */
+export function BeforeAfter(props: { loads: Load[] }) {
+  const end = scaleEnd(props.loads.flatMap((row) => [row.score_before, row.score_after]));
+  const change = (row: Load) => Math.abs(row.score_after - row.score_before);
+  const all = [...props.loads].sort((a, b) => change(b) - change(a) || b.score_before - a.score_before);
+  const shown = all.filter((row, place) => place < 12 || change(row) > 1e-4).slice(0, 40);
+  const bar = (ratio: number, kind: string, label: string) => (
+    <div class="pairrow">
+      <span class="quiet">{label}</span>
+      <div class="track thin">
+        <div class={`bar ${kind}`} style={{ width: `${(100 * ratio) / end}%` }} />
+        {end > 1 && <Line at={1} end={end} kind="capacity" title="capacity" />}
+      </div>
+      <span class="value">{percent(ratio, 1)}</span>
+    </div>
+  );
+  return (
+    <>
+      <ol class="pairs" aria-label="Load of each broker before and after">
+        {shown.map((row) => (
+          <li key={row.broker}>
+            <div class="pairname">
+              <strong>{row.broker}</strong>
+              <span class="quiet">
+                {row.bundles_before === row.bundles_after
+                  ? count(row.bundles_before, "bundle")
+                  : `${row.bundles_before} → ${count(row.bundles_after, "bundle")}`}
+                , {rate(row.throughput_before)} → {rate(row.throughput_after)}
+              </span>
+            </div>
+            {bar(row.score_before, "before", "before")}
+            {bar(row.score_after, "after", "after")}
+          </li>
+        ))}
+      </ol>
+      {all.length > shown.length && <p class="quiet">{count(all.length - shown.length, "broker")} not shown: they stay as they are.</p>}
+    </>
+  );
+}
+
+export function BundleName(props: { bundle: string }) {
+  const [namespace, range] = bundleParts(props.bundle);
+  return (
+    <span class="bundle">
+      {namespace}/<wbr />
+      <span class="range">{range}</span>
+    </span>
+  );
+}

@@ -1,0 +1,93 @@
+// Findings in the ownership channel of the extensible load manager.
+
+import type { State } from "./api";
+import { BundleName } from "./bars";
+import { useAnswer } from "./live";
+import { Loaded, Notice } from "./parts";
+import { count, duration, moment, words } from "./words";
+
+interface Summary {
+  variant: string | null;
+  up: boolean;
+  detail: string;
+  obstacle: string;
+  bundles: number;
+  states: Record<string, number>;
+  in_flight_oldest_seconds: number;
+  findings: Record<string, number>;
+}
+
+interface Finding {
+  code: string;
+  bundle: string;
+  brokers: string[];
+  since_ms: number;
+  deadline_ms: number;
+  detail: string;
+  remedy: string;
+}
+
+function Findings() {
+  const answer = useAnswer<Finding[]>("channel/findings?limit=500");
+  return (
+    <Loaded answer={answer} empty="Nothing is wrong in the channel.">
+      {(rows) => (
+        <ul class="tasks">
+          {rows.map((row) => (
+            <li key={row.code + row.bundle + row.brokers.join()} class="task">
+              <h2>{words(row.code)}</h2>
+              {row.bundle && (
+                <p>
+                  <BundleName bundle={row.bundle} />
+                </p>
+              )}
+              <p>{row.detail}</p>
+              <p>
+                <strong>What mends it:</strong> {row.remedy}
+              </p>
+              <p class="quiet">
+                Since {moment(row.since_ms)}
+                {row.deadline_ms ? `; brokers should have mended it by ${moment(row.deadline_ms)}` : "; brokers do not mend it"}
+              </p>
+            </li>
+          ))}
+        </ul>
+      )}
+    </Loaded>
+  );
+}
+
+function Channel() {
+  const answer = useAnswer<Summary>("channel");
+  if (answer.problem?.status === 409) return <Notice kind="info">{answer.problem.message}.</Notice>;
+  return (
+    <Loaded answer={answer}>
+      {(channel) => (
+        <>
+          {!channel.up && <Notice kind="bad">The channel is not followed: {channel.detail}</Notice>}
+          {channel.obstacle && <Notice kind="warn">What it says may not be acted on: {channel.obstacle}</Notice>}
+          <p>
+            {count(channel.bundles, "bundle")} in the {words(channel.variant ?? "unknown").replace(/_/g, " ")}:{" "}
+            {Object.entries(channel.states)
+              .filter(([, number]) => number > 0)
+              .map(([name, number]) => `${number} ${words(name)}`)
+              .join(", ")}
+            . The oldest hand-over has been under way for {duration(channel.in_flight_oldest_seconds)}.
+          </p>
+          {channel.up && <Findings />}
+        </>
+      )}
+    </Loaded>
+  );
+}
+
+export function ChannelView(props: { state: State }) {
+  if (props.state.cluster_mode === "modular") {
+    return (
+      <Notice kind="info">
+        The brokers run the modular load manager, which has no ownership channel. There is nothing to watch here.
+      </Notice>
+    );
+  }
+  return <Channel />;
+}

@@ -1,0 +1,146 @@
+// Executions: plans people asked to be carried out, how far they are, and how to stop them.
+
+import { type JournalRecord, type Plan, type Task, type WhoAmI, ask, part } from "./api";
+import { BundleName } from "./bars";
+import { refresh, useAnswer } from "./live";
+import { Loaded, ReasonForm } from "./parts";
+import { count, moment, words } from "./words";
+
+interface Review {
+  id: string;
+  title: string;
+  by: string;
+  reason: string;
+  state: string;
+  at_ms?: number;
+  actions?: string[];
+}
+
+/** What this page asked for; the leader may need a second to take it. */
+export const asked: { task: string; hash: string; state: string; at: number }[] = [];
+
+const STATES: Record<string, string> = {
+  waiting: "waiting for the leader to take it",
+  proposed: "waiting for a second person's approval",
+  running: "running",
+  done: "done",
+  failed: "failed",
+  stopped: "stopped",
+};
+const LANDED = ["done", "released"];
+
+/** Moves of a running task that have ended, of how many: from its plan and the journal. */
+function Progress(props: { task: Task }) {
+  const plan = useAnswer<Plan>(props.task.hash ? `plans/${part(props.task.hash)}` : null);
+  const moves = useAnswer<JournalRecord[]>("journal?kind=move&limit=500");
+  if (!plan.data || !moves.data) return <p class="quiet">Under way.</p>;
+  const since = plan.data.wall_ms;
+  const ended = new Set(moves.data.filter((row) => (row.started_ms ?? row.wall_ms) >= since).map((row) => row.bundle));
+  const total = plan.data.moves.length;
+  const done = plan.data.moves.filter((move) => ended.has(move.bundle)).length;
+  const said = `${done} of ${count(total, "move")} ended`;
+  return (
+    <p>
+      <progress max={total} value={done} aria-label={said} /> {said}
+    </p>
+  );
+}
+
+function TaskItem(props: { task: Task; may: boolean }) {
+  const { task } = props;
+  const stop = async (reason: string) => {
+    await ask("POST", `tasks/${part(task.task)}/stop`, { reason });
+    refresh();
+  };
+  return (
+    <li class={`task ${task.state}`}>
+      <h2>
+        {STATES[task.state] ?? task.state}: {task.kind ?? "plan"} {task.hash.slice(0, 8)}
+      </h2>
+      <p>
+        {task.by && (
+          <>
+            Asked by {task.by}: {task.reason}
+          </>
+        )}
+      </p>
+      {task.state === "running" && task.kind !== "split" && <Progress task={task} />}
+      {task.detail && <p>{task.detail}</p>}
+      {(task.moves?.length ?? 0) > 0 && (
+        <details>
+          <summary>{count(task.moves!.length, "move")}</summary>
+          <ul>
+            {task.moves!.map((row) => (
+              <li key={row.bundle}>
+                {LANDED.includes(row.outcome) ? "✓" : "✕"} <BundleName bundle={row.bundle} /> {words(row.outcome).replace(/_/g, " ")}
+                {row.landed_on && `, owned by ${row.landed_on}`}
+                {row.code && ` (${words(row.code)})`}
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
+      {props.may && (task.state === "running" || task.state === "waiting") && (
+        <ReasonForm label="Stop: no further move is begun" does="Stop this task" run={stop} />
+      )}
+    </li>
+  );
+}
+
+function Reviews(props: { may: boolean }) {
+  const answer = useAnswer<Review[]>("reviews");
+  const open = (answer.data ?? []).filter((row) => row.state === "proposed");
+  if (!open.length) return null;
+  const decide = (id: string, what: string) => async (reason: string) => {
+    await ask("POST", `reviews/${part(id)}/${what}`, { reason });
+    refresh();
+  };
+  return (
+    <>
+      <h2>Waiting for a second person</h2>
+      <ul class="tasks">
+        {open.map((row) => (
+          <li key={row.id} class="task">
+            <p>
+              <strong>{row.title}</strong>, asked by {row.by}: {row.reason}
+            </p>
+            {props.may && (
+              <>
+                <ReasonForm label="Approve" does="Approve" run={decide(row.id, "approve")} />
+                <ReasonForm label="Discard" does="Discard" run={decide(row.id, "discard")} />
+              </>
+            )}
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+export function ExecutionsView(props: { who: WhoAmI | null }) {
+  const answer = useAnswer<Task[]>("tasks");
+  const may = props.who?.mutations ?? false;
+  return (
+    <>
+      <p>What people asked to be carried out, newest first. Balancing by itself is in the journal.</p>
+      <Reviews may={may} />
+      <Loaded answer={answer}>
+        {(tasks) => {
+          const known = new Set(tasks.map((row) => row.task));
+          const waiting = asked
+            .filter((row) => !known.has(row.task) && row.state === "waiting" && Date.now() - row.at < 60_000)
+            .map((row) => ({ task: row.task, hash: row.hash, state: "waiting", detail: `asked at ${moment(row.at)}` }));
+          const all = [...tasks, ...waiting].reverse();
+          if (!all.length) return <p class="empty">Nobody has asked for an execution lately.</p>;
+          return (
+            <ol class="tasks">
+              {all.map((task) => (
+                <TaskItem key={task.task} task={task} may={may} />
+              ))}
+            </ol>
+          );
+        }}
+      </Loaded>
+    </>
+  );
+}

@@ -1,0 +1,195 @@
+// The top of the page: what is unbalanced and what happens next, who leads, and what stands in the way.
+
+import { useState } from "preact/hooks";
+import { type Broker, type State, type WhoAmI, ask, keepToken, memberOf, token } from "./api";
+import { type Answer, type Connection, refresh, restart, useClock } from "./live";
+import { Drawer, Notice, ReasonForm } from "./parts";
+import { MODES, clock, count, duration, moment, verdict } from "./words";
+
+const OLD_SECONDS = 60;
+
+export function SignIn(props: { said?: string; onDone?: () => void }) {
+  const [given, setGiven] = useState("");
+  const submit = (event: Event) => {
+    event.preventDefault();
+    keepToken(given.trim());
+    restart();
+    props.onDone?.();
+  };
+  return (
+    <form class="signin" onSubmit={submit}>
+      {props.said && <Notice kind="warn">{props.said}</Notice>}
+      <label>
+        <span>Token (from bundlekeel token new, or a JWT)</span>
+        <input type="password" name="token" required autoComplete="off" value={given} onInput={(event) => setGiven(event.currentTarget.value)} />
+      </label>
+      <p class="quiet">It is kept in this tab until it is closed, and sent to this sidecar only.</p>
+      <button type="submit" class="primary">
+        Sign in
+      </button>
+    </form>
+  );
+}
+
+function Account(props: { who: WhoAmI | null }) {
+  const [open, setOpen] = useState(false);
+  const { who } = props;
+  if (who?.you) {
+    const leave = () => {
+      keepToken("");
+      restart();
+    };
+    return (
+      <span class="account">
+        {who.you} ({who.your_role}){" "}
+        <button type="button" onClick={leave}>
+          Sign out
+        </button>
+      </span>
+    );
+  }
+  return (
+    <span class="account">
+      Read-only{" "}
+      <button type="button" onClick={() => setOpen(true)}>
+        Sign in
+      </button>
+      {open && (
+        <Drawer title="Sign in" onClose={() => setOpen(false)}>
+          <SignIn onDone={() => setOpen(false)} />
+          {token() && <p>A token is kept, but this address asks for none: no authentication is configured.</p>}
+        </Drawer>
+      )}
+    </span>
+  );
+}
+
+function PauseControl(props: { state: State }) {
+  const [open, setOpen] = useState(false);
+  const [minutes, setMinutes] = useState("60");
+  const paused = props.state.paused !== null;
+  const run = async (reason: string) => {
+    await ask("POST", paused ? "resume" : "pause", paused ? { reason } : { reason, seconds: 60 * Number(minutes) });
+    refresh();
+    setOpen(false);
+  };
+  return (
+    <>
+      <button type="button" onClick={() => setOpen(true)}>
+        {paused ? "Resume" : "Pause"}
+      </button>
+      {open && (
+        <Drawer title={paused ? "Resume moving" : "Pause all moving"} onClose={() => setOpen(false)}>
+          <p>{paused ? "Plans are carried out again." : "No sidecar begins a further move, at once. Moves under way end."}</p>
+          <ReasonForm label="Reason" does={paused ? "Resume" : "Pause"} run={run}>
+            {!paused && (
+              <label>
+                <span>For minutes</span>
+                <input type="number" min="1" max="10000" required value={minutes} onInput={(event) => setMinutes(event.currentTarget.value)} />
+              </label>
+            )}
+          </ReasonForm>
+        </Drawer>
+      )}
+    </>
+  );
+}
+
+function Hindrances(props: { state: Answer<State>; brokers: Broker[] | null; connection: Connection }) {
+  const at = useClock();
+  const state = props.state.data!;
+  const age = state.cycle ? (at - state.cycle.wall_ms) / 1000 : 0;
+  const paused = state.paused;
+  const moving = (props.brokers ?? []).reduce((sum, row) => sum + (row.preallocated?.length ?? 0), 0);
+  return (
+    <>
+      {props.connection === "lost" && (
+        <Notice kind="bad">
+          The sidecar does not answer. What you see is from {clock(props.state.at)}, {duration((at - props.state.at) / 1000)} ago; the page
+          tries again by itself.
+        </Notice>
+      )}
+      {!state.leader && <Notice kind="bad">No sidecar leads now. Nothing is moved until one is elected.</Notice>}
+      {!state.store.connected && (
+        <Notice kind="bad">The metadata store does not answer. Nothing is moved until it does.</Notice>
+      )}
+      {paused && (
+        <Notice kind="warn">
+          Moving is paused by {paused.by}{" "}
+          {paused.until_ms ? `until ${moment(paused.until_ms)} (for another ${duration((paused.until_ms - at) / 1000)})` : "until somebody resumes it"}
+          : {paused.reason}
+        </Notice>
+      )}
+      {moving > 0 && (
+        <Notice kind="info">
+          {count(moving, "bundle")} on the way, or so fresh that reports do not show it yet: the load here counts {moving === 1 ? "it" : "them"} where{" "}
+          {moving === 1 ? "it goes" : "they go"}.
+        </Notice>
+      )}
+      {state.settling && <Notice kind="warn">{state.settling.sentence}</Notice>}
+      {props.connection !== "lost" && age > OLD_SECONDS && (
+        <Notice kind="warn">
+          The last cycle ended {duration(age)} ago, at {clock(state.cycle!.wall_ms)}: what you see may be out of date.
+        </Notice>
+      )}
+    </>
+  );
+}
+
+const CONNECTIONS: Record<Connection, string> = {
+  connecting: "connecting",
+  live: "live",
+  polling: "every 5 s (too many pages are open)",
+  lost: "not connected",
+  locked: "signed out",
+};
+
+export function Head(props: { state: Answer<State>; brokers: Broker[] | null; who: WhoAmI | null; connection: Connection }) {
+  const state = props.state.data!;
+  return (
+    <header class="head">
+      <div class="top">
+        <span class="brand">
+          <img src="icon.svg" alt="" width="22" height="22" /> Bundlekeel <span class="quiet">{state.cluster}</span>
+        </span>
+        <span class="controls">
+          {props.who?.mutations && <PauseControl state={state} />}
+          <Account who={props.who} />
+        </span>
+      </div>
+      <p class="verdict" id="verdict">
+        {props.brokers ? verdict(state, props.brokers) : "Asking the sidecar …"}
+      </p>
+      {state.cycle && <p class="sentence">Last cycle: {state.cycle.sentence}</p>}
+      <dl class="facts">
+        <div>
+          <dt>Mode</dt>
+          <dd>
+            {state.mode}: {MODES[state.mode]}
+          </dd>
+        </div>
+        <div>
+          <dt>Leader</dt>
+          <dd>{state.leader ? `${state.leader.id}${state.leader.id === memberOf(state) ? " (this one)" : ""}` : "none"}</dd>
+        </div>
+        <div>
+          <dt>Strategy</dt>
+          <dd>{state.strategy}</dd>
+        </div>
+        <div>
+          <dt>Load manager</dt>
+          <dd>{state.cluster_mode}</dd>
+        </div>
+        <div>
+          <dt>Last cycle</dt>
+          <dd>{state.cycle ? clock(state.cycle.wall_ms) : "none yet"}</dd>
+        </div>
+        <div>
+          <dt>Updates</dt>
+          <dd>{CONNECTIONS[props.connection]}</dd>
+        </div>
+      </dl>
+      <Hindrances state={props.state} brokers={props.brokers} connection={props.connection} />
+    </header>
+  );
+}

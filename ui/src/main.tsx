@@ -1,0 +1,148 @@
+// The page: which view is shown, and what all of them need to know.
+
+import { render } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Broker, Drawing, State, WhoAmI } from "./api";
+import { memberOf, token } from "./api";
+import { BrokerBars, Legend } from "./bars";
+import { ChannelView } from "./channel";
+import { ExecutionsView } from "./executions";
+import { Head, SignIn } from "./head";
+import { JournalView } from "./journal";
+import { type Answer, restart, useAnswer, useConnection } from "./live";
+import { Loaded, ProblemNotice } from "./parts";
+import { PlanView } from "./plan";
+import { SettingsView } from "./settings";
+import { ThresholdsView } from "./thresholds";
+import { WhatIfView } from "./whatif";
+import { BrokerDrawer } from "./why";
+
+const VIEWS: [string, string][] = [
+  ["cluster", "Cluster now"],
+  ["plan", "Plan"],
+  ["what-if", "What if"],
+  ["journal", "Journal"],
+  ["executions", "Executions"],
+  ["channel", "Channel"],
+  ["thresholds", "Thresholds"],
+  ["settings", "Settings"],
+];
+
+function viewOf(hash: string): string {
+  const name = hash.replace(/^#\/?/, "");
+  return VIEWS.some(([known]) => known === name) ? name : "cluster";
+}
+
+function ClusterView(props: { brokers: Answer<Broker[]>; drawing: Answer<Drawing> }) {
+  const { drawing } = props;
+  const [open, setOpen] = useState("");
+  const drawn = (props.brokers.data?.length ?? 0) > 0 && drawing.data !== null;
+  useEffect(() => {
+    // When the bars are on the screen; the tests read it.
+    if (drawn) requestAnimationFrame(() => performance.mark("bundlekeel-drawn"));
+  }, [drawn]);
+  return (
+    <Loaded answer={props.brokers} empty="No broker is known yet.">
+      {(rows) => (
+        <>
+          {drawing.data && <Legend drawing={drawing.data} />}
+          <BrokerBars brokers={rows} drawing={drawing.data} onOpen={setOpen} />
+          {open && <BrokerDrawer broker={open} onClose={() => setOpen("")} />}
+        </>
+      )}
+    </Loaded>
+  );
+}
+
+function Main(props: {
+  view: string;
+  state: State;
+  who: WhoAmI | null;
+  brokers: Answer<Broker[]>;
+  drawing: Answer<Drawing>;
+}) {
+  const { view, state, who, brokers } = props;
+  if (view === "plan") return <PlanView state={state} who={who} />;
+  if (view === "what-if") return <WhatIfView state={state} who={who} brokers={brokers.data ?? []} />;
+  if (view === "journal") return <JournalView />;
+  if (view === "executions") return <ExecutionsView who={who} />;
+  if (view === "channel") return <ChannelView state={state} />;
+  if (view === "thresholds") return <ThresholdsView who={who} />;
+  if (view === "settings") return <SettingsView />;
+  return <ClusterView brokers={brokers} drawing={props.drawing} />;
+}
+
+function Page() {
+  const [view, setView] = useState(viewOf(location.hash));
+  const heading = useRef<HTMLHeadingElement>(null);
+  const connection = useConnection();
+  const state = useAnswer<State>("state");
+  const who = useAnswer<WhoAmI>("whoami");
+  const brokers = useAnswer<Broker[]>("brokers");
+  // Asked for here and not where it is drawn: it need not wait for the others.
+  const drawing = useAnswer<Drawing>(view === "cluster" ? "drawing?largest=24" : null);
+  useEffect(() => {
+    const follow = () => {
+      setView(viewOf(location.hash));
+      // Whoever does not see the page hears where he is.
+      heading.current?.focus();
+    };
+    addEventListener("hashchange", follow);
+    return () => removeEventListener("hashchange", follow);
+  }, []);
+  const title = VIEWS.find(([name]) => name === view)![1];
+  useEffect(() => {
+    document.title = `${title} · Bundlekeel`;
+  }, [title]);
+  if (state.problem?.status === 401) {
+    return (
+      <main class="lonely">
+        <h1>Bundlekeel</h1>
+        <SignIn said={token() ? "This token is not valid, or not any more." : "This sidecar asks for credentials."} />
+      </main>
+    );
+  }
+  if (!state.data) {
+    return (
+      <main class="lonely">
+        <h1>Bundlekeel</h1>
+        {state.problem ? <ProblemNotice problem={state.problem} /> : <p class="waiting">Asking the sidecar …</p>}
+      </main>
+    );
+  }
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), heading.current?.focus())}>
+        Skip to the content
+      </a>
+      <Head state={state} brokers={brokers.data} who={who.data} connection={connection} />
+      <nav aria-label="Views">
+        <ul>
+          {VIEWS.map(([name, label]) => (
+            <li key={name}>
+              <a href={`#/${name}`} aria-current={name === view ? "page" : undefined}>
+                {label}
+              </a>
+            </li>
+          ))}
+        </ul>
+      </nav>
+      <main id="main">
+        <h1 ref={heading} tabIndex={-1}>
+          {title}
+        </h1>
+        <Main view={view} state={state.data} who={who.data} brokers={brokers} drawing={drawing} />
+      </main>
+      <footer>
+        <p class="quiet">
+          Bundlekeel {state.data.version}, answered by {memberOf(state.data)} ({state.data.role})
+        </p>
+      </footer>
+    </>
+  );
+}
+
+const root = document.getElementById("page")!;
+root.replaceChildren();
+render(<Page />, root);
+restart();

@@ -1,0 +1,121 @@
+// Small parts of several views.
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Problem } from "./api";
+import type { Answer } from "./live";
+import { clock } from "./words";
+
+/** Something to be told about: what it is, in words, with a sign that does not depend on colour. */
+export function Notice(props: { kind: "bad" | "warn" | "info" | "good"; children: ComponentChildren }) {
+  const signs = { bad: "✕", warn: "!", info: "i", good: "✓" };
+  return (
+    <div class={`notice ${props.kind}`} role={props.kind === "bad" ? "alert" : "status"}>
+      <span class="sign" aria-hidden="true">
+        {signs[props.kind]}
+      </span>
+      <div>{props.children}</div>
+    </div>
+  );
+}
+
+export function ProblemNotice(props: { problem: Problem; what?: string }) {
+  const { problem } = props;
+  return (
+    <Notice kind="bad">
+      {props.what && <strong>{props.what} </strong>}
+      {problem.message}
+      {problem.difference.length > 0 && (
+        <ul>
+          {problem.difference.map((line) => (
+            <li key={line}>{line}</li>
+          ))}
+        </ul>
+      )}
+    </Notice>
+  );
+}
+
+/** What was asked for, or why it is not there; old data is shown with its age. */
+export function Loaded<T>(props: { answer: Answer<T>; empty?: string; children: (data: T) => ComponentChildren }) {
+  const { data, problem, at } = props.answer;
+  if (data === null) return problem ? <ProblemNotice problem={problem} /> : <p class="waiting">Asking the sidecar …</p>;
+  const nothing = props.empty && Array.isArray(data) && data.length === 0;
+  return (
+    <>
+      {problem && <Notice kind="warn">This is from {clock(at)}: {problem.message}.</Notice>}
+      {nothing ? <p class="empty">{props.empty}</p> : props.children(data)}
+    </>
+  );
+}
+
+/** A panel at the side, over everything else; Escape closes it and the focus goes back to where it was. */
+export function Drawer(props: { title: string; onClose: () => void; children: ComponentChildren }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const before = document.activeElement as HTMLElement | null;
+    dialog.current!.showModal();
+    return () => before?.focus();
+  }, []);
+  return (
+    <dialog ref={dialog} class="drawer" aria-labelledby="drawer-title" onClose={props.onClose}>
+      <header>
+        <h2 id="drawer-title">{props.title}</h2>
+        <button type="button" onClick={() => dialog.current!.close()}>
+          Close
+        </button>
+      </header>
+      {props.children}
+    </dialog>
+  );
+}
+
+/** A form that asks for a reason before something is changed; `run` does it, and its problem is shown here. */
+export function ReasonForm(props: {
+  label: string;
+  does: string;
+  disabled?: boolean;
+  children?: ComponentChildren;
+  run: (reason: string) => Promise<void>;
+}) {
+  const [reason, setReason] = useState("");
+  const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    setBusy(true);
+    setProblem(null);
+    try {
+      await props.run(reason);
+      setReason("");
+    } catch (error) {
+      setProblem(error as Problem);
+    }
+    setBusy(false);
+  };
+  return (
+    <form class="reason" onSubmit={submit}>
+      <label>
+        <span>{props.label}</span>
+        <input
+          name="reason"
+          required
+          maxLength={1000}
+          value={reason}
+          placeholder="Why? It is written to the journal."
+          onInput={(event) => setReason(event.currentTarget.value)}
+        />
+      </label>
+      {props.children}
+      <button type="submit" class="primary" disabled={busy || props.disabled}>
+        {props.does}
+      </button>
+      {problem && (
+        <ProblemNotice
+          problem={problem}
+          what={problem.status === 409 ? "Not done, because things have changed:" : "Not done:"}
+        />
+      )}
+    </form>
+  );
+}

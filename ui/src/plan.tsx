@@ -1,0 +1,207 @@
+// A plan: asked for, looked at, and, where the caller may, carried out.
+
+import { useState } from "preact/hooks";
+import { type Move, type Plan, type Problem, type Refusal, type State, type WhoAmI, ask } from "./api";
+import { BeforeAfter, BundleName } from "./bars";
+import { refresh, useClock } from "./live";
+import { Notice, ProblemNotice, ReasonForm } from "./parts";
+import { asked } from "./executions";
+import { BundleDrawer } from "./why";
+import { balanceOf, clock, count, duration, rate, sentence, words } from "./words";
+
+const SHOWN_REFUSALS = 100;
+
+function times(loads: Plan["loads"], which: "score_before" | "score_after"): string {
+  const rows = loads.map((row) => ({ broker: row.broker, state: "ok", score_ratio: row[which] }));
+  return balanceOf(rows).times.toFixed(2);
+}
+
+function Moves(props: { moves: Move[]; onWhy: (move: Move) => void }) {
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label="Moves">
+      <table class="moves">
+        <thead>
+          <tr>
+            <th scope="col">Bundle</th>
+            <th scope="col">From → to</th>
+            <th scope="col" class="number">
+              Throughput
+            </th>
+            <th scope="col">Why</th>
+          </tr>
+        </thead>
+        <tbody>
+          {props.moves.map((move) => (
+            <tr key={move.bundle}>
+              <td>
+                <BundleName bundle={move.bundle} />
+              </td>
+              <td>
+                {move.source} <span class="arrow" aria-label="to">→</span> {move.target}
+              </td>
+              <td class="number">{rate(move.traffic[2] + move.traffic[3])}</td>
+              <td>
+                <button type="button" onClick={() => props.onWhy(move)} aria-label={`Why ${move.bundle} moves`}>
+                  Why
+                </button>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Refusals(props: { plan: Plan; onWhy: (bundle: string) => void }) {
+  const groups = new Map<string, Refusal[]>();
+  for (const row of [...props.plan.refusals, ...props.plan.split_refusals]) {
+    groups.set(row.code, [...(groups.get(row.code) ?? []), row]);
+  }
+  if (!groups.size) return <p class="empty">Nothing that could move was left out.</p>;
+  return (
+    <ul class="refusals">
+      {[...groups].map(([code, rows]) => (
+        <li key={code}>
+          <details>
+            <summary>
+              <strong>{words(code)}</strong> ({count(rows.length, "candidate")}): {sentence(rows[0].explanation)}
+            </summary>
+            <ul>
+              {rows.slice(0, SHOWN_REFUSALS).map((row, place) => (
+                <li key={place}>
+                  {row.bundle ? (
+                    <button type="button" class="link" onClick={() => props.onWhy(row.bundle)}>
+                      <BundleName bundle={row.bundle} />
+                    </button>
+                  ) : (
+                    row.broker
+                  )}{" "}
+                  {row.detail && <span class="quiet">{row.detail}</span>}
+                  {row.frees_ms ? <span class="quiet"> until {clock(row.frees_ms)}</span> : null}
+                </li>
+              ))}
+              {rows.length > SHOWN_REFUSALS && <li class="quiet">and {rows.length - SHOWN_REFUSALS} more</li>}
+            </ul>
+          </details>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** Why the button that carries a plan out is not there; "" when it is. */
+function hindrance(plan: Plan, state: State, who: WhoAmI | null): string {
+  if (plan.what_if) return "This is a what-if: brokers or traffic in it are not as they are, so it cannot be carried out.";
+  if (!plan.moves.length) return "There is nothing to carry out.";
+  if (state.mode !== "act") return `The mode is ${state.mode}: nothing is carried out. An operator sets it to act in the settings file and with bundlekeel mode.`;
+  if (state.paused) return "Moving is paused. Somebody has to resume it first.";
+  if (who?.mutations) return "";
+  if (!who?.you) return "This page may only read: sign in with an operator's token, or use bundlekeel plan execute on the sidecar's machine.";
+  return `You are ${who.you} with role ${who.your_role}. Carrying a plan out needs role operator.`;
+}
+
+function Execute(props: { plan: Plan; state: State; who: WhoAmI | null }) {
+  const { plan } = props;
+  const left = (plan.expires_ms - useClock()) / 1000;
+  const hindered = hindrance(plan, props.state, props.who);
+  if (hindered) return <Notice kind="info">{hindered}</Notice>;
+  if (left <= 0) return <Notice kind="warn">This plan has expired. Ask for a new one.</Notice>;
+  const run = async (reason: string) => {
+    const task = await ask<{ task: string; state: string; review?: string | null }>("POST", `plans/${plan.hash}/execute`, { reason });
+    asked.push({ task: task.task, hash: plan.hash, state: task.state, at: Date.now() });
+    refresh();
+    location.hash = "#/executions";
+  };
+  return (
+    <ReasonForm
+      label={`Carry out ${count(plan.moves.length, "move")} (this plan holds for ${duration(left)})`}
+      does="Execute this plan"
+      run={run}
+    />
+  );
+}
+
+export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null }) {
+  const { plan } = props;
+  const [move, setMove] = useState<Move | null>(null);
+  const [stays, setStays] = useState("");
+  return (
+    <>
+      <p class="planline" role="status">
+        <strong>
+          {count(plan.moves.length, "move")}
+          {plan.splits.length > 0 && `, ${count(plan.splits.length, "split")}`}
+        </strong>
+        : the busiest broker goes from <strong>{times(plan.loads, "score_before")}</strong> to{" "}
+        <strong>{times(plan.loads, "score_after")}</strong> times the mean.
+      </p>
+      <p>{sentence(plan.verdict.sentence)}</p>
+      <p class="quiet">
+        Made at {clock(plan.wall_ms)} with strategy {plan.strategy}, placement {plan.placement}
+        {plan.by_leader ? ", by the leader" : ", by this sidecar because the leader did not answer"}. Nothing was touched.
+      </p>
+      <Execute plan={plan} state={props.state} who={props.who} />
+      <h2>Moves</h2>
+      {plan.moves.length ? <Moves moves={plan.moves} onWhy={setMove} /> : <p class="empty">No bundle moves.</p>}
+      {plan.splits.length > 0 && (
+        <>
+          <h2>Splits</h2>
+          <ul>
+            {plan.splits.map((row) => (
+              <li key={row.bundle}>{row.sentence}</li>
+            ))}
+          </ul>
+        </>
+      )}
+      <h2>Before and after</h2>
+      <BeforeAfter loads={plan.loads} />
+      <h2>What stays, and why</h2>
+      <Refusals plan={plan} onWhy={setStays} />
+      {move && <BundleDrawer bundle={move.bundle} move={move} onClose={() => setMove(null)} />}
+      {stays && <BundleDrawer bundle={stays} onClose={() => setStays("")} />}
+    </>
+  );
+}
+
+// Kept while the reader looks at other views.
+let kept: Plan | null = null;
+
+export function PlanView(props: { state: State; who: WhoAmI | null }) {
+  const [plan, setPlan] = useState<Plan | null>(kept);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const [busy, setBusy] = useState(false);
+  const [atOnce, setAtOnce] = useState(false);
+  const make = async () => {
+    setBusy(true);
+    setProblem(null);
+    try {
+      kept = await ask<Plan>("POST", "plans", { ignore_hit_counts: atOnce });
+      setPlan(kept);
+    } catch (error) {
+      setProblem(error as Problem);
+    }
+    setBusy(false);
+  };
+  return (
+    <>
+      <p>What Bundlekeel would do now, and why. Asking is a dry run: nothing is touched.</p>
+      <div class="fields">
+        <button type="button" class="primary" disabled={busy} onClick={make}>
+          {plan ? "Ask for a new plan" : "Ask for a plan"}
+        </button>
+        <label class="check">
+          <input type="checkbox" checked={atOnce} onChange={() => setAtOnce(!atOnce)} />
+          Act on a difference at first sight
+        </label>
+      </div>
+      {plan && !plan.moves.length && plan.verdict.code === "HitCount" && !atOnce && (
+        <Notice kind="info">
+          The difference has not been seen often enough yet. “At first sight” shows what would be done about it.
+        </Notice>
+      )}
+      {problem && <ProblemNotice problem={problem} what="There is no plan:" />}
+      {plan && <PlanResult plan={plan} state={props.state} who={props.who} />}
+    </>
+  );
+}

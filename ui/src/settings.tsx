@@ -1,0 +1,84 @@
+// Effective settings and where each came from.
+
+import { useState } from "preact/hooks";
+import { useAnswer } from "./live";
+import { Loaded } from "./parts";
+import { count } from "./words";
+
+interface Setting {
+  key: string;
+  value: unknown;
+  origin: string;
+  pulsar_keys: string[];
+  unit: string;
+  why: string;
+}
+
+function shown(value: unknown): string {
+  if (value === null || value === undefined || value === "") return "none";
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+export function SettingsView() {
+  const answer = useAnswer<Setting[]>("settings");
+  const [text, setText] = useState("");
+  const [changed, setChanged] = useState(false);
+  return (
+    <>
+      <p>The settings in force, with where each came from. Secrets are hidden. They are changed in the settings file.</p>
+      <div class="fields">
+        <label>
+          <span>Show keys with</span>
+          <input type="search" value={text} onInput={(event) => setText(event.currentTarget.value)} />
+        </label>
+        <label class="check">
+          <input type="checkbox" checked={changed} onChange={() => setChanged(!changed)} />
+          only those that are not the default
+        </label>
+      </div>
+      <Loaded answer={answer}>
+        {(rows) => {
+          const wanted = text.trim().toLowerCase();
+          const found = rows.filter(
+            (row) =>
+              (!changed || row.origin !== "default") &&
+              `${row.key} ${row.pulsar_keys.join(" ")}`.toLowerCase().includes(wanted),
+          );
+          return (
+            <>
+              <p class="quiet" role="status">
+                {count(found.length, "setting")}
+              </p>
+              <div class="scroll" tabIndex={0} role="region" aria-label="Settings">
+                <table>
+                  <thead>
+                    <tr>
+                      <th scope="col">Setting</th>
+                      <th scope="col">Value</th>
+                      <th scope="col">From</th>
+                      <th scope="col">What it is for</th>
+                    </tr>
+                  </thead>
+                  <tbody>
+                    {found.map((row) => (
+                      <tr key={row.key}>
+                        <th scope="row">
+                          <code>{row.key}</code>
+                        </th>
+                        <td>
+                          <strong>{shown(row.value)}</strong> <span class="quiet">{row.unit === "name" ? "" : row.unit}</span>
+                        </td>
+                        <td>{row.origin}</td>
+                        <td>{row.why}</td>
+                      </tr>
+                    ))}
+                  </tbody>
+                </table>
+              </div>
+            </>
+          );
+        }}
+      </Loaded>
+    </>
+  );
+}

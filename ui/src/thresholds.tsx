@@ -1,0 +1,215 @@
+// Calibrated thresholds: what is proposed, on what evidence, what speaks against it, and what is in force.
+
+import { type WhoAmI, ask } from "./api";
+import { refresh, useAnswer } from "./live";
+import { Loaded, Notice, ReasonForm } from "./parts";
+import { duration, moment, percent, sentence, words } from "./words";
+
+interface Interval {
+  mean: number;
+  low: number;
+  high: number;
+}
+type Measures = Record<string, Interval>;
+
+interface Trial {
+  seconds: number;
+  needed_seconds: number;
+  imbalance: number | null;
+  imbalance_promised: number;
+  moves_per_hour: number | null;
+  moves_promised: number;
+}
+
+interface Thresholds {
+  mode: string;
+  sentence: string;
+  error: string;
+  document: {
+    digest: string;
+    created_ms: number;
+    strategy: string;
+    evidence: { held_out: string[]; confidence: number; previous: Measures; chosen: Measures; difference: Measures };
+    data: { days: string[]; coverage: number; cycles: number; bad_days: Record<string, string> };
+    advice: string[];
+  } | null;
+  changes: { parameter: string; current: number; proposed: number; steps: number | null; evidence: string }[];
+  objections: { code: string; field: string; detail: string; explanation: string }[];
+  adopted: {
+    digest: string;
+    values: Record<string, number>;
+    instead_of: Record<string, number>;
+    by: string;
+    reason: string;
+    since_ms: number;
+    state: string;
+    trial: Trial | null;
+  } | null;
+  reverted: { digest: string; by: string; reason: string; since_ms: number }[];
+}
+
+const MEASURES: [string, string, (value: number) => string][] = [
+  ["imbalance", "Imbalance", (value) => percent(value, 1)],
+  ["moves_per_hour", "Moves an hour", (value) => value.toFixed(1)],
+  ["thrash_per_day", "Moves taken back a day", (value) => value.toFixed(1)],
+  ["overloaded_minutes_per_day", "Overloaded minutes a day", (value) => value.toFixed(1)],
+];
+
+function Evidence(props: { document: NonNullable<Thresholds["document"]> }) {
+  const { evidence, data, created_ms, advice } = props.document;
+  const cell = (found: Interval | undefined, shown: (value: number) => string) =>
+    found ? `${shown(found.mean)} (${shown(found.low)} to ${shown(found.high)})` : "not known";
+  return (
+    <>
+      <h3>Evidence</h3>
+      <p>
+        Made {moment(created_ms)} from {data.cycles.toLocaleString("en-GB")} cycles of {data.days.length} days, of which{" "}
+        {percent(data.coverage)} are recorded. Measured on days it had not seen ({evidence.held_out.join(", ")}); in
+        brackets the {percent(evidence.confidence)} interval.
+      </p>
+      <div class="scroll" tabIndex={0} role="region" aria-label="Evidence">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Measure</th>
+              <th scope="col">As it is</th>
+              <th scope="col">As proposed</th>
+              <th scope="col">Difference</th>
+            </tr>
+          </thead>
+          <tbody>
+            {MEASURES.map(([key, label, shown]) => (
+              <tr key={key}>
+                <th scope="row">{label}</th>
+                <td>{cell(evidence.previous[key], shown)}</td>
+                <td>{cell(evidence.chosen[key], shown)}</td>
+                <td>{cell(evidence.difference[key], shown)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {Object.entries(data.bad_days).map(([day, why]) => (
+        <p key={day} class="quiet">
+          {day} was left out: {why}
+        </p>
+      ))}
+      {advice.map((line) => (
+        <p key={line}>Advice, for a person to set: {line}</p>
+      ))}
+    </>
+  );
+}
+
+function InForce(props: { adopted: NonNullable<Thresholds["adopted"]>; may: boolean }) {
+  const { adopted } = props;
+  const trial = adopted.trial;
+  const run = async (reason: string) => {
+    await ask("POST", "thresholds/revert", { reason });
+    refresh();
+  };
+  return (
+    <>
+      <h2>In force</h2>
+      <ul>
+        {Object.entries(adopted.values).map(([name, value]) => (
+          <li key={name}>
+            {name}: <strong>{value}</strong> instead of {adopted.instead_of[name] ?? "the setting"}
+          </li>
+        ))}
+      </ul>
+      <p>
+        Adopted by {adopted.by} on {moment(adopted.since_ms)}: {adopted.reason}. {adopted.state === "trial" ? "It is on trial." : "It is kept."}
+      </p>
+      {trial && (
+        <p>
+          {duration(trial.seconds)} of {duration(trial.needed_seconds)} seen. Imbalance {percent(trial.imbalance, 1)} (promised at
+          most {percent(trial.imbalance_promised, 1)}), {trial.moves_per_hour?.toFixed(1) ?? "unknown"} moves an hour (promised at
+          most {trial.moves_promised.toFixed(1)}). If it does worse it is taken back by itself.
+        </p>
+      )}
+      {props.may && <ReasonForm label="Take it back" does="Revert" run={run} />}
+    </>
+  );
+}
+
+function Proposal(props: { view: Thresholds; may: boolean }) {
+  const { view } = props;
+  if (!view.document) return null;
+  const { digest } = view.document;
+  const run = async (reason: string) => {
+    await ask("POST", "thresholds/adopt", { digest, reason });
+    refresh();
+  };
+  return (
+    <>
+      <h2>Proposed</h2>
+      {view.objections.map((row) => (
+        <Notice key={row.code + row.field} kind="warn">
+          <strong>{words(row.code)}</strong> ({row.field}): {row.detail}. {sentence(row.explanation)}
+        </Notice>
+      ))}
+      <div class="scroll" tabIndex={0} role="region" aria-label="Proposed thresholds">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Parameter</th>
+              <th scope="col" class="number">
+                Now
+              </th>
+              <th scope="col" class="number">
+                Proposed
+              </th>
+              <th scope="col">Why</th>
+            </tr>
+          </thead>
+          <tbody>
+            {view.changes.map((row) => (
+              <tr key={row.parameter}>
+                <th scope="row">{row.parameter}</th>
+                <td class="number">{row.current}</td>
+                <td class="number">{row.proposed}</td>
+                <td>{row.evidence}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {props.may && !view.objections.length && view.changes.length > 0 && (
+        <ReasonForm label="Let this proposal come into force, on trial" does="Adopt" run={run} />
+      )}
+      <Evidence document={view.document} />
+    </>
+  );
+}
+
+export function ThresholdsView(props: { who: WhoAmI | null }) {
+  const answer = useAnswer<Thresholds>("thresholds");
+  const may = props.who?.mutations ?? false;
+  return (
+    <Loaded answer={answer}>
+      {(view) => (
+        <>
+          <p>
+            {sentence(view.sentence)} Calibration is set to <strong>{view.mode}</strong>.
+          </p>
+          {view.error && <Notice kind="bad">{view.error}</Notice>}
+          {view.adopted && <InForce adopted={view.adopted} may={may} />}
+          <Proposal view={view} may={may} />
+          {view.reverted.length > 0 && (
+            <>
+              <h2>Taken back</h2>
+              <ul>
+                {view.reverted.map((row) => (
+                  <li key={row.digest}>
+                    {row.digest.slice(0, 8)} by {row.by} on {moment(row.since_ms)}: {row.reason}
+                  </li>
+                ))}
+              </ul>
+            </>
+          )}
+        </>
+      )}
+    </Loaded>
+  );
+}

@@ -1,0 +1,100 @@
+// Numbers, names and times as people read them, and the sentence on top of the page.
+
+import type { Broker, State } from "./api";
+
+export function percent(ratio: number | null | undefined, digits = 0): string {
+  return ratio === null || ratio === undefined || !Number.isFinite(ratio) ? "unknown" : `${(100 * ratio).toFixed(digits)} %`;
+}
+
+export function rate(bytes: number | null | undefined): string {
+  if (bytes === null || bytes === undefined) return "unknown";
+  const units: [number, string][] = [
+    [1e9, "GB/s"],
+    [1e6, "MB/s"],
+    [1e3, "kB/s"],
+  ];
+  for (const [size, unit] of units) if (bytes >= size) return `${(bytes / size).toFixed(bytes >= 100 * size ? 0 : 1)} ${unit}`;
+  return `${bytes.toFixed(0)} B/s`;
+}
+
+export function messages(perSecond: number): string {
+  return `${Math.round(perSecond).toLocaleString("en-GB")} msg/s`;
+}
+
+export function count(number: number, one: string, many = `${one}s`): string {
+  return `${number.toLocaleString("en-GB")} ${number === 1 ? one : many}`;
+}
+
+export function clock(ms: number): string {
+  return new Date(ms).toLocaleTimeString("en-GB");
+}
+
+export function moment(ms: number): string {
+  const date = new Date(ms);
+  const today = date.toDateString() === new Date().toDateString();
+  return today ? clock(ms) : `${date.toLocaleDateString("en-GB", { day: "2-digit", month: "short" })} ${clock(ms)}`;
+}
+
+export function duration(seconds: number): string {
+  if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172_800) return `${Math.round(seconds / 3600)} h`;
+  return `${Math.round(seconds / 86_400)} days`;
+}
+
+/** `persistent`-less parts of a bundle's name: its namespace and its range. */
+export function bundleParts(bundle: string): [string, string] {
+  const cut = bundle.lastIndexOf("/");
+  return [bundle.slice(0, cut), bundle.slice(cut + 1)];
+}
+
+/** A text of the API as a sentence: with a capital letter, unless it begins with a name, and a full stop. */
+export function sentence(text: string): string {
+  const begun = /^[a-z]+\b(?![-.:/_])/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
+  return /[.!?]$/.test(begun) ? begun : `${begun}.`;
+}
+
+/** A code such as CoolDown in words. */
+export function words(code: string): string {
+  return code.replace(/([a-z0-9])([A-Z])/g, "$1 $2").toLowerCase();
+}
+
+export const MODES: Record<State["mode"], string> = {
+  observe: "only looks",
+  recommend: "says what it would do, moves nothing",
+  act: "carries its plans out",
+};
+
+export interface Balance {
+  usable: Broker[];
+  mean: number;
+  busiest: Broker | null;
+  /** Busiest over mean; 0 when there is no load. */
+  times: number;
+}
+
+export function balanceOf(brokers: Broker[]): Balance {
+  const usable = brokers.filter((row) => row.state === "ok" && row.score_ratio !== undefined && row.score_ratio !== null);
+  const mean = usable.reduce((sum, row) => sum + row.score_ratio!, 0) / Math.max(1, usable.length);
+  const busiest = usable.reduce<Broker | null>((top, row) => (top && top.score_ratio! >= row.score_ratio! ? top : row), null);
+  return { usable, mean, busiest, times: busiest && mean > 0 ? busiest.score_ratio! / mean : 0 };
+}
+
+// Below this the page calls the load even; what is done about it is the strategy's matter, and said by its own sentence.
+const EVEN = 1.15;
+
+/** What is unbalanced and what happens next, in one or two sentences. */
+export function verdict(state: State, brokers: Broker[]): string {
+  const { usable, mean, busiest, times } = balanceOf(brokers);
+  if (!brokers.length) return "There is no picture of the cluster yet. It comes with the brokers' first reports.";
+  if (!busiest) return "No broker has a report that can be used.";
+  const [one, moves] = [usable.length === 1, state.cycle?.moves ?? 0];
+  if (one) return `One broker, ${busiest.broker}, at ${percent(busiest.score_ratio)} of its capacity: there is nothing to balance.`;
+  const share = `${percent(busiest.score_ratio)} of its capacity, the mean is ${percent(mean)}`;
+  const how = times < EVEN ? "The load is even: the busiest broker" : "Broker";
+  const carries = `${how} ${busiest.broker} carries ${times.toFixed(times < EVEN ? 2 : 1)} times the mean (${share})`;
+  if (!moves) return `${carries}. No bundle is to move ${times < EVEN ? "now" : "yet"}.`;
+  const plan = count(moves, "bundle");
+  if (state.paused) return `${carries}; the plan would move ${plan}, but moving is paused.`;
+  return state.mode === "act" ? `${carries}; the plan moves ${plan}.` : `${carries}; the plan would move ${plan}.`;
+}
