@@ -13,7 +13,7 @@ from tests.support.quota_world import QuotaCluster, leading
 WHO = {"reason": "r", "by": "ann"}
 
 
-async def test_set_over_the_settings(self) -> None:
+async def test_set_over_the_settings() -> None:
     """Everywhere at once; removing it removes the one of the settings too."""
     sidecar = await leading()
     group = Group(name="acme", limits=Limits(publish_messages=400), members=("t:acme",))
@@ -41,7 +41,7 @@ async def test_set_over_the_settings(self) -> None:
         ("a b", {"publish_messages": 1}, ("t:t",), "not a name"),
     ],
 )
-async def test_refused(self, name: str, limits: dict[str, Any], members: tuple[str, ...], words: str) -> None:
+async def test_refused(name: str, limits: dict[str, Any], members: tuple[str, ...], words: str) -> None:
     """With field, value and what is allowed; nothing is stored."""
     sidecar = await leading()
     with pytest.raises(ConfigError, match=words) as caught:
@@ -49,7 +49,7 @@ async def test_refused(self, name: str, limits: dict[str, Any], members: tuple[s
     assert caught.value.field.startswith(f"quotas.groups.{name}") and not sidecar.sharing.desired.quotas
 
 
-async def test_settings_that_changed_since(self) -> None:
+async def test_settings_that_changed_since() -> None:
     """A wish that does not fit any more is left out and told."""
     cluster = QuotaCluster()
     first = await leading(cluster, t={"members": ("t:t",), "publish_messages": 9})
@@ -62,7 +62,7 @@ async def test_settings_that_changed_since(self) -> None:
     assert "belongs to group acme already" in view["problems"][0]
 
 
-async def test_unknown_tenant_of_the_settings(self) -> None:
+async def test_unknown_tenant_of_the_settings() -> None:
     """Told; the others are kept."""
     sidecar = await leading(ghost={"members": ("t:ghost",), "publish_messages": 9})
     await sidecar.turn()

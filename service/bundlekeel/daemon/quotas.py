@@ -38,7 +38,7 @@ from bundlekeel.ports.quotas import QuotaAdmin
 _log = structlog.get_logger(__name__)
 
 Json = dict[str, Any]
-_FOLLOWING_SECONDS: Final = 1.0
+_IDLE_SECONDS: Final = 1.0
 _STATS_KEY: Final = "statsUpdateFrequencyInSecs"
 _STATS_DEFAULT: Final = 60.0
 
@@ -93,16 +93,21 @@ class Quotas:
     # --- time ---
 
     async def run(self) -> None:
-        """Cycles, until cancelled. What cannot be read or stored is tried again in the next one."""
+        """Cycles, until cancelled. What cannot be read or stored is tried again in the next one; groups that people
+        change, and whatever else has to be begun, are not waited for that long."""
         while True:
-            began = self._p.clock.boot()
+            began, looked, wishes = self._p.clock.boot(), False, self._p.sharing.desired.quotas
             try:
-                await self.step()
+                looked = await self.step()
             except (StoreError, LeadershipLost) as error:
                 _log.info("quotas interrupted", error=str(error))
                 self.epoch = None
-            every = self.cycle_seconds if self._p.sharing.leading else _FOLLOWING_SECONDS
-            await asyncio.sleep(max(0.05, every - (self._p.clock.boot() - began)))
+            until = began + (self.cycle_seconds if looked else _IDLE_SECONDS)
+            while True:
+                left = until - self._p.clock.boot()
+                await asyncio.sleep(max(0.05, min(left, _IDLE_SECONDS)))
+                if left <= _IDLE_SECONDS or self._p.sharing.desired.quotas != wishes or not self._p.sharing.leading:
+                    break
 
     @property
     def cycle_seconds(self) -> float:
@@ -113,8 +118,9 @@ class Quotas:
 
     # --- one cycle ---
 
-    async def step(self) -> None:
-        """One cycle of the leader; a follower only forgets. StoreError, LeadershipLost."""
+    async def step(self) -> bool:
+        """One cycle of the leader; a follower only forgets. Whether there was something to look at. StoreError,
+        LeadershipLost."""
         p = self._p
         if not p.sharing.leading:
             if self.report is not None:
@@ -122,7 +128,7 @@ class Quotas:
                 self.report = None
                 publish(p.telemetry, [], 0.0)
             self.epoch = None
-            return
+            return False
         epoch = p.sharing.current_epoch()
         if epoch != self.epoch:
             await self._begin(epoch)
@@ -130,7 +136,7 @@ class Quotas:
         picture, snapshot = p.picture(), p.snapshot()
         busy = found.groups or self.rates.held or self.native.kept or self.report is not None
         if picture is None or not busy:
-            return
+            return False
         await p.config.refresh(picture.endpoints)
         membership = await self.usage.membership(found.groups, snapshot)
         membership = replace(membership, problems=(*found.problems, *membership.problems))
@@ -149,6 +155,7 @@ class Quotas:
             defects=self.native.defects(membership, table, picture.endpoints) if native else (),
         )
         await self._tell(seen, outcome, survey, epoch)
+        return True
 
     async def _begin(self, epoch: int) -> None:
         held, kept = await self.book.load()
