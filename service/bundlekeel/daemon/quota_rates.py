@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
 from bundlekeel.core.errors import AdminApiError, AdminRefused, Forbidden, LeadershipLost
-from bundlekeel.core.names import parse_topic
 from bundlekeel.core.quotas.enforce import (
     DISPATCH,
     PUBLISH,
@@ -73,20 +73,19 @@ class RateKeeper:
         self._topics: dict[Place, InForce] = {}
         self._round: list[Place] = []
         self._namespaces: dict[str, tuple[NamespaceRates, float]] = {}
+        # What follows from namespaces and brokers' settings, by namespace and side; made anew in each cycle.
+        self._arounds: dict[tuple[str, str], InForce] = {}
 
     def begin(self, held: Mapping[Place, Held]) -> None:
         """A term begins: what the last leader held, and nothing read yet."""
         self.held = dict(held)
         self._topics.clear()
+        self._arounds.clear()
 
     def rate_of(self, key: Key) -> Rates:
         """What each partition of a topic may pass now, as far as it is known; infinite: no limit."""
-        found: list[float] = []
-        for side in SIDES:
-            there = self._in_force(Place(topic=key[1], side=side))
-            rate = stricter(there.around) if there.topic is None or there.topic.free else there.topic.per_second()
-            found += [float(value) if value > 0 else float("inf") for value in rate[:2]]
-        return found[0], found[1], found[2], found[3]
+        publish, dispatch = (self._in_force(Place(topic=key[1], side=side)) for side in SIDES)
+        return (*_passes(publish), *_passes(dispatch))
 
     # --- planning ---
 
@@ -97,19 +96,19 @@ class RateKeeper:
         limited = {topic for _, topic in shares.keys}
         places = [Place(topic=topic, side=side) for topic in sorted(limited) for side in SIDES]
         places += [place for place in self.held if place.topic not in limited]
-        await self._read_namespaces({parse_topic(place.topic).namespace for place in places})
+        await self._read_namespaces({_namespace(place.topic) for place in places})
         if not ask:
             in_force = {place: self._in_force(place) for place in places}
-            return plan_writes(shares, membership, in_force, self.held, thrift)
+            return await asyncio.to_thread(plan_writes, shares, membership, in_force, self.held, thrift)
         wanted = set(_concerned(shares)) | set(self.held)
         fresh = await self._read(self._due(wanted, max(_READS, 2 * thrift.most)))
-        made = plan_writes(shares, membership, self._known(wanted), self.held, thrift)
+        made = await asyncio.to_thread(plan_writes, shares, membership, self._known(wanted), self.held, thrift)
         again = [change.place for change in made.changes if change.place not in fresh]
         if not again:
             return made
         # Somebody may have set another one since it was read last.
         await self._read(again)
-        return plan_writes(shares, membership, self._known(wanted), self.held, thrift)
+        return await asyncio.to_thread(plan_writes, shares, membership, self._known(wanted), self.held, thrift)
 
     async def plan_back(self, most: int) -> EnforcerPlan:
         """How to give everything back."""
@@ -175,6 +174,7 @@ class RateKeeper:
                 self._namespaces[name] = await self._admin.namespace_rates(name, cluster), now
             except AdminApiError as error:
                 _log.info("rates of a namespace not read", namespace=name, error=str(error))
+        self._arounds.clear()
 
     def _allowed(self) -> bool:
         values = self._config.adoptable()
@@ -182,19 +182,23 @@ class RateKeeper:
         return all(values.get(key, "true").strip().lower() == "true" for key in keys)
 
     def _in_force(self, place: Place) -> InForce:
-        own = self._topics.get(place, InForce(allowed=self._allowed()))
-        return replace(own, around=(self._around(place),))
+        key = _namespace(place.topic), place.side
+        bare = self._arounds.get(key)
+        if bare is None:
+            bare = self._arounds[key] = InForce(around=(self._around(*key),), allowed=self._allowed())
+        own = self._topics.get(place)
+        return bare if own is None else InForce(topic=own.topic, around=bare.around, allowed=own.allowed)
 
-    def _around(self, place: Place) -> Rate:
+    def _around(self, namespace: str, side: str) -> Rate:
         """What would be in force without a topic policy: the namespace's rate, else the brokers'."""
-        known = self._namespaces.get(parse_topic(place.topic).namespace)
+        known = self._namespaces.get(namespace)
         rates = known[0] if known is not None else NamespaceRates()
-        of_namespace = rates.publish if place.side == PUBLISH else rates.dispatch
+        of_namespace = rates.publish if side == PUBLISH else rates.dispatch
         if of_namespace is not None and not of_namespace.free:
             return of_namespace
         values = self._config.adoptable()
-        messages, size = (_whole(values.get(key, "")) for key in _BROKER_KEYS[place.side])
-        relative = place.side == DISPATCH and values.get(_RELATIVE_KEY, "").strip().lower() == "true"
+        messages, size = (_whole(values.get(key, "")) for key in _BROKER_KEYS[side])
+        relative = side == DISPATCH and values.get(_RELATIVE_KEY, "").strip().lower() == "true"
         return Rate(messages, size, relative and max(messages, size) > 0)
 
     # --- writing ---
@@ -246,6 +250,20 @@ def _whole(text: str) -> int:
         return value if (value := int(text)) > 0 else -1
     except ValueError:
         return -1
+
+
+def _passes(there: InForce) -> tuple[float, float]:
+    rate = there.topic
+    if rate is None or rate.free:
+        rate = stricter(there.around)
+    elif rate.period > 1:
+        rate = rate.per_second()
+    return float(rate[0]) if rate[0] > 0 else math.inf, float(rate[1]) if rate[1] > 0 else math.inf
+
+
+def _namespace(topic: str) -> str:
+    """Of a full topic name, without checking it (hot path)."""
+    return "/".join(topic.partition("://")[2].split("/", 2)[:2])
 
 
 def _name(place: Place) -> tuple[str, str]:

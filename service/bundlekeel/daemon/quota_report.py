@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from bundlekeel.core.codes import EXPLANATIONS, Code
-from bundlekeel.core.load import Floats
+from bundlekeel.core.load import Floats, Ints
 from bundlekeel.core.quotas.enforce import Change, EnforcerPlan, Rate
 from bundlekeel.core.quotas.groups import KINDS, Group, Membership, Rates
 from bundlekeel.core.quotas.native import Defect
 from bundlekeel.core.quotas.shares import Claims, Shares
-from bundlekeel.core.quotas.usage import UsageTable
+from bundlekeel.core.quotas.usage import Key, UsageTable
 from bundlekeel.ports import Telemetry
 
 Json = dict[str, Any]
@@ -39,86 +39,104 @@ class Seen:
     defects: Sequence[Defect] = ()
 
 
-def group_rows(seen: Seen, rate_of: Mapping[str, Rates]) -> list[Json]:
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """By topic, made once for all groups: row among the shares, codes, changes, brokers."""
+
+    shares: Mapping[Key, int]
+    left: Mapping[str, set[str]]
+    changes: Mapping[str, Json]
+    brokers: Mapping[str, set[str]]
+
+
+def group_rows(seen: Seen, rate_of: Callable[[Key], Rates]) -> list[Json]:
     """One row a group, in the order of declaration. `rate_of`: what each partition of a topic may pass now."""
-    return [_group_row(seen, row, group, rate_of) for row, group in enumerate(seen.membership.groups)]
+    index = _index(seen)
+    count = len(seen.membership.groups)
+    usage = seen.table.by_group(count)
+    spaces = np.bincount(np.array(list(seen.membership.group_of.values()), dtype=np.int64), minlength=count)
+    found = []
+    for row, group in enumerate(seen.membership.groups):
+        mine = np.flatnonzero(seen.claims.group == row)
+        made = _group_row(seen, row, group, mine, usage[row])
+        made["namespaces"] = int(spaces[row])
+        made["skew_loss"] = _named(_skew(seen, index, group, mine).tolist())
+        made["rows"] = _topic_rows(seen, index, group.name, mine, rate_of)
+        found.append(made)
+    return found
 
 
-def _group_row(seen: Seen, row: int, group: Group, rate_of: Mapping[str, Rates]) -> Json:
-    mine = np.flatnonzero(seen.claims.group == row)
+def _index(seen: Seen) -> _Index:
+    left: dict[str, set[str]] = {}
+    for item in seen.plan.left:
+        if isinstance(item.why, Code):
+            left.setdefault(item.place.topic, set()).add(item.why.value)
+    changes: dict[str, Json] = {}
+    for change in seen.plan.changes:
+        changes.setdefault(change.place.topic, {})[change.place.side] = rate_row(change.rate)
+    brokers: dict[str, set[str]] = {}
+    for topic, broker in zip(seen.table.topic.tolist(), seen.table.broker.tolist(), strict=True):
+        brokers.setdefault(seen.table.topics[topic], set()).add(seen.table.brokers[broker])
+    return _Index({key: row for row, key in enumerate(seen.shares.keys)}, left, changes, brokers)
+
+
+def _group_row(seen: Seen, row: int, group: Group, mine: Ints, usage: Floats) -> Json:
     given = np.flatnonzero(seen.shares.group == row)
     limits = group.limits.rates()
-    usage = seen.table.by_group(len(seen.membership.groups))[row]
     share = seen.shares.share[given].sum(axis=0) if len(given) else np.zeros(len(KINDS))
-    pinched = seen.claims.pinched[mine]
     limited = np.isfinite(np.array(limits))
+    ratios = [used / limit if math.isfinite(limit) else math.inf for used, limit in zip(usage, limits, strict=True)]
     return {
         "name": group.name,
         "members": list(group.members),
-        "namespaces": sum(1 for number in seen.membership.group_of.values() if number == row),
         "topics": len(mine),
-        "held_back": int((pinched & limited).any(axis=1).sum()) if len(mine) else 0,
+        "held_back": int((seen.claims.pinched[mine] & limited).any(axis=1).sum()) if len(mine) else 0,
         "limits": _named(limits),
         "usage": _named(usage.tolist()),
         "shares": _named(share.tolist()),
-        "used_ratio": _named(
-            [used / limit if math.isfinite(limit) else math.inf for used, limit in zip(usage, limits, strict=True)]
-        ),
-        "skew_loss": _named(_skew(seen, mine, limited).tolist()),
+        "used_ratio": _named(ratios),
         "excess": _named(seen.shares.excess[row].tolist()),
         "defects": [
             {"code": item.code.value, "detail": item.detail, "explanation": EXPLANATIONS[item.code]}
             for item in seen.defects
             if item.group == group.name
         ],
-        "rows": _topic_rows(seen, group.name, mine, rate_of),
     }
 
 
-def _skew(seen: Seen, mine: Any, limited: Any) -> Floats:
+def _skew(seen: Seen, index: _Index, group: Group, mine: Ints) -> Floats:
     """Shares that nobody uses because the demand sits in too few partitions of a topic."""
     found = np.zeros(len(KINDS))
-    shares = {key: seen.shares.share[row] for row, key in enumerate(seen.shares.keys)}
-    for row in mine.tolist():
-        share = shares.get(seen.claims.keys[row])
-        if share is None or seen.claims.partitions[row] < 2:
-            continue
-        lost = np.where(np.isfinite(share), share, 0.0) - seen.claims.usage[row]
-        found += np.where(seen.claims.pinched[row] & limited, np.maximum(lost, 0.0), 0.0)
+    limited = np.isfinite(np.array(group.limits.rates()))
+    for row in mine[seen.claims.partitions[mine] > 1].tolist():
+        place = index.shares.get(seen.claims.keys[row])
+        if place is not None:
+            share = seen.shares.share[place]
+            lost = np.where(np.isfinite(share), share, 0.0) - seen.claims.usage[row]
+            found += np.where(seen.claims.pinched[row] & limited, np.maximum(lost, 0.0), 0.0)
     return found
 
 
-def _topic_rows(seen: Seen, group: str, mine: Any, rate_of: Mapping[str, Rates]) -> list[Json]:
-    order = sorted(mine.tolist(), key=lambda row: (-float(seen.claims.usage[row].sum()), seen.claims.keys[row]))
-    shares = {key: row for row, key in enumerate(seen.shares.keys)}
-    left: dict[str, list[Code]] = {}
-    for item in seen.plan.left:
-        if isinstance(item.why, Code):
-            left.setdefault(item.place.topic, []).append(item.why)
-    wanted: dict[str, Json] = {}
-    for change in seen.plan.changes:
-        wanted.setdefault(change.place.topic, {})[change.place.side] = rate_row(change.rate)
-    brokers: dict[str, set[str]] = {}
-    for topic, broker in zip(seen.table.topic.tolist(), seen.table.broker.tolist(), strict=True):
-        brokers.setdefault(seen.table.topics[topic], set()).add(seen.table.brokers[broker])
+def _topic_rows(seen: Seen, index: _Index, group: str, mine: Ints, rate_of: Callable[[Key], Rates]) -> list[Json]:
+    most = min(MOST_TOPICS, _ALL_TOPICS // len(seen.membership.groups))
+    order = mine[np.argsort(-seen.claims.usage[mine].sum(axis=1), kind="stable")]
     found = []
-    for row in order[: min(MOST_TOPICS, _ALL_TOPICS // len(seen.membership.groups))]:
+    for row in order[:most].tolist():
         topic = seen.claims.keys[row][1]
-        place = shares.get((group, topic))
+        place = index.shares.get((group, topic))
         share = seen.shares.share[place].tolist() if place is not None else [math.inf] * len(KINDS)
+        pinched = seen.claims.pinched[row].tolist()
         found.append(
             {
                 "topic": topic,
-                "brokers": sorted(brokers.get(topic, ())),
+                "brokers": sorted(index.brokers.get(topic, ())),
                 "partitions": int(seen.claims.partitions[row]),
                 "usage": _named(seen.claims.usage[row].tolist()),
                 "share": _named(share),
-                "partition_rate": _named(rate_of.get(topic, (math.inf,) * len(KINDS))),
-                "held_back": [
-                    name for name, held in zip(KINDS, seen.claims.pinched[row].tolist(), strict=True) if held
-                ],
-                "change": wanted.get(topic, {}),
-                "codes": sorted({code.value for code in left.get(topic, ())}),
+                "partition_rate": _named(rate_of((group, topic))),
+                "held_back": [name for name, held in zip(KINDS, pinched, strict=True) if held],
+                "change": index.changes.get(topic, {}),
+                "codes": sorted(index.left.get(topic, ())),
             }
         )
     return found

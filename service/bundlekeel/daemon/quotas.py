@@ -8,7 +8,7 @@ are only judged by rates measured while they were in force.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -169,9 +169,15 @@ class Quotas:
     async def _share(
         self, membership: Membership, survey: Survey, picture: Picture
     ) -> tuple[UsageTable, Claims, Shares]:
-        """Usage told and merged as participants do it, then shared out. Who did not answer has said nothing new."""
-        p, names = self._p, [group.name for group in membership.groups]
+        """Usage told and merged as participants do it, then shared out; in a thread: 100,000 topics take a while."""
         partitions = await self.usage.partitions(survey.samples)
+        return await asyncio.to_thread(self._shared, membership, survey, picture, partitions)
+
+    def _shared(
+        self, membership: Membership, survey: Survey, picture: Picture, partitions: Mapping[str, int]
+    ) -> tuple[UsageTable, Claims, Shares]:
+        """Who did not answer has said nothing new."""
+        p, names = self._p, [group.name for group in membership.groups]
         table = usage_table(survey.samples, membership)
         lines = lines_of(table, names, partitions, self.rates.rate_of)
         manners, reports = p.settings.manners(), []
@@ -226,7 +232,7 @@ class Quotas:
 
     async def _tell(self, seen: Seen, outcome: _Outcome, survey: Survey, epoch: int) -> None:
         p, now = self._p, self._p.clock.boot()
-        rows = group_rows(seen, {topic: self.rates.rate_of((group, topic)) for group, topic in seen.claims.keys})
+        rows = await asyncio.to_thread(group_rows, seen, self.rates.rate_of)
         obstacle = self.obstacle()
         problems = [str(item) for item in seen.membership.problems]
         if self.rates.unread:
