@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := service/bundlekeel dev tests
 
-.PHONY: help setup check test extensible chaos spark chart watch ui demo docs site bench reaction nightly lock format clean
+.PHONY: help setup check test extensible chaos quotas spark chart watch ui demo docs site bench reaction nightly lock format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ extensible: setup ## The extensible load manager on real clusters: topics, owner
 
 chaos: setup ## Leaders killed and frozen, stores and brokers that fail, on a real cluster
 	@$(BIN)/python -m dev.suites chaos
+
+quotas: setup ## Quota groups on a real cluster: a tenant offered four times its limit, beside Pulsar's ResourceGroups
+	@$(BIN)/python -m dev.suites quotas
 
 spark: setup ## Quality, features, back-test and recalibration on a Spark standalone cluster of this machine
 	@$(BIN)/python -m dev.suites spark

@@ -186,6 +186,10 @@ class Sidecar:
         """PUT over the unix socket."""
         return self._http.put(path, json=dict(body))
 
+    def delete(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
+        """DELETE with a body over the unix socket."""
+        return self._http.request("DELETE", path, json=dict(body))
+
     def answer(self, path: str) -> tuple[int, str]:
         """GET over the unix socket: status and text. httpx.TransportError when nobody answers."""
         found = self._http.get(path)

@@ -54,6 +54,7 @@ PARITY = Suite("parity and simulation", 4, (_pytest("-m", "not nightly", "tests/
 MODULAR = Suite("modular cluster", 6, (_pytest("-m", "not nightly", "tests/integration"),), real=True)
 CHAOS = Suite("chaos", 6, (_pytest("-m", "not nightly", "tests/chaos"),), real=True)
 EXTENSIBLE = Suite("extensible cluster", 5, (_pytest("-m", "not nightly", "tests/extensible"),), real=True)
+QUOTAS = Suite("quotas", 10, (_pytest("-m", "not nightly", "-s", "tests/quotas"),), real=True)
 DEMO = Suite("demo", 4, (_pytest("-m", "not nightly", "tests/e2e"),), real=True)
 SPARK = Suite("spark", 4, (_pytest("-m", "not nightly", "tests/spark"),))
 WATCH = Suite("dashboards and alerts", 2, (_pytest("-m", "not nightly", "tests/watch"),))
@@ -78,6 +79,7 @@ PLANS: dict[str, tuple[Suite, ...]] = {
     "chaos": (CHAOS,),
     "all": (GATE, UNIT, PARITY, MODULAR, EXTENSIBLE, CHAOS, DEMO),
     "extensible": (EXTENSIBLE,),
+    "quotas": (QUOTAS,),
     "spark": (SPARK,),
     "watch": (WATCH,),
     "chart": (CHART,),

@@ -140,9 +140,36 @@ _DOES = Row(
     ),
 )
 
+_QUOTAS = Row(
+    "Quota groups",
+    (
+        Panel(
+            "Used of the limit",
+            "What the members of a quota group pass together, of what they may, by kind of rate.",
+            "percentunit",
+            (("max by (group, kind) (bundlekeel_quota_used_ratio{@})", "{{group}} {{kind}}"),),
+        ),
+        Panel(
+            "Topics held back",
+            "Topics of each group that are at their limit.",
+            "none",
+            (("max by (group) (bundlekeel_quota_held_back_topics{@})", "{{group}}"),),
+        ),
+        Panel(
+            "Rates written, and left",
+            "Rates of topics written a second, and those that are not as shares would have them, by why.",
+            "none",
+            (
+                ("sum by (outcome) (rate(bundlekeel_quota_writes_total{@}[$__rate_interval]))", "{{outcome}}"),
+                ("max by (code) (bundlekeel_quota_rates_left{@})", "left: {{code}}"),
+            ),
+        ),
+    ),
+)
+
 PAGE = Page(
     "bundlekeel-overview",
     "Bundlekeel: overview",
     "Is the cluster balanced, who leads, what happens, what is in the way.",
-    (_NOW, _LOAD, _DOES),
+    (_NOW, _LOAD, _DOES, _QUOTAS),
 )

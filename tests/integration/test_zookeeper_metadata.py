@@ -127,7 +127,9 @@ async def test_namespaces(client: ZkClient, configuration: ZkClient, store: Kazo
     assert await metadata.namespaces() == []
     for name in ("b/two", "a/one", "b/one"):
         store.create(f"/config/admin/policies/{name}", makepath=True)
+    store.create("/config/admin/policies/empty", makepath=True)
     assert await metadata.namespaces() == ["a/one", "b/one", "b/two"]
+    assert await metadata.tenants() == ["a", "b", "empty"]
 
 
 async def test_the_negotiated_session_time_out_is_the_servers(zookeeper: Cluster, chroot: str) -> None:

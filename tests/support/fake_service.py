@@ -14,6 +14,7 @@ from bundlekeel.daemon.views import Check, Json, PlanRequest, Service
 from tests.support.fake_channel import FakeChannel
 from tests.support.fake_drawing import FakeDrawing
 from tests.support.fake_places import BROKERS, assignment, places
+from tests.support.fake_quotas import FakeQuotas
 from tests.support.fake_thresholds import FakeThresholds
 from tests.support.fake_wishes import FakeWishes
 
@@ -171,6 +172,7 @@ class FakeService(FakeChannel, FakeDrawing):
     def __init__(self) -> None:
         self.wishes = FakeWishes(self._called)
         self.thresholds = FakeThresholds(self._called)
+        self.quotas = FakeQuotas(self._called)
         self.fail: dict[str, Exception] = {}
         self.calls: list[tuple[str, Any]] = []
         self.made: dict[str, Json] = {}

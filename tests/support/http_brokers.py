@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 from bundlekeel.core.rate import Signs
 from bundlekeel.ports import BrokerEndpoint
+from tests.support.http_quotas import quota_route
 from tests.support.memory_admin import BrokerModel, ModelReply
 
 
@@ -140,7 +141,13 @@ class HttpBrokers:
         if self._scripts[index]:
             return self._scripts[index].popleft()(seen)
         always = self._always[index]
-        return always(seen) if always is not None else self._from_model(self.ids[index], seen)
+        if always is not None:
+            return always(seen)
+        parts = [unquote(part) for part in seen.path.strip("/").split("/")]
+        found = quota_route(self.model, seen.method, parts, seen.body)
+        if found is not None:
+            return Answer(status=found[0], body=b"" if found[1] is None else json.dumps(found[1]).encode())
+        return self._from_model(self.ids[index], seen)
 
     def _from_model(self, broker: str, seen: Seen) -> Answer:
         parts = [unquote(part) for part in seen.path.strip("/").split("/")]

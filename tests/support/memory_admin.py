@@ -18,6 +18,7 @@ from bundlekeel.core.names import namespace_of, parse_bundle, parse_topic
 from bundlekeel.core.rate import Signs
 from bundlekeel.core.splitting.children import children_of
 from bundlekeel.ports import BrokerEndpoint, Owner, TopicLoad, UnloadAnswer
+from tests.support.quota_model import QuotaModel
 
 SHEDDING = "loadBalancerSheddingEnabled"
 EXCLUDED = "loadBalancerSheddingExcludedNamespaces"
@@ -83,6 +84,7 @@ class BrokerModel:
         # How clients fare, of the brokers that tell it.
         self.signs: dict[str, Signs] = {}
         self.splits_nothing = False
+        self.quotas = QuotaModel(lambda: [topic for found in self.topics.values() for topic in found])
         self.after_split: Callable[[str, tuple[str, ...]], None] = lambda _bundle, _children: None
         self.after_unload: Callable[[str], None] = lambda _bundle: None
 

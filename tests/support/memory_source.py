@@ -158,6 +158,7 @@ class MemoryMetadata:
         self.topic_names: set[str] = set()
         self.leader: str | None = None
         self.suspended = False
+        self.tenant_names: set[str] = set()
         # By Pulsar cluster; a text instead of the records is what is wrong with them.
         self.isolation: dict[str, tuple[IsolationPolicy, ...] | str] = {}
         self.domains: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -208,6 +209,11 @@ class MemoryMetadata:
         """All namespaces that have boundaries."""
         self._enter()
         return sorted(self.bundle_boundaries)
+
+    async def tenants(self) -> list[str]:
+        """Those of these namespaces, and the others a test names."""
+        self._enter()
+        return sorted(self.tenant_names | {name.partition("/")[0] for name in self.bundle_boundaries})
 
     def _enter(self) -> None:
         if self.suspended:

@@ -20,6 +20,7 @@ from bundlekeel.daemon.doctor import Patient
 from bundlekeel.daemon.reviews import Reviews
 from bundlekeel.daemon.runtime import Runtime, RuntimeParts
 from bundlekeel.daemon.settings_load import load_settings
+from bundlekeel.daemon.settings_quotas import QuotaSettings
 from bundlekeel.daemon.sidecar import Sidecar, SidecarParts
 from bundlekeel.daemon.views import Service
 from bundlekeel.daemon.wishing import Wishing, WishingParts
@@ -30,6 +31,8 @@ from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.memory_coordination import MemoryStore
 from tests.support.memory_source import MemoryLoadSource, MemoryMetadata
+from tests.support.quota_model import MemoryQuotaAdmin
+from tests.support.quota_world import service_of
 from tests.support.security import Tokens, access_for
 from tests.support.threshold_cases import as_bytes, document
 from tests.support.world import FakeSidecar, TestClock
@@ -158,6 +161,9 @@ class PageSidecar(FakeSidecar):
             wishing=self._wishing(),
             calibration=self.calibration,
             overlay=self.overlay,
+            quotas=service_of(
+                self, self.cluster.metadata, MemoryQuotaAdmin(self.cluster.model), QuotaSettings(), self.mode
+            ),
             patient=self._patient,
             outage=self.outage,
         )

@@ -236,5 +236,5 @@ def test_stricter() -> None:
     """By column, relative rates have no say."""
     assert stricter([Rate(5, -1), Rate(-1, 7), Rate(6, 8), Rate(1, 1, relative=True)]) == Rate(5, 7)
     assert stricter([]) == FREE
-    assert Rate(100, 5).per_second(10) == Rate(10, 1)
-    assert Rate(-1, 50).per_second(0) == Rate(-1, 50)
+    assert Rate(100, 5, period=10).per_second() == Rate(10, 1)
+    assert Rate(-1, 50, period=0).per_second() == Rate(-1, 50)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.quotas.groups import Limits
+from bundlekeel.daemon.settings_describe import describe
+from bundlekeel.daemon.settings_load import load_settings
 from bundlekeel.daemon.settings_quotas import QuotaSettings, parse_size
 from bundlekeel.daemon.settings_types import Refusal
 
@@ -81,3 +86,18 @@ def test_ranges(change: dict[str, Any]) -> None:
     """Room below what counts as held back would never let anybody be content."""
     with pytest.raises(ValidationError):
         QuotaSettings.model_validate(change)
+
+
+def test_in_a_settings_file(tmp_path: Path) -> None:
+    """Groups are shown as they are in force; a misspelt key of one names those there are."""
+    file = tmp_path / "bk.yaml"
+    group = "quotas: {groups: {acme: {members: ['t:acme'], %s: 10}}}"
+    file.write_text(group % "publish_bytes")
+    rows = {row["key"]: row["value"] for row in describe(load_settings(file, environ={}))}
+    shown = {"members": ["t:acme"], "publish_messages": None, "publish_bytes": 10.0}
+    assert json.loads(json.dumps(rows["quotas.groups"])) == {
+        "acme": shown | {"dispatch_messages": None, "dispatch_bytes": None}
+    }
+    file.write_text(group % "publish_byte")
+    with pytest.raises(ConfigError, match=r"did you mean 'publish_bytes'.*allowed: members, publish_messages"):
+        load_settings(file, environ={})

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from bundlekeel import __version__
-from bundlekeel.api import channel, drawing, events, operations, page, probes, problems, routes, thresholds
+from bundlekeel.api import channel, drawing, events, operations, page, probes, problems, quotas, routes, thresholds
 from bundlekeel.api import mutations as mutating
 from bundlekeel.api.audit import Audit, Trail
 from bundlekeel.api.auth import Access, Guard
@@ -61,10 +61,12 @@ def create_app(
     app.include_router(channel.router, prefix="/api/v1")
     app.include_router(operations.reads, prefix="/api/v1")
     app.include_router(thresholds.reads, prefix="/api/v1")
+    app.include_router(quotas.reads, prefix="/api/v1")
     if mutations:
         app.include_router(mutating.router, prefix="/api/v1")
         app.include_router(operations.changes, prefix="/api/v1")
         app.include_router(thresholds.changes, prefix="/api/v1")
+        app.include_router(quotas.changes, prefix="/api/v1")
     app.include_router(probes.router)
     app.include_router(page.router)
     problems.install(app)

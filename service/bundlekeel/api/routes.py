@@ -34,6 +34,8 @@ NOT_FOUND: dict[int | str, dict[str, Any]] = {
 
 Limit = Annotated[int, Query(ge=1, le=10_000)]
 
+Kind = Literal["cycle", "move", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota"]
+
 router = APIRouter(responses=PROBLEMS)
 
 
@@ -92,7 +94,7 @@ async def verdicts(service: Backend, limit: Limit = 20) -> Response:
 async def journal(
     service: Backend,
     limit: Limit = 100,
-    kind: Literal["cycle", "move", "split", "finding", "wish", "audit", "effect", "foreign", "adoption"] | None = None,
+    kind: Kind | None = None,
 ) -> Response:
     """What was done, newest last."""
     return reply(service.journal(limit, kind))

@@ -18,6 +18,7 @@ from bundlekeel.bootstrap.calibration import calibration, overlay_of, tournament
 from bundlekeel.bootstrap.history import recorder
 from bundlekeel.bootstrap.notify import notifications
 from bundlekeel.bootstrap.outside import open_outside, patient, watch
+from bundlekeel.bootstrap.quotas import quotas_of
 from bundlekeel.bootstrap.security import peers_of, protection
 from bundlekeel.core.effects import Rules
 from bundlekeel.core.errors import Forbidden
@@ -109,6 +110,7 @@ class Build:
         self.tournament = tournament(loaded, self.outside.telemetry, self.outside.clock)
         self.calibration = self._calibration()
         self.cycle = Cycle(self._cycle_parts())
+        self.quotas = quotas_of(loaded, self.outside, self.sharing, self.cycle, self.outage, self.journal)
         self.planner = Planner(self.cycle, self.outside.clock.wall_ms)
         self.by_hand = self._by_hand()
         self.leadership.on_won = self._on_won
@@ -286,6 +288,7 @@ class Build:
             notifications=self.notifications,
             calibration=self.calibration if self.loaded.settings.calibration.mode != "off" else None,
             tournament=self.tournament,
+            quotas=self.quotas.quotas,
         )
 
     def _sidecar_parts(self) -> SidecarParts:
@@ -309,6 +312,7 @@ class Build:
             wishing=self._wishing(),
             calibration=self.calibration,
             overlay=self.overlay,
+            quotas=self.quotas,
             patient=lambda: patient(settings, out, self.channel),
             channel=self.channel,
             outage=self.outage,

@@ -15,6 +15,7 @@ from bundlekeel.bootstrap.outside import Outside, connected, endpoints_of, until
 from bundlekeel.cli.wiring import Split
 from bundlekeel.core.errors import Forbidden
 from bundlekeel.daemon.deadman import Terms, judge
+from bundlekeel.daemon.quota_back import give_quotas_back
 from bundlekeel.daemon.settings_load import LoadedSettings
 from bundlekeel.daemon.takeover import BrokerRow, Desk, TakeoverResult, handback, takeover
 from bundlekeel.daemon.views import Json
@@ -79,10 +80,12 @@ async def hand_back(loaded: LoadedSettings, *, reason: str, by: str, dry_run: bo
             return {"brokers": rows, "warnings": [], "split": "", "done": False}
         desk = Desk(admin=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints)
         result = await handback(desk, reason=reason, by=by)
+        quotas = await give_quotas_back(out.admin.quotas, out.config, out.coordination, out.clock)
         if result is None:
             rows = [_json_row(broker, value, value, ok=True, detail="unchanged") for broker, value in before.items()]
-            return {"brokers": rows, "warnings": ["there is no takeover to undo"], "split": "", "done": True}
-        return _json_result(result, before)
+            return {"brokers": rows, "warnings": ["there is no takeover to undo", *quotas], "split": "", "done": True}
+        answer = _json_result(result, before)
+        return answer | {"warnings": [*answer["warnings"], *quotas]}
 
 
 async def dead_man(loaded: LoadedSettings, *, terms: Terms, dry_run: bool) -> Json:

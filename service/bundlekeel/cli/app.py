@@ -7,7 +7,7 @@ from collections.abc import Callable
 import typer
 
 from bundlekeel import __version__
-from bundlekeel.cli import byhand, changes, channel, deadman, history, local, operations, reads, thresholds
+from bundlekeel.cli import byhand, changes, channel, deadman, history, local, operations, quotas, reads, thresholds
 from bundlekeel.cli.config import config_app
 from bundlekeel.cli.exits import EPILOG, USAGE
 from bundlekeel.cli.simulate import simulate
@@ -58,6 +58,7 @@ def make_app(wiring: Wiring, plugins: Callable[[], list[str]] = list) -> typer.T
     byhand.register(app)
     operations.register(app)
     thresholds.register(app)
+    quotas.register(app)
     local.register(app, wiring)
     deadman.register(app, wiring)
     history.register(app, wiring)

@@ -33,6 +33,7 @@ class Kind(StrEnum):
     EFFECT = "effect"
     FOREIGN = "foreign"
     ADOPTION = "adoption"
+    QUOTA = "quota"
 
 
 journal_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")

@@ -86,6 +86,8 @@ def _what(row: Row, layout: Layout) -> str:
         return f"{row.get('code')} {row.get('event')}"
     if row.get("kind") == "foreign":
         return f"{row.get('bundle')}: {row.get('source')} → {row.get('destination')}"
+    if row.get("kind") == "quota":
+        return f"quotas: {row.get('what')}"
     if row.get("kind") == "adoption":
         return f"thresholds {row.get('version') or ''} {row.get('what')}"
     if row.get("kind") == "effect":

@@ -4,6 +4,7 @@ of its bundles do."""
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -65,6 +66,26 @@ def decode_topic_stats(body: bytes, bundle: str) -> dict[str, Figures]:
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue
     return found
+
+
+def decode_topic_rates(body: bytes, namespaces: Collection[str]) -> list[tuple[str, tuple[float, float, float, float]]]:
+    """What every topic or partition of these namespaces passes: messages/s and bytes/s published, then delivered;
+    sorted by full name. Topics of Pulsar itself (`__change_events` and so on) are left out, and what cannot be read.
+    Raises CodecError when the answer is no statistics at all.
+    """
+    found: dict[str, tuple[float, float, float, float]] = {}
+    parted = _parted(body)
+    for namespace in namespaces:
+        for raw in parted.get(namespace, {}).values():
+            try:
+                domains = _DOMAINS.decode(raw)
+            except _UNREADABLE:
+                continue
+            for name, topic in ((name, topic) for topics in domains.values() for name, topic in topics.items()):
+                if not name.rpartition("/")[2].startswith("__"):
+                    (rate_in, rate_out, bytes_in, bytes_out), _ = _figures(topic)
+                    found[name] = rate_in, bytes_in, rate_out, bytes_out
+    return sorted(found.items())
 
 
 def _figures(topic: _Topic) -> Figures:

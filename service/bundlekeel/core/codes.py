@@ -137,6 +137,18 @@ class Code(StrEnum):
     IMPLAUSIBLE = "Implausible"
     FUTURE_FORMAT = "FutureFormat"
     UNKNOWN_PARAMETER = "UnknownParameter"
+    # rates of topics in a quota group that are not written, and what is wrong with resource groups
+    TOPIC_POLICIES_OFF = "TopicPoliciesOff"
+    STRICTER_RATE_IN_FORCE = "StricterRateInForce"
+    RELATIVE_DISPATCH_RATE = "RelativeDispatchRate"
+    BUDGET_OF_RATES = "BudgetOfRates"
+    RATE_NOT_READ = "RateNotRead"
+    TOPIC_ABSENT = "TopicAbsent"
+    QUOTAS_OFF = "QuotasOff"
+    USAGE_NOT_EXCHANGED = "UsageNotExchanged"
+    DISPATCH_NOT_ENFORCED = "DispatchNotEnforced"
+    DEAD_BROKER_COUNTED = "DeadBrokerCounted"
+    STARVED_AFTER_MOVE = "StarvedAfterMove"
     # records that could not be read as they stand
     EMPTY_REPORT = "EmptyReport"
     NOT_JSON = "NotJson"
@@ -269,6 +281,18 @@ EXPLANATIONS: dict[Code, str] = {
     Code.IMPLAUSIBLE: "the document contradicts itself or the clock",
     Code.FUTURE_FORMAT: "a newer release wrote the document",
     Code.UNKNOWN_PARAMETER: "the document names a parameter that is not calibrated",
+    Code.TOPIC_POLICIES_OFF: "the brokers have topic policies off (topicLevelPoliciesEnabled, systemTopicEnabled)",
+    Code.STRICTER_RATE_IN_FORCE: "a stricter rate of the topic, namespace or broker is in force already",
+    Code.RELATIVE_DISPATCH_RATE: "the dispatch rate in force is relative to the publish rate and cannot be compared",
+    Code.BUDGET_OF_RATES: "as many rates as one cycle may have were written; this one comes later",
+    Code.RATE_NOT_READ: "what is in force for the topic has not been read",
+    Code.TOPIC_ABSENT: "nobody serves the topic now; its rate stays as it is",
+    Code.QUOTAS_OFF: "quotas.enforcer is off: groups are only shown",
+    Code.USAGE_NOT_EXCHANGED: "brokers do not tell each other usage (resourceUsageTransportClassName): each of them "
+    "passes the whole limit",
+    Code.DISPATCH_NOT_ENFORCED: "Pulsar computes dispatch quotas of resource groups and does not enforce them",
+    Code.DEAD_BROKER_COUNTED: "the usage of a broker that is gone still counts; its part is lost until brokers restart",
+    Code.STARVED_AFTER_MOVE: "a broker got 1 message a second: it had no usage yet when its part was computed",
     Code.EMPTY_REPORT: "the broker's znode is empty",
     Code.NOT_JSON: "the broker's znode is not JSON",
     Code.REPORT_TOO_LARGE: "the broker's znode is larger than the limit",

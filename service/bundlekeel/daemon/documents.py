@@ -8,6 +8,9 @@
 `moves/...`          the newest move records, split in chunks (fenced)
 `intents/...`        moves announced before they are called (fenced)
 `splits/...`         splits announced before they are called (fenced)
+`quotas/held/...`    rates of topics we set, and what was there before (fenced)
+`quotas/native`      resource groups we keep, and what was there before (fenced)
+`quotas/report/...`  how groups fare, as the leader saw last (fenced)
 """
 
 from __future__ import annotations
@@ -52,13 +55,29 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int
 
 
+class QuotaWish(msgspec.Struct, frozen=True, kw_only=True):
+    """A quota group that somebody set at run time, or took out of force (`removed`): who, why and when. Limits are a
+    second over all brokers, None is no limit."""
+
+    by: str
+    reason: str
+    since_ms: int
+    removed: bool = False
+    members: tuple[str, ...] = ()
+    publish_messages: float | None = None
+    publish_bytes: float | None = None
+    dispatch_messages: float | None = None
+    dispatch_bytes: float | None = None
+
+
 class Desired(msgspec.Struct, frozen=True, kw_only=True):
     """What people asked for at run time, on top of the settings file.
 
     `pinned`: bundle -> when that ends in ms; `excluded`: pattern of tenants, namespaces, bundles or brokers -> when
     that ends (0: never, both). `pause` stops everything; `pauses` only a scope: `namespace:..`, `tenant:..`,
     `broker:..`. `cordons`, `drains`, `warms`: by broker id; `stops`: by task, what is still to do of it is left.
-    `adopted`: calibrated thresholds over the settings; `reverted`: by digest, those that were taken back.
+    `adopted`: calibrated thresholds over the settings; `reverted`: by digest, those that were taken back. `quotas`: by
+    name, groups over those of the settings.
     Fields of newer versions are not known here, but kept: `rewritten`.
     """
 
@@ -74,6 +93,7 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
     stops: dict[str, Wish] = {}
     adopted: Adopted | None = None
     reverted: dict[str, Reverted] = {}
+    quotas: dict[str, QuotaWish] = {}
 
     def all_pauses(self) -> dict[str, Pause]:
         """Every pause by its scope, "" for the one of everything; those that have ended too."""
@@ -109,7 +129,7 @@ def _kept(raw: dict[str, Any], was: dict[str, Any], now: dict[str, Any]) -> dict
 
 
 # Fields that hold one entry a name: an entry of theirs is changed as a whole, the others stay as they are stored.
-_TABLES = frozenset({"pauses", "pinned", "excluded", "cordons", "drains", "warms", "stops", "reverted"})
+_TABLES = frozenset({"pauses", "pinned", "excluded", "cordons", "drains", "warms", "stops", "reverted", "quotas"})
 
 
 class LeaderState(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ from bundlekeel.daemon.notify import Notifications
 from bundlekeel.daemon.observer import Observer
 from bundlekeel.daemon.operations import Operations
 from bundlekeel.daemon.outage import OutageWatch
+from bundlekeel.daemon.quotas import Quotas
 from bundlekeel.daemon.rate_signals import RateSignals
 from bundlekeel.daemon.recorder import Recorder
 from bundlekeel.daemon.sharing import Sharing
@@ -77,6 +78,7 @@ class RuntimeParts:
     notifications: Notifications | None = None
     calibration: Calibration | None = None
     tournament: Tournament | None = None
+    quotas: Quotas | None = None
 
 
 class Runtime:
@@ -122,6 +124,8 @@ class Runtime:
             tasks.append(asyncio.create_task(self._root("calibration", parts.calibration.run)))
         if parts.tournament is not None:
             tasks.append(asyncio.create_task(self._root("shadow", parts.tournament.run)))
+        if parts.quotas is not None:
+            tasks.append(asyncio.create_task(self._root("quotas", parts.quotas.run)))
         await self._stop.wait()
         await self._shut_down(tasks, faces)
         return 1 if self._failed else 0

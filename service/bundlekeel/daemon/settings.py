@@ -21,6 +21,7 @@ from bundlekeel.daemon.settings_guard import RateSettings, Windows
 from bundlekeel.daemon.settings_history import HistorySettings
 from bundlekeel.daemon.settings_notify import NotifySettings
 from bundlekeel.daemon.settings_parameters import TOP_LEVEL, canonical
+from bundlekeel.daemon.settings_quotas import QuotaSettings
 from bundlekeel.daemon.settings_security import ApiAuthSettings, ApiTlsSettings, StoreSecuritySettings
 from bundlekeel.daemon.settings_types import (
     Compat,
@@ -323,6 +324,7 @@ class Settings(BaseSettings):
     calibration: CalibrationSettings = CalibrationSettings()
     shadow: ShadowSettings = ShadowSettings()
     notify: NotifySettings = NotifySettings()
+    quotas: QuotaSettings = QuotaSettings()
     logging: LoggingSettings = LoggingSettings()
 
     @classmethod

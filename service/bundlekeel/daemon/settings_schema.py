@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from bundlekeel.core.params import PARAMETERS, ParameterSpec, choices, defaults
 from bundlekeel.daemon.settings import CapacitySettings, Settings
+from bundlekeel.daemon.settings_quotas import GroupSettings
 from bundlekeel.daemon.settings_types import DURATION_WORDS, Words, format_duration
 
 HIDDEN: Final = "**********"
@@ -58,6 +59,8 @@ def children(path: tuple[str, ...]) -> list[str]:
     """The keys known directly below `path` (the top level for an empty one)."""
     if path and path[0] == "capacity":
         return list(CapacitySettings.model_fields) if len(path) == 2 else []
+    if path[:2] == ("quotas", "groups") and len(path) == 3:
+        return list(GroupSettings.model_fields)
     model: type[BaseModel] = Settings
     for part in path:
         inner = _section(model.model_fields[part]) if part in model.model_fields else None
@@ -82,6 +85,10 @@ def plain(value: object, row: Row | None = None) -> Any:
         return str(value)
     if isinstance(value, tuple):
         return [item.model_dump(mode="json") if isinstance(item, BaseModel) else item for item in value]
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
     if row is not None and row.duration and isinstance(value, int | float):
         return format_duration(value)
     return value

@@ -25,6 +25,7 @@ from bundlekeel.daemon.outage import OutageWatch
 from bundlekeel.daemon.overlay import Overlay
 from bundlekeel.daemon.planner import Planner
 from bundlekeel.daemon.policies import PolicyBook
+from bundlekeel.daemon.quota_service import QuotaService
 from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.daemon.settings_describe import describe
 from bundlekeel.daemon.settings_load import LoadedSettings
@@ -57,6 +58,7 @@ class SidecarParts:
     wishing: Wishing
     calibration: Calibration
     overlay: Overlay
+    quotas: QuotaService
     patient: Callable[[], Patient]
     channel: ChannelWatch | None = None
     outage: OutageWatch | None = None
@@ -78,6 +80,11 @@ class Sidecar:
     def thresholds(self) -> Calibration:
         """Calibrated thresholds."""
         return self._p.calibration
+
+    @property
+    def quotas(self) -> QuotaService:
+        """Quota groups."""
+        return self._p.quotas
 
     # --- looking ---
 
@@ -188,7 +195,7 @@ class Sidecar:
         moves = joined(list(self._p.sharing.moves)[-limit:], judged)
         if kind == "move":
             return moves
-        local = ("cycle", "split", "finding", "wish", "audit", "effect", "foreign", "adoption")
+        local = ("cycle", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota")
         own = {item: self._p.journal.tail(limit, kind=item) for item in local if kind in (None, item)}
         records = [record for found in own.values() for record in found] + ([] if kind else moves)
         return sorted(records, key=lambda item: int(item["wall_ms"]))[-limit:]

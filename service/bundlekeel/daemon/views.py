@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from bundlekeel.core.channel import UnitState
 from bundlekeel.daemon.views_operations import OperationsService
+from bundlekeel.daemon.views_quotas import QuotasService
 from bundlekeel.daemon.views_thresholds import ThresholdsService
 
 Json = dict[str, Any]
@@ -59,6 +60,10 @@ class Service(Protocol):
     @property
     def thresholds(self) -> ThresholdsService:
         """Calibrated thresholds (daemon/views_thresholds.py)."""
+
+    @property
+    def quotas(self) -> QuotasService:
+        """Quota groups (daemon/views_quotas.py)."""
 
     def state(self) -> Json:
         """{member, role: leader|follower|bench, seat, epoch, leader: Member|None, members: [Member], cluster,

@@ -145,6 +145,12 @@ class Metadata(Protocol):
     async def topics(self, bundle: str) -> list[str]:
         """Known persistent topics of the bundle from metadata (full names, partitions included); may be empty."""
 
+    async def tenants(self) -> list[str]:
+        """All tenants, sorted, those without namespaces too."""
+
+    async def namespaces(self) -> list[str]:
+        """All namespaces (`tenant/ns`), sorted; reads every tenant."""
+
     async def policies(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
         """Isolation policies and failure domains of a Pulsar cluster, anti-affinity groups of these namespaces.
 

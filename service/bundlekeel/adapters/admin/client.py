@@ -9,25 +9,23 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import httpx
 
 from bundlekeel.adapters.admin import routes
 from bundlekeel.adapters.admin.answers import json_object, text_map
 from bundlekeel.adapters.admin.hosts import KnownHosts, joined
+from bundlekeel.adapters.admin.quotas import HttpQuotaAdmin
 from bundlekeel.adapters.admin.routes import Route, bundle_path, lookup_path, with_query
 from bundlekeel.adapters.admin.token import TokenSource
-from bundlekeel.adapters.admin.transport import FOLLOWED, AdminHttp, AdminOptions, Call, Reply
+from bundlekeel.adapters.admin.transport import FOLLOWED, AdminHttp, AdminOptions, Call
 from bundlekeel.codec.client_signs import decode_signs
 from bundlekeel.codec.mbeans import decode_cpu_load
 from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_stats
 from bundlekeel.core.errors import (
-    AdminApiError,
     AdminFault,
     AdminRefused,
-    AdminTimeout,
-    AdminUnreachable,
     CodecError,
     ForeignRedirect,
 )
@@ -35,8 +33,6 @@ from bundlekeel.core.extensible import BundleLoads
 from bundlekeel.core.rate import Signs
 from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry, TopicLoad, UnloadAnswer
 from bundlekeel.tls import ClientTls as AdminTls
-
-_RETRY_PAUSE_SECONDS: Final = 0.1
 
 
 class HttpBrokerAdmin:
@@ -53,7 +49,6 @@ class HttpBrokerAdmin:
         tls: AdminTls | None = None,
         options: AdminOptions | None = None,
     ) -> None:
-        self._clock = clock
         options = options or AdminOptions()
         self._use_tls = options.use_tls
         self._http = AdminHttp(
@@ -64,6 +59,7 @@ class HttpBrokerAdmin:
             tls=tls,
             options=options,
         )
+        self.quotas = HttpQuotaAdmin(self._http)
 
     def set_endpoints(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
         """The brokers known right now: the only hosts that are ever called or followed to."""
@@ -71,23 +67,23 @@ class HttpBrokerAdmin:
 
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
         """Effective settings of that broker (GET, harmless)."""
-        reply = await self._read(Call(route=routes.RUNTIME, target=routes.RUNTIME.path()), at=broker_id)
+        reply = await self._http.read(Call(route=routes.RUNTIME, target=routes.RUNTIME.path()), at=broker_id)
         return text_map(json_object(reply.response, "runtime configuration"))
 
     async def dynamic_configuration(self) -> dict[str, str]:
         """Dynamic overrides stored for the cluster (GET, harmless)."""
-        reply = await self._anywhere(Call(route=routes.DYNAMIC, target=routes.DYNAMIC.path()))
+        reply = await self._http.anywhere(Call(route=routes.DYNAMIC, target=routes.DYNAMIC.path()))
         return text_map(json_object(reply.response, "dynamic configuration"))
 
     async def set_dynamic(self, key: str, value: str) -> None:
         """Store a dynamic override. Mutates. Pulsar checks the key (412), not always the value."""
         route = routes.SET_DYNAMIC
-        await self._anywhere(Call(route=route, target=route.path(key=key, value=value)))
+        await self._http.anywhere(Call(route=route, target=route.path(key=key, value=value)))
 
     async def delete_dynamic(self, key: str) -> None:
         """Remove a dynamic override. Mutates; quiet when there was none."""
         route = routes.DELETE_DYNAMIC
-        await self._anywhere(Call(route=route, target=route.path(key=key)))
+        await self._http.anywhere(Call(route=route, target=route.path(key=key)))
 
     async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
         """Full names of the topics of a bundle, asked at its owner (harmless), sorted.
@@ -106,7 +102,7 @@ class HttpBrokerAdmin:
         topic of the broker, as of its last statistics run; of other bundles nothing is decoded.
         """
         positions = await self._positions(bundle, owner)
-        reply = await self._read(Call(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=owner)
+        reply = await self._http.read(Call(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=owner)
         figures = decode_topic_stats(reply.response.content, bundle)
         loads = []
         for topic, position in sorted(positions.items()):
@@ -119,7 +115,7 @@ class HttpBrokerAdmin:
     async def bundle_loads(self, broker_id: str) -> BundleLoads:
         """All bundles that broker serves, with system bundles; AdminFault when it answers with no statistics, or
         with more than `AdminOptions.max_answer_bytes`. Decoded in a thread: it may be 100 MB."""
-        reply = await self._read(Call(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=broker_id)
+        reply = await self._http.read(Call(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=broker_id)
         try:
             return await asyncio.to_thread(decode_bundle_stats, reply.response.content)
         except CodecError as error:
@@ -127,7 +123,7 @@ class HttpBrokerAdmin:
 
     async def cpu_load(self, broker_id: str) -> float:
         """Used share of the broker's CPU, 0..1; AdminFault when it does not tell. 100 KB on 4.2.4."""
-        reply = await self._read(Call(route=routes.MBEANS, target=routes.MBEANS.path()), at=broker_id)
+        reply = await self._http.read(Call(route=routes.MBEANS, target=routes.MBEANS.path()), at=broker_id)
         try:
             return decode_cpu_load(reply.response.content)
         except CodecError as error:
@@ -137,7 +133,7 @@ class HttpBrokerAdmin:
         """How the broker's clients fare. An extensible one is not asked (AdminRefused): its averages would advance."""
         if "Extensible" in self._http.hosts.load_manager(broker_id):
             raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
-        reply = await self._read(Call(route=routes.METRICS, target=routes.METRICS.path()), at=broker_id)
+        reply = await self._http.read(Call(route=routes.METRICS, target=routes.METRICS.path()), at=broker_id)
         try:
             return await asyncio.to_thread(decode_signs, reply.response.content)
         except CodecError as error:
@@ -146,12 +142,14 @@ class HttpBrokerAdmin:
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
         """Every bundle the broker owns, sorted. Load reports and topic statistics name only those with topics."""
         route = routes.OWNED
-        reply = await self._read(Call(route=route, target=route.path(cluster=cluster, broker=broker_id)), at=broker_id)
+        reply = await self._http.read(
+            Call(route=route, target=route.path(cluster=cluster, broker=broker_id)), at=broker_id
+        )
         return sorted(json_object(reply.response, "owned namespaces"))
 
     async def _positions(self, bundle: str, owner: str) -> dict[str, Any]:
         route: Route = routes.HASH_POSITIONS
-        reply = await self._read(Call(route=route, target=bundle_path(route, bundle)), at=owner)
+        reply = await self._http.read(Call(route=route, target=bundle_path(route, bundle)), at=owner)
         positions = json_object(reply.response, "topic hash positions").get("topicHashPositions")
         if not isinstance(positions, dict):
             raise AdminFault("topic hash positions: the answer has no positions", status=200)
@@ -198,25 +196,3 @@ class HttpBrokerAdmin:
         if broker_id is None:
             raise ForeignRedirect("lookup redirected to no known broker", url=url)
         return broker_id
-
-    async def _read(self, call: Call, *, at: str) -> Reply:
-        """A harmless read: repeated once when it provably never left."""
-        try:
-            return await self._http.follow(call, at=at)
-        except AdminUnreachable:
-            await self._clock.sleep(_RETRY_PAUSE_SECONDS)
-            return await self._http.follow(call, at=at)
-
-    async def _anywhere(self, call: Call) -> Reply:
-        """Any broker will do. A mutation goes on to the next one only when it provably never left."""
-        failure: AdminApiError = AdminUnreachable("no broker is registered", reason="no brokers")
-        for broker_id in self._http.hosts.brokers():
-            try:
-                return await self._http.follow(call, at=broker_id)
-            except AdminUnreachable as error:
-                failure = error
-            except (AdminTimeout, AdminFault) as error:
-                if call.route.query is None:
-                    raise
-                failure = error
-        raise failure

@@ -68,13 +68,35 @@ MBEANS: Final = Route(method="GET", template="/admin/v2/broker-stats/mbeans", qu
 # Harmless with the modular load manager only: `Client.client_signs` asks no other broker.
 METRICS: Final = Route(method="GET", template="/admin/v2/broker-stats/metrics", query=frozenset())
 OWNED: Final = Route(method="GET", template="/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", query=frozenset())
+# Reading a topic's policy assigns its bundle when nobody owns it, so none of these three is a harmless read.
+TOPIC_RATE: Final = Route(method="GET", template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/{rate}")
+SET_TOPIC_RATE: Final = Route(method="POST", template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/{rate}")
+DELETE_TOPIC_RATE: Final = Route(method="DELETE", template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/{rate}")
+NAMESPACE: Final = Route(method="GET", template="/admin/v2/namespaces/{tenant}/{namespace}", query=frozenset())
+RESOURCE_GROUP: Final = Route(method="GET", template="/admin/v2/resourcegroups/{name}", query=frozenset())
+SET_RESOURCE_GROUP: Final = Route(method="PUT", template="/admin/v2/resourcegroups/{name}")
+DELETE_RESOURCE_GROUP: Final = Route(method="DELETE", template="/admin/v2/resourcegroups/{name}")
+ATTACH: Final = Route(method="POST", template="/admin/v2/namespaces/{tenant}/{namespace}/resourcegroup/{name}")
+DETACH: Final = Route(method="DELETE", template="/admin/v2/namespaces/{tenant}/{namespace}/resourcegroup")
 _READY = Route(method="GET", template="/admin/v2/brokers/ready", query=frozenset())
 _PARTITIONS = Route(
     method="GET",
     template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitions",
     query=frozenset({"authoritative"}),
 )
-HARMLESS: Final = (RUNTIME, DYNAMIC, HASH_POSITIONS, TOPIC_STATS, OWNED, MBEANS, METRICS, _READY, _PARTITIONS)
+HARMLESS: Final = (
+    RUNTIME,
+    DYNAMIC,
+    HASH_POSITIONS,
+    TOPIC_STATS,
+    OWNED,
+    MBEANS,
+    METRICS,
+    NAMESPACE,
+    RESOURCE_GROUP,
+    _READY,
+    _PARTITIONS,
+)
 
 
 def is_harmless(method: str, url: str) -> bool:
@@ -110,6 +132,24 @@ def lookup_path(topic: str) -> str:
         raise AdminRefused(str(error), reason="no topic name") from error
     tenant, namespace = name.namespace.split("/")
     return LOOKUP.path(domain=name.domain, tenant=tenant, namespace=namespace, topic=name.local)
+
+
+def rate_path(route: Route, topic: str, rate: str) -> str:
+    """The path of a topic's rate. AdminRefused for what is no topic name."""
+    try:
+        name = parse_topic(topic)
+    except ValueError as error:
+        raise AdminRefused(str(error), reason="no topic name") from error
+    tenant, namespace = name.namespace.split("/")
+    return route.path(domain=name.domain, tenant=tenant, namespace=namespace, topic=name.local, rate=rate)
+
+
+def namespace_path(route: Route, namespace: str, **more: str) -> str:
+    """The path of a namespace's route. AdminRefused for what is no v2 namespace."""
+    tenant, _, local = namespace.partition("/")
+    if "/" in local:
+        raise AdminRefused(f"{namespace}: v1 namespaces are not supported", reason="v1 namespace")
+    return route.path(tenant=tenant, namespace=local, **more)
 
 
 def with_query(path: str, query: dict[str, str]) -> str:

@@ -33,6 +33,7 @@ FOLLOWED: Final = (307, 308)
 # Below the idle limit of a broker's web server (30 s), so that a mutation rarely meets a connection just closed.
 _KEEPALIVE_SECONDS: Final = 5.0
 _MAX_CONNECTIONS: Final = 64
+_RETRY_PAUSE_SECONDS: Final = 0.1
 # Uncompressed: packing 100 MB of statistics would cost a broker more than sending them.
 _HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity"}
 
@@ -122,6 +123,28 @@ class AdminHttp:
         if not response.is_success:
             raise error_of(response, f"{call.route.method} {call.route.template} at {hops[-1]}")
         return Reply(response=response, hops=tuple(hops), seconds=self._clock.boot() - started)
+
+    async def read(self, call: Call, *, at: str) -> Reply:
+        """A harmless read: repeated once when it provably never left."""
+        try:
+            return await self.follow(call, at=at)
+        except AdminUnreachable:
+            await self._clock.sleep(_RETRY_PAUSE_SECONDS)
+            return await self.follow(call, at=at)
+
+    async def anywhere(self, call: Call) -> Reply:
+        """Any broker will do. A mutation goes on to the next one only when it provably never left."""
+        failure: AdminApiError = AdminUnreachable("no broker is registered", reason="no brokers")
+        for broker_id in self.hosts.brokers():
+            try:
+                return await self.follow(call, at=broker_id)
+            except AdminUnreachable as error:
+                failure = error
+            except (AdminTimeout, AdminFault) as error:
+                if call.route.query is None:
+                    raise
+                failure = error
+        raise failure
 
     async def once(self, call: Call, *, at: str) -> httpx.Response:
         """Ask broker `at` and do not follow: the answer is 2xx or a redirect. Raises otherwise."""

@@ -115,9 +115,13 @@ class ZkMetadata:
         """Isolation policies, failure domains and anti-affinity groups, kept by watches. StoreError, CodecError."""
         return await self._policies.read(cluster, namespaces)
 
+    async def tenants(self) -> list[str]:
+        """All tenants of the configuration store, sorted. StoreError."""
+        return sorted(await self._configuration.children(POLICIES) or ())
+
     async def namespaces(self) -> list[str]:
         """All namespaces (`tenant/ns`) of the configuration store, sorted. StoreError."""
-        tenants = sorted(await self._configuration.children(POLICIES) or ())
+        tenants = await self.tenants()
         listings = await bounded([partial(self._configuration.children, f"{POLICIES}/{tenant}") for tenant in tenants])
         return sorted(
             f"{tenant}/{child}" for tenant, listing in zip(tenants, listings, strict=True) for child in listing or ()

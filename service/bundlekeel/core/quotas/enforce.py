@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from bundlekeel.core.codes import Code
 from bundlekeel.core.names import parse_topic
 from bundlekeel.core.quotas.groups import MOST_BYTES, MOST_MESSAGES, Membership
 from bundlekeel.core.quotas.shares import Shares
@@ -26,21 +27,22 @@ _COLUMNS: Final = {PUBLISH: (0, 1), DISPATCH: (2, 3)}
 
 
 class Rate(NamedTuple):
-    """Messages and bytes a second for each partition; -1 is no limit. `relative`: a dispatch rate on top of the
-    publish rate (`relativeToPublishRate`), which no fixed rate can be compared with."""
+    """Messages and bytes in `period` seconds for each partition; -1 is no limit. `relative`: a dispatch rate on top of
+    the publish rate (`relativeToPublishRate`), which no fixed rate can be compared with."""
 
     messages: int = -1
     size: int = -1
     relative: bool = False
+    period: int = 1
 
     @property
     def free(self) -> bool:
         """No limit at all (Pulsar drops such a policy)."""
         return self.messages <= 0 and self.size <= 0
 
-    def per_second(self, period_s: int) -> Rate:
-        """The rate of one second, if this one is of `period_s` (`ratePeriodInSecond`); cut, at least 1."""
-        scale = max(1, period_s)
+    def per_second(self) -> Rate:
+        """The same as a rate of one second; cut, at least 1."""
+        scale = max(1, self.period)
         messages, size = ((max(1, value // scale) if value > 0 else -1) for value in (self.messages, self.size))
         return Rate(messages, size, self.relative)
 
@@ -93,10 +95,10 @@ class Left(NamedTuple):
     why: str
 
 
-# Why a place is left: a closed list for tables and metrics.
-UNCHANGED, STRICTER, POLICIES_OFF = "unchanged", "stricter_in_force", "topic_policies_off"
-RELATIVE, BUDGET, NOT_READ = "relative_dispatch_rate", "write_budget", "not_read"
-ABSENT = "topic_absent"
+# Why a place is left. Nothing is wrong where its rate is as it should be.
+UNCHANGED = ""
+STRICTER, POLICIES_OFF, RELATIVE = Code.STRICTER_RATE_IN_FORCE, Code.TOPIC_POLICIES_OFF, Code.RELATIVE_DISPATCH_RATE
+BUDGET, NOT_READ, ABSENT = Code.BUDGET_OF_RATES, Code.RATE_NOT_READ, Code.TOPIC_ABSENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +161,7 @@ def give_back(held: Mapping[Place, Held], in_force: Mapping[Place, InForce], mos
 
 def stricter(rates: Iterable[Rate]) -> Rate:
     """The smaller of all limits, in messages and in bytes. Relative rates have no say."""
-    known = [rate for rate in rates if not rate.relative]
+    known = [rate.per_second() for rate in rates if not rate.relative]
     messages = [rate.messages for rate in known if rate.messages > 0]
     sizes = [rate.size for rate in known if rate.size > 0]
     return Rate(min(messages, default=-1), min(sizes, default=-1))

@@ -143,27 +143,25 @@ def lines_of(
     passes `at_limit` of that counts as held back.
     """
     found: dict[str, dict[Key, Line]] = {}
+    # Plain lists: there may be half a million rows, mostly one for each topic.
+    rates, topics, brokers = table.rates.tolist(), table.topic.tolist(), table.broker.tolist()
     order = np.lexsort((table.topic, table.broker)).tolist()
+    free = (math.inf,) * len(KINDS)
     start = 0
     while start < len(order):
         first = order[start]
-        end = start
-        while end < len(order) and _same(table, order[end], first):
+        end = start + 1
+        while end < len(order) and topics[order[end]] == topics[first] and brokers[order[end]] == brokers[first]:
             end += 1
-        rows = table.rates[order[start:end]]
-        key = groups[int(table.group[first])], table.topics[int(table.topic[first])]
-        peak = rows.max(axis=0)
-        limit = np.array(rate_of(key) or (np.inf,) * len(KINDS))
-        pinched = (peak >= at_limit * limit) & (peak > 0)
-        usage = [math.fsum(column) for column in rows.T.tolist()]
-        line = Line(_four(usage), _four(peak.tolist()), tuple(pinched.tolist()), partitions.get(key[1], 1))
-        found.setdefault(table.brokers[int(table.broker[first])], {})[key] = line
+        columns = list(zip(*(rates[row] for row in order[start:end]), strict=True))
+        key = groups[int(table.group[first])], table.topics[topics[first]]
+        peak = [max(column) for column in columns]
+        held = [0 < rate >= at_limit * limit for rate, limit in zip(peak, rate_of(key) or free, strict=True)]
+        pinched = held[0], held[1], held[2], held[3]
+        line = Line(_four([math.fsum(column) for column in columns]), _four(peak), pinched, partitions.get(key[1], 1))
+        found.setdefault(table.brokers[brokers[first]], {})[key] = line
         start = end
     return found
-
-
-def _same(table: UsageTable, one: int, other: int) -> bool:
-    return bool(table.topic[one] == table.topic[other] and table.broker[one] == table.broker[other])
 
 
 def _four(values: Sequence[float]) -> Rates:

@@ -1,0 +1,94 @@
+"""`HttpQuotaAdmin`: what quotas read and set by the admin REST API, behind `ports.quotas.QuotaAdmin`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Final, TypeVar
+
+from bundlekeel.adapters.admin import routes
+from bundlekeel.adapters.admin.routes import namespace_path, rate_path
+from bundlekeel.adapters.admin.transport import AdminHttp, Call
+from bundlekeel.codec.rates import (
+    decode_namespace_rates,
+    decode_rate,
+    decode_resource_group,
+    encode_rate,
+    encode_resource_group,
+)
+from bundlekeel.codec.topics import decode_topic_rates
+from bundlekeel.core.errors import AdminFault, AdminRefused, CodecError
+from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place, Rate
+from bundlekeel.core.quotas.native import ResourceGroup
+from bundlekeel.core.quotas.usage import Sample
+from bundlekeel.ports.quotas import NamespaceRates
+
+T = TypeVar("T")
+_PATHS: Final = {PUBLISH: "publishRate", DISPATCH: "dispatchRate"}
+_NOT_FOUND: Final = 404
+
+
+class HttpQuotaAdmin:
+    """Implements `ports.quotas.QuotaAdmin` over the connections of the admin client."""
+
+    def __init__(self, http: AdminHttp) -> None:
+        self._http = http
+
+    async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> list[Sample]:
+        """What topics pass at a broker. Decoded in a thread: the statistics may have 100 MB."""
+        route = routes.TOPIC_STATS
+        reply = await self._http.read(Call(route=route, target=route.path()), at=broker_id)
+        body, names = reply.response.content, tuple(namespaces)
+        found = await asyncio.to_thread(_decoded, lambda: decode_topic_rates(body, names), f"topics of {broker_id}")
+        return [Sample(broker_id, topic, rates) for topic, rates in found]
+
+    async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
+        """The rates in a namespace's policies (GET, harmless)."""
+        route = routes.NAMESPACE
+        reply = await self._http.anywhere(Call(route=route, target=namespace_path(route, namespace)))
+        body = reply.response.content
+        publish, dispatch, group = _decoded(lambda: decode_namespace_rates(body, cluster), f"policies of {namespace}")
+        return NamespaceRates(publish=publish, dispatch=dispatch, resource_group=group)
+
+    async def topic_rate(self, place: Place) -> Rate | None:
+        """A topic's own policy. Counts as a mutation: see `routes.TOPIC_RATE`."""
+        route = routes.TOPIC_RATE
+        reply = await self._http.anywhere(Call(route=route, target=rate_path(route, place.topic, _PATHS[place.side])))
+        return _decoded(lambda: decode_rate(reply.response.content, place.side), f"{place.side} rate of {place.topic}")
+
+    async def set_topic_rate(self, place: Place, rate: Rate | None) -> None:
+        """Set or remove a topic's own policy."""
+        route = routes.DELETE_TOPIC_RATE if rate is None else routes.SET_TOPIC_RATE
+        content = b"" if rate is None else encode_rate(rate, place.side)
+        target = rate_path(route, place.topic, _PATHS[place.side])
+        await self._http.anywhere(Call(route=route, target=target, content=content))
+
+    async def resource_group(self, name: str) -> ResourceGroup | None:
+        """A ResourceGroup (GET, harmless)."""
+        route = routes.RESOURCE_GROUP
+        try:
+            reply = await self._http.anywhere(Call(route=route, target=route.path(name=name)))
+        except AdminRefused as error:
+            if error.status == _NOT_FOUND:
+                return None
+            raise
+        return _decoded(lambda: decode_resource_group(reply.response.content), f"resource group {name}")
+
+    async def set_resource_group(self, name: str, group: ResourceGroup | None) -> None:
+        """Make, change or remove a ResourceGroup."""
+        route = routes.DELETE_RESOURCE_GROUP if group is None else routes.SET_RESOURCE_GROUP
+        content = b"" if group is None else encode_resource_group(group)
+        await self._http.anywhere(Call(route=route, target=route.path(name=name), content=content))
+
+    async def attach(self, namespace: str, name: str) -> None:
+        """Attach a namespace to a ResourceGroup, or detach it."""
+        route = routes.ATTACH if name else routes.DETACH
+        target = namespace_path(route, namespace, **({"name": name} if name else {}))
+        await self._http.anywhere(Call(route=route, target=target))
+
+
+def _decoded(decode: Callable[[], T], what: str) -> T:
+    try:
+        return decode()
+    except CodecError as error:
+        raise AdminFault(f"{what}: {error}", status=200) from error

@@ -1,0 +1,191 @@
+"""`bundlekeel quota`: groups of tenants and namespaces, what they may pass together, and how they fare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, cast
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from bundlekeel.cli import stories, units
+from bundlekeel.cli.client import path_part
+from bundlekeel.cli.exits import USAGE, CliError
+from bundlekeel.cli.output import Layout, table
+from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
+from bundlekeel.cli.tables import coded
+from bundlekeel.core.quotas.groups import KINDS
+from bundlekeel.daemon.settings_quotas import parse_size
+from bundlekeel.daemon.settings_types import Refusal
+
+Row = Mapping[str, Any]
+
+quota_app = typer.Typer(
+    help="Quota groups: what tenants and namespaces may pass together, over all brokers.", no_args_is_help=True
+)
+NameArgument = Annotated[str, typer.Argument(help="A group's name.", show_default=False)]
+MembersOption = Annotated[
+    list[str],
+    typer.Option("--member", help="t:TENANT or n:TENANT/NAMESPACE, globs allowed; give it once each."),
+]
+LimitsOption = Annotated[
+    list[str],
+    typer.Option("--limit", metavar="KIND=RATE", help=f"A second, e.g. publish_bytes=10MB. Kinds: {', '.join(KINDS)}."),
+]
+_HEADS = ("published", "published", "delivered", "delivered")
+
+
+@connected
+def ls(session: Session) -> None:
+    """All groups: what they pass of what they may, and how enforcing them goes."""
+    session.show(lambda client: client.get("quotas"), groups)
+
+
+@connected
+def show(session: Session, name: NameArgument) -> None:
+    """One group with its busiest topics, their shares and what is in force."""
+    session.show(lambda client: client.get(f"quotas/{path_part(name)}"), group)
+
+
+@connected
+def explain(
+    session: Session, name: Annotated[str, typer.Argument(help="A group or a topic.", show_default=False)]
+) -> None:
+    """Why a group, or a topic of one, passes what it passes."""
+    session.show(lambda client: client.get(f"quotas/{path_part(name)}/why"), reasons)
+
+
+@connected_once
+def set_(
+    session: Session,
+    name: NameArgument,
+    member: MembersOption,
+    limit: LimitsOption,
+    reason: ReasonOption,
+    by: ByOption = "",
+) -> None:
+    """Set a group, a new one or over the one of the settings file. What is not named is not limited."""
+    body = {"members": member, "reason": reason, "by": by or login()} | dict(map(_limit, limit))
+    session.tell(session.client.send("PUT", f"quotas/{path_part(name)}", body), stories.pairs)
+
+
+@connected_once
+def rm(session: Session, name: NameArgument, reason: ReasonOption, by: ByOption = "") -> None:
+    """Take a group out of force; its topics get back what was there before."""
+    body = {"reason": reason, "by": by or login()}
+    session.tell(session.client.send("DELETE", f"quotas/{path_part(name)}", body), stories.pairs)
+
+
+def _limit(text: str) -> tuple[str, float]:
+    kind, _, value = text.partition("=")
+    if kind not in KINDS:
+        raise CliError(f"--limit {text!r}: {kind!r} is no kind (allowed: {', '.join(KINDS)})", USAGE)
+    try:
+        found = parse_size(value) if kind.endswith("bytes") else float(value)
+    except Refusal as error:
+        raise CliError(f"--limit {text!r}: {error} (allowed: {error.allowed})", USAGE) from None
+    except ValueError:
+        raise CliError(f"--limit {text!r}: not a number", USAGE) from None
+    return kind, cast("float", found)
+
+
+def groups(answer: Row, layout: Layout) -> RenderableType:
+    """The sentence, a line a group and limit, what is wrong."""
+    parts: list[RenderableType] = [Text(str(answer.get("sentence")), style="bold")]
+    rows = answer.get("groups") or []
+    if rows:
+        made = table("group", "members", ">limit", "", ">used", ">of it", ">shares", ">topics", ">held back", "set by")
+        for row in rows:
+            _group_lines(made, row)
+        parts.append(made)
+    parts += [_defect(row, item) for row in rows for item in row.get("defects") or []]
+    parts += [Text(f"  {problem}", style="red") for problem in answer.get("problems") or []]
+    for code, count in (answer.get("left") or {}).items():
+        parts.append(Text(f"  {count} rates are left: ").append(coded(code)))
+    return Group(*parts)
+
+
+def _group_lines(made: Any, row: Row) -> None:
+    first = True
+    for kind, head in zip(KINDS, _HEADS, strict=True):
+        limit = (row.get("limits") or {}).get(kind)
+        if limit is None:
+            continue
+        form = _form(kind)
+        origin = row.get("by") or "settings file"
+        made.add_row(
+            str(row.get("name")) if first else "",
+            ", ".join(row.get("members") or ()) if first else "",
+            form(limit),
+            head,
+            form(_of(row, "usage", kind)),
+            units.share(_of(row, "used_ratio", kind)),
+            form(_of(row, "shares", kind)),
+            _count(row.get("topics")) if first else "",
+            _count(row.get("held_back")) if first else "",
+            origin if first else "",
+        )
+        first = False
+
+
+def group(answer: Row, layout: Layout) -> RenderableType:
+    """The group, then its topics by what they pass."""
+    head = table("group", "members", ">limit", "", ">used", ">of it", ">shares", ">topics", ">held back", "set by")
+    _group_lines(head, answer)
+    parts: list[RenderableType] = [head, *(_defect(answer, item) for item in answer.get("defects") or [])]
+    kinds = [kind for kind in KINDS if (answer.get("limits") or {}).get(kind) is not None]
+    rows: Sequence[Row] = answer.get("rows") or []
+    if rows:
+        made = table("topic", "broker", ">partitions", "kind", ">used", ">share", ">in force", "held back", "code")
+        for row in rows:
+            for index, kind in enumerate(kinds):
+                form, first = _form(kind), index == 0
+                made.add_row(
+                    str(row.get("topic")) if first else "",
+                    ", ".join(row.get("brokers") or ()) if first else "",
+                    _count(row.get("partitions")) if first else "",
+                    _HEADS[KINDS.index(kind)],
+                    form(_of(row, "usage", kind)),
+                    form(_of(row, "share", kind)),
+                    form(_of(row, "partition_rate", kind)),
+                    "yes" if kind in (row.get("held_back") or ()) else "",
+                    ", ".join(row.get("codes") or ()) if first else "",
+                )
+        parts.append(made)
+    return Group(*parts)
+
+
+def reasons(answer: Row, _: Layout) -> RenderableType:
+    """A sentence a line, then the codes."""
+    parts: list[RenderableType] = [Text(f"{answer.get('kind')} {answer.get('name')}", style="bold")]
+    if answer.get("kind") == "topic":
+        parts.append(Text(f"  in quota group {answer.get('group')}"))
+    parts += [Text(f"  {sentence}") for sentence in answer.get("sentences") or []]
+    for item in answer.get("codes") or []:
+        parts.append(Text("  ").append(coded(item.get("code"))).append(f": {item.get('explanation')}"))
+    return Group(*parts)
+
+
+def _defect(row: Row, item: Row) -> RenderableType:
+    said = Text(f"  {row.get('name')}: ").append(coded(item.get("code")))
+    return said.append(f": {item.get('explanation')} ({item.get('detail')})")
+
+
+def _form(kind: str) -> Any:
+    return units.throughput if kind.endswith("bytes") else units.rate
+
+
+def _of(row: Row, name: str, kind: str) -> Any:
+    return (row.get(name) or {}).get(kind)
+
+
+def _count(value: Any) -> str:
+    return str(value) if isinstance(value, int) else units.DASH
+
+
+def register(app: typer.Typer) -> None:
+    """Put them into the app."""
+    for name, command in (("ls", ls), ("show", show), ("explain", explain), ("set", set_), ("rm", rm)):
+        quota_app.command(name)(command)
+    app.add_typer(quota_app, name="quota")

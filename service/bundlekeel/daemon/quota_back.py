@@ -1,0 +1,48 @@
+"""Giving back, at a person's word, what quotas set: for `handback`, which works without a running sidecar.
+
+What is stored of it stays: the leader, if there is one, gives back as well and finds everything as it was.
+"""
+
+from __future__ import annotations
+
+from bundlekeel.core.errors import AdminApiError, StoreError
+from bundlekeel.core.quotas.groups import Membership
+from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.quota_held import HeldBook
+from bundlekeel.daemon.quota_native import NativeKeeper
+from bundlekeel.daemon.quota_rates import RateKeeper
+from bundlekeel.ports import Clock, Coordination
+from bundlekeel.ports.quotas import QuotaAdmin
+
+_ALL = 2**31
+
+
+async def give_quotas_back(
+    admin: QuotaAdmin, config: BrokerConfig, coordination: Coordination, clock: Clock
+) -> list[str]:
+    """What was given back and what could not be, a line each; empty when nothing was held. Never raises for what
+    brokers or the store refuse."""
+    book = HeldBook(coordination)
+    try:
+        held, kept = await book.load()
+    except StoreError as error:
+        return [f"what quotas set could not be read: {error}"]
+    if not held and not kept:
+        return []
+    rates, native = RateKeeper(admin, config, book, clock), NativeKeeper(admin, config, book)
+    rates.begin(held)
+    native.begin(kept)
+    plan, puts = await rates.plan_back(_ALL), (await native.plan(Membership())).puts
+    said = []
+    for change in plan.changes:
+        try:
+            await admin.set_topic_rate(change.place, change.rate)
+        except AdminApiError as error:
+            said.append(f"the {change.place.side} rate of {change.place.topic} could not be given back: {error}")
+    for put in puts:
+        try:
+            await native.write(put)
+        except AdminApiError as error:
+            said.append(f"resource group {put.namespace or put.name} could not be given back: {error}")
+    count = len(plan.changes) + len(puts) - len(said)
+    return [f"{count} rates and resource groups of quotas given back", *said]

@@ -1,0 +1,188 @@
+"""How quota groups fare, as the API shows it and followers read it: plain values; None where there is no limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from bundlekeel.core.codes import EXPLANATIONS, Code
+from bundlekeel.core.load import Floats, Ints
+from bundlekeel.core.quotas.enforce import Change, EnforcerPlan, Rate
+from bundlekeel.core.quotas.groups import KINDS, Group, Membership, Rates
+from bundlekeel.core.quotas.native import Defect
+from bundlekeel.core.quotas.shares import Claims, Shares
+from bundlekeel.core.quotas.usage import Key, UsageTable
+from bundlekeel.ports import Telemetry
+
+Json = dict[str, Any]
+
+# Topics of a group, and of all groups, that are told one by one: those that pass most. The report has to fit into the
+# shared state: 4,000 make some 200 KB there.
+MOST_TOPICS: Final = 200
+_ALL_TOPICS: Final = 4000
+MOST_CHANGES: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What one cycle saw and decided."""
+
+    membership: Membership
+    table: UsageTable
+    claims: Claims
+    shares: Shares
+    plan: EnforcerPlan
+    defects: Sequence[Defect] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """By topic, made once for all groups: row among the shares, codes, changes, brokers."""
+
+    shares: Mapping[Key, int]
+    left: Mapping[str, set[str]]
+    changes: Mapping[str, Json]
+    brokers: Mapping[str, set[str]]
+
+
+def group_rows(seen: Seen, rate_of: Callable[[Key], Rates]) -> list[Json]:
+    """One row a group, in the order of declaration. `rate_of`: what each partition of a topic may pass now."""
+    index = _index(seen)
+    count = len(seen.membership.groups)
+    usage = seen.table.by_group(count)
+    spaces = np.bincount(np.array(list(seen.membership.group_of.values()), dtype=np.int64), minlength=count)
+    found = []
+    for row, group in enumerate(seen.membership.groups):
+        mine = np.flatnonzero(seen.claims.group == row)
+        made = _group_row(seen, row, group, mine, usage[row])
+        made["namespaces"] = int(spaces[row])
+        made["skew_loss"] = _named(_skew(seen, index, group, mine).tolist())
+        made["rows"] = _topic_rows(seen, index, group.name, mine, rate_of)
+        found.append(made)
+    return found
+
+
+def _index(seen: Seen) -> _Index:
+    left: dict[str, set[str]] = {}
+    for item in seen.plan.left:
+        if isinstance(item.why, Code):
+            left.setdefault(item.place.topic, set()).add(item.why.value)
+    changes: dict[str, Json] = {}
+    for change in seen.plan.changes:
+        changes.setdefault(change.place.topic, {})[change.place.side] = rate_row(change.rate)
+    brokers: dict[str, set[str]] = {}
+    for topic, broker in zip(seen.table.topic.tolist(), seen.table.broker.tolist(), strict=True):
+        brokers.setdefault(seen.table.topics[topic], set()).add(seen.table.brokers[broker])
+    return _Index({key: row for row, key in enumerate(seen.shares.keys)}, left, changes, brokers)
+
+
+def _group_row(seen: Seen, row: int, group: Group, mine: Ints, usage: Floats) -> Json:
+    given = np.flatnonzero(seen.shares.group == row)
+    limits = group.limits.rates()
+    share = seen.shares.share[given].sum(axis=0) if len(given) else np.zeros(len(KINDS))
+    limited = np.isfinite(np.array(limits))
+    ratios = [used / limit if math.isfinite(limit) else math.inf for used, limit in zip(usage, limits, strict=True)]
+    return {
+        "name": group.name,
+        "members": list(group.members),
+        "topics": len(mine),
+        "held_back": int((seen.claims.pinched[mine] & limited).any(axis=1).sum()) if len(mine) else 0,
+        "limits": _named(limits),
+        "usage": _named(usage.tolist()),
+        "shares": _named(share.tolist()),
+        "used_ratio": _named(ratios),
+        "excess": _named(seen.shares.excess[row].tolist()),
+        "defects": [
+            {"code": item.code.value, "detail": item.detail, "explanation": EXPLANATIONS[item.code]}
+            for item in seen.defects
+            if item.group == group.name
+        ],
+    }
+
+
+def _skew(seen: Seen, index: _Index, group: Group, mine: Ints) -> Floats:
+    """Shares that nobody uses because the demand sits in too few partitions of a topic."""
+    found = np.zeros(len(KINDS))
+    limited = np.isfinite(np.array(group.limits.rates()))
+    for row in mine[seen.claims.partitions[mine] > 1].tolist():
+        place = index.shares.get(seen.claims.keys[row])
+        if place is not None:
+            share = seen.shares.share[place]
+            lost = np.where(np.isfinite(share), share, 0.0) - seen.claims.usage[row]
+            found += np.where(seen.claims.pinched[row] & limited, np.maximum(lost, 0.0), 0.0)
+    return found
+
+
+def _topic_rows(seen: Seen, index: _Index, group: str, mine: Ints, rate_of: Callable[[Key], Rates]) -> list[Json]:
+    most = min(MOST_TOPICS, _ALL_TOPICS // len(seen.membership.groups))
+    order = mine[np.argsort(-seen.claims.usage[mine].sum(axis=1), kind="stable")]
+    found = []
+    for row in order[:most].tolist():
+        topic = seen.claims.keys[row][1]
+        place = index.shares.get((group, topic))
+        share = seen.shares.share[place].tolist() if place is not None else [math.inf] * len(KINDS)
+        pinched = seen.claims.pinched[row].tolist()
+        found.append(
+            {
+                "topic": topic,
+                "brokers": sorted(index.brokers.get(topic, ())),
+                "partitions": int(seen.claims.partitions[row]),
+                "usage": _named(seen.claims.usage[row].tolist()),
+                "share": _named(share),
+                "partition_rate": _named(rate_of((group, topic))),
+                "held_back": [name for name, held in zip(KINDS, pinched, strict=True) if held],
+                "change": index.changes.get(topic, {}),
+                "codes": sorted(index.left.get(topic, ())),
+            }
+        )
+    return found
+
+
+def change_row(change: Change) -> Json:
+    """One write, for the journal."""
+    return {
+        "topic": change.place.topic,
+        "side": change.place.side,
+        "group": change.group,
+        "before": rate_row(change.before),
+        "rate": rate_row(change.rate),
+        "restores": change.restores,
+    }
+
+
+def rate_row(rate: Rate | None) -> Json | None:
+    """A rate as people read it; None without a policy."""
+    return None if rate is None else {"messages": rate.messages, "bytes": rate.size}
+
+
+def _named(values: Sequence[float]) -> Json:
+    return {
+        name: round(float(value), 3) if math.isfinite(value) else None
+        for name, value in zip(KINDS, values, strict=True)
+    }
+
+
+def publish(telemetry: Telemetry, rows: Sequence[Json], seconds: float) -> None:
+    """Metrics of the groups; `seconds` since the last time."""
+    names = {row["name"] for row in rows}
+    for row in rows:
+        group = row["name"]
+        for kind in KINDS:
+            if row["limits"][kind] is None:
+                continue
+            telemetry.gauge("quota_limit", row["limits"][kind], group=group, kind=kind)
+            telemetry.gauge("quota_usage", row["usage"][kind], group=group, kind=kind)
+            telemetry.gauge("quota_share", row["shares"][kind] or 0.0, group=group, kind=kind)
+            telemetry.gauge("quota_used_ratio", row["used_ratio"][kind], group=group, kind=kind)
+            telemetry.gauge("quota_skew_loss", row["skew_loss"][kind], group=group, kind=kind)
+        telemetry.gauge("quota_topics", float(row["topics"]), group=group)
+        telemetry.gauge("quota_held_back_topics", float(row["held_back"]), group=group)
+        telemetry.count("quota_held_back_seconds_total", row["held_back"] * seconds, group=group)
+    for name in ("quota_limit", "quota_usage", "quota_share", "quota_used_ratio", "quota_skew_loss"):
+        telemetry.retain(name, "group", names)
+    telemetry.retain("quota_topics", "group", names)
+    telemetry.retain("quota_held_back_topics", "group", names)

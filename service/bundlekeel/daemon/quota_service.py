@@ -1,0 +1,213 @@
+"""What API and CLI ask of quotas: `views_quotas.QuotasService`. Every replica answers alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from bundlekeel.core.codes import EXPLANATIONS, Code
+from bundlekeel.core.errors import NotFound
+from bundlekeel.core.quotas.groups import KINDS, Group, check_group, check_groups, resolve
+from bundlekeel.core.quotas.usage import topic_of
+from bundlekeel.daemon.acting import mode_in_force
+from bundlekeel.daemon.documents import Desired, QuotaWish
+from bundlekeel.daemon.quota_groups import API, SETTINGS, Declared, declared
+from bundlekeel.daemon.quotas import QuotaParts, Quotas
+
+Json = dict[str, Any]
+_WORDS: Final = {
+    "publish_messages": "messages/s published",
+    "publish_bytes": "bytes/s published",
+    "dispatch_messages": "messages/s delivered",
+    "dispatch_bytes": "bytes/s delivered",
+}
+_UNSEEN: Final = ("namespaces", "topics", "held_back", "usage", "shares", "used_ratio", "skew_loss", "excess")
+
+
+class QuotaService:
+    """Shows what the leader saw last, and stores what people want."""
+
+    def __init__(self, quotas: Quotas, parts: QuotaParts) -> None:
+        self.quotas = quotas
+        self._p = parts
+
+    # --- looking ---
+
+    async def view(self) -> Json:
+        """See `views_quotas`."""
+        report = await self._report()
+        found = self._declared()
+        seen = {row["name"]: row for row in report.get("groups", ())}
+        rows = [self._row(group, found, seen.get(group.name)) for group in found.groups]
+        enforcer = self._p.settings.enforcer
+        shown = {
+            "enforcer": enforcer,
+            "mode": mode_in_force(self._p.ceiling, self._p.sharing.desired),
+            "acting": report.get("acting", False),
+            "obstacle": report.get("obstacle") or (Code.QUOTAS_OFF.value if enforcer == "off" else None),
+            "wall_ms": report.get("wall_ms"),
+            "cycle_seconds": self.quotas.cycle_seconds,
+            "problems": list(dict.fromkeys([*map(str, found.problems), *report.get("problems", ())])),
+            "writes": report.get("writes") or {"written": 0, "planned": 0, "failed": 0, "held": 0},
+            "left": report.get("left", {}),
+            "groups": [{key: value for key, value in row.items() if key != "rows"} for row in rows],
+        }
+        return shown | {"sentence": _sentence(shown)}
+
+    async def group(self, name: str) -> Json:
+        """See `views_quotas`."""
+        report, found = await self._report(), self._declared()
+        group = next((item for item in found.groups if item.name == name), None)
+        if group is None:
+            raise NotFound(f"no quota group {name!r}; {_names(found)}")
+        seen = next((row for row in report.get("groups", ()) if row["name"] == name), None)
+        return self._row(group, found, seen)
+
+    async def why(self, name: str) -> Json:
+        """See `views_quotas`."""
+        found = self._declared()
+        if "/" not in name:
+            row = await self.group(name)
+            codes = [item["code"] for item in row["defects"]]
+            return _answer(
+                name, "group", name, [*_group_said(row), *(item["detail"] for item in row["defects"])], codes
+            )
+        topic = topic_of(name if "://" in name else f"persistent://{name}")
+        report = await self._report()
+        for group in report.get("groups", ()):
+            for row in group["rows"]:
+                if row["topic"] == topic:
+                    return _answer(topic, "topic", group["name"], _topic_said(row), row["codes"])
+        raise NotFound(
+            f"no group is known to limit {topic}, or it is not among the busiest of its group; {_names(found)}"
+        )
+
+    async def _report(self) -> Json:
+        if self._p.sharing.leading and self.quotas.report is not None:
+            return self.quotas.report
+        return await self.quotas.book.read_report() or {}
+
+    def _declared(self) -> Declared:
+        return declared(self._p.settings.declared(), self._p.sharing.desired.quotas)
+
+    def _row(self, group: Group, found: Declared, seen: Json | None) -> Json:
+        wish = (found.wishes or {}).get(group.name)
+        row = dict(seen) if seen is not None else {**dict.fromkeys(_UNSEEN), "defects": [], "rows": []}
+        return row | {
+            "name": group.name,
+            "origin": (found.origins or {}).get(group.name, SETTINGS),
+            "by": wish.by if wish is not None else "",
+            "reason": wish.reason if wish is not None else "",
+            "since_ms": wish.since_ms if wish is not None else 0,
+            "members": list(group.members),
+            "limits": {kind: getattr(group.limits, kind) for kind in KINDS},
+        }
+
+    # --- changing ---
+
+    async def put(self, group: Group, *, reason: str, by: str) -> Json:
+        """See `views_quotas`."""
+        tenants, namespaces = await self._p.metadata.tenants(), await self._p.metadata.namespaces()
+        limits = {kind: getattr(group.limits, kind) for kind in KINDS}
+        wish = QuotaWish(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), members=group.members, **limits)
+
+        def change(desired: Desired) -> Desired:
+            wishes = desired.quotas | {group.name: wish}
+            others = declared(self._p.settings.declared(), {n: w for n, w in wishes.items() if n != group.name})
+            rest = [item for item in others.groups if item.name != group.name]
+            check_groups([*rest, check_group(group)])
+            membership = resolve([*rest, group], tenants, namespaces)
+            mine = f"quotas.groups.{group.name}."
+            for problem in membership.problems:
+                if problem.field.startswith(mine):
+                    raise problem
+            return msgspec.structs.replace(desired, quotas=wishes)
+
+        await self._change(change, f"quota group {group.name}", reason, by)
+        self.quotas.usage.names_changed()
+        return {"name": group.name, "origin": API, "members": list(group.members), "limits": limits}
+
+    async def remove(self, name: str, *, reason: str, by: str) -> Json:
+        """See `views_quotas`."""
+        found = self._declared()
+        if name not in {group.name for group in found.groups}:
+            raise NotFound(f"no quota group {name!r}; {_names(found)}")
+        from_settings = name in self._p.settings.groups
+        gone = QuotaWish(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), removed=True)
+
+        def change(desired: Desired) -> Desired:
+            left = {other: wish for other, wish in desired.quotas.items() if other != name}
+            return msgspec.structs.replace(desired, quotas=left | ({name: gone} if from_settings else {}))
+
+        await self._change(change, f"removal of quota group {name}", reason, by)
+        return {"name": name, "origin": (found.origins or {}).get(name, SETTINGS)}
+
+    async def _change(self, change: Callable[[Desired], Desired], what: str, reason: str, by: str) -> None:
+        await self._p.sharing.change_desired(change)
+        sentence = f"{by} asked for the {what}: {reason}"
+        record = {"kind": "wish", "what": what, "wall_ms": self._p.clock.wall_ms(), "reason": reason, "by": by}
+        self._p.journal.append(record | {"sentence": sentence})
+
+
+def _names(found: Declared) -> str:
+    names = ", ".join(group.name for group in found.groups)
+    return f"groups: {names}" if names else "there are no groups"
+
+
+def _sentence(shown: Json) -> str:
+    groups, writes = shown["groups"], shown["writes"]
+    if not groups:
+        held = writes["held"]
+        return "there are no quota groups" + (f"; {held} rates are still to be given back" if held else "")
+    if shown["wall_ms"] is None:
+        return f"{len(groups)} quota groups; the leader has not looked at them yet"
+    tight = [row for row in groups if row["held_back"]]
+    said = f"{len(groups)} quota groups, {len(tight)} of them hold topics back"
+    if shown["obstacle"] is not None:
+        why = EXPLANATIONS.get(shown["obstacle"], shown["obstacle"])
+        return f"{said}; nothing is written ({why}), {writes['planned']} changes would be"
+    return f"{said}; {writes['written']} of {writes['planned']} changes written, {writes['held']} places held"
+
+
+def _group_said(row: Json) -> list[str]:
+    if row["usage"] is None:
+        return ["the leader has not looked at this group yet"]
+    said = []
+    for kind, words in _WORDS.items():
+        limit = row["limits"][kind]
+        if limit is not None:
+            used = row["usage"][kind]
+            said.append(
+                f"{used:,.0f} of {limit:,.0f} {words} ({used / limit:.0%}); shares add up to "
+                f"{row['shares'][kind] or 0:,.0f}"
+            )
+            lost = row["skew_loss"][kind]
+            if lost:
+                said.append(f"{lost:,.0f} {words} are lost because demand sits in too few partitions")
+    said.append(f"{row['topics']} topics of {row['namespaces']} namespaces, {row['held_back']} of them held back")
+    return said
+
+
+def _topic_said(row: Json) -> list[str]:
+    said = []
+    for kind, words in _WORDS.items():
+        share, rate = row["share"][kind], row["partition_rate"][kind]
+        if share is None and rate is None:
+            continue
+        parts = f" in {row['partitions']} partitions" if row["partitions"] > 1 else ""
+        shown = f"{row['usage'][kind]:,.0f} {words}{parts}"
+        shown += f", share {share:,.0f}" if share is not None else ", no share: not limited"
+        shown += f", each partition may pass {rate:,.0f} now" if rate is not None else ", nothing is in force"
+        said.append(f"{shown}{', held back' if kind in row['held_back'] else ''}")
+    for side, rate in row["change"].items():
+        values = "taken away" if rate is None else f"{rate['messages']} messages/s, {rate['bytes']} bytes/s"
+        said.append(f"the {side} rate was, or would be, changed: {values} (-1: no limit)")
+    said.append(f"served by {', '.join(row['brokers']) or 'nobody now'}")
+    return said
+
+
+def _answer(name: str, kind: str, group: str, sentences: list[str], codes: list[str]) -> Json:
+    explained = [{"code": code, "explanation": EXPLANATIONS[Code(code)]} for code in codes]
+    return {"name": name, "kind": kind, "group": group, "sentences": sentences, "codes": explained}

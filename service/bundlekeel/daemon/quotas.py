@@ -1,0 +1,302 @@
+"""Quota groups in a running sidecar: usage, shares and enforcing, beside the balancer's cycles. The leader asks brokers
+and writes; what it saw is stored, so that every replica shows the same.
+
+Brokers average rates over `statsUpdateFrequencyInSecs`, so a cycle lasts at least two of these intervals: shares
+are only judged by rates measured while they were in force.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import structlog
+
+from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import LeadershipLost, StoreError
+from bundlekeel.core.quotas.enforce import EnforcerPlan
+from bundlekeel.core.quotas.exchange import Book, Said, merge, report
+from bundlekeel.core.quotas.groups import Membership
+from bundlekeel.core.quotas.shares import Claims, Remembered, Shares, claims_of, share_out
+from bundlekeel.core.quotas.usage import UsageTable, lines_of, usage_table
+from bundlekeel.core.snapshot import Snapshot
+from bundlekeel.daemon.acting import Obstacle, mode_in_force, pause_in_force
+from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.quota_groups import declared
+from bundlekeel.daemon.quota_held import HeldBook
+from bundlekeel.daemon.quota_native import NativeKeeper
+from bundlekeel.daemon.quota_rates import RateKeeper, Written
+from bundlekeel.daemon.quota_report import MOST_CHANGES, Seen, change_row, group_rows, publish
+from bundlekeel.daemon.quota_usage import Survey, UsageSurvey
+from bundlekeel.daemon.settings_quotas import QuotaSettings
+from bundlekeel.daemon.sharing import Sharing
+from bundlekeel.ports import Clock, Coordination, Journal, Metadata, Picture, Telemetry
+from bundlekeel.ports.quotas import QuotaAdmin
+
+_log = structlog.get_logger(__name__)
+
+Json = dict[str, Any]
+_IDLE_SECONDS: Final = 1.0
+_STATS_KEY: Final = "statsUpdateFrequencyInSecs"
+_STATS_DEFAULT: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaParts:
+    """What it works with. `picture`, `snapshot`: the cycle's latest; `arriving`: bundles on their way, with their
+    target; `stop`: what stops everything (an outage). `ceiling`: the mode of the settings file."""
+
+    settings: QuotaSettings
+    admin: QuotaAdmin
+    metadata: Metadata
+    config: BrokerConfig
+    coordination: Coordination
+    sharing: Sharing
+    picture: Callable[[], Picture | None]
+    snapshot: Callable[[], Snapshot | None]
+    arriving: Callable[[], Iterable[tuple[str, str]]]
+    stop: Callable[[], Obstacle | None]
+    journal: Journal
+    telemetry: Telemetry
+    clock: Clock
+    ceiling: str
+
+
+@dataclass(slots=True)
+class _Outcome:
+    plan: EnforcerPlan
+    written: Written
+    puts: int = 0
+    failed: tuple[str, ...] = ()
+
+
+class Quotas:
+    """One for each sidecar."""
+
+    def __init__(self, parts: QuotaParts) -> None:
+        self._p = parts
+        self.book = HeldBook(parts.coordination)
+        self.rates = RateKeeper(parts.admin, parts.config, self.book, parts.clock)
+        self.native = NativeKeeper(parts.admin, parts.config, self.book)
+        self.usage = UsageSurvey(parts.admin, parts.metadata, parts.clock, parts.settings.report_every)
+        self.epoch: int | None = None
+        self.report: Json | None = None
+        self._said: dict[str, Said] = {}
+        self._book = Book()
+        self._memory = Remembered()
+        self._table: UsageTable | None = None
+        self._problems: tuple[str, ...] = ()
+        self._looked_boot = parts.clock.boot()
+
+    # --- time ---
+
+    async def run(self) -> None:
+        """Cycles, until cancelled. What cannot be read or stored is tried again in the next one; groups that people
+        change, and whatever else has to be begun, are not waited for that long."""
+        while True:
+            began, looked, wishes = self._p.clock.boot(), False, self._p.sharing.desired.quotas
+            try:
+                looked = await self.step()
+            except (StoreError, LeadershipLost) as error:
+                _log.info("quotas interrupted", error=str(error))
+                self.epoch = None
+            until = began + (self.cycle_seconds if looked else _IDLE_SECONDS)
+            while True:
+                left = until - self._p.clock.boot()
+                await asyncio.sleep(max(0.05, min(left, _IDLE_SECONDS)))
+                if left <= _IDLE_SECONDS or self._p.sharing.desired.quotas != wishes or not self._p.sharing.leading:
+                    break
+
+    @property
+    def cycle_seconds(self) -> float:
+        """How long a cycle lasts: as set, but no less than two intervals of the brokers' statistics."""
+        said = self._p.config.adoptable().get(_STATS_KEY, "")
+        stats = float(said) if said.isdecimal() else _STATS_DEFAULT
+        return max(self._p.settings.cycle, 2 * stats)
+
+    # --- one cycle ---
+
+    async def step(self) -> bool:
+        """One cycle of the leader; a follower only forgets. Whether there was something to look at. StoreError,
+        LeadershipLost."""
+        p = self._p
+        if not p.sharing.leading:
+            if self.report is not None:
+                # The figures are the next leader's to tell.
+                self.report = None
+                publish(p.telemetry, [], 0.0)
+            self.epoch = None
+            return False
+        epoch = p.sharing.current_epoch()
+        if epoch != self.epoch:
+            await self._begin(epoch)
+        found = declared(p.settings.declared(), p.sharing.desired.quotas)
+        picture, snapshot = p.picture(), p.snapshot()
+        busy = found.groups or self.rates.held or self.native.kept or self.report is not None
+        if picture is None or not busy:
+            return False
+        await p.config.refresh(picture.endpoints)
+        membership = await self.usage.membership(found.groups, snapshot)
+        membership = replace(membership, problems=(*found.problems, *membership.problems))
+        survey = Survey(samples=(), asked=(), mute={})
+        if membership.group_of:
+            survey = await self.usage.survey(membership, picture, snapshot, p.arriving())
+        table, claims, shares = await self._share(membership, survey, picture)
+        outcome = await self._enforce(shares, membership, epoch)
+        native = p.settings.enforcer == "native"
+        seen = Seen(
+            membership=membership,
+            table=table,
+            claims=claims,
+            shares=shares,
+            plan=outcome.plan,
+            defects=self.native.defects(membership, table, picture.endpoints) if native else (),
+        )
+        await self._tell(seen, outcome, survey, epoch)
+        return True
+
+    async def _begin(self, epoch: int) -> None:
+        held, kept = await self.book.load()
+        self.rates.begin(held)
+        self.native.begin(kept)
+        self.report = await self.book.read_report()
+        self._said, self._book, self._memory = {}, Book(), Remembered()
+        self._looked_boot = self._p.clock.boot()
+        self.epoch = epoch
+
+    async def _share(
+        self, membership: Membership, survey: Survey, picture: Picture
+    ) -> tuple[UsageTable, Claims, Shares]:
+        """Usage told and merged as participants do it, then shared out; in a thread: 100,000 topics take a while."""
+        partitions = await self.usage.partitions(survey.samples)
+        return await asyncio.to_thread(self._shared, membership, survey, picture, partitions)
+
+    def _shared(
+        self, membership: Membership, survey: Survey, picture: Picture, partitions: Mapping[str, int]
+    ) -> tuple[UsageTable, Claims, Shares]:
+        """Who did not answer has said nothing new."""
+        p, names = self._p, [group.name for group in membership.groups]
+        table = usage_table(survey.samples, membership)
+        lines = lines_of(table, names, partitions, self.rates.rate_of)
+        manners, reports = p.settings.manners(), []
+        self._said = {name: said for name, said in self._said.items() if name in picture.endpoints}
+        for broker in survey.asked:
+            if broker not in survey.mute:
+                told, said = report(broker, lines.get(broker, {}), self._said.get(broker, Said()), manners)
+                self._said[broker] = said
+                reports.append(told)
+        self._book = merge(self._book, reports, picture.endpoints, manners)
+        claims = claims_of(self._book, names)
+        shares, self._memory = share_out(membership.limits(), names, claims, self._memory, p.settings.tuning())
+        return table, claims, shares
+
+    # --- enforcing ---
+
+    def obstacle(self) -> Obstacle | None:
+        """Why nothing is written now, or None."""
+        p, desired = self._p, self._p.sharing.desired
+        mode = mode_in_force(p.ceiling, desired)
+        if mode != "act":
+            return Obstacle(code=Code.OBSERVE_ONLY if mode == "observe" else Code.RECOMMEND_ONLY)
+        pause = pause_in_force(desired, p.clock.wall_ms())
+        if pause is not None:
+            return Obstacle(code=Code.PAUSED, detail=f"by {pause.by}: {pause.reason}")
+        return p.stop()
+
+    @property
+    def handed_back(self) -> bool:
+        """Whether the last takeover has ended: then rates are given back as well, until somebody takes over anew."""
+        record = self._p.sharing.takeover
+        return record is not None and not record.active
+
+    async def _enforce(self, shares: Shares, membership: Membership, epoch: int) -> _Outcome:
+        p, may = self._p, self.obstacle() is None
+        enforcer = "off" if self.handed_back else p.settings.enforcer
+        thrift = replace(p.settings.thrift(), most=max(1, int(p.settings.writes_per_minute * self.cycle_seconds / 60)))
+        plan = EnforcerPlan(held=self.rates.held)
+        if enforcer == "policies":
+            plan = await self.rates.plan(shares, membership, thrift, ask=may)
+        elif self.rates.held and may:
+            plan = await self.rates.plan_back(thrift.most)
+        written = await self.rates.carry_out(plan, epoch) if may else Written()
+        outcome = _Outcome(plan=plan, written=written)
+        if enforcer == "native" or self.native.kept:
+            native = await self.native.plan(membership if enforcer == "native" else Membership())
+            outcome.puts = len(native.puts)
+            outcome.failed = tuple(await self.native.carry_out(native, epoch)) if may else ()
+        return outcome
+
+    # --- telling ---
+
+    async def _tell(self, seen: Seen, outcome: _Outcome, survey: Survey, epoch: int) -> None:
+        p, now = self._p, self._p.clock.boot()
+        rows = await asyncio.to_thread(group_rows, seen, self.rates.rate_of)
+        obstacle = self.obstacle()
+        problems = [str(item) for item in seen.membership.problems]
+        if self.rates.unread:
+            problems.append(f"rates in force could not be read: {self.rates.unread}")
+        problems += [f"{name} did not tell its usage: {why}" for name, why in sorted(survey.mute.items())]
+        left = [item.why for item in outcome.plan.left if isinstance(item.why, Code)]
+        self.report = {
+            "enforcer": p.settings.enforcer,
+            "acting": obstacle is None and p.settings.enforcer != "off" and not self.handed_back,
+            "obstacle": self._why_not(obstacle),
+            "wall_ms": p.clock.wall_ms(),
+            "cycle_seconds": self.cycle_seconds,
+            "problems": [*problems, *outcome.failed],
+            "writes": self._writes(outcome),
+            "left": {code.value: left.count(code) for code in sorted(set(left))},
+            "groups": rows,
+        }
+        publish(p.telemetry, rows, now - self._looked_boot)
+        self._looked_boot = now
+        self._count(outcome, left)
+        self._record(outcome, tuple(problems))
+        await self.book.store_report(epoch, self.report)
+
+    def _writes(self, outcome: _Outcome) -> dict[str, int]:
+        return {
+            "written": len(outcome.written.done),
+            "planned": len(outcome.plan.changes) + outcome.puts,
+            "failed": len(outcome.written.failed) + len(outcome.failed),
+            "held": len(self.rates.held) + len(self.native.kept),
+        }
+
+    def _why_not(self, obstacle: Obstacle | None) -> str | None:
+        if self._p.settings.enforcer == "off":
+            return Code.QUOTAS_OFF.value
+        if obstacle is not None:
+            return obstacle.code.value
+        return Code.PUT_ASIDE.value if self.handed_back else None
+
+    def _count(self, outcome: _Outcome, left: list[Code]) -> None:
+        telemetry = self._p.telemetry
+        telemetry.count("quota_writes_total", len(outcome.written.done), outcome="written")
+        telemetry.count("quota_writes_total", len(outcome.written.failed) + len(outcome.failed), outcome="failed")
+        for code in set(left):
+            telemetry.gauge("quota_rates_left", float(left.count(code)), code=code.value)
+        telemetry.retain("quota_rates_left", "code", {code.value for code in left})
+        telemetry.gauge("quota_rates_held", float(len(self.rates.held)))
+
+    def _record(self, outcome: _Outcome, problems: tuple[str, ...]) -> None:
+        """In the journal: what was written, and what is newly wrong."""
+        done, failed = outcome.written.done, outcome.written.failed
+        base = {"kind": "quota", "wall_ms": self._p.clock.wall_ms()}
+        if done or failed:
+            given = sum(change.restores for change in done)
+            sentence = f"{len(done)} rates of topics written, {given} of them given back, {len(failed)} failed"
+            changes = [change_row(change) for change in done[:MOST_CHANGES]]
+            errors = [change_row(change) | {"error": why} for change, why in failed[:MOST_CHANGES]]
+            record = base | {"what": "rates", "code": "RatesWritten", "changes": changes, "errors": errors}
+            self._p.journal.append(record | {"sentence": sentence})
+        if outcome.puts and self.obstacle() is None:
+            sentence = f"{outcome.puts} changes of resource groups, {len(outcome.failed)} failed"
+            record = base | {"what": "resource_groups", "code": "ResourceGroupsWritten", "errors": list(outcome.failed)}
+            self._p.journal.append(record | {"sentence": sentence})
+        if problems != self._problems:
+            self._problems = problems
+            sentence = "; ".join(problems) or "nothing is wrong with quota groups any more"
+            record = base | {"what": "problems", "code": "QuotaProblems", "problems": list(problems)}
+            self._p.journal.append(record | {"sentence": sentence})

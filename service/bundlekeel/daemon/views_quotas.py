@@ -1,0 +1,37 @@
+"""What may be asked of quotas."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from bundlekeel.core.quotas.groups import Group
+
+Json = dict[str, Any]
+
+
+class QuotasService(Protocol):
+    """Quota groups: what holds, how they fare, and changing them. `rates` stands for {publish_messages, publish_bytes,
+    dispatch_messages, dispatch_bytes}, a second, each None for no limit. Raises NotFound, ConfigError, StoreError."""
+
+    async def view(self) -> Json:
+        """{enforcer: off|native|policies, mode, acting: bool, obstacle: Code|None, sentence, wall_ms, cycle_seconds,
+        problems: [str], writes: {written, planned, failed, held}, left: {Code: count}, groups: [{name, origin:
+        settings|api, by, reason, since_ms, members, namespaces, topics, held_back, limits: rates, usage: rates, shares:
+        rates, used_ratio: rates, skew_loss: rates, excess: rates, defects: [{code, detail, explanation}]}]}. What the
+        leader has not seen yet is None."""
+
+    async def group(self, name: str) -> Json:
+        """One of the groups, with `rows`, its busiest topics: [{topic, brokers, partitions, usage: rates, share: rates,
+        partition_rate: rates (what each may pass now), held_back: [kind], change: {side: {messages, bytes}
+        or None}, codes}]"""
+
+    async def why(self, name: str) -> Json:
+        """`name`: a group or a topic. {name, kind: group|topic, group, sentences: [str], codes: [{code,
+        explanation}]}"""
+
+    async def put(self, group: Group, *, reason: str, by: str) -> Json:
+        """Set a group, new or over the one of the settings: {name, origin, members, limits: rates}. ConfigError when it
+        cannot be kept: names, limits, unknown tenants, namespaces of another group."""
+
+    async def remove(self, name: str, *, reason: str, by: str) -> Json:
+        """Take a group out of force; topics get back what was there: {name, origin}."""

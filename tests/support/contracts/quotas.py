@@ -1,0 +1,112 @@
+"""What every `QuotaAdmin` promises. Mixed into a test class that builds one over brokers with topics of `NAMESPACE`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import pytest
+
+from bundlekeel.core.errors import AdminRefused
+from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place, Rate
+from bundlekeel.core.quotas.native import ResourceGroup
+from bundlekeel.ports.quotas import NamespaceRates, QuotaAdmin
+from tests.support.contracts.coordination import eventually
+
+NAMESPACE = "public/default"
+TOPIC = f"persistent://{NAMESPACE}/a b+ä"
+PARTITIONED = f"persistent://{NAMESPACE}/parts"
+PUBLISHED, DELIVERED = Place(topic=TOPIC, side=PUBLISH), Place(topic=TOPIC, side=DISPATCH)
+GROUP = ResourceGroup(100, 1000, -1, 5000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotaHarness:
+    """`broker` owns both topics; `set_namespace_rates` sets the namespace's publish and dispatch rate."""
+
+    admin: QuotaAdmin
+    broker: str
+    cluster: str
+    set_namespace_rates: Callable[[Rate, Rate], Awaitable[None]]
+
+
+async def becomes(read: Callable[[], Awaitable[object]], wanted: object) -> None:
+    """Brokers answer from caches that follow a moment later."""
+
+    async def is_so() -> bool:
+        return await read() == wanted
+
+    await eventually(is_so)
+
+
+class QuotaContract:
+    """Inherit and provide the fixture `harness`."""
+
+    @pytest.mark.parametrize(
+        ("place", "rate"),
+        [
+            (PUBLISHED, Rate(50, -1)),
+            (PUBLISHED, Rate(50, 2**40)),
+            (DELIVERED, Rate(-1, 700)),
+            (DELIVERED, Rate(10, 20, period=5)),
+            (DELIVERED, Rate(10, 20, relative=True)),
+            (Place(topic=PARTITIONED, side=PUBLISH), Rate(7, 8)),
+        ],
+    )
+    async def test_topic_rates_round_trip(self, harness: QuotaHarness, place: Place, rate: Rate) -> None:
+        """None, set, changed, removed; the name may hold odd characters. Removing what is not there is quiet."""
+        admin = harness.admin
+        assert await admin.topic_rate(place) is None
+        await admin.set_topic_rate(place, Rate(1, 1))
+        await admin.set_topic_rate(place, rate)
+        await becomes(lambda: admin.topic_rate(place), rate)
+        await admin.set_topic_rate(place, None)
+        await admin.set_topic_rate(place, None)
+        await becomes(lambda: admin.topic_rate(place), None)
+
+    async def test_unknown_topic(self, harness: QuotaHarness) -> None:
+        """Refused with 404, and not created."""
+        place = Place(topic=f"persistent://{NAMESPACE}/nobody", side=PUBLISH)
+        for call in (harness.admin.topic_rate(place), harness.admin.set_topic_rate(place, Rate(1))):
+            with pytest.raises(AdminRefused) as caught:
+                await call
+            assert caught.value.status == 404
+
+    async def test_namespace_rates(self, harness: QuotaHarness) -> None:
+        """Those of this cluster."""
+        found = await harness.admin.namespace_rates(NAMESPACE, harness.cluster)
+        assert (found.publish, found.dispatch, found.resource_group) == (None, None, "")
+        await harness.set_namespace_rates(Rate(40, 4000), Rate(30, 3000, period=2))
+        wanted = NamespaceRates(publish=Rate(40, 4000), dispatch=Rate(30, 3000, period=2))
+        await becomes(lambda: harness.admin.namespace_rates(NAMESPACE, harness.cluster), wanted)
+        assert (await harness.admin.namespace_rates(NAMESPACE, "elsewhere-too")).publish is None
+
+    async def test_resource_groups(self, harness: QuotaHarness) -> None:
+        """Made, changed, attached, refused while in use, detached, removed."""
+        admin = harness.admin
+
+        async def attached() -> str:
+            return (await admin.namespace_rates(NAMESPACE, harness.cluster)).resource_group
+
+        assert await admin.resource_group("acme") is None
+        with pytest.raises(AdminRefused):
+            await admin.attach(NAMESPACE, "acme")
+        await admin.set_resource_group("acme", ResourceGroup(1, 2, 3, 4))
+        await becomes(lambda: admin.resource_group("acme"), ResourceGroup(1, 2, 3, 4))
+        await admin.set_resource_group("acme", GROUP)
+        await becomes(lambda: admin.resource_group("acme"), GROUP)
+        await admin.attach(NAMESPACE, "acme")
+        await becomes(attached, "acme")
+        with pytest.raises(AdminRefused):
+            await admin.set_resource_group("acme", None)
+        await admin.attach(NAMESPACE, "")
+        await becomes(attached, "")
+        await admin.set_resource_group("acme", None)
+        await becomes(lambda: admin.resource_group("acme"), None)
+
+    async def test_topics_of_other_namespaces_are_not_told(self, harness: QuotaHarness) -> None:
+        """Each topic with its broker; nothing of namespaces that were not asked for."""
+        assert await harness.admin.topic_rates(harness.broker, ["public/other"]) == []
+        found = await harness.admin.topic_rates(harness.broker, [NAMESPACE])
+        assert {item.broker for item in found} == {harness.broker} and TOPIC in {item.topic for item in found}
+        assert all(rate >= 0 for item in found for rate in item.rates)

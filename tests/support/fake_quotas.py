@@ -1,0 +1,112 @@
+"""Quota groups for API and CLI tests: answers as `views_quotas` documents them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bundlekeel.core.codes import EXPLANATIONS, Code
+from bundlekeel.core.quotas.groups import KINDS, Group
+from bundlekeel.daemon.views_quotas import Json, QuotasService
+
+NOW_MS = 1_790_000_000_000
+TOPIC = "persistent://acme/orders/new"
+
+
+def rates(*values: float | None) -> Json:
+    """By kind; the rest is none."""
+    return dict(zip(KINDS, (*values, *[None] * (len(KINDS) - len(values))), strict=True))
+
+
+class FakeQuotas:
+    """Implements `QuotasService`. `unseen`: the leader has not looked yet."""
+
+    def __init__(self, called: Callable[[str, Any], None]) -> None:
+        self._called = called
+        self.unseen = False
+
+    def _group(self) -> Json:
+        declared = {
+            "name": "acme",
+            "origin": "settings",
+            "by": "",
+            "reason": "",
+            "since_ms": 0,
+            "members": ["t:acme"],
+            "limits": rates(500.0, 1e7),
+            "defects": [],
+        }
+        if self.unseen:
+            names = ("namespaces", "topics", "held_back", "usage", "shares", "used_ratio", "skew_loss", "excess")
+            return declared | dict.fromkeys(names)
+        code = Code.DISPATCH_NOT_ENFORCED
+        return declared | {
+            "namespaces": 2,
+            "topics": 16,
+            "held_back": 12,
+            "usage": rates(480.0, 9.5e6, 900.0, 1e7),
+            "shares": rates(500.0, 1e7),
+            "used_ratio": rates(0.96, 0.95),
+            "skew_loss": rates(0.0, 0.0, 0.0, 0.0),
+            "excess": rates(0.0, 0.0, 0.0, 0.0),
+            "defects": [{"code": code.value, "detail": "900 messages/s", "explanation": EXPLANATIONS[code]}],
+        }
+
+    async def view(self) -> Json:
+        """One group."""
+        self._called("quotas", None)
+        return {
+            "enforcer": "policies",
+            "mode": "recommend",
+            "acting": False,
+            "obstacle": Code.RECOMMEND_ONLY.value,
+            "sentence": "1 quota groups, 1 of them hold topics back; nothing is written",
+            "wall_ms": None if self.unseen else NOW_MS,
+            "cycle_seconds": 10.0,
+            "problems": ["quotas.groups.acme.members = 't:nobody': unknown tenant"],
+            "writes": {"written": 0, "planned": 4, "failed": 0, "held": 0},
+            "left": {Code.TOPIC_POLICIES_OFF.value: 2},
+            "groups": [self._group()],
+        }
+
+    async def group(self, name: str) -> Json:
+        """With one topic."""
+        self._called("quota", name)
+        row = {
+            "topic": TOPIC,
+            "brokers": ["b1:8080", "b2:8080"],
+            "partitions": 4,
+            "usage": rates(40.0, 1e6, 80.0, 1e6),
+            "share": rates(44.0, 2e6),
+            "partition_rate": rates(11.0),
+            "held_back": ["publish_messages"],
+            "change": {"publish": {"messages": 11, "bytes": 500_000}, "dispatch": None},
+            "codes": [Code.BUDGET_OF_RATES.value],
+        }
+        return self._group() | {"rows": [row]}
+
+    async def why(self, name: str) -> Json:
+        """Of a topic."""
+        self._called("why_quota", name)
+        code = Code.BUDGET_OF_RATES
+        return {
+            "name": TOPIC,
+            "kind": "topic",
+            "group": "acme",
+            "sentences": ["40 messages/s published in 4 partitions, share 44"],
+            "codes": [{"code": code.value, "explanation": EXPLANATIONS[code]}],
+        }
+
+    async def put(self, group: Group, *, reason: str, by: str) -> Json:
+        """Done."""
+        self._called("set_quota", (group, reason, by))
+        limits = {kind: getattr(group.limits, kind) for kind in KINDS}
+        return {"name": group.name, "origin": "api", "members": list(group.members), "limits": limits}
+
+    async def remove(self, name: str, *, reason: str, by: str) -> Json:
+        """Done."""
+        self._called("remove_quota", (name, reason, by))
+        return {"name": name, "origin": "settings"}
+
+
+_: type[QuotasService] = FakeQuotas

@@ -1,0 +1,93 @@
+"""The admin routes of quotas, answered by a `BrokerModel` behind real sockets."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place, Rate
+from bundlekeel.core.quotas.native import ResourceGroup
+from tests.support.quota_model import QuotaModel
+
+if TYPE_CHECKING:
+    from tests.support.memory_admin import BrokerModel
+
+SIDES = {"publishRate": PUBLISH, "dispatchRate": DISPATCH}
+GROUP_FIELDS = ("publishRateInMsgs", "publishRateInBytes", "dispatchRateInMsgs", "dispatchRateInBytes")
+Found = tuple[int, Any]
+
+
+def quota_route(model: BrokerModel, method: str, parts: list[str], body: bytes) -> Found | None:
+    """Status and JSON body of a route of quotas, None for any other route. A body of None is empty."""
+    quotas = model.quotas
+    match (method, *parts):
+        case (_, "admin", "v2", ("persistent" | "non-persistent") as domain, tenant, namespace, topic, rate) if (
+            rate in SIDES
+        ):
+            place = Place(topic=f"{domain}://{tenant}/{namespace}/{topic}", side=SIDES[rate])
+            return _topic_rate(quotas, method, place, body)
+        case ("GET", "admin", "v2", "namespaces", tenant, namespace):
+            return 200, _policies(model, f"{tenant}/{namespace}")
+        case (_, "admin", "v2", "resourcegroups", name):
+            return _resource_group(quotas, method, name, body)
+        case ("POST", "admin", "v2", "namespaces", tenant, namespace, "resourcegroup", name):
+            return _refused(quotas.attach(f"{tenant}/{namespace}", name))
+        case ("DELETE", "admin", "v2", "namespaces", tenant, namespace, "resourcegroup"):
+            return _refused(quotas.attach(f"{tenant}/{namespace}", ""))
+    return None
+
+
+def _topic_rate(quotas: QuotaModel, method: str, place: Place, body: bytes) -> Found:
+    refusal = quotas.refusal(place.topic)
+    if refusal is not None:
+        return _refused(refusal)
+    if method == "GET":
+        rate = quotas.rates.get(place)
+        return (204, None) if rate is None else (200, _rate(rate, place.side))
+    quotas.set_rate(place, None if method == "DELETE" else _rate_of(json.loads(body), place.side))
+    return 204, None
+
+
+def _resource_group(quotas: QuotaModel, method: str, name: str, body: bytes) -> Found:
+    if method == "GET":
+        group = quotas.groups.get(name)
+        if group is None:
+            return 404, {"reason": "ResourceGroup does not exist"}
+        return 200, dict(zip(GROUP_FIELDS, group, strict=True))
+    if method == "DELETE":
+        return _refused(quotas.remove_group(name))
+    given = json.loads(body)
+    quotas.groups[name] = ResourceGroup(*(given[field] for field in GROUP_FIELDS))
+    return 204, None
+
+
+def _policies(model: BrokerModel, namespace: str) -> dict[str, Any]:
+    """Part of what brokers say of a namespace."""
+    cluster = model.static[model.brokers[0]]["clusterName"]
+    found = model.quotas.namespaces.get(namespace)
+    said: dict[str, Any] = {"replication_clusters": [cluster], "deleted": False, "publishMaxMessageRate": {}}
+    if found is not None and found.publish is not None:
+        said["publishMaxMessageRate"] = {cluster: _rate(found.publish, PUBLISH), "elsewhere": {}}
+    if found is not None and found.dispatch is not None:
+        said["topicDispatchRate"] = {cluster: _rate(found.dispatch, DISPATCH)}
+    group = model.quotas.attached.get(namespace)
+    return said | ({"resource_group_name": group} if group else {})
+
+
+def _rate(rate: Rate, side: str) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        f"{side}ThrottlingRateInMsg": rate.messages,
+        f"{side}ThrottlingRateInByte": rate.size,
+    }
+    if side == DISPATCH:
+        found |= {"relativeToPublishRate": rate.relative, "ratePeriodInSecond": rate.period}
+    return found
+
+
+def _rate_of(given: dict[str, Any], side: str) -> Rate:
+    messages, size = given[f"{side}ThrottlingRateInMsg"], given[f"{side}ThrottlingRateInByte"]
+    return Rate(messages, size, given.get("relativeToPublishRate", False), given.get("ratePeriodInSecond", 1))
+
+
+def _refused(refusal: tuple[int, str] | None) -> Found:
+    return (204, None) if refusal is None else (refusal[0], {"reason": refusal[1]})

@@ -1,0 +1,145 @@
+"""Rates and ResourceGroups as brokers keep them, for the fake admin API and the one behind sockets."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from bundlekeel.core.errors import AdminRefused, AdminUnreachable
+from bundlekeel.core.quotas.enforce import Place, Rate
+from bundlekeel.core.quotas.native import ResourceGroup
+from bundlekeel.core.quotas.usage import Sample, topic_of
+from bundlekeel.ports.quotas import NamespaceRates
+
+if TYPE_CHECKING:
+    from tests.support.memory_admin import BrokerModel
+
+
+class QuotaModel:
+    """Topic policies, namespace policies and ResourceGroups. `on`: whether brokers have topic policies."""
+
+    def __init__(self, topics: Callable[[], Collection[str]]) -> None:
+        self._topics = topics
+        self.on = True
+        self.rates: dict[Place, Rate] = {}
+        self.namespaces: dict[str, NamespaceRates] = {}
+        self.groups: dict[str, ResourceGroup] = {}
+        self.attached: dict[str, str] = {}
+
+    def refusal(self, topic: str) -> tuple[int, str] | None:
+        """Why a policy of this topic is neither read nor set."""
+        if not self.on:
+            return 405, "Topic level policies is disabled, to enable the topic level policy and retry."
+        if topic not in {topic_of(name) for name in self._topics()}:
+            return 404, f"Topic {topic} not found"
+        return None
+
+    def set_rate(self, place: Place, rate: Rate | None) -> None:
+        """Set or remove."""
+        if rate is None:
+            self.rates.pop(place, None)
+        else:
+            self.rates[place] = rate
+
+    def remove_group(self, name: str) -> tuple[int, str] | None:
+        """Remove a ResourceGroup, or why not."""
+        if name not in self.groups:
+            return 404, "ResourceGroup does not exist"
+        if name in self.attached.values():
+            return 412, f"Resource-group {name} is in use"
+        del self.groups[name]
+        return None
+
+    def attach(self, namespace: str, name: str) -> tuple[int, str] | None:
+        """Attach or detach a namespace, or why not."""
+        if name and name not in self.groups:
+            return 412, "ResourceGroup does not exist"
+        if name:
+            self.attached[namespace] = name
+        else:
+            self.attached.pop(namespace, None)
+        return None
+
+
+class MemoryQuotaAdmin:
+    """`ports.quotas.QuotaAdmin` without a network. `fail("set_topic_rate", error)` scripts the next calls: None lets
+    one pass."""
+
+    def __init__(self, model: BrokerModel, *, permit: Callable[[], None] = lambda: None) -> None:
+        self.model = model
+        self.calls: list[tuple[str, ...]] = []
+        self._permit = permit
+        self._faults: dict[str, deque[Exception | None]] = defaultdict(deque)
+
+    def fail(self, method: str, *faults: Exception | None) -> None:
+        """Script the next calls of a method."""
+        self._faults[method].extend(faults)
+
+    async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> list[Sample]:
+        """See `ports.quotas.QuotaAdmin`."""
+        self._enter("topic_rates", broker_id)
+        if broker_id not in self.model.brokers:
+            raise AdminUnreachable(f"{broker_id} is not registered")
+        found = []
+        for bundle, owner in self.model.owners.items():
+            if owner.broker_id == broker_id and bundle.rpartition("/")[0] in namespaces:
+                loads = [self.model.loads[topic] for topic in self.model.topics[bundle] if topic in self.model.loads]
+                for load in loads:
+                    rate_in, rate_out, bytes_in, bytes_out = load.traffic
+                    found.append(Sample(broker_id, load.topic, (rate_in, bytes_in, rate_out, bytes_out)))
+        return sorted(item for item in found if not item.topic.rpartition("/")[2].startswith("__"))
+
+    async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
+        """See `ports.quotas.QuotaAdmin`."""
+        self._enter("namespace_rates", namespace, cluster)
+        found = self.model.quotas.namespaces.get(namespace, NamespaceRates())
+        if cluster != self.model.static[self.model.brokers[0]]["clusterName"]:
+            found = NamespaceRates()
+        group = self.model.quotas.attached.get(namespace, "")
+        return NamespaceRates(publish=found.publish, dispatch=found.dispatch, resource_group=group)
+
+    async def topic_rate(self, place: Place) -> Rate | None:
+        """See `ports.quotas.QuotaAdmin`."""
+        self._permit()
+        self._enter("topic_rate", place.topic, place.side)
+        _raise(self.model.quotas.refusal(place.topic))
+        return self.model.quotas.rates.get(place)
+
+    async def set_topic_rate(self, place: Place, rate: Rate | None) -> None:
+        """See `ports.quotas.QuotaAdmin`."""
+        self._permit()
+        self._enter("set_topic_rate", place.topic, place.side)
+        _raise(self.model.quotas.refusal(place.topic))
+        self.model.quotas.set_rate(place, rate)
+
+    async def resource_group(self, name: str) -> ResourceGroup | None:
+        """See `ports.quotas.QuotaAdmin`."""
+        self._enter("resource_group", name)
+        return self.model.quotas.groups.get(name)
+
+    async def set_resource_group(self, name: str, group: ResourceGroup | None) -> None:
+        """See `ports.quotas.QuotaAdmin`."""
+        self._permit()
+        self._enter("set_resource_group", name)
+        if group is None:
+            _raise(self.model.quotas.remove_group(name))
+        else:
+            self.model.quotas.groups[name] = group
+
+    async def attach(self, namespace: str, name: str) -> None:
+        """See `ports.quotas.QuotaAdmin`."""
+        self._permit()
+        self._enter("attach", namespace, name)
+        _raise(self.model.quotas.attach(namespace, name))
+
+    def _enter(self, method: str, *arguments: str) -> None:
+        self.calls.append((method, *arguments))
+        fault = self._faults[method].popleft() if self._faults[method] else None
+        if fault is not None:
+            raise fault
+
+
+def _raise(refusal: tuple[int, str] | None) -> None:
+    if refusal is not None:
+        raise AdminRefused(refusal[1], status=refusal[0], reason=refusal[1])

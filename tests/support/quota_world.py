@@ -1,0 +1,164 @@
+"""A whole sidecar with quotas over fakes: topics with demands, and brokers that let pass what their rates allow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from bundlekeel.core.errors import StoreError
+from bundlekeel.core.load import TopicLoad
+from bundlekeel.core.params import Parameters
+from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place, Rate
+from bundlekeel.core.quotas.usage import topic_of
+from bundlekeel.daemon.quota_service import QuotaService
+from bundlekeel.daemon.quotas import QuotaParts, Quotas
+from bundlekeel.daemon.settings_quotas import QuotaSettings
+from bundlekeel.ports import Change, Metadata
+from bundlekeel.ports.quotas import QuotaAdmin
+from tests.support.memory_coordination import MemoryCoordination
+from tests.support.quota_model import MemoryQuotaAdmin
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar
+
+# Of one message.
+BYTES = 1000.0
+
+
+class QuotaCluster(FakeCluster):
+    """Two namespaces of the tenant acme with 8 topics each, on three brokers; one topic has four partitions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.demand: dict[str, float] = {}
+        for broker in BROKERS:
+            self.model.static[broker]["statsUpdateFrequencyInSecs"] = "1"
+        for number in range(8):
+            self.put("acme/orders", number, BROKERS[number % 3], 200.0 / (number + 1))
+            self.put("acme/events", number, BROKERS[(number + 1) % 3], 120.0 / (number + 1), 4 if number == 0 else 1)
+        self.publish()
+
+    def put(self, namespace: str, number: int, broker: str, demand: float, partitions: int = 1) -> str:
+        """A topic in a bundle of its own that wants this many messages/s in, and twice as many out."""
+        topic = f"persistent://{namespace}/t{number}"
+        names = [topic] if partitions == 1 else [f"{topic}-partition-{index}" for index in range(partitions)]
+        if partitions > 1:
+            self.metadata.partition_counts[topic] = partitions
+        bundle = f"{namespace}/0x{number << 28:08x}_0x{(number + 1) << 28:08x}"
+        self.shares[bundle] = 0.01
+        self.metadata.bundle_boundaries.setdefault(namespace, [0, 0xFFFFFFFF])
+        self.model.add(bundle, broker, *names)
+        self.demand |= dict.fromkeys(names, demand / partitions)
+        return topic
+
+    def move(self, number: int, broker: str, namespace: str = "acme/orders") -> None:
+        """A bundle goes to another broker, and the brokers report it."""
+        self.model.own(f"{namespace}/0x{number << 28:08x}_0x{(number + 1) << 28:08x}", broker)
+        self.publish()
+
+    def die(self, broker: str, heir: str) -> None:
+        """A broker dies; another one serves its bundles."""
+        for bundle, owner in list(self.model.owners.items()):
+            if owner.broker_id == broker:
+                self.model.own(bundle, heir)
+        self.publish()
+        self.source.remove(broker)
+        self.model.brokers.remove(broker)
+
+    def flow(self) -> dict[str, float]:
+        """What passes of each partition now, in messages/s published; statistics are up to date with it."""
+        for name, demand in self.demand.items():
+            passes = min(demand, self._rate(name, PUBLISH))
+            out = min(2 * passes, self._rate(name, DISPATCH))
+            self.model.loads[name] = TopicLoad(topic=name, hash=1, traffic=(passes, out, passes * BYTES, out * BYTES))
+        return {name: self.model.loads[name].traffic[0] for name in self.demand}
+
+    def _rate(self, name: str, side: str) -> float:
+        rate = self.model.quotas.rates.get(Place(topic=topic_of(name), side=side), Rate())
+        return min(rate.messages if rate.messages > 0 else math.inf, rate.size / BYTES if rate.size > 0 else math.inf)
+
+    def total(self) -> float:
+        """Messages/s published, all together."""
+        return sum(self.flow().values())
+
+
+class _Coordination(MemoryCoordination):
+    def __init__(self, sidecar: QuotaSidecar) -> None:
+        super().__init__(sidecar.cluster.store)
+        self._sidecar = sidecar
+
+    async def write_fenced(self, epoch: int, changes: Sequence[Change]) -> None:
+        if self._sidecar.deaf:
+            raise StoreError("the store does not answer")
+        await super().write_fenced(epoch, changes)
+
+
+def service_of(
+    sidecar: FakeSidecar, metadata: Metadata, admin: QuotaAdmin, settings: QuotaSettings, ceiling: str
+) -> QuotaService:
+    """What answers for groups in a sidecar over fakes, and in it what enforces them."""
+    parts = QuotaParts(
+        settings=settings,
+        admin=admin,
+        metadata=metadata,
+        config=sidecar.config,
+        coordination=sidecar.coordination,
+        sharing=sidecar.sharing,
+        picture=lambda: sidecar.cycle.picture,
+        snapshot=lambda: sidecar.cycle.snapshot,
+        arriving=lambda: [(item.bundle, item.target) for item in sidecar.cycle.standing.ledger.entries],
+        stop=sidecar.outage.obstacle,
+        journal=sidecar.journal,
+        telemetry=sidecar.telemetry,
+        clock=sidecar.clock,
+        ceiling=ceiling,
+    )
+    return QuotaService(Quotas(parts), parts)
+
+
+class QuotaSidecar(FakeSidecar):
+    """With quotas. By default the tenant may publish 200 messages/s; its topics want four times as much."""
+
+    def __init__(
+        self,
+        cluster: QuotaCluster,
+        name: str = "a",
+        *,
+        mode: str = "act",
+        enforcer: str = "policies",
+        writes_per_minute: int = 600,
+        **groups: Any,
+    ) -> None:
+        super().__init__(cluster, name, mode=mode, params=Parameters())
+        self.quota_cluster = cluster
+        self.quota_admin = MemoryQuotaAdmin(cluster.model, permit=self.leadership.permit)
+        given = groups or {"acme": {"members": ("t:acme",), "publish_messages": 200}}
+        settings = QuotaSettings.model_validate(
+            {"enforcer": enforcer, "groups": given, "writes_per_minute": writes_per_minute}
+        )
+        self.service = service_of(self, cluster.metadata, self.quota_admin, settings, mode)
+        self.quotas = self.service.quotas
+        self.deaf = False
+
+    def connect(self) -> MemoryCoordination:
+        """The store takes no fenced writes while `deaf`."""
+        return _Coordination(self)
+
+    async def turn(self, times: int = 1) -> None:
+        """So many cycles: the balancer looks, traffic flows, quotas do their step."""
+        for _ in range(times):
+            await self.sharing.refresh()
+            await self.cycle.turn()
+            self.quota_cluster.flow()
+            await self.quotas.step()
+        self.quota_cluster.flow()
+
+    def told(self, what: str = "rates") -> list[dict[str, Any]]:
+        """What the journal says of quotas."""
+        return [item for item in self.journal.tail(1000, kind="quota") if item["what"] == what]
+
+
+async def leading(cluster: QuotaCluster | None = None, **more: Any) -> QuotaSidecar:
+    """A sidecar that leads; by default of a cluster of its own."""
+    sidecar = QuotaSidecar(cluster or QuotaCluster(), **more)
+    await sidecar.lead()
+    return sidecar
