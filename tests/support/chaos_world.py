@@ -16,9 +16,10 @@ from urllib.parse import unquote
 from bundlekeel.core.errors import AdminFault, AdminRefused, AdminTimeout, AdminUnreachable, StoreError
 from bundlekeel.daemon.attempt import ExecutorLimits
 from bundlekeel.daemon.intents import INTENTS, decode_intent
-from bundlekeel.daemon.runtime import Runtime, RuntimeParts
+from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.ports import Change, Document, Member, UnloadAnswer
 from dev.chaos.history import Attempt, Intent, Stop, Term, Verb, Verdict, Wish
+from tests.support.faces import runtime_parts
 from tests.support.memory_admin import MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore, _Node
 from tests.support.virtual_time import LoopClock
@@ -263,7 +264,7 @@ class ChaosSidecar(FakeSidecar):
         self.world, self.name, self.life = world, name, Life()
         self.life.running.set()
         super().__init__(world, name, params=EAGER)
-        self.runtime = Runtime(self._runtime_parts())
+        self.runtime = Runtime(runtime_parts(self, interval_seconds=INTERVAL_SECONDS, outage=self.outage))
         self.tasks: list[asyncio.Task[None]] = []
 
     def connect(self) -> FarStore:
@@ -277,26 +278,6 @@ class ChaosSidecar(FakeSidecar):
     def permit(self) -> None:
         """Asked by its client right before a request leaves."""
         self.leadership.permit()
-
-    def _runtime_parts(self) -> RuntimeParts:
-        return RuntimeParts(
-            clock=self.clock,
-            coordination=self.coordination,
-            source=self.world.source,
-            admin=self.admin,
-            journal=self.journal,
-            telemetry=self.telemetry,
-            peers=_NoPeers(),
-            leadership=self.leadership,
-            sharing=self.sharing,
-            observer=self.observer,
-            hand=self.hand,
-            cycle=self.cycle,
-            executions=self.executions,
-            interval_seconds=INTERVAL_SECONDS,
-            outage=self.outage,
-            operations=self.operations,
-        )
 
     async def begin(self) -> None:
         """Start everything `Runtime.run` starts, but for signals."""
@@ -318,17 +299,6 @@ class ChaosSidecar(FakeSidecar):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         self.tasks = []
-
-
-class _NoPeers:
-    """Nobody is asked over HTTP."""
-
-    async def make_plan(self, url: str, request: object) -> dict[str, Any]:
-        """See `ports.Peers`."""
-        raise StoreError(url)
-
-    async def close(self) -> None:
-        """Nothing is open."""
 
 
 class ChaosWorld(FakeCluster):

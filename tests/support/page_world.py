@@ -6,27 +6,24 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from bundlekeel.api.server import ApiServer, Protection
-from bundlekeel.core.errors import StoreError
 from bundlekeel.core.names import FULL_LOWER, FULL_UPPER, parse_bundle
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.thresholds import Rules
 from bundlekeel.daemon.calibration import Calibration, CalibrationParts
 from bundlekeel.daemon.doctor import Patient
-from bundlekeel.daemon.reviews import Reviews
-from bundlekeel.daemon.runtime import Runtime, RuntimeParts
+from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.daemon.settings_load import load_settings
 from bundlekeel.daemon.settings_quotas import QuotaSettings
 from bundlekeel.daemon.sidecar import Sidecar, SidecarParts
 from bundlekeel.daemon.views import Service
-from bundlekeel.daemon.wishing import Wishing, WishingParts
 from bundlekeel.ports import Owner, UnloadAnswer
 from dev.loop_thread import LoopThread
 from tests.support.builders import bundle_name, report
+from tests.support.faces import NoPeers, runtime_parts, wishing
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.memory_coordination import MemoryStore
@@ -95,14 +92,6 @@ class PacedAdmin(MemoryAdmin):
         return await super().unload(bundle, destination=destination, at=at)
 
 
-class _NoPeers:
-    async def make_plan(self, url: str, request: object) -> dict[str, Any]:
-        raise StoreError(url)
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
 class PageSidecar(FakeSidecar):
     """With thresholds proposed, and a face that answers for all of it."""
 
@@ -150,15 +139,15 @@ class PageSidecar(FakeSidecar):
             metadata=self.cluster.metadata,
             journal=self.journal,
             telemetry=self.telemetry,
-            peers=_NoPeers(),
+            peers=NoPeers(),
             leadership=self.leadership,
             sharing=self.sharing,
             cycle=self.cycle,
             planner=self.planner,
             config=self.config,
             policies=self.policies,
-            runtime=self._runtime(),
-            wishing=self._wishing(),
+            runtime=Runtime(runtime_parts(self, interval_seconds=CYCLE_SECONDS)),
+            wishing=wishing(self, ceiling=self.mode),
             calibration=self.calibration,
             overlay=self.overlay,
             quotas=service_of(
@@ -166,43 +155,6 @@ class PageSidecar(FakeSidecar):
             ),
             patient=self._patient,
             outage=self.outage,
-        )
-
-    def _runtime(self) -> Runtime:
-        return Runtime(
-            RuntimeParts(
-                clock=self.clock,
-                coordination=self.coordination,
-                source=self.cluster.source,
-                admin=self.admin,
-                journal=self.journal,
-                telemetry=self.telemetry,
-                peers=_NoPeers(),
-                leadership=self.leadership,
-                sharing=self.sharing,
-                observer=self.observer,
-                hand=self.hand,
-                cycle=self.cycle,
-                executions=self.executions,
-                operations=self.operations,
-                interval_seconds=CYCLE_SECONDS,
-            )
-        )
-
-    def _wishing(self) -> Wishing:
-        return Wishing(
-            WishingParts(
-                sharing=self.sharing,
-                cycle=self.cycle,
-                operations=self.operations,
-                by_hand=self.by_hand,
-                reviews=Reviews(self.coordination, self.sharing, self.clock, required=False),
-                metadata=self.cluster.metadata,
-                ownership=self.cluster.model,
-                journal=self.journal,
-                clock=self.clock,
-                ceiling=self.mode,
-            )
         )
 
     def _patient(self) -> Patient:

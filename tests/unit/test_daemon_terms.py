@@ -14,10 +14,11 @@ from bundlekeel.daemon import sharing
 from bundlekeel.daemon.acting import pause_in_force
 from bundlekeel.daemon.cycle_parts import Standing
 from bundlekeel.daemon.documents import AveragesPart, Desired, decode
-from bundlekeel.daemon.runtime import Runtime, RuntimeParts
+from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.daemon.views import PlanRequest
 from bundlekeel.ports import Change, Picture
 from tests.support.builders import bundle_name, stored
+from tests.support.faces import runtime_parts
 from tests.support.world import FakeCluster, FakeSidecar
 
 
@@ -222,36 +223,6 @@ async def test_desired_state_nobody_can_read_counts_as_a_stop() -> None:
     assert pause_in_force(leader.sharing.desired, 1) is None
 
 
-class _NoPeers:
-    async def make_plan(self, url: str, request: object) -> dict[str, Any]:
-        raise StoreError(url)
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
-def _runtime(sidecar: FakeSidecar) -> Runtime:
-    return Runtime(
-        RuntimeParts(
-            clock=sidecar.clock,
-            coordination=sidecar.coordination,
-            source=sidecar.cluster.source,
-            admin=sidecar.admin,
-            journal=sidecar.journal,
-            telemetry=sidecar.telemetry,
-            peers=_NoPeers(),
-            leadership=sidecar.leadership,
-            sharing=sidecar.sharing,
-            observer=sidecar.observer,
-            hand=sidecar.hand,
-            cycle=sidecar.cycle,
-            executions=sidecar.executions,
-            operations=sidecar.operations,
-            interval_seconds=1.0,
-        )
-    )
-
-
 async def test_a_restarted_follower_starts_from_the_checkpoint() -> None:
     """Whoever has a seat reads the averages' checkpoint before the first report: it may lead next, and stores its own
     averages then. Otherwise a rolling restart would lose them all."""
@@ -260,7 +231,7 @@ async def test_a_restarted_follower_starts_from_the_checkpoint() -> None:
     checkpoint = AveragesPart(wall_ms=1, bundles=[stored(bundle_name(0), 0.2, samples=700)])
     await leader.sharing.save_averages(checkpoint)
     follower = await FakeSidecar(cluster, "b").lead()
-    task = asyncio.create_task(_runtime(follower)._observe())
+    task = asyncio.create_task(Runtime(runtime_parts(follower))._observe())
     async with asyncio.timeout(10):
         await follower.observer.fresh.wait()
     task.cancel()

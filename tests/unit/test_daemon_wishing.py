@@ -11,33 +11,15 @@ import pytest
 
 from bundlekeel.core.errors import ConfigError, Conflict, Forbidden, NotFound, SnapshotError
 from bundlekeel.daemon.documents import Pause
-from bundlekeel.daemon.reviews import EXPIRES_MS, Reviews
+from bundlekeel.daemon.reviews import EXPIRES_MS
 from bundlekeel.daemon.views import PlanRequest
-from bundlekeel.daemon.wishing import Wishing, WishingParts
 from tests.support.builders import bundle_name
+from tests.support.faces import wishing
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
 B1, B2, B3 = BROKERS
 WHO: dict[str, Any] = {"reason": "disks", "by": "ann"}
 BUNDLE = bundle_name(0)
-
-
-def wishing(sidecar: FakeSidecar, *, review: bool = False, ceiling: str = "act") -> Wishing:
-    """The face of this sidecar's wishes."""
-    return Wishing(
-        WishingParts(
-            sharing=sidecar.sharing,
-            cycle=sidecar.cycle,
-            operations=sidecar.operations,
-            by_hand=sidecar.by_hand,
-            reviews=Reviews(sidecar.coordination, sidecar.sharing, sidecar.clock, required=review),
-            metadata=sidecar.cluster.metadata,
-            ownership=sidecar.cluster.model,
-            journal=sidecar.journal,
-            clock=sidecar.clock,
-            ceiling=ceiling,
-        )
-    )
 
 
 async def both(**more: Any) -> tuple[FakeSidecar, FakeSidecar]:
