@@ -33,5 +33,6 @@ async def test_figures_of_real_brokers(real_world: RealWorld) -> None:
         await asyncio.to_thread(traffic.close)
     assert sum(after[b].connections - before[b].connections for b in brokers) > 0
     assert all(after[broker].failures >= before[broker].failures >= 0 for broker in brokers)
+    assert all(after[broker].lookups_failed is not None for broker in brokers)
     assert any(after[broker].latency_ms is not None for broker in brokers)
     assert real_world.permit.asked == 0

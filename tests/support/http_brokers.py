@@ -178,6 +178,8 @@ class HttpBrokers:
                 return _json(_topic_stats(model, broker))
             case ("GET", "admin", "v2", "broker-stats", "metrics"):
                 return _json(_metrics(model.signs.get(broker)))
+            case ("GET", "metrics"):
+                return _prometheus(model.signs.get(broker))
             case ("GET", "admin", "v2", "broker-stats", "mbeans"):
                 return _json(_mbeans(model, broker))
             case ("GET", "admin", "v2", "namespaces", tenant, namespace, rng, "topicHashPositions"):
@@ -222,6 +224,18 @@ def _metrics(signs: Signs | None) -> list[dict[str, dict[str, object]]]:
         {"metrics": opened, "dimensions": {"metric": "broker_connection"}},
         {"metrics": failed, "dimensions": {"metric": "pulsar_topic_load_times"}},
     ]
+
+
+def _prometheus(signs: Signs | None) -> Answer:
+    """A few lines of the page that Prometheus scrapes; nothing of lookups is one a broker would not show us."""
+    if signs is None or signs.lookups_failed is None:
+        return Answer(status=401)
+    lines = [
+        "# TYPE pulsar_broker_lookup_failures counter",
+        f'pulsar_broker_lookup_failures_total{{cluster="local"}} {float(signs.lookups_failed)}',
+        'pulsar_broker_lookup_failures_created{cluster="local"} 1.79E9',
+    ]
+    return Answer(status=200, body="\n".join(lines).encode())
 
 
 def _mbeans(model: BrokerModel, broker: str) -> list[dict[str, dict[str, object]]]:

@@ -93,7 +93,7 @@ def test_harmless(method: str, target: str) -> None:
     ("method", "target"),
     [
         ("GET", "/lookup/v2/topic/persistent/t/n/topic"),
-        ("GET", "/metrics/"),
+        ("GET", "/metrics"),
         ("GET", "/admin/v2/brokers/health"),
         ("POST", "/admin/v2/brokers/configuration/runtime"),
         ("DELETE", "/admin/v2/brokers/configuration/values"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.codec.client_signs import decode_signs
+from bundlekeel.codec.client_signs import decode_lookup_failures, decode_signs
 from bundlekeel.core.errors import AdminFault, CodecError
 from bundlekeel.core.guard import GuardState
 from bundlekeel.core.ledger import Ledger
@@ -55,6 +55,23 @@ def test_odd_figures_count_as_nothing() -> None:
     """Text, negative and absurd figures of one group do not spoil the others."""
     odd = {"brk_topic_load_failed_count": "many", "brk_connection_create_fail_count": -5}
     assert decode_signs(body(odd, OPENED)) == Signs(failures=2, connections=40)
+
+
+@pytest.mark.parametrize(
+    ("page", "failed"),
+    [
+        (b'# TYPE x counter\npulsar_broker_lookup_failures_total{cluster="a\\"b"} 1.2E3\nother 1\n', 1200),
+        (b"pulsar_broker_lookup_failures_total 4.0\n", 4),
+        (b"pulsar_broker_lookup_failures_created 1.79E9\n", None),
+        (b"my_pulsar_broker_lookup_failures_total 4.0\n", None),
+        (b"pulsar_broker_lookup_failures_total eee\n", None),
+        (b"pulsar_broker_lookup_failures_total 1e999\n", None),
+        (b"", None),
+    ],
+)
+def test_failed_lookups_on_the_page_of_prometheus(page: bytes, failed: int | None) -> None:
+    """With and without labels; what is not told, or is no figure, is None."""
+    assert decode_lookup_failures(page) == failed
 
 
 class Looking:
@@ -105,6 +122,19 @@ async def test_the_guard_hears_of_it() -> None:
     looking.model.signs["b000:8080"] = Signs(latency_ms=300.0)
     await looking.look()
     assert guarding.state(GuardState(), Ledger(), NOW_MS).rate == 5
+
+
+async def test_failed_lookups_are_a_sign() -> None:
+    """Only between two looks that both told of them, and not when the broker began to count anew."""
+    looking = Looking()
+    for failed in (0, 3, None, 900, 4):
+        looking.model.signs["b000:8080"] = Signs(latency_ms=5.0, lookups_failed=failed)
+        await looking.look()
+        assert looking.signals.moves is None
+    looking.model.signs["b000:8080"] = Signs(latency_ms=5.0, lookups_failed=94)
+    await looking.look()
+    assert looking.signals.moves == 5
+    assert "3.0 failed lookups a second" in looking.signals.memory.reason
 
 
 async def test_a_broker_that_does_not_answer_is_no_sign() -> None:

@@ -1,5 +1,6 @@
 """How a broker's clients fare, out of its monitoring metrics (`/admin/v2/broker-stats/metrics`, Pulsar's
-`MetricsGenerator`): a list of `{"dimensions": {..}, "metrics": {..}}`, one a namespace or topic of interest."""
+`MetricsGenerator`): a list of `{"dimensions": {..}, "metrics": {..}}`, one a namespace or topic of interest. Failed
+lookups are told by its Prometheus page (`/metrics/`) only."""
 
 from __future__ import annotations
 
@@ -17,6 +18,8 @@ from bundlekeel.core.rate import Signs
 # without an upper bound. The broker's `brk_ml_` ones say the same of the last minute.
 _BUCKET: Final = re.compile(r"brk_AddEntryLatencyBuckets_([0-9.]+)_([0-9.]+|OVERFLOW)")
 _OPENED: Final = "brk_connection_created_total_count"
+# In Prometheus' text format, with whatever labels.
+_LOOKUPS: Final = re.compile(rb"^pulsar_broker_lookup_failures_total(?:\{[^\n]*\})?[ \t]+([0-9.eE+]+)", re.MULTILINE)
 _FAILED: Final = ("brk_connection_create_fail_count", "brk_topic_load_failed_count")
 
 
@@ -56,6 +59,18 @@ def decode_signs(body: bytes) -> Signs:
         failures=int(failed),
         connections=int(opened),
     )
+
+
+def decode_lookup_failures(page: bytes) -> int | None:
+    """Lookups that failed since the broker's start, None when the page does not tell."""
+    found = _LOOKUPS.search(page)
+    if found is None:
+        return None
+    try:
+        value = float(found[1])
+    except ValueError:
+        return None
+    return int(value) if math.isfinite(value) else None
 
 
 def _number(raw: object) -> float:

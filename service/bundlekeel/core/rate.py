@@ -1,8 +1,8 @@
 """The adaptive rate: how many moves a cycle may make, by how the brokers' clients fare. Pure: memory in, memory out.
 
 Additive increase, multiplicative decrease, as congestion control does it: a broker that gave or took a bundle and whose
-publish latency, failures or new connections are clearly above its usual figures halves the moves a cycle; each look
-without that allows one more, until no limit is left. What is usual is learnt from each broker itself.
+publish latency, failures, failed lookups or new connections are clearly above its usual figures halves the moves a
+cycle; each look without that allows one more, until no limit is left. What is usual is learnt from each broker.
 """
 
 from __future__ import annotations
@@ -28,21 +28,24 @@ STALE_MS: Final = 600_000
 class Signs:
     """How a broker's clients fare. `latency_ms`: mean time to store a message, None: nothing is published.
 
-    `failures` (topics that could not be loaded, connections refused) and `connections` (opened): since its start.
+    `failures` (topics that could not be loaded, connections refused), `connections` (opened) and `lookups_failed`
+    (None: not told): since its start.
     """
 
     latency_ms: float | None = None
     failures: int = 0
     connections: int = 0
+    lookups_failed: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usual:
-    """What is usual for one broker: milliseconds, failures and new connections a second."""
+    """What is usual for one broker: milliseconds; failures, new connections and failed lookups a second."""
 
     latency_ms: float | None = None
     failures: float = 0.0
     connections: float = 0.0
+    lookups_failed: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +108,16 @@ def _rates(before: tuple[int, Signs] | None, now: Signs, now_ms: int) -> Usual |
     failures, connections = now.failures - before[1].failures, now.connections - before[1].connections
     if not 0 < seconds <= STALE_MS / 1000 or failures < 0 or connections < 0:
         return None
-    return Usual(latency_ms=now.latency_ms, failures=failures / seconds, connections=connections / seconds)
+    return Usual(
+        latency_ms=now.latency_ms,
+        failures=failures / seconds,
+        connections=connections / seconds,
+        lookups_failed=_rate(before[1].lookups_failed, now.lookups_failed, seconds),
+    )
+
+
+def _rate(before: int | None, now: int | None, seconds: float) -> float | None:
+    return None if before is None or now is None or now < before else (now - before) / seconds
 
 
 def _worse(now: Usual, usual: Usual) -> str:
@@ -115,6 +127,9 @@ def _worse(now: Usual, usual: Usual) -> str:
         return f"publish latency {latency:.0f} ms, usually {common:.0f} ms"
     if _above(now.failures, usual.failures, FAILURES_SLACK):
         return f"{now.failures:.1f} failed loads and connections a second, usually {usual.failures:.1f}"
+    lookups, before = now.lookups_failed, usual.lookups_failed
+    if lookups is not None and before is not None and _above(lookups, before, FAILURES_SLACK):
+        return f"{lookups:.1f} failed lookups a second, usually {before:.1f}"
     if _above(now.connections, usual.connections, CONNECTIONS_SLACK):
         return f"{now.connections:.0f} new connections a second, usually {usual.connections:.0f}"
     return ""
@@ -127,14 +142,18 @@ def _above(now: float, usual: float, slack: float) -> bool:
 def _learnt(usual: Usual | None, now: Usual) -> Usual:
     if usual is None:
         return now
-    latency = now.latency_ms if usual.latency_ms is None else usual.latency_ms
-    if now.latency_ms is not None and usual.latency_ms is not None:
-        latency = _mixed(usual.latency_ms, now.latency_ms)
     return Usual(
-        latency_ms=latency,
+        latency_ms=_mixed_if_told(usual.latency_ms, now.latency_ms),
         failures=_mixed(usual.failures, now.failures),
         connections=_mixed(usual.connections, now.connections),
+        lookups_failed=_mixed_if_told(usual.lookups_failed, now.lookups_failed),
     )
+
+
+def _mixed_if_told(usual: float | None, now: float | None) -> float | None:
+    if usual is None or now is None:
+        return now if usual is None else usual
+    return _mixed(usual, now)
 
 
 def _mixed(usual: float, now: float) -> float:

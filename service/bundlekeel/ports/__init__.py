@@ -298,8 +298,9 @@ class BrokerAdmin(Protocol):
         AdminFault when it does not tell."""
 
     async def client_signs(self, broker_id: str) -> Signs:
-        """How that broker's clients fare (`/admin/v2/broker-stats/metrics`): harmless with the modular load manager.
-        AdminRefused where the extensible one runs: the request would advance its averages, so it does not leave."""
+        """How that broker's clients fare (`/admin/v2/broker-stats/metrics`; failed lookups by `/metrics/`, left out
+        where that is not answered): harmless with the modular load manager. AdminRefused where the extensible one runs:
+        the requests would advance its averages, so they do not leave."""
 
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
         """Every bundle that broker owns, sorted, with those that have no topics; asked at the broker (harmless).

@@ -157,10 +157,12 @@ class AdminContract:
     async def test_client_signs(self, harness: Harness) -> None:
         """How its clients fare; a fault where it does not tell. An extensible broker is not even asked."""
         first, owner, third = harness.model.brokers
-        harness.model.signs[owner] = Signs(latency_ms=2.5, failures=3, connections=40)
+        harness.model.signs[owner] = Signs(latency_ms=2.5, failures=3, connections=40, lookups_failed=7)
         harness.model.signs[third] = Signs(connections=1)
-        assert await harness.admin.client_signs(owner) == Signs(latency_ms=2.5, failures=3, connections=40)
-        assert await harness.admin.client_signs(third) == Signs(latency_ms=None, failures=0, connections=1)
+        assert await harness.admin.client_signs(owner) == harness.model.signs[owner]
+        assert await harness.admin.client_signs(third) == Signs(
+            latency_ms=None, failures=0, connections=1, lookups_failed=None
+        )
         with pytest.raises(AdminFault, match="connection"):
             await harness.admin.client_signs(first)
         with pytest.raises(AdminUnreachable):

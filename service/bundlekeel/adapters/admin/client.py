@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import httpx
 
@@ -20,10 +21,11 @@ from bundlekeel.adapters.admin.quotas import HttpQuotaAdmin
 from bundlekeel.adapters.admin.routes import Route, bundle_path, lookup_path, with_query
 from bundlekeel.adapters.admin.token import TokenSource
 from bundlekeel.adapters.admin.transport import FOLLOWED, AdminHttp, AdminOptions, Call
-from bundlekeel.codec.client_signs import decode_signs
+from bundlekeel.codec.client_signs import decode_lookup_failures, decode_signs
 from bundlekeel.codec.mbeans import decode_cpu_load
 from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_stats
 from bundlekeel.core.errors import (
+    AdminApiError,
     AdminFault,
     AdminRefused,
     CodecError,
@@ -33,6 +35,9 @@ from bundlekeel.core.extensible import BundleLoads
 from bundlekeel.core.rate import Signs
 from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry, TopicLoad, UnloadAnswer
 from bundlekeel.tls import ClientTls as AdminTls
+
+# Brokers may list every topic on their Prometheus page: of a page longer than this, failed lookups are not read.
+_PAGE_BYTES: Final = 32 * 1024 * 1024
 
 
 class HttpBrokerAdmin:
@@ -135,9 +140,19 @@ class HttpBrokerAdmin:
             raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
         reply = await self._http.read(Call(route=routes.METRICS, target=routes.METRICS.path()), at=broker_id)
         try:
-            return await asyncio.to_thread(decode_signs, reply.response.content)
+            signs = await asyncio.to_thread(decode_signs, reply.response.content)
         except CodecError as error:
             raise AdminFault(f"metrics of {broker_id}: {error}", status=200) from error
+        return replace(signs, lookups_failed=await self._lookups_failed(broker_id))
+
+    async def _lookups_failed(self, broker_id: str) -> int | None:
+        """None where the broker does not tell: its Prometheus page may be closed to us, or far too long."""
+        call = Call(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), max_bytes=_PAGE_BYTES)
+        try:
+            reply = await self._http.read(call, at=broker_id)
+        except AdminApiError:
+            return None
+        return await asyncio.to_thread(decode_lookup_failures, reply.response.content)
 
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
         """Every bundle the broker owns, sorted. Load reports and topic statistics name only those with topics."""

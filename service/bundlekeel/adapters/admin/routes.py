@@ -67,6 +67,8 @@ TOPIC_STATS: Final = Route(method="GET", template="/admin/v2/broker-stats/topics
 MBEANS: Final = Route(method="GET", template="/admin/v2/broker-stats/mbeans", query=frozenset())
 # Harmless with the modular load manager only: `Client.client_signs` asks no other broker.
 METRICS: Final = Route(method="GET", template="/admin/v2/broker-stats/metrics", query=frozenset())
+# What Prometheus scrapes; the path without the slash redirects. Of modular brokers only, as above.
+PROMETHEUS: Final = Route(method="GET", template="/metrics/", query=frozenset())
 OWNED: Final = Route(method="GET", template="/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", query=frozenset())
 # Reading a topic's policy assigns its bundle when nobody owns it, so none of these three is a harmless read.
 TOPIC_RATE: Final = Route(method="GET", template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/{rate}")
@@ -92,6 +94,7 @@ HARMLESS: Final = (
     OWNED,
     MBEANS,
     METRICS,
+    PROMETHEUS,
     NAMESPACE,
     RESOURCE_GROUP,
     _READY,

@@ -58,11 +58,13 @@ class AdminOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What is asked: `target` is the path with its query. Method and content are kept over redirects."""
+    """What is asked: `target` is the path with its query. Method and content are kept over redirects. `max_bytes`: of
+    the answer, where less than `AdminOptions.max_answer_bytes` is to be read."""
 
     route: Route
     target: str
     content: bytes = b""
+    max_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +210,7 @@ class AdminHttp:
         """The answer with its body, as long as that stays below the limit. AdminFault beyond it."""
         response = await self._client.send(request, stream=True)
         try:
-            limit = self._options.max_answer_bytes
+            limit = call.max_bytes or self._options.max_answer_bytes
             if isinstance(response.stream, httpx.AsyncByteStream):
                 response.stream = _Limited(response.stream, limit)
             await response.aread()
