@@ -47,7 +47,7 @@ def person(stage: Stage, directory: Path) -> Path:
 def deadman(file: Path, *more: str) -> tuple[int, dict[str, Any]]:
     """One run: exit code and answer."""
     limits = ("--after", f"{AFTER_SECONDS}s", "--confirm", "3s")
-    ended = bundlekeel("deadman", "--once", *limits, "-o", "json", "-c", str(file), *more, within=120)
+    ended = bundlekeel("deadman", *limits, "-o", "json", "-c", str(file), *more, within=120)
     assert ended.stdout, ended.stderr
     return ended.returncode, json.loads(ended.stdout)
 

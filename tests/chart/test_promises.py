@@ -211,7 +211,7 @@ def test_deadman() -> None:
     pod = spec["jobTemplate"]["spec"]["template"]["spec"]
     assert pod["restartPolicy"] == "Never"
     args = pod["containers"][0]["args"]
-    assert args[:6] == ["deadman", "--once", "--after", "5m", "--confirm", "60s"]
+    assert args[:5] == ["deadman", "--after", "5m", "--confirm", "60s"]
     assert "podAntiAffinity" in pod["affinity"]
     assert not {"Deployment", "Service", "PodDisruptionBudget"} & set(kinds("deadman-only"))
 

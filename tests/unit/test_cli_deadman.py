@@ -36,7 +36,7 @@ def test_exit_codes(tmp_path: Path, state: str, code: int) -> None:
     """Dead sidecars are bad news, also when everything could be restored."""
     wiring = FakeWiring()
     wiring.deaths = [answer(state, brokers=[ROW] if state == "restored" else [])]
-    found = run(wiring, tmp_path, "deadman", "--once", "--by", "cron")
+    found = run(wiring, tmp_path, "deadman", "--by", "cron")
     assert found.exit_code == code, found.output
     assert state.replace("_", " ") in found.stdout and "because" in found.stdout
     assert ("b1:8080" in found.stdout) is (state == "restored")
@@ -48,7 +48,7 @@ def test_what_cannot_be_read_is_no_death(tmp_path: Path, error: Exception) -> No
     """Exit code 3, and the reason on stderr."""
     wiring = FakeWiring()
     wiring.deaths = [error]
-    found = run(wiring, tmp_path, "deadman", "--once")
+    found = run(wiring, tmp_path, "deadman")
     assert (found.exit_code, found.stdout) == (3, "") and str(error) in found.stderr
 
 
@@ -56,16 +56,26 @@ def test_json_and_dry_run(tmp_path: Path) -> None:
     """The whole answer."""
     wiring = FakeWiring()
     wiring.deaths = [answer("dead", age_seconds=700.0)]
-    found = run(wiring, tmp_path, "deadman", "--once", "--dry-run", "--after", "1h", "--confirm", "5s", "-o", "json")
+    found = run(wiring, tmp_path, "deadman", "--dry-run", "--after", "1h", "--confirm", "5s", "-o", "json")
     assert json.loads(found.stdout)["age_seconds"] == 700.0
     assert wiring.calls[0][1][0] == 3600.0 and wiring.calls[0][1][3] is True
+
+
+def test_it_goes_on_where_it_is_told_so(tmp_path: Path) -> None:
+    """With --every it looks again and again; what cannot be read is said, and ends nothing."""
+    wiring = FakeWiring()
+    wiring.deaths = [StoreError("no store"), answer("alive"), KeyboardInterrupt()]
+    found = run(wiring, tmp_path, "deadman", "--every", "1s")
+    assert len(wiring.calls) == 3
+    assert "no store" in found.stderr and found.stdout.count("alive") == 1
+    assert run(FakeWiring(), tmp_path, "deadman", "--every", "0s").exit_code == 2
 
 
 @pytest.mark.parametrize(("after", "says"), [("10s", "3 cycles"), ("soon", "expected a duration")])
 def test_a_limit_that_makes_no_sense(tmp_path: Path, after: str, says: str) -> None:
     """Shorter than a few cycles, every leader would be dead."""
     wiring = FakeWiring()
-    found = run(wiring, tmp_path, "deadman", "--once", "--after", after)
+    found = run(wiring, tmp_path, "deadman", "--after", after)
     assert found.exit_code == 2 and says in found.stderr and not wiring.calls
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -18,7 +19,7 @@ from bundlekeel.cli.session import ConfigOption, OutputOption, guarded, login
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.core.errors import BundlekeelError
 from bundlekeel.daemon.deadman import CONFIRM_SECONDS
-from bundlekeel.daemon.settings_load import LoadedSettings, load_settings
+from bundlekeel.daemon.settings_load import load_settings
 from bundlekeel.daemon.settings_types import parse_duration
 from bundlekeel.daemon.views import Json
 
@@ -43,7 +44,12 @@ def register(app: typer.Typer, wiring: Wiring) -> None:
                 "--confirm", metavar="DURATION", help="Watch for so long before restoring: clocks may be wrong."
             ),
         ] = f"{CONFIRM_SECONDS:g}s",
-        once: Annotated[bool, typer.Option("--once", help="Look once and end: for a CronJob or a timer.")] = False,
+        every: Annotated[
+            str,
+            typer.Option("--every", metavar="DURATION", help="Go on and look so often, instead of looking once."),
+        ] = "",
+        # What it does anyway: kept for those who have it in a CronJob.
+        _once: Annotated[bool, typer.Option("--once", hidden=True)] = False,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
         by: Annotated[str, typer.Option("--by", help="Who restores, for the record.")] = "",
         config: ConfigOption = None,
@@ -51,8 +57,9 @@ def register(app: typer.Typer, wiring: Wiring) -> None:
     ) -> None:
         """Restore what `takeover` found when no sidecar has completed a cycle for too long. Needs no running sidecar.
 
-        Exit codes of --once: 0 alive, or nothing is taken over; 1 dead: restored, or not everywhere (run it again);
-        3 the store could not be read, and nothing was done. Without --once it goes on until it is stopped.
+        Looks once and ends, for a CronJob or a timer; with --every it goes on until it is stopped. Exit codes: 0 alive,
+        or nothing is taken over; 1 dead: restored, or not everywhere (run it again); 3 the store could not be read, and
+        nothing was done.
         """
         settings = load_settings(config)
         limit, watch = _seconds("--after", after), _seconds("--confirm", confirm)
@@ -64,16 +71,16 @@ def register(app: typer.Typer, wiring: Wiring) -> None:
         def look() -> Json:
             return wiring.deadman(settings, after=limit, confirm=watch, by=who, dry_run=dry_run)
 
-        if once:
-            answer = look()
-            show(lambda: answer, story, output, Watch())
-            raise typer.Exit(OK if answer["state"] in GOOD else BAD_NEWS)
-        _for_ever(look, settings, limit, output)
+        if every:
+            _for_ever(look, _pause(every), output)
+        answer = look()
+        show(lambda: answer, story, output, Watch())
+        raise typer.Exit(OK if answer["state"] in GOOD else BAD_NEWS)
 
 
-def _for_ever(look: Any, settings: LoadedSettings, after: float, output: Output) -> None:
-    """Look several times in each `after`. What cannot be read is said on stderr, and read again."""
-    pause, said = min(60.0, max(settings.settings.cycle.interval, after / 10)), ""
+def _for_ever(look: Callable[[], Json], pause: float, output: Output) -> None:
+    """Look again and again. What cannot be read is said on stderr, and read again."""
+    said = ""
     while True:
         try:
             answer = look()
@@ -97,6 +104,13 @@ def story(answer: Json, layout: Layout) -> RenderableType:
     if answer.get("brokers"):
         parts.append(stories.change(answer, layout))
     return Group(*parts)
+
+
+def _pause(every: str) -> float:
+    pause = _seconds("--every", every)
+    if pause < 1:
+        raise CliError(f"--every {every}: a second at least", USAGE)
+    return pause
 
 
 def _seconds(option: str, text: str) -> float:
