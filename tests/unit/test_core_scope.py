@@ -11,7 +11,7 @@ from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.guard import GuardState, Moved
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Plan
-from bundlekeel.core.scope import check_pattern, excluded_bundles
+from bundlekeel.core.scope import check_pattern, excluded_bundles, pattern_for
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, report, run, snapshot
 
 NAMES = [bundle_name(0, "acme/orders"), bundle_name(1, "acme/bills"), bundle_name(2, "zeta/orders")]
@@ -166,3 +166,14 @@ def test_a_useless_pair_is_left_alone() -> None:
     moves = plan(guard=GuardState(quarantined={pair: NOW_MS + 1})).moves
     assert {move.target for move in moves} == {broker(2)}
     assert broker(1) in {move.target for move in plan(guard=GuardState(quarantined={pair: NOW_MS})).moves}
+
+
+def test_the_pattern_for_one_bundle() -> None:
+    """As for whole tables: every kind, globs, expiry, and only the brokers that are named."""
+    bundle = "acme/orders/0x00000000_0x40000000"
+    for pattern in ("t:acme", "t:a*", "n:acme/orders", "n:*/orders", f"b:{bundle}", "b:acme/orders/*", "r:b1:*"):
+        assert pattern_for({"t:other": 0, pattern: 0}, 100, bundle, ["b1:8080", "b2:8080"]) == pattern
+        assert pattern_for({pattern: 101}, 100, bundle, ["b1:8080"]) == pattern
+        assert pattern_for({pattern: 100}, 100, bundle, ["b1:8080"]) == ""
+    for pattern in ("t:acme/orders", "n:acme", "n:acme/order", "r:b3:8080", "b:acme/orders", "t:["):
+        assert pattern_for({pattern: 0}, 100, bundle, ["b1:8080"]) == ""

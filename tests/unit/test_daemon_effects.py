@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from bundlekeel.core.effects import Book, Pair
+from bundlekeel.daemon.documents import Pause
 from bundlekeel.daemon.durations import ENOUGH, Durations
 from bundlekeel.daemon.effects import joined
+from bundlekeel.daemon.views import PlanRequest
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 from tests.unit.test_core_effects import judged as an_effect
 
@@ -41,6 +44,24 @@ async def test_moves_are_judged_once_both_brokers_have_reported_them() -> None:
     judged = sidecar.sharing.shared.effects.judged
     assert {bundle for effect in judged for bundle in effect.bundles} == moved
     assert joined([record], judged)[0]["effect"] == "helped"
+
+
+async def test_a_plan_that_a_person_executes_is_judged_too() -> None:
+    """It was made for the balance as any other: what it predicts is stored, and what came of it joined."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster, params=PARAMS).lead()
+    pause = Pause(reason="look", by="ann", since_ms=1)
+    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
+    await sidecar.cycle.turn()
+    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pause=None))
+    made = await sidecar.planner.make(PlanRequest())
+    moves = [[move["bundle"], move["source"], move["target"]] for move in made["moves"]]
+    await sidecar.sharing.leave_request({"hash": made["hash"], "moves": moves, "request": {}, "by": "a", "reason": "b"})
+    await sidecar.executions.serve()
+    assert {item.move.bundle for item in sidecar.cycle.standing.effects.open} == {move[0] for move in moves}
+    await later(cluster, sidecar)
+    await sidecar.cycle.turn()
+    assert {item["outcome"] for item in sidecar.journal.tail(10, kind="effect")} == {"helped"}
 
 
 async def test_the_next_leader_judges_what_the_last_one_began() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pytest
 
+from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import AdminFault
 from bundlekeel.daemon.documents import Desired, Pause, Wish
 from tests.support.memory_admin import Fault
@@ -179,3 +183,32 @@ async def test_a_cordon_or_pin_that_comes_after_the_plan_holds() -> None:
         (outcome,) = await sidecar.hand.carry_out([move], epoch=epoch, cycle=1, on_outcome=lambda _: None)
         assert (outcome.outcome, outcome.code) == ("refused", code)
     assert cluster.model.unloads == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"excluded": {"n:t/n*": 0}},
+        {"excluded": {"t:t": 0}},
+        {"excluded": {"b:t/ns/*": 0}},
+        {"excluded": {f"r:{B1}": 0}},
+        {"pauses": {"namespace:t/n?": Pause(reason="release", by="ann", since_ms=1)}},
+        {"pauses": {"tenant:*": Pause(reason="release", by="ann", since_ms=1)}},
+    ],
+)
+async def test_what_is_left_alone_amid_a_plan_stays(changes: dict[str, Any]) -> None:
+    """An exclusion or pause by pattern that comes after the first move holds all others."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+
+    async def in_between(_bundle: str) -> None:
+        await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, **changes))
+
+    waiting: list[asyncio.Task[None]] = []
+    cluster.model.after_unload = lambda bundle: waiting.append(asyncio.ensure_future(in_between(bundle)))
+    sidecar.hand._limits = replace(sidecar.hand._limits, max_in_flight=1, max_in_flight_per_broker=1)
+    sidecar.hand.begin(sidecar.sharing.current_epoch())
+    report = await sidecar.cycle.turn()
+    first, *others = [(outcome.outcome, outcome.code) for outcome in report.outcomes]
+    assert first[0] == "done" and others
+    assert set(others) == {("refused", Code.EXCLUDED if "excluded" in changes else Code.PAUSED)}

@@ -133,6 +133,46 @@ async def test_a_broker_that_goes_and_comes_holds_the_plan() -> None:
     assert codes[1:3] == [Code.ROLLOUT_HOLD] * 2
 
 
+def test_a_roll_out_ends_once() -> None:
+    """Rule: a quiet time after the last change; those that came back, each once, and again only in the next one."""
+    guarding = Guarding(deque[dict[str, Any]])
+    guarding.see(picture(a=EARLY, b=EARLY, c=EARLY), NOW_MS)
+    assert guarding.rolled_out(NOW_MS, 60) == frozenset()
+    guarding.see(picture(a=NOW_MS, b=EARLY), NOW_MS + 1000)
+    guarding.see(picture(a=NOW_MS, b=NOW_MS + 1500), NOW_MS + 2000)
+    assert guarding.rolled_out(NOW_MS + 61_999, 60) == frozenset()
+    assert guarding.rolled_out(NOW_MS + 62_000, 60) == {"a", "b"}
+    assert guarding.rolled_out(NOW_MS + 70_000, 60) == frozenset()
+    guarding.see(picture(a=NOW_MS, b=NOW_MS + 1500, c=NOW_MS + 75_000), NOW_MS + 80_000)
+    assert guarding.rolled_out(NOW_MS + 200_000, 0) == frozenset()
+    assert guarding.rolled_out(NOW_MS + 200_000, 60) == {"c"}
+
+
+async def test_after_a_roll_out_those_that_restarted_are_warmed() -> None:
+    """Rule: the leader wishes it for all to see; a cordoned broker is left empty, and a follower wishes nothing."""
+    cluster = FakeCluster({BROKERS[0]: [0.2, 0.15, 0.12, 0.1], BROKERS[1]: [0.1]})
+    leader, follower = [await FakeSidecar(cluster, name).lead() for name in "ab"]
+    cordon = Wish(by="ann", reason="disks", since_ms=1)
+    await leader.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, cordons={BROKERS[1]: cordon}))
+    for broker in BROKERS[1:]:
+        for event in ("here", "gone", "back"):
+            if event == "gone":
+                cluster.source.remove(broker)
+            else:
+                cluster.publish()
+            for sidecar in (follower, leader):
+                await sidecar.cycle.turn()
+        assert leader.sharing.desired.warms == {}
+    cluster.clock.offset += 61.0
+    cluster.publish()
+    await leader.leadership.turn()
+    await follower.cycle.turn()
+    assert leader.sharing.desired.warms == {}
+    await leader.cycle.turn()
+    (warmed,) = leader.sharing.desired.warms.items()
+    assert warmed[0] == BROKERS[2] and warmed[1].by == "bundlekeel"
+
+
 class Closed(FakeSidecar):
     """A sidecar whose only window opens on 29 February."""
 

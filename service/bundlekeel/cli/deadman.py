@@ -19,7 +19,7 @@ from bundlekeel.cli.session import ConfigOption, OutputOption, guarded, login
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.core.errors import BundlekeelError
 from bundlekeel.daemon.deadman import CONFIRM_SECONDS
-from bundlekeel.daemon.settings_load import load_settings
+from bundlekeel.daemon.settings_load import LoadedSettings, load_settings
 from bundlekeel.daemon.settings_types import parse_duration
 from bundlekeel.daemon.views import Json
 
@@ -48,7 +48,6 @@ def register(app: typer.Typer, wiring: Wiring) -> None:
             str,
             typer.Option("--every", metavar="DURATION", help="Go on and look so often, instead of looking once."),
         ] = "",
-        # What it does anyway: kept for those who have it in a CronJob.
         _once: Annotated[bool, typer.Option("--once", hidden=True)] = False,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
         by: Annotated[str, typer.Option("--by", help="Who restores, for the record.")] = "",
@@ -62,10 +61,7 @@ def register(app: typer.Typer, wiring: Wiring) -> None:
         nothing was done.
         """
         settings = load_settings(config)
-        limit, watch = _seconds("--after", after), _seconds("--confirm", confirm)
-        least = CYCLES * settings.settings.cycle.interval
-        if limit < least:
-            raise CliError(f"--after {after}: shorter than {CYCLES} cycles ({least:g} s)", USAGE)
+        limit, watch = _limits(settings, after, confirm)
         who = by or f"deadman ({login()}@{socket.gethostname()})"
 
         def look() -> Json:
@@ -73,9 +69,21 @@ def register(app: typer.Typer, wiring: Wiring) -> None:
 
         if every:
             _for_ever(look, _pause(every), output)
-        answer = look()
-        show(lambda: answer, story, output, Watch())
-        raise typer.Exit(OK if answer["state"] in GOOD else BAD_NEWS)
+        _once_only(look, output)
+
+
+def _limits(settings: LoadedSettings, after: str, confirm: str) -> tuple[float, float]:
+    limit, watch = _seconds("--after", after), _seconds("--confirm", confirm)
+    least = CYCLES * settings.settings.cycle.interval
+    if limit < least:
+        raise CliError(f"--after {after}: shorter than {CYCLES} cycles ({least:g} s)", USAGE)
+    return limit, watch
+
+
+def _once_only(look: Callable[[], Json], output: Output) -> None:
+    answer = look()
+    show(lambda: answer, story, output, Watch())
+    raise typer.Exit(OK if answer["state"] in GOOD else BAD_NEWS)
 
 
 def _for_ever(look: Callable[[], Json], pause: float, output: Output) -> None:

@@ -204,7 +204,7 @@ EXPLANATIONS: dict[Code, str] = {
     Code.SOLE_BUNDLE: "it is the only bundle of its broker",
     Code.IN_TRANSIT: "the bundle is being moved already",
     Code.FROZEN_INTENT: "an earlier leader left a move of this bundle open; it is settled first",
-    Code.EXCLUDED: "the settings exclude it",
+    Code.EXCLUDED: "settings or people exclude it",
     Code.PINNED: "a person pinned it to its broker",
     Code.TARGET_OVERLOADED: "the target would be above the overload threshold",
     Code.HAS_POLICY: "its namespace has an isolation policy or anti-affinity group, and the setting leaves those alone",

@@ -55,6 +55,23 @@ def in_force(excluded: Mapping[str, int], now_ms: int, kind: str) -> Iterator[st
             yield text
 
 
+def pattern_for(patterns: Mapping[str, int], now_ms: int, bundle: str, brokers: Collection[str] = ()) -> str:
+    """The first pattern in force (pattern -> expiry in ms, 0: never) that this bundle, its namespace or tenant, or one
+    of these brokers matches; "" for none. As `excluded_bundles`, of one bundle."""
+    namespace = bundle.rpartition("/")[0]
+    names = {
+        TENANT: [namespace.partition("/")[0]],
+        NAMESPACE: [namespace],
+        BUNDLE: [bundle],
+        BROKER: list(brokers),
+    }
+    for kind, concerned in names.items():
+        for text in in_force(patterns, now_ms, kind):
+            if matches(text, concerned).any():
+                return f"{kind}:{text}"
+    return ""
+
+
 def excluded_bundles(snapshot: Snapshot, guard: GuardState, params: Parameters, now_ms: int) -> Bools:
     """Bundles (rows) that stay where they are, because settings or people exclude them, or do not include them."""
     bundles = snapshot.bundles

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from bundlekeel.core.codes import EXPLANATIONS, Code
+from bundlekeel.core.scope import pattern_for
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.canary import left_to_us
 from bundlekeel.daemon.documents import Desired, Pause
@@ -60,9 +61,7 @@ def scopes_paused(desired: Desired, now_ms: int) -> dict[str, int]:
 
 def scope_in_force(desired: Desired, now_ms: int, bundle: str, brokers: Collection[str] = ()) -> str:
     """The first pattern of a paused scope that this bundle, or one of these brokers, belongs to, or ""."""
-    namespace = bundle.rpartition("/")[0]
-    concerned = {f"n:{namespace}", f"t:{namespace.partition('/')[0]}", *(f"r:{broker}" for broker in brokers)}
-    return next((pattern for pattern in scopes_paused(desired, now_ms) if pattern in concerned), "")
+    return pattern_for(scopes_paused(desired, now_ms), now_ms, bundle, brokers)
 
 
 def picture_obstacle(picture: Picture, config: BrokerConfig) -> Obstacle | None:

@@ -143,6 +143,7 @@ class Cycle:
             report.code, report.sentence = cluster.code, cluster.sentence
         report.obstacle = stopped = self._stopped(picture)
         await self._parts.wishes.planned(result.ready, result.plan.refusals, acting=stopped is None)
+        await self._after_rollout(snapshot, acting=stopped is None)
         report.operations = self._parts.wishes.record()
         report.shadow = self._parts.shadow()
         if stopped is None:
@@ -150,6 +151,13 @@ class Cycle:
             await self._carry_out(report, result.plan, snapshot)
         report.sentence = report.full_sentence()
         return report
+
+    async def _after_rollout(self, snapshot: Snapshot, *, acting: bool) -> None:
+        """When brokers have stopped restarting, those that did are filled gently (warm), by whoever leads then."""
+        guarding, now = self._parts.guarding, snapshot.wall_ms
+        restarted = guarding.rolled_out(now, self.params.rollout_quiet_seconds)
+        if restarted and acting and guarding.obstacle(now) is None:
+            await self._parts.wishes.warm_up(restarted)
 
     def _stopped(self, picture: Picture) -> Obstacle | None:
         return acting_obstacle(
@@ -238,14 +246,16 @@ class Cycle:
             return await asyncio.to_thread(plan, given)
         return plan(given)
 
-    async def execute(self, decide: Callable[[], Awaitable[tuple[Move, ...]]]) -> list[MoveOutcome]:
-        """Carry out moves that a person asked for, with the same books as a cycle's own. `decide` says which, and
-        is asked when no cycle is under way: the one before may have made those very moves."""
+    async def execute(self, decide: Callable[[], Awaitable[tuple[tuple[Move, ...], Plan | None]]]) -> list[MoveOutcome]:
+        """Carry out moves that a person asked for, with the same books as a cycle's own. `decide` says which, with the
+        plan that predicts their effect, if any; it is asked when no cycle is under way: the one before may have made
+        those very moves."""
         async with self.busy:
             if self.snapshot is None:
                 raise SnapshotError("there is no picture of the cluster yet")
-            moves = await decide()
+            moves, made = await decide()
             report = self._blank(Code.ADMIN, f"{len(moves)} moves a person asked for")
+            report.plan = made
             await self._act(report, moves, self.snapshot)
             return report.outcomes
 

@@ -115,6 +115,9 @@ class Wishes(Protocol):
     async def planned(self, ready: Mapping[str, bool], refusals: Collection[Any], *, acting: bool) -> None:
         """Hear of a plan: which warming brokers are warm, what stays on draining ones. Never raises."""
 
+    async def warm_up(self, brokers: Collection[str]) -> None:
+        """Wish that these are warmed, unless people want something else of them. Never raises."""
+
     def record(self) -> dict[str, Any]:
         """Progress, as stored with the leader's state."""
 

@@ -10,7 +10,7 @@ import structlog
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import BundlekeelError, Conflict, Forbidden, StoreError
-from bundlekeel.core.plan import Move, Split
+from bundlekeel.core.plan import Move, Plan, Split
 from bundlekeel.daemon.acting import Obstacle, acting_obstacle
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.byhand import ByHand
@@ -113,11 +113,14 @@ class Executions:
         await self._may_begin(task)
         return await self._by_hand.split_of(body)
 
-    async def _moves_still_wanted(self, task: dict[str, Any], body: Mapping[str, Any]) -> tuple[Move, ...]:
-        """Plan again from what is now; Forbidden, or Conflict unless that is the very plan that was asked for."""
+    async def _moves_still_wanted(
+        self, task: dict[str, Any], body: Mapping[str, Any]
+    ) -> tuple[tuple[Move, ...], Plan | None]:
+        """Plan again from what is now; Forbidden, or Conflict unless that is the very plan that was asked for. What a
+        person moves by hand is not done for the balance: nothing is predicted."""
         await self._may_begin(task)
         if task["kind"] != "plan":
-            return await self._by_hand.moves_of(body)
+            return await self._by_hand.moves_of(body), None
         try:
             wanted, request = [tuple(item) for item in body.get("moves", [])], _request(body)
         except (TypeError, ValueError) as error:
@@ -127,7 +130,7 @@ class Executions:
         if now != wanted:
             changed = _difference(wanted, now)
             raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
-        return made.moves
+        return made.moves, made
 
     def _obstacle(self) -> Obstacle | None:
         if self._cycle.picture is None:

@@ -42,6 +42,8 @@ class Guarding:
         self._here: dict[str, int] | None = None
         self._ever: set[str] = set()
         self.changed: dict[str, int] = {}
+        # Changes up to then belong to roll-outs that are over.
+        self._rolled_ms = 0
 
     def see(self, picture: Picture, now_ms: int) -> None:
         """Compare a picture with the one before: who came, went or restarted."""
@@ -77,6 +79,17 @@ class Guarding:
             relief_until=self._calendar.relief_until(now_ms),
             rate=self._rate(),
         )
+
+    def rolled_out(self, now_ms: int, quiet_seconds: float) -> frozenset[str]:
+        """Registered brokers that came or restarted in a roll-out that is over by now, each once.
+
+        `quiet_seconds` without another change end it (`rollout_quiet_seconds`; 0: there are no roll-outs). Asked in
+        every cycle of every replica: who leads later does not begin anew."""
+        latest = max(self.changed.values(), default=0)
+        if not quiet_seconds or latest <= self._rolled_ms or latest > now_ms - int(1000 * quiet_seconds):
+            return frozenset()
+        since, self._rolled_ms = self._rolled_ms, latest
+        return frozenset(broker for broker in self._here or {} if self.changed.get(broker, 0) > since)
 
     def concerned(self, since_ms: int) -> set[str]:
         """Brokers that gave or took a bundle since then, by the shared records."""

@@ -13,6 +13,7 @@ from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError, StoreError
 from bundlekeel.core.ledger import Entry
 from bundlekeel.core.plan import Move, Refusal, Split
+from bundlekeel.core.scope import pattern_for
 from bundlekeel.core.splitting.children import Family
 from bundlekeel.daemon.acting import Obstacle, mode_in_force, pause_in_force, scope_in_force
 from bundlekeel.daemon.attempt import MoveRequest, World
@@ -231,6 +232,9 @@ class LeaderHand:
         scope = scope_in_force(desired, self._world.clock.wall_ms(), bundle, brokers)
         if scope:
             return Refusal(code=Code.PAUSED, bundle=bundle, detail=f"its scope {scope} is paused")
+        excluded = pattern_for(desired.excluded, self._world.clock.wall_ms(), bundle, brokers)
+        if excluded:
+            return Refusal(code=Code.EXCLUDED, bundle=bundle, detail=excluded)
         pinned_until = desired.pinned.get(bundle)
         if pinned_until is not None and (not pinned_until or pinned_until > self._world.clock.wall_ms()):
             return Refusal(code=Code.PINNED, bundle=bundle, detail="since this plan was made")

@@ -115,6 +115,16 @@ class Operations:
         _log.info("warm", brokers=warm)
         self._warm_plans.clear()
 
+    async def warm_up(self, brokers: Collection[str]) -> None:
+        """Warm brokers that came back in a roll-out; not those that are to be empty. Never raises."""
+        wish = Wish(by="bundlekeel", reason="the roll-out is over", since_ms=self._clock.wall_ms())
+        try:
+            await self._sharing.change_desired(lambda desired: _with_warms(desired, brokers, wish))
+        except StoreError as error:
+            _log.info("a warm after a roll-out could not be stored", brokers=sorted(brokers), error=str(error))
+            return
+        _log.info("roll-out over: warming", brokers=sorted(brokers))
+
     def record(self) -> dict[str, Any]:
         """Progress, as stored with the leader's state: every replica shows it."""
         return {broker: self._progress(broker, watch) for broker, watch in self._watches.items()}
@@ -217,6 +227,12 @@ def _moves_at_all(name: str) -> bool:
     except ValueError:
         return False
     return not is_system_bundle(name)
+
+
+def _with_warms(desired: Desired, brokers: Collection[str], wish: Wish) -> Desired:
+    empty = desired.cordons.keys() | desired.drains.keys()
+    fresh = {broker: wish for broker in sorted(brokers) if broker not in empty}
+    return msgspec.structs.replace(desired, warms=fresh | desired.warms)
 
 
 def _without_warms(desired: Desired, brokers: Collection[str]) -> Desired:
