@@ -214,6 +214,32 @@ def test_without_files_those_of_the_settings_are_taken(tmp_path: Path) -> None:
     assert invoke("-c", str(config)).exit_code == 2
 
 
+def test_what_was_cut_off_at_the_beginning_is_told(tmp_path: Path) -> None:
+    """Also by the settings, which know how many files are kept; a part of the files is one only where one says so."""
+    config = tmp_path / "config.yaml"
+    config.write_text("journal: {path: j.jsonl, max_bytes: 4096, backups: 1}\n")
+    path = tmp_path / "j.jsonl"
+    lines = written(path)
+    path.write_bytes(b"".join(lines[2:]))
+    for arguments in ([str(path)], ["-c", str(config)]):
+        found = invoke(*arguments)
+        assert found.exit_code == 1 and "amid the chain" in found.output
+        assert invoke("--part", *arguments).exit_code == 0
+    path.unlink()
+    written(path, 60, max_bytes=4096, backups=1)
+    assert invoke("-c", str(config)).exit_code == 0, "its oldest lines were thrown away by rotation"
+    assert invoke(str(path)).exit_code == 1
+
+
+def test_lines_put_in_front_are_told(tmp_path: Path) -> None:
+    """What has no hash is of an old release only where one says so."""
+    path = tmp_path / "j.jsonl"
+    path.write_bytes(b'{"kind":"move"}\n' + b"".join(written(path)))
+    found = invoke(str(path))
+    assert found.exit_code == 1 and "--old-lines" in found.output
+    assert invoke("--old-lines", str(path)).exit_code == 0
+
+
 def test_secrets_without_a_settings_file_do_not_hinder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The secrets belong to the file named with -c; the group itself reads no settings and asks no sidecar."""
     secrets = tmp_path / "secrets"

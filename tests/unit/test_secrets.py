@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 from typer.testing import CliRunner
@@ -156,8 +157,19 @@ def test_short_values_do_not_empty_the_log() -> None:
     assert Redactor(("ab", "")).text("about a table") == "about a table"
 
 
+@pytest.mark.parametrize("secret", ['pa"ss\\word', "pä ss/w&rd", "it's\tone"])
+def test_a_secret_in_another_form_is_still_one(secret: str) -> None:
+    """As it stands in a repr, in JSON, in JSON that is quoted in JSON, and in a URL."""
+    redact = Redactor((secret,)).text
+    body = json.dumps({"k": secret})
+    urls = [f"http://u:{quote(secret, safe='')}@h/", f"p={quote_plus(secret)}&x=1"]
+    for text in (secret, repr({"k": secret}), body, json.dumps(body), json.dumps(secret, ensure_ascii=False), *urls):
+        shown = redact(text)
+        assert shown.count(HIDDEN) == 1 and secret[-2:] not in shown, text
+
+
 SCRIPT = """
-import logging, sys
+import logging, sys, threading
 import structlog
 from bundlekeel.bootstrap.logs import configure_logging
 from bundlekeel.daemon.settings_load import load_settings
@@ -172,13 +184,21 @@ except RuntimeError:
     structlog.get_logger("a").exception("failed", url=f"http://u:{canary}@h/", nested={"x": [canary]})
     logging.getLogger("httpx").error("refused %s", canary, exc_info=True)
 structlog.get_logger("a").info(f"event {canary}")
+thread = threading.Thread(target=deep, args=(canary,))
+thread.start()
+thread.join()
+class Closing:
+    def __del__(self):
+        deep(canary)
+closing = Closing()
+del closing
 deep(canary)
 """
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
 def test_a_whole_process_does_not_tell(form: str) -> None:
-    """Logs of ours and of libraries, tracebacks, and the last words of a process that dies of an error."""
+    """Logs of ours and of libraries, tracebacks, and the last words of threads and of the process."""
     ended = subprocess.run(
         [sys.executable, "-c", SCRIPT, form],
         env={"BUNDLEKEEL__ADMIN__TOKEN": CANARY, "PYTHONPATH": "service"},
@@ -186,8 +206,8 @@ def test_a_whole_process_does_not_tell(form: str) -> None:
         text=True,
         check=False,
     )
-    assert ended.returncode == 1 and ended.stderr.count("RuntimeError: refused with") == 3, ended.stderr
-    assert ended.stderr.count(HIDDEN) >= 6 and CANARY not in ended.stderr + ended.stdout
+    assert ended.returncode == 1 and ended.stderr.count("RuntimeError: refused with") == 5, ended.stderr
+    assert ended.stderr.count(HIDDEN) >= 8 and CANARY not in ended.stderr + ended.stdout
 
 
 def test_the_formatter_of_libraries() -> None:

@@ -56,16 +56,16 @@ class Bootstrap:
     ) -> Json:
         """Turn the brokers' own shedding off and verify it on each of them; with `namespaces` only for those."""
         body = partial(take_over, settings, split=split, reason=reason, by=by, dry_run=dry_run, namespaces=namespaces)
-        return once(body)
+        return once(settings, body)
 
     def handback(self, settings: LoadedSettings, *, reason: str, by: str, dry_run: bool) -> Json:
         """Restore what `takeover` found."""
-        return once(partial(hand_back, settings, reason=reason, by=by, dry_run=dry_run))
+        return once(settings, partial(hand_back, settings, reason=reason, by=by, dry_run=dry_run))
 
     def deadman(self, settings: LoadedSettings, *, after: float, confirm: float, by: str, dry_run: bool) -> Json:
         """Restore what `takeover` found when the sidecars are dead."""
         terms = Terms(after_seconds=after, confirm_seconds=confirm, by=by)
-        return once(partial(dead_man, settings, terms=terms, dry_run=dry_run))
+        return once(settings, partial(dead_man, settings, terms=terms, dry_run=dry_run))
 
     def doctor(self, settings: LoadedSettings) -> list[Check]:
         """Every connection and permission, tested by this process."""
@@ -75,7 +75,7 @@ class Bootstrap:
                 await out.source.start()
                 return await examine(patient(settings.settings, out, watch(out, unrecorded, lambda: True)))
 
-        return once(run)
+        return once(settings, run)
 
     def where(self, settings: LoadedSettings, name: str) -> list[Json]:
         """Where a topic, bundle or namespace is, read from the stores."""
@@ -91,7 +91,7 @@ class Bootstrap:
 
                 return await where(name, metadata=out.metadata, ownership=out.ownership, entry=entry)
 
-        return once(run)
+        return once(settings, run)
 
     def history(self, settings: LoadedSettings, uri: str | None) -> HistoryStore:
         """The store of recorded history."""

@@ -7,14 +7,17 @@ bearer token, a JWT or a token of ours is replaced too; and fields by their name
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import sys
+import threading
 import traceback
 from collections.abc import Iterator, Mapping, MutableMapping
 from types import TracebackType
 from typing import Any, Final
+from urllib.parse import quote, quote_plus
 
 import structlog
 from pydantic import BaseModel, SecretStr
@@ -38,7 +41,8 @@ class Redactor:
     """Takes secrets out of text and of structlog events."""
 
     def __init__(self, secrets: Iterator[str] | tuple[str, ...] = ()) -> None:
-        known = sorted({value for value in secrets if len(value) >= _SHORTEST_SECRET}, key=len, reverse=True)
+        given = [value for value in secrets if len(value) >= _SHORTEST_SECRET]
+        known = sorted({form for value in given for form in _forms(value)}, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
 
     def text(self, text: str) -> str:
@@ -62,6 +66,13 @@ class Redactor:
         if isinstance(value, list | tuple | set | frozenset):
             return [self._value("", item) for item in value]
         return self.text(value if isinstance(value, str) else str(value))
+
+
+def _forms(secret: str) -> set[str]:
+    """A secret as it stands in text, in a `repr`, in JSON, in JSON within JSON, and in a URL."""
+    in_json = {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
+    twice = {json.dumps(form)[1:-1] for form in in_json}
+    return {secret, repr(secret)[1:-1], quote(secret, safe=""), quote_plus(secret), *in_json, *twice}
 
 
 class _Formatter(logging.Formatter):
@@ -90,8 +101,10 @@ def secrets_of(model: BaseModel) -> Iterator[str]:
                     yield from secrets_of(item)
 
 
-def configure_logging(settings: Settings) -> None:
-    """structlog to stderr: events with fields, JSON unless a person looks at a terminal. Libraries stay quiet."""
+def configure_logging(settings: Settings, level: str = "") -> None:
+    """structlog to stderr: events with fields, JSON unless a person looks at a terminal. Libraries stay quiet.
+
+    `level`: instead of that of the settings, for commands that a person waits for."""
     wanted = settings.logging.format
     redactor = Redactor(secrets_of(settings))
     console = wanted == "console" or (wanted == "auto" and sys.stderr.isatty())
@@ -109,20 +122,35 @@ def configure_logging(settings: Settings) -> None:
             redactor,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(settings.logging.level.upper())),
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelName((level or settings.logging.level).upper())
+        ),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter(redactor))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
-    sys.excepthook = _last_words(redactor)
+    redact_last_words(redactor)
 
 
-def _last_words(redactor: Redactor) -> Any:
-    """What is printed of an error that ends the process."""
+def redact_last_words(redactor: Redactor) -> None:
+    """No secret in what Python prints of an error that ends the process or a thread (kazoo has some), or that could not
+    be raised."""
 
-    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        sys.stderr.write(redactor.text("".join(traceback.format_exception(kind, error, trace))))
+    def tell(
+        kind: type[BaseException], error: BaseException | None, trace: TracebackType | None, where: str = ""
+    ) -> None:
+        sys.stderr.write(redactor.text(where + "".join(traceback.format_exception(kind, error, trace))))
 
-    return tell
+    def thread_ended(args: threading.ExceptHookArgs) -> None:
+        if args.exc_type is not SystemExit:
+            name = args.thread.name if args.thread is not None else "a thread"
+            tell(args.exc_type, args.exc_value, args.exc_traceback, f"error in {name}:\n")
+
+    def not_raised(args: sys.UnraisableHookArgs) -> None:
+        tell(args.exc_type, args.exc_value, args.exc_traceback, f"{args.err_msg or 'error ignored'}:\n")
+
+    sys.excepthook = tell
+    threading.excepthook = thread_ended
+    sys.unraisablehook = not_raised

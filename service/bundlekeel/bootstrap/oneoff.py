@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from typing import TypeVar
 
-import structlog
-
+from bundlekeel.bootstrap.logs import configure_logging
 from bundlekeel.bootstrap.outside import Outside, connected, endpoints_of, until_connected
 from bundlekeel.cli.wiring import Split
 from bundlekeel.core.errors import Forbidden
@@ -32,14 +30,11 @@ def always() -> None:
     """A person asked for it."""
 
 
-def once(body: Callable[[], Awaitable[T]]) -> T:
+def once(loaded: LoadedSettings, body: Callable[[], Awaitable[T]]) -> T:
     async def run() -> T:
         return await body()
 
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    configure_logging(loaded.settings, "warning")
     logging.getLogger("kazoo").setLevel(logging.CRITICAL + 1)
     return asyncio.run(run())
 

@@ -61,11 +61,21 @@ def verify(
         str,
         typer.Option("--head", metavar="HASH", help="A hash noted earlier, which must be in it.", show_default=False),
     ] = "",
+    part: Annotated[
+        bool, typer.Option("--part", help="Older files are missing on purpose: it may begin amid the chain.")
+    ] = False,
+    old_lines: Annotated[
+        bool, typer.Option("--old-lines", help="Lines of a release that wrote no hashes may stand at the beginning.")
+    ] = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Follow the journal's hash chain. Exit code 1 names the first line that was changed, added or taken out."""
-    answer = follow_chain(rotated(files) if files else _of_settings(config), head.lower())
+    """Follow the journal's hash chain. Exit code 1 names the first line that was changed, added or taken out.
+
+    Without files, those of the settings: they may begin amid the chain when as many rotated ones are there as are kept.
+    """
+    paths, full = (rotated(files), False) if files else _of_settings(config)
+    answer = follow_chain(paths, head.lower(), part=part or full, old_lines=old_lines)
     show(lambda: answer, _verdict, output, Watch())
     if answer["why"]:
         raise typer.Exit(BAD_NEWS)
@@ -76,8 +86,11 @@ def rotated(files: Sequence[Path]) -> list[Path]:
     return sorted(files, key=lambda path: -int(path.suffix[1:]) if path.suffix[1:].isdecimal() else 0)
 
 
-def follow_chain(files: Sequence[Path], head: str) -> Json:
-    """{files, lines, unsealed, torn, lost, begins_at, head, unfinished, why, where, whole}; `why` empty: it holds."""
+def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_lines: bool = False) -> Json:
+    """{files, lines, unsealed, torn, lost, begins_at, head, unfinished, why, where, whole}; `why` empty: it holds.
+
+    `part`: it may begin amid the chain; `old_lines`: lines without a hash may come first.
+    """
     verifier = Verifier(head)
     for path in files:
         try:
@@ -91,18 +104,26 @@ def follow_chain(files: Sequence[Path], head: str) -> Json:
     del answer["broken"]
     if found.broken is not None:
         return answer | {"why": found.broken.why, "where": f"{found.broken.name}:{found.broken.line}"}
+    if found.unsealed and not old_lines:
+        why = f"its first {found.unsealed} lines have no hash: put in front, or of a release without (then --old-lines)"
+        return answer | {"why": why}
+    if not found.whole and not part:
+        why = "it begins amid the chain, and what came before is not here: cut off, or not named (then --part)"
+        return answer | {"why": why}
     if head and not found.has_expected:
         return answer | {"why": f"no line has the hash {head}: lines at the end were cut off, or it is another journal"}
     return answer
 
 
-def _of_settings(config: Path | None) -> list[Path]:
+def _of_settings(config: Path | None) -> tuple[list[Path], bool]:
+    """The files that there are, oldest first; whether so many are kept that the oldest were thrown away."""
     loaded = load_settings(config)
     path = loaded.located(loaded.settings.journal.path)
     if path is None:
         raise CliError("journal.path is null: there is no file; name one", USAGE)
     family = [path.with_name(f"{path.name}.{n}") for n in range(loaded.settings.journal.backups, 0, -1)]
-    return [*(item for item in family if item.exists()), path]
+    kept = [item for item in family if item.exists()]
+    return [*kept, path], len(kept) == len(family)
 
 
 def _verdict(answer: Json, _layout: Layout) -> RenderableType:
