@@ -20,7 +20,7 @@ ROOMY = {"*": {"cpu": "ignore", "throughput": 4_000_000}}
 
 
 def test_a_rolling_restart(stage: Stage, tmp_path: Path) -> None:
-    """While brokers restart the plan waits (RolloutHold); afterwards all of them carry their part."""
+    """While brokers restart the plan waits (RolloutHold); then they are warmed, and all of them carry their part."""
     # Cool-down as shipped: bundles that were moved before the restarts rest, wherever the restarts put them.
     parameters = {**EAGER, "rollout_quiet_seconds": QUIET_SECONDS}
     with stage.sidecars("ABC", tmp_path, parameters=parameters, capacity=ROOMY) as sidecars:
@@ -40,5 +40,11 @@ def test_a_rolling_restart(stage: Stage, tmp_path: Path) -> None:
         assert [item for item in moves if item["started_ms"] < ended_ms] == []
         held = {item["code"] for item in leader.records() if item["kind"] == "cycle" and item["wall_ms"] >= began_ms}
         assert "RolloutHold" in held or "BlastRadius" in held
+        logs = [tmp_path / f"{sidecar.name}.log" for sidecar in sidecars]
+        until(
+            lambda: any("roll-out over: warming" in log.read_text() for log in logs),
+            "those that restarted are warmed",
+            within=60,
+        )
         brokers = {broker.broker_id for broker in stage.cluster.brokers}
         until(lambda: set(stage.owners().values()) == brokers, "each serves a part, and nothing is unowned", within=60)
