@@ -15,7 +15,7 @@ from bundlekeel.daemon.credentials import Principal
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"description": text, "model": schemas.Problem, "content": {MEDIA_TYPE: {}}}
     for status, text in (
-        (400, "the body is no JSON, or the request no HTTP"),
+        (400, "the body is no JSON object in UTF-8, or the request no HTTP"),
         (401, "credentials are missing or not valid (only where authentication is configured)"),
         (403, "the role is too low, or the Origin is foreign"),
         (408, "the body did not arrive in time"),
