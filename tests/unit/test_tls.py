@@ -152,7 +152,7 @@ def test_files_that_cannot_be_used_say_which_setting(tmp_path: Path, broken: str
 
 
 async def test_peers_show_certificate_and_token(tmp_path: Path) -> None:
-    """A follower reaches the leader over mTLS with its token; without either, or as a viewer, it does not, nor over plain HTTP."""
+    """A follower reaches the leader over mTLS with its token; without either, as a viewer or over HTTP it does not."""
     ours, tokens = Certificates(tmp_path), Tokens(tmp_path)
     cert, key = ours.issue("server")
     own = ClientTls(trust_certs=ours.ca, cert=cert, key=key).context(field="x")
@@ -167,6 +167,8 @@ async def test_peers_show_certificate_and_token(tmp_path: Path) -> None:
             peers = HttpPeers(tls=tls, token=token)
             try:
                 assert (await peers.make_plan(url, {}))["hash"] == HASH and answered
+                assert (await peers.plan(url, HASH) or {})["hash"] == HASH
+                assert await peers.plan(url, "feed") is None
             except StoreError as error:
                 assert not answered and tokens.tokens["operator"] not in str(error)
             finally:

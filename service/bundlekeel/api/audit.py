@@ -48,7 +48,10 @@ class Audit:
         body = _object(given) if given else {}
         app: ASGIApp = self._app
         if body is None:
-            app, body = problem(400, "not-an-object", "the body is no JSON object in UTF-8 (without a byte order mark)"), {}
+            app, body = (
+                problem(400, "not-an-object", "the body is no JSON object in UTF-8 (without a byte order mark)"),
+                {},
+            )
         elif principal is not None and given:
             body["by"] = principal.name
             message = {**message, "body": msgspec.json.encode(body)}

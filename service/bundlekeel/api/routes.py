@@ -119,9 +119,9 @@ async def plans(service: Backend) -> Response:
 
 
 @router.get("/plans/{hash}", response_model=schemas.PlanView, responses=NOT_FOUND, tags=["plans"])
-async def plan(service: Backend, hash: str) -> Response:
-    """A plan made earlier here; it is kept for 15 minutes."""
-    return reply(service.plan(hash))
+async def plan(service: Backend, hash: str, here: bool = False) -> Response:
+    """A plan made earlier by any sidecar (`here`: by this one alone); it is kept for 15 minutes."""
+    return reply(await service.plan(hash, here=here))
 
 
 @router.get("/tasks", response_model=list[schemas.TaskView], tags=["plans"])

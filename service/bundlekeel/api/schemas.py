@@ -302,6 +302,8 @@ class PlanView(Answer):
     snapshot_digest: str
     expires_ms: int
     by_leader: bool
+    what_if: bool = Field(default=False, description="brokers or traffic in it are not as they are: never carried out")
+    request: dict[str, Any] = Field(default={}, description="what was asked for")
 
 
 class TaskView(Answer):
@@ -311,6 +313,7 @@ class TaskView(Answer):
     hash: str
     state: str
     detail: str = ""
+    difference: list[str] = Field(default=[], description="what changed since, when it failed for that")
 
 
 class Place(Answer):

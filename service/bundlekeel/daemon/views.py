@@ -120,20 +120,22 @@ class Service(Protocol):
         [Move fields + sentence], refusals: [{code, bundle, broker, detail, explanation,
         limit, used, frees_ms}], refusal_counts, splits:
         [Split fields + sentence], split_refusals: [as refusals], loads: [BrokerLoad fields], imbalance: {before,
-        after}, snapshot_digest, expires_ms, by_leader: bool}"""
+        after}, snapshot_digest, expires_ms, by_leader: bool, what_if: bool, request: PlanRequest fields}"""
 
-    def plan(self, hash_: str) -> Json:
-        """A plan made earlier here; NotFound when unknown or expired (15 min)."""
+    async def plan(self, hash_: str, *, here: bool = False) -> Json:
+        """A plan made earlier by any sidecar (`here`: by this one); NotFound when unknown or expired (15 min)."""
 
     def plans(self) -> list[Json]:
         """Plans made here lately, newest last, without their moves: {hash, wall_ms, strategy, moves, verdict}"""
 
     async def execute(self, hash_: str, *, reason: str, by: str) -> Json:
         """Carry out exactly that plan on the leader, or Conflict with what changed: {task, hash, moves, state:
-        waiting|proposed, review: id|None}. Proposed: a second person has to approve it first."""
+        waiting|proposed, review: id|None}. Proposed: a second person has to approve it first. The leader compares again
+        right before it acts: `tasks`."""
 
     def tasks(self) -> list[Json]:
-        """Executions asked for: {task, kind, hash, state: running|done|failed|stopped, detail, moves: [outcomes]}"""
+        """Executions asked for: {task, kind, hash, state: running|done|failed|stopped, detail, moves: [outcomes],
+        difference: [what changed] where that was why}"""
 
     async def pause(self, *, reason: str, by: str, seconds: float | None) -> Json:
         """Stop acting everywhere, at once, leader or not; returns the pause record."""
