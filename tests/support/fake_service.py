@@ -347,7 +347,7 @@ class FakeService(FakeChannel, FakeDrawing):
         """Remembers the pause."""
         self._called("pause", (reason, by, seconds))
         until = None if seconds is None else NOW_MS + int(1000 * seconds)
-        self.paused = {"reason": reason, "by": by, "until_ms": until}
+        self.paused = {"reason": reason, "by": by, "since_ms": NOW_MS, "until_ms": until}
         return self.paused
 
     async def resume(self, *, reason: str, by: str) -> Json:

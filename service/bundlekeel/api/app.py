@@ -49,6 +49,8 @@ def create_app(
         openapi_url=OPENAPI_PATH,
         docs_url=None,
         redoc_url=None,
+        # No answer leads elsewhere: what is not here exactly so is not here.
+        redirect_slashes=False,
         generate_unique_id_function=_operation_id,
     )
     app.state.service = service

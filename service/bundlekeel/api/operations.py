@@ -97,10 +97,18 @@ class ExclusionView(schemas.Answer):
 
     pattern: str
     until_ms: int
+    bundles: int | None = Field(default=None, description="with PUT: how many known bundles it matches")
+
+
+class PausedScopeView(schemas.PauseView):
+    """A pause of one scope; `bundles`: how many known ones it matches now (none yet may be meant so)."""
+
+    scope: str
+    bundles: int | None
 
 
 class ScopePauseView(schemas.Answer):
-    """A pause of everything (scope "") or of one scope."""
+    """A pause of everything (scope "") or of one scope; `until_ms` 0: until resumed."""
 
     scope: str
     by: str
@@ -274,7 +282,7 @@ async def include(service: Backend, pattern: Named, body: schemas.ReasonBody) ->
     return reply(await service.wishes.include(pattern, reason=body.reason, by=body.by))
 
 
-@changes.put("/pauses/{scope:path}", response_model=schemas.PauseView)
+@changes.put("/pauses/{scope:path}", response_model=PausedScopeView)
 async def pause_scope(service: Backend, scope: Named, body: LastingBody) -> Response:
     """Move nothing of `tenant:NAME`, `namespace:TENANT/NAME`, or to and from `broker:ID`."""
     return reply(await service.wishes.pause_scope(scope, seconds=body.seconds, reason=body.reason, by=body.by))

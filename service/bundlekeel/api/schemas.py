@@ -152,6 +152,7 @@ class PauseView(Answer):
 
     reason: str
     by: str
+    since_ms: int | None = None
     until_ms: int | None = None
 
 

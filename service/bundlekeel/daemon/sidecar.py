@@ -10,7 +10,7 @@ from bundlekeel import __version__
 from bundlekeel.core.channel import UnitState
 from bundlekeel.core.errors import Conflict, Forbidden, NotFound
 from bundlekeel.daemon import drawing, tables, why
-from bundlekeel.daemon.acting import MODES, mode_in_force, pause_in_force
+from bundlekeel.daemon.acting import MODES, mode_in_force, pause_in_force, pause_view
 from bundlekeel.daemon.assignments import assignments
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.calibration import Calibration
@@ -121,7 +121,7 @@ class Sidecar:
             "mode_ceiling": p.loaded.settings.mode,
             "strategy": p.cycle.params.strategy,
             "placement": p.cycle.params.placement,
-            "paused": {"reason": pause.reason, "by": pause.by, "until_ms": pause.until_ms} if pause else None,
+            "paused": pause_view(pause) if pause else None,
             "store": {"connected": p.coordination.connected, "session_seconds": p.coordination.session_seconds},
             "cycle": self._last_cycle(),
             "imbalance": tables.imbalances(p.cycle),
@@ -245,7 +245,7 @@ class Sidecar:
         now = self._p.clock.wall_ms()
         pause = Pause(reason=reason, by=by, since_ms=now, until_ms=now + int(seconds * 1000) if seconds else 0)
         await self._change(lambda desired: _with(desired, pause=pause), "pause", reason, by)
-        return {"reason": reason, "by": by, "since_ms": now, "until_ms": pause.until_ms}
+        return pause_view(pause)
 
     async def resume(self, *, reason: str, by: str) -> Json:
         """End a pause."""

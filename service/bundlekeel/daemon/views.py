@@ -68,9 +68,9 @@ class Service(Protocol):
     def state(self) -> Json:
         """{member, role: leader|follower|bench, seat, epoch, leader: Member|None, members: [Member], cluster,
         cluster_mode: modular|extensible|other|mixed|unknown, mode, mode_ceiling, strategy, placement, paused:
-        {reason, by, until_ms}|None, store: {connected, session_seconds}, cycle: {id, wall_ms, sentence, verdict,
-        moves, seconds}|None, imbalance: {throughput_max_mean, score_max_mean}, ledger: {entries, unsettled: [ids]},
-        intents: [..], version, uptime_seconds, acting: bool, acting_obstacle: Code|None, takeover: {active, by,
+        {reason, by, since_ms, until_ms: int|None}|None, store: {connected, session_seconds}, cycle: {id, wall_ms,
+        sentence, verdict, moves, seconds}|None, imbalance: {throughput_max_mean, score_max_mean}, ledger: {entries,
+        unsettled: [ids]}, intents: [..], version, uptime_seconds, acting: bool, acting_obstacle: Code|None, takeover: {active, by,
         reason, wall_ms, namespaces, ended: {by, reason, wall_ms, deadman}|None}|None, settling: after an outage
         {why, away, missing: [ids], quiet_seconds, until_ms, sentence}|None}"""
 
@@ -138,7 +138,8 @@ class Service(Protocol):
         difference: [what changed] where that was why}"""
 
     async def pause(self, *, reason: str, by: str, seconds: float | None) -> Json:
-        """Stop acting everywhere, at once, leader or not; returns the pause record."""
+        """Stop acting everywhere, at once, leader or not; {reason, by, since_ms, until_ms: int|None (until
+        resumed)}"""
 
     async def resume(self, *, reason: str, by: str) -> Json:
         """End a pause."""
