@@ -218,6 +218,7 @@ def carry_out(
 
     Returns the plan and the task once one of its unloads was asked for or the task is done.
     """
+    found: dict[str, Any] = {}
     for _ in range(15):
         plan = until(
             lambda: (made := make_plan(sidecar, **parameters)) and len(made["moves"]) >= at_least and made,
@@ -226,6 +227,10 @@ def carry_out(
         )
         before(plan)
         answer = sidecar.post(f"/api/v1/plans/{plan['hash']}/execute", {"reason": "chaos", "by": "test"})
+        if answer.status_code == 409:  # the inputs changed before the leader was asked
+            undo()
+            time.sleep(0.5)
+            continue
         assert answer.status_code == 202, answer.text
         task = answer.json()["task"]
         known = len(stage.unloads())

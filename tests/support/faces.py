@@ -19,6 +19,10 @@ class NoPeers:
         """See `ports.Peers`."""
         raise StoreError(url)
 
+    async def plan(self, url: str, hash_: str) -> dict[str, Any] | None:
+        """See `ports.Peers`."""
+        raise StoreError(url)
+
     async def close(self) -> None:
         """Nothing is open."""
 

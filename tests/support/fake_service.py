@@ -319,9 +319,9 @@ class FakeService(FakeChannel, FakeDrawing):
         self._called("make_plan", request)
         return self.made.setdefault(HASH, plan_view(request))
 
-    def plan(self, hash_: str) -> Json:
+    async def plan(self, hash_: str, *, here: bool = False) -> Json:
         """A plan made before."""
-        self._called("plan", hash_)
+        self._called("plan", (hash_, here))
         if hash_ not in self.made:
             raise NotFound(f"no plan {hash_!r}; plans are kept for 15 minutes")
         return self.made[hash_]
@@ -335,7 +335,7 @@ class FakeService(FakeChannel, FakeDrawing):
     async def execute(self, hash_: str, *, reason: str, by: str) -> Json:
         """A task."""
         self._called("execute", (hash_, reason, by))
-        self.plan(hash_)
+        await self.plan(hash_)
         return {"task": "t-1", "hash": hash_, "moves": 1, "state": "waiting"}
 
     def tasks(self) -> list[Json]:
@@ -347,7 +347,7 @@ class FakeService(FakeChannel, FakeDrawing):
         """Remembers the pause."""
         self._called("pause", (reason, by, seconds))
         until = None if seconds is None else NOW_MS + int(1000 * seconds)
-        self.paused = {"reason": reason, "by": by, "until_ms": until}
+        self.paused = {"reason": reason, "by": by, "since_ms": NOW_MS, "until_ms": until}
         return self.paused
 
     async def resume(self, *, reason: str, by: str) -> Json:

@@ -114,7 +114,7 @@ class FakeWishes:
     async def exclude(self, pattern: str, *, seconds: float | None, reason: str, by: str) -> Json:
         """Done."""
         self._called("exclude", (pattern, seconds, reason, by))
-        return {"pattern": pattern, "until_ms": 0}
+        return {"pattern": pattern, "until_ms": 0, "bundles": 4}
 
     async def include(self, pattern: str, *, reason: str, by: str) -> Json:
         """Done."""
@@ -124,7 +124,7 @@ class FakeWishes:
     async def pause_scope(self, scope: str, *, seconds: float | None, reason: str, by: str) -> Json:
         """Done."""
         self._called("pause_scope", (scope, seconds, reason, by))
-        return {"scope": scope, "reason": reason, "by": by, "since_ms": NOW_MS, "until_ms": 0}
+        return {"scope": scope, "reason": reason, "by": by, "since_ms": NOW_MS, "until_ms": None, "bundles": 0}
 
     async def resume_scope(self, scope: str, *, reason: str, by: str) -> Json:
         """Done."""

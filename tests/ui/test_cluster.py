@@ -64,15 +64,20 @@ def guarded(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def test_from_imbalance_to_an_execution(guarded: Guarded, open_page: Open, shoot: Shoot) -> None:
-    """A viewer sees it and may not; an operator carries the plan out, watches it end, and the bundles landed there."""
+    """A viewer sees it and may not; an operator plans, carries it out, watches it end, and the bundles landed there."""
     page = open_page(guarded.url)
     page.get_by_label("Token").fill(guarded.tokens["viewer"])
     page.get_by_role("button", name="Sign in").click()
     expect(page.locator("#verdict")).to_contain_text("times the mean", timeout=60_000)
     view(page, "Plan")
+    expect(page.get_by_text("Asking for a plan needs role operator.")).to_be_visible()
+
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_label("Token").fill(guarded.tokens["operator"])
+    page.get_by_role("button", name="Sign in").click()
+    view(page, "Plan")
     page.get_by_label("Act on a difference at first sight").check()
     page.get_by_role("button", name="Ask for a plan").click()
-    expect(page.get_by_text("Carrying a plan out needs role operator.")).to_be_visible()
     page.get_by_role("button", name=re.compile("^Why .* moves$")).first.click()
     expect(page.get_by_role("dialog", name="Why this move")).to_contain_text("The bundle now")
     page.keyboard.press("Escape")
@@ -81,9 +86,6 @@ def test_from_imbalance_to_an_execution(guarded: Guarded, open_page: Open, shoot
     page.get_by_role("button", name="Plan with these changes").click()
     expect(page.get_by_text("This is a what-if")).to_be_visible()
 
-    page.get_by_role("button", name="Sign out").click()
-    page.get_by_label("Token").fill(guarded.tokens["operator"])
-    page.get_by_role("button", name="Sign in").click()
     view(page, "Plan")
     page.get_by_label("Act on a difference at first sight").check()
     page.get_by_role("button", name=re.compile("^Ask for a")).click()

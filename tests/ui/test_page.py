@@ -160,13 +160,25 @@ def test_an_operator_stops_a_task(guarded: ServedSidecar, tokens: Tokens, open_p
 
 
 def test_a_viewer_may_not(guarded: ServedSidecar, tokens: Tokens, open_page: Open) -> None:
-    """No button, but the reason; and asked past the page the API refuses too. A wrong token is said to be one."""
+    """No button, but the reason, and the newest plan that somebody else asked for; past the page the API refuses too. A
+    wrong token is said to be one."""
     page = open_page(guarded.url)
     page.get_by_label("Token").fill("bk_wrong")
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_text("This token is not valid, or not any more.")).to_be_visible()
     sign_in(page, tokens, "viewer")
-    ask_for_a_plan(page)
+    refusal = page.get_by_text("You are the-viewer with role viewer. Asking for a plan needs role operator.")
+    view(page, "What if")
+    expect(refusal).to_be_visible()
+    expect(page.get_by_role("button", name="Plan with these changes")).to_have_count(0)
+    view(page, "Plan")
+    expect(refusal).to_be_visible()
+    expect(page.get_by_role("button", name="Ask for a plan")).to_have_count(0)
+    other = open_page(guarded.url)
+    sign_in(other, tokens, "operator")
+    ask_for_a_plan(other)
+    page.get_by_role("button", name="Show the newest plan").click()
+    page.get_by_role("region", name="Moves").wait_for()
     expect(
         page.get_by_text("You are the-viewer with role viewer. Carrying a plan out needs role operator.")
     ).to_be_visible()
@@ -176,12 +188,14 @@ def test_a_viewer_may_not(guarded: ServedSidecar, tokens: Tokens, open_page: Ope
         """async () => {
             const headers = {"Content-Type": "application/json",
                 Authorization: "Bearer " + sessionStorage.getItem("bundlekeel.token")};
-            const made = await (await fetch("/api/v1/plans", {method: "POST", headers, body: "{}"})).json();
+            const asked = await fetch("/api/v1/plans", {method: "POST", headers, body: "{}"});
+            const [made] = (await (await fetch("/api/v1/plans", {headers})).json()).slice(-1);
             const body = JSON.stringify({reason: "r"});
-            return (await fetch(`/api/v1/plans/${made.hash}/execute`, {method: "POST", headers, body})).status;
+            const begun = await fetch(`/api/v1/plans/${made.hash}/execute`, {method: "POST", headers, body});
+            return [asked.status, begun.status];
         }"""
     )
-    assert status == 403
+    assert status == [403, 403]
     assert page.evaluate("[localStorage.length, document.cookie]") == [0, ""], "the token is kept for this tab only"
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_text("This sidecar asks for credentials.")).to_be_visible()

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 import structlog
 from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
 from structlog.testing import CapturingLoggerFactory
 from typer.testing import CliRunner
 
 from bundlekeel.api import create_app
 from bundlekeel.api.audit import Trail
-from bundlekeel.api.auth import DRY_RUNS, FOR_ADMINS, Failures, role_needed
+from bundlekeel.api.auth import DRY_RUNS, FOR_ADMINS, SAFE_METHODS, Failures, role_needed
 from bundlekeel.cli.app import make_app
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.daemon.credentials import ROLES, TokensFile, new_token, read_lines
@@ -77,14 +78,27 @@ async def test_every_route_asks_for_credentials(tokens: Tokens) -> None:
         assert (await http.get("/api/v1/none")).status_code == 401, "nor does it say which routes there are"
 
 
-async def test_every_mutation_refuses_a_viewer(tokens: Tokens) -> None:
-    """Each non-GET but the dry runs is 403 for a viewer and reaches nothing; the mode is 403 for an operator too."""
+def no_reads(app: FastAPI) -> list[tuple[str, str]]:
+    """Every method and path of the app's own table of routes that is no read, also those no document names."""
+    found = [
+        (method, re.sub(r"\{[a-z]+(:path)?\}", HASH, route.path or ""))
+        for route in iter_route_contexts(app.routes)
+        for method in sorted(route.methods or ())
+        if method not in SAFE_METHODS
+    ]
+    assert set(found) >= {item for item in operations(app) if item[0] != "GET"}
+    return found
+
+
+async def test_every_route_that_is_no_read_refuses_a_viewer(tokens: Tokens) -> None:
+    """401 without credentials and 403 for a viewer, dry runs too, and nothing is reached; the mode is 403 for an
+    operator too."""
     service = FakeService()
-    app = guarded(tokens, service=service)
-    mutations = [item for item in operations(app) if item[0] != "GET" and item[1] not in DRY_RUNS]
-    assert len(mutations) >= 4
+    app = guarded(tokens, service=service, anonymous_reads=True)
     async with client(app) as http:
-        for method, path in mutations:
+        for method, path in no_reads(app):
+            answer = await http.request(method, path, json=REASON)
+            assert answer.status_code == 401, (method, path)
             answer = await http.request(method, path, json=REASON, headers=tokens.headers("viewer"))
             assert answer.status_code == 403, (method, path)
             assert "the-viewer" in answer.json()["detail"]
@@ -97,8 +111,8 @@ async def test_every_mutation_refuses_a_viewer(tokens: Tokens) -> None:
 
 
 async def test_roles_include_those_below(tokens: Tokens) -> None:
-    """A viewer reads and makes dry runs, an operator pauses as well, an admin everything."""
-    for role, allowed in (("viewer", 2), ("operator", 3), ("admin", 4)):
+    """A viewer reads, an operator makes dry runs and pauses as well, an admin everything."""
+    for role, allowed in (("viewer", 1), ("operator", 3), ("admin", 4)):
         async with client(guarded(tokens)) as http:
             asked = [
                 await http.get("/api/v1/state", headers=tokens.headers(role)),
@@ -172,10 +186,65 @@ async def test_every_mutation_signs_with_the_authenticated_name(tokens: Tokens) 
     assert "mallory" not in str(service.calls)
 
 
+# What FastAPI's own parser reads beside UTF-8, and what is JSON and no object.
+OTHERS = {
+    "byte order mark": lambda text: text.encode("utf-8-sig"),
+    "utf-16": lambda text: text.encode("utf-16"),
+    "utf-16-le": lambda text: text.encode("utf-16-le"),
+    "utf-16-be": lambda text: text.encode("utf-16-be"),
+    "utf-32": lambda text: text.encode("utf-32"),
+    "utf-32-le": lambda text: text.encode("utf-32-le"),
+    "NaN": lambda text: (text[:-1] + ', "seconds": NaN}').encode(),
+    "half a pair": lambda text: (text[:-1] + r', "more": "\ud800"}').encode(),
+    "a list": lambda text: f"[{text}]".encode(),
+    "nothing": lambda text: b"null",
+}
+
+
+@pytest.mark.parametrize("who", ["admin", ""], ids=["tcp", "socket"])
+async def test_what_cannot_be_signed_is_not_passed_on(tokens: Tokens, who: str) -> None:
+    """A body that the routes can read and the signer cannot would carry a forged `by`: 400 on every mutation, in the
+    journal by its true name; on the unix socket too, where the journal reads the name out of it."""
+    service, records = FakeService(), list[Any]()
+    trail = Trail(record=records.append, wall_ms=lambda: 7)
+    app = guarded(tokens, service=service, trail=trail) if who else over_socket(service, trail)
+    headers = {"Content-Type": "application/json"} | (tokens.headers(who) if who else {})
+    mutations = [item for item in no_reads(app) if item[1] not in DRY_RUNS]
+    async with client(app) as http:
+        for method, path in mutations:
+            for name, encoded in OTHERS.items():
+                body = encoded(json.dumps(REASON | {"mode": "observe", "execute": True}))
+                answer = await http.request(method, path, content=body, headers=headers)
+                assert answer.status_code == 400, (name, method, path)
+                assert answer.json()["type"] == "urn:bundlekeel:problem:not-an-object"
+    assert [record["status"] for record in records] == [400] * len(mutations) * len(OTHERS)
+    assert {record["by"] for record in records} == {"the-admin" if who else "unix socket"}
+    assert service.calls == []
+
+
+async def test_nobody_approves_his_own_proposal_in_another_encoding(tokens: Tokens) -> None:
+    """The four eyes go by the name in the body, so nothing but the signed one may reach it."""
+    service = FakeService()
+    headers = tokens.headers("operator") | {"Content-Type": "application/json"}
+    async with client(guarded(tokens, service=service)) as http:
+        path = f"/api/v1/reviews/{HASH}/approve"
+        for encoding in ("utf-8-sig", "utf-16", "utf-32"):
+            forged = json.dumps({"reason": "fine", "by": "somebody-else"}).encode(encoding)
+            assert (await http.post(path, content=forged, headers=headers)).status_code == 400
+        told = json.dumps({"reason": "fine", "by": "somebody-else"}, ensure_ascii=False).encode()
+        assert (await http.post(path, content=told, headers=headers)).status_code == 200
+    assert service.calls == [("approve", (HASH, "fine", "the-operator"))]
+
+
+def over_socket(service: FakeService, trail: Trail) -> FastAPI:
+    """The app of the unix socket."""
+    return create_app(service, mutations=True, trail=trail)
+
+
 async def test_the_socket_is_its_owners(tokens: Tokens) -> None:
     """The app of the unix socket asks for nothing; the name is what its caller says, and that is written down."""
     service, records = FakeService(), list[Any]()
-    app = create_app(service, mutations=True, trail=Trail(record=records.append, wall_ms=lambda: 7))
+    app = over_socket(service, Trail(record=records.append, wall_ms=lambda: 7))
     async with client(app) as http:
         assert (await http.post("/api/v1/pause", json={"reason": "x", "by": "root"})).status_code == 200
         assert (await http.get("/api/v1/whoami")).json()["your_role"] == "admin"
@@ -306,7 +375,8 @@ def test_names_and_roles_that_cannot_be(name: str, role: str) -> None:
 def test_an_unknown_mutation_needs_an_operator() -> None:
     """A route nobody thought of here is not open."""
     assert role_needed("DELETE", "/api/v1/whatever") == role_needed("POST", "/api/v1/plans/x") == "operator"
-    assert role_needed("POST", "/api/v1/plans") == role_needed("GET", "/x") == "viewer"
+    assert role_needed("POST", "/api/v1/plans") == role_needed("POST", "/api/v1/assignments") == "operator"
+    assert role_needed("GET", "/x") == "viewer"
 
 
 async def test_nothing_about_tokens_is_logged(tokens: Tokens, tmp_path: Path) -> None:

@@ -116,13 +116,36 @@ async def test_changes_reach_the_service(
 async def test_no_change_without_a_reason_nor_where_mutations_are_off(
     http: httpx.AsyncClient, service: FakeService, method: str, path: str
 ) -> None:
-    """A reason is required; and without mutations none of these routes exists, dry runs included."""
-    assert (await http.request(method, f"/api/v1/{path}", json={"by": "ann"})).status_code == 422
+    """What is carried out needs a reason that can be read; and without mutations none of these routes exists."""
+    dry = path.rpartition("/")[2] in ("drain", "warm", "transfer", "unload", "split")
+    needed: dict[str, Any] = {"by": "ann"} | ({"execute": True} if dry else {})
+    needed |= {"to": BROKERS[2]} if path.endswith("/transfer") else {}
+    for reason in (
+        {},
+        {"reason": ""},
+        {"reason": "  \t"},
+        {"reason": "a\x00b"},
+        {"reason": "a\nb"},
+        {"reason": "\x85"},
+    ):
+        answer = await http.request(method, f"/api/v1/{path}", json=needed | reason)
+        assert (answer.status_code, answer.json()["field"]) == (422, "reason"), reason
     app = create_app(service, mutations=False)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost:8090") as reading:
         answer = await reading.request(method, f"/api/v1/{path}", json=WHO)
     assert answer.status_code in (404, 405)
     assert service.calls == []
+
+
+@pytest.mark.parametrize("verb", ["transfer", "unload", "split", "drain", "warm"])
+async def test_a_dry_run_needs_no_reason(http: httpx.AsyncClient, service: FakeService, verb: str) -> None:
+    """Nothing of it ends in the journal."""
+    path = f"brokers/{BROKERS[1]}/{verb}" if verb in ("drain", "warm") else f"bundles/{BUNDLE}/{verb}"
+    for body in ({}, {"execute": False}, {"reason": None}):
+        more = {"to": BROKERS[2]} if verb == "transfer" else {}
+        answer = await http.post(f"/api/v1/{path}", json=body | more)
+        assert answer.status_code == 200 and answer.json()["dry_run"], answer.text
+    assert len(service.calls) == 3
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,20 @@ async def test_unknown_routes_are_problems_too(http: httpx.AsyncClient, method: 
     assert answer.headers["content-type"] == "application/problem+json"
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/api/v1/state/"), ("GET", "/api/v1/plans/"), ("PUT", "/api/v1/pins"), ("PUT", "/api/v1/pauses"),
+     ("POST", "/api/v1/pause/"), ("DELETE", "/api/v1/exclusions"), ("PUT", "/api/v1/mode/"), ("GET", "/livez/"),
+     ("GET", "/api/v1/openapi.json/")],
+)  # fmt: skip
+async def test_nothing_leads_elsewhere(http: httpx.AsyncClient, method: str, path: str) -> None:
+    """No redirect that no document names: a path with or without its slash is another one, and not here."""
+    answer = await http.request(method, path, json=None if method == "GET" else {"reason": "r"})
+    assert answer.status_code in (404, 405)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "location" not in answer.headers
+
+
 async def test_nan_is_null(http: httpx.AsyncClient, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     """JSON has no NaN, and a single one must not cost the answer."""
     monkeypatch.setattr(service, "tasks", lambda: [{"task": float("nan")}])

@@ -89,6 +89,23 @@ def test_a_dry_run_says_that_nothing_was_done_and_what_would_be(sidecar: Sidecar
     assert "1 stay for now" in text and "Pinned" in text and "dry run" in text
 
 
+DRY = [
+    ["transfer", BUNDLE, "--to", BROKERS[2]],
+    ["unload", BUNDLE],
+    ["split", BUNDLE],
+    ["drain", BROKERS[1]],
+    ["warm", BROKERS[1]],
+]
+
+
+@pytest.mark.parametrize("command", DRY, ids=lambda item: item[0])
+def test_a_dry_run_needs_no_reason(sidecar: Sidecar, command: list[str]) -> None:
+    """Looking is free; only what is carried out ends in the journal."""
+    result = sidecar.run(*command)
+    assert result.exit_code == 0, result.output
+    assert "dry run" in " ".join(result.stdout.split())
+
+
 def test_a_refused_dry_run_is_exit_code_4(sidecar: Sidecar) -> None:
     """A script must not take it for a yes."""
     sidecar.service.wishes.refused = Code.PINNED
@@ -130,7 +147,13 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     (["split", BUNDLE, "--at", "half", *WHO], None, 2, "0x40000000"),
     (["pin", BUNDLE, "--for", "soon", *WHO], None, 2, "2h"),
     (["transfer", BUNDLE, *WHO], None, 2, "--to"),
-    (["drain", BROKERS[1]], None, 2, "--reason"),
+    (["drain", BROKERS[1], "--yes"], None, 2, "--reason"),
+    (["warm", BROKERS[1], "--yes", "--reason", " "], None, 2, "--reason"),
+    (["transfer", BUNDLE, "--to", BROKERS[2], "--yes"], None, 2, "--reason"),
+    (["unload", BUNDLE, "--yes"], None, 2, "--reason"),
+    (["split", BUNDLE, "--yes"], None, 2, "--reason"),
+    (["cordon", BROKERS[1]], None, 2, "--reason"),
+    (["cordon", BROKERS[1], "--reason", "  "], None, 2, "must say something"),
     (["drain", BROKERS[2], "--yes", "--wait", *WHO], None, 1, "not drained any more"),
 ]
 

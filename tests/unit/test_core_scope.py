@@ -11,7 +11,7 @@ from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.guard import GuardState, Moved
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Plan
-from bundlekeel.core.scope import check_pattern, excluded_bundles, pattern_for
+from bundlekeel.core.scope import check_pattern, excluded_bundles, matching_bundles, pattern_for
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, report, run, snapshot
 
 NAMES = [bundle_name(0, "acme/orders"), bundle_name(1, "acme/bills"), bundle_name(2, "zeta/orders")]
@@ -68,12 +68,37 @@ def test_settings(params: dict[str, Any], stay: list[str]) -> None:
     assert excluded(**params) == stay
 
 
-@pytest.mark.parametrize("bad", ["acme", "x:acme", "t:", "t: acme", ":acme", ""])
-def test_a_pattern_without_a_kind_is_refused(bad: str) -> None:
-    """Rule: what names nothing is told when it is given, not silently without effect."""
-    with pytest.raises(ConfigError):
+@pytest.mark.parametrize("bad", [
+        "acme", "x:acme", "t:", "t: ", ":acme", "", "t:[", "t:[]", "t:a[b", "t:a]", "t:a b", "t:a\0", "t:a/b", "t:a/*",
+        "t:é", "n:a", "n:/a", "n:a/", "n:a//b", "n:a/b/c", "n:a/b/*", "n:a?b", "b:a/b", "b:a/b/c", "b:*/*/*/*/*",
+        "r:a/b", "r:a b", f"b:{NAMES[0]}0",
+    ],
+)  # fmt: skip
+def test_a_pattern_that_names_nothing_is_refused(bad: str) -> None:
+    """Rule: what names nothing is told when it is given, not silently without effect; the value is named."""
+    with pytest.raises(ConfigError) as caught:
         check_pattern(bad)
-    assert check_pattern("r:broker-1:8080") == "r:broker-1:8080"
+    assert (caught.value.field, caught.value.value) == ("pattern", bad)
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        "t:acme", "t:a.b=c-d:e_f", "t:*", "t:a[bc]?", "t:[!a]", "n:a/b", "n:*", "n:a*", "n:a/*", "b:a/*", "b:*",
+        f"b:{NAMES[0]}", "b:a/b/0x0000000?_0x10000000", "r:broker-1:8080", "r:*:1", "r:[::1]:8080",
+    ],
+)  # fmt: skip
+def test_a_pattern_is_kept_without_blanks(good: str) -> None:
+    """Rule: names and globs as Pulsar's names can be; blanks around kind and name are not meant."""
+    kind, _, text = good.partition(":")
+    assert check_pattern(good) == check_pattern(f" {kind} :\t{text} ") == good
+
+
+def test_how_many_bundles_a_pattern_matches() -> None:
+    """Rule: by the pattern alone, whatever the settings leave out; none is none."""
+    seen = snapshot(REPORTS)
+    found = {pattern: int(matching_bundles(seen, pattern).sum()) for pattern in ("t:acme", "r:b:1", "n:*", "t:nosuch")}
+    assert found == {"t:acme": 2, "r:b:1": 1, "n:*": 3, "t:nosuch": 0}
 
 
 # --- brokers that take nothing -------------------------------------------------------------------------------

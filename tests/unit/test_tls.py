@@ -152,22 +152,25 @@ def test_files_that_cannot_be_used_say_which_setting(tmp_path: Path, broken: str
 
 
 async def test_peers_show_certificate_and_token(tmp_path: Path) -> None:
-    """A follower reaches the leader over mTLS with its token; without either it does not, nor over plain HTTP."""
+    """A follower reaches the leader over mTLS with its token; without either, as a viewer or over HTTP it does not."""
     ours, tokens = Certificates(tmp_path), Tokens(tmp_path)
     cert, key = ours.issue("server")
     own = ClientTls(trust_certs=ours.ca, cert=cert, key=key).context(field="x")
     access = access_for(tokens)
     async with served(ServerTls(cert=cert, key=key, client_ca=ours.ca), access=access) as url:
         for tls, token, answered in (
-            (own, lambda: tokens.tokens["viewer"], True),
+            (own, lambda: tokens.tokens["operator"], True),
             (own, None, False),
-            (ClientTls(trust_certs=ours.ca).context(field="x"), lambda: tokens.tokens["viewer"], False),
+            (own, lambda: tokens.tokens["viewer"], False),
+            (ClientTls(trust_certs=ours.ca).context(field="x"), lambda: tokens.tokens["operator"], False),
         ):
             peers = HttpPeers(tls=tls, token=token)
             try:
                 assert (await peers.make_plan(url, {}))["hash"] == HASH and answered
+                assert (await peers.plan(url, HASH) or {})["hash"] == HASH
+                assert await peers.plan(url, "feed") is None
             except StoreError as error:
-                assert not answered and tokens.tokens["viewer"] not in str(error)
+                assert not answered and tokens.tokens["operator"] not in str(error)
             finally:
                 await peers.close()
     async with served(None) as plain:

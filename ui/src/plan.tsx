@@ -1,7 +1,7 @@
 // A plan: asked for, looked at, and, where the caller may, carried out.
 
 import { useState } from "preact/hooks";
-import { type Move, type Plan, type Problem, type Refusal, type State, type WhoAmI, ask } from "./api";
+import { type Move, type Plan, Problem, type Refusal, type State, type WhoAmI, ask } from "./api";
 import { BeforeAfter, BundleName } from "./bars";
 import { refresh, useClock } from "./live";
 import { Notice, ProblemNotice, ReasonForm } from "./parts";
@@ -101,6 +101,12 @@ function hindrance(plan: Plan, state: State, who: WhoAmI | null): string {
   return `You are ${who.you} with role ${who.your_role}. Carrying a plan out needs role operator.`;
 }
 
+/** Why this reader may not ask for a plan; "" when nothing that is known speaks against it. */
+export function mayNotAsk(who: WhoAmI | null): string {
+  if (!who?.you || who.your_role !== "viewer") return "";
+  return `You are ${who.you} with role viewer. Asking for a plan needs role operator.`;
+}
+
 function Execute(props: { plan: Plan; state: State; who: WhoAmI | null }) {
   const { plan } = props;
   const left = (plan.expires_ms - useClock()) / 1000;
@@ -172,11 +178,17 @@ export function PlanView(props: { state: State; who: WhoAmI | null }) {
   const [problem, setProblem] = useState<Problem | null>(null);
   const [busy, setBusy] = useState(false);
   const [atOnce, setAtOnce] = useState(false);
+  const refused = mayNotAsk(props.who);
+  const newest = async () => {
+    const made = await ask<{ hash: string }[]>("GET", "plans");
+    if (!made.length) throw new Problem(404, "nobody has asked this sidecar for one in the last 15 minutes.");
+    return ask<Plan>("GET", `plans/${made[made.length - 1].hash}`);
+  };
   const make = async () => {
     setBusy(true);
     setProblem(null);
     try {
-      kept = await ask<Plan>("POST", "plans", { ignore_hit_counts: atOnce });
+      kept = await (refused ? newest() : ask<Plan>("POST", "plans", { ignore_hit_counts: atOnce }));
       setPlan(kept);
     } catch (error) {
       setProblem(error as Problem);
@@ -186,16 +198,19 @@ export function PlanView(props: { state: State; who: WhoAmI | null }) {
   return (
     <>
       <p>What Bundlekeel would do now, and why. Asking is a dry run: nothing is touched.</p>
+      {refused && <Notice kind="info">{refused}</Notice>}
       <div class="fields">
         <button type="button" class="primary" disabled={busy} onClick={make}>
-          {plan ? "Ask for a new plan" : "Ask for a plan"}
+          {refused ? "Show the newest plan" : plan ? "Ask for a new plan" : "Ask for a plan"}
         </button>
-        <label class="check">
-          <input type="checkbox" checked={atOnce} onChange={() => setAtOnce(!atOnce)} />
-          Act on a difference at first sight
-        </label>
+        {!refused && (
+          <label class="check">
+            <input type="checkbox" checked={atOnce} onChange={() => setAtOnce(!atOnce)} />
+            Act on a difference at first sight
+          </label>
+        )}
       </div>
-      {plan && !plan.moves.length && plan.verdict.code === "HitCount" && !atOnce && (
+      {plan && !refused && !plan.moves.length && plan.verdict.code === "HitCount" && !atOnce && (
         <Notice kind="info">
           The difference has not been seen often enough yet. “At first sight” shows what would be done about it.
         </Notice>

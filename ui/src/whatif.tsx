@@ -2,8 +2,8 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { type Broker, type Plan, Problem, type State, type WhoAmI, ask } from "./api";
-import { PlanResult } from "./plan";
-import { ProblemNotice } from "./parts";
+import { PlanResult, mayNotAsk } from "./plan";
+import { Notice, ProblemNotice } from "./parts";
 
 type Field = { examples?: string[] };
 type Document = { components: { schemas: Record<string, { properties: Record<string, Field> }> } };
@@ -79,6 +79,7 @@ export function WhatIfView(props: { state: State; who: WhoAmI | null; brokers: B
   };
   const toggle = (broker: string) => setGone(gone.includes(broker) ? gone.filter((item) => item !== broker) : [...gone, broker]);
   const { state } = props;
+  const refused = mayNotAsk(props.who);
   return (
     <>
       <p>The same dry run with something changed. Nothing is touched.</p>
@@ -124,9 +125,13 @@ export function WhatIfView(props: { state: State; who: WhoAmI | null; brokers: B
             onInput={(event) => setGiven(event.currentTarget.value)}
           />
         </label>
-        <button type="submit" class="primary">
-          Plan with these changes
-        </button>
+        {refused ? (
+          <Notice kind="info">{refused}</Notice>
+        ) : (
+          <button type="submit" class="primary">
+            Plan with these changes
+          </button>
+        )}
       </form>
       {problem && <ProblemNotice problem={problem} what="There is no plan:" />}
       {plan && <PlanResult plan={plan} state={state} who={props.who} />}

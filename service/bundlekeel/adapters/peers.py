@@ -1,10 +1,11 @@
-"""The other sidecars' APIs: a follower passes a dry run on to the leader."""
+"""The other sidecars' APIs: a follower passes a dry run on to the leader, and plans are found where they were made."""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -12,9 +13,9 @@ from bundlekeel.core.errors import AdminUnauthorized, StoreError
 
 
 class HttpPeers:
-    """`ports.Peers` over httpx. Only the leader's advertised URL, learned from its own node, is ever called.
+    """`ports.Peers` over httpx. Only URLs that sidecars advertise in their own nodes are ever called.
 
-    `token` gives what is shown to it, over https only when `tls` is given: then a leader that says http is not called.
+    `token` gives what is shown to them, over https only when `tls` is given: then one that says http is not called.
     """
 
     def __init__(
@@ -30,19 +31,34 @@ class HttpPeers:
 
     async def make_plan(self, url: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """POST /api/v1/plans at a sidecar. StoreError when it does not answer as one."""
+        answer = await self._ask("POST", url, "plans", json=dict(request))
+        return _plan(url, answer)
+
+    async def plan(self, url: str, hash_: str) -> dict[str, Any] | None:
+        """GET /api/v1/plans/HASH of what it made itself. StoreError when it does not answer as a sidecar."""
+        answer = await self._ask("GET", url, f"plans/{quote(hash_, safe='')}", params={"here": "true"})
+        return None if answer is None else _plan(url, answer)
+
+    async def _ask(self, method: str, url: str, path: str, **more: Any) -> Any:
+        """Its JSON, or None when it says 404."""
         try:
             if self._https_only and not url.startswith("https://"):
-                raise StoreError(f"the leader says {url}, and api.tls is on here: not called without https")
+                raise StoreError(f"the sidecar says {url}, and api.tls is on here: not called without https")
             headers = {"Authorization": f"Bearer {self._token()}"} if self._token is not None else {}
-            answer = await self._http.post(f"{url.rstrip('/')}/api/v1/plans", json=dict(request), headers=headers)
+            answer = await self._http.request(method, f"{url.rstrip('/')}/api/v1/{path}", headers=headers, **more)
+            if answer.status_code == 404:
+                return None
             answer.raise_for_status()
-            body = answer.json()
+            return answer.json()
         except (httpx.HTTPError, httpx.InvalidURL, AdminUnauthorized, ValueError) as error:
-            raise StoreError(f"the leader at {url} did not answer: {error}") from error
-        if not isinstance(body, dict) or not {"hash", "expires_ms", "moves"} <= set(body):
-            raise StoreError(f"the leader at {url} answered something else than a plan")
-        return body
+            raise StoreError(f"the sidecar at {url} did not answer: {error}") from error
 
     async def close(self) -> None:
         """Close pooled connections."""
         await self._http.aclose()
+
+
+def _plan(url: str, body: Any) -> dict[str, Any]:
+    if not isinstance(body, dict) or not {"hash", "expires_ms", "moves"} <= set(body):
+        raise StoreError(f"the sidecar at {url} answered something else than a plan")
+    return body

@@ -19,8 +19,8 @@ OPENAPI_PATH = "/api/v1/openapi.json"
 
 DESCRIPTION = """A load balancer sidecar for Apache Pulsar. Every replica answers alike; what only the leader can do is
 passed on to it. Without authentication configured reads and dry runs need no credentials, and routes tagged
-`mutations` exist only on the unix socket (mode 0600). With it every route of `/api/v1` takes a bearer token: reads and
-dry runs need role viewer, mutations operator, the mode admin. Errors are `application/problem+json`.
+`mutations` exist only on the unix socket (mode 0600). With it every route of `/api/v1` takes a bearer token: reads need
+role viewer, dry runs and mutations operator, the mode admin. Errors are `application/problem+json`.
 
 Units are in the names: `_ratio` 0..1, `_ms` milliseconds since 1970, `_seconds`; rates in msg/s, throughput in
 bytes/s."""
@@ -49,6 +49,8 @@ def create_app(
         openapi_url=OPENAPI_PATH,
         docs_url=None,
         redoc_url=None,
+        # No answer leads elsewhere: what is not here exactly so is not here.
+        redirect_slashes=False,
         generate_unique_id_function=_operation_id,
     )
     app.state.service = service

@@ -1,6 +1,8 @@
 """Who changed what, in the journal: one record a request that is no read, whatever came of it.
 
-Over TCP the name is the authenticated one: a `by` in the body is replaced by it before any route sees the body.
+Over TCP the name is the authenticated one: a `by` in the body is replaced by it before any route sees the body. What
+cannot be read here is not passed on: the routes' own parser reads more (UTF-16, a byte order mark), and would take a
+`by` out of it that nobody signed.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from typing import Any
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bundlekeel.api.auth import PRINCIPAL, role_needed
+from bundlekeel.api.auth import PRINCIPAL, changes_something
+from bundlekeel.api.problems import problem
 from bundlekeel.daemon.credentials import Principal
 
 SOCKET_OWNER = Principal("unix socket", "admin")
@@ -36,13 +39,20 @@ class Audit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on, with the true name, and write down how it ended."""
-        if scope["type"] != "http" or role_needed(scope["method"], scope["path"]) == "viewer":
+        if scope["type"] != "http" or not changes_something(scope["method"], scope["path"]):
             await self._app(scope, receive, send)
             return
         principal = scope.get(PRINCIPAL)
         message = await receive()
-        body = _object(message.get("body", b""))
-        if principal is not None and body:
+        given = message.get("body", b"")
+        body = _object(given) if given else {}
+        app: ASGIApp = self._app
+        if body is None:
+            app, body = (
+                problem(400, "not-an-object", "the body is no JSON object in UTF-8 (without a byte order mark)"),
+                {},
+            )
+        elif principal is not None and given:
             body["by"] = principal.name
             message = {**message, "body": msgspec.json.encode(body)}
         first: list[Message] = [message]
@@ -58,7 +68,7 @@ class Audit:
             await send(answer)
 
         try:
-            await self._app(scope, signed, watched)
+            await app(scope, signed, watched)
         finally:
             self._write(scope, principal, body, status)
 
@@ -84,10 +94,10 @@ class Audit:
         )
 
 
-def _object(data: bytes) -> dict[str, Any]:
-    """A body that is a JSON object; {} otherwise (the route says what is wrong with it)."""
+def _object(data: bytes) -> dict[str, Any] | None:
+    """A body that is a JSON object in UTF-8; None otherwise."""
     try:
         found = msgspec.json.decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,6 +1,6 @@
 """Who may ask what over TCP: credentials in the `Authorization` header, a role for each kind of route.
 
-Reads and dry runs need `viewer`, everything that changes something `operator`, the mode `admin`. Probes and metrics
+Reads need `viewer`, every other method `operator`, dry runs by POST too; the mode needs `admin`. Probes and metrics
 are open, and so are the files of the web page, which asks with its reader's token.
 A route that is not known here needs `operator` as soon as it is no read: nobody can forget one.
 """
@@ -24,7 +24,8 @@ from bundlekeel.ports import Telemetry
 
 OPEN = ("/livez", "/readyz", "/metrics")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-# They compute and change nothing.
+# They compute and change nothing, so the journal does not keep them; asking costs the leader time, so who asks must be
+# an operator all the same.
 DRY_RUNS = ("/api/v1/plans", "/api/v1/assignments")
 FOR_ADMINS = (("PUT", "/api/v1/mode"),)
 # Where a request's principal is found in the ASGI scope.
@@ -38,9 +39,14 @@ _CHALLENGE = 'Bearer realm="bundlekeel"'
 
 def role_needed(method: str, path: str) -> str:
     """The least role for a request."""
-    if method in SAFE_METHODS or (method == "POST" and path in DRY_RUNS):
+    if method in SAFE_METHODS:
         return "viewer"
     return "admin" if (method, path) in FOR_ADMINS else "operator"
+
+
+def changes_something(method: str, path: str) -> bool:
+    """Whether a request may change something: no read, and no dry run."""
+    return method not in SAFE_METHODS and not (method == "POST" and path in DRY_RUNS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from bundlekeel.api import schemas
 from bundlekeel.api.mutations import REFUSALS
@@ -19,10 +19,22 @@ HASH_MAX = 0xFFFFFFFF
 Named = Annotated[str, Path(min_length=1, max_length=4096)]
 
 
-class OperationBody(schemas.ReasonBody):
-    """A dry run unless `execute`."""
+class OperationBody(schemas.Body):
+    """A dry run unless `execute`; what is carried out needs a reason."""
 
+    # Before the reason, whose check looks at it.
     execute: bool = Field(default=False, strict=True, description="false: a dry run, nothing is changed")
+    reason: schemas.Reason | None = Field(
+        default=None, validate_default=True, description="why; needed with `execute`: it ends in the journal"
+    )
+    by: schemas.By = "unix socket"
+
+    @field_validator("reason")
+    @classmethod
+    def _reason_to_execute(cls, reason: str | None, given: ValidationInfo) -> str | None:
+        if reason is None and given.data.get("execute"):
+            raise ValueError("what is carried out (execute: true) needs a reason")
+        return reason
 
 
 class HandBody(OperationBody):
@@ -85,10 +97,18 @@ class ExclusionView(schemas.Answer):
 
     pattern: str
     until_ms: int
+    bundles: int | None = Field(default=None, description="with PUT: how many known bundles it matches")
+
+
+class PausedScopeView(schemas.PauseView):
+    """A pause of one scope; `bundles`: how many known ones it matches now (none yet may be meant so)."""
+
+    scope: str
+    bundles: int | None
 
 
 class ScopePauseView(schemas.Answer):
-    """A pause of everything (scope "") or of one scope."""
+    """A pause of everything (scope "") or of one scope; `until_ms` 0: until resumed."""
 
     scope: str
     by: str
@@ -179,13 +199,13 @@ async def reviews(service: Backend) -> Response:
 @changes.post("/brokers/{broker}/drain", response_model=RelocationView)
 async def drain(service: Backend, broker: Named, body: OperationBody) -> Response:
     """Empty a broker and keep it empty until it is uncordoned."""
-    return reply(await service.wishes.drain(broker, dry_run=not body.execute, reason=body.reason, by=body.by))
+    return reply(await service.wishes.drain(broker, dry_run=not body.execute, reason=body.reason or "", by=body.by))
 
 
 @changes.post("/brokers/{broker}/warm", response_model=RelocationView)
 async def warm(service: Backend, broker: Named, body: OperationBody) -> Response:
     """Fill a new or restarted broker, gently, until it carries its share."""
-    return reply(await service.wishes.warm(broker, dry_run=not body.execute, reason=body.reason, by=body.by))
+    return reply(await service.wishes.warm(broker, dry_run=not body.execute, reason=body.reason or "", by=body.by))
 
 
 @changes.post("/brokers/{broker}/cordon", response_model=schemas.Answer)
@@ -209,7 +229,7 @@ async def transfer(service: Backend, bundle: Named, body: TransferBody) -> Respo
         to=body.to,
         override_cool_down=body.override_cool_down,
         execute=body.execute,
-        reason=body.reason,
+        reason=body.reason or "",
         by=body.by,
     )
     return reply(made)
@@ -223,7 +243,7 @@ async def unload(service: Backend, bundle: Named, body: HandBody) -> Response:
         bundle,
         override_cool_down=body.override_cool_down,
         execute=body.execute,
-        reason=body.reason,
+        reason=body.reason or "",
         by=body.by,
     )
     return reply(made)
@@ -233,7 +253,7 @@ async def unload(service: Backend, bundle: Named, body: HandBody) -> Response:
 async def split(service: Backend, bundle: Named, body: SplitBody) -> Response:
     """Divide a bundle, or the bundle of a topic, at its owner."""
     made = await service.wishes.by_hand(
-        "split", bundle, at=body.at, execute=body.execute, reason=body.reason, by=body.by
+        "split", bundle, at=body.at, execute=body.execute, reason=body.reason or "", by=body.by
     )
     return reply(made)
 
@@ -262,7 +282,7 @@ async def include(service: Backend, pattern: Named, body: schemas.ReasonBody) ->
     return reply(await service.wishes.include(pattern, reason=body.reason, by=body.by))
 
 
-@changes.put("/pauses/{scope:path}", response_model=schemas.PauseView)
+@changes.put("/pauses/{scope:path}", response_model=PausedScopeView)
 async def pause_scope(service: Backend, scope: Named, body: LastingBody) -> Response:
     """Move nothing of `tenant:NAME`, `namespace:TENANT/NAME`, or to and from `broker:ID`."""
     return reply(await service.wishes.pause_scope(scope, seconds=body.seconds, reason=body.reason, by=body.by))

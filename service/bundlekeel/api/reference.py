@@ -14,11 +14,12 @@ _INTRO = f"""\
 All fields: `config/openapi.json`, which a running sidecar serves as `/api/v1/openapi.json`. Answers may get further
 fields with later releases; requests with a field that is not known are refused.
 
-- **Who may**: reads and the dry run need no credentials. While no authentication is configured, routes marked
-  *socket* exist only on the unix socket (`api.socket`, mode 0600): TCP has no route that changes anything.
+- **Who may**: while no authentication is configured, reads and dry runs need no credentials, and routes marked *socket*
+  exist only on the unix socket (`api.socket`, mode 0600): TCP has no route that changes anything. With it `GET` needs
+  role viewer, everything else operator, the mode admin.
 - **Host** must be a loopback name, `api.host`, or listed in `api.allowed_hosts` (`*` for any, `.example.com` for a
   domain); else 421. Probes and metrics also answer to any IP address, because kubelet and Prometheus ask so.
-- **Writes** take `application/json` only (415), of this Origin only (403), up to {MAX_BODY_BYTES // 1024} KiB (413)
+- **Writes** take `application/json` only (415), mutations a JSON object in UTF-8 (400), of this Origin only (403), up to {MAX_BODY_BYTES // 1024} KiB (413)
   that arrive within {BODY_SECONDS:.0f} s (408). A request ends after {REQUEST_SECONDS:.0f} s (504). There is no CORS.
 - **Page**: `/ui/` is the web page, with a policy of its own; `/` leads there.
 - **Probes**: `?verbose` lists the checks as `[+]name ok` and `[-]name reason`; 503 when one fails."""

@@ -15,7 +15,7 @@ from bundlekeel.daemon.credentials import Principal
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"description": text, "model": schemas.Problem, "content": {MEDIA_TYPE: {}}}
     for status, text in (
-        (400, "the body is no JSON, or the request no HTTP"),
+        (400, "the body is no JSON object in UTF-8, or the request no HTTP"),
         (401, "credentials are missing or not valid (only where authentication is configured)"),
         (403, "the role is too low, or the Origin is foreign"),
         (408, "the body did not arrive in time"),
@@ -119,9 +119,9 @@ async def plans(service: Backend) -> Response:
 
 
 @router.get("/plans/{hash}", response_model=schemas.PlanView, responses=NOT_FOUND, tags=["plans"])
-async def plan(service: Backend, hash: str) -> Response:
-    """A plan made earlier here; it is kept for 15 minutes."""
-    return reply(service.plan(hash))
+async def plan(service: Backend, hash: str, here: bool = False) -> Response:
+    """A plan made earlier by any sidecar (`here`: by this one alone); it is kept for 15 minutes."""
+    return reply(await service.plan(hash, here=here))
 
 
 @router.get("/tasks", response_model=list[schemas.TaskView], tags=["plans"])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.params import PLACEMENTS, STRATEGIES
@@ -13,6 +14,20 @@ from bundlekeel.daemon.views import PlanRequest
 Mode = Literal["observe", "recommend", "act"]
 Name = Annotated[str, Field(min_length=1, max_length=1024)]
 Scalar = bool | int | float | str | list[str]
+
+
+def _legible(text: str) -> str:
+    """What ends in the journal says something, on one line."""
+    if not text.strip() or any(unicodedata.category(letter) == "Cc" for letter in text):
+        raise ValueError("must say something, without control characters")
+    return text.strip()
+
+
+_LEGIBLE = AfterValidator(_legible)
+# The same for who reads the document: no control character, and something beside blanks.
+_PATTERN = {"pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\x00-\\x20\\x7f-\\xa0][^\\x00-\\x1f\\x7f-\\x9f]*$"}
+Reason = Annotated[str, Field(min_length=1, max_length=1000, json_schema_extra=_PATTERN), _LEGIBLE]
+By = Annotated[str, Field(min_length=1, max_length=200, json_schema_extra=_PATTERN), _LEGIBLE]
 
 
 class Body(BaseModel):
@@ -73,8 +88,8 @@ class AssignmentBody(Body):
 class ReasonBody(Body):
     """Why, and who asks; both end in the journal."""
 
-    reason: str = Field(min_length=1, max_length=1000)
-    by: str = Field(default="unix socket", min_length=1, max_length=200)
+    reason: Reason
+    by: By = "unix socket"
 
 
 class PauseBody(ReasonBody):
@@ -137,6 +152,7 @@ class PauseView(Answer):
 
     reason: str
     by: str
+    since_ms: int | None = None
     until_ms: int | None = None
 
 
@@ -302,6 +318,8 @@ class PlanView(Answer):
     snapshot_digest: str
     expires_ms: int
     by_leader: bool
+    what_if: bool = Field(default=False, description="brokers or traffic in it are not as they are: never carried out")
+    request: dict[str, Any] = Field(default={}, description="what was asked for")
 
 
 class TaskView(Answer):
@@ -311,6 +329,7 @@ class TaskView(Answer):
     hash: str
     state: str
     detail: str = ""
+    difference: list[str] = Field(default=[], description="what changed since, when it failed for that")
 
 
 class Place(Answer):

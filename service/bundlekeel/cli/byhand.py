@@ -11,7 +11,7 @@ from bundlekeel.cli import operation_tables
 from bundlekeel.cli.changes import finished
 from bundlekeel.cli.client import path_part
 from bundlekeel.cli.exits import BAD_NEWS, REFUSED, USAGE, CliError
-from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected_once, login
+from bundlekeel.cli.session import ByOption, ReasonToActOption, Session, asked_by, connected_once
 
 NameArgument = Annotated[str, typer.Argument(help="A bundle or a topic; bundles move whole.", show_default=False)]
 CarryOutOption = Annotated[bool, typer.Option("--yes", "-y", help="Carry it out; without it this is a dry run.")]
@@ -26,14 +26,14 @@ def transfer(
     session: Session,
     name: NameArgument,
     to: Annotated[str, typer.Option("--to", help="The broker it is to go to.", show_default=False)],
-    reason: ReasonOption,
+    reason: ReasonToActOption = "",
     yes: CarryOutOption = False,
     override_cool_down: OverrideOption = False,
     wait: WaitOption = False,
     by: ByOption = "",
 ) -> None:
     """Move a bundle, or the bundle of a topic, to a broker: a dry run unless --yes (exit code 4 when refused)."""
-    body = {"to": to, "override_cool_down": override_cool_down, **_who(reason, by, yes)}
+    body = {"to": to, "override_cool_down": override_cool_down, **asked_by(reason, by, yes=yes)}
     _do(session, "transfer", name, body, wait=wait)
 
 
@@ -41,14 +41,14 @@ def transfer(
 def unload(
     session: Session,
     name: NameArgument,
-    reason: ReasonOption,
+    reason: ReasonToActOption = "",
     yes: CarryOutOption = False,
     override_cool_down: OverrideOption = False,
     wait: WaitOption = False,
     by: ByOption = "",
 ) -> None:
     """Move a bundle off its broker, to the one with most room: a dry run unless --yes (exit code 4 when refused)."""
-    body = {"override_cool_down": override_cool_down, **_who(reason, by, yes)}
+    body = {"override_cool_down": override_cool_down, **asked_by(reason, by, yes=yes)}
     _do(session, "unload", name, body, wait=wait)
 
 
@@ -56,7 +56,7 @@ def unload(
 def split(
     session: Session,
     name: NameArgument,
-    reason: ReasonOption,
+    reason: ReasonToActOption = "",
     at: Annotated[
         str | None,
         typer.Option("--at", metavar="HASH", help="Cut here, e.g. 0x40000000; else where load divides."),
@@ -66,17 +66,13 @@ def split(
     by: ByOption = "",
 ) -> None:
     """Divide a bundle at its owner; nothing moves: a dry run unless --yes (exit code 4 when refused)."""
-    body: dict[str, Any] = _who(reason, by, yes)
+    body: dict[str, Any] = asked_by(reason, by, yes=yes)
     if at is not None:
         try:
             body["at"] = int(at, 0)
         except ValueError:
             raise CliError(f"--at {at!r}: expected a number such as 0x40000000", USAGE) from None
     _do(session, "split", name, body, wait=wait)
-
-
-def _who(reason: str, by: str, yes: bool) -> dict[str, Any]:
-    return {"reason": reason, "by": by or login(), "execute": yes}
 
 
 def _do(session: Session, verb: str, name: str, body: dict[str, Any], *, wait: bool) -> None:

@@ -12,7 +12,16 @@ from bundlekeel.cli.byhand import CarryOutOption, WaitOption
 from bundlekeel.cli.changes import seconds_of
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exits import BAD_NEWS, UNREACHABLE, CliError
-from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
+from bundlekeel.cli.session import (
+    ByOption,
+    ReasonOption,
+    ReasonToActOption,
+    Session,
+    asked_by,
+    connected,
+    connected_once,
+    login,
+)
 
 BrokerArgument = Annotated[str, typer.Argument(help="A broker's id, host:port.", show_default=False)]
 ForOption = Annotated[
@@ -33,7 +42,7 @@ def operations(session: Session) -> None:
 def drain(
     session: Session,
     broker: BrokerArgument,
-    reason: ReasonOption,
+    reason: ReasonToActOption = "",
     yes: CarryOutOption = False,
     wait: WaitOption = False,
     within: WithinOption = "10m",
@@ -75,7 +84,11 @@ def _drain_row(client: Client, broker: str) -> Any:
 
 @connected_once
 def warm(
-    session: Session, broker: BrokerArgument, reason: ReasonOption, yes: CarryOutOption = False, by: ByOption = ""
+    session: Session,
+    broker: BrokerArgument,
+    reason: ReasonToActOption = "",
+    yes: CarryOutOption = False,
+    by: ByOption = "",
 ) -> None:
     """Fill a new or restarted broker, gently, until it carries its share: a dry run unless --yes."""
     session.tell(_ask(session, "warm", broker, reason, by, yes), operation_tables.relocation)
@@ -164,7 +177,7 @@ def discard(session: Session, id: IdArgument, reason: ReasonOption, by: ByOption
 
 
 def _ask(session: Session, verb: str, broker: str, reason: str, by: str, yes: bool) -> Any:
-    body = {"reason": reason, "by": by or login(), "execute": yes}
+    body = asked_by(reason, by, yes=yes)
     return session.client.send("POST", f"brokers/{path_part(broker)}/{verb}", body)
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from bundlekeel.cli.client import Client, Credentials, connect
-from bundlekeel.cli.exits import readable
+from bundlekeel.cli.exits import USAGE, CliError, readable
 from bundlekeel.cli.output import Output, Render, Watch, dump, show
 
 ConfigOption = Annotated[
@@ -22,6 +22,9 @@ ConfigOption = Annotated[
 ]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print the answer.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept in the journal.", show_default=False)]
+ReasonToActOption = Annotated[
+    str, typer.Option("--reason", help="Why; needed with --yes, and kept in the journal.", show_default=False)
+]
 ByOption = Annotated[str, typer.Option("--by", help="Who asks, for the journal; the login name by default.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
@@ -75,6 +78,13 @@ class Session:
     def tabular(self) -> bool:
         """Whether a person reads along."""
         return self.output in (Output.TABLE, Output.WIDE)
+
+
+def asked_by(reason: str, by: str, *, yes: bool) -> dict[str, Any]:
+    """Who asks, and why, of something that is a dry run unless `yes`. CliError when it is none and has no reason."""
+    if yes and not reason.strip():
+        raise CliError("--yes carries it out, so say why: --reason TEXT", USAGE)
+    return {"by": by or login(), "execute": yes, **({"reason": reason} if reason.strip() else {})}
 
 
 def login() -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.guard_state import GuardState
+from bundlekeel.core.names import parse_bundle
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.snapshot import Bools, BundleTable, Snapshot
 
@@ -23,18 +24,48 @@ KINDS = {TENANT: "tenant", NAMESPACE: "namespace", BUNDLE: "bundle", BROKER: "br
 _GLOB = re.compile(r"[*?\[]")
 
 
+# What Pulsar lets tenants and namespaces be named; ids of brokers keep to it too, but for an IPv6 address's brackets.
+_NAME = re.compile(r"[-=:.\w]+", re.ASCII)
+_CLASS = re.compile(r"\[[!^]?[-=:.\w]+\]", re.ASCII)
+
+
 def check_pattern(pattern: str) -> str:
-    """The pattern, if it is one. ConfigError names what is allowed."""
-    kind, colon, text = pattern.partition(":")
-    if not colon or kind not in KINDS or not text.strip() or text != text.strip():
+    """The pattern, if it is one, without blanks around its parts. ConfigError names what is allowed."""
+    kind, colon, text = (part.strip() for part in pattern.partition(":"))
+    if not colon or kind not in KINDS or not _well_formed(kind, text):
         allowed = "t:TENANT, n:TENANT/NAMESPACE, b:BUNDLE or r:BROKER, with * and ? where wanted"
         raise ConfigError(f"{pattern!r} is no pattern of the guard", field="pattern", value=pattern, allowed=allowed)
-    return pattern
+    return f"{kind}:{text}"
+
+
+def is_glob(text: str) -> bool:
+    """Whether it may match more than one name."""
+    return _GLOB.search(text) is not None
+
+
+def _well_formed(kind: str, text: str) -> bool:
+    """Whether names of this kind can look so. A star may stand for slashes too."""
+    plain = _CLASS.sub("x", text)
+    parts = plain.replace("*", "x").replace("?", "x").split("/")
+    if not all(map(_NAME.fullmatch, parts)):
+        return False
+    most = {TENANT: 1, BROKER: 1, NAMESPACE: 2, BUNDLE: 4}[kind]
+    if "*" in plain or kind in (TENANT, BROKER):
+        return len(parts) <= most
+    if kind == NAMESPACE:
+        return len(parts) == most
+    if is_glob(text):
+        return len(parts) in (3, most)
+    try:
+        parse_bundle(text)
+    except ValueError:
+        return False
+    return True
 
 
 def matches(pattern: str, names: Sequence[str]) -> Bools:
     """Which of these names a pattern without its kind matches; a broken glob matches only itself."""
-    if _GLOB.search(pattern) is None:
+    if not is_glob(pattern):
         return np.fromiter((name == pattern for name in names), dtype=bool, count=len(names))
     found = re.compile(translate(pattern)).match
     return np.fromiter((found(name) is not None for name in names), dtype=bool, count=len(names))
@@ -45,6 +76,9 @@ def _any(patterns: Iterable[str], names: Sequence[str]) -> Bools:
     for pattern in patterns:
         found |= matches(pattern, names)
     return found
+
+
+_NOTHING_ELSE = Parameters(excluded_tenants=(), excluded_namespaces=(), excluded_brokers=(), included_namespaces=())
 
 
 def in_force(excluded: Mapping[str, int], now_ms: int, kind: str) -> Iterator[str]:
@@ -98,10 +132,15 @@ def _excluded_brokers(ids: Sequence[str], guard: GuardState, params: Parameters,
 
 
 def _named(bundles: BundleTable, patterns: Collection[str]) -> Bools:
-    globs = {pattern for pattern in patterns if _GLOB.search(pattern)}
+    globs = {pattern for pattern in patterns if is_glob(pattern)}
     found = np.zeros(len(bundles), dtype=bool)
     found[bundles.rows_named(set(patterns) - globs)] = True
     return found | _any(globs, bundles.names) if globs else found
+
+
+def matching_bundles(snapshot: Snapshot, pattern: str) -> Bools:
+    """Bundles (rows) that a pattern of people matches."""
+    return excluded_bundles(snapshot, GuardState(excluded={pattern: 0}), _NOTHING_ELSE, 0)
 
 
 def closed_brokers(ids: Sequence[str], guard: GuardState, params: Parameters, now_ms: int) -> dict[int, Code]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.core.scope import pattern_for
@@ -43,6 +44,11 @@ def pause_in_force(desired: Desired, now_ms: int) -> Pause | None:
     """The pause, unless its end has passed."""
     pause = desired.pause
     return pause if pause is not None and (pause.until_ms == 0 or pause.until_ms > now_ms) else None
+
+
+def pause_view(pause: Pause) -> dict[str, Any]:
+    """A pause as it is answered: `until_ms` None is until resumed."""
+    return {"reason": pause.reason, "by": pause.by, "since_ms": pause.since_ms, "until_ms": pause.until_ms or None}
 
 
 # The kinds of scope a pause may have, and how the guard's patterns begin (core/scope.py).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -74,6 +74,8 @@ class Executions:
                 await self._carry_out(task, body)
             except BundlekeelError as error:
                 task.update(state="stopped" if task["state"] == "stopped" else "failed", detail=str(error))
+                if isinstance(error, Conflict):
+                    task["difference"] = error.difference
             finally:
                 self._hand.task = ""
             _log.info("execution ended", task=request_id, state=task["state"], detail=task["detail"])
@@ -122,13 +124,12 @@ class Executions:
         if task["kind"] != "plan":
             return await self._by_hand.moves_of(body), None
         try:
-            wanted, request = [tuple(item) for item in body.get("moves", [])], _request(body)
+            wanted, request = [tuple(item) for item in body.get("moves", [])], request_of(body)
         except (TypeError, ValueError) as error:
             raise Conflict(f"the request cannot be read; another version of Bundlekeel left it? ({error})") from error
         made = await self._planner.compute(request)
-        now = [(move.bundle, move.source, move.target) for move in made.moves]
-        if now != wanted:
-            changed = _difference(wanted, now)
+        changed = difference(wanted, [(move.bundle, move.source, move.target) for move in made.moves])
+        if changed:
             raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
         return made.moves, made
 
@@ -146,13 +147,16 @@ class Executions:
         )
 
 
-def _request(body: Mapping[str, Any]) -> PlanRequest:
+def request_of(body: Mapping[str, Any]) -> PlanRequest:
+    """What was asked for, out of a plan or an execution. TypeError, ValueError when another version wrote it."""
     given = body.get("request") or {}
     return PlanRequest(**{**given, "remove_brokers": tuple(given.get("remove_brokers", ()))})
 
 
-def _difference(wanted: list[tuple[str, ...]], now: list[tuple[str, str, str]]) -> list[str]:
-    """What is different between two lists of moves, in words."""
+def difference(wanted: Sequence[tuple[str, ...]], now: Sequence[tuple[str, str, str]]) -> list[str]:
+    """What is different between two lists of moves (bundle, source, target), in words; nothing when they are alike."""
+    if list(wanted) == list(now):
+        return []
     gone = [f"{move[0]} would no longer move" for move in wanted if move[0] not in {item[0] for item in now}]
     new = [f"{move[0]} would move now" for move in now if move[0] not in {item[0] for item in wanted}]
     targets = {move[0]: move[1:] for move in now}

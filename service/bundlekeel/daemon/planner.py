@@ -48,7 +48,8 @@ class Planner:
         return answer
 
     def keep(self, answer: Json, request: PlanRequest) -> None:
-        """Remember a plan made here or by the leader."""
+        """Remember a plan made here or by another sidecar, with what was asked: to carry it out it is planned again."""
+        answer["request"] = asdict(replace(request, forwarded=False))
         self._kept[answer["hash"]] = (answer, request)
         self._kept.move_to_end(answer["hash"])
         while len(self._kept) > _KEPT:

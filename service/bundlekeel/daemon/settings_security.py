@@ -34,7 +34,7 @@ class ApiAuthSettings(Section):
     )
     peer_token_file: Path | None = Field(
         default=None,
-        description="token this sidecar shows to the others (role viewer is enough); read again when it changes",
+        description="token this sidecar shows to the others (role operator, for dry runs); read again when it changes",
     )
 
     @property

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from bundlekeel import __version__
 from bundlekeel.core.channel import UnitState
-from bundlekeel.core.errors import Conflict, Forbidden, NotFound, StoreError
+from bundlekeel.core.errors import Conflict, Forbidden, NotFound
 from bundlekeel.daemon import drawing, tables, why
-from bundlekeel.daemon.acting import MODES, mode_in_force, pause_in_force
+from bundlekeel.daemon.acting import MODES, mode_in_force, pause_in_force, pause_view
 from bundlekeel.daemon.assignments import assignments
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.calibration import Calibration
@@ -24,6 +24,7 @@ from bundlekeel.daemon.leadership import BENCH, Leadership
 from bundlekeel.daemon.outage import OutageWatch
 from bundlekeel.daemon.overlay import Overlay
 from bundlekeel.daemon.planner import Planner
+from bundlekeel.daemon.plans import Plans, PlansParts
 from bundlekeel.daemon.policies import PolicyBook
 from bundlekeel.daemon.quota_service import QuotaService
 from bundlekeel.daemon.runtime import Runtime
@@ -70,6 +71,17 @@ class Sidecar:
     def __init__(self, parts: SidecarParts) -> None:
         self._p = parts
         self._started = parts.clock.boot()
+        self._plans = Plans(
+            PlansParts(
+                ceiling=parts.loaded.settings.mode,
+                clock=parts.clock,
+                leadership=parts.leadership,
+                sharing=parts.sharing,
+                planner=parts.planner,
+                peers=parts.peers,
+                wishing=parts.wishing,
+            )
+        )
 
     @property
     def wishes(self) -> Wishing:
@@ -109,7 +121,7 @@ class Sidecar:
             "mode_ceiling": p.loaded.settings.mode,
             "strategy": p.cycle.params.strategy,
             "placement": p.cycle.params.placement,
-            "paused": {"reason": pause.reason, "by": pause.by, "until_ms": pause.until_ms} if pause else None,
+            "paused": pause_view(pause) if pause else None,
             "store": {"connected": p.coordination.connected, "session_seconds": p.coordination.session_seconds},
             "cycle": self._last_cycle(),
             "imbalance": tables.imbalances(p.cycle),
@@ -207,30 +219,12 @@ class Sidecar:
     # --- planning ---
 
     async def make_plan(self, request: PlanRequest) -> Json:
-        """A dry run; a follower passes it on to the leader, and answers itself when that one does not."""
-        p = self._p
-        leader = p.leadership.leader
-        if (
-            not p.leadership.leading
-            and not request.forwarded
-            and leader
-            and leader.url
-            and leader.id != p.leadership.member.id
-        ):
-            try:
-                body = asdict(replace(request, forwarded=True))
-                answer = await p.peers.make_plan(leader.url, body)
-                p.planner.keep(answer, request)
-                return answer
-            except StoreError:
-                pass  # the leader's API is away: our own picture and its stored memory give the same plan
-        answer = await p.planner.make(request)
-        answer["by_leader"] = p.leadership.leading
-        return answer
+        """A dry run on the leader's picture."""
+        return await self._plans.make(request)
 
-    def plan(self, hash_: str) -> Json:
-        """A plan made here lately."""
-        return self._p.planner.find(hash_)[0]
+    async def plan(self, hash_: str, *, here: bool = False) -> Json:
+        """A plan made lately, here or elsewhere."""
+        return await self._plans.find(hash_, here=here)
 
     def plans(self) -> list[Json]:
         """Plans made here lately."""
@@ -238,21 +232,7 @@ class Sidecar:
 
     async def execute(self, hash_: str, *, reason: str, by: str) -> Json:
         """Leave the plan for the leader to carry out; `tasks` says how it went."""
-        answer, request = self._p.planner.find(hash_)
-        if request.what_if:
-            raise Forbidden("this plan is a what-if: brokers or traffic in it are not as they are; make one without")
-        if self._p.loaded.settings.mode != "act":
-            raise Forbidden("the mode is not `act`: set it in the settings file, and run `bundlekeel takeover`")
-        if mode_in_force(self._p.loaded.settings.mode, self._p.sharing.desired) != "act":
-            raise Forbidden("the mode was lowered; `bundlekeel mode act` restores it")
-        if pause_in_force(self._p.sharing.desired, self._p.clock.wall_ms()):
-            raise Forbidden("the balancer is paused; `bundlekeel resume` first")
-        if not answer["moves"]:
-            raise Conflict("the plan has no moves", difference=["nothing to carry out"])
-        moves = [[move["bundle"], move["source"], move["target"]] for move in answer["moves"]]
-        body = {"hash": hash_, "reason": reason, "by": by, "moves": moves, "request": asdict(request)}
-        left = await self._p.wishing.submit(hash_, f"plan {hash_}: {len(moves)} moves", body)
-        return {"hash": hash_, "moves": len(moves), **left}
+        return await self._plans.execute(hash_, reason=reason, by=by)
 
     def tasks(self) -> list[Json]:
         """Executions asked for and what became of them."""
@@ -265,7 +245,7 @@ class Sidecar:
         now = self._p.clock.wall_ms()
         pause = Pause(reason=reason, by=by, since_ms=now, until_ms=now + int(seconds * 1000) if seconds else 0)
         await self._change(lambda desired: _with(desired, pause=pause), "pause", reason, by)
-        return {"reason": reason, "by": by, "since_ms": now, "until_ms": pause.until_ms}
+        return pause_view(pause)
 
     async def resume(self, *, reason: str, by: str) -> Json:
         """End a pause."""

@@ -68,9 +68,9 @@ class Service(Protocol):
     def state(self) -> Json:
         """{member, role: leader|follower|bench, seat, epoch, leader: Member|None, members: [Member], cluster,
         cluster_mode: modular|extensible|other|mixed|unknown, mode, mode_ceiling, strategy, placement, paused:
-        {reason, by, until_ms}|None, store: {connected, session_seconds}, cycle: {id, wall_ms, sentence, verdict,
-        moves, seconds}|None, imbalance: {throughput_max_mean, score_max_mean}, ledger: {entries, unsettled: [ids]},
-        intents: [..], version, uptime_seconds, acting: bool, acting_obstacle: Code|None, takeover: {active, by,
+        {reason, by, since_ms, until_ms: int|None}|None, store: {connected, session_seconds}, cycle: {id, wall_ms,
+        sentence, verdict, moves, seconds}|None, imbalance: {throughput_max_mean, score_max_mean}, ledger: {entries,
+        unsettled: [ids]}, intents: [..], version, uptime_seconds, acting: bool, acting_obstacle: Code|None, takeover: {active, by,
         reason, wall_ms, namespaces, ended: {by, reason, wall_ms, deadman}|None}|None, settling: after an outage
         {why, away, missing: [ids], quiet_seconds, until_ms, sentence}|None}"""
 
@@ -120,23 +120,26 @@ class Service(Protocol):
         [Move fields + sentence], refusals: [{code, bundle, broker, detail, explanation,
         limit, used, frees_ms}], refusal_counts, splits:
         [Split fields + sentence], split_refusals: [as refusals], loads: [BrokerLoad fields], imbalance: {before,
-        after}, snapshot_digest, expires_ms, by_leader: bool}"""
+        after}, snapshot_digest, expires_ms, by_leader: bool, what_if: bool, request: PlanRequest fields}"""
 
-    def plan(self, hash_: str) -> Json:
-        """A plan made earlier here; NotFound when unknown or expired (15 min)."""
+    async def plan(self, hash_: str, *, here: bool = False) -> Json:
+        """A plan made earlier by any sidecar (`here`: by this one); NotFound when unknown or expired (15 min)."""
 
     def plans(self) -> list[Json]:
         """Plans made here lately, newest last, without their moves: {hash, wall_ms, strategy, moves, verdict}"""
 
     async def execute(self, hash_: str, *, reason: str, by: str) -> Json:
         """Carry out exactly that plan on the leader, or Conflict with what changed: {task, hash, moves, state:
-        waiting|proposed, review: id|None}. Proposed: a second person has to approve it first."""
+        waiting|proposed, review: id|None}. Proposed: a second person has to approve it first. The leader compares again
+        right before it acts: `tasks`."""
 
     def tasks(self) -> list[Json]:
-        """Executions asked for: {task, kind, hash, state: running|done|failed|stopped, detail, moves: [outcomes]}"""
+        """Executions asked for: {task, kind, hash, state: running|done|failed|stopped, detail, moves: [outcomes],
+        difference: [what changed] where that was why}"""
 
     async def pause(self, *, reason: str, by: str, seconds: float | None) -> Json:
-        """Stop acting everywhere, at once, leader or not; returns the pause record."""
+        """Stop acting everywhere, at once, leader or not; {reason, by, since_ms, until_ms: int|None (until
+        resumed)}"""
 
     async def resume(self, *, reason: str, by: str) -> Json:
         """End a pause."""

@@ -41,13 +41,15 @@ class OperationsService(Protocol):
         """End a pin; NotFound when there is none."""
 
     async def exclude(self, pattern: str, *, seconds: float | None, reason: str, by: str) -> Json:
-        """Leave tenants, namespaces, bundles or brokers alone: {pattern, until_ms}"""
+        """Leave tenants, namespaces, bundles or brokers alone: {pattern, until_ms (0: for good), bundles: how many
+        known ones it matches, int|None}. ConfigError for a malformed pattern or an unknown broker."""
 
     async def include(self, pattern: str, *, reason: str, by: str) -> Json:
         """End an exclusion; NotFound when there is none."""
 
     async def pause_scope(self, scope: str, *, seconds: float | None, reason: str, by: str) -> Json:
-        """Move nothing of one scope (`tenant:..`, `namespace:..`, `broker:..`): {scope, until_ms}"""
+        """Move nothing of one scope (`tenant:..`, `namespace:..`, `broker:..`): {scope, reason, by, since_ms, until_ms:
+        int|None (until resumed), bundles: how many known ones it matches, int|None}. ConfigError as `exclude`."""
 
     async def resume_scope(self, scope: str, *, reason: str, by: str) -> Json:
         """End the pause of one scope; NotFound when there is none."""

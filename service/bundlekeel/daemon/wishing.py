@@ -20,14 +20,14 @@ from bundlekeel.core.errors import (
 )
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.operations.stage import RULES
-from bundlekeel.core.scope import check_pattern
 from bundlekeel.core.snapshot import Snapshot
-from bundlekeel.daemon.acting import PAUSE_SCOPES, mode_in_force, pause_in_force
+from bundlekeel.daemon.acting import mode_in_force, pause_in_force, pause_view
 from bundlekeel.daemon.byhand import ByHand
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.documents import Desired, Pause, Wish
 from bundlekeel.daemon.operations import Operations
 from bundlekeel.daemon.reviews import Reviews
+from bundlekeel.daemon.scopes import matched, pattern_of, scope_of
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.daemon.views_operations import Json, Verb
 from bundlekeel.daemon.where import whole_bundles
@@ -162,13 +162,13 @@ class Wishing:
 
     async def exclude(self, pattern: str, *, seconds: float | None, reason: str, by: str) -> Json:
         """Leave alone what matches."""
-        until = self._until(seconds)
-        check_pattern(pattern)
+        pattern, until = pattern_of(pattern, self._registered), self._until(seconds)
         await self._note(lambda found: _put(found, "excluded", pattern, until), f"exclusion of {pattern}", reason, by)
-        return {"pattern": pattern, "until_ms": until}
+        return {"pattern": pattern, "until_ms": until, "bundles": matched(pattern, self._p.cycle.snapshot)}
 
     async def include(self, pattern: str, *, reason: str, by: str) -> Json:
         """End an exclusion."""
+        pattern = _as_stored(pattern, self._p.sharing.desired.excluded)
         if pattern not in self._p.sharing.desired.excluded:
             raise NotFound(f"{pattern} is not excluded at run time; the settings file may exclude it")
         await self._note(lambda found: _drop(found, "excluded", pattern), f"inclusion of {pattern}", reason, by)
@@ -176,16 +176,14 @@ class Wishing:
 
     async def pause_scope(self, scope: str, *, seconds: float | None, reason: str, by: str) -> Json:
         """Move nothing of one scope."""
-        kind, _, name = scope.partition(":")
-        if kind not in PAUSE_SCOPES or not name.strip():
-            allowed = "tenant:NAME, namespace:TENANT/NAME or broker:ID"
-            raise ConfigError(f"{scope!r} is no scope of a pause", field="scope", value=scope, allowed=allowed)
+        scope, pattern = scope_of(scope, self._registered)
         pause = Pause(reason=reason, by=by, since_ms=self._p.clock.wall_ms(), until_ms=self._until(seconds))
         await self._note(lambda found: _put(found, "pauses", scope, pause), f"pause of {scope}", reason, by)
-        return {"scope": scope, "reason": reason, "by": by, "since_ms": pause.since_ms, "until_ms": pause.until_ms}
+        return {"scope": scope, **pause_view(pause), "bundles": matched(pattern, self._p.cycle.snapshot)}
 
     async def resume_scope(self, scope: str, *, reason: str, by: str) -> Json:
         """End the pause of one scope."""
+        scope = _as_stored(scope, self._p.sharing.desired.pauses)
         if scope not in self._p.sharing.desired.pauses:
             raise NotFound(f"{scope} is not paused")
         await self._note(lambda found: _drop(found, "pauses", scope), f"resume of {scope}", reason, by)
@@ -346,6 +344,11 @@ class Wishing:
 def _refusal(code: Code, bundle: str, broker: str, detail: str) -> Json:
     said = EXPLANATIONS[code]
     return {"code": code.value, "bundle": bundle, "broker": broker, "detail": detail, "explanation": said}
+
+
+def _as_stored(given: str, stored: Mapping[str, Any]) -> str:
+    """What is meant of what is stored: exactly that (earlier releases stored blanks too), else without blanks."""
+    return given if given in stored else ":".join(part.strip() for part in given.split(":", 1))
 
 
 def _rows(wishes: Mapping[str, Wish]) -> list[Json]:

@@ -357,10 +357,13 @@ class Telemetry(Protocol):
 
 
 class Peers(Protocol):
-    """The other sidecars' APIs: a dry run asked of a follower goes on to the leader."""
+    """The other sidecars' APIs: a follower passes dry runs on to the leader; a plan is found where it was made."""
 
     async def make_plan(self, url: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """POST /api/v1/plans at a sidecar; StoreError when it does not answer."""
+
+    async def plan(self, url: str, hash_: str) -> dict[str, Any] | None:
+        """A plan that a sidecar made itself and still keeps, or None; StoreError when it does not answer."""
 
     async def close(self) -> None:
         """Close pooled connections."""

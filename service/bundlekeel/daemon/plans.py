@@ -1,0 +1,144 @@
+"""Plans as people ask for them at any replica: made by the leader, found wherever they were made, and carried out only
+while their inputs are what they were."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import asdict, dataclass, replace
+
+from bundlekeel.core.errors import Conflict, Forbidden, NotFound, StoreError
+from bundlekeel.daemon.acting import mode_in_force, pause_in_force
+from bundlekeel.daemon.executions import difference, request_of
+from bundlekeel.daemon.leadership import Leadership
+from bundlekeel.daemon.planner import Planner
+from bundlekeel.daemon.sharing import Sharing
+from bundlekeel.daemon.views import Json, PlanRequest
+from bundlekeel.daemon.wishing import Wishing
+from bundlekeel.ports import Clock, Member, Peers
+
+# What a plan's hash looks like: nothing else becomes part of another sidecar's URL.
+_HASH = re.compile(r"[0-9a-f]{1,64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlansParts:
+    """What plans are asked for with. `ceiling`: the mode of the settings file."""
+
+    ceiling: str
+    clock: Clock
+    leadership: Leadership
+    sharing: Sharing
+    planner: Planner
+    peers: Peers
+    wishing: Wishing
+
+
+class Plans:
+    """The docstrings of `views.Service` say what each answer holds."""
+
+    def __init__(self, parts: PlansParts) -> None:
+        self._p = parts
+
+    async def make(self, request: PlanRequest) -> Json:
+        """A dry run; a follower passes it on to the leader, and answers itself when that one does not."""
+        answer = None if request.forwarded else await self._by_leader(request)
+        if answer is not None:
+            self._p.planner.keep(answer, request)
+            return answer
+        answer = await self._p.planner.make(request)
+        answer["by_leader"] = self._p.leadership.leading
+        return answer
+
+    async def _by_leader(self, request: PlanRequest) -> Json | None:
+        """The leader's plan; None when we lead, or its API is away: our own picture and its stored memory give the
+        same plan then."""
+        leader = self._leader()
+        if leader is None:
+            return None
+        try:
+            return await self._p.peers.make_plan(leader.url, asdict(replace(request, forwarded=True)))
+        except StoreError:
+            return None
+
+    async def _moves_now(self, request: PlanRequest) -> list[tuple[str, str, str]]:
+        """What the same request would move now; nothing of it is kept."""
+        answer = await self._by_leader(request)
+        if answer is not None:
+            return _moves(answer)
+        return [(move.bundle, move.source, move.target) for move in (await self._p.planner.compute(request)).moves]
+
+    async def find(self, hash_: str, *, here: bool = False) -> Json:
+        """A plan made lately, here or (unless `here`) by another sidecar. NotFound."""
+        return (await self._found(hash_, here=here))[0]
+
+    async def execute(self, hash_: str, *, reason: str, by: str) -> Json:
+        """Leave the plan for the leader to carry out; Conflict when it would not be the same plan any more."""
+        answer, request = await self._found(hash_)
+        self._may_be_carried_out(request)
+        if not answer["moves"]:
+            raise Conflict("the plan has no moves", difference=["nothing to carry out"])
+        moves = _moves(answer)
+        # The leader plans again right before it acts. Asked now, whoever asks hears at once what is different.
+        changed = difference(moves, await self._moves_now(request))
+        if changed:
+            raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
+        body = {"hash": hash_, "reason": reason, "by": by, "moves": moves, "request": asdict(request)}
+        left = await self._p.wishing.submit(hash_, f"plan {hash_}: {len(moves)} moves", body)
+        return {"hash": hash_, "moves": len(moves), **left}
+
+    def _may_be_carried_out(self, request: PlanRequest) -> None:
+        if request.what_if:
+            raise Forbidden("this plan is a what-if: brokers or traffic in it are not as they are; make one without")
+        desired = self._p.sharing.desired
+        if self._p.ceiling != "act":
+            raise Forbidden("the mode is not `act`: set it in the settings file, and run `bundlekeel takeover`")
+        if mode_in_force(self._p.ceiling, desired) != "act":
+            raise Forbidden("the mode was lowered; `bundlekeel mode act` restores it")
+        if pause_in_force(desired, self._p.clock.wall_ms()):
+            raise Forbidden("the balancer is paused; `bundlekeel resume` first")
+
+    def _leader(self) -> Member | None:
+        """Another sidecar that leads and can be asked."""
+        leadership = self._p.leadership
+        leader = leadership.leader
+        known = leader is not None and leader.url and leader.id != leadership.member.id
+        return leader if known and not leadership.leading else None
+
+    async def _found(self, hash_: str, *, here: bool = False) -> tuple[Json, PlanRequest]:
+        """From here, else from whichever sidecar made it; then it is kept here too."""
+        try:
+            return self._p.planner.find(hash_)
+        except NotFound as unknown:
+            if here or not _HASH.fullmatch(hash_):
+                raise
+            answer, silent = await self._elsewhere(hash_)
+            if answer is None:
+                also = f" ({', '.join(silent)} did not answer)" if silent else ""
+                raise NotFound(f"{unknown}{also}") from unknown
+        try:
+            request = request_of(answer)
+        except (TypeError, ValueError) as error:
+            raise NotFound(f"plan {hash_} is one of another version of Bundlekeel; make a new one ({error})") from error
+        self._p.planner.keep(answer, request)
+        return self._p.planner.find(hash_)
+
+    async def _elsewhere(self, hash_: str) -> tuple[Json | None, list[str]]:
+        """The plan as another sidecar kept it, and who did not answer."""
+        own, leader = self._p.leadership.member.id, self._leader()
+        members = {item.id: item for item in (*self._p.leadership.members, *([leader] if leader else []))}
+        others = [item for item in members.values() if item.id != own and item.url]
+        found = await asyncio.gather(*(self._p.peers.plan(item.url, hash_) for item in others), return_exceptions=True)
+        silent = []
+        for member, answer in zip(others, found, strict=True):
+            if isinstance(answer, StoreError):
+                silent.append(member.id)
+            elif isinstance(answer, BaseException):
+                raise answer
+            elif answer is not None and answer["hash"] == hash_ and isinstance(answer.get("request"), dict):
+                return answer, []
+        return None, silent
+
+
+def _moves(answer: Json) -> list[tuple[str, str, str]]:
+    return [(move["bundle"], move["source"], move["target"]) for move in answer["moves"]]

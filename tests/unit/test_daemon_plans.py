@@ -1,0 +1,182 @@
+"""Plans at any replica: found wherever they were made, and refused at once when they would not be the same any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bundlekeel.core.errors import Conflict, Forbidden, NotFound, StoreError
+from bundlekeel.daemon.plans import Plans, PlansParts
+from bundlekeel.daemon.views import Json, PlanRequest
+from bundlekeel.ports import Member
+from tests.support.faces import wishing
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
+
+WHO: dict[str, Any] = {"reason": "even it out", "by": "ann"}
+# By itself it never sees a difference often enough: what moves, a person asked for.
+PATIENT = with_params(avg_hit_count_low=100_000, avg_hit_count_high=100_000)
+AT_ONCE = PlanRequest(ignore_hit_counts=True)
+
+
+class Replicas:
+    """Two sidecars that reach each other as over HTTP; `away` do not answer. Implements `ports.Peers`."""
+
+    def __init__(self) -> None:
+        self.plans: dict[str, Plans] = {}
+        self.away: set[str] = set()
+        self.asked: list[tuple[str, str]] = []
+
+    def _of(self, url: str, what: str) -> Plans:
+        self.asked.append((url, what))
+        if url in self.away:
+            raise StoreError(f"{url} does not answer")
+        return self.plans[url]
+
+    async def make_plan(self, url: str, request: Any) -> Json:
+        """What the route does with the body."""
+        given = PlanRequest(**{**request, "remove_brokers": tuple(request["remove_brokers"])})
+        return dict(await self._of(url, "make_plan").make(given))
+
+    async def plan(self, url: str, hash_: str) -> Json | None:
+        """None for a 404."""
+        try:
+            return dict(await self._of(url, "plan").find(hash_, here=True))
+        except NotFound:
+            return None
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def join(self, sidecar: FakeSidecar, url: str, ceiling: str = "act") -> Plans:
+        """The plans of this sidecar, which the others find under the URL."""
+        parts = PlansParts(
+            ceiling=ceiling,
+            clock=sidecar.clock,
+            leadership=sidecar.leadership,
+            sharing=sidecar.sharing,
+            planner=sidecar.planner,
+            peers=self,
+            wishing=wishing(sidecar),
+        )
+        self.plans[url] = Plans(parts)
+        return self.plans[url]
+
+
+async def two(ceiling: str = "act") -> tuple[Replicas, FakeSidecar, FakeSidecar]:
+    """A leader `a` and a follower `b` that have seen an uneven cluster."""
+    cluster, replicas = FakeCluster(), Replicas()
+    made = []
+    for name in "ab":
+        sidecar = FakeSidecar(cluster, name, params=PATIENT)
+        sidecar.leadership.member = Member(id=name, url=f"http://{name}")
+        replicas.join(sidecar, f"http://{name}", ceiling)
+        made.append(await sidecar.lead())
+    leader, follower = made
+    for sidecar in (leader, follower, leader):
+        await sidecar.leadership.turn()
+        await sidecar.cycle.turn()
+    assert leader.leadership.leading and not follower.leadership.leading
+    return replicas, leader, follower
+
+
+async def test_a_plan_is_found_at_every_replica_wherever_it_was_made() -> None:
+    """Made at the leader, shown and carried out at the follower, and the other way round; nobody asks in circles."""
+    replicas, leader, _ = await two()
+    a, b = replicas.plans["http://a"], replicas.plans["http://b"]
+    made = await a.make(AT_ONCE)
+    assert made["moves"] and (await b.find(made["hash"]))["moves"] == made["moves"]
+    assert replicas.asked == [("http://a", "plan")]
+    with pytest.raises(NotFound):
+        await b.find("feed", here=True)
+    replicas.away.add("http://a")
+    alone = await b.make(PlanRequest(ignore_hit_counts=True, parameters={"max_moves_per_cycle": 1}))
+    replicas.away.clear()
+    assert not alone["by_leader"] and (await a.find(alone["hash"]))["request"] == alone["request"]
+    left = await b.execute(made["hash"], **WHO)
+    await leader.executions.serve()
+    (task,) = leader.sharing.tasks
+    assert (task["task"], task["state"]) == (left["task"], "done")
+    wanted = {move["bundle"]: move["target"] for move in made["moves"]}
+    assert {bundle: leader.cluster.owners()[bundle] for bundle in wanted} == wanted
+
+
+async def test_a_plan_nobody_knows_is_not_found() -> None:
+    """It says who did not answer; what is no hash becomes no part of a URL; an expired one stays expired."""
+    replicas, leader, _ = await two()
+    a, b = replicas.plans["http://a"], replicas.plans["http://b"]
+    with pytest.raises(NotFound, match="no plan feed"):
+        await b.find("feed")
+    replicas.away.add("http://a")
+    with pytest.raises(NotFound, match="a did not answer"):
+        await b.find("feed")
+    replicas.asked.clear()
+    for name in ("..", "x/../../pause", "FEED", ""):
+        with pytest.raises(NotFound):
+            await b.find(name)
+    assert replicas.asked == []
+    replicas.away.clear()
+    made = await a.make(AT_ONCE)
+    leader.clock.offset += 16 * 60
+    with pytest.raises(NotFound):
+        await b.execute(made["hash"], **WHO)
+
+
+@pytest.mark.parametrize("at", ["http://a", "http://b"])
+@pytest.mark.parametrize("away", [set(), {"http://a"}], ids=["reached", "leader away"])
+async def test_a_plan_whose_inputs_changed_is_refused_at_once(at: str, away: set[str]) -> None:
+    """409 with what is different, before anything is left for the leader; so at the leader and at a follower."""
+    replicas, leader, follower = await two()
+    plans = replicas.plans[at]
+    made = await plans.make(AT_ONCE)
+    replicas.away |= away
+    first = made["moves"][0]["bundle"]
+    leader.cluster.model.owners[first] = leader.cluster.model.owners.pop(first).__class__(broker_id=BROKERS[1])
+    leader.cluster.publish()
+    for sidecar in (leader, follower):
+        await sidecar.cycle.turn()
+    with pytest.raises(Conflict, match="the inputs changed since the plan was made") as caught:
+        await plans.execute(made["hash"], **WHO)
+    assert any(first in line for line in caught.value.difference)
+    assert await leader.sharing.take_requests() == [] and leader.cluster.model.unloads == []
+
+
+async def test_what_was_carried_out_is_not_carried_out_again() -> None:
+    """The second time its bundles are where they were to go: a conflict, and no second task."""
+    replicas, leader, _ = await two()
+    for url in ("http://a", "http://b"):
+        made = await replicas.plans["http://a"].make(AT_ONCE)
+        if url == "http://a":
+            await replicas.plans[url].execute(made["hash"], **WHO)
+            await leader.executions.serve()
+            done = made["hash"]
+        with pytest.raises(Conflict):
+            await replicas.plans[url].execute(done, **WHO)
+    assert len(leader.sharing.tasks) == 1 and await leader.sharing.take_requests() == []
+
+
+async def test_a_task_that_fails_for_what_changed_says_what() -> None:
+    """Changed between the answer and the leader's own look: the task has the difference."""
+    replicas, leader, _ = await two()
+    made = await replicas.plans["http://a"].make(AT_ONCE)
+    await replicas.plans["http://a"].execute(made["hash"], **WHO)
+    await leader.sharing.change_desired(
+        lambda desired: desired.__class__(pinned={made["moves"][0]["bundle"]: 0}),
+    )
+    await leader.executions.serve()
+    (task,) = leader.sharing.tasks
+    assert task["state"] == "failed"
+    assert f"{made['moves'][0]['bundle']} would no longer move" in task["difference"]
+
+
+async def test_nothing_is_carried_out_where_the_mode_forbids_it() -> None:
+    """Before anything is planned again; a what-if never is, wherever it was made."""
+    replicas, _, follower = await two("recommend")
+    a, b = replicas.plans["http://a"], replicas.plans["http://b"]
+    made = await a.make(AT_ONCE)
+    with pytest.raises(Forbidden, match="not `act`"):
+        await b.execute(made["hash"], **WHO)
+    scaled = await a.make(PlanRequest(ignore_hit_counts=True, traffic_scale=2.0))
+    acting = replicas.join(follower, "http://b")
+    with pytest.raises(Forbidden, match="what-if"):
+        await acting.execute(scaled["hash"], **WHO)
