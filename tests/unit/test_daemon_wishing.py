@@ -64,6 +64,29 @@ async def test_the_last_broker_is_not_drained() -> None:
         await face.warm(B2, dry_run=False, **WHO)
 
 
+async def test_drains_asked_at_two_replicas_at_once_leave_one_broker() -> None:
+    """Each was told that others are left when it looked; what is stored decides when it is written."""
+    leader, other = await both()
+    faces = {B1: wishing(leader), B2: wishing(other), B3: wishing(other)}
+    asked = [face.drain(broker, dry_run=False, **WHO) for broker, face in faces.items()]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    (refused,) = [answer for answer in answers if isinstance(answer, BaseException)]
+    assert isinstance(refused, Conflict) and "no other broker" in str(refused)
+    await leader.sharing.refresh()
+    assert len(leader.sharing.desired.drains) == 2
+
+
+async def test_a_broker_cordoned_at_another_replica_is_not_warmed() -> None:
+    """The replica that is asked has not read of the cordon yet."""
+    leader, other = await both()
+    await wishing(leader).cordon(B2, **WHO)
+    assert B2 not in other.sharing.desired.cordons
+    with pytest.raises(Conflict, match="uncordon it first"):
+        await wishing(other).warm(B2, dry_run=False, **WHO)
+    await leader.sharing.refresh()
+    assert leader.sharing.desired.warms == {}
+
+
 async def test_nobody_knows_these() -> None:
     """Brokers that are not registered, pins and exclusions that are not there."""
     leader, _ = await both()

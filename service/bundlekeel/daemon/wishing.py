@@ -94,30 +94,32 @@ class Wishing:
     async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> Json:
         """Empty a broker and keep it empty."""
         self._known(broker)
-        desired = self._p.sharing.desired
-        others = set(self._registered()) - {broker, *desired.drains, *desired.cordons}
-        if not others:
-            raise Conflict(f"no other broker could take the bundles of {broker}", difference=["no broker is left"])
+        self._others_take(self._p.sharing.desired, broker)
         shown = await self._preview(broker, draining=True)
+
+        def drained(found: Desired) -> Desired:
+            # Asked again of what is stored: another replica may have written a drain meanwhile.
+            self._others_take(found, broker)
+            return _put(found, "drains", broker, self._wish(reason, by))
+
         if not dry_run:
             self._mode_acts()
-            await self._note(
-                lambda found: _put(found, "drains", broker, self._wish(reason, by)), f"drain of {broker}", reason, by
-            )
+            await self._note(drained, f"drain of {broker}", reason, by)
         return {"broker": broker, "dry_run": dry_run, **shown}
 
     async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> Json:
         """Fill a broker gently."""
         self._known(broker)
-        desired = self._p.sharing.desired
-        if broker in desired.drains or broker in desired.cordons:
-            raise Conflict(f"{broker} is cordoned or drained; uncordon it first", difference=["cordoned"])
+        _open_to_bundles(self._p.sharing.desired, broker)
         shown = await self._preview(broker, draining=False)
+
+        def warmed(found: Desired) -> Desired:
+            _open_to_bundles(found, broker)
+            return _put(found, "warms", broker, self._wish(reason, by))
+
         if not dry_run:
             self._mode_acts()
-            await self._note(
-                lambda found: _put(found, "warms", broker, self._wish(reason, by)), f"warm of {broker}", reason, by
-            )
+            await self._note(warmed, f"warm of {broker}", reason, by)
         return {"broker": broker, "dry_run": dry_run, **shown}
 
     async def cordon(self, broker: str, *, reason: str, by: str) -> Json:
@@ -288,6 +290,11 @@ class Wishing:
         if broker not in self._registered():
             raise NotFound(f"no broker {broker!r}; one of {', '.join(sorted(self._registered()))}")
 
+    def _others_take(self, desired: Desired, broker: str) -> None:
+        """Conflict when every other broker is drained or cordoned: somebody has to serve the topics."""
+        if not set(self._registered()) - {broker, *desired.drains, *desired.cordons}:
+            raise Conflict(f"no other broker could take the bundles of {broker}", difference=["no broker is left"])
+
     def _wish(self, reason: str, by: str) -> Wish:
         return Wish(by=by, reason=reason, since_ms=self._p.clock.wall_ms())
 
@@ -346,6 +353,11 @@ class Wishing:
 def _refusal(code: Code, bundle: str, broker: str, detail: str) -> Json:
     said = EXPLANATIONS[code]
     return {"code": code.value, "bundle": bundle, "broker": broker, "detail": detail, "explanation": said}
+
+
+def _open_to_bundles(desired: Desired, broker: str) -> None:
+    if broker in desired.drains or broker in desired.cordons:
+        raise Conflict(f"{broker} is cordoned or drained; uncordon it first", difference=["cordoned"])
 
 
 def _rows(wishes: Mapping[str, Wish]) -> list[Json]:
