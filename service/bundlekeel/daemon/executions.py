@@ -18,6 +18,7 @@ from bundlekeel.daemon.canary import namespaces_of
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.hand import LeaderHand
 from bundlekeel.daemon.planner import Planner
+from bundlekeel.daemon.reviews import Reviews
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.daemon.views import PlanRequest
 
@@ -36,6 +37,7 @@ class Executions:
         *,
         hand: LeaderHand,
         by_hand: ByHand,
+        reviews: Reviews,
         ceiling: str,
     ) -> None:
         self._sharing = sharing
@@ -43,6 +45,9 @@ class Executions:
         self._planner = planner
         self._hand = hand
         self._by_hand = by_hand
+        self._reviews = reviews
+        # The epoch in which the ends of all reviewed tasks are stored.
+        self._settled = -1
         self._config = config
         self._ceiling = ceiling
 
@@ -53,6 +58,7 @@ class Executions:
         """
         if not self._cycle.leads:
             return
+        await self._settle_reviews()
         for request_id, body in await self._sharing.take_requests():
             task = {
                 "task": request_id,
@@ -78,6 +84,15 @@ class Executions:
                 self._hand.task = ""
             _log.info("execution ended", task=request_id, state=task["state"], detail=task["detail"])
             await self._sharing.save(self._cycle.standing, self._sharing.shared.report)
+            self._settled = -1
+            await self._settle_reviews()
+
+    async def _settle_reviews(self) -> None:
+        """At the start of a term, since the last leader may have ended amid a task, and after each task."""
+        epoch = self._sharing.current_epoch()
+        if self._settled != epoch:
+            await self._reviews.settle()
+            self._settled = epoch
 
     async def _carry_out(self, task: dict[str, Any], body: Mapping[str, Any]) -> None:
         if task["kind"] == "split":
@@ -97,8 +112,9 @@ class Executions:
             ],
         )
 
-    async def _may_begin(self, task: dict[str, Any]) -> None:
-        """Asked when no cycle is under way. Forbidden when nothing may be carried out, or a person stopped the task."""
+    async def _may_begin(self, task: dict[str, Any], body: Mapping[str, Any]) -> None:
+        """Asked when no cycle is under way. Forbidden when nothing may be carried out, or a person stopped the task;
+        Conflict when its proposal is not, or no longer, approved."""
         await self._sharing.refresh()
         stop = self._sharing.desired.stops.get(task["task"])
         if stop is not None:
@@ -107,15 +123,17 @@ class Executions:
         obstacle = self._obstacle()
         if obstacle is not None:
             raise Forbidden(f"not carried out: {obstacle.sentence}")
+        if body.get("review"):
+            await self._reviews.begin(str(body["review"]), task["task"])
         self._hand.task = task["task"]
 
     async def _split_still_wanted(self, task: dict[str, Any], body: Mapping[str, Any]) -> Split:
-        await self._may_begin(task)
+        await self._may_begin(task, body)
         return await self._by_hand.split_of(body)
 
     async def _moves_still_wanted(self, task: dict[str, Any], body: Mapping[str, Any]) -> tuple[Move, ...]:
         """Plan again from what is now; Forbidden, or Conflict unless that is the very plan that was asked for."""
-        await self._may_begin(task)
+        await self._may_begin(task, body)
         if task["kind"] != "plan":
             return await self._by_hand.moves_of(body)
         try:

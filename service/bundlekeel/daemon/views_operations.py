@@ -80,7 +80,8 @@ class OperationsService(Protocol):
         reviewer, remark, decided_ms, task, actions: [..]}], oldest first."""
 
     async def approve(self, id_: str, *, reason: str, by: str) -> Json:
-        """Let a proposal be carried out; Forbidden for whoever proposed it."""
+        """Let a proposal be carried out; Forbidden for whoever proposed it. One that is approved without a task,
+        because the store failed, may be approved again."""
 
     async def discard(self, id_: str, *, reason: str, by: str) -> Json:
         """Say no to a proposal."""
