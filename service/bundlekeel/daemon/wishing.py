@@ -26,6 +26,7 @@ from bundlekeel.daemon.acting import PAUSE_SCOPES, mode_in_force, pause_in_force
 from bundlekeel.daemon.byhand import ByHand
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.documents import Desired, Pause, Wish
+from bundlekeel.daemon.executions import task_of
 from bundlekeel.daemon.operations import Operations
 from bundlekeel.daemon.reviews import Reviews
 from bundlekeel.daemon.sharing import Sharing
@@ -82,12 +83,22 @@ class Wishing:
             ],
         }
 
-    def task(self, task: str) -> Json:
+    async def task(self, task: str) -> Json:
         """One task."""
-        found = next((item for item in self._p.sharing.tasks if item.get("task") == task), None)
+        found = self._task(task)
         if found is None:
-            raise NotFound(f"no task {task}, or the leader has not taken it yet; see `bundlekeel plan tasks`")
+            asked = dict(await self._p.sharing.take_requests())
+            if task in asked:
+                return task_of(task, asked[task], "waiting")
+            # The leader may have taken it since this replica looked last.
+            await self._p.sharing.refresh()
+            found = self._task(task)
+        if found is None:
+            raise NotFound(f"no task {task}; see `bundlekeel plan tasks`")
         return found
+
+    def _task(self, task: str) -> Json | None:
+        return next((item for item in self._p.sharing.tasks if item.get("task") == task), None)
 
     # --- brokers ---
 
@@ -246,7 +257,7 @@ class Wishing:
 
     async def stop(self, task: str, *, reason: str, by: str) -> Json:
         """Begin no further move of a task."""
-        known = next((item for item in self._p.sharing.tasks if item.get("task") == task), None)
+        known = self._task(task)
         if known is None and not any(id_ == task for id_, _ in await self._p.sharing.take_requests()):
             raise NotFound(f"no task {task}; see `bundlekeel plan tasks`")
         if known is not None and known.get("state") in _ENDED:
@@ -340,6 +351,8 @@ class Wishing:
             "moves": [asdict(move) | {"sentence": move.sentence} for move in moves],
             "refusals": [_refusal(item.code, item.bundle, item.broker, item.detail) for item in refusals],
             "refusal_counts": dict(Counter(item.code.value for item in refusals)),
+            # A drain with nothing but bound bundles never ends by itself.
+            "eta_seconds": None if count and not moves else self._p.operations.eta(len(moves)),
             "sentence": f"{len(moves)} bundles {verb} {broker}, {len(refusals)} stay for now",
             "detail": detail,
         }
