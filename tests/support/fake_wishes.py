@@ -75,6 +75,7 @@ class FakeWishes:
             "moves": [move()],
             "refusals": [_refusal(Code.PINNED)],
             "refusal_counts": {"Pinned": 1},
+            "eta_seconds": 1.0,
             "sentence": f"1 bundles leave {broker}, 1 stay for now",
             "detail": "",
         }
@@ -169,7 +170,7 @@ class FakeWishes:
         }
         return answer
 
-    def task(self, task: str) -> Json:
+    async def task(self, task: str) -> Json:
         """One task; NotFound for others."""
         self._called("task", task)
         if task != "t-1":

@@ -33,6 +33,7 @@ from bundlekeel.daemon.outage import OutageWatch, settle_for
 from bundlekeel.daemon.overlay import Overlay
 from bundlekeel.daemon.planner import Planner
 from bundlekeel.daemon.policies import PolicyBook
+from bundlekeel.daemon.reviews import Reviews
 from bundlekeel.daemon.settings_guard import WindowSettings
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.daemon.stops import Stops, put_aside
@@ -205,7 +206,14 @@ class FakeSidecar:
             )
         )
         return Executions(
-            self.sharing, self.cycle, self.planner, self.config, hand=self.hand, by_hand=self.by_hand, ceiling=mode
+            self.sharing,
+            self.cycle,
+            self.planner,
+            self.config,
+            hand=self.hand,
+            by_hand=self.by_hand,
+            reviews=Reviews(self.coordination, self.sharing, self.clock, required=False),
+            ceiling=mode,
         )
 
     def _outage(self) -> OutageWatch:

@@ -12,6 +12,8 @@ import pytest
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import AdminFault
 from bundlekeel.daemon.documents import Desired, Pause, Wish
+from bundlekeel.daemon.durations import GUESS_SECONDS
+from bundlekeel.daemon.operations import PARALLEL
 from tests.support.memory_admin import Fault
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
@@ -115,6 +117,28 @@ async def test_pins_and_paused_scopes_hold_and_are_named() -> None:
     await sidecar.cycle.turn()
     assert sidecar.operations.record()[B1]["blocked"] == {"Pinned": 1}
     assert sidecar.operations.record()[B1]["state"] == "blocked"
+    # It does not end by itself: nobody knows when.
+    assert sidecar.operations.record()[B1]["eta_seconds"] is None
+
+
+async def test_the_eta_is_a_guess_at_first_and_then_what_moves_took() -> None:
+    """Nothing was measured yet, but a guess says more than nothing; an empty broker has nothing to wait for."""
+    cluster = FakeCluster()
+    sidecar = await draining(cluster, B1, drain_max_moves_per_cycle=2)
+    drain = sidecar.sharing.desired
+    await want(sidecar, msgspec.structs.replace(drain, pause=Pause(reason="look", by="ann", since_ms=1)))
+    await sidecar.cycle.turn()
+    await want(sidecar, drain)
+    assert sidecar.operations.record()[B1]["eta_seconds"] == 6 * GUESS_SECONDS / PARALLEL
+    await sidecar.cycle.turn()
+    await sidecar.operations.look(())
+    took = [item["seconds"] for item in sidecar.sharing.moves]
+    assert len(took) == 2
+    assert sidecar.operations.record()[B1]["eta_seconds"] == round(4 * sum(took) / len(took) / PARALLEL, 1)
+    for _ in range(2):
+        await sidecar.cycle.turn()
+    await sidecar.operations.look(())
+    assert sidecar.operations.record()[B1]["eta_seconds"] == 0.0
 
 
 async def test_a_paused_scope_is_left_alone_and_refuses_each_move() -> None:

@@ -11,11 +11,14 @@ import pytest
 
 from bundlekeel.core.errors import ConfigError, Conflict, Forbidden, NotFound, SnapshotError
 from bundlekeel.daemon.documents import Pause
+from bundlekeel.daemon.durations import GUESS_SECONDS
+from bundlekeel.daemon.executions import REQUEST_MAX_AGE_MS
+from bundlekeel.daemon.operations import PARALLEL
 from bundlekeel.daemon.reviews import EXPIRES_MS
 from bundlekeel.daemon.views import PlanRequest
 from tests.support.builders import bundle_name
 from tests.support.faces import wishing
-from tests.support.world import BROKERS, FakeCluster, FakeSidecar
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar, WallClock
 
 B1, B2, B3 = BROKERS
 WHO: dict[str, Any] = {"reason": "disks", "by": "ann"}
@@ -38,6 +41,7 @@ async def test_a_drain_is_dry_first_and_then_a_wish_any_replica_may_write() -> N
     dry = await face.drain(B1, dry_run=True, **WHO)
     assert (dry["bundles"], len(dry["moves"]), dry["refusals"]) == (3, 3, [])
     assert dry["sentence"] == f"3 bundles leave {B1}, 0 stay for now"
+    assert dry["eta_seconds"] == 3 * GUESS_SECONDS / PARALLEL
     assert other.sharing.desired.drains == {}
     await face.drain(B1, dry_run=False, **WHO)
     await leader.sharing.refresh()
@@ -64,6 +68,29 @@ async def test_the_last_broker_is_not_drained() -> None:
         await face.warm(B2, dry_run=False, **WHO)
 
 
+async def test_drains_asked_at_two_replicas_at_once_leave_one_broker() -> None:
+    """Each was told that others are left when it looked; what is stored decides when it is written."""
+    leader, other = await both()
+    faces = {B1: wishing(leader), B2: wishing(other), B3: wishing(other)}
+    asked = [face.drain(broker, dry_run=False, **WHO) for broker, face in faces.items()]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    (refused,) = [answer for answer in answers if isinstance(answer, BaseException)]
+    assert isinstance(refused, Conflict) and "no other broker" in str(refused)
+    await leader.sharing.refresh()
+    assert len(leader.sharing.desired.drains) == 2
+
+
+async def test_a_broker_cordoned_at_another_replica_is_not_warmed() -> None:
+    """The replica that is asked has not read of the cordon yet."""
+    leader, other = await both()
+    await wishing(leader).cordon(B2, **WHO)
+    assert B2 not in other.sharing.desired.cordons
+    with pytest.raises(Conflict, match="uncordon it first"):
+        await wishing(other).warm(B2, dry_run=False, **WHO)
+    await leader.sharing.refresh()
+    assert leader.sharing.desired.warms == {}
+
+
 async def test_nobody_knows_these() -> None:
     """Brokers that are not registered, pins and exclusions that are not there."""
     leader, _ = await both()
@@ -81,7 +108,7 @@ async def test_nobody_knows_these() -> None:
         with pytest.raises(NotFound):
             await call
     with pytest.raises(NotFound):
-        face.task("req-9")
+        await face.task("req-9")
 
 
 async def test_before_the_first_picture_nothing_is_shown() -> None:
@@ -204,13 +231,55 @@ async def test_by_hand_is_dry_until_told_and_needs_mode_act() -> None:
     answer = await wishing(other).by_hand("transfer", BUNDLE, to=B3, execute=True, **WHO)
     assert (answer["dry_run"], answer["state"]) == (False, "waiting")
     await leader.executions.serve()
-    task = wishing(leader).task(answer["task"])
+    task = await wishing(leader).task(answer["task"])
     assert (task["state"], task["by"], task["reason"]) == ("done", "ann", "disks")
     assert leader.cluster.owners()[BUNDLE] == B3
     with pytest.raises(Conflict, match="SameBroker"):
         await wishing(leader).by_hand("transfer", BUNDLE, to=B3, execute=True, override_cool_down=True, **WHO)
     with pytest.raises(Forbidden):
         await wishing(leader, ceiling="recommend").by_hand("unload", BUNDLE, execute=True, **WHO)
+
+
+async def test_a_task_is_known_from_the_moment_it_was_asked_for() -> None:
+    """At any replica: it waits for the leader, it runs, it is done."""
+    leader, other = await both()
+    face = wishing(other)
+    task = (await face.by_hand("transfer", BUNDLE, to=B3, execute=True, **WHO))["task"]
+    for sidecar in (leader, other):
+        waiting = await wishing(sidecar).task(task)
+        assert (waiting["task"], waiting["kind"], waiting["state"]) == (task, "transfer", "waiting")
+        assert (waiting["by"], waiting["reason"], waiting["moves"]) == ("ann", "disks", [])
+    seen: list[str] = []
+
+    async def look() -> None:
+        seen.append((await face.task(task))["state"])
+
+    looks: list[asyncio.Task[None]] = []
+    leader.cluster.model.after_unload = lambda _bundle: looks.append(asyncio.ensure_future(look()))
+    await leader.executions.serve()
+    await asyncio.gather(*looks)
+    assert seen == ["running"]
+    await other.sharing.refresh()
+    assert (await face.task(task))["state"] == "done"
+
+
+async def test_what_waited_too_long_is_not_carried_out() -> None:
+    """Nobody led for a while: who asked has given up, or asked again."""
+    cluster = FakeCluster({B1: [0.1, 0.05], B2: [0.1], B3: [0.1]}, clock=WallClock())
+    sidecar = await FakeSidecar(cluster).lead()
+    await sidecar.cycle.turn()
+    face = wishing(sidecar)
+    task = (await face.by_hand("transfer", BUNDLE, to=B3, execute=True, **WHO))["task"]
+    cluster.clock.offset += REQUEST_MAX_AGE_MS / 1000 + 60
+    cluster.publish()
+    await sidecar.executions.serve()
+    found = await face.task(task)
+    assert (found["state"], found["moves"]) == ("failed", [])
+    assert found["detail"] == "not carried out: too old, it waited for 11 min, 10 min are the limit; ask again"
+    assert cluster.model.unloads == []
+    task = (await face.by_hand("transfer", BUNDLE, to=B3, execute=True, **WHO))["task"]
+    await sidecar.executions.serve()
+    assert (await face.task(task))["state"] == "done"
 
 
 async def plan_of_three(sidecar: FakeSidecar) -> tuple[str, dict[str, Any]]:
@@ -250,7 +319,7 @@ async def test_a_stopped_task_begins_no_further_move() -> None:
     sidecar.hand._limits = replace(sidecar.hand._limits, max_in_flight=1, max_in_flight_per_broker=1)
     sidecar.hand.begin(sidecar.sharing.current_epoch())
     await sidecar.executions.serve()
-    found = face.task(task)
+    found = await face.task(task)
     assert found["state"] == "stopped"
     outcomes = [move["outcome"] for move in found["moves"]]
     assert outcomes[0] == "done" and set(outcomes[1:]) == {"refused"}
@@ -271,7 +340,7 @@ async def test_a_task_stopped_while_it_waits_moves_nothing() -> None:
     task = await sidecar.sharing.leave_request(body)
     assert (await face.stop(task, **WHO))["state"] == "stopping"
     await sidecar.executions.serve()
-    found = face.task(task)
+    found = await face.task(task)
     assert (found["state"], found["detail"]) == ("stopped", "not begun: ann stopped it: disks")
     assert sidecar.cluster.model.unloads == []
 

@@ -38,9 +38,15 @@ class OperationBody(schemas.Body):
 
 
 class HandBody(OperationBody):
-    """A move by hand, within everything but the cool-down."""
+    """A move by hand. Completeness, blast-radius stop, the hour's budget, pins, exclusions, policies, open intents and
+    closed, overloaded or full brokers bind it; budgets of a cycle, adaptive rate, quarantine, roll-out hold and windows
+    do not."""
 
-    override_cool_down: bool = Field(default=False, strict=True, description="move it although it moved lately")
+    override_cool_down: bool = Field(
+        default=False,
+        strict=True,
+        description="move it although it moved lately (cool-down, not visible in the reports yet, straight back)",
+    )
 
 
 class TransferBody(HandBody):
@@ -79,7 +85,7 @@ class DrainView(WishView):
     left: int | None
     moved: int
     blocked: dict[str, int]
-    eta_seconds: float | None
+    eta_seconds: float | None = Field(description="seconds until it is empty; null: unknown, or it is blocked")
     emptied_ms: int
     bundle_seconds: float
     detail: str
@@ -137,6 +143,7 @@ class RelocationView(schemas.Answer):
     moves: list[dict[str, Any]]
     refusals: list[dict[str, Any]]
     refusal_counts: dict[str, int]
+    eta_seconds: float | None = Field(description="what these moves take, in seconds; null: none may move")
     sentence: str
     detail: str
 
@@ -186,8 +193,8 @@ async def operations(service: Backend) -> Response:
 
 @reads.get("/tasks/{task}", response_model=schemas.TaskView, responses=NOT_FOUND)
 async def task(service: Backend, task: Named) -> Response:
-    """One task, and how far it is."""
-    return reply(service.wishes.task(task))
+    """One task, and how far it is: `waiting` until the leader takes it. After 10 minutes it is too old for that."""
+    return reply(await service.wishes.task(task))
 
 
 @reads.get("/reviews", response_model=list[ReviewView])

@@ -113,6 +113,8 @@ class Build:
         self.quotas = quotas_of(loaded, self.outside, self.sharing, self.cycle, self.outage, self.journal)
         self.planner = Planner(self.cycle, self.outside.clock.wall_ms)
         self.by_hand = self._by_hand()
+        required = loaded.settings.review == "required"
+        self.reviews = Reviews(self.outside.coordination, self.sharing, self.outside.clock, required=required)
         self.leadership.on_won = self._on_won
         self.runtime = Runtime(self._runtime_parts())
         self.sidecar = Sidecar(self._sidecar_parts())
@@ -277,6 +279,7 @@ class Build:
                 self.config,
                 hand=self.hand,
                 by_hand=self.by_hand,
+                reviews=self.reviews,
                 ceiling=ceiling,
             ),
             operations=self.operations,
@@ -319,14 +322,14 @@ class Build:
         )
 
     def _wishing(self) -> Wishing:
-        out, required = self.outside, self.loaded.settings.review == "required"
+        out = self.outside
         return Wishing(
             WishingParts(
                 sharing=self.sharing,
                 cycle=self.cycle,
                 operations=self.operations,
                 by_hand=self.by_hand,
-                reviews=Reviews(out.coordination, self.sharing, out.clock, required=required),
+                reviews=self.reviews,
                 metadata=out.metadata,
                 ownership=out.ownership,
                 journal=self.journal,

@@ -15,7 +15,9 @@ from bundlekeel.cli.session import ByOption, ReasonToActOption, Session, asked_b
 
 NameArgument = Annotated[str, typer.Argument(help="A bundle or a topic; bundles move whole.", show_default=False)]
 CarryOutOption = Annotated[bool, typer.Option("--yes", "-y", help="Carry it out; without it this is a dry run.")]
-OverrideOption = Annotated[bool, typer.Option("--override-cool-down", help="Move it although it moved lately.")]
+OverrideOption = Annotated[
+    bool, typer.Option("--override-cool-down", help="Move it although it moved lately, also straight back.")
+]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it is over.")]
 # The longest move: an unload takes a minute, what waits before it as long.
 WAIT_SECONDS = 300.0

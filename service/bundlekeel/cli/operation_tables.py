@@ -81,6 +81,8 @@ def relocation(answer: Row, layout: Layout) -> RenderableType:
         parts.append(made)
     for item in answer.get("refusals") or []:
         parts.append(Text(f"{item.get('bundle')}").append(_refusal(item)))
+    if answer.get("eta_seconds"):
+        parts.append(Text(f"about {units.age(answer['eta_seconds'])} until that is done"))
     done = "dry run: nothing was done; --yes carries it out" if answer.get("dry_run") else "asked for; it begins now"
     done = progress(answer["progress"]) if answer.get("progress") else done
     return Group(*parts, Text(done, style="dim"))

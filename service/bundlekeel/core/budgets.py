@@ -72,6 +72,16 @@ def admit(
     return tuple(admitted), tuple(refused)
 
 
+def hour_refusal(params: Parameters, guard: GuardState, now_ms: int) -> Refusal | None:
+    """Why no move at all may begin now, since the hour's budget is used up, or None: for a move by hand, which no other
+    budget binds."""
+    hour = _begun_within_hour(guard, now_ms)
+    limit = params.max_moves_per_hour
+    if limit < 0 or len(hour) < limit:
+        return None
+    return _over(_hour_budget(limit, hour, now_ms), "", len(hour))
+
+
 def share_of(move: Move, carried: Traffic4) -> float:
     """The share of its source's messages or bytes, whichever is larger, that a move takes along; 0..1."""
     shares = (_ratio(move.traffic[a] + move.traffic[b], carried[a] + carried[b]) for a, b in ((0, 1), (2, 3)))
@@ -102,7 +112,7 @@ class _Books:
     def __init__(self, params: Parameters, guard: GuardState, now_ms: int, traffic: Mapping[str, Traffic4]) -> None:
         self._traffic = traffic
         self._share_limit = params.max_traffic_share_per_cycle
-        hour = sorted(begun.at_ms for begun in guard.last_hour if begun.at_ms > now_ms - HOUR_MS)
+        hour = _begun_within_hour(guard, now_ms)
         self._budgets = _budgets(params, guard.rate, hour, now_ms)
         self._used: Counter[tuple[Code, str]] = Counter({(Code.BUDGET_PER_HOUR, ""): len(hour)})
         # Traffic that left each broker in this plan, and how many moves took it.
@@ -164,11 +174,18 @@ def _budgets(params: Parameters, rate: int | None, hour: Sequence[int], now_ms: 
             _Budget(code=Code.BUDGET_PER_TENANT, limit=limit, key=lambda move: tenant_of(move.bundle), of="of")
         )
     if params.max_moves_per_hour >= 0:
-        limit = params.max_moves_per_hour
-        found.append(_Budget(code=Code.BUDGET_PER_HOUR, limit=limit, frees_ms=_next_in_hour(limit, hour, now_ms)))
+        found.append(_hour_budget(params.max_moves_per_hour, hour, now_ms))
     if rate is not None:
         found.append(_Budget(code=Code.ADAPTIVE_RATE, limit=rate))
     return found
+
+
+def _begun_within_hour(guard: GuardState, now_ms: int) -> list[int]:
+    return sorted(begun.at_ms for begun in guard.last_hour if begun.at_ms > now_ms - HOUR_MS)
+
+
+def _hour_budget(limit: int, hour: Sequence[int], now_ms: int) -> _Budget:
+    return _Budget(code=Code.BUDGET_PER_HOUR, limit=limit, frees_ms=_next_in_hour(limit, hour, now_ms))
 
 
 def _next_in_hour(limit: int, hour: Sequence[int], now_ms: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -18,10 +18,14 @@ from bundlekeel.daemon.canary import namespaces_of
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.hand import LeaderHand
 from bundlekeel.daemon.planner import Planner
+from bundlekeel.daemon.reviews import Reviews
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.daemon.views import PlanRequest
 
 _log = structlog.get_logger(__name__)
+
+# What was asked for longer ago is not carried out any more: nobody expects it then.
+REQUEST_MAX_AGE_MS: Final = 10 * 60 * 1000
 
 
 class Executions:
@@ -36,6 +40,7 @@ class Executions:
         *,
         hand: LeaderHand,
         by_hand: ByHand,
+        reviews: Reviews,
         ceiling: str,
     ) -> None:
         self._sharing = sharing
@@ -43,8 +48,12 @@ class Executions:
         self._planner = planner
         self._hand = hand
         self._by_hand = by_hand
+        self._reviews = reviews
+        # The epoch in which the ends of all reviewed tasks are stored.
+        self._settled = -1
         self._config = config
         self._ceiling = ceiling
+        self._wall_ms = sharing.wall_ms
 
     async def serve(self) -> None:
         """Carry out what waits, oldest first. StoreError when the store does not answer.
@@ -53,19 +62,13 @@ class Executions:
         """
         if not self._cycle.leads:
             return
+        await self._settle_reviews()
         for request_id, body in await self._sharing.take_requests():
-            task = {
-                "task": request_id,
-                "kind": str(body.get("kind", "plan")),
-                "hash": str(body.get("hash", "")),
-                "reason": body.get("reason", ""),
-                "by": body.get("by", ""),
-                "state": "running",
-                "detail": "",
-                "moves": [],
-            }
+            task = task_of(request_id, body, "running")
             try:
                 await self._sharing.close_request(request_id, task)
+                # It may wait for the end of a cycle now: other replicas are to know of it.
+                await self._sharing.save(self._cycle.standing, self._sharing.shared.report)
             except StoreError as error:
                 # Taken or not: it is never begun twice. If it still stands, it is taken the next time.
                 task.update(state="failed", detail=f"could not be taken from the store: {error}")
@@ -80,6 +83,15 @@ class Executions:
                 self._hand.task = ""
             _log.info("execution ended", task=request_id, state=task["state"], detail=task["detail"])
             await self._sharing.save(self._cycle.standing, self._sharing.shared.report)
+            self._settled = -1
+            await self._settle_reviews()
+
+    async def _settle_reviews(self) -> None:
+        """At the start of a term, since the last leader may have ended amid a task, and after each task."""
+        epoch = self._sharing.current_epoch()
+        if self._settled != epoch:
+            await self._reviews.settle()
+            self._settled = epoch
 
     async def _carry_out(self, task: dict[str, Any], body: Mapping[str, Any]) -> None:
         if task["kind"] == "split":
@@ -99,9 +111,11 @@ class Executions:
             ],
         )
 
-    async def _may_begin(self, task: dict[str, Any]) -> None:
-        """Asked when no cycle is under way. Forbidden when nothing may be carried out, or a person stopped the task."""
+    async def _may_begin(self, task: dict[str, Any], body: Mapping[str, Any]) -> None:
+        """Asked when no cycle is under way. Forbidden when nothing may be carried out, or a person stopped the task;
+        Conflict when it is too old, or its proposal is not, or no longer, approved."""
         await self._sharing.refresh()
+        self._still_young(body)
         stop = self._sharing.desired.stops.get(task["task"])
         if stop is not None:
             task.update(state="stopped")
@@ -109,10 +123,20 @@ class Executions:
         obstacle = self._obstacle()
         if obstacle is not None:
             raise Forbidden(f"not carried out: {obstacle.sentence}")
+        if body.get("review"):
+            await self._reviews.begin(str(body["review"]), task["task"])
         self._hand.task = task["task"]
 
+    def _still_young(self, body: Mapping[str, Any]) -> None:
+        """Conflict when nobody led, or a cycle hung, for so long that whoever asked has given up or asked again."""
+        left = body.get("left_ms")
+        waited = self._wall_ms() - left if isinstance(left, int) else 0
+        if waited > REQUEST_MAX_AGE_MS:
+            told = f"{waited / 60_000:.0f} min, {REQUEST_MAX_AGE_MS // 60_000} min are the limit"
+            raise Conflict(f"not carried out: too old, it waited for {told}; ask again", difference=[told])
+
     async def _split_still_wanted(self, task: dict[str, Any], body: Mapping[str, Any]) -> Split:
-        await self._may_begin(task)
+        await self._may_begin(task, body)
         return await self._by_hand.split_of(body)
 
     async def _moves_still_wanted(
@@ -120,7 +144,7 @@ class Executions:
     ) -> tuple[tuple[Move, ...], Plan | None]:
         """Plan again from what is now; Forbidden, or Conflict unless that is the very plan that was asked for. What a
         person moves by hand is not done for the balance: nothing is predicted."""
-        await self._may_begin(task)
+        await self._may_begin(task, body)
         if task["kind"] != "plan":
             return await self._by_hand.moves_of(body), None
         try:
@@ -145,6 +169,20 @@ class Executions:
             stop=self._cycle.stop(),
             canary=namespaces_of(self._sharing.takeover),
         )
+
+
+def task_of(request_id: str, body: Mapping[str, Any], state: str) -> dict[str, Any]:
+    """A request as people see it."""
+    return {
+        "task": request_id,
+        "kind": str(body.get("kind", "plan")),
+        "hash": str(body.get("hash", "")),
+        "reason": body.get("reason", ""),
+        "by": body.get("by", ""),
+        "state": state,
+        "detail": "",
+        "moves": [],
+    }
 
 
 def request_of(body: Mapping[str, Any]) -> PlanRequest:

@@ -25,6 +25,7 @@ from bundlekeel.core.snapshot import Snapshot
 from bundlekeel.daemon.acting import scopes_paused
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.documents import Desired, Wish
+from bundlekeel.daemon.durations import GUESS_SECONDS
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.ports import BrokerAdmin, Clock, Picture, Telemetry
 
@@ -199,18 +200,18 @@ class Operations:
             "moved": len(moved),
             "blocked": dict(Counter(blocked.values())),
             "state": _state(watch, free),
-            "eta_seconds": self._eta(free) if watch.left is not None else None,
+            "eta_seconds": None if watch.left is None or (watch.left and free <= 0) else self.eta(free),
             "emptied_ms": watch.emptied_ms,
             "bundle_seconds": round(watch.bundle_seconds, 1),
             "detail": watch.detail,
         }
 
-    def _eta(self, free: int) -> float | None:
-        """How long this many moves take at one broker, by what the last ones took; None before any was measured."""
-        if free <= 0:
-            return 0.0
+    def eta(self, moves: int) -> float:
+        """How long this many moves take at one broker, in seconds: by what the last ones took, or a guess before any
+        was measured."""
         took = [item["seconds"] for item in self._sharing.moves if item["outcome"] in ("done", "released")][-MEASURED:]
-        return round(free * sum(took) / len(took) / PARALLEL, 1) if took else None
+        each = sum(took) / len(took) if took else GUESS_SECONDS
+        return round(moves * each / PARALLEL, 1)
 
 
 def _state(watch: _Watch, free: int) -> str:

@@ -91,6 +91,10 @@ class Sharing:
         """Whether we lead now, by our own deadline."""
         return self._leadership.leading
 
+    def wall_ms(self) -> int:
+        """The wall clock that what is stored here carries."""
+        return self._clock.wall_ms()
+
     def current_epoch(self) -> int:
         """The epoch; LeadershipLost when we do not lead."""
         return self._leadership.current_epoch()
@@ -303,8 +307,9 @@ class Sharing:
         raise StoreError("the desired state changes faster than it can be written; try again")
 
     async def leave_request(self, body: Mapping[str, Any]) -> str:
-        """Leave a request for the leader, whoever that is; returns its id."""
-        path = await self._coordination.create_sequential("requests/req-", msgspec.json.encode(body))
+        """Leave a request for the leader, whoever that is; returns its id. `left_ms` says when."""
+        data = msgspec.json.encode({**body, "left_ms": self.wall_ms()})
+        path = await self._coordination.create_sequential("requests/req-", data)
         return path.rpartition("/")[2]
 
     async def take_requests(self) -> list[tuple[str, dict[str, Any]]]:

@@ -17,13 +17,14 @@ class OperationsService(Protocol):
 
     def operations(self) -> Json:
         """{drains: [{broker, by, reason, since_ms, state: draining|empty|blocked|unknown, left: int|None, moved,
-        blocked: {code: count}, eta_seconds: float|None, emptied_ms, bundle_seconds, detail}], cordons: [{broker, by,
-        reason, since_ms}], warms: as cordons, pins: [{bundle, until_ms}], exclusions: [{pattern, until_ms}], pauses:
-        [{scope, by, reason, since_ms, until_ms}]}"""
+        blocked: {code: count}, eta_seconds: float|None while it is unknown or blocked, emptied_ms, bundle_seconds,
+        detail}], cordons: [{broker, by, reason, since_ms}], warms: as cordons, pins: [{bundle, until_ms}], exclusions:
+        [{pattern, until_ms}], pauses: [{scope, by, reason, since_ms, until_ms}]}"""
 
     async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> Json:
         """Empty a broker and keep it empty until `uncordon`: {broker, dry_run, bundles: what it owns, moves: [Move
-        fields + sentence], refusals: [..], refusal_counts, sentence}. Without `dry_run` the wish is written."""
+        fields + sentence], refusals: [..], refusal_counts, eta_seconds: what the moves take one after the other,
+        sentence, detail}. Without `dry_run` the wish is written."""
 
     async def cordon(self, broker: str, *, reason: str, by: str) -> Json:
         """Let nothing come to a broker by us: {broker, state: cordoned}"""
@@ -69,10 +70,11 @@ class OperationsService(Protocol):
         """Move or split one bundle. Dry unless `execute`: {kind, name, bundle, source, target, move: Move fields +
         sentence|None, candidates: [{broker, score_before, score_after, code, explanation}], children: [..] (split),
         refusals, loads, sentence, hash, dry_run, task, state, review}. Conflict when it is to be carried out and
-        something refuses."""
+        something refuses. `override_cool_down`: although it moved lately, also straight back; what else of the guard
+        binds a person says core/operations/byhand.py."""
 
-    def task(self, task: str) -> Json:
-        """One task as in `tasks`; NotFound."""
+    async def task(self, task: str) -> Json:
+        """One task as in `tasks`, or, while the leader has not taken it, its request (state `waiting`); NotFound."""
 
     async def stop(self, task: str, *, reason: str, by: str) -> Json:
         """Begin no further move of a task; those under way end: {task, state}"""
@@ -82,7 +84,8 @@ class OperationsService(Protocol):
         reviewer, remark, decided_ms, task, actions: [..]}], oldest first."""
 
     async def approve(self, id_: str, *, reason: str, by: str) -> Json:
-        """Let a proposal be carried out; Forbidden for whoever proposed it."""
+        """Let a proposal be carried out; Forbidden for whoever proposed it. One that is approved without a task,
+        because the store failed, may be approved again."""
 
     async def discard(self, id_: str, *, reason: str, by: str) -> Json:
         """Say no to a proposal."""

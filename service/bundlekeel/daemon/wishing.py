@@ -25,6 +25,7 @@ from bundlekeel.daemon.acting import mode_in_force, pause_in_force, pause_view
 from bundlekeel.daemon.byhand import ByHand
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.documents import Desired, Pause, Wish
+from bundlekeel.daemon.executions import task_of
 from bundlekeel.daemon.operations import Operations
 from bundlekeel.daemon.reviews import Reviews
 from bundlekeel.daemon.scopes import matched, pattern_of, scope_of
@@ -82,42 +83,54 @@ class Wishing:
             ],
         }
 
-    def task(self, task: str) -> Json:
+    async def task(self, task: str) -> Json:
         """One task."""
-        found = next((item for item in self._p.sharing.tasks if item.get("task") == task), None)
+        found = self._task(task)
         if found is None:
-            raise NotFound(f"no task {task}, or the leader has not taken it yet; see `bundlekeel plan tasks`")
+            asked = dict(await self._p.sharing.take_requests())
+            if task in asked:
+                return task_of(task, asked[task], "waiting")
+            # The leader may have taken it since this replica looked last.
+            await self._p.sharing.refresh()
+            found = self._task(task)
+        if found is None:
+            raise NotFound(f"no task {task}; see `bundlekeel plan tasks`")
         return found
+
+    def _task(self, task: str) -> Json | None:
+        return next((item for item in self._p.sharing.tasks if item.get("task") == task), None)
 
     # --- brokers ---
 
     async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> Json:
         """Empty a broker and keep it empty."""
         self._known(broker)
-        desired = self._p.sharing.desired
-        others = set(self._registered()) - {broker, *desired.drains, *desired.cordons}
-        if not others:
-            raise Conflict(f"no other broker could take the bundles of {broker}", difference=["no broker is left"])
+        self._others_take(self._p.sharing.desired, broker)
         shown = await self._preview(broker, draining=True)
+
+        def drained(found: Desired) -> Desired:
+            # Asked again of what is stored: another replica may have written a drain meanwhile.
+            self._others_take(found, broker)
+            return _put(found, "drains", broker, self._wish(reason, by))
+
         if not dry_run:
             self._mode_acts()
-            await self._note(
-                lambda found: _put(found, "drains", broker, self._wish(reason, by)), f"drain of {broker}", reason, by
-            )
+            await self._note(drained, f"drain of {broker}", reason, by)
         return {"broker": broker, "dry_run": dry_run, **shown}
 
     async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> Json:
         """Fill a broker gently."""
         self._known(broker)
-        desired = self._p.sharing.desired
-        if broker in desired.drains or broker in desired.cordons:
-            raise Conflict(f"{broker} is cordoned or drained; uncordon it first", difference=["cordoned"])
+        _open_to_bundles(self._p.sharing.desired, broker)
         shown = await self._preview(broker, draining=False)
+
+        def warmed(found: Desired) -> Desired:
+            _open_to_bundles(found, broker)
+            return _put(found, "warms", broker, self._wish(reason, by))
+
         if not dry_run:
             self._mode_acts()
-            await self._note(
-                lambda found: _put(found, "warms", broker, self._wish(reason, by)), f"warm of {broker}", reason, by
-            )
+            await self._note(warmed, f"warm of {broker}", reason, by)
         return {"broker": broker, "dry_run": dry_run, **shown}
 
     async def cordon(self, broker: str, *, reason: str, by: str) -> Json:
@@ -242,7 +255,7 @@ class Wishing:
 
     async def stop(self, task: str, *, reason: str, by: str) -> Json:
         """Begin no further move of a task."""
-        known = next((item for item in self._p.sharing.tasks if item.get("task") == task), None)
+        known = self._task(task)
         if known is None and not any(id_ == task for id_, _ in await self._p.sharing.take_requests()):
             raise NotFound(f"no task {task}; see `bundlekeel plan tasks`")
         if known is not None and known.get("state") in _ENDED:
@@ -285,6 +298,11 @@ class Wishing:
     def _known(self, broker: str) -> None:
         if broker not in self._registered():
             raise NotFound(f"no broker {broker!r}; one of {', '.join(sorted(self._registered()))}")
+
+    def _others_take(self, desired: Desired, broker: str) -> None:
+        """Conflict when every other broker is drained or cordoned: somebody has to serve the topics."""
+        if not set(self._registered()) - {broker, *desired.drains, *desired.cordons}:
+            raise Conflict(f"no other broker could take the bundles of {broker}", difference=["no broker is left"])
 
     def _wish(self, reason: str, by: str) -> Wish:
         return Wish(by=by, reason=reason, since_ms=self._p.clock.wall_ms())
@@ -331,6 +349,8 @@ class Wishing:
             "moves": [asdict(move) | {"sentence": move.sentence} for move in moves],
             "refusals": [_refusal(item.code, item.bundle, item.broker, item.detail) for item in refusals],
             "refusal_counts": dict(Counter(item.code.value for item in refusals)),
+            # A drain with nothing but bound bundles never ends by itself.
+            "eta_seconds": None if count and not moves else self._p.operations.eta(len(moves)),
             "sentence": f"{len(moves)} bundles {verb} {broker}, {len(refusals)} stay for now",
             "detail": detail,
         }
@@ -349,6 +369,11 @@ def _refusal(code: Code, bundle: str, broker: str, detail: str) -> Json:
 def _as_stored(given: str, stored: Mapping[str, Any]) -> str:
     """What is meant of what is stored: exactly that (earlier releases stored blanks too), else without blanks."""
     return given if given in stored else ":".join(part.strip() for part in given.split(":", 1))
+
+
+def _open_to_bundles(desired: Desired, broker: str) -> None:
+    if broker in desired.drains or broker in desired.cordons:
+        raise Conflict(f"{broker} is cordoned or drained; uncordon it first", difference=["cordoned"])
 
 
 def _rows(wishes: Mapping[str, Wish]) -> list[Json]:

@@ -40,7 +40,7 @@ def drain(
     `movable` marks bundles (rows) a person may move, `eligible` tells why the others may not. `closed`: brokers that
     take nothing. `owned`: what a source owns by its own list; without it, what it reports counts. `budget`: moves.
     """
-    ids = draft.snapshot.brokers.ids
+    ids, given = draft.snapshot.brokers.ids, budget
     rows = [row for row, broker in enumerate(ids) if broker in sources]
     open_to = np.array([broker not in closed and broker not in sources for broker in ids], dtype=bool)
     refusals: list[Refusal] = []
@@ -52,7 +52,9 @@ def drain(
     for source, row in _in_turn(queues):
         name, broker = draft.snapshot.bundles.names[row], ids[source]
         if budget <= 0:
-            refusals.append(Refusal(Code.BUDGET_OF_DRAIN, name, broker, "the next cycle goes on"))
+            limit, used = float(given), float(given - budget)
+            detail = f"limit {given} a cycle, {given - budget} used, the next cycle goes on"
+            refusals.append(Refusal(Code.BUDGET_OF_DRAIN, name, broker, detail, limit=limit, used=used))
             continue
         target, runner_up, code = best_target(draft, row, source, open_to)
         if code is not None:
