@@ -91,9 +91,7 @@ class Build:
         self.leadership = self._leadership(loaded.settings)
         self.sharing = Sharing(self.outside.coordination, self.leadership, self.outside.clock)
         self.hand = self._hand(loaded.settings)
-        self.observer = Observer(
-            self.outside.source, self.outside.clock, self.outside.telemetry, loaded.settings.capacity_overrides
-        )
+        self.observer = self._observer(loaded.settings)
         self.config = self.outside.config
         self.policies = PolicyBook(self.outside.metadata, self.config)
         self.hand.forbids = self.policies.forbids
@@ -113,11 +111,18 @@ class Build:
         self.quotas = quotas_of(loaded, self.outside, self.sharing, self.cycle, self.outage, self.journal)
         self.planner = Planner(self.cycle, self.outside.clock.wall_ms)
         self.by_hand = self._by_hand()
-        required = loaded.settings.review == "required"
-        self.reviews = Reviews(self.outside.coordination, self.sharing, self.outside.clock, required=required)
+        self.reviews = self._reviews(loaded.settings)
         self.leadership.on_won = self._on_won
         self.runtime = Runtime(self._runtime_parts())
         self.sidecar = Sidecar(self._sidecar_parts())
+
+    def _observer(self, settings: Settings) -> Observer:
+        outside = self.outside
+        return Observer(outside.source, outside.clock, outside.telemetry, settings.capacity_overrides)
+
+    def _reviews(self, settings: Settings) -> Reviews:
+        required = settings.review == "required"
+        return Reviews(self.outside.coordination, self.sharing, self.outside.clock, required=required)
 
     def _journal(self, settings: Settings) -> Journal:
         """The file, and who else hears of each line."""
