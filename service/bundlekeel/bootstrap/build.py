@@ -78,7 +78,7 @@ class Build:
 
     def __init__(self, loaded: LoadedSettings) -> None:
         self.loaded = loaded
-        self.outside = open_outside(loaded, self._permit)
+        self.outside = out = open_outside(loaded, self._permit)
         self.notifications = notifications(
             loaded,
             self.outside.telemetry,
@@ -91,16 +91,14 @@ class Build:
         self.leadership = self._leadership(loaded.settings)
         self.sharing = Sharing(self.outside.coordination, self.leadership, self.outside.clock)
         self.hand = self._hand(loaded.settings)
-        self.observer = self._observer(loaded.settings)
+        self.observer = Observer(out.source, out.clock, out.telemetry, loaded.settings.capacity_overrides)
         self.config = self.outside.config
         self.policies = PolicyBook(self.outside.metadata, self.config)
         self.hand.forbids = self.policies.forbids
         self.channel = watch(self.outside, self.journal.append, lambda: self.leadership.role != BENCH)
         self.outage = self._outage(loaded.settings)
         self.stops = self._stops()
-        self.operations = Operations(
-            self.sharing, self.outside.admin, self.config, self.outside.clock, self.outside.telemetry
-        )
+        self.operations = Operations(self.sharing, out.admin, self.config, out.clock, out.telemetry)
         self.recorder = recorder(loaded, self.outside.telemetry, self.outside.clock, lambda: self.leadership.leading)
         self.rate = self._rate(loaded.settings)
         self.guarding = self._guarding(loaded.settings)
@@ -111,18 +109,11 @@ class Build:
         self.quotas = quotas_of(loaded, self.outside, self.sharing, self.cycle, self.outage, self.journal)
         self.planner = Planner(self.cycle, self.outside.clock.wall_ms)
         self.by_hand = self._by_hand()
-        self.reviews = self._reviews(loaded.settings)
+        required = loaded.settings.review == "required"
+        self.reviews = Reviews(out.coordination, self.sharing, out.clock, required=required)
         self.leadership.on_won = self._on_won
         self.runtime = Runtime(self._runtime_parts())
         self.sidecar = Sidecar(self._sidecar_parts())
-
-    def _observer(self, settings: Settings) -> Observer:
-        outside = self.outside
-        return Observer(outside.source, outside.clock, outside.telemetry, settings.capacity_overrides)
-
-    def _reviews(self, settings: Settings) -> Reviews:
-        required = settings.review == "required"
-        return Reviews(self.outside.coordination, self.sharing, self.outside.clock, required=required)
 
     def _journal(self, settings: Settings) -> Journal:
         """The file, and who else hears of each line."""
