@@ -113,8 +113,6 @@ class Build:
         self.quotas = quotas_of(loaded, self.outside, self.sharing, self.cycle, self.outage, self.journal)
         self.planner = Planner(self.cycle, self.outside.clock.wall_ms)
         self.by_hand = self._by_hand()
-        required = loaded.settings.review == "required"
-        self.reviews = Reviews(self.outside.coordination, self.sharing, self.outside.clock, required=required)
         self.leadership.on_won = self._on_won
         self.runtime = Runtime(self._runtime_parts())
         self.sidecar = Sidecar(self._sidecar_parts())
@@ -258,7 +256,7 @@ class Build:
         return every(*heard)
 
     def _runtime_parts(self) -> RuntimeParts:
-        out, ceiling = self.outside, self.loaded.settings.mode
+        out, ceiling, required = self.outside, self.loaded.settings.mode, self.loaded.settings.review == "required"
         return RuntimeParts(
             clock=out.clock,
             coordination=out.coordination,
@@ -279,7 +277,7 @@ class Build:
                 self.config,
                 hand=self.hand,
                 by_hand=self.by_hand,
-                reviews=self.reviews,
+                reviews=Reviews(out.coordination, self.sharing, out.clock, required=required),
                 ceiling=ceiling,
             ),
             operations=self.operations,
@@ -322,14 +320,14 @@ class Build:
         )
 
     def _wishing(self) -> Wishing:
-        out = self.outside
+        out, required = self.outside, self.loaded.settings.review == "required"
         return Wishing(
             WishingParts(
                 sharing=self.sharing,
                 cycle=self.cycle,
                 operations=self.operations,
                 by_hand=self.by_hand,
-                reviews=self.reviews,
+                reviews=Reviews(out.coordination, self.sharing, out.clock, required=required),
                 metadata=out.metadata,
                 ownership=out.ownership,
                 journal=self.journal,
