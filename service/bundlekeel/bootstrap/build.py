@@ -78,7 +78,7 @@ class Build:
 
     def __init__(self, loaded: LoadedSettings) -> None:
         self.loaded = loaded
-        self.outside = open_outside(loaded, self._permit)
+        self.outside = out = open_outside(loaded, self._permit)
         self.notifications = notifications(
             loaded,
             self.outside.telemetry,
@@ -91,18 +91,14 @@ class Build:
         self.leadership = self._leadership(loaded.settings)
         self.sharing = Sharing(self.outside.coordination, self.leadership, self.outside.clock)
         self.hand = self._hand(loaded.settings)
-        self.observer = Observer(
-            self.outside.source, self.outside.clock, self.outside.telemetry, loaded.settings.capacity_overrides
-        )
+        self.observer = Observer(out.source, out.clock, out.telemetry, loaded.settings.capacity_overrides)
         self.config = self.outside.config
         self.policies = PolicyBook(self.outside.metadata, self.config)
         self.hand.forbids = self.policies.forbids
         self.channel = watch(self.outside, self.journal.append, lambda: self.leadership.role != BENCH)
         self.outage = self._outage(loaded.settings)
         self.stops = self._stops()
-        self.operations = Operations(
-            self.sharing, self.outside.admin, self.config, self.outside.clock, self.outside.telemetry
-        )
+        self.operations = Operations(self.sharing, out.admin, self.config, out.clock, out.telemetry)
         self.recorder = recorder(loaded, self.outside.telemetry, self.outside.clock, lambda: self.leadership.leading)
         self.rate = self._rate(loaded.settings)
         self.guarding = self._guarding(loaded.settings)
@@ -113,6 +109,8 @@ class Build:
         self.quotas = quotas_of(loaded, self.outside, self.sharing, self.cycle, self.outage, self.journal)
         self.planner = Planner(self.cycle, self.outside.clock.wall_ms)
         self.by_hand = self._by_hand()
+        required = loaded.settings.review == "required"
+        self.reviews = Reviews(out.coordination, self.sharing, out.clock, required=required)
         self.leadership.on_won = self._on_won
         self.runtime = Runtime(self._runtime_parts())
         self.sidecar = Sidecar(self._sidecar_parts())
@@ -256,7 +254,7 @@ class Build:
         return every(*heard)
 
     def _runtime_parts(self) -> RuntimeParts:
-        out, ceiling, required = self.outside, self.loaded.settings.mode, self.loaded.settings.review == "required"
+        out, ceiling = self.outside, self.loaded.settings.mode
         return RuntimeParts(
             clock=out.clock,
             coordination=out.coordination,
@@ -277,7 +275,7 @@ class Build:
                 self.config,
                 hand=self.hand,
                 by_hand=self.by_hand,
-                reviews=Reviews(out.coordination, self.sharing, out.clock, required=required),
+                reviews=self.reviews,
                 ceiling=ceiling,
             ),
             operations=self.operations,
@@ -320,14 +318,14 @@ class Build:
         )
 
     def _wishing(self) -> Wishing:
-        out, required = self.outside, self.loaded.settings.review == "required"
+        out = self.outside
         return Wishing(
             WishingParts(
                 sharing=self.sharing,
                 cycle=self.cycle,
                 operations=self.operations,
                 by_hand=self.by_hand,
-                reviews=Reviews(out.coordination, self.sharing, out.clock, required=required),
+                reviews=self.reviews,
                 metadata=out.metadata,
                 ownership=out.ownership,
                 journal=self.journal,
