@@ -105,7 +105,7 @@ async def test_tables_show_latest_short_long_and_preallocated() -> None:
     brokers = {row["broker"]: row for row in tables.brokers(sidecar.cycle, sidecar.config, now)}
     coming = [item for row in brokers.values() for item in row["preallocated"]]
     assert len(coming) == 2 and all(item["age_seconds"] >= 1.9 for item in coming)
-    assert all(row["sheds_itself"] is False for row in brokers.values())
+    assert all(row["sheds_itself"] is False and row["splits_itself"] is True for row in brokers.values())
     bundles = tables.bundles(sidecar.cycle, now, broker=BROKERS[0])
     sizes = [row["short"]["throughput_in"] for row in bundles]
     assert sizes == sorted(sizes, reverse=True) and bundles[0]["short_samples"] == 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 from bundlekeel.core.capacity import CapacityOverride
 from bundlekeel.core.policies import IsolationPolicy
 from bundlekeel.daemon.doctor import Patient, examine
-from bundlekeel.daemon.takeover_record import EXCLUDED, Record
+from bundlekeel.daemon.takeover import SPLITTING
+from bundlekeel.daemon.takeover_record import EXCLUDED, TAKEOVER, Record
 from bundlekeel.daemon.views import Check
 from tests.support.builders import report
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
@@ -61,6 +62,19 @@ async def test_shedding_brokers_are_an_error_only_before_acting() -> None:
     acting = named(await examine(patient(sidecar, mode="act")), "brokers' own shedding")
     assert not acting.ok and "takeover" in acting.fix
     assert named(await examine(patient(sidecar)), "brokers' own shedding").ok
+
+
+async def test_brokers_that_split_again_are_a_warning_once_that_was_taken_over() -> None:
+    """Without a takeover of splits they may; with one somebody else turned them on again."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    free = named(await examine(patient(sidecar)), "brokers' own splits")
+    assert free.ok and f"on at {', '.join(BROKERS)}; they unload" in free.detail
+    record = Record(by="ann", reason="r", wall_ms=1, overrides={SPLITTING: None}, runtime={})
+    await sidecar.coordination.write_shared(TAKEOVER, record.encode(), version=None)
+    found = named(await examine(patient(sidecar)), "brokers' own splits")
+    assert not found.ok and found.severity == "warning" and "takeover --split off" in found.fix
+    sidecar.cluster.model.dynamic[SPLITTING] = "false"
+    assert named(await examine(patient(sidecar)), "brokers' own splits").ok
 
 
 async def test_a_broken_report_is_named() -> None:

@@ -101,6 +101,16 @@ def test_the_clock_goes_forward() -> None:
     assert span_of(window(), opens + 2 * HOUR).next_ms == at("2027-03-29 02:00", BERLIN)
 
 
+def test_a_repeated_opening_follows_the_clock() -> None:
+    """Rule: `*/15 2 * * *` opens in both hours from 02:00 on 2027-10-31, and not at all on 2027-03-28."""
+    often = window("*/15 2 * * *", minutes=5)
+    first, second = at("2027-10-31 02:45", BERLIN), at("2027-10-31 02:45 fold=1", BERLIN)
+    assert second == first + HOUR
+    for moment in (first, second):
+        assert span_of(often, moment).opened_ms == moment
+    assert span_of(often, at("2027-03-28 00:30", BERLIN)).next_ms == at("2027-03-29 02:00", BERLIN)
+
+
 def test_the_clock_goes_back() -> None:
     """Rule: 02:00 comes twice on 2027-10-31: the window opens once, and two real hours later it is 03:00."""
     first = at("2027-10-31 02:00", BERLIN)

@@ -219,6 +219,7 @@ class BrokerView(Answer):
     version: str = ""
     load_manager: str = ""
     sheds_itself: bool | None = None
+    splits_itself: bool | None = None
     unsettled: bool = False
     preallocated: list[dict[str, Any]] = []
     short: dict[str, float] = {}

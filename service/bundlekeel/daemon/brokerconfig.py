@@ -69,14 +69,23 @@ class BrokerConfig:
             return None
         return _true(values, "loadBalancerEnabled") and _true(values, "loadBalancerSheddingEnabled")
 
+    def splits(self, broker: str) -> bool | None:
+        """Whether this broker's own automatic split is on; None when it could not be asked."""
+        values = self._values(broker)
+        return None if values is None else _true(values, "loadBalancerAutoBundleSplitEnabled")
+
+    def unloads_splits(self, broker: str) -> bool:
+        """Whether this broker, as far as is known, unloads what it splits by itself: its children may move then."""
+        values = self._values(broker)
+        return values is not None and _true(values, "loadBalancerAutoUnloadSplitBundlesEnabled")
+
     def brokers_split(self, brokers: Iterable[str]) -> bool:
         """Whether some of these brokers may split bundles by itself; one that could not be asked counts as such.
 
         In the modular load manager only their leader does, and any of them may be that (`BundleSplitterTask`); in the
         extensible one each broker splits its own (`SplitScheduler`).
         """
-        known = [self._values(broker) for broker in brokers]
-        return any(values is None or _true(values, "loadBalancerAutoBundleSplitEnabled") for values in known)
+        return any(self.splits(broker) is not False for broker in brokers)
 
     def reports_frozen(self, broker: str) -> bool | None:
         """Whether this broker never refreshes its report (`loadBalancerEnabled=false`)."""

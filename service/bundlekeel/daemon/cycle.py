@@ -31,6 +31,7 @@ from bundlekeel.daemon.cycle_metrics import publish_plan
 from bundlekeel.daemon.cycle_parts import CycleParts, Standing
 from bundlekeel.daemon.cycle_report import CycleReport
 from bundlekeel.daemon.intents import MoveOutcome
+from bundlekeel.daemon.own_splits import SplitWatch
 from bundlekeel.daemon.split_intents import SplitOutcome
 from bundlekeel.ports import Picture
 
@@ -53,6 +54,7 @@ class Cycle:
         self._config = parts.config
         self._term = parts.term
         self._telemetry = parts.telemetry
+        self._own_splits = SplitWatch(parts.config, parts.journal.append, parts.telemetry)
         self._clock = parts.clock
         self.standing = Standing()
         self.snapshot: Snapshot | None = None
@@ -179,6 +181,7 @@ class Cycle:
         self._parts.guarding.see(picture, snapshot.wall_ms)
         self._parts.admin.set_endpoints(picture.endpoints)
         await self._config.refresh(picture.endpoints)
+        self._own_splits.look(picture, self._term.takeover)
         canary = namespaces_of(self._term.takeover)
         self.params = scoped(self._parts.parameters(adopted(self._config.adoptable(), canary)), canary)
         self.snapshot = snapshot = await self._parts.wishes.complete(snapshot, picture)

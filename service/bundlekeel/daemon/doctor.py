@@ -20,8 +20,10 @@ from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.canary import left_to_us, namespaces_of
 from bundlekeel.daemon.channel_checks import channel_checks
 from bundlekeel.daemon.channel_watch import ChannelWatch
+from bundlekeel.daemon.own_splits import REMEDY, turned_off
 from bundlekeel.daemon.policies import PolicyBook
 from bundlekeel.daemon.takeover import read_record
+from bundlekeel.daemon.takeover_record import Record
 from bundlekeel.daemon.views import Check
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, LoadTables, Metadata, Picture
 
@@ -63,7 +65,9 @@ async def examine(patient: Patient, *, within: float = 10.0) -> list[Check]:
     await patient.config.refresh(picture.endpoints, force=True)
     checks += _reports(picture)
     checks += _admin(patient, picture)
-    checks += [_load_manager(picture), _shedding(patient, picture, await _canary(patient)), await _leader(patient)]
+    record = await _takeover(patient)
+    checks += [_load_manager(picture), _shedding(patient, picture, namespaces_of(record))]
+    checks += [_splitting(patient, picture, record), await _leader(patient)]
     checks += _load_topics(patient, picture)
     if patient.channel is not None:
         checks += await channel_checks(patient.channel, patient.clock, within=within)
@@ -210,13 +214,13 @@ def _load_topics(patient: Patient, picture: Picture) -> list[Check]:
     return [Check(name="load topics", ok=False, detail=f"{tables.state} {tables.detail}".strip(), fix=fix)]
 
 
-async def _canary(patient: Patient) -> tuple[str, ...]:
-    """The namespaces taken over, where it is not the whole cluster."""
+async def _takeover(patient: Patient) -> Record | None:
+    """The takeover in force, as far as it can be read."""
     try:
         found = await read_record(patient.coordination)
     except (StoreError, CodecError):
-        return ()
-    return namespaces_of(found[0]) if found is not None else ()
+        return None
+    return found[0] if found is not None else None
 
 
 def _shedding(patient: Patient, picture: Picture, canary: tuple[str, ...]) -> Check:
@@ -232,6 +236,19 @@ def _shedding(patient: Patient, picture: Picture, canary: tuple[str, ...]) -> Ch
         fix="run `bundlekeel takeover` before mode `act`; two balancers undo each other's moves",
         severity="error" if patient.mode == "act" else "warning",
     )
+
+
+def _splitting(patient: Patient, picture: Picture, record: Record | None) -> Check:
+    name = "brokers' own splits"
+    on = sorted(broker for broker in picture.endpoints if patient.config.splits(broker))
+    if not on:
+        return Check(name=name, ok=True, detail="off on every broker that could be asked")
+    unloads = any(patient.config.unloads_splits(broker) for broker in on)
+    detail = f"on at {', '.join(on)}" + ("; they unload what they split" if unloads else "")
+    if not turned_off(record):
+        return Check(name=name, ok=True, detail=detail)
+    detail += ", though the takeover turned them off"
+    return Check(name=name, ok=False, detail=detail, fix=REMEDY, severity="warning")
 
 
 async def _leader(patient: Patient) -> Check:

@@ -49,6 +49,7 @@ def brokers(cycle: Cycle, config: BrokerConfig, now_ms: int) -> list[Json]:
             _broker(snapshot, draft, row, now_ms)
             | {
                 "sheds_itself": config.sheds(broker),
+                "splits_itself": config.splits(broker),
                 "unsettled": broker in cycle.standing.ledger.unsettled(),
                 "preallocated": [{"bundle": name, "age_seconds": age} for name, age in on_the_way[broker]],
                 "verdict": verdicts.get(broker),

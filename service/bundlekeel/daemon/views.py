@@ -78,8 +78,9 @@ class Service(Protocol):
         """One row a registered broker: {broker, alive, state: ok|<exclusion code>, detail, score_ratio (predicted,
         ledger included), reported_score_ratio, resources: {cpu: {percent, usage, limit, overridden}, ...}, msg_rate_in,
         msg_rate_out, throughput_in, throughput_out, predicted_throughput, bundles, topics, report_age_seconds,
-        version, load_manager, sheds_itself: bool|None, unsettled: bool, preallocated: [{bundle, age_seconds}],
-        short: {msg_rate, throughput}, long: {msg_rate, throughput}, verdict: {code, sentence, hits_low, hits_high}}"""
+        version, load_manager, sheds_itself: bool|None, splits_itself: bool|None, unsettled: bool, preallocated:
+        [{bundle, age_seconds}], short: {msg_rate, throughput}, long: {msg_rate, throughput}, verdict: {code, sentence,
+        hits_low, hits_high}}"""
 
     def bundles(
         self, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None

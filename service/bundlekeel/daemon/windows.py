@@ -1,7 +1,8 @@
 """Maintenance windows by the calendar: from settings (cron, time zone, minutes) to what may move now.
 
 Cron times are those of the window's own zone, and its clock changes are heeded as cron does: a time that a change skips
-is taken right after it, a time that comes twice counts once. A window lasts its minutes in real time.
+is taken right after it, a time that comes twice counts once. Where minute or hour begins with `*` it opens whenever the
+clock shows such a time: twice, or not at all. A window lasts its minutes in real time.
 """
 
 from __future__ import annotations
