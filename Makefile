@@ -78,8 +78,9 @@ format: $(STAMP) ## Format the sources
 	@$(BIN)/ruff check --fix $(SOURCES)
 
 lock: $(STAMP) ## Resolve the dependencies anew into requirements/*.lock (hashes, no registry address); needs uv
-	uv pip compile pyproject.toml --extra topics --extra history --extra spark --group dev --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/dev.lock
+	uv pip compile pyproject.toml --extra topics --extra history --extra otel --extra spark --group dev --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/dev.lock
 	uv pip compile pyproject.toml --extra topics --extra history --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/runtime.lock
+	uv pip compile pyproject.toml --extra topics --extra history --extra otel -c requirements/runtime.lock -c requirements/dev.lock --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/otel.lock
 	uv pip compile pyproject.toml --extra history --extra spark -c requirements/dev.lock --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/spark.lock
 	printf 'hatchling==1.33.0\nsetuptools\nwheel\n' | uv pip compile - -c requirements/dev.lock --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/build.lock
 

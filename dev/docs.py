@@ -25,6 +25,7 @@ from bundlekeel.daemon.settings import Settings
 from bundlekeel.daemon.settings_describe import parameter_rows
 from bundlekeel.daemon.settings_parameters import TOP_LEVEL
 from bundlekeel.daemon.settings_schema import Row, plain, rows
+from dev.strategy_pages import pages as strategy_pages
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "Made by `python -m dev.docs write`; do not edit."
@@ -171,6 +172,7 @@ PAGES: list[Page] = [
     ("config/openapi.json", openapi_text),
     ("config/bundlekeel.example.yaml", example_settings),
     ("docs/reference/scenarios.md", scenarios_page),
+    *strategy_pages(),
 ]
 
 

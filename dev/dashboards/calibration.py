@@ -122,6 +122,57 @@ _ADOPTION = Row(
     ),
 )
 
+_SHADOW = Row(
+    "Other strategies beside the one in force (shadow.strategies)",
+    (
+        Panel(
+            "Would another strategy do better",
+            "Predicted max/mean after the plan in force less after the other one's: above 0 it would do better.",
+            "none",
+            (("max by (strategy) (bundlekeel_shadow_regret_ratio{@})", "{{strategy}}"),),
+            bottom=None,
+        ),
+        Panel(
+            "How far plans differ",
+            "Share of the moves of either plan that the other lacks.",
+            "percentunit",
+            (("max by (strategy) (bundlekeel_shadow_disagreement_ratio{@})", "{{strategy}}"),),
+            top=1.0,
+        ),
+        Panel(
+            "Cycles by agreement",
+            "Per hour: both move, both rest, or only one of them would move.",
+            "none",
+            (
+                (
+                    "sum by (strategy, agreement) (increase(bundlekeel_shadow_cycles_total{@}[1h]))",
+                    "{{strategy}} {{agreement}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Time of a plan of another strategy",
+            "95th percentile; it runs beside the cycles.",
+            "s",
+            (
+                (
+                    "histogram_quantile(0.95, sum by (le)"
+                    " (rate(bundlekeel_shadow_seconds_bucket{@}[$__rate_interval])))",
+                    "95%",
+                ),
+            ),
+            span=12,
+        ),
+        Panel(
+            "Cycles left out",
+            "Per hour: the other strategies were still at an earlier one.",
+            "none",
+            (("sum(increase(bundlekeel_shadow_skipped_total{@}[1h]))", "left out"),),
+            span=12,
+        ),
+    ),
+)
+
 _HISTORY = Row(
     "History that calibration reads",
     (
@@ -174,5 +225,5 @@ PAGE = Page(
     "bundlekeel-calibration",
     "Bundlekeel: calibration",
     "Are the thresholds right: predictions against what came of them, parameters in force, history kept.",
-    (_FIT, _PARAMETERS, _ADOPTION, _HISTORY),
+    (_FIT, _PARAMETERS, _ADOPTION, _SHADOW, _HISTORY),
 )

@@ -178,6 +178,12 @@ _RECORDS = Row(
                 ("sum by (sink) (bundlekeel_notifications_waiting{@})", "{{sink}} waiting"),
             ),
         ),
+        Panel(
+            "Traces",
+            "Spans per hour by outcome; none while traces are off.",
+            "none",
+            (("sum by (outcome) (increase(bundlekeel_trace_spans_total{@}[1h]))", "{{outcome}}"),),
+        ),
     ),
 )
 

@@ -119,7 +119,7 @@ def test_everything_is_installed_with_hashes() -> None:
             for install in re.findall(r"pip(?: --python \S+)? (?:install|wheel) ([^&]*)", command):
                 own = install.strip().endswith(" .") and "--no-deps" in install
                 assert "--require-hashes" in install or "--no-index" in install or own, install
-    for name in ("runtime.lock", "build.lock", "spark.lock"):
+    for name in ("runtime.lock", "otel.lock", "build.lock", "spark.lock"):
         text = (ROOT / "requirements" / name).read_text(encoding="utf-8")
         for block in re.split(r"\n(?=\S)", text):
             assert "--hash=sha256:" in block, block
@@ -132,7 +132,9 @@ def test_locks_agree() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["build-system"]["requires"] == [f"hatchling=={_locked('build.lock')['hatchling']}"]
     assert "setuptools" in _locked("build.lock")
-    for name in ("runtime.lock", "spark.lock", "build.lock"):
+    # Who adds traces changes nothing else.
+    assert _locked("runtime.lock").items() <= _locked("otel.lock").items()
+    for name in ("runtime.lock", "otel.lock", "spark.lock", "build.lock"):
         locked = _locked(name)
         differing = {item for item in set(locked) & set(tested) if locked[item] != tested[item]}
         assert differing == set(), name

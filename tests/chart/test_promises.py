@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 import yaml
 
-from dev.chart import CHART
+from dev.chart import CHART, render
 from tests.support.chart import CASES, OPERATOR_KINDS, Object, Pod, broker_values, kinds, of_kind, pods, rendered
 
 ALL_PODS = [pod for case in CASES for pod in pods(case)]
@@ -344,6 +344,21 @@ def test_rules_and_dashboards_are_those_of_the_repository() -> None:
         path.name: path.read_text(encoding="utf-8") for path in (CHART.parent.parent / "dashboards").glob("*.json")
     }
     assert {name: text.strip() for name, text in found["data"].items()} == {n: t.strip() for n, t in dashboards.items()}
+
+
+def test_runbooks_can_be_followed_from_an_alert() -> None:
+    """With a prefix each alert has a whole address; what is no address is refused."""
+    values, key = CHART / "ci" / "prometheus-operator-values.yaml", "monitoring.prometheusRule.runbookUrlPrefix"
+    made = render("keel", values, "--set", f"{key}=https://docs.example.com/keel/")
+    rules = [item for item in made if item["kind"] == "PrometheusRule" and item["metadata"]["name"].endswith("alerts")]
+    alerts = [rule for group in rules[0]["spec"]["groups"] for rule in group["rules"]]
+    assert alerts
+    for rule in alerts:
+        page = f"docs/operations/runbooks/{rule['alert']}.md"
+        assert rule["annotations"]["runbook_url"] == f"https://docs.example.com/keel/{page}"
+    for wrong in ("docs.example.com", "https://docs.example.com", "https://a b/"):
+        with pytest.raises(RuntimeError, match="runbookUrlPrefix"):
+            render("keel", values, "--set", f"{key}={wrong}")
 
 
 @pytest.mark.parametrize("case", CASES)

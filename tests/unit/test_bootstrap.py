@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from bundlekeel.bootstrap.build import advertised, served_hosts
+from bundlekeel.bootstrap.hosts import advertised, served_hosts
 from bundlekeel.daemon.settings import ApiSettings, Settings
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bundlekeel.adapters.metrics import METRICS
 from dev import docs
 from dev.dashboards.__main__ import main
 from dev.dashboards.kit import queries
@@ -25,6 +26,16 @@ def test_panels_name_what_exists(place: str, query: str) -> None:
     assert KNOWN.faults(query) == [], place
     selectors = re.findall(r"bundlekeel_\w+(\{[^}]*\})?", query)
     assert selectors and all("$instance" in selector for selector in selectors)
+
+
+@pytest.mark.parametrize("prefix", ["shadow_", "trace_", "thresholds_"])
+def test_each_metric_of_an_optional_part_is_on_a_panel(prefix: str) -> None:
+    """Who turns it on finds all of it on a dashboard."""
+    shown = set(re.findall(r"bundlekeel_(\w+)", " ".join(query for _, query in queries(DASHBOARDS))))
+    metrics = [metric for metric in METRICS if metric.name.startswith(prefix)]
+    assert metrics
+    missing = [m.name for m in metrics if m.name + "_bucket" * (m.kind == "histogram") not in shown]
+    assert missing == []
 
 
 @pytest.mark.parametrize("file", ["alerts.yml", "recording.yml"])

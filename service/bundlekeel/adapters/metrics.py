@@ -191,6 +191,7 @@ METRICS: tuple[Metric, ...] = (
         ("sink", "outcome"),
         "Notifications: sent, failed (given up after retries), dropped (too many were waiting).",
     ),
+    Metric("trace_spans_total", "counter", ("outcome",), "Spans of traces: sent, failed (the collector took none)."),
     Metric("notifications_waiting", "gauge", ("sink",), "Notifications that are not sent yet."),
     Metric("journal_errors_total", "counter", (), "Journal records that could not be written."),
     Metric("journal_torn_records_total", "counter", (), "Unreadable journal lines set aside."),

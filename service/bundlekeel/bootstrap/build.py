@@ -6,7 +6,6 @@ import secrets
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from urllib.parse import urlsplit
 
 import structlog
 
@@ -16,10 +15,12 @@ from bundlekeel.adapters.files import FileJournal
 from bundlekeel.api.server import ApiServer
 from bundlekeel.bootstrap.calibration import calibration, overlay_of, tournament
 from bundlekeel.bootstrap.history import recorder
+from bundlekeel.bootstrap.hosts import advertised, served_hosts
 from bundlekeel.bootstrap.notify import notifications
 from bundlekeel.bootstrap.outside import open_outside, patient, watch
 from bundlekeel.bootstrap.quotas import quotas_of
 from bundlekeel.bootstrap.security import peers_of, protection
+from bundlekeel.bootstrap.traces import traces_of
 from bundlekeel.core.effects import Rules
 from bundlekeel.core.errors import Forbidden
 from bundlekeel.core.params import Parameters
@@ -54,7 +55,6 @@ from bundlekeel.daemon.windows import Calendar
 from bundlekeel.daemon.wishing import Wishing, WishingParts
 from bundlekeel.ports import Journal, Member
 
-WILDCARDS = ("0.0.0.0", "::")
 # An intent outlives the longest call by the time it takes to see where the bundle landed.
 CONFIRM_ALLOWANCE_SECONDS = 30.0
 # Facts about the brokers rather than preferences: always taken from them unless the settings say otherwise.
@@ -86,9 +86,10 @@ class Build:
             member=lambda: self.leadership.member.id,
             leads=lambda: self.leadership.leading,
         )
+        self.leadership = self._leadership(loaded.settings)
+        self.traces = traces_of(loaded, self.outside.telemetry, self.outside.clock, self.leadership.member.id)
         self.journal = self._journal(loaded.settings)
         self.peers = peers_of(loaded)
-        self.leadership = self._leadership(loaded.settings)
         self.sharing = Sharing(self.outside.coordination, self.leadership, self.outside.clock)
         self.hand = self._hand(loaded.settings)
         self.observer = Observer(out.source, out.clock, out.telemetry, loaded.settings.capacity_overrides)
@@ -111,19 +112,21 @@ class Build:
         self.by_hand = self._by_hand()
         required = loaded.settings.review == "required"
         self.reviews = Reviews(out.coordination, self.sharing, out.clock, required=required)
-        self.leadership.on_won = self._on_won
         self.runtime = Runtime(self._runtime_parts())
         self.sidecar = Sidecar(self._sidecar_parts())
 
     def _journal(self, settings: Settings) -> Journal:
         """The file, and who else hears of each line."""
-        written = FileJournal(
+        written: Journal = FileJournal(
             self.loaded.located(settings.journal.path),
             telemetry=self.outside.telemetry,
             max_bytes=settings.journal.max_bytes,
             backups=settings.journal.backups,
         )
-        return written if self.notifications is None else ToldJournal(written, self.notifications.hear)
+        for listener in (self.notifications, self.traces):
+            if listener is not None:
+                written = ToldJournal(written, listener.hear)
+        return written
 
     def _calibration(self) -> Calibration:
         return calibration(
@@ -137,7 +140,7 @@ class Build:
         )
 
     def _leadership(self, settings: Settings) -> Leadership:
-        return Leadership(
+        found = Leadership(
             self.outside.coordination,
             self.outside.clock,
             self.outside.telemetry,
@@ -146,6 +149,8 @@ class Build:
             heartbeat_seconds=settings.leadership.heartbeat,
             margin_ratio=settings.leadership.margin_ratio,
         )
+        found.on_won = self._on_won
+        return found
 
     def _hand(self, settings: Settings) -> LeaderHand:
         out = self.outside
@@ -372,22 +377,9 @@ class Build:
         code = await self.runtime.run([face], on_ready=announce)
         if self.outside.configuration is not self.outside.store:
             await self.outside.configuration.close()
+        if self.traces is not None:
+            await self.traces.close()
         return code
-
-
-def advertised(settings: Settings, bound_url: str) -> str:
-    """Where other sidecars reach us: as set, else as bound; bound to every address, by our host name."""
-    if settings.api.advertised_url is None and settings.api.host in WILDCARDS:
-        bound = urlsplit(bound_url)
-        return f"{bound.scheme}://{socket.gethostname()}:{bound.port}"
-    return settings.api.advertised_url or bound_url
-
-
-def served_hosts(settings: Settings) -> tuple[str, ...]:
-    """Host headers the API takes: those named, and the one by which the other sidecars reach us."""
-    own = settings.api.advertised_url
-    by_name = [socket.gethostname()] if own is None and settings.api.host in WILDCARDS else []
-    return (*settings.api.allowed_hosts, *([urlsplit(own).netloc] if own else by_name))
 
 
 def _member(settings: Settings, clock: SystemClock) -> Member:

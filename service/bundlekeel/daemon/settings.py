@@ -23,6 +23,7 @@ from bundlekeel.daemon.settings_notify import NotifySettings
 from bundlekeel.daemon.settings_parameters import TOP_LEVEL, canonical
 from bundlekeel.daemon.settings_quotas import QuotaSettings
 from bundlekeel.daemon.settings_security import ApiAuthSettings, ApiTlsSettings, StoreSecuritySettings
+from bundlekeel.daemon.settings_traces import TraceSettings
 from bundlekeel.daemon.settings_types import (
     Compat,
     Duration,
@@ -324,6 +325,7 @@ class Settings(BaseSettings):
     calibration: CalibrationSettings = CalibrationSettings()
     shadow: ShadowSettings = ShadowSettings()
     notify: NotifySettings = NotifySettings()
+    traces: TraceSettings = TraceSettings()
     quotas: QuotaSettings = QuotaSettings()
     logging: LoggingSettings = LoggingSettings()
 

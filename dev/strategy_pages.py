@@ -1,0 +1,193 @@
+"""What the pages of docs/strategies do not say by hand: one example, planned and drawn, and the table of parameters.
+
+Every page shows the same six brokers, so that the strategies can be compared. The plan is the daemon's own `plan()`,
+asked again with fresh reports until the strategy acts. `python -m dev.docs write` puts both between the page's marks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+from bundlekeel.codec import decode_report
+from bundlekeel.core.averages import Averages
+from bundlekeel.core.engine import PlanInput, plan
+from bundlekeel.core.memory import Memory
+from bundlekeel.core.parameter_table import PARAMETERS
+from bundlekeel.core.params import STRATEGIES, Parameters
+from bundlekeel.core.plan import BrokerLoad, Plan
+from bundlekeel.core.snapshot import build_snapshot
+from bundlekeel.daemon.settings_describe import parameter_rows
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = "docs/strategies"
+# Broker by broker, the load of each bundle in percent of the broker.
+EXAMPLE = ((20, 18, 15, 13, 10, 8, 8), (30, 20, 14, 10), (15, 15, 15, 15), (25, 12, 8), (20, 10), (6, 5))
+START_MS, INTERVAL_MS = 1_700_000_000_000, 60_000
+MOST_CYCLES = 20
+# Nothing moves to a broker above it, whatever the strategy.
+COMMON = ("overloaded_threshold_percent",)
+PLACED = ("threshold", "overload")
+
+_WIDTH, _BAR, _GAP, _LEFT, _RIGHT = 640, 13, 8, 40, 60
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """The first plan of a strategy that moves something, and the cycle in which it came."""
+
+    plan: Plan
+    cycle: int
+
+
+@cache
+def example(strategy: str) -> Acted:
+    """What the strategy does with the six brokers, at its defaults. RuntimeError when it never acts."""
+    memory = Memory()
+    for cycle in range(1, MOST_CYCLES + 1):
+        now = START_MS + cycle * INTERVAL_MS
+        reports = [
+            decode_report(f"broker-{row + 1}", _report(row, shares, now), max_bytes=1_000_000)
+            for row, shares in enumerate(EXAMPLE)
+        ]
+        averages = Averages()
+        for report in reports:
+            averages.add_report(report, now_ms=now)
+        snapshot = build_snapshot(reports=reports, averages=averages, wall_ms=now)
+        result = plan(PlanInput(snapshot=snapshot, params=Parameters(strategy=strategy), memory=memory))
+        if result.plan.moves:
+            return Acted(result.plan, cycle)
+        memory = result.memory
+    raise RuntimeError(f"{strategy} never acts on the example")
+
+
+def pages() -> list[tuple[str, Callable[[], str]]]:
+    """For dev/docs.py: each page and its picture."""
+    found: list[tuple[str, Callable[[], str]]] = []
+    for name in STRATEGIES:
+        found += [(f"{FOLDER}/{name}.md", partial(_page, name)), (f"{FOLDER}/{name}.svg", partial(_picture, name))]
+    return found
+
+
+def parameters_of(strategy: str) -> list[str]:
+    """The parameters that this strategy reads, in the order of the table."""
+    return [spec.name for spec in PARAMETERS if _reads(strategy, spec.name, spec.used_by)]
+
+
+def _reads(strategy: str, name: str, used_by: str) -> bool:
+    users = {part.strip() for part in used_by.split(",")}
+    placed = strategy in PLACED and (name == "placement" or "least_resource_usage" in users)
+    return strategy in users or name in COMMON or placed
+
+
+def _page(name: str) -> str:
+    text = (ROOT / FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    for mark, made in (("example", _example_lines(name)), ("parameters", _parameter_lines(name))):
+        found = re.findall(rf"<!-- {mark}\b.*?<!-- end -->", text, flags=re.DOTALL)
+        if len(found) != 1:
+            raise ValueError(f"{FOLDER}/{name}.md has {len(found)} places for its {mark}, not one")
+        block = [f"<!-- {mark}: made by `python -m dev.docs write` -->", "", *made, "", "<!-- end -->"]
+        text = text.replace(found[0], "\n".join(block))
+    return text
+
+
+def _example_lines(name: str) -> list[str]:
+    acted = example(name)
+    loads = acted.plan.loads
+    spread = [max(values) / (sum(values) / len(values)) for values in (_before(loads), _after(loads))]
+    cycles = "in the first cycle" if acted.cycle == 1 else f"in cycle {acted.cycle}, after the hits it asks for"
+    bundles = "1 bundle moves" if len(acted.plan.moves) == 1 else f"{len(acted.plan.moves)} bundles move"
+    return [
+        f"![Load of six brokers before and after]({name}.svg)",
+        "",
+        f"Six brokers at its defaults: {bundles} {cycles}; max/mean falls from {spread[0]:.2f} to {spread[1]:.2f}.",
+        f"The verdict: *{acted.plan.verdict.sentence}*.",
+    ]
+
+
+def _parameter_lines(name: str) -> list[str]:
+    rows = {row["name"]: row for row in parameter_rows()}
+    lines = ["| parameter | default | unit | Pulsar's key | meaning |", "| --- | --- | --- | --- | --- |"]
+    for parameter in parameters_of(name):
+        row = rows[parameter]
+        keys = "<br>".join(f"`{key}`" for key in row["pulsar_keys"])
+        default = json.dumps(row["default"]).strip('"')
+        lines.append(f"| `{parameter}` | `{default}` | {row['unit']} | {keys} | {row['why']} |")
+    return lines
+
+
+def _picture(name: str) -> str:
+    """Two bars a broker, before and after, with the line above which none takes a bundle."""
+    loads = sorted(example(name).plan.loads, key=lambda load: load.broker)
+    wide, height = _WIDTH - _LEFT - _RIGHT, len(loads) * (2 * _BAR + _GAP) + 44
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif"'
+        ' font-size="12" fill="#607d8b">',
+        f"<title>{name}: load of each broker before and after</title>",
+    ]
+    for row, load in enumerate(loads):
+        y = row * (2 * _BAR + _GAP) + 4
+        parts.append(f'<text x="{_LEFT - 8}" y="{y + _BAR + 4}" text-anchor="end">b{row + 1}</text>')
+        for step, (value, colour) in enumerate(((load.score_before, "#b0bec5"), (load.score_after, "#00897b"))):
+            top = y + step * _BAR
+            parts.append(
+                f'<rect x="{_LEFT}" y="{top}" width="{value * wide:.1f}" height="{_BAR - 1}" fill="{colour}"/>'
+                f'<text x="{_LEFT + value * wide + 5:.1f}" y="{top + _BAR - 3}">{value:.0%}</text>'
+            )
+    line, foot = _LEFT + 0.85 * wide, height - 34
+    parts += [
+        f'<line x1="{line:.1f}" x2="{line:.1f}" y1="0" y2="{foot}" stroke="#e53935" stroke-dasharray="4 3"/>',
+        f'<rect x="{_LEFT}" y="{height - 18}" width="12" height="12" fill="#b0bec5"/>',
+        f'<text x="{_LEFT + 18}" y="{height - 8}">before</text>',
+        f'<rect x="{_LEFT + 80}" y="{height - 18}" width="12" height="12" fill="#00897b"/>',
+        f'<text x="{_LEFT + 98}" y="{height - 8}">after</text>',
+        f'<text x="{line:.1f}" y="{height - 20}" text-anchor="middle">85%</text>',
+        "</svg>",
+    ]
+    return "\n".join([*parts, ""])
+
+
+def _before(loads: tuple[BrokerLoad, ...]) -> list[float]:
+    return [load.score_before for load in loads]
+
+
+def _after(loads: tuple[BrokerLoad, ...]) -> list[float]:
+    return [load.score_after for load in loads]
+
+
+def _report(row: int, shares: tuple[int, ...], now: int) -> bytes:
+    """A broker's report: CPU is the sum of its bundles' shares, traffic is in proportion."""
+    names = (f"public/default/0x{row:02x}{number:06x}_0x{row:02x}{number + 1:06x}" for number in range(len(shares)))
+    bundles = dict(zip(names, shares, strict=True))
+    stats = {
+        name: {"msgRateIn": 100.0 * share, "msgRateOut": 100.0 * share, "msgThroughputIn": 1e5 * share}
+        | {"msgThroughputOut": 1e5 * share, "topics": 1, "producerCount": 1, "consumerCount": 1, "cacheSize": 0}
+        for name, share in bundles.items()
+    }
+    total = sum(shares)
+    fields = {
+        "webServiceUrl": f"http://broker-{row + 1}:8080",
+        "cpu": {"usage": float(total), "limit": 100.0},
+        "bandwidthIn": {"usage": 800.0 * total, "limit": 1e7},
+        "bandwidthOut": {"usage": 800.0 * total, "limit": 1e7},
+        "memory": {"usage": 1.0, "limit": 10.0},
+        "directMemory": {"usage": 1.0, "limit": 10.0},
+        "msgRateIn": 100.0 * total,
+        "msgRateOut": 100.0 * total,
+        "msgThroughputIn": 1e5 * total,
+        "msgThroughputOut": 1e5 * total,
+        "lastUpdate": now,
+        "lastStats": stats,
+        "bundles": list(bundles),
+        "numBundles": len(bundles),
+        "numTopics": len(bundles),
+        "brokerVersionString": "4.2.4",
+        "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
+        "startTimestamp": START_MS - 3_600_000,
+        "loadReportType": "LocalBrokerData",
+    }
+    return json.dumps(fields).encode()

@@ -1,0 +1,83 @@
+"""Traces sent to an OpenTelemetry collector over OTLP/HTTP, by OpenTelemetry's own library (extra `otel`).
+
+The library batches and sends in a thread of its own, and drops what a collector does not take; we count that. Its
+standard environment variables hold where our settings say nothing: `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_TRACES_SAMPLER`,
+`OTEL_RESOURCE_ATTRIBUTES`, `OTEL_BSP_*`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+
+from bundlekeel.ports import Telemetry
+from bundlekeel.ports.traces import Span
+
+_NANOSECONDS = 1_000_000
+
+
+class Counted:
+    """A `SpanExporter` that counts what another one did."""
+
+    def __init__(self, exporter: Any, telemetry: Telemetry) -> None:
+        self._exporter = exporter
+        self._telemetry = telemetry
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Send them; what went wrong is in the log of the library, and counted."""
+        result: SpanExportResult = self._exporter.export(spans)
+        outcome = "sent" if result is SpanExportResult.SUCCESS else "failed"
+        self._telemetry.count("trace_spans_total", len(spans), outcome=outcome)
+        return result
+
+    def shutdown(self) -> None:
+        """End the other one."""
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Whether the other one has sent everything in time."""
+        return bool(self._exporter.force_flush(timeout_millis))
+
+
+class OtlpTraces:
+    """`ports.traces.SpanSink` over an exporter. `resource`: what is known of this sidecar, for every span."""
+
+    def __init__(self, exporter: Any, telemetry: Telemetry, resource: Mapping[str, str]) -> None:
+        self._provider = TracerProvider(resource=Resource.create(resource), shutdown_on_exit=False)
+        counted: Any = Counted(exporter, telemetry)
+        self._provider.add_span_processor(BatchSpanProcessor(counted))
+        self._tracer = self._provider.get_tracer("bundlekeel")
+
+    def add(self, root: Span) -> None:
+        """Take one tree."""
+        # An empty context: these are roots, whatever else is traced in this process.
+        self._add(root, trace.set_span_in_context(trace.INVALID_SPAN))
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._provider.shutdown()
+
+    def _add(self, span: Span, context: Any) -> None:
+        start = int(span.start_ms * _NANOSECONDS)
+        made = self._tracer.start_span(
+            f"bundlekeel.{span.name}", context=context, attributes=dict(span.attributes), start_time=start
+        )
+        if span.error:
+            made.set_status(trace.StatusCode.ERROR, span.error)
+        within = trace.set_span_in_context(made)
+        for child in span.children:
+            self._add(child, within)
+        made.end(start + int(1000 * span.seconds * _NANOSECONDS))
+
+
+def otlp_exporter(endpoint: str, *, seconds: float, trust_certs: Path | None) -> Any:
+    """What posts to this address. `seconds`: until it must have been taken, all attempts together."""
+    certificates = None if trust_certs is None else str(trust_certs)
+    return OTLPSpanExporter(endpoint=endpoint, timeout=seconds, certificate_file=certificates)
