@@ -126,7 +126,8 @@ def run(brokers: int, namespaces: int, tenants: int, cycles: int) -> list[Mappin
     leader = Leader(members)
     # Topics are sorted by group in the engine; the world numbers them by namespace.
     order = np.array(sorted(range(namespaces), key=lambda row: (row % tenants, world.topics[row])))
-    passing, rows = np.full(namespaces, np.inf), []
+    passing = np.full(namespaces, np.inf)
+    rows: list[Mapping[str, float]] = []
     fair = float(world.demand.sum()) / OFFERED
     for _ in range(cycles):
         told = world.step(passing)

@@ -196,6 +196,16 @@ class TestShares:
         assert first == pytest.approx({"a": 50, "b": 50})
         assert second == pytest.approx({"a": 70, "b": 30})
 
+    def test_what_has_waited_is_no_demand(self) -> None:
+        """Topics that were cut pass what has waited when they may again: only who still does in the next cycle wants
+        more."""
+        _, _, memory = step(100, {"a": line(80), "b": line(80)})
+        _, _, memory = step(170, {"a": line(50, held=True), "b": line(50, held=True)}, memory)
+        first, _, memory = step(170, {"a": line(80, held=True), "b": line(80)}, memory)
+        second, _, _ = step(170, {"a": line(80, held=True), "b": line(80)}, memory)
+        assert first["a"] == pytest.approx(80)
+        assert second["a"] == pytest.approx(80 + (90 - 80) / 2)
+
     def test_overcommit(self) -> None:
         """The room of small topics costs the largest nothing, if sums may exceed the limit by it."""
         lines = {"big": line(200), "small": line(50)}

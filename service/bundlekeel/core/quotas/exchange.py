@@ -10,7 +10,7 @@ was silent for twice N cycles, takes no part.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -83,11 +83,11 @@ def report(now: Lines, said: Said, manners: Manners) -> tuple[Report, Said]:
     told = ~known | (age >= manners.every)
     if len(last):
         told |= _changed(last, place, now, manners)
-    _, stays = found_in(last.ids(), now.ids())
+    stays = np.zeros(len(last), dtype=bool)
+    stays[place[known]] = True
     mine = speaks[last.participant]
     # Who speaks has said what is there now; where it was not told, what it had said before.
-    kept = last.take(place[~told]) if len(last) else last
-    current = joined(now.take(told), kept)
+    current = now if told.all() else _recalled(now, last, np.flatnonzero(~told), place)
     ages = np.where(told, 0, age)
     rest = ~mine
     if rest.any():
@@ -96,6 +96,16 @@ def report(now: Lines, said: Said, manners: Manners) -> tuple[Report, Said]:
         current, ages = merged, np.concatenate([ages, said.age[rest]])[order]
     message = Report(told=now.take(told).only(speakers), gone=last.take(mine & ~stays).only(speakers))
     return message, Said(lines=current.trimmed(), age=ages)
+
+
+def _recalled(now: Lines, last: Lines, rows: Ints, place: Ints) -> Lines:
+    """What is there now, with the values said last in some of the rows."""
+    columns = {}
+    for name in ("usage", "peak", "pinched", "partitions"):
+        column = getattr(now, name).copy()
+        column[rows] = getattr(last, name)[place[rows]]
+        columns[name] = column
+    return replace(now, **columns)
 
 
 def _changed(last: Lines, place: Ints, now: Lines, manners: Manners) -> Bools:
@@ -122,9 +132,17 @@ def merge(book: Book, message: Report, alive: Collection[str], manners: Manners)
     silent |= {name: 0 for name in message.told.participants if name in alive}
     heard = {name for name, count in silent.items() if count <= 2 * manners.every}
     before, told = together(book.lines.only(heard), message.told.only(heard))
-    stays = ~found_in(before.ids(), told.ids())[1]
+    stays = _without(before, told)
     if len(message.gone):
         before, gone = together(before, message.gone.only(heard))
         told = told.over(before.participants, before.keys)
-        stays &= ~found_in(before.ids(), gone.ids())[1]
+        stays &= _without(before, gone)
     return Book(lines=joined(told, before.take(stays)).trimmed(), silent=silent)
+
+
+def _without(lines: Lines, others: Lines) -> Bools:
+    """The rows that are not among others (few, mostly), over the same names."""
+    stays = np.ones(len(lines), dtype=bool)
+    place, there = found_in(others.ids(), lines.ids())
+    stays[place[there]] = False
+    return stays

@@ -85,7 +85,7 @@ class Claims:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
     """Of each topic: its claim of the last cycle, what it is known to want, the share it got, for how many cycles that
-    was not enough (`streak`), and for how many it is absent."""
+    was not enough (`streak`; -1: it was cut below what it wants), and for how many it is absent."""
 
     keys: tuple[Key, ...] = ()
     usage: Floats = field(default_factory=_nothing)
@@ -319,7 +319,8 @@ def _learnt(claims: Claims, memory: Remembered, old: Ints, room: float) -> tuple
     falls = np.where(claims.usage > 0, np.maximum(claims.need, before), 0.0)
     return (
         np.where(claims.pinched, known, falls),
-        np.where(claims.pinched & ~explained, streak + 1, 0.0),
+        # After a cut what has waited comes first: one cycle more before that counts as demand.
+        np.where(claims.pinched, np.where(explained, -1.0, streak + 1), 0.0),
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from bundlekeel.core.load import Floats, Ints
 from bundlekeel.core.names import parse_topic
 from bundlekeel.core.quotas.groups import KINDS, Membership, Rates
+from bundlekeel.core.snapshot import Bools
 
 _PARTITION: Final = "-partition-"
 Key = tuple[str, str]  # group, topic
@@ -68,13 +69,28 @@ class _Names:
     keys: list[Key] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
     key_number: dict[Key, int] = field(default_factory=dict)
+    columns: tuple[Ints, Bools, Ints] | None = None
 
     def of(self, names: Sequence[str]) -> Ints:
         """The number of each name, new ones too. Raises ValueError for what is no topic name."""
-        for name in names:
-            if name not in self.number:
-                self._add(name)
-        return np.fromiter(map(self.number.__getitem__, names), dtype=np.int64, count=len(names))
+        try:
+            return np.fromiter(map(self.number.__getitem__, names), dtype=np.int64, count=len(names))
+        except KeyError:
+            for name in names:
+                if name not in self.number:
+                    self._add(name)
+            self.columns = None
+            return self.of(names)
+
+    def arrays(self) -> tuple[Ints, Bools, Ints]:
+        """By number of a name its key and whether it is a partition; by key its group."""
+        if self.columns is None:
+            self.columns = (
+                np.array(self.key_of, dtype=np.int64),
+                np.array(self.parted, dtype=bool),
+                np.array(self.groups, dtype=np.int64),
+            )
+        return self.columns
 
     def _add(self, name: str) -> None:
         parsed = parse_topic(name)
@@ -102,6 +118,7 @@ class Catalogue:
         self._keys: tuple[Key, ...] = ()
         self._rank = np.zeros(0, dtype=np.int64)
         self._frame: tuple[UsageTable, Ints] | None = None
+        self._counted: tuple[tuple[Key, ...], Ints, Mapping[str, int]] = ((), self._rank, {})
 
     def table(self, told: Sequence[TopicRates], membership: Membership) -> UsageTable:
         """The topics whose namespace belongs to a group, each broker told once. What is no finite positive rate counts
@@ -135,24 +152,32 @@ class Catalogue:
         numbers = [ids for _, ids in self._told.values()]
         ids = np.concatenate([np.zeros(0, dtype=np.int64), *numbers])
         broker = np.repeat(np.arange(len(brokers)), [len(item) for item in numbers])
-        key = np.array(self._names.key_of, dtype=np.int64)[ids]
+        key_of, parted, groups = self._names.arrays()
+        key = key_of[ids]
         kept = np.flatnonzero(key >= 0)
         self._sort(key[kept])
         ranked = self._rank[key[kept]]
-        order = np.lexsort((broker[kept], ranked))
+        # Brokers come in their order already.
+        order = np.argsort(ranked, kind="stable")
         rows = kept[order]
-        parted = np.array(self._names.parted, dtype=bool)[ids[rows]]
-        count = np.bincount(ranked[order][parted], minlength=len(self._keys))
+        count = np.bincount(ranked[parted[ids[kept]]], minlength=len(self._keys))
         table = UsageTable(
             keys=self._keys,
             brokers=brokers,
             key=ranked[order],
             broker=broker[rows],
-            group=np.array(self._names.groups, dtype=np.int64)[key[rows]],
+            group=groups[key[rows]],
             rates=np.zeros((0, len(KINDS))),
-            seen={self._keys[row][1]: int(count[row]) for row in np.flatnonzero(count).tolist()},
+            seen=self._seen(count),
         )
         return table, rows
+
+    def _seen(self, count: Ints) -> Mapping[str, int]:
+        keys, old, found = self._counted
+        if keys is not self._keys or not np.array_equal(count, old):
+            found = {self._keys[row][1]: int(count[row]) for row in np.flatnonzero(count).tolist()}
+            self._counted = self._keys, count, found
+        return found
 
     def _sort(self, key: Ints) -> None:
         """The keys in use, sorted; the same tuple as before unless some came or went."""
