@@ -17,7 +17,7 @@ from tests.quotas.sidecars import WHO, cycles, quota_sidecar, view
 from tests.quotas.stage import PUBLISH, STATISTICS, Clients, demands, make_topics, publishers
 from tests.quotas.telling import tell
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(1200)]
 
 # With so large a payload what a broker adds to each message is below 2 % of it.
 SIZE = 4096
@@ -29,7 +29,7 @@ NEW = {f"persistent://acme/orders/new{number}": 1.0 for number in range(100)}
 SWING = 0.05
 
 
-@pytest.fixture(scope="module", params=["modular", pytest.param("extensible", marks=pytest.mark.nightly)])
+@pytest.fixture(scope="module", params=["modular", "extensible"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Three brokers with the topics of the stage."""
     with open_cluster(ClusterSpec(brokers=3, mode=request.param, broker_settings=STATISTICS)) as made:
