@@ -10,10 +10,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := service/bundlekeel dev tests
 
-.PHONY: help setup check test extensible chaos quotas spark chart watch ui demo docs site bench reaction nightly lock format clean
+.PHONY: help setup check test extensible chaos quotas quota-figures spark chart watch ui demo docs site bench reaction nightly lock format clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## Virtual environment with bundlekeel in .venv/bin, and the Java dependencies of the local cluster
 	@$(BIN)/python -m dev.cluster jars
@@ -40,6 +40,9 @@ chaos: setup ## Leaders killed and frozen, stores and brokers that fail, on a re
 
 quotas: setup ## Quota groups on a real cluster: a tenant offered four times its limit, beside Pulsar's ResourceGroups
 	@$(BIN)/python -m dev.suites quotas
+
+quota-figures: setup ## The quota suite with its long forms, and the engine at full size; renews docs/reference/quotas.md (half an hour)
+	@$(BIN)/python -m dev.quota_figures
 
 spark: setup ## Quality, features, back-test and recalibration on a Spark standalone cluster of this machine
 	@$(BIN)/python -m dev.suites spark

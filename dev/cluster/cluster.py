@@ -333,8 +333,8 @@ class Cluster:
         self._wait_for_bookie(self._add("bookie", BOOKIE_MAIN, arguments, flags))
 
     def _wait_for_bookie(self, child: Child) -> None:
-        # A bookie listens only after it has registered itself.
-        probe.wait_until(lambda: probe.accepts(HOST, self._bookie_port), child, ZOOKEEPER_READY_SECONDS)
+        # A bookie listens only after it has registered itself; on a busy machine that takes it as long as a broker.
+        probe.wait_until(lambda: probe.accepts(HOST, self._bookie_port), child, BROKER_READY_SECONDS)
 
     def _start_broker(self, broker: BrokerInfo) -> None:
         secure = self._security.broker_settings(broker.web_port, broker.service_port) if self._security else None

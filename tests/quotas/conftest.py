@@ -7,10 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from dev.cluster import Cluster, ClusterSpec, open_cluster
-from tests.quotas.stage import make_topics
+from tests.quotas.stage import STATISTICS, make_topics
 
-# One second would show whole messages of slow topics; twice this is still below a cycle.
-STATISTICS = {"statsUpdateFrequencyInSecs": "4"}
 TRANSPORT = {
     "resourceUsageTransportClassName": ("org.apache.pulsar.broker.resourcegroup.ResourceUsageTopicTransportManager"),
     "resourceUsageTransportPublishIntervalInSecs": "10",

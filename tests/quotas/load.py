@@ -20,7 +20,6 @@ import pulsar
 
 from tests.quotas.stage import EVERY_SECONDS
 
-PAYLOAD = b"x" * 256
 PENDING = 30
 # Sends are paced in steps of this; what does not pass is waited for, not made up later.
 STEP_SECONDS = 0.05
@@ -29,13 +28,14 @@ STEP_SECONDS = 0.05
 class Load:
     """Topics by name with messages/s wanted."""
 
-    def __init__(self, service_url: str, topics: dict[str, float]) -> None:
+    def __init__(self, service_url: str, topics: dict[str, float], payload: int, *, consume: bool) -> None:
         self.acked: Counter[str] = Counter()
         self.received: Counter[str] = Counter()
-        self._url = service_url
+        self._url, self._payload = service_url, b"x" * payload
         for topic, rate in topics.items():
             threading.Thread(target=self._publish, args=(topic, rate), daemon=True).start()
-            threading.Thread(target=self._consume, args=(topic,), daemon=True).start()
+            if consume:
+                threading.Thread(target=self._consume, args=(topic,), daemon=True).start()
 
     def _client(self) -> Any:
         logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
@@ -58,7 +58,7 @@ class Load:
             while debt >= 1:
                 debt -= 1
                 with contextlib.suppress(pulsar.PulsarException):
-                    producer.send_async(PAYLOAD, partial(self._on_sent, topic))
+                    producer.send_async(self._payload, partial(self._on_sent, topic))
 
     def _on_sent(self, topic: str, result: Any, _id: Any) -> None:
         if result == pulsar.Result.Ok:
@@ -66,7 +66,7 @@ class Load:
 
     def _consume(self, topic: str) -> None:
         consumer = self._client().subscribe(
-            topic, "all", initial_position=pulsar.InitialPosition.Earliest, receiver_queue_size=200
+            topic, f"all-{os.getpid()}", initial_position=pulsar.InitialPosition.Latest, receiver_queue_size=200
         )
         while True:
             message = consumer.receive()
@@ -77,7 +77,7 @@ class Load:
 def main() -> None:
     """Run one job until standard input ends."""
     job = json.loads(sys.stdin.readline())
-    load = Load(job["service_url"], job["topics"])
+    load = Load(job["service_url"], job["topics"], job["payload"], consume=job["consume"])
     threading.Thread(target=_end_with_input, daemon=True).start()
     while True:
         counts = {"at": time.monotonic(), "acked": dict(load.acked), "received": dict(load.received)}

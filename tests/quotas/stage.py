@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,8 @@ SKEW = 1.5
 CYCLE_SECONDS = 10.0
 # How often the clients say what has passed.
 EVERY_SECONDS = 0.5
+# One second would show whole messages of slow topics; twice this is still below a cycle.
+STATISTICS = {"statsUpdateFrequencyInSecs": "4"}
 GROUP = {"acme": {"members": ["t:acme"], "publish_messages": PUBLISH, "dispatch_messages": DISPATCH}}
 
 
@@ -55,10 +58,14 @@ def fair_shares(wanted: Mapping[str, float], limit: float) -> dict[str, float]:
     return {name: min(rate, level) for name, rate in wanted.items()}
 
 
-def least_part(figures: Figures) -> float:
-    """The worst topic's published part of its fair share."""
-    fair = fair_shares(demands(), PUBLISH)
-    return min(figures.published.get(name, 0.0) / share for name, share in fair.items())
+def fair_parts(figures: Figures) -> tuple[dict[str, float], dict[str, float]]:
+    """Each topic's part of its fair share: published, and delivered (at most what is published)."""
+    publish = fair_shares(demands(), PUBLISH)
+    dispatch = fair_shares(publish, DISPATCH)
+    return (
+        {name: figures.published.get(name, 0.0) / share for name, share in publish.items()},
+        {name: figures.delivered.get(name, 0.0) / share for name, share in dispatch.items()},
+    )
 
 
 class Clients:
@@ -75,12 +82,16 @@ class Clients:
 
     def measure(self, seconds: float) -> Figures:
         """Rates over the next while."""
-        assert self._process.poll() is None, "the clients have ended"
-        time.sleep(seconds + EVERY_SECONDS)
-        rows = self.counts()
-        last = rows[-1]
-        first = next(row for row in reversed(rows) if row["at"] <= last["at"] - seconds)
-        return Figures(_rates(first, last, "acked"), _rates(first, last, "received"))
+        return self.windows(time.monotonic(), seconds, 1)[0]
+
+    def windows(self, since: float, seconds: float, count: int) -> list[Figures]:
+        """Rates in so many whiles, one after the other, from a moment of the monotonic clock on; waits for them."""
+        edges = [since + number * seconds for number in range(count + 1)]
+        while (rows := self.counts())[-1]["at"] < edges[-1]:
+            assert self._process.poll() is None, "the clients have ended"
+            time.sleep(EVERY_SECONDS)
+        marks = [next(row for row in rows if row["at"] >= edge) for edge in edges]
+        return [Figures(_rates(a, b, "acked"), _rates(a, b, "received")) for a, b in pairwise(marks)]
 
 
 def _rates(first: Mapping[str, Any], last: Mapping[str, Any], kind: str) -> dict[str, float]:
@@ -89,7 +100,8 @@ def _rates(first: Mapping[str, Any], last: Mapping[str, Any], kind: str) -> dict
 
 
 def make_topics(cluster: Cluster) -> None:
-    """Both namespaces with their topics; the first topic is partitioned. Spread over the brokers."""
+    """Both namespaces with their topics; the first topic is partitioned. Spread over the brokers, without rates: a test
+    that failed may have left some."""
     web = cluster.brokers[0].web_url
     for space in NAMESPACES:
         ensure_namespace(web, space, 8)
@@ -103,24 +115,39 @@ def make_topics(cluster: Cluster) -> None:
         for index, name in enumerate(names):
             broker = cluster.brokers[(number + index) % len(cluster.brokers)]
             place_all_on(broker.broker_id, broker.web_url, [name])
+        for rate in ("publishRate", "dispatchRate"):
+            status, answer = request("DELETE", f"{web}/admin/v2/{path}/{rate}")
+            assert status in (204, 404), answer
 
 
 @contextmanager
 def clients(cluster: Cluster, directory: Path) -> Iterator[Clients]:
     """Clients of all topics, publishing and consuming."""
-    out = directory / "counts.jsonl"
-    job = {"service_url": cluster.service_url, "topics": demands()}
+    with _load(cluster, directory, {"topics": demands(), "payload": 256, "consume": True}) as made:
+        yield made
+
+
+@contextmanager
+def publishers(cluster: Cluster, directory: Path, topics: Mapping[str, float], payload: int) -> Iterator[Clients]:
+    """Clients that only publish, messages of so many bytes."""
+    with _load(cluster, directory, {"topics": dict(topics), "payload": payload, "consume": False}) as made:
+        yield made
+
+
+@contextmanager
+def _load(cluster: Cluster, directory: Path, job: Mapping[str, Any]) -> Iterator[Clients]:
+    out, kind = directory / "counts.jsonl", "received" if job["consume"] else "acked"
     with out.open("wb") as sink, (directory / "clients.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.quotas.load"], stdin=subprocess.PIPE, stdout=sink, stderr=log
         )
         try:
             assert process.stdin is not None
-            process.stdin.write(json.dumps(job).encode() + b"\n")
+            process.stdin.write(json.dumps({**job, "service_url": cluster.service_url}).encode() + b"\n")
             process.stdin.flush()
             made = Clients(process, out)
-            deadline = time.monotonic() + 60
-            while len((made.counts() or [{"received": {}}])[-1]["received"]) < len(demands()):
+            deadline = time.monotonic() + 120
+            while len((made.counts() or [{kind: {}}])[-1][kind]) < len(job["topics"]):
                 assert time.monotonic() < deadline and process.poll() is None, "not every topic has traffic"
                 time.sleep(0.5)
             yield made

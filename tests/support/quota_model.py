@@ -6,10 +6,12 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from bundlekeel.core.errors import AdminRefused, AdminUnreachable
 from bundlekeel.core.quotas.enforce import Place, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
-from bundlekeel.core.quotas.usage import Sample, topic_of
+from bundlekeel.core.quotas.usage import TopicRates, topic_of
 from bundlekeel.ports.quotas import NamespaceRates
 
 if TYPE_CHECKING:
@@ -76,19 +78,21 @@ class MemoryQuotaAdmin:
         """Script the next calls of a method."""
         self._faults[method].extend(faults)
 
-    async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> list[Sample]:
+    async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> TopicRates:
         """See `ports.quotas.QuotaAdmin`."""
         self._enter("topic_rates", broker_id)
         if broker_id not in self.model.brokers:
             raise AdminUnreachable(f"{broker_id} is not registered")
-        found = []
+        found = {}
         for bundle, owner in self.model.owners.items():
             if owner.broker_id == broker_id and bundle.rpartition("/")[0] in namespaces:
                 loads = [self.model.loads[topic] for topic in self.model.topics[bundle] if topic in self.model.loads]
                 for load in loads:
                     rate_in, rate_out, bytes_in, bytes_out = load.traffic
-                    found.append(Sample(broker_id, load.topic, (rate_in, bytes_in, rate_out, bytes_out)))
-        return sorted(item for item in found if not item.topic.rpartition("/")[2].startswith("__"))
+                    if not load.topic.rpartition("/")[2].startswith("__"):
+                        found[load.topic] = (rate_in, bytes_in, rate_out, bytes_out)
+        rates = np.array([found[name] for name in sorted(found)], dtype=np.float64).reshape(-1, 4)
+        return TopicRates(broker_id, tuple(sorted(found)), rates)
 
     async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
         """See `ports.quotas.QuotaAdmin`."""

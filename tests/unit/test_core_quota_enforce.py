@@ -88,6 +88,11 @@ class TestWrites:
         assert plan({T: 50.9}, {HERE: NOTHING}, partitions=4).changes[0].rate == Rate(12)
         assert plan({T: 2}, {HERE: NOTHING}, partitions=4).changes[0].rate == Rate(1)
 
+    def test_what_cutting_leaves(self) -> None:
+        """Is given out in ones, first to whom it takes most; the sum stays below that of the shares."""
+        found = plan({T: 13.9, U: 7.6}, {HERE: NOTHING, THERE: NOTHING})
+        assert {item.place: item.rate for item in found.changes} == {HERE: Rate(14), THERE: Rate(7)}
+
     def test_dispatch(self) -> None:
         """The other side, in bytes."""
         place = Place(topic=T, side=DISPATCH)
@@ -124,9 +129,16 @@ class TestWrites:
     @pytest.mark.parametrize(("share", "written"), [(54, False), (56, True), (48, False), (47, True)])
     def test_only_real_changes(self, share: float, written: bool) -> None:
         """10 % up, 5 % down."""
-        found = plan({T: share}, {HERE: InForce(topic=Rate(50))}, {HERE: held(Rate(50))})
+        force = {HERE: InForce(topic=Rate(50)), THERE: InForce(topic=Rate(100))}
+        found = plan({T: share, U: 100}, force, {HERE: held(Rate(50)), THERE: held(Rate(100))})
         assert bool(found.changes) is written
-        assert [item.why for item in found.left] == ([] if written else [UNCHANGED])
+        assert [item.why for item in found.left] == ([UNCHANGED] if written else [UNCHANGED, UNCHANGED])
+
+    def test_many_small_rises(self) -> None:
+        """None of them is worth a write, all together are: else a group could stay a tenth below its limit for good."""
+        force = {HERE: InForce(topic=Rate(50)), THERE: InForce(topic=Rate(100))}
+        found = plan({T: 54, U: 109}, force, {HERE: held(Rate(50)), THERE: held(Rate(100))})
+        assert {item.place: item.rate for item in found.changes} == {HERE: Rate(54), THERE: Rate(109)}
 
     def test_repeated(self) -> None:
         """The same shares again: nothing to do."""

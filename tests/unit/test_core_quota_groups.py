@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.quotas.groups import Group, Limits, check_group, check_groups, resolve
-from bundlekeel.core.quotas.usage import Line, Sample, lines_of, topic_of, usage_table
+from bundlekeel.core.quotas.lines import lines_of
+from bundlekeel.core.quotas.usage import Catalogue, Line, topic_of, usage_table
+from tests.support.quota_lines import single, told
 
 SPACES = ("acme/orders", "acme/tmp-1", "acme/tmp-2", "other/x", "pulsar/system")
 TENANTS = ("acme", "other", "pulsar")
@@ -134,47 +137,69 @@ class TestUsage:
 
     membership = resolve([group("a", "t:acme"), group("b", "t:other")], TENANTS, SPACES)
     samples = (
-        Sample("b2:80", "persistent://acme/orders/p-partition-1", (1, 10, 2, 20)),
-        Sample("b1:80", "persistent://acme/orders/p-partition-0", (3, 30, 4, 40)),
-        Sample("b1:80", "persistent://acme/tmp-1/t", (0.1, 1, math.nan, -5)),
-        Sample("b1:80", "persistent://other/x/t", (7, 70, 8, 80)),
-        Sample("b1:80", "persistent://third/x/t", (9, 90, 9, 90)),
+        ("b2:80", "persistent://acme/orders/p-partition-1", (1, 10, 2, 20)),
+        ("b1:80", "persistent://acme/orders/p-partition-0", (3, 30, 4, 40)),
+        ("b1:80", "persistent://acme/tmp-1/t", (0.1, 1, math.nan, -5)),
+        ("b1:80", "persistent://other/x/t", (7, 70, 8, 80)),
+        ("b1:80", "persistent://third/x/t", (9, 90, 9, 90)),
     )
 
     def test_sums(self) -> None:
         """The sums are those of the members only; what is no rate counts as none."""
-        table = usage_table(self.samples, self.membership)
-        assert table.topics == (
-            "persistent://acme/orders/p",
-            "persistent://acme/tmp-1/t",
-            "persistent://other/x/t",
+        table = usage_table(told(self.samples), self.membership)
+        assert table.keys == (
+            ("a", "persistent://acme/orders/p"),
+            ("a", "persistent://acme/tmp-1/t"),
+            ("b", "persistent://other/x/t"),
         )
         assert table.by_group(2).tolist() == [[4.1, 41, 6, 60], [7, 70, 8, 80]]
         assert table.by_broker(0).tolist() == [[3.1, 31, 4, 40], [1, 10, 2, 20]]
-        assert table.by_topic()[0].tolist() == [4, 40, 6, 60]
+        assert table.seen == {"persistent://acme/orders/p": 2}
 
-    def test_order_of_samples(self) -> None:
+    def test_order_of_brokers(self) -> None:
         """Makes no difference."""
-        one, other = (usage_table(rows, self.membership) for rows in (self.samples, self.samples[::-1]))
-        assert one.names == other.names
-        assert one.by_group(2).tolist() == other.by_group(2).tolist()
+        one, other = (usage_table(told(rows), self.membership) for rows in (self.samples, self.samples[::-1]))
+        assert (one.keys, one.brokers) == (other.keys, other.brokers)
+        assert one.rates.tolist() == other.rates.tolist()
 
     def test_nothing(self) -> None:
-        """No topics, no rows, no failure."""
+        """No topics, no rows, no failure; who has nothing to tell has spoken."""
         table = usage_table((), self.membership)
         assert table.by_group(2).tolist() == [[0] * 4] * 2
-        assert lines_of(table, ("a", "b"), {}, lambda _: None) == {}
+        found = lines_of(table, ("b1:80",), {}, np.zeros((0, 4)))
+        assert (found.participants, len(found)) == (("b1:80",), 0)
+
+    def test_catalogue(self) -> None:
+        """One that is kept makes the same tables as a new one: as rates, topics, brokers and groups change."""
+        catalogue = Catalogue()
+        more = ("b3:80", "persistent://acme/orders/q", (5, 5, 5, 5))
+        moved = [(more[0], name, rates) for _, name, rates in self.samples]
+        others = resolve([group("b", "t:other")], TENANTS, SPACES)
+        for samples, membership in (
+            (self.samples, self.membership),
+            ([(broker, name, (1, 2, 3, 4)) for broker, name, _ in self.samples], self.membership),
+            ((*self.samples, more), self.membership),
+            (self.samples, self.membership),
+            (moved, self.membership),
+            (moved, others),
+            ((), others),
+        ):
+            kept = catalogue.table(told(samples), membership)
+            new = usage_table(told(samples), membership)
+            assert (kept.keys, kept.brokers, kept.seen) == (new.keys, new.brokers, new.seen)
+            for column in ("key", "broker", "group", "rates"):
+                assert np.array_equal(getattr(kept, column), getattr(new, column))
 
     def test_lines(self) -> None:
         """What participants say: sums and busiest partition, and who is at his limit."""
-        table = usage_table(self.samples, self.membership)
-        topic = "persistent://acme/orders/p"
-        found = lines_of(
-            table, ("a", "b"), {topic: 2}, lambda key: (3, math.inf, 4.3, 100) if key[1] == topic else None
-        )
+        table = usage_table(told(self.samples), self.membership)
+        key = ("a", "persistent://acme/orders/p")
+        passing = np.full((len(table.keys), 4), math.inf)
+        passing[table.keys.index(key)] = (3, math.inf, 4.3, 100)
+        found = single(lines_of(table, table.brokers, {key[1]: 2}, passing))
         assert set(found) == {"b1:80", "b2:80"}
-        assert found["b1:80"]["a", topic] == Line((3, 30, 4, 40), (3, 30, 4, 40), (True, False, False, False), 2)
-        assert found["b2:80"]["a", topic] == Line((1, 10, 2, 20), (1, 10, 2, 20), (False,) * 4, 2)
+        assert found["b1:80"][key] == Line((3, 30, 4, 40), (3, 30, 4, 40), (True, False, False, False), 2)
+        assert found["b2:80"][key] == Line((1, 10, 2, 20), (1, 10, 2, 20), (False,) * 4, 2)
 
     @pytest.mark.parametrize(
         ("name", "base"), [("a-partition-12", "a"), ("a-partition-x", "a-partition-x"), ("a", "a")]

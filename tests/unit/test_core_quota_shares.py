@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.quotas.exchange import Book, Manners, Report, Said, merge, report
+from bundlekeel.core.quotas.lines import Lines
 from bundlekeel.core.quotas.others import EQUAL, divide_rest, native, per_bundle, pip82, steal
 from bundlekeel.core.quotas.shares import Remembered, Shares, Tuning, claims_of, share_out, water_fill
 from bundlekeel.core.quotas.split import over_partitions
 from bundlekeel.core.quotas.usage import Key, Line
+from tests.support.quota_lines import single
 
 GROUPS = ("g",)
 USAGE = {"b1": 10.0, "b2": 50.0, "b3": 30.0}
@@ -38,7 +40,7 @@ def step(
     most: float, lines: dict[str, Line], memory: Remembered | None = None, tuning: Tuning = BARE
 ) -> tuple[dict[str, float], Shares, Remembered]:
     """One cycle of one participant's topics: shares by topic, the whole result, and the memory."""
-    book = Book(lines={"p": {key(name): item for name, item in lines.items()}})
+    book = Book(lines=Lines.of({"p": {key(name): item for name, item in lines.items()}}))
     shares, after = share_out(limit(most), GROUPS, claims_of(book, GROUPS), memory or Remembered(), tuning)
     column = shares.share[:, 0].tolist()
     return {name[1]: share for name, share in zip(shares.keys, column, strict=True)}, shares, after
@@ -155,6 +157,8 @@ class TestShares:
         first, _, memory = step(100, {"big": line(200), "mid": line(60), "small": line(10)}, tuning=Tuning())
         assert first == pytest.approx({"big": 44.5, "mid": 44.5, "small": 11})
         lines = {"big": line(20), "mid": line(44.5, held=True), "small": line(10)}
+        again, _, memory = step(100, lines, memory, Tuning())
+        assert again == pytest.approx(first)
         second, _, memory = step(100, lines, memory, Tuning())
         assert second == pytest.approx({"big": 22 + 1 / 3, "mid": 66 + 1 / 3, "small": 11 + 1 / 3})
         lines = {"big": line(20), "mid": line(60), "small": line(11.3, held=True), "new": line(0)}
@@ -179,8 +183,28 @@ class TestShares:
     def test_known_demand_is_not_forgotten(self) -> None:
         """Cut for a while below what it wants, a topic gets that back at once when there is room again."""
         _, _, memory = step(100, {"a": line(80), "b": line(80)})
-        shares, _, _ = step(150, {"a": line(50, held=True), "b": line(5)}, memory)
+        for _ in range(2):
+            shares, _, memory = step(150, {"a": line(50, held=True), "b": line(5)}, memory)
         assert shares["a"] == pytest.approx(80)
+
+    def test_less_is_believed_when_seen_twice(self) -> None:
+        """Rates go up and down, also of who is held back: one low cycle costs nobody his share, the larger of two
+        counts."""
+        _, _, memory = step(100, {"a": line(80), "b": line(80)})
+        first, _, memory = step(100, {"a": line(50, held=True), "b": line(30)}, memory)
+        second, _, memory = step(100, {"a": line(50, held=True), "b": line(20)}, memory)
+        assert first == pytest.approx({"a": 50, "b": 50})
+        assert second == pytest.approx({"a": 70, "b": 30})
+
+    def test_what_has_waited_is_no_demand(self) -> None:
+        """Topics that were cut pass what has waited when they may again: only who still does in the next cycle wants
+        more."""
+        _, _, memory = step(100, {"a": line(80), "b": line(80)})
+        _, _, memory = step(170, {"a": line(50, held=True), "b": line(50, held=True)}, memory)
+        first, _, memory = step(170, {"a": line(80, held=True), "b": line(80)}, memory)
+        second, _, _ = step(170, {"a": line(80, held=True), "b": line(80)}, memory)
+        assert first["a"] == pytest.approx(80)
+        assert second["a"] == pytest.approx(80 + (90 - 80) / 2)
 
     def test_overcommit(self) -> None:
         """The room of small topics costs the largest nothing, if sums may exceed the limit by it."""
@@ -229,7 +253,7 @@ class TestShares:
 
     def test_unlimited_kinds(self) -> None:
         """Are infinite, whatever passes."""
-        book = Book(lines={"p": {key("a"): Line((5, 5, 5, 5), (5, 5, 5, 5))}})
+        book = Book(lines=Lines.of({"p": {key("a"): Line((5, 5, 5, 5), (5, 5, 5, 5))}}))
         shares, _ = share_out(limit(100), GROUPS, claims_of(book, GROUPS), Remembered(), BARE)
         assert shares.share[0, 1:].tolist() == [math.inf] * 3
         assert shares.of(key("b")) is None
@@ -247,7 +271,7 @@ class TestShares:
         """Are put together; other groups are left out."""
         one = {key("p"): line(10, partitions=3, peak=10), ("other", "x"): line(5)}
         other = {key("p"): line(9, held=True, partitions=3, peak=5)}
-        claims = claims_of(Book(lines={"b1": one, "b2": other}), GROUPS)
+        claims = claims_of(Book(lines=Lines.of({"b1": one, "b2": other})), GROUPS)
         assert claims.keys == (key("p"),)
         assert (claims.usage[0, 0], claims.need[0, 0], bool(claims.pinched[0, 0])) == (19, 30, True)
 
@@ -258,7 +282,7 @@ class TestShares:
             "b2": {key("c"): line(50, held=True), key("d"): line(50, held=True)},
         }
         memory = Remembered()
-        claims = claims_of(Book(lines=lines), GROUPS)
+        claims = claims_of(Book(lines=Lines.of(lines)), GROUPS)
         for _ in range(2):
             shares, memory = share_out(
                 limit(200), GROUPS, claims, memory, Tuning(room=0, floor=0, burst=0, split="proportional")
@@ -280,8 +304,9 @@ class TestExchange:
         """Whether a participant said something in each cycle."""
         said, spoke = Said(), []
         for item in usages:
-            message, said = report("p", {} if item is None else {key("a"): item}, said, self.manners)
-            spoke.append(not message.empty)
+            now = Lines.of({"p": {} if item is None else {key("a"): item}})
+            message, said = report(now, said, self.manners)
+            spoke.append(message.messages == 1)
         return spoke
 
     def test_changes_of_ten_percent(self) -> None:
@@ -296,9 +321,9 @@ class TestExchange:
         """Coming to or leaving a limit is told however small the change; not so in the PIP."""
         assert self.run([line(100), line(101, held=True), line(102, held=True), line(103)]) == [True, True, False, True]
         quiet, said = Manners(tell_limits=False), Said()
-        _, said = report("p", {key("a"): line(100)}, said, quiet)
-        message, _ = report("p", {key("a"): line(101, held=True)}, said, quiet)
-        assert message.empty
+        _, said = report(Lines.of({"p": {key("a"): line(100)}}), said, quiet)
+        message, _ = report(Lines.of({"p": {key("a"): line(101, held=True)}}), said, quiet)
+        assert message.messages == 0
 
     def test_zero_and_gone(self) -> None:
         """The end is told once; silence after that."""
@@ -306,21 +331,44 @@ class TestExchange:
 
     def test_merge(self) -> None:
         """Lines replace lines, gone ones are gone, the dead are dropped."""
-        book = merge(Book(), [Report(participant=name, lines={key("a"): line(1)}) for name in "pq"], "pq", self.manners)
-        book = merge(book, [Report(participant="p", gone=(key("a"),), lines={key("b"): line(2)})], "pq", self.manners)
-        assert book.lines == {"p": {key("b"): line(2)}, "q": {key("a"): line(1)}}
-        book = merge(book, [Report(participant="q", lines={key("z"): line(9)})], "p", self.manners)
-        assert book.lines == {"p": {key("b"): line(2)}}
+        book = merge(Book(), spoken({"p": {"a": line(1)}, "q": {"a": line(1)}}), "pq", self.manners)
+        message = Report(told=lines_of_p({"b": line(2)}), gone=lines_of_p({"a": line(1)}))
+        book = merge(book, message, "pq", self.manners)
+        assert single(book.lines) == {"p": {key("b"): line(2)}, "q": {key("a"): line(1)}}
+        book = merge(book, spoken({"q": {"z": line(9)}}), "p", self.manners)
+        assert single(book.lines) == {"p": {key("b"): line(2)}}
+
+    def test_who_did_not_speak(self) -> None:
+        """Has said what he had said, and is reminded of nothing."""
+        _, said = report(Lines.of({"p": {key("a"): line(1)}, "q": {key("b"): line(2)}}), Said(), self.manners)
+        message, said = report(Lines.of({"p": {key("a"): line(5)}}), said, self.manners)
+        assert (single(message.told), single(message.gone)) == ({"p": {key("a"): line(5)}}, {})
+        assert single(said.lines) == {"p": {key("a"): line(5)}, "q": {key("b"): line(2)}}
+        message, said = report(Lines.of({"p": {key("a"): line(5)}, "q": {}}), said, self.manners)
+        assert (single(message.told), single(message.gone)) == ({}, {"q": {key("b"): line(2)}})
+        assert single(said.only("q").lines) == {}
 
     def test_silent_ones_are_dropped(self) -> None:
         """After twice the cycles in which they had to speak."""
-        book = merge(Book(), [Report(participant="p", lines={key("a"): line(1)})], "p", self.manners)
+        book = merge(Book(), spoken({"p": {"a": line(1)}}), "p", self.manners)
         for _ in range(10):
-            book = merge(book, (), "p", self.manners)
-        assert book.lines
-        assert not merge(book, (), "p", self.manners).lines
+            book = merge(book, Report(), "p", self.manners)
+        assert single(book.lines)
+        assert not single(merge(book, Report(), "p", self.manners).lines)
 
     def test_size(self) -> None:
         """By the thread's own figures: 5000 namespaces are 560 kB and the broker's name."""
-        lines = {key(str(row)): line(1) for row in range(5000)}
-        assert Report(participant="p", lines=lines).wire_bytes() == 560_040
+        lines = {str(row): line(1) for row in range(5000)}
+        assert spoken({"p": lines}).wire_bytes() == 560_040
+
+
+def spoken(said: dict[str, dict[str, Line]]) -> Report:
+    """One message each."""
+    return Report(
+        told=Lines.of({name: {key(topic): item for topic, item in rows.items()} for name, rows in said.items()})
+    )
+
+
+def lines_of_p(rows: dict[str, Line]) -> Lines:
+    """Of one participant."""
+    return Lines.of({"p": {key(topic): item for topic, item in rows.items()}})

@@ -10,7 +10,6 @@ from bundlekeel.adapters.admin import HttpBrokerAdmin
 from bundlekeel.core.errors import AdminFault, AdminRefused, LeadershipLost
 from bundlekeel.core.quotas.enforce import PUBLISH, Place, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
-from bundlekeel.core.quotas.usage import Sample
 from bundlekeel.ports import TopicLoad
 from bundlekeel.ports.quotas import NamespaceRates
 from tests.support.contracts.admin import Permit, Recorder
@@ -98,10 +97,9 @@ async def both(request: pytest.FixtureRequest) -> AsyncIterator[tuple[QuotaHarne
 async def test_rates_of_topics(both: tuple[QuotaHarness, BrokerModel, Permit]) -> None:
     """Messages before bytes, published before delivered; Pulsar's own topics are no one's usage."""
     harness, _, _ = both
-    assert await harness.admin.topic_rates(harness.broker, [NAMESPACE]) == [
-        Sample(harness.broker, TOPIC, (5.0, 500.0, 10.0, 1000.5)),
-        Sample(harness.broker, f"{PARTITIONED}-partition-0", (1.0, 3.0, 2.0, 4.0)),
-    ]
+    found = await harness.admin.topic_rates(harness.broker, [NAMESPACE])
+    assert (found.broker, found.names) == (harness.broker, (TOPIC, f"{PARTITIONED}-partition-0"))
+    assert found.rates.tolist() == [[5.0, 500.0, 10.0, 1000.5], [1.0, 3.0, 2.0, 4.0]]
 
 
 async def test_nothing_mutates_without_permit(both: tuple[QuotaHarness, BrokerModel, Permit]) -> None:

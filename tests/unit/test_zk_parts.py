@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from bundlekeel.adapters.zookeeper.brokers import BrokerRecord, make_picture, mode_of, read_record
 from bundlekeel.adapters.zookeeper.ownership import encode_local
-from bundlekeel.adapters.zookeeper.work import bounded
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import StoreError
 from bundlekeel.core.load import BrokerEndpoint
+from bundlekeel.work import bounded
 
 
 def record(kind: str, broker_id: str = "a:1") -> BrokerRecord:

@@ -15,6 +15,7 @@ from bundlekeel.codec.tolerant import MAX_INTEGER, MAX_NUMBER, Faults
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError
 from bundlekeel.core.extensible import BundleLoads
+from bundlekeel.core.load import Floats
 from bundlekeel.core.names import parse_bundle
 
 Figures = tuple[tuple[float, float, float, float], int]
@@ -68,10 +69,12 @@ def decode_topic_stats(body: bytes, bundle: str) -> dict[str, Figures]:
     return found
 
 
-def decode_topic_rates(body: bytes, namespaces: Collection[str]) -> list[tuple[str, tuple[float, float, float, float]]]:
-    """What every topic or partition of these namespaces passes: messages/s and bytes/s published, then delivered;
-    sorted by full name. Topics of Pulsar itself (`__change_events` and so on) are left out, and what cannot be read.
-    Raises CodecError when the answer is no statistics at all.
+def decode_topic_rates(body: bytes, namespaces: Collection[str]) -> tuple[tuple[str, ...], Floats]:
+    """What every topic or partition of these namespaces passes: full names, sorted, and of each messages/s and bytes/s
+    published, then delivered; shape (names, 4).
+
+    Topics of Pulsar itself (`__change_events` and so on) are left out, and what cannot be read. Raises CodecError when
+    the answer is no statistics at all.
     """
     found: dict[str, tuple[float, float, float, float]] = {}
     parted = _parted(body)
@@ -85,7 +88,8 @@ def decode_topic_rates(body: bytes, namespaces: Collection[str]) -> list[tuple[s
                 if not name.rpartition("/")[2].startswith("__"):
                     (rate_in, rate_out, bytes_in, bytes_out), _ = _figures(topic)
                     found[name] = rate_in, bytes_in, rate_out, bytes_out
-    return sorted(found.items())
+    names = tuple(sorted(found))
+    return names, np.array([found[name] for name in names], dtype=np.float64).reshape(-1, 4)
 
 
 def _figures(topic: _Topic) -> Figures:

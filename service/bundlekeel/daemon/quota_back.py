@@ -9,6 +9,7 @@ from bundlekeel.core.errors import AdminApiError, StoreError
 from bundlekeel.core.quotas.groups import Membership
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.quota_held import HeldBook
+from bundlekeel.daemon.quota_namespaces import NamespaceReader
 from bundlekeel.daemon.quota_native import NativeKeeper
 from bundlekeel.daemon.quota_rates import RateKeeper
 from bundlekeel.ports import Clock, Coordination
@@ -29,7 +30,8 @@ async def give_quotas_back(
         return [f"what quotas set could not be read: {error}"]
     if not held and not kept:
         return []
-    rates, native = RateKeeper(admin, config, book, clock), NativeKeeper(admin, config, book)
+    reader = NamespaceReader(admin, config, clock)
+    rates, native = RateKeeper(admin, config, book, reader), NativeKeeper(admin, config, book, reader)
     rates.begin(held)
     native.begin(kept)
     plan, puts = await rates.plan_back(_ALL), (await native.plan(Membership())).puts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
@@ -15,21 +14,22 @@ from bundlekeel.core.quotas.native import Defect, Kept, NativePlan, Put, Resourc
 from bundlekeel.core.quotas.usage import UsageTable
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.quota_held import HeldBook
+from bundlekeel.daemon.quota_namespaces import NamespaceReader
 from bundlekeel.ports.quotas import QuotaAdmin
 
 _log = structlog.get_logger(__name__)
 
-_PARALLEL: Final = 8
 _TRANSPORT: Final = "resourceUsageTransportClassName"
 
 
 class NativeKeeper:
     """ResourceGroups and attachments, as read and written here. `kept`: by group, what was there before."""
 
-    def __init__(self, admin: QuotaAdmin, config: BrokerConfig, book: HeldBook) -> None:
+    def __init__(self, admin: QuotaAdmin, config: BrokerConfig, book: HeldBook, reader: NamespaceReader) -> None:
         self._admin = admin
         self._config = config
         self._book = book
+        self._reader = reader
         self.kept: dict[str, Kept] = {}
         self._served: dict[str, dict[str, int]] = {}
         self._gone: dict[str, set[str]] = {}
@@ -56,18 +56,7 @@ class NativeKeeper:
         return found
 
     async def _attached(self, namespaces: Collection[str]) -> dict[str, str]:
-        gate, cluster = asyncio.Semaphore(_PARALLEL), self._config.adoptable().get("clusterName", "")
-        found: dict[str, str] = {}
-
-        async def one(name: str) -> None:
-            async with gate:
-                try:
-                    found[name] = (await self._admin.namespace_rates(name, cluster)).resource_group
-                except AdminApiError as error:
-                    _log.info("attachment not read", namespace=name, error=str(error))
-
-        await asyncio.gather(*(one(name) for name in sorted(namespaces)))
-        return found
+        return {name: rates.resource_group for name, rates in (await self._reader.read(namespaces)).items()}
 
     async def carry_out(self, plan: NativePlan, epoch: int) -> list[str]:
         """Store what is kept, write in order, forget what was given back; returns what failed. After a failure the rest
@@ -90,6 +79,7 @@ class NativeKeeper:
     async def write(self, put: Put) -> None:
         """One write. AdminApiError."""
         if put.namespace:
+            self._reader.forget(put.namespace)
             await self._admin.attach(put.namespace, put.name)
         else:
             await self._admin.set_resource_group(put.name, put.group)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import Final
 
+import numpy as np
 import structlog
 
 from bundlekeel.core.errors import AdminApiError, AdminRefused, Forbidden, LeadershipLost
+from bundlekeel.core.load import Floats
 from bundlekeel.core.quotas.enforce import (
     DISPATCH,
     PUBLISH,
@@ -26,20 +30,18 @@ from bundlekeel.core.quotas.enforce import (
     plan_writes,
     stricter,
 )
-from bundlekeel.core.quotas.groups import Membership, Rates
+from bundlekeel.core.quotas.groups import KINDS, Membership, Rates
 from bundlekeel.core.quotas.shares import Shares
 from bundlekeel.core.quotas.usage import Key
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.quota_held import HeldBook
-from bundlekeel.ports import Clock
+from bundlekeel.daemon.quota_namespaces import PARALLEL, NamespaceReader
 from bundlekeel.ports.quotas import NamespaceRates, QuotaAdmin
+from bundlekeel.work import bounded
 
 _log = structlog.get_logger(__name__)
 
-# Requests to brokers at a time.
-PARALLEL: Final = 8
-# Namespaces' own rates are read again after this; topics' whenever they are written, and a part of them each cycle.
-_NAMESPACE_SECONDS: Final = 60.0
+# Topics' own rates are read whenever they are written, and a part of them each cycle.
 _ROUNDS: Final = 30
 # So many of them a cycle at least: a second or two.
 _READS: Final = 1000
@@ -62,30 +64,49 @@ class Written:
 class RateKeeper:
     """What is in force for topics, as read and written here. `held`: by place, what we hold."""
 
-    def __init__(self, admin: QuotaAdmin, config: BrokerConfig, book: HeldBook, clock: Clock) -> None:
+    def __init__(self, admin: QuotaAdmin, config: BrokerConfig, book: HeldBook, reader: NamespaceReader) -> None:
         self._admin = admin
         self._config = config
         self._book = book
-        self._clock = clock
+        self._reader = reader
         self.held: dict[Place, Held] = {}
         # The last reason why some rate could not be read in the last cycle, "" when all could.
         self.unread = ""
         self._topics: dict[Place, InForce] = {}
         self._round: list[Place] = []
-        self._namespaces: dict[str, tuple[NamespaceRates, float]] = {}
+        self._namespaces: dict[str, NamespaceRates] = {}
         # What follows from namespaces and brokers' settings, by namespace and side; made anew in each cycle.
         self._arounds: dict[tuple[str, str], InForce] = {}
+        self._free: dict[str, Rates] = {}
 
     def begin(self, held: Mapping[Place, Held]) -> None:
         """A term begins: what the last leader held, and nothing read yet."""
         self.held = dict(held)
         self._topics.clear()
         self._arounds.clear()
+        self._free.clear()
 
     def rate_of(self, key: Key) -> Rates:
         """What each partition of a topic may pass now, as far as it is known; infinite: no limit."""
         publish, dispatch = (self._in_force(Place(topic=key[1], side=side)) for side in SIDES)
         return (*_passes(publish), *_passes(dispatch))
+
+    def passing(self, keys: Sequence[Key]) -> Floats:
+        """The same of many topics, shape (keys, 4)."""
+        rates = chain.from_iterable(self._passing(key[1]) for key in keys)
+        return np.fromiter(rates, dtype=np.float64, count=len(keys) * len(KINDS)).reshape(-1, len(KINDS))
+
+    def _passing(self, topic: str) -> Rates:
+        """Topics without policies of their own pass what their namespace lets them: most, in large groups."""
+        own = [self._topics.get(Place(topic=topic, side=side)) for side in SIDES]
+        if any(item is not None and item.topic is not None for item in own):
+            return self.rate_of(("", topic))
+        namespace = _namespace(topic)
+        found = self._free.get(namespace)
+        if found is None:
+            publish, dispatch = (self._in_force(Place(topic=topic, side=side)) for side in SIDES)
+            found = self._free[namespace] = (*_passes(publish), *_passes(dispatch))
+        return found
 
     # --- planning ---
 
@@ -132,19 +153,14 @@ class RateKeeper:
 
     async def _read(self, places: Iterable[Place]) -> set[Place]:
         """Read topics' own policies anew; those that cannot be read are not known any more."""
-        due = set(places)
-        gate = asyncio.Semaphore(PARALLEL)
-
-        async def one(place: Place) -> None:
-            async with gate:
-                found = await self._ask(place)
+        due = sorted(set(places), key=_name)
+        answers = await bounded([partial(self._ask, place) for place in due], limit=PARALLEL)
+        for place, found in zip(due, answers, strict=True):
             if found is None:
                 self._topics.pop(place, None)
             else:
                 self._topics[place] = found
-
-        await asyncio.gather(*(one(place) for place in sorted(due, key=_name)))
-        return due
+        return set(due)
 
     async def _ask(self, place: Place) -> InForce | None:
         if not self._allowed():
@@ -165,16 +181,9 @@ class RateKeeper:
             return None
 
     async def _read_namespaces(self, names: Collection[str]) -> None:
-        now, cluster = self._clock.boot(), self._config.adoptable().get("clusterName", "")
-        self._namespaces = {name: known for name, known in self._namespaces.items() if name in names}
-        for name in sorted(names):
-            if name in self._namespaces and now - self._namespaces[name][1] < _NAMESPACE_SECONDS:
-                continue
-            try:
-                self._namespaces[name] = await self._admin.namespace_rates(name, cluster), now
-            except AdminApiError as error:
-                _log.info("rates of a namespace not read", namespace=name, error=str(error))
+        self._namespaces = await self._reader.read(names)
         self._arounds.clear()
+        self._free.clear()
 
     def _allowed(self) -> bool:
         values = self._config.adoptable()
@@ -191,8 +200,7 @@ class RateKeeper:
 
     def _around(self, namespace: str, side: str) -> Rate:
         """What would be in force without a topic policy: the namespace's rate, else the brokers'."""
-        known = self._namespaces.get(namespace)
-        rates = known[0] if known is not None else NamespaceRates()
+        rates = self._namespaces.get(namespace, NamespaceRates())
         of_namespace = rates.publish if side == PUBLISH else rates.dispatch
         if of_namespace is not None and not of_namespace.free:
             return of_namespace
@@ -210,13 +218,7 @@ class RateKeeper:
             await self._book.store(epoch, plan.held)
         self.held = dict(plan.held)
         written = Written()
-        gate = asyncio.Semaphore(PARALLEL)
-
-        async def one(change: Change) -> None:
-            async with gate:
-                await self._write(change, written)
-
-        await asyncio.gather(*(one(change) for change in plan.changes))
+        await bounded([partial(self._write, change, written) for change in plan.changes], limit=PARALLEL)
         given = {change.place for change in written.done} & set(plan.forget)
         if given:
             self.held = {place: held for place, held in self.held.items() if place not in given}

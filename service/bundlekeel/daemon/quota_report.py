@@ -75,8 +75,8 @@ def _index(seen: Seen) -> _Index:
     for change in seen.plan.changes:
         changes.setdefault(change.place.topic, {})[change.place.side] = rate_row(change.rate)
     brokers: dict[str, set[str]] = {}
-    for topic, broker in zip(seen.table.topic.tolist(), seen.table.broker.tolist(), strict=True):
-        brokers.setdefault(seen.table.topics[topic], set()).add(seen.table.brokers[broker])
+    for key, broker in zip(seen.table.key.tolist(), seen.table.broker.tolist(), strict=True):
+        brokers.setdefault(seen.table.keys[key][1], set()).add(seen.table.brokers[broker])
     return _Index({key: row for row, key in enumerate(seen.shares.keys)}, left, changes, brokers)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import structlog
@@ -12,10 +14,11 @@ import structlog
 from bundlekeel.core.errors import AdminApiError, StoreError
 from bundlekeel.core.names import namespace_of
 from bundlekeel.core.quotas.groups import Group, Membership, resolve
-from bundlekeel.core.quotas.usage import Sample, topic_of
+from bundlekeel.core.quotas.usage import TopicRates
 from bundlekeel.core.snapshot import Snapshot
 from bundlekeel.ports import Clock, Metadata, Picture
 from bundlekeel.ports.quotas import QuotaAdmin
+from bundlekeel.work import bounded
 
 _log = structlog.get_logger(__name__)
 
@@ -29,7 +32,7 @@ _PARTITIONS_SECONDS: Final = 60.0
 class Survey:
     """What was told. `asked`: the brokers asked; `mute`: those of them that did not answer, with the reason."""
 
-    samples: tuple[Sample, ...]
+    told: tuple[TopicRates, ...]
     asked: tuple[str, ...]
     mute: Mapping[str, str]
 
@@ -47,6 +50,7 @@ class UsageSurvey:
         self._names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._names_boot = float("-inf")
         self._partitions: dict[str, tuple[int, float]] = {}
+        self._resolved: tuple[tuple[tuple[Group, ...], tuple[str, ...], frozenset[str]], Membership] | None = None
 
     async def membership(self, groups: tuple[Group, ...], snapshot: Snapshot | None) -> Membership:
         """Who belongs to which group now. StoreError when tenants and namespaces cannot be read."""
@@ -55,7 +59,11 @@ class UsageSurvey:
             self._names_boot = self._clock.boot()
         tenants, namespaces = self._names
         loaded = snapshot.bundles.namespaces if snapshot is not None else ()
-        return resolve(groups, tenants, {*namespaces, *loaded})
+        asked = groups, tenants, frozenset([*namespaces, *loaded])
+        # Resolving 100,000 namespaces takes a while.
+        if self._resolved is None or self._resolved[0] != asked:
+            self._resolved = asked, resolve(*asked)
+        return self._resolved[1]
 
     def names_changed(self) -> None:
         """Look tenants and namespaces up again with the next membership."""
@@ -75,35 +83,31 @@ class UsageSurvey:
             asked &= set(picture.endpoints)
         names = sorted(asked)
         answers = await asyncio.gather(*(self._ask(broker, members) for broker in names))
-        samples = [sample for answer in answers if not isinstance(answer, str) for sample in answer]
+        told = [answer for answer in answers if not isinstance(answer, str)]
         mute = {name: answer for name, answer in zip(names, answers, strict=True) if isinstance(answer, str)}
-        return Survey(samples=tuple(samples), asked=tuple(names), mute=mute)
+        return Survey(told=tuple(told), asked=tuple(names), mute=mute)
 
-    async def _ask(self, broker: str, members: Collection[str]) -> list[Sample] | str:
+    async def _ask(self, broker: str, members: Collection[str]) -> TopicRates | str:
         try:
             return await self._admin.topic_rates(broker, members)
         except AdminApiError as error:
             _log.info("usage of topics not told", broker=broker, error=str(error))
             return str(error)
 
-    async def partitions(self, samples: Iterable[Sample]) -> dict[str, int]:
-        """How many partitions each partitioned topic among these has. What cannot be read keeps what was known, or
-        counts as many as are seen."""
+    async def partitions(self, seen: Mapping[str, int]) -> dict[str, int]:
+        """How many partitions each of these topics has. What cannot be read keeps what was known, or counts as many as
+        are seen."""
         now = self._clock.boot()
-        seen: dict[str, int] = {}
-        for sample in samples:
-            base = topic_of(sample.topic)
-            if base != sample.topic:
-                seen[base] = seen.get(base, 0) + 1
         self._partitions = {base: known for base, known in self._partitions.items() if base in seen}
-        for base in seen:
-            if base in self._partitions and now - self._partitions[base][1] < _PARTITIONS_SECONDS:
-                continue
-            try:
-                self._partitions[base] = await self._metadata.partitions(base), now
-            except StoreError as error:
-                _log.info("partitions not told", topic=base, error=str(error))
+        due = [base for base in seen if now - self._partitions.get(base, (0, -math.inf))[1] >= _PARTITIONS_SECONDS]
+        await bounded([partial(self._count, base, now) for base in due])
         return {base: max(count, self._partitions.get(base, (0, 0.0))[0]) for base, count in seen.items()}
+
+    async def _count(self, base: str, now: float) -> None:
+        try:
+            self._partitions[base] = await self._metadata.partitions(base), now
+        except StoreError as error:
+            _log.info("partitions not told", topic=base, error=str(error))
 
 
 def _owners(snapshot: Snapshot, members: Collection[str]) -> set[str]:

@@ -19,13 +19,15 @@ from bundlekeel.core.errors import LeadershipLost, StoreError
 from bundlekeel.core.quotas.enforce import EnforcerPlan
 from bundlekeel.core.quotas.exchange import Book, Said, merge, report
 from bundlekeel.core.quotas.groups import Membership
+from bundlekeel.core.quotas.lines import lines_of
 from bundlekeel.core.quotas.shares import Claims, Remembered, Shares, claims_of, share_out
-from bundlekeel.core.quotas.usage import UsageTable, lines_of, usage_table
+from bundlekeel.core.quotas.usage import Catalogue, UsageTable
 from bundlekeel.core.snapshot import Snapshot
 from bundlekeel.daemon.acting import Obstacle, mode_in_force, pause_in_force
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.quota_groups import declared
 from bundlekeel.daemon.quota_held import HeldBook
+from bundlekeel.daemon.quota_namespaces import NamespaceReader
 from bundlekeel.daemon.quota_native import NativeKeeper
 from bundlekeel.daemon.quota_rates import RateKeeper, Written
 from bundlekeel.daemon.quota_report import MOST_CHANGES, Seen, change_row, group_rows, publish
@@ -78,15 +80,15 @@ class Quotas:
     def __init__(self, parts: QuotaParts) -> None:
         self._p = parts
         self.book = HeldBook(parts.coordination)
-        self.rates = RateKeeper(parts.admin, parts.config, self.book, parts.clock)
-        self.native = NativeKeeper(parts.admin, parts.config, self.book)
+        self.namespaces = NamespaceReader(parts.admin, parts.config, parts.clock)
+        self.rates = RateKeeper(parts.admin, parts.config, self.book, self.namespaces)
+        self.native = NativeKeeper(parts.admin, parts.config, self.book, self.namespaces)
         self.usage = UsageSurvey(parts.admin, parts.metadata, parts.clock, parts.settings.report_every)
         self.epoch: int | None = None
         self.report: Json | None = None
-        self._said: dict[str, Said] = {}
-        self._book = Book()
+        self._catalogue = Catalogue()
+        self._said, self._book = Said(), Book()
         self._memory = Remembered()
-        self._table: UsageTable | None = None
         self._problems: tuple[str, ...] = ()
         self._looked_boot = parts.clock.boot()
 
@@ -140,7 +142,7 @@ class Quotas:
         await p.config.refresh(picture.endpoints)
         membership = await self.usage.membership(found.groups, snapshot)
         membership = replace(membership, problems=(*found.problems, *membership.problems))
-        survey = Survey(samples=(), asked=(), mute={})
+        survey = Survey(told=(), asked=(), mute={})
         if membership.group_of:
             survey = await self.usage.survey(membership, picture, snapshot, p.arriving())
         table, claims, shares = await self._share(membership, survey, picture)
@@ -161,8 +163,9 @@ class Quotas:
         held, kept = await self.book.load()
         self.rates.begin(held)
         self.native.begin(kept)
+        self.namespaces.clear()
         self.report = await self.book.read_report()
-        self._said, self._book, self._memory = {}, Book(), Remembered()
+        self._said, self._book, self._memory = Said(), Book(), Remembered()
         self._looked_boot = self._p.clock.boot()
         self.epoch = epoch
 
@@ -170,27 +173,29 @@ class Quotas:
         self, membership: Membership, survey: Survey, picture: Picture
     ) -> tuple[UsageTable, Claims, Shares]:
         """Usage told and merged as participants do it, then shared out; in a thread: 100,000 topics take a while."""
-        partitions = await self.usage.partitions(survey.samples)
-        return await asyncio.to_thread(self._shared, membership, survey, picture, partitions)
+        table = await asyncio.to_thread(self._catalogue.table, survey.told, membership)
+        partitions = await self.usage.partitions(table.seen)
+        claims, shares = await asyncio.to_thread(self._shared, membership, table, survey, picture, partitions)
+        return table, claims, shares
 
     def _shared(
-        self, membership: Membership, survey: Survey, picture: Picture, partitions: Mapping[str, int]
-    ) -> tuple[UsageTable, Claims, Shares]:
+        self,
+        membership: Membership,
+        table: UsageTable,
+        survey: Survey,
+        picture: Picture,
+        partitions: Mapping[str, int],
+    ) -> tuple[Claims, Shares]:
         """Who did not answer has said nothing new."""
         p, names = self._p, [group.name for group in membership.groups]
-        table = usage_table(survey.samples, membership)
-        lines = lines_of(table, names, partitions, self.rates.rate_of)
-        manners, reports = p.settings.manners(), []
-        self._said = {name: said for name, said in self._said.items() if name in picture.endpoints}
-        for broker in survey.asked:
-            if broker not in survey.mute:
-                told, said = report(broker, lines.get(broker, {}), self._said.get(broker, Said()), manners)
-                self._said[broker] = said
-                reports.append(told)
-        self._book = merge(self._book, reports, picture.endpoints, manners)
+        speakers = [broker for broker in survey.asked if broker not in survey.mute]
+        now = lines_of(table, speakers, partitions, self.rates.passing(table.keys))
+        manners = p.settings.manners()
+        message, self._said = report(now, self._said.only(picture.endpoints), manners)
+        self._book = merge(self._book, message, picture.endpoints, manners)
         claims = claims_of(self._book, names)
         shares, self._memory = share_out(membership.limits(), names, claims, self._memory, p.settings.tuning())
-        return table, claims, shares
+        return claims, shares
 
     # --- enforcing ---
 

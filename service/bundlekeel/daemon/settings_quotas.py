@@ -62,7 +62,7 @@ class QuotaSettings(Section):
         default=0.10, ge=0.06, le=1, description="how far above its demand a topic may grow before it is held back"
     )
     overcommit: float = Field(
-        default=0.0, ge=0, le=0.1, description="part of that room which does not count; sums may exceed limits by it"
+        default=0.1, ge=0, le=0.1, description="part of that room which does not count; sums may exceed limits by it"
     )
     floor: float = Field(
         default=0.05, ge=0, le=0.5, description="part of the limit that idle topics get on top, together, to start"

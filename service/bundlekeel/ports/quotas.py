@@ -8,7 +8,7 @@ from typing import Protocol
 
 from bundlekeel.core.quotas.enforce import Place, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
-from bundlekeel.core.quotas.usage import Sample
+from bundlekeel.core.quotas.usage import TopicRates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class NamespaceRates:
 class QuotaAdmin(Protocol):
     """The admin REST API as far as quotas need it. Raises AdminApiError."""
 
-    async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> list[Sample]:
+    async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> TopicRates:
         """What each topic or partition of these namespaces passes at that broker, as of its last statistics run
         (`/admin/v2/broker-stats/topics`, harmless), sorted by name."""
 

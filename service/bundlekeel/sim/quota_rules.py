@@ -13,6 +13,7 @@ import numpy as np
 from bundlekeel.core.load import Floats
 from bundlekeel.core.quotas.exchange import Book, Manners, Said, merge, report
 from bundlekeel.core.quotas.groups import KINDS, NO_RATES, PUBLISH_MESSAGES, Rates
+from bundlekeel.core.quotas.lines import Lines
 from bundlekeel.core.quotas.others import PROPORTIONAL, native, per_bundle, pip82
 from bundlekeel.core.quotas.shares import Remembered, Tuning, claims_of, share_out
 from bundlekeel.core.quotas.usage import Key, Line
@@ -29,7 +30,7 @@ class Fair:
         self.tuning, self.manners = tuning or Tuning(), manners or Manners()
         self.shares: dict[str, float] = {}
         self.book, self.memory = Book(), Remembered()
-        self.said: dict[int, Said] = {}
+        self.said = Said()
         self.messages, self.wire_bytes = 0, 0
 
     def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
@@ -39,16 +40,12 @@ class Fair:
     def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
         """Report, merge, share out."""
         lines = self._lines(scene, parts, passed)
-        reports = []
-        for broker in scene.alive:
-            message, self.said[broker] = report(
-                str(broker), lines.get(broker, {}), self.said.get(broker, Said()), self.manners
-            )
-            if not message.empty:
-                reports.append(message)
-        self.messages += len(reports)
-        self.wire_bytes += sum(message.wire_bytes() for message in reports)
-        self.book = merge(self.book, reports, [str(broker) for broker in scene.alive], self.manners)
+        alive = [str(broker) for broker in scene.alive]
+        now = Lines.of({str(broker): lines.get(broker, {}) for broker in scene.alive})
+        message, self.said = report(now, self.said.only(alive), self.manners)
+        self.messages += message.messages
+        self.wire_bytes += message.wire_bytes()
+        self.book = merge(self.book, message, alive, self.manners)
         limits = np.full((1, len(KINDS)), np.inf)
         limits[0, PUBLISH_MESSAGES] = scene.limit
         claims = claims_of(self.book, [_GROUP])

@@ -106,7 +106,12 @@ class QuotaContract:
 
     async def test_topics_of_other_namespaces_are_not_told(self, harness: QuotaHarness) -> None:
         """Each topic with its broker; nothing of namespaces that were not asked for."""
-        assert await harness.admin.topic_rates(harness.broker, ["public/other"]) == []
+
+        async def told() -> bool:
+            # Statistics are made at intervals: a topic that was loaded just now is in none yet.
+            return TOPIC in (await harness.admin.topic_rates(harness.broker, [NAMESPACE])).names
+
+        await eventually(told)
+        assert (await harness.admin.topic_rates(harness.broker, ["public/other"])).names == ()
         found = await harness.admin.topic_rates(harness.broker, [NAMESPACE])
-        assert {item.broker for item in found} == {harness.broker} and TOPIC in {item.topic for item in found}
-        assert all(rate >= 0 for item in found for rate in item.rates)
+        assert found.broker == harness.broker and (found.rates >= 0).all()

@@ -20,7 +20,7 @@ from bundlekeel.codec.topics import decode_topic_rates
 from bundlekeel.core.errors import AdminFault, AdminRefused, CodecError
 from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
-from bundlekeel.core.quotas.usage import Sample
+from bundlekeel.core.quotas.usage import TopicRates
 from bundlekeel.ports.quotas import NamespaceRates
 
 T = TypeVar("T")
@@ -34,13 +34,13 @@ class HttpQuotaAdmin:
     def __init__(self, http: AdminHttp) -> None:
         self._http = http
 
-    async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> list[Sample]:
+    async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> TopicRates:
         """What topics pass at a broker. Decoded in a thread: the statistics may have 100 MB."""
         route = routes.TOPIC_STATS
         reply = await self._http.read(Call(route=route, target=route.path()), at=broker_id)
         body, names = reply.response.content, tuple(namespaces)
         found = await asyncio.to_thread(_decoded, lambda: decode_topic_rates(body, names), f"topics of {broker_id}")
-        return [Sample(broker_id, topic, rates) for topic, rates in found]
+        return TopicRates(broker_id, *found)
 
     async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
         """The rates in a namespace's policies (GET, harmless)."""

@@ -21,13 +21,13 @@ from typing import Final
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.rereader import Rereader, Watched
-from bundlekeel.adapters.zookeeper.work import bounded
 from bundlekeel.codec.channel import decode_service_unit
 from bundlekeel.codec.report import is_bundle
 from bundlekeel.core.channel import ChannelTable, ServiceUnit
 from bundlekeel.core.errors import CodecError, StoreError
 from bundlekeel.ports import ChannelView, Clock
 from bundlekeel.ports.generations import Generations
+from bundlekeel.work import bounded
 
 SERVICE_UNITS: Final = "/service_unit_state"
 BATCH_WINDOW_SECONDS: Final = 0.05

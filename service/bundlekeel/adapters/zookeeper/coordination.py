@@ -32,9 +32,9 @@ from bundlekeel.adapters.zookeeper.records import (
     TransactionFailed,
 )
 from bundlekeel.adapters.zookeeper.watches import Target, WatchSet
-from bundlekeel.adapters.zookeeper.work import bounded
 from bundlekeel.core.errors import LeadershipLost, StaleWrite, StoreError
 from bundlekeel.ports import Change, Clock, Document, Member
+from bundlekeel.work import bounded
 
 SEATS, LEADER, EPOCH, DESIRED, REQUESTS, STATE = (
     "seats",

@@ -11,12 +11,12 @@ import msgspec
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.policies import ZkPolicies
-from bundlekeel.adapters.zookeeper.work import bounded
 from bundlekeel.codec import decode_boundaries, decode_ephemeral, decode_leader_broker
 from bundlekeel.core.errors import CodecError
 from bundlekeel.core.load import Owner
 from bundlekeel.core.names import TopicName, parse_bundle, parse_topic
 from bundlekeel.ports import PolicyRecords
+from bundlekeel.work import bounded
 
 POLICIES = "/admin/policies"
 LOCAL_POLICIES = "/admin/local-policies"

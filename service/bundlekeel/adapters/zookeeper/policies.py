@@ -10,10 +10,10 @@ from functools import partial
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.records import Connection
-from bundlekeel.adapters.zookeeper.work import bounded
 from bundlekeel.codec import decode_anti_affinity_group, decode_failure_domain, decode_isolation_policies
 from bundlekeel.core.errors import CodecError
 from bundlekeel.ports import PolicyRecords
+from bundlekeel.work import bounded
 
 CLUSTERS = "/admin/clusters"
 LOCAL_POLICIES = "/admin/local-policies"

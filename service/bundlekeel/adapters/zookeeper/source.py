@@ -15,13 +15,13 @@ from functools import partial
 from bundlekeel.adapters.zookeeper.brokers import BrokerRecord, make_picture, read_record, stamped
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.rereader import Rereader, Watched
-from bundlekeel.adapters.zookeeper.work import bounded
 from bundlekeel.codec import decode_bundle_data, decode_resource_quota
 from bundlekeel.core.errors import CodecError, StoreError
 from bundlekeel.core.load import BundleAverages
 from bundlekeel.core.names import namespace_of
 from bundlekeel.ports import Clock, Picture
 from bundlekeel.ports.generations import Generations
+from bundlekeel.work import bounded
 
 BROKERS = "/loadbalance/brokers"
 BUNDLE_DATA = "/loadbalance/bundle-data"

@@ -9,11 +9,15 @@ was silent for twice N cycles, takes no part.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from bundlekeel.core.quotas.usage import Key, Line
+import numpy as np
+
+from bundlekeel.core.load import Ints
+from bundlekeel.core.quotas.lines import Lines, found_in, joined, together
+from bundlekeel.core.snapshot import Bools
 
 # The thread's own estimate: 16 bytes for messages and bytes of one direction, names of 80 and 40 bytes.
 USAGE_BYTES: Final = 32
@@ -33,77 +37,112 @@ class Manners:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One message of a participant. `lines` replace what it said of these topics before; `gone`: no longer there."""
+    """What those who speak in one cycle (`told.participants`) tell, one message each. `told` replaces what they said of
+    these topics before; `gone`: rows of topics that are no longer there."""
 
-    participant: str
-    lines: Mapping[Key, Line] = field(default_factory=dict)
-    gone: tuple[Key, ...] = ()
+    told: Lines = field(default_factory=Lines)
+    gone: Lines = field(default_factory=Lines)
 
     @property
-    def empty(self) -> bool:
-        """Nothing to say: not sent."""
-        return not self.lines and not self.gone
+    def messages(self) -> int:
+        """How many have something to say; empty messages are not sent."""
+        names = [table.participants[row] for table in (self.told, self.gone) for row in np.unique(table.participant)]
+        return len(set(names))
 
     def wire_bytes(self) -> int:
-        """Its size by the thread's own estimate."""
-        return PARTICIPANT_BYTES + len(self.lines) * (KEY_BYTES + USAGE_BYTES) + len(self.gone) * KEY_BYTES
+        """The size of all messages by the thread's own estimate."""
+        rows, gone = len(self.told), len(self.gone)
+        return self.messages * PARTICIPANT_BYTES + rows * (KEY_BYTES + USAGE_BYTES) + gone * KEY_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What a participant said last of each topic, and how many cycles ago."""
+    """What participants said last of each topic, and how many cycles ago."""
 
-    lines: Mapping[Key, tuple[Line, int]] = field(default_factory=dict)
+    lines: Lines = field(default_factory=Lines)
+    age: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
-
-def report(participant: str, now: Mapping[Key, Line], said: Said, manners: Manners) -> tuple[Report, Said]:
-    """What to tell of this cycle, and what has then been said."""
-    told: dict[Key, Line] = {}
-    remembered: dict[Key, tuple[Line, int]] = {}
-    for key, line in now.items():
-        last, age = said.lines.get(key, (None, 0))
-        if last is None or age + 1 >= manners.every or _changed(last, line, manners):
-            told[key] = line
-            remembered[key] = (line, 0)
-        else:
-            remembered[key] = (last, age + 1)
-    gone = tuple(sorted(key for key in said.lines if key not in now))
-    return Report(participant=participant, lines=told, gone=gone), Said(lines=remembered)
+    def only(self, participants: Collection[str]) -> Said:
+        """Without those that are gone."""
+        if all(name in participants for name in self.lines.participants):
+            return self
+        stays = np.array([name in participants for name in self.lines.participants], dtype=bool)
+        return Said(lines=self.lines.only(participants), age=self.age[stays[self.lines.participant]])
 
 
-def _changed(last: Line, now: Line, manners: Manners) -> bool:
-    if last.partitions != now.partitions or last.idle != now.idle:
-        return True
-    if manners.tell_limits and last.pinched != now.pinched:
-        return True
-    pairs = (*zip(last.usage, now.usage, strict=True), *zip(last.peak, now.peak, strict=True))
-    return any(abs(new - old) > manners.change * old for old, new in pairs)
+def report(now: Lines, said: Said, manners: Manners) -> tuple[Report, Said]:
+    """What to tell of this cycle, and what has then been said. `now.participants` are those who speak, also without
+    any topic; what others said stays."""
+    speakers = set(now.participants)
+    now, last = together(now, said.lines)
+    speaks = np.array([name in speakers for name in now.participants], dtype=bool)
+    place, known = found_in(now.ids(), last.ids())
+    age = np.zeros(len(now), dtype=np.int64)
+    if len(last):
+        age = np.where(known, said.age[place] + 1, 0)
+    told = ~known | (age >= manners.every)
+    if len(last):
+        told |= _changed(last, place, now, manners)
+    stays = np.zeros(len(last), dtype=bool)
+    stays[place[known]] = True
+    mine = speaks[last.participant]
+    # Who speaks has said what is there now; where it was not told, what it had said before.
+    current = now if told.all() else _recalled(now, last, np.flatnonzero(~told), place)
+    ages = np.where(told, 0, age)
+    rest = ~mine
+    if rest.any():
+        merged = joined(current, last.take(rest))
+        order = np.argsort(np.concatenate([current.ids(), last.ids()[rest]]), kind="stable")
+        current, ages = merged, np.concatenate([ages, said.age[rest]])[order]
+    message = Report(told=now.take(told).only(speakers), gone=last.take(mine & ~stays).only(speakers))
+    return message, Said(lines=current.trimmed(), age=ages)
+
+
+def _recalled(now: Lines, last: Lines, rows: Ints, place: Ints) -> Lines:
+    """What is there now, with the values said last in some of the rows."""
+    columns = {}
+    for name in ("usage", "peak", "pinched", "partitions"):
+        column = getattr(now, name).copy()
+        column[rows] = getattr(last, name)[place[rows]]
+        columns[name] = column
+    return replace(now, **columns)
+
+
+def _changed(last: Lines, place: Ints, now: Lines, manners: Manners) -> Bools:
+    before = last.take(place)
+    found: Bools = (before.partitions != now.partitions) | (before.usage.any(axis=1) != now.usage.any(axis=1))
+    if manners.tell_limits:
+        found |= (before.pinched != now.pinched).any(axis=1)
+    for old, new in ((before.usage, now.usage), (before.peak, now.peak)):
+        found |= (np.abs(new - old) > manners.change * old).any(axis=1)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Book:
     """What every participant said last. `silent`: cycles since its last message."""
 
-    lines: Mapping[str, Mapping[Key, Line]] = field(default_factory=dict)
+    lines: Lines = field(default_factory=Lines)
     silent: Mapping[str, int] = field(default_factory=dict)
 
 
-def merge(book: Book, reports: Iterable[Report], alive: Collection[str], manners: Manners) -> Book:
-    """The book after one cycle. `alive`: participants whose ephemeral node exists; reports of others are dropped.
-
-    Of two reports of one participant the later in the iterable wins; the order of participants makes no difference.
-    """
-    lines = {name: dict(rows) for name, rows in book.lines.items() if name in alive}
+def merge(book: Book, message: Report, alive: Collection[str], manners: Manners) -> Book:
+    """The book after one cycle. `alive`: participants whose ephemeral node exists; what others said is dropped."""
     silent = {name: count + 1 for name, count in book.silent.items() if name in alive}
-    for message in reports:
-        if message.participant not in alive:
-            continue
-        rows = lines.setdefault(message.participant, {})
-        rows.update(message.lines)
-        for key in message.gone:
-            rows.pop(key, None)
-        silent[message.participant] = 0
-    for name, count in silent.items():
-        if count > 2 * manners.every:
-            lines.pop(name, None)
-    return Book(lines={name: rows for name, rows in lines.items() if rows}, silent=silent)
+    silent |= {name: 0 for name in message.told.participants if name in alive}
+    heard = {name for name, count in silent.items() if count <= 2 * manners.every}
+    before, told = together(book.lines.only(heard), message.told.only(heard))
+    stays = _without(before, told)
+    if len(message.gone):
+        before, gone = together(before, message.gone.only(heard))
+        told = told.over(before.participants, before.keys)
+        stays &= _without(before, gone)
+    return Book(lines=joined(told, before.take(stays)).trimmed(), silent=silent)
+
+
+def _without(lines: Lines, others: Lines) -> Bools:
+    """The rows that are not among others (few, mostly), over the same names."""
+    stays = np.ones(len(lines), dtype=bool)
+    place, there = found_in(others.ids(), lines.ids())
+    stays[place[there]] = False
+    return stays

@@ -3,7 +3,8 @@
 What a topic passes is its demand only while it is not held back. One that is held back below what it is known to want
 still wants that. One that is held back although it got all that, wants more, nobody knows how much: at first it goes
 half-way to the fair level (PIP-82's stealing rule; at most to twice what it passes, unless it passed nothing before),
-and if it uses that up too it is believed. The limit is then filled like connected vessels (max-min fairness):
+and if it uses that up too it is believed. One that wants less is believed when it was seen twice, at once if it passes
+nothing. The limit is then filled like connected vessels (max-min fairness):
 everybody gets what he is known to want, plus some room to show growth, and those who want more share the rest evenly.
 What is left over is room for bursts. Sums never exceed the limit, apart from what is said: floors of idle topics, the
 least rates that Pulsar can say, and `overcommit`. `Shares.excess` tells by how much.
@@ -11,9 +12,8 @@ least rates that Pulsar can say, and `overcommit`. `Shares.excess` tells by how 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy as np
 from bundlekeel.core.load import Floats, Ints
 from bundlekeel.core.quotas.exchange import Book
 from bundlekeel.core.quotas.groups import KINDS
+from bundlekeel.core.quotas.lines import renumbered
 from bundlekeel.core.quotas.split import Homes, by_usage
 from bundlekeel.core.quotas.usage import Key
 from bundlekeel.core.snapshot import Bools
@@ -84,7 +85,7 @@ class Claims:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
     """Of each topic: its claim of the last cycle, what it is known to want, the share it got, for how many cycles that
-    was not enough (`streak`), and for how many it is absent."""
+    was not enough (`streak`; -1: it was cut below what it wants), and for how many it is absent."""
 
     keys: tuple[Key, ...] = ()
     usage: Floats = field(default_factory=_nothing)
@@ -121,44 +122,36 @@ class Shares:
 def claims_of(book: Book, groups: Sequence[str]) -> Claims:
     """Everything in the book, topics put together over participants. Groups that are not in `groups` are left out."""
     number = {name: row for row, name in enumerate(groups)}
-    # By participant, so that sums do not depend on who was heard first. Flat lists: there may be half a million.
-    said = [rows for _, rows in sorted(book.lines.items())]
-    keys = tuple(sorted({key for key in set().union(*said) if key[0] in number}))
-    if not keys:
+    lines = book.lines
+    group_of = np.fromiter((number.get(key[0], -1) for key in lines.keys), dtype=np.int64, count=len(lines.keys))
+    mine = group_of[lines.key] >= 0
+    if not mine.all():
+        lines = lines.take(mine)
+    lines = lines.trimmed()
+    if len(lines) == 0:
         return _no_claims()
-    place = {key: row for row, key in enumerate(keys)}
-    topic = np.array([place.get(key, -1) for rows in said for key in rows], dtype=np.int64)
-    participant = np.repeat(np.arange(len(said)), [len(rows) for rows in said])
-    lines = [line for rows in said for line in rows.values()]
-    # Those of other groups come first and are cut off.
-    order = np.argsort(topic, kind="stable")[np.count_nonzero(topic < 0) :]
-    starts = np.searchsorted(topic[order], np.arange(len(keys)))
-    usage = _matrix(line.usage for line in lines)[order]
-    peak = _matrix(line.peak for line in lines)[order]
-    pinched = _matrix(line.pinched for line in lines)[order]
-    partitions = np.array([line.partitions for line in lines], dtype=np.int64)[order]
-    parts = np.maximum(np.maximum.reduceat(partitions, starts), 1)
+    # By participant inside a topic, so that sums do not depend on who was heard first.
+    order = np.argsort(lines.key, kind="stable")
+    starts = np.searchsorted(lines.key[order], np.arange(len(lines.keys)))
+    usage = lines.usage[order]
+    parts = np.maximum(np.maximum.reduceat(lines.partitions[order], starts), 1)
     total = np.add.reduceat(usage, starts)
     return Claims(
-        keys=keys,
-        group=np.fromiter((number[key[0]] for key in keys), dtype=np.int64, count=len(keys)),
+        keys=lines.keys,
+        group=np.fromiter((number[key[0]] for key in lines.keys), dtype=np.int64, count=len(lines.keys)),
         usage=total,
-        need=np.maximum(np.maximum.reduceat(peak, starts) * parts[:, None], total),
-        pinched=np.maximum.reduceat(pinched, starts) > 0,
+        need=np.maximum(np.maximum.reduceat(lines.peak[order], starts) * parts[:, None], total),
+        pinched=np.maximum.reduceat(lines.pinched[order], starts) > 0,
         partitions=parts,
-        homes=Homes(topic=topic[order], participant=participant[order], usage=usage),
+        homes=Homes(topic=lines.key[order], participant=lines.participant[order], usage=usage),
     )
-
-
-def _matrix(rows: Iterable[Sequence[float]]) -> Floats:
-    return np.fromiter(chain.from_iterable(rows), dtype=np.float64).reshape(-1, len(KINDS))
 
 
 def share_out(
     limits: Floats, groups: Sequence[str], claims: Claims, memory: Remembered, tuning: Tuning
 ) -> tuple[Shares, Remembered]:
     """One cycle. `limits`: shape (groups, 4), infinite for none, in the order of `groups`."""
-    old = _rows_in(memory.keys, claims.keys)
+    old = renumbered(claims.keys, memory.keys)
     was_idle = np.ones(claims.usage.shape, dtype=bool)
     was_idle[old >= 0] = memory.usage[old[old >= 0]] <= 0
     claims, now, was_idle = _with_absent(claims, groups, memory, tuning, old, was_idle)
@@ -273,14 +266,6 @@ def _sums(values: Floats, group: Ints, count: int) -> Floats:
     return np.bincount(group[order], values[order], minlength=count).astype(np.float64)
 
 
-def _rows_in(known: tuple[Key, ...], keys: tuple[Key, ...]) -> Ints:
-    """The row of each key among the known ones, -1 for others."""
-    if known == keys:
-        return np.arange(len(keys), dtype=np.int64)
-    place = {key: row for row, key in enumerate(known)}
-    return np.fromiter((place.get(key, -1) for key in keys), dtype=np.int64, count=len(keys))
-
-
 def _with_absent(
     claims: Claims, groups: Sequence[str], memory: Remembered, tuning: Tuning, old: Ints, was_idle: Bools
 ) -> tuple[Claims, Remembered, Bools]:
@@ -291,7 +276,9 @@ def _with_absent(
     away = [row for row in np.flatnonzero(missing & (memory.absent < tuning.grace)) if memory.keys[row][0] in number]
     known, streak = _learnt(claims, memory, old, tuning.room)
     keys = claims.keys + tuple(memory.keys[row] for row in away)
-    order = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
+    # Sorted already unless some are absent.
+    rows = range(len(keys))
+    order = np.array(sorted(rows, key=keys.__getitem__) if away else rows, dtype=np.int64)
     group = np.concatenate([claims.group, np.array([number[memory.keys[row][0]] for row in away], dtype=np.int64)])
     now = Remembered(
         keys=tuple(keys[row] for row in order) if away else keys,
@@ -326,9 +313,14 @@ def _learnt(claims: Claims, memory: Remembered, old: Ints, room: float) -> tuple
     streak[seen] = memory.streak[old[seen]]
     # Cut below what it wants: no wonder that it is held back.
     explained = share < known * (1 + room) * (1 - 1e-9)
+    # What passes goes up and down, least of all steadily where a limit works: less is believed when seen twice.
+    before = np.zeros_like(known)
+    before[seen] = np.where(memory.pinched[old[seen]], known[seen], np.minimum(known[seen], memory.need[old[seen]]))
+    falls = np.where(claims.usage > 0, np.maximum(claims.need, before), 0.0)
     return (
-        np.where(claims.pinched, known, claims.need),
-        np.where(claims.pinched & ~explained, streak + 1, 0.0),
+        np.where(claims.pinched, known, falls),
+        # After a cut what has waited comes first: one cycle more before that counts as demand.
+        np.where(claims.pinched, np.where(explained, -1.0, streak + 1), 0.0),
     )
 
 

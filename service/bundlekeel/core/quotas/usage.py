@@ -6,9 +6,8 @@ topic that is none) at its broker.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,33 +15,38 @@ import numpy as np
 from bundlekeel.core.load import Floats, Ints
 from bundlekeel.core.names import parse_topic
 from bundlekeel.core.quotas.groups import KINDS, Membership, Rates
+from bundlekeel.core.snapshot import Bools
 
 _PARTITION: Final = "-partition-"
+Key = tuple[str, str]  # group, topic
+# So many names that are told no more are kept in any case.
+_SPARE_NAMES: Final = 10_000
 
 
-class Sample(NamedTuple):
-    """Rates of one topic or partition (its full name) at its broker, averaged over the last report cycle."""
+class TopicRates(NamedTuple):
+    """What one broker tells: of each topic or partition it serves, by full name and sorted, its rates averaged over the
+    last report cycle; shape (names, 4), columns `KINDS`."""
 
     broker: str
-    topic: str
-    rates: Rates
+    names: tuple[str, ...]
+    rates: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageTable:
-    """One row for each topic or partition that belongs to a group, sorted by name and broker.
+    """One row for each topic or partition that belongs to a group, sorted by topic and broker.
 
-    `names`: full names; `topic`: number of its (partitioned) topic in `topics`; `broker`: number in `brokers`;
-    `group`: number of its group; `rates`: shape (rows, 4), columns `KINDS`.
+    `keys`: group and (partitioned) topic, sorted; `key`: number in them; `broker`: number in `brokers`; `group`: number
+    of its group; `rates`: shape (rows, 4), columns `KINDS`. `seen`: of topics that have partitions, how many are seen.
     """
 
-    names: tuple[str, ...]
-    topics: tuple[str, ...]
+    keys: tuple[Key, ...]
     brokers: tuple[str, ...]
-    topic: Ints
+    key: Ints
     broker: Ints
     group: Ints
     rates: Floats
+    seen: Mapping[str, int]
 
     def by_group(self, count: int) -> Floats:
         """Shape (count, 4)."""
@@ -53,35 +57,142 @@ class UsageTable:
         mine = self.group == group
         return sums(self.rates[mine], self.broker[mine], len(self.brokers))
 
-    def by_topic(self) -> Floats:
-        """Shape (topics, 4)."""
-        return sums(self.rates, self.topic, len(self.topics))
 
+@dataclass(slots=True)
+class _Names:
+    """Numbers of names that were told: of each its key, -1 for what belongs to no group; and of each key its group."""
 
-def usage_table(samples: Iterable[Sample], membership: Membership) -> UsageTable:
-    """The samples whose namespace belongs to a group. What is no finite positive rate counts as none.
+    membership: Membership
+    number: dict[str, int] = field(default_factory=dict)
+    key_of: list[int] = field(default_factory=list)
+    parted: list[bool] = field(default_factory=list)
+    keys: list[Key] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
+    key_number: dict[Key, int] = field(default_factory=dict)
+    columns: tuple[Ints, Bools, Ints] | None = None
 
-    Raises ValueError for what is no topic name.
-    """
-    kept: list[tuple[str, str, str, int, Rates]] = []
-    for broker, name, rates in samples:
+    def of(self, names: Sequence[str]) -> Ints:
+        """The number of each name, new ones too. Raises ValueError for what is no topic name."""
+        try:
+            return np.fromiter(map(self.number.__getitem__, names), dtype=np.int64, count=len(names))
+        except KeyError:
+            for name in names:
+                if name not in self.number:
+                    self._add(name)
+            self.columns = None
+            return self.of(names)
+
+    def arrays(self) -> tuple[Ints, Bools, Ints]:
+        """By number of a name its key and whether it is a partition; by key its group."""
+        if self.columns is None:
+            self.columns = (
+                np.array(self.key_of, dtype=np.int64),
+                np.array(self.parted, dtype=bool),
+                np.array(self.groups, dtype=np.int64),
+            )
+        return self.columns
+
+    def _add(self, name: str) -> None:
         parsed = parse_topic(name)
-        group = membership.group_of.get(parsed.namespace)
+        full, group, key = str(parsed), self.membership.group_of.get(parsed.namespace), -1
+        topic = topic_of(full)
         if group is not None:
-            kept.append((str(parsed), broker, topic_of(str(parsed)), group, rates))
-    kept.sort(key=lambda row: row[:2])
-    topics, topic = _numbers([row[2] for row in kept])
-    brokers, broker_rows = _numbers([row[1] for row in kept])
-    rates_found = np.array([row[4] for row in kept], dtype=np.float64).reshape(-1, len(KINDS))
-    return UsageTable(
-        names=tuple(row[0] for row in kept),
-        topics=topics,
-        brokers=brokers,
-        topic=topic,
-        broker=broker_rows,
-        group=np.array([row[3] for row in kept], dtype=np.int64),
-        rates=np.where(np.isfinite(rates_found), np.maximum(rates_found, 0.0), 0.0),
-    )
+            found = self.membership.groups[group].name, topic
+            key = self.key_number.setdefault(found, len(self.keys))
+            if key == len(self.keys):
+                self.keys.append(found)
+                self.groups.append(group)
+        self.number[name] = len(self.key_of)
+        self.key_of.append(key)
+        self.parted.append(topic != full)
+
+
+class Catalogue:
+    """Makes usage tables. What follows from names alone is kept from one to the next: parsing half a million names
+    takes seconds."""
+
+    def __init__(self) -> None:
+        self._names = _Names(Membership())
+        self._told: dict[str, tuple[tuple[str, ...], Ints]] = {}
+        self._used = np.zeros(0, dtype=bool)
+        self._keys: tuple[Key, ...] = ()
+        self._rank = np.zeros(0, dtype=np.int64)
+        self._frame: tuple[UsageTable, Ints] | None = None
+        self._counted: tuple[tuple[Key, ...], Ints, Mapping[str, int]] = ((), self._rank, {})
+
+    def table(self, told: Sequence[TopicRates], membership: Membership) -> UsageTable:
+        """The topics whose namespace belongs to a group, each broker told once. What is no finite positive rate counts
+        as none. Raises ValueError for what is no topic name."""
+        told = sorted(told, key=lambda item: item.broker)
+        self._renew(membership, sum(len(item.names) for item in told))
+        for item in told:
+            known = self._told.get(item.broker)
+            if known is None or known[0] != item.names:
+                self._told[item.broker], self._frame = (item.names, self._names.of(item.names)), None
+        brokers = tuple(item.broker for item in told)
+        if self._frame is None or self._frame[0].brokers != brokers:
+            self._told = {name: self._told[name] for name in brokers}
+            self._frame = self._framed(brokers)
+        made, rows = self._frame
+        rates = np.concatenate([item.rates for item in told]) if told else np.zeros((0, len(KINDS)))
+        rates = rates[rows]
+        return replace(made, rates=np.where(np.isfinite(rates), np.maximum(rates, 0.0), 0.0))
+
+    def _renew(self, membership: Membership, rows: int) -> None:
+        """Forget everything when groups have changed, and names nobody tells any more when they are too many."""
+        old = self._names.membership
+        same = membership.groups == old.groups and membership.group_of == old.group_of
+        if not same or len(self._names.number) > 2 * rows + _SPARE_NAMES:
+            self._names, self._told, self._frame = _Names(membership), {}, None
+            self._used = np.zeros(0, dtype=bool)
+            self._keys = ()
+
+    def _framed(self, brokers: tuple[str, ...]) -> tuple[UsageTable, Ints]:
+        """A table without rates, and which of the told rows, one broker after the other, stand in it in which order."""
+        numbers = [ids for _, ids in self._told.values()]
+        ids = np.concatenate([np.zeros(0, dtype=np.int64), *numbers])
+        broker = np.repeat(np.arange(len(brokers)), [len(item) for item in numbers])
+        key_of, parted, groups = self._names.arrays()
+        key = key_of[ids]
+        kept = np.flatnonzero(key >= 0)
+        self._sort(key[kept])
+        ranked = self._rank[key[kept]]
+        # Brokers come in their order already.
+        order = np.argsort(ranked, kind="stable")
+        rows = kept[order]
+        count = np.bincount(ranked[parted[ids[kept]]], minlength=len(self._keys))
+        table = UsageTable(
+            keys=self._keys,
+            brokers=brokers,
+            key=ranked[order],
+            broker=broker[rows],
+            group=groups[key[rows]],
+            rates=np.zeros((0, len(KINDS))),
+            seen=self._seen(count),
+        )
+        return table, rows
+
+    def _seen(self, count: Ints) -> Mapping[str, int]:
+        keys, old, found = self._counted
+        if keys is not self._keys or not np.array_equal(count, old):
+            found = {self._keys[row][1]: int(count[row]) for row in np.flatnonzero(count).tolist()}
+            self._counted = self._keys, count, found
+        return found
+
+    def _sort(self, key: Ints) -> None:
+        """The keys in use, sorted; the same tuple as before unless some came or went."""
+        used = np.bincount(key, minlength=len(self._names.keys)) > 0
+        if np.array_equal(used, self._used):
+            return
+        numbers = sorted(np.flatnonzero(used).tolist(), key=self._names.keys.__getitem__)
+        self._used, self._keys = used, tuple(self._names.keys[number] for number in numbers)
+        self._rank = np.zeros(len(used), dtype=np.int64)
+        self._rank[numbers] = np.arange(len(numbers))
+
+
+def usage_table(told: Sequence[TopicRates], membership: Membership) -> UsageTable:
+    """One table, nothing kept. Raises as `Catalogue.table`."""
+    return Catalogue().table(told, membership)
 
 
 def topic_of(name: str) -> str:
@@ -91,22 +202,9 @@ def topic_of(name: str) -> str:
 
 
 def sums(rates: Floats, key: Ints, count: int) -> Floats:
-    """Rows summed by key, exactly (`math.fsum`): the order of rows makes no difference. Shape (count, columns)."""
-    found = np.zeros((count, rates.shape[1]))
-    order = np.argsort(key, kind="stable")
-    bounds = np.searchsorted(key[order], np.arange(count + 1)).tolist()
-    columns = [rates[order, column].tolist() for column in range(rates.shape[1])]
-    for row in range(count):
-        start, end = bounds[row], bounds[row + 1]
-        if end > start:
-            found[row] = [math.fsum(column[start:end]) for column in columns]
-    return found
-
-
-def _numbers(names: Sequence[str]) -> tuple[tuple[str, ...], Ints]:
-    known = tuple(sorted(set(names)))
-    place = {name: row for row, name in enumerate(known)}
-    return known, np.array([place[name] for name in names], dtype=np.int64)
+    """Rows summed by key, in their order. Shape (count, columns)."""
+    columns = [np.bincount(key, rates[:, column], minlength=count) for column in range(rates.shape[1])]
+    return np.stack(columns, axis=1) if columns else np.zeros((count, 0))
 
 
 class Line(NamedTuple):
@@ -125,44 +223,3 @@ class Line(NamedTuple):
     def idle(self) -> bool:
         """Nothing passes."""
         return not any(self.usage)
-
-
-Key = tuple[str, str]  # group, topic
-
-
-def lines_of(
-    table: UsageTable,
-    groups: Sequence[str],
-    partitions: Mapping[str, int],
-    rate_of: Callable[[Key], Rates | None],
-    at_limit: float = 0.95,
-) -> dict[str, dict[Key, Line]]:
-    """What each broker's participant has to tell, by broker and key.
-
-    `rate_of`: what one partition of the topic may pass now (infinite: no limit; None: nothing is set). A partition that
-    passes `at_limit` of that counts as held back.
-    """
-    found: dict[str, dict[Key, Line]] = {}
-    # Plain lists: there may be half a million rows, mostly one for each topic.
-    rates, topics, brokers = table.rates.tolist(), table.topic.tolist(), table.broker.tolist()
-    order = np.lexsort((table.topic, table.broker)).tolist()
-    free = (math.inf,) * len(KINDS)
-    start = 0
-    while start < len(order):
-        first = order[start]
-        end = start + 1
-        while end < len(order) and topics[order[end]] == topics[first] and brokers[order[end]] == brokers[first]:
-            end += 1
-        columns = list(zip(*(rates[row] for row in order[start:end]), strict=True))
-        key = groups[int(table.group[first])], table.topics[topics[first]]
-        peak = [max(column) for column in columns]
-        held = [0 < rate >= at_limit * limit for rate, limit in zip(peak, rate_of(key) or free, strict=True)]
-        pinched = held[0], held[1], held[2], held[3]
-        line = Line(_four([math.fsum(column) for column in columns]), _four(peak), pinched, partitions.get(key[1], 1))
-        found.setdefault(table.brokers[brokers[first]], {})[key] = line
-        start = end
-    return found
-
-
-def _four(values: Sequence[float]) -> Rates:
-    return values[0], values[1], values[2], values[3]

@@ -1,0 +1,43 @@
+"""Sidecars with quotas, and what is asked of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dev.cluster import Cluster
+from dev.sidecar import Sidecar, running
+
+WHO = {"reason": "test", "by": "test"}
+# The balancer stays out of it: nothing is moved but by the test.
+STILL: dict[str, Any] = {"parameters": {"max_moves_per_cycle": 0}}
+
+
+@contextmanager
+def quota_sidecar(cluster: Cluster, directory: Path, **quotas: Any) -> Iterator[Sidecar]:
+    """One that leads, with quotas."""
+    # A root of its own: what one test removes is there for the next one.
+    with running(cluster, ["q1"], directory, cluster=directory.name, quotas=quotas, **STILL) as (made,):
+        made.until(lambda: made.state().get("role") == "leader", "it leads", within=60)
+        yield made
+
+
+def cycles(made: Sidecar, count: int) -> None:
+    """Wait for so many further cycles of quotas."""
+    for _ in range(count):
+        before = view(made)["wall_ms"]
+        made.until(lambda before=before: view(made)["wall_ms"] not in (None, before), "a cycle", within=40)
+
+
+def view(made: Sidecar) -> Any:
+    """What it says of quotas; without answers nothing was seen."""
+    return made.get("/api/v1/quotas") or {"wall_ms": None}
+
+
+def remove(made: Sidecar) -> None:
+    """Take the group out of force, until everything is given back."""
+    answer = made.delete("/api/v1/quotas/acme", WHO)
+    assert answer.status_code == 200, answer.text
+    made.until(lambda: view(made).get("writes", {}).get("held") == 0, "it gave back", within=120)
