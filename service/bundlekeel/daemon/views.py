@@ -71,8 +71,8 @@ class Service(Protocol):
         {reason, by, since_ms, until_ms: int|None}|None, store: {connected, session_seconds}, cycle: {id, wall_ms,
         sentence, verdict, moves, seconds}|None, imbalance: {throughput_max_mean, score_max_mean}, ledger: {entries,
         unsettled: [ids]}, intents: [..], version, uptime_seconds, acting: bool, acting_obstacle: Code|None, takeover:
-        {active, by, reason, wall_ms, namespaces, ended: {by, reason, wall_ms, deadman}|None}|None, settling: after an outage
-        {why, away, missing: [ids], quiet_seconds, until_ms, sentence}|None}"""
+        {active, by, reason, wall_ms, namespaces, ended: {by, reason, wall_ms, deadman}|None}|None, settling: after an
+        outage {why, away, missing: [ids], quiet_seconds, until_ms, sentence}|None}"""
 
     def brokers(self) -> list[Json]:
         """One row a registered broker: {broker, alive, state: ok|<exclusion code>, detail, score_ratio (predicted,
