@@ -19,8 +19,9 @@ fields with later releases; requests with a field that is not known are refused.
   role viewer, everything else operator, the mode admin.
 - **Host** must be a loopback name, `api.host`, or listed in `api.allowed_hosts` (`*` for any, `.example.com` for a
   domain); else 421. Probes and metrics also answer to any IP address, because kubelet and Prometheus ask so.
-- **Writes** take `application/json` only (415), mutations a JSON object in UTF-8 (400), of this Origin only (403), up to {MAX_BODY_BYTES // 1024} KiB (413)
-  that arrive within {BODY_SECONDS:.0f} s (408). A request ends after {REQUEST_SECONDS:.0f} s (504). There is no CORS.
+- **Writes** take `application/json` only (415), mutations a JSON object in UTF-8 (400), of this Origin only (403),
+  up to {MAX_BODY_BYTES // 1024} KiB (413) that arrive within {BODY_SECONDS:.0f} s (408). A request ends after
+  {REQUEST_SECONDS:.0f} s (504). There is no CORS.
 - **Page**: `/ui/` is the web page, with a policy of its own; `/` leads there.
 - **Probes**: `?verbose` lists the checks as `[+]name ok` and `[-]name reason`; 503 when one fails."""
 

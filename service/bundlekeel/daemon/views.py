@@ -70,9 +70,9 @@ class Service(Protocol):
         cluster_mode: modular|extensible|other|mixed|unknown, mode, mode_ceiling, strategy, placement, paused:
         {reason, by, since_ms, until_ms: int|None}|None, store: {connected, session_seconds}, cycle: {id, wall_ms,
         sentence, verdict, moves, seconds}|None, imbalance: {throughput_max_mean, score_max_mean}, ledger: {entries,
-        unsettled: [ids]}, intents: [..], version, uptime_seconds, acting: bool, acting_obstacle: Code|None, takeover: {active, by,
-        reason, wall_ms, namespaces, ended: {by, reason, wall_ms, deadman}|None}|None, settling: after an outage
-        {why, away, missing: [ids], quiet_seconds, until_ms, sentence}|None}"""
+        unsettled: [ids]}, intents: [..], version, uptime_seconds, acting: bool, acting_obstacle: Code|None, takeover:
+        {active, by, reason, wall_ms, namespaces, ended: {by, reason, wall_ms, deadman}|None}|None, settling: after an
+        outage {why, away, missing: [ids], quiet_seconds, until_ms, sentence}|None}"""
 
     def brokers(self) -> list[Json]:
         """One row a registered broker: {broker, alive, state: ok|<exclusion code>, detail, score_ratio (predicted,
