@@ -156,9 +156,8 @@ class Cycle:
 
     async def _after_rollout(self, snapshot: Snapshot, *, acting: bool) -> None:
         """When brokers have stopped restarting, those that did are filled gently (warm), by whoever leads then."""
-        guarding, now = self._parts.guarding, snapshot.wall_ms
-        restarted = guarding.rolled_out(now, self.params.rollout_quiet_seconds)
-        if restarted and acting and guarding.obstacle(now) is None:
+        restarted = self._parts.guarding.rolled_out(snapshot.wall_ms, self.params.rollout_quiet_seconds)
+        if restarted and acting and self._parts.guarding.obstacle(snapshot.wall_ms) is None:
             await self._parts.wishes.warm_up(restarted)
 
     def _stopped(self, picture: Picture) -> Obstacle | None:
@@ -250,9 +249,8 @@ class Cycle:
         return plan(given)
 
     async def execute(self, decide: Callable[[], Awaitable[tuple[tuple[Move, ...], Plan | None]]]) -> list[MoveOutcome]:
-        """Carry out moves that a person asked for, with the same books as a cycle's own. `decide` says which, with the
-        plan that predicts their effect, if any; it is asked when no cycle is under way: the one before may have made
-        those very moves."""
+        """Carry out moves that a person asked for, in the same books. `decide` says which, with the plan that predicts
+        their effect, if any; it is asked when no cycle is under way: the one before may have made those moves."""
         async with self.busy:
             if self.snapshot is None:
                 raise SnapshotError("there is no picture of the cluster yet")
