@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from dev.chaos.history import History, judge
+from dev.chaos.history import History
+from dev.chaos.judging import judge
 from dev.chaos.runner import Ground, boot, leads
 from dev.chaos.schedule import Fault, Schedule, What
 from tests.chaos.ground import RULES, open_ground, prepare

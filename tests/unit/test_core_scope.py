@@ -11,7 +11,7 @@ from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.guard import GuardState, Moved
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Plan
-from bundlekeel.core.scope import check_pattern, excluded_bundles
+from bundlekeel.core.scope import check_pattern, excluded_bundles, excluded_by
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, report, run, snapshot
 
 NAMES = [bundle_name(0, "acme/orders"), bundle_name(1, "acme/bills"), bundle_name(2, "zeta/orders")]
@@ -44,6 +44,15 @@ def excluded(guard: dict[str, int] | None = None, **params: Any) -> list[str]:
 def test_patterns_of_people(pattern: str, stay: list[str]) -> None:
     """Rule: a pattern names tenant, namespace, bundle or broker, with globs; no other kind, no prefix."""
     assert excluded({pattern: 0}) == stay
+
+
+@pytest.mark.parametrize("pattern", ["t:ac?e", "n:acme/orders", f"b:{NAMES[0]}", "r:*:1"])
+def test_one_bundle_is_told_apart_alike(pattern: str) -> None:
+    """Rule: asked for one bundle and its broker, a pattern in force says the same as for all of them."""
+    owners = dict(zip(NAMES, ("a:1", "a:1", "b:1"), strict=True))
+    found = [name for name in NAMES if excluded_by({"t:none": 0, pattern: 0}, NOW_MS, name, [owners[name]])]
+    assert found == excluded({pattern: 0}) != []
+    assert excluded_by({pattern: NOW_MS}, NOW_MS, NAMES[0], ["a:1"]) == ""
 
 
 @pytest.mark.parametrize(("expiry", "holds"), [(0, True), (NOW_MS + 1, True), (NOW_MS, False), (NOW_MS - 1, False)])

@@ -21,7 +21,8 @@ from bundlekeel.daemon.attempt import ExecutorLimits, MoveRequest, Term, World
 from bundlekeel.daemon.executor import Executor
 from bundlekeel.daemon.intents import MoveOutcome
 from bundlekeel.ports import Member
-from dev.chaos.history import History, judge
+from dev.chaos.history import History
+from dev.chaos.judging import judge
 from dev.chaos.schedule import Fault, Schedule, What
 from tests.support.admin_kit import Kit, redirect
 from tests.support.chaos_run import SECONDS, history_of

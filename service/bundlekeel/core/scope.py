@@ -87,6 +87,17 @@ def _named(bundles: BundleTable, patterns: Collection[str]) -> Bools:
     return found | _any(globs, bundles.names) if globs else found
 
 
+def excluded_by(excluded: Mapping[str, int], now_ms: int, bundle: str, brokers: Collection[str] = ()) -> str:
+    """The first pattern of people in force that one bundle, or one of these brokers, belongs to, or ""."""
+    namespace = bundle.rpartition("/")[0]
+    names = {TENANT: [namespace.partition("/")[0]], NAMESPACE: [namespace], BUNDLE: [bundle], BROKER: sorted(brokers)}
+    for kind, found in names.items():
+        for pattern in in_force(excluded, now_ms, kind):
+            if matches(pattern, found).any():
+                return f"{kind}:{pattern}"
+    return ""
+
+
 def closed_brokers(ids: Sequence[str], guard: GuardState, params: Parameters, now_ms: int) -> dict[int, Code]:
     """Brokers (rows) that take no bundle, and why: excluded, cordoned, or being drained."""
     excluded = np.flatnonzero(_excluded_brokers(ids, guard, params, now_ms)).tolist()

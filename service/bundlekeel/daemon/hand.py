@@ -13,6 +13,7 @@ from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError, StoreError
 from bundlekeel.core.ledger import Entry
 from bundlekeel.core.plan import Move, Refusal, Split
+from bundlekeel.core.scope import excluded_by
 from bundlekeel.core.splitting.children import Family
 from bundlekeel.daemon.acting import Obstacle, mode_in_force, pause_in_force, scope_in_force
 from bundlekeel.daemon.attempt import MoveRequest, World
@@ -203,13 +204,10 @@ class LeaderHand:
         )
 
     def _unwanted(self, request: MoveRequest) -> Refusal | None:
-        """A cordon, a drain or a pin that came after the plan holds too; the desired state has just been read."""
+        """A cordon or a drain that came after the plan holds too; the desired state has just been read."""
         desired, bundle = self._sharing.desired, request.bundle
         if request.destination in desired.cordons or request.destination in desired.drains:
             return Refusal(code=Code.CORDONED, bundle=bundle, detail=request.destination)
-        until = desired.pinned.get(bundle)
-        if until is not None and (until == 0 or until > self._world.clock.wall_ms()):
-            return Refusal(code=Code.PINNED, bundle=bundle)
         return None
 
     async def _not_now(self, bundle: str, brokers: tuple[str, ...] = ()) -> Refusal | None:
@@ -234,6 +232,9 @@ class LeaderHand:
         pinned_until = desired.pinned.get(bundle)
         if pinned_until is not None and (not pinned_until or pinned_until > self._world.clock.wall_ms()):
             return Refusal(code=Code.PINNED, bundle=bundle, detail="since this plan was made")
+        pattern = excluded_by(desired.excluded, self._world.clock.wall_ms(), bundle, brokers)
+        if pattern:
+            return Refusal(code=Code.EXCLUDED, bundle=bundle, detail=f"by {pattern}")
         if self.task and self.task in desired.stops:
             return Refusal(code=Code.STOPPED, bundle=bundle, detail=f"by {desired.stops[self.task].by}")
         if mode_in_force("act", desired) != "act":
