@@ -154,9 +154,10 @@ def signals(stage: Stage, directory: Path, seed: int, runs: int) -> None:
         ]
 
 
+@pytest.mark.timeout(600)
 def test_a12_signals_at_any_moment(stage: Stage, tmp_path: Path) -> None:
     """A few short lives: exit code 0 and the leader's node gone after SIGTERM, and a whole journal in any case."""
-    signals(stage, tmp_path, seed=12, runs=6)
+    signals(stage, tmp_path, seed=12, runs=4)
 
 
 @pytest.mark.nightly
