@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,7 +13,6 @@ from bundlekeel.core.codes import Code
 from bundlekeel.core.engine import PlanInput, PlanResult
 from bundlekeel.core.errors import Conflict, Forbidden, NotFound, SnapshotError
 from bundlekeel.core.params import Parameters
-from bundlekeel.core.threshold_ranges import RANGES
 from bundlekeel.core.thresholds import Rules
 from bundlekeel.daemon.calibration import Calibration, CalibrationParts
 from bundlekeel.daemon.views import PlanRequest
@@ -286,44 +283,6 @@ async def test_refused_with_its_reason(changes: dict[str, Any], codes: list[Code
     with pytest.raises(Conflict) as caught:
         await sidecar.calibration.adopt(digest=None, force=False, reason="r", by="ann")
     assert [line.partition(":")[0] for line in caught.value.difference] == [code.value for code in codes]
-
-
-def damaged(whole: bytes, seed: int) -> bytes:
-    """The document cut off, with bytes exchanged, or with one value of its parameters replaced by nonsense."""
-    dice, text = random.Random(seed), bytearray(whole)
-    kind = seed % 3
-    if kind == 0:
-        return bytes(text[: dice.randrange(len(text))])
-    if kind == 1:
-        for _ in range(dice.randint(1, 5)):
-            text[dice.randrange(len(text))] = dice.randrange(256)
-        return bytes(text)
-    made = json.loads(whole)
-    name = dice.choice(sorted(made["parameters"]))
-    wrong = (None, "much", [], {}, True, -1, 1e308, float("nan"), float("inf"), 10**400, 0.0)
-    made["parameters"][name] = dice.choice([*wrong, *({**made["parameters"][name], "value": item} for item in wrong)])
-    return json.dumps(made).encode()
-
-
-async def test_a14_bad_thresholds() -> None:
-    """Whatever lies there: unless a whole proposal was adopted all parameters are as they were, bit by bit, and each
-    one adopted is in its range; the cycle goes on."""
-    adopted = 0
-    for seed in range(60):
-        store = MemoryCalibration()
-        sidecar = await ready(store)
-        before = sidecar.overlay.current
-        store.put(PATH, damaged(proposal(sidecar), seed))
-        await sidecar.calibration.check()
-        now = sidecar.overlay.current
-        if sidecar.sharing.desired.adopted is None:
-            assert now == before
-        else:
-            adopted += 1
-            assert replace(now, avg_low_threshold_percent=15.0) == before
-            assert RANGES[LOW].minimum <= now.avg_low_threshold_percent <= RANGES[LOW].maximum
-        assert (await sidecar.cycle.turn()).plan is not None
-    assert adopted < 60
 
 
 async def test_a_person_may_override_what_is_a_matter_of_judgement() -> None:
