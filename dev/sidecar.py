@@ -68,6 +68,7 @@ class Sidecar:
     def __init__(self, name: str, settings: Mapping[str, Any], directory: Path) -> None:
         self.name = name
         self.sources: Path | None = None  # of another version, which then runs instead of the installed one
+        self.environment: dict[str, str] = {}  # over ours; its PYTHONPATH goes before ours
         self.config = directory / f"{name}.yaml"
         self.log = directory / f"{name}.log"
         self.socket = Path(settings["api"]["socket"])
@@ -96,6 +97,8 @@ class Sidecar:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("BUNDLEKEEL__")}
         if self.sources is not None:
             environment["PYTHONPATH"] = str(self.sources)
+        paths = [made["PYTHONPATH"] for made in (self.environment, environment) if made.get("PYTHONPATH")]
+        environment |= self.environment | ({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "bundlekeel", "run", "-c", str(self.config)],
@@ -114,25 +117,25 @@ class Sidecar:
 
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""
-        self._signal(signal.SIGKILL)
-        self._wait(10.0)
+        self.send(signal.SIGKILL)
+        self.ended(10.0)
 
     def pause(self) -> None:
         """SIGSTOP: the process freezes as in a long GC or a suspended machine."""
-        self._signal(signal.SIGSTOP)
+        self.send(signal.SIGSTOP)
 
     def resume(self) -> None:
         """SIGCONT."""
-        self._signal(signal.SIGCONT)
+        self.send(signal.SIGCONT)
 
     def stop(self, within: float = 40.0) -> int:
         """SIGTERM, and wait; the exit code. A process that does not end in time is killed and raises SidecarError."""
         if self._process is None:
             return 0
         if self._process.poll() is None:
-            self._signal(signal.SIGCONT)
-            self._signal(signal.SIGTERM)
-        return self._wait(within)
+            self.send(signal.SIGCONT)
+            self.send(signal.SIGTERM)
+        return self.ended(within)
 
     def cost(self) -> tuple[float, float]:
         """(resident MiB, CPU seconds used so far), the process that reads the topics included."""
@@ -144,11 +147,14 @@ class Sidecar:
                 resident, used = resident + process.memory_info().rss / 2**20, used + times.user + times.system
         return resident, used
 
-    def _signal(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, unless the process has ended."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
 
-    def _wait(self, within: float) -> int:
+    def ended(self, within: float) -> int:
+        """Wait for the end: the exit code, or minus the signal that ended it. One that does not end in time is killed
+        and raises SidecarError."""
         assert self._process is not None
         try:
             return self._process.wait(within)

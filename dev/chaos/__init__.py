@@ -1,6 +1,7 @@
 """Faults on purpose, what happened meanwhile as independent witnesses saw it, and the judgement of that history."""
 
-from dev.chaos.history import Attempt, Disturbance, History, Intent, Record, Stop, Term, Violation, Wish, judge
+from dev.chaos.history import Attempt, Disturbance, History, Intent, Record, Stop, Term, Violation, Wish
+from dev.chaos.judging import judge
 from dev.chaos.proxy import TcpProxy
 
 __all__ = [

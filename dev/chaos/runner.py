@@ -10,7 +10,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import httpx
@@ -19,16 +19,17 @@ from dev.chaos.history import Disturbance, History, Record, Rules, Stop, Wish
 from dev.chaos.proxy import TcpProxy
 from dev.chaos.recording import UNLOADS, AdminFaults, attempts
 from dev.chaos.schedule import Fault, Schedule, What
+from dev.chaos.wishes import Ask, Wishes
 from dev.chaos.witness import StoreWitness, end_session
 from dev.cluster import Cluster
 from dev.recorder import Recorder
 from dev.sidecar import Sidecar, leader_of
 
 _AIM_SECONDS: Final = 3.0
-_ASK: Final = {"reason": "chaos", "by": "chaos"}
+_END_SECONDS: Final = 15.0
 # What a cluster of real processes cannot do, or not within the time of a short schedule.
-NOT_HERE: Final = frozenset({What.ADMIN_FAILS_AFTER, What.PIN})
-SLOW: Final = frozenset({What.KILL_BROKER})
+NOT_HERE: Final = frozenset({What.ADMIN_FAILS_AFTER})
+SLOW: Final = frozenset({What.KILL_BROKER, What.KILL_STORE, What.KILL_BOOKIE})
 
 
 def boot() -> float:
@@ -52,6 +53,7 @@ class Ground:
 
     def __post_init__(self) -> None:
         self._faults = AdminFaults(self.recorder)
+        self._wishing = Wishes([broker.broker_id for broker in self.cluster.brokers], self.owners)
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._failures: list[BaseException] = []
         # Names of processes that would take a question and never answer it.
@@ -118,7 +120,7 @@ class Ground:
             target = leader if leader and fault.what.target == "sidecar" else fault.target
             # Two faults of one thing come one after the other: healing the first would heal the second.
             with self._locks[f"{fault.what.target} {target}"]:
-                self._break(fault.what, target, fault.seconds)
+                self._break(fault.what, target, fault.seconds, int(100 * fault.at))
         except Exception as error:  # noqa: BLE001 - of a thread; raised by whoever waits for it
             self._failures.append(error)
 
@@ -130,24 +132,31 @@ class Ground:
         terms = self.witness.terms()
         return terms[-1].member if terms and terms[-1].member in self.sidecars else ""
 
-    def _break(self, what: What, target: str, seconds: float) -> None:
+    def _break(self, what: What, target: str, seconds: float, moment: int) -> None:
+        """`moment`: says which broker or bundle a wish is about, so that a schedule says it all."""
         kind = what.target
         if kind == "sidecar":
             self._sidecar(what, target, seconds)
         elif kind == "wish":
-            self._pause(seconds)
+            self._wish(what, seconds, moment)
         elif kind in ("admin", "reads"):
             self._admin(what, seconds)
         elif what is What.KILL_BROKER:
             broker = next(item for item in self.cluster.brokers if item.name == target)
             self.disturbances.append(Disturbance(broker=broker.broker_id, at=boot()))
-            self.cluster.kill(target)
-            time.sleep(seconds)
-            self.cluster.restart(target)
+            self._kill(target, seconds)
+        elif what in (What.KILL_STORE, What.KILL_BOOKIE):
+            self._kill(target, seconds)
         else:
             self.cluster.pause(target)
             time.sleep(seconds)
             self.cluster.resume(target)
+
+    def _kill(self, target: str, seconds: float) -> None:
+        """SIGKILL, and a start on the same data a while later; returns when it serves again."""
+        self.cluster.kill(target)
+        time.sleep(seconds)
+        self.cluster.restart(target)
 
     def _sidecar(self, what: What, name: str, seconds: float) -> None:
         sidecar, proxy = self.sidecars[name], self.proxies[name]
@@ -198,21 +207,24 @@ class Ground:
             time.sleep(seconds or 1.0)
             self._faults.late(0.0)
 
-    def _pause(self, seconds: float) -> None:
-        if not self._post("/api/v1/pause"):
+    def _wish(self, what: What, seconds: float, moment: int) -> None:
+        """Ask any sidecar that hears, and take it back after a while."""
+        asked = self._wishing.asked(what, moment)
+        if not self._any_hears(asked.ask):
             return
-        since = boot()
-        self.wishes.append(Wish(kind="pause", since=since))
+        wish = replace(asked.wish, since=boot())
+        self.wishes.append(wish)
         time.sleep(seconds)
-        self.wishes[self.wishes.index(Wish(kind="pause", since=since))] = Wish(kind="pause", since=since, until=boot())
-        while not self._post("/api/v1/resume"):
+        self.wishes[self.wishes.index(wish)] = replace(wish, until=boot())
+        # One that was cut off may not know of the wish; what nobody could end is ended before the next schedule.
+        deadline = time.monotonic() + _END_SECONDS
+        while not self._any_hears(asked.end) and time.monotonic() < deadline:
             time.sleep(0.5)
 
-    def _post(self, path: str) -> bool:
-        """Ask any sidecar that hears."""
+    def _any_hears(self, ask: Ask) -> bool:
         for name, sidecar in self.sidecars.items():
             with contextlib.suppress(httpx.HTTPError):
-                if sidecar.alive and name not in self._stopped and sidecar.post(path, _ASK).status_code == 200:
+                if sidecar.alive and name not in self._stopped and ask(sidecar).status_code == 200:
                     return True
         return False
 

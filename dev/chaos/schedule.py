@@ -26,9 +26,11 @@ class What(StrEnum):
     SILENT_SIDECAR = "sidecar-silent"
     SLOW_SIDECAR = "sidecar-slow"
     STOP_STORE = "store-stop"
+    KILL_STORE = "store-kill"
     STOP_BROKER = "broker-stop"
     KILL_BROKER = "broker-kill"
     STOP_BOOKIE = "bookie-stop"
+    KILL_BOOKIE = "bookie-kill"
     ADMIN_FAILS = "admin-fails"
     ADMIN_FAILS_AFTER = "admin-fails-after"
     ADMIN_HANGS = "admin-hangs"
@@ -39,6 +41,10 @@ class What(StrEnum):
     SLOW_READS = "reads-slow"
     PAUSE = "wish-pause"
     PIN = "wish-pin"
+    CORDON = "wish-cordon"
+    DRAIN = "wish-drain"
+    EXCLUDE = "wish-exclude"
+    PAUSE_SCOPE = "wish-pause-scope"
 
     @property
     def target(self) -> str:
@@ -56,9 +62,11 @@ _DRAW: Final[dict[What, tuple[int, float, float]]] = {
     What.SILENT_SIDECAR: (2, 0.2, 10.0),
     What.SLOW_SIDECAR: (1, 1.0, 5.0),
     What.STOP_STORE: (2, 0.5, 9.0),
+    What.KILL_STORE: (1, 0.5, 8.0),
     What.STOP_BROKER: (1, 0.5, 3.0),
     What.KILL_BROKER: (1, 3.0, 3.0),
     What.STOP_BOOKIE: (1, 1.0, 3.0),
+    What.KILL_BOOKIE: (1, 1.0, 3.0),
     What.ADMIN_FAILS: (2, 0.0, 0.0),
     What.ADMIN_FAILS_AFTER: (2, 0.0, 0.0),
     What.ADMIN_HANGS: (2, 0.0, 0.0),
@@ -69,6 +77,10 @@ _DRAW: Final[dict[What, tuple[int, float, float]]] = {
     What.SLOW_READS: (2, 1.0, 8.0),
     What.PAUSE: (2, 2.0, 10.0),
     What.PIN: (2, 2.0, 10.0),
+    What.CORDON: (2, 2.0, 10.0),
+    What.DRAIN: (1, 2.0, 10.0),
+    What.EXCLUDE: (2, 2.0, 10.0),
+    What.PAUSE_SCOPE: (1, 2.0, 10.0),
 }
 _AIMED: Final = frozenset({"sidecar", "store", "wish"})
 

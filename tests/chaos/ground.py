@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from dev.chaos.history import Rules, judge
+from dev.chaos.history import Rules
+from dev.chaos.judging import judge
 from dev.chaos.proxy import TcpProxy
 from dev.chaos.runner import Ground, leads
 from dev.chaos.schedule import Schedule
+from dev.chaos.wishes import end_all
 from dev.chaos.witness import StoreWitness
 from dev.sidecar import Sidecar, SidecarError, settings_for
 from dev.traffic import AdminError
@@ -89,6 +91,8 @@ def prepare(stage: Stage, ground: Ground) -> None:
     leader = next(iter(ground.sidecars.values()))
     assert leader.post("/api/v1/pause", {"reason": "between schedules", "by": "test"}).status_code == 200
     time.sleep(1.0)
+    for sidecar in ground.sidecars.values():
+        end_all(sidecar)
     with contextlib.suppress(AdminError):
         # What is frozen by an open move may stay where it is.
         stage.traffic.place_all_on(stage.cluster.brokers[0].broker_id)

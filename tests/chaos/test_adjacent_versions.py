@@ -40,7 +40,7 @@ def paused(item: Sidecar) -> bool:
 
 
 @pytest.mark.parametrize("old_leads", [True, False], ids=["upgrade", "downgrade"])
-def test_two_versions(stage: Stage, tmp_path: Path, previous: Path, old_leads: bool) -> None:
+def test_a19_adjacent_versions(stage: Stage, tmp_path: Path, previous: Path, old_leads: bool) -> None:
     """The first leads and moves, is killed, and the other takes the term, the open moves and people's wishes over."""
     with stage.sidecars("AB", tmp_path, start=False, parameters=EAGER) as pair:
         first, second = pair

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from dev.chaos.history import History, judge
+from dev.chaos.history import History
+from dev.chaos.judging import judge
 from dev.chaos.runner import Ground, boot, leads
 from dev.chaos.schedule import Fault, Schedule, What
 from tests.chaos.ground import RULES, open_ground, prepare
@@ -41,7 +42,6 @@ def aimed(what: What, seconds: float = 0.0, at: float = 0.0) -> Fault:
     return Fault(at=at, what=what, target="A", seconds=seconds, aimed=True)
 
 
-@pytest.mark.nightly
 def test_a1_session_expiry_while_leader(whole_stage: Stage, ground: Ground) -> None:
     """A second client with the same id and password ends the leader's session: another term begins in time."""
     began, history = played(whole_stage, ground, aimed(What.EXPIRE_SIDECAR), seconds=SESSION_SECONDS + 2.0)

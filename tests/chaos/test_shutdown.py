@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
+import signal
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from dev.sidecar import Sidecar, leader_of
-from tests.chaos.stage import PATIENT, Stage, carry_out, until, web_address
+from dev.sidecar import Sidecar, bundlekeel, leader_of
+from tests.chaos.stage import EAGER, PATIENT, Stage, carry_out, until, web_address
 from tests.chaos.zk import kazoo, read
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -78,6 +81,90 @@ def test_a_call_that_hangs_is_left_to_the_next_leader(stage: Stage, tmp_path: Pa
         assert record["landed_on"] == stage.owners()[bundle]
         assert len([item for item in stage.unloads() if item.bundle == bundle]) == 1
         assert new.state()["intents"] == []
+
+
+def test_a_second_signal_ends_it_at_once(stage: Stage, tmp_path: Path) -> None:
+    """While it waits for a call that hangs: nothing more is waited for, and the intent stays for the next leader."""
+    parameters = {**PATIENT, "max_moves_per_cycle": 1}
+    with stage.sidecars("A", tmp_path, parameters=parameters, admin={"read_timeout": "17s"}) as (leader,):
+        first_hop = web_address(stage.leader_broker())
+        plan, _ = carry_out(
+            stage,
+            leader,
+            lambda _plan: stage.recorder.freeze(True, first_hop),
+            undo=lambda: stage.recorder.freeze(False, first_hop),
+        )
+        until(stage.unloads, "a move is in flight", within=30)
+        leader.send(signal.SIGTERM)
+        until(lambda: '"stopping"' in leader.log.read_text(), "it has heard the first one", within=10)
+        time.sleep(0.5)
+        assert leader.alive, "the call in flight is waited for"
+        leader.send(signal.SIGTERM)
+        assert leader.ended(10.0) == -signal.SIGKILL
+        assert "second signal" in leader.log.read_text()
+        assert stage.intents() == [plan["moves"][0]["bundle"]]
+        check_whole(leader)
+        stage.recorder.freeze(False, first_hop)
+
+
+def check_whole(sidecar: Sidecar) -> None:
+    """Every line of its journal can be read, and their chain of hashes holds."""
+    sidecar.records()
+    verified = bundlekeel("journal", "verify", "-c", str(sidecar.config))
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def ended_at_a_random_instant(stage: Stage, sidecar: Sidecar, dice: random.Random) -> str:
+    """Start it, send it a signal (or two) some moment later, and look at what it leaves behind. How it ended."""
+    sidecar.log.write_text("")
+    sidecar.start(wait=dice.random() < 0.7)
+    time.sleep(dice.uniform(0.0, 4.0))
+    hard = dice.random() < 0.25
+    told = '"url"' in sidecar.log.read_text()
+    sidecar.send(signal.SIGKILL if hard else dice.choice([signal.SIGTERM, signal.SIGINT]))
+    code = sidecar.ended(GRACE_SECONDS + 20.0)
+    if hard:
+        assert code == -signal.SIGKILL
+    elif told:
+        assert code == 0, sidecar.tail()
+        assert leader_node(stage) is None, "nobody waits for the session to expire"
+        assert stage.intents() == []
+    else:
+        assert code in (0, -signal.SIGTERM, -signal.SIGINT, 1, 130), sidecar.tail()
+    if sidecar.records():
+        check_whole(sidecar)
+    return "killed" if hard else "left" if told else "too early"
+
+
+def signals(stage: Stage, directory: Path, seed: int, runs: int) -> None:
+    """So many lives of one sidecar, each of which finds what the one before left; bundles are moved meanwhile."""
+    dice = random.Random(seed)
+    with stage.sidecars("A", directory, start=False, parameters={**EAGER, "cool_down_seconds": 1}) as (sidecar,):
+        ways = Counter(ended_at_a_random_instant(stage, sidecar, dice) for _ in range(runs))
+        sidecar.start()
+        until(lambda: leader_of([sidecar]), "it leads after all of that", within=60)
+        until(lambda: not stage.intents(), "what was left open is settled", within=90)
+        owners, last = stage.owners(), {move["bundle"]: move for move in sidecar.moves()}
+        print(f"\n{dict(ways)}; {len(sidecar.moves())} moves recorded")  # noqa: T201
+        moving = set(stage.intents())
+        assert not [
+            name
+            for name, move in last.items()
+            if name not in moving and move["outcome"] == "done" and move["landed_on"] != owners[name]
+        ]
+
+
+@pytest.mark.timeout(600)
+def test_a12_signals_at_any_moment(stage: Stage, tmp_path: Path) -> None:
+    """A few short lives: exit code 0 and the leader's node gone after SIGTERM, and a whole journal in any case."""
+    signals(stage, tmp_path, seed=12, runs=4)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_two_hundred_signals(stage: Stage, tmp_path: Path) -> None:
+    """The same two hundred times."""
+    signals(stage, tmp_path, seed=13, runs=200)
 
 
 def code_of(sidecar: Sidecar, bundle: str) -> str | None:

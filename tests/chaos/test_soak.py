@@ -42,7 +42,7 @@ def stir(stage: Stage) -> None:
         return
 
 
-def test_half_an_hour(stage: Stage, tmp_path: Path) -> None:
+def test_a17_memory_threads_and_handles(stage: Stage, tmp_path: Path) -> None:
     """Cycles twice a second, moves all the time; the first minutes do not count."""
     samples: dict[str, list[tuple[float, int, int]]] = {"A": [], "B": []}
     with stage.sidecars("AB", tmp_path, **QUICK) as sidecars:

@@ -12,12 +12,19 @@ import pytest
 
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("mode", ["modular", "extensible"])
-def test_demo_balances_a_real_cluster(mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(("--mode", "modular"), id="modular"),
+        pytest.param(("--mode", "extensible"), id="extensible"),
+        pytest.param(("--mode", "modular", "--secure"), id="secure", marks=pytest.mark.nightly),
+    ],
+)
+def test_demo_balances_a_real_cluster(how: tuple[str, ...], tmp_path: Path) -> None:
     """The demo exits 0 only if the load became even, the leader was replaced, moves landed and no message was lost."""
     report = tmp_path / "demo.json"
     ended = subprocess.run(
-        [sys.executable, "-m", "dev.demo", "--mode", mode, "--report", str(report)],
+        [sys.executable, "-m", "dev.demo", *how, "--report", str(report)],
         capture_output=True,
         text=True,
         timeout=580,

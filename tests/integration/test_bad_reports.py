@@ -84,8 +84,8 @@ def good_brokers(sidecar: Sidecar, cluster: Cluster) -> bool:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_costs_that_broker_only(name: str, observer: Sidecar, modular_cluster: Cluster) -> None:
-    """State and code in the API, a count in the metrics, cycles for the others; and removal heals."""
+def test_a9_corrupt_records(name: str, observer: Sidecar, modular_cluster: Cluster) -> None:
+    """State and code of that broker in the API, a count in the metrics, cycles for the others; and removal heals."""
     content, state, metric, code = CASES[name]
     data = content if isinstance(content, bytes) else report_of(modular_cluster, **content)
     assert good_brokers(observer, modular_cluster)

@@ -6,17 +6,20 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import ssl
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
 import pulsar
 import pytest
+from cryptography import x509
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.security import StoreIdentity
@@ -224,12 +227,23 @@ def test_a_mutation_carries_the_authenticated_name(kept: Kept) -> None:
     assert verified.returncode == 0 and json.loads(verified.stdout)["lines"] > 0
 
 
+def serial_shown(kept: Kept) -> int:
+    """The serial number of the certificate that a new connection is shown."""
+    found = urlsplit(kept.url)
+    pem = ssl.get_server_certificate((found.hostname or "", found.port or 0), timeout=10.0)
+    return x509.load_pem_x509_certificate(pem.encode()).serial_number
+
+
 def test_a_rotated_token_and_a_renewed_certificate(kept: Kept, cluster: Cluster) -> None:
     """Both are taken while it runs: the old token is refused by nobody asking, the new certificate is shown."""
     fresh = kept.directory / "fresh"
     fresh.write_text(cluster.security.token("bundlekeel", iat=int(time.time())))
     fresh.replace(kept.broker_token)
+    before = serial_shown(kept)
     cluster.security.issue("bundlekeel", ["127.0.1.1"])
+    issued = x509.load_pem_x509_certificate(cluster.security.bundlekeel.cert.read_bytes()).serial_number
+    assert issued != before
+    until(lambda: serial_shown(kept) == issued, "the new certificate is shown", within=60)
     with kept.http("viewer") as viewer:
         assert viewer.get("/api/v1/state").status_code == 200
         failing = [item for item in viewer.get("/api/v1/doctor").json() if not item["ok"]]

@@ -171,7 +171,7 @@ async def test_a_restart_between_two_readings_is_seen(source: ZkLoadSource, stor
     await until(source, lambda p: ids(p) == ["a:8080"] and p.reports[0].start_timestamp == 99)
 
 
-async def test_a_storm_of_updates_is_few_pictures(source: ZkLoadSource, store: KazooClient) -> None:
+async def test_a13_watch_storm(source: ZkLoadSource, store: KazooClient) -> None:
     """1,000 updates in a second do not mean 1,000 pictures, the loop stays responsive, the last word counts."""
     brokers = [f"b{i:02}:8080" for i in range(20)]
     for broker in brokers:

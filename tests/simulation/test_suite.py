@@ -5,13 +5,17 @@ The whole suite at seed 1 takes about 30 seconds on a quiet machine; other seeds
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bundlekeel.cli.sim_files import load, suite
 from bundlekeel.sim.pairs import ALL_PAIRS, contender, native, pair
-from bundlekeel.sim.run import DEFAULT, Run, simulate
+from bundlekeel.sim.run import DEFAULT, Run, parameters, simulate
+from bundlekeel.sim.scenario import Expect
 
 SUITE = {item.name: item for item in suite()}
+HOUR = 3600.0
 # Cases of the scenario suite that this simulator shows; the others need an executor or a history.
 CASES = {*range(1, 13), 15, 16, *range(20, 26), 27}
 # Figures that depend on phases more than on anybody's skill are looked at with seed 1 only.
@@ -71,6 +75,21 @@ def test_a_square_wave_is_followed_by_uniform() -> None:
     """PIP-364's load jitter: bundles are moved for a wave that is over five minutes later."""
     assert run("04-square-wave", "native uniform").measures.moves > 0
     assert run("04-square-wave", "avg").measures.moves == 0
+
+
+def test_a15_oscillating_load() -> None:
+    """A wave long enough to be followed, again and again: no bundle is moved twice within its cool-down, and none goes
+    back to where it came from within an hour."""
+    wave, even = SUITE["04-square-wave"].tenants
+    assert wave.wave is not None
+    longer = replace(wave, wave=replace(wave.wave, period=80, high=40, factor=1.8))
+    scenario = replace(SUITE["04-square-wave"], tenants=(longer, even), minutes=360, expect=Expect())
+    moved = [item for item in simulate(scenario, DEFAULT, 1).cluster.moved if item.by == "balancer"]
+    cool_down = parameters(scenario, DEFAULT).cool_down_seconds
+    again = [(a, b) for n, a in enumerate(moved) for b in moved[n + 1 :] if a.bundle == b.bundle]
+    assert again, "bundles do move more than once"
+    assert not [(a, b) for a, b in again if b.at - a.at < cool_down]
+    assert not [(a, b) for a, b in again if b.target == a.source and b.at - a.at < HOUR]
 
 
 def test_a_giant_bundle_is_passed_round_by_threshold() -> None:

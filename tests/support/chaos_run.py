@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 
 import msgspec
 
 from bundlekeel.core.errors import StoreError
+from bundlekeel.daemon import documents
 from bundlekeel.daemon.documents import Desired, Pause
-from dev.chaos.history import History, Record, Rules, Stop, Violation, Wish, judge
+from dev.chaos.history import History, Record, Rules, Stop, Violation, Wish
+from dev.chaos.judging import judge
 from dev.chaos.schedule import Fault, Schedule, What, draw
 from tests.support.chaos_world import COOL_DOWN_SECONDS, SESSION_SECONDS, ChaosSidecar, ChaosWorld
 from tests.support.virtual_time import boot_of, run_virtually
+from tests.support.world import BROKERS
 
 Change = Callable[[Desired], Desired]
 NAMES = ("A", "B")
@@ -37,6 +41,7 @@ SECONDS = 28.0
 QUIET_SECONDS = 30.0
 _AIM_SECONDS = 10.0
 _TRIES = 60
+_HOUR_MS = 3_600_000
 # Its deadline, the margin for clocks, and as long as a leader may be missing or the store be away.
 RULES = Rules(cool_down_seconds=COOL_DOWN_SECONDS, stayed_seconds=COOL_DOWN_SECONDS, open_seconds=45.0)
 
@@ -51,6 +56,12 @@ def check(schedule: Schedule, kind: type[ChaosSidecar] = ChaosSidecar) -> list[V
     return judge(history_of(schedule, kind))
 
 
+def _with(desired: Desired, field: str, value: object) -> Desired:
+    """The desired state with one field replaced."""
+    changed: Desired = msgspec.structs.replace(desired, **{field: value})
+    return changed
+
+
 def history_of(schedule: Schedule, kind: type[ChaosSidecar] = ChaosSidecar) -> History:
     """Carry a schedule out; the history as the witnesses have it."""
     return run_virtually(_Run(schedule, kind).run())
@@ -61,7 +72,7 @@ class _Run:
         self._schedule = schedule
         self._kind = kind
         self._pausing = asyncio.Lock()
-        self._pins: set[str] = set()
+        self._wanting: set[tuple[str, str]] = set()
 
     async def run(self) -> History:
         world = self._world = ChaosWorld(self._schedule.seed, self._kind)
@@ -127,10 +138,12 @@ class _Run:
             world.read_seconds = 0.01
         elif what is What.STOP_STORE:
             await self._stop_store(fault.seconds)
+        elif what is What.KILL_STORE:
+            await self._kill_store(fault.seconds)
         elif what is What.PAUSE:
             await self._pause(fault.seconds)
-        elif what is What.PIN:
-            await self._pin(fault.seconds)
+        elif what.target == "wish":
+            await self._want(what, fault.seconds)
         else:
             await self._break(what, world.sidecars[target], fault.seconds)
 
@@ -212,6 +225,20 @@ class _Run:
                 if sidecar.tasks and self._world.random.random() < 0.5:
                     self._world.store.expire(sidecar.coordination)
 
+    async def _kill_store(self, seconds: float) -> None:
+        """SIGKILL of ZooKeeper and a start on the same data: every connection breaks, and the sessions it remembers
+        have their whole time again."""
+        store = self._world.store
+        store.freeze()
+        broken = [sidecar for sidecar in self._world.sidecars.values() if sidecar.tasks]
+        for sidecar in broken:
+            store.suspend(sidecar.coordination)
+        await asyncio.sleep(seconds)
+        store.thaw()
+        for sidecar in broken:
+            if sidecar.tasks:
+                store.resume(sidecar.coordination)
+
     # --- wishes --------------------------------------------------------------------------------------------
 
     async def _pause(self, seconds: float, *, lift: bool = True) -> None:
@@ -226,38 +253,47 @@ class _Run:
                 seconds,
             )
 
-    async def _pin(self, seconds: float) -> None:
-        bundle = self._world.random.choice(sorted(self._world.first))
-        if bundle in self._pins:
+    async def _want(self, what: What, seconds: float) -> None:
+        """A wish about one bundle, broker or namespace; the same one is not asked for twice at a time."""
+        wish, field, name, value = self._wanted(what)
+        if (field, name) in self._wanting:
             return
-        self._pins.add(bundle)
-        until = self._world.clock.wall_ms() + 3_600_000
-
-        def without(desired: Desired) -> Desired:
-            return msgspec.structs.replace(
-                desired, pinned={name: end for name, end in desired.pinned.items() if name != bundle}
-            )
-
+        self._wanting.add((field, name))
         await self._wish(
-            Wish(kind="pin", since=0.0, bundle=bundle),
-            lambda desired: msgspec.structs.replace(desired, pinned={**desired.pinned, bundle: until}),
-            without,
+            wish,
+            lambda desired: _with(desired, field, {**getattr(desired, field), name: value}),
+            lambda desired: _with(desired, field, {k: v for k, v in getattr(desired, field).items() if k != name}),
             seconds,
         )
-        self._pins.discard(bundle)
+        self._wanting.discard((field, name))
+
+    def _wanted(self, what: What) -> tuple[Wish, str, str, object]:
+        """The wish that a fault stands for, and how it is stored: field of `Desired`, name there, value."""
+        dice, now = self._world.random, self._world.clock.wall_ms()
+        bundle, broker = dice.choice(sorted(self._world.first)), dice.choice(BROKERS)
+        asked = documents.Wish(by="people", reason="chaos", since_ms=now)
+        if what is What.CORDON:
+            return Wish(kind="cordon", since=0.0, broker=broker), "cordons", broker, asked
+        if what is What.DRAIN:
+            return Wish(kind="drain", since=0.0, broker=broker), "drains", broker, asked
+        if what is What.EXCLUDE:
+            return Wish(kind="exclusion", since=0.0, bundle=bundle), "excluded", f"b:{bundle}", now + _HOUR_MS
+        if what is What.PAUSE_SCOPE:
+            namespace = bundle.rpartition("/")[0]
+            pause = Pause(reason="chaos", by="people", since_ms=now)
+            return Wish(kind="pause", since=0.0, bundle=namespace), "pauses", f"namespace:{namespace}", pause
+        return Wish(kind="pin", since=0.0, bundle=bundle), "pinned", bundle, now + _HOUR_MS
 
     async def _wish(self, wish: Wish, asked: Change, over: Change | None, seconds: float) -> None:
         """Ask any sidecar that hears, and take it back after a while."""
         if not await self._ask(asked):
             return
         wishes = self._world.witness.wishes
-        wishes.append(Wish(kind=wish.kind, since=self._world.clock.boot(), bundle=wish.bundle))
+        wishes.append(dataclasses.replace(wish, since=self._world.clock.boot()))
         place = len(wishes) - 1
         await asyncio.sleep(seconds)
         if over is not None:
-            wishes[place] = Wish(
-                kind=wish.kind, since=wishes[place].since, until=self._world.clock.boot(), bundle=wish.bundle
-            )
+            wishes[place] = dataclasses.replace(wishes[place], until=self._world.clock.boot())
             for _ in range(_TRIES):
                 if await self._ask(over):
                     return

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from bundlekeel.core.errors import AdminApiError, LeadershipLost, StoreError
 from bundlekeel.daemon.attempt import World
+from bundlekeel.daemon.documents import Desired, decode, encode
 from bundlekeel.daemon.hand import LeaderHand
 from bundlekeel.daemon.intents import INTENTS
 from bundlekeel.daemon.leadership import Leadership
@@ -119,6 +122,26 @@ class WithoutWishes(ChaosSidecar):
     def connect(self) -> FarStore:
         """A store without wishes."""
         return _Deaf(self.world.witness_store, self.life)
+
+
+class _DeafToCordons(FarStore):
+    """A store in which nobody has closed a broker."""
+
+    async def read(self, path: str) -> Document | None:
+        """See Coordination."""
+        found = await super().read(path)
+        desired = decode(found.data, Desired) if found is not None and path == "desired" else None
+        if found is None or desired is None:
+            return found
+        return replace(found, data=encode(msgspec.structs.replace(desired, cordons={})))
+
+
+class WithoutCordons(ChaosSidecar):
+    """It heeds every wish but those about brokers that shall get nothing."""
+
+    def connect(self) -> FarStore:
+        """A store without cordons."""
+        return _DeafToCordons(self.world.witness_store, self.life)
 
 
 class _Unfenced(FarStore):

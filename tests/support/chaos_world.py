@@ -180,7 +180,11 @@ class FarBrokers(MemoryAdmin):
     async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
         """See `ports.BrokerAdmin`."""
         return await self._ask(
-            "unload", bundle, lambda: self._there.unload(bundle, destination=destination, at=at), faulty=True
+            "unload",
+            bundle,
+            lambda: self._there.unload(bundle, destination=destination, at=at),
+            faulty=True,
+            destination=destination or "",
         )
 
     async def claim(self, topic: str, *, broker_id: str) -> str:
@@ -188,7 +192,9 @@ class FarBrokers(MemoryAdmin):
         bundle = self._sidecar.world.model.bundle_of(topic) or ""
         return await self._ask("claim", bundle, lambda: self._there.claim(topic, broker_id=broker_id))
 
-    async def _ask(self, verb: Verb, bundle: str, work: Callable[[], Awaitable[T]], *, faulty: bool = False) -> T:
+    async def _ask(
+        self, verb: Verb, bundle: str, work: Callable[[], Awaitable[T]], *, faulty: bool = False, destination: str = ""
+    ) -> T:
         world, life = self._sidecar.world, self._sidecar.life
         self._there.set_endpoints(self._endpoints)
         # Connecting takes a moment, now and then a long one; right before the request is sent the permit is asked, as
@@ -203,9 +209,15 @@ class FarBrokers(MemoryAdmin):
             raise AdminUnreachable("connection refused")
         self._permit_now()
         number = len(world.witness.attempts)
-        world.witness.attempts.append(
-            Attempt(verb=verb, bundle=bundle, member=self._sidecar.name, sent=world.clock.boot(), verdict="unknown")
+        sent = Attempt(
+            verb=verb,
+            bundle=bundle,
+            member=self._sidecar.name,
+            sent=world.clock.boot(),
+            verdict="unknown",
+            destination=destination,
         )
+        world.witness.attempts.append(sent)
         call = world.spawn(self._at_broker(fault, work))
         try:
             async with asyncio.timeout(READ_SECONDS):

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from dev.chaos.history import Kind, judge
+from dev.chaos.history import Kind
+from dev.chaos.judging import judge
 from dev.chaos.schedule import Fault, Schedule, What, draw, shrink
 from tests.support import chaos_variants as variants
 from tests.support.chaos_run import SECONDS, check, history_of, schedule_of
@@ -75,12 +76,22 @@ ADMIN_FAILS = tuple(
 PAUSES = tuple(Fault(at=at, what=What.PAUSE, target="people", seconds=8.0) for at in (3.0, 14.0))
 
 
+def wishes(what: What) -> tuple[Fault, ...]:
+    """The same kind of wish again and again, of whatever bundle or broker the dice say, for longer than a plan."""
+    return tuple(Fault(at=at, what=what, target="people", seconds=12.0) for at in (0.5, 1.5, 7.0, 8.5, 14.0, 15.5))
+
+
 @pytest.mark.parametrize(
     ("kind", "faults", "crime"),
     [
         (variants.WithoutIntents, (), Kind.NO_INTENT),
         (variants.BlindRetry, ADMIN_FAILS, Kind.TWO_CALLS),
         (variants.WithoutWishes, PAUSES, Kind.AGAINST_PAUSE),
+        (variants.WithoutWishes, wishes(What.PAUSE_SCOPE), Kind.AGAINST_PAUSE),
+        (variants.WithoutWishes, wishes(What.PIN), Kind.AGAINST_PIN),
+        (variants.WithoutWishes, wishes(What.EXCLUDE), Kind.AGAINST_EXCLUSION),
+        (variants.WithoutWishes, wishes(What.DRAIN), Kind.AGAINST_DRAIN),
+        (variants.WithoutCordons, wishes(What.CORDON), Kind.AGAINST_CORDON),
         (variants.Forgetful, (), Kind.NOT_RECORDED),
     ],
 )

@@ -46,6 +46,15 @@ def test_patterns_of_people(pattern: str, stay: list[str]) -> None:
     assert excluded({pattern: 0}) == stay
 
 
+@pytest.mark.parametrize("pattern", ["t:ac?e", "n:acme/orders", f"b:{NAMES[0]}", "r:*:1"])
+def test_one_bundle_is_told_apart_alike(pattern: str) -> None:
+    """Rule: asked for one bundle and its broker, a pattern in force says the same as for all of them."""
+    owners = dict(zip(NAMES, ("a:1", "a:1", "b:1"), strict=True))
+    found = [name for name in NAMES if pattern_for({"t:none": 0, pattern: 0}, NOW_MS, name, [owners[name]])]
+    assert found == excluded({pattern: 0}) != []
+    assert pattern_for({pattern: NOW_MS}, NOW_MS, NAMES[0], ["a:1"]) == ""
+
+
 @pytest.mark.parametrize(("expiry", "holds"), [(0, True), (NOW_MS + 1, True), (NOW_MS, False), (NOW_MS - 1, False)])
 def test_a_pattern_ends_with_its_time(expiry: int, holds: bool) -> None:
     """Rule: an exclusion ends at its expiry; 0 is never."""

@@ -29,7 +29,7 @@ async def test_acting_cycle_moves_books_and_says_so() -> None:
     assert "done" in report.sentence
 
 
-async def test_nothing_moves_because_reports_are_old() -> None:
+async def test_a10_stale_load_data() -> None:
     """Cycles on the very same reports move nothing more than the plan needed: the ledger knows."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster, params=with_params(max_moves_per_source=100, max_moves_per_target=100)).lead()

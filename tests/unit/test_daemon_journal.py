@@ -40,7 +40,7 @@ RECORD = b'{"kind":"move","bundle":"t/ns/0x0_0x1"}\n'
 
 
 @pytest.mark.parametrize("cut", range(1, len(RECORD)))
-def test_torn_last_record_is_set_aside_at_every_byte(tmp_path: Path, cut: int) -> None:
+def test_a11_torn_journal(tmp_path: Path, cut: int) -> None:
     """Whatever part of the last record reached the disk, the others stay and new ones can be read."""
     path = tmp_path / "journal.jsonl"
     path.write_bytes(RECORD * 2 + RECORD[:cut])

@@ -184,8 +184,8 @@ async def test_a_warm_broker_is_no_longer_warmed() -> None:
         assert sidecar.sharing.desired.warms == left
 
 
-async def test_a_cordon_or_pin_that_comes_after_the_plan_holds() -> None:
-    """Asked of the store right before each move: the pinned bundle stays, and nothing goes to the broker."""
+async def test_a_wish_that_comes_after_the_plan_holds() -> None:
+    """Asked of the store right before each move: what is pinned or excluded stays, and nothing goes to the broker."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
     seen = await FakeSidecar(cluster, "b", mode="recommend").cycle.turn()
@@ -197,12 +197,15 @@ async def test_a_cordon_or_pin_that_comes_after_the_plan_holds() -> None:
     await sidecar.config.refresh(picture.endpoints)
     await sidecar.policies.refresh(snapshot)
     wish = Wish(by="ann", reason="disks", since_ms=1)
-    changes: tuple[dict[str, Any], ...] = (
-        {"pinned": {stays.bundle: 0}},
-        {"cordons": {goes.target: wish}},
-        {"drains": {goes.target: wish}},
+    changes: tuple[tuple[Any, dict[str, Any], str], ...] = (
+        (stays, {"pinned": {stays.bundle: 0}}, "Pinned"),
+        (goes, {"cordons": {goes.target: wish}}, "Cordoned"),
+        (goes, {"drains": {goes.target: wish}}, "Cordoned"),
+        (stays, {"excluded": {f"b:{stays.bundle}": 0}}, "Excluded"),
+        (stays, {"excluded": {"n:t/*": 0}}, "Excluded"),
+        (goes, {"excluded": {f"r:{goes.target}": 0}}, "Excluded"),
     )
-    for move, change, code in zip((stays, goes, goes), changes, ("Pinned", "Cordoned", "Cordoned"), strict=True):
+    for move, change, code in changes:
         await want(sidecar, Desired(**change))
         (outcome,) = await sidecar.hand.carry_out([move], epoch=epoch, cycle=1, on_outcome=lambda _: None)
         assert (outcome.outcome, outcome.code) == ("refused", code)

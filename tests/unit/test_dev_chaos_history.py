@@ -105,6 +105,47 @@ def test_wishes_bind_what_begins_after_them() -> None:
     assert kinds(one_move(wishes=(replace(pause, since=8.5),))) == [], "it need not be known everywhere at once"
 
 
+CORDON = Wish(kind="cordon", since=7.0, broker=B2)
+
+
+@pytest.mark.parametrize(
+    ("wish", "crime"),
+    [
+        (CORDON, Kind.AGAINST_CORDON),
+        (replace(CORDON, kind="drain"), Kind.AGAINST_DRAIN),
+        (Wish(kind="exclusion", since=7.0, bundle=X), Kind.AGAINST_EXCLUSION),
+        (Wish(kind="exclusion", since=7.0, bundle="t/ns"), Kind.AGAINST_EXCLUSION),
+        (Wish(kind="exclusion", since=7.0, broker=B1), Kind.AGAINST_EXCLUSION),
+        (Wish(kind="pause", since=7.0, bundle="t"), Kind.AGAINST_PAUSE),
+        (Wish(kind="pause", since=7.0, broker=B1), Kind.AGAINST_PAUSE),
+        (Wish(kind="pause", since=7.0, broker=B2), Kind.AGAINST_PAUSE),
+        (replace(CORDON, since=8.5), None),
+        (replace(CORDON, until=9.0), None),
+        (replace(CORDON, broker=B1), None),
+        (replace(CORDON, broker=B3), None),
+        (Wish(kind="exclusion", since=7.0, bundle=Y), None),
+        (Wish(kind="exclusion", since=7.0, bundle="t/n"), None),
+        (Wish(kind="pause", since=7.0, broker=B3), None),
+    ],
+)
+def test_wishes_about_brokers_and_scopes(wish: Wish, crime: Kind | None) -> None:
+    """Nothing comes to a cordoned or draining broker, though it may leave; nothing excluded or paused moves.
+    Where it was to go is said to the first broker only."""
+    to_b2 = (replace(attempt(10.1, "failed"), destination=B2), attempt(10.2))
+    assert kinds(one_move(attempts=to_b2, wishes=(wish,))) == ([] if crime is None else [crime])
+
+
+def test_a_drain_need_not_wait_for_the_cool_down() -> None:
+    """What it took from the drained broker had moved lately; from another broker, or after its end, that is wrong."""
+    back = two_moves(50.0)
+    leaves = replace(back.records[1], source=B2)
+    history = replace(back, records=(back.records[0], leaves))
+    drain = Wish(kind="drain", since=40.0, broker=B2)
+    assert kinds(replace(history, wishes=(drain,))) == []
+    assert kinds(replace(history, wishes=(replace(drain, broker=B3),))) == [Kind.MOVED_TWICE]
+    assert kinds(replace(history, wishes=(replace(drain, until=50.0),))) == [Kind.MOVED_TWICE]
+
+
 def two_moves(apart: float, *, outcome: str = "done", landed: str = B2) -> History:
     at = 10.0 + apart
     return one_move(

@@ -1,6 +1,7 @@
 """The fault checklist row by row, as far as fakes prove it; docs/operations/failures.md lists all rows and their tests.
 
-Rows that need real processes are in tests/chaos/test_rows.py.
+Each row has one test named by it (`test_a1_...`, checked by tests/unit/test_row_names.py); rows that need real
+processes have theirs in tests/chaos. What is proved here beside that has other names.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from bundlekeel.daemon.attempt import ExecutorLimits, MoveRequest, Term, World
 from bundlekeel.daemon.executor import Executor
 from bundlekeel.daemon.intents import MoveOutcome
 from bundlekeel.ports import Member
-from dev.chaos.history import History, judge
+from dev.chaos.history import History
+from dev.chaos.judging import judge
 from dev.chaos.schedule import Fault, Schedule, What
 from tests.support.admin_kit import Kit, redirect
 from tests.support.chaos_run import SECONDS, history_of
@@ -50,7 +52,7 @@ def aimed(what: What, seconds: float = 0.0, at: float = 1.0) -> Fault:
     return Fault(at=at, what=what, target="A", seconds=seconds, aimed=True)
 
 
-def test_a1_session_expiry_while_leader() -> None:
+def test_a_leader_whose_session_ends_over_fakes() -> None:
     """Its session is ended by somebody else amid a move: another term begins at once, nothing is sent without one."""
     history = played(aimed(What.EXPIRE_SIDECAR))
     first, second = history.terms[:2]
@@ -77,7 +79,7 @@ def test_a3_leader_paused_mid_action() -> None:
     assert all(any(t.member == stop.member and t.begun <= item.sent for t in history.terms[1:]) for item in late)
 
 
-def test_a4_two_leaders_believed() -> None:
+def test_a_leader_cut_off_over_fakes() -> None:
     """One sidecar is cut off from the store for long, the other one takes over: no two of them ever act at once."""
     history = played(aimed(What.CUT_SIDECAR, 12.0))
     assert len({term.member for term in history.terms}) == 2
@@ -183,7 +185,7 @@ async def test_a6_admin_failures(bench: HttpBench, script: Script, outcome: str,
 
 
 @pytest.mark.parametrize("calls", range(6))
-async def test_a7_leadership_lost_amid_a_batch(calls: int) -> None:
+async def test_a_permit_lost_amid_a_batch_over_fakes(calls: int) -> None:
     """After so many calls the permit is gone: no further call, every move has its outcome, and the books hold them."""
     bench = await Bench().lead()
     requests = fleet(bench)
@@ -217,7 +219,7 @@ class SteppedWall(TestClock):
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-async def test_a8_clock_steps(hours: int) -> None:
+async def test_a_stepped_wall_clock_over_fakes(hours: int) -> None:
     """An hour forward or back: the lease and its end are the same, and so is a move's length."""
     clock = SteppedWall()
     cluster = FakeCluster(clock=clock)
@@ -264,7 +266,7 @@ asyncio.run(main())
 """
 
 
-def test_a11_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk(tmp_path: Path) -> None:
     """Cycles and moves go on, what could not be written is counted, and later records are read by the next process."""
     found = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(tmp_path / "journal.jsonl")],

@@ -157,8 +157,8 @@ async def test_what_is_not_understood_ends_the_child(stage: Stage, line: str) ->
     assert await stage.owner(BUNDLE) == "b:1"
 
 
-async def test_how_it_ended_is_told(stage: Stage) -> None:
-    """The last thing it printed, and its exit code; or the signal."""
+async def test_a20_the_pulsar_client_crashes(stage: Stage) -> None:
+    """Its process alone dies: why is told (the last thing it printed, or the signal), and another one follows."""
     await stage.feed.start(NOBODY)
     stage.say(1, "!")
     await stage.until(lambda: stage.process.state == "down")
@@ -168,6 +168,7 @@ async def test_how_it_ended_is_told(stage: Stage) -> None:
     os.kill(stage.process.pid, signal.SIGSEGV)
     await stage.until(lambda: stage.process.state == "down")
     assert stage.feed.tables().detail.startswith("died of signal 11")
+    await stage.until(lambda: stage.process.state == "ok")
 
 
 async def test_silence_is_stuck(tmp_path: Path) -> None:

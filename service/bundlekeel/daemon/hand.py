@@ -204,13 +204,10 @@ class LeaderHand:
         )
 
     def _unwanted(self, request: MoveRequest) -> Refusal | None:
-        """A cordon, a drain or a pin that came after the plan holds too; the desired state has just been read."""
+        """A cordon or a drain that came after the plan holds too; the desired state has just been read."""
         desired, bundle = self._sharing.desired, request.bundle
         if request.destination in desired.cordons or request.destination in desired.drains:
             return Refusal(code=Code.CORDONED, bundle=bundle, detail=request.destination)
-        until = desired.pinned.get(bundle)
-        if until is not None and (until == 0 or until > self._world.clock.wall_ms()):
-            return Refusal(code=Code.PINNED, bundle=bundle)
         return None
 
     async def _not_now(self, bundle: str, brokers: tuple[str, ...] = ()) -> Refusal | None:
@@ -234,7 +231,7 @@ class LeaderHand:
             return Refusal(code=Code.PAUSED, bundle=bundle, detail=f"its scope {scope} is paused")
         excluded = pattern_for(desired.excluded, self._world.clock.wall_ms(), bundle, brokers)
         if excluded:
-            return Refusal(code=Code.EXCLUDED, bundle=bundle, detail=excluded)
+            return Refusal(code=Code.EXCLUDED, bundle=bundle, detail=f"by {excluded}")
         pinned_until = desired.pinned.get(bundle)
         if pinned_until is not None and (not pinned_until or pinned_until > self._world.clock.wall_ms()):
             return Refusal(code=Code.PINNED, bundle=bundle, detail="since this plan was made")

@@ -1,0 +1,268 @@
+"""Whether what happened was allowed: a history (`dev.chaos.history`) judged in the manner of Jepsen."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from dev.chaos.history import Attempt, History, Intent, Kind, Record, Term, Violation
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The attempts made for one intent, oldest first; without an intent each stands for itself."""
+
+    intent: Intent | None
+    attempts: tuple[Attempt, ...]
+
+    @property
+    def begun(self) -> float:
+        return self.attempts[0].sent if self.intent is None else self.intent.begun
+
+    @property
+    def effective(self) -> Attempt | None:
+        """The first attempt that had or may have had an effect."""
+        return next((item for item in self.attempts if item.may_count), None)
+
+    @property
+    def destination(self) -> str:
+        """Where it was to go, as far as one of the attempts says it: only the first broker asked is told."""
+        return next((item.destination for item in self.attempts if item.destination), "")
+
+
+def judge(history: History) -> list[Violation]:
+    """Every violation in a history, by time; empty when all was allowed."""
+    calls = _calls(history)
+    found = [
+        *_one_call_per_intent(calls),
+        *_within_leadership(history),
+        *_as_wished(history, calls),
+        *_rested(history, calls),
+        *_recorded(history, calls),
+        *_owners(history),
+        *_closed(history),
+        *_once(history),
+    ]
+    return sorted(found, key=lambda item: (item.at, item.kind))
+
+
+def _calls(history: History) -> list[_Call]:
+    slack = history.rules.slack_seconds
+    of_bundle: dict[str, list[Intent]] = defaultdict(list)
+    for intent in sorted(history.intents, key=lambda item: item.begun):
+        of_bundle[intent.bundle].append(intent)
+    groups: dict[Intent, list[Attempt]] = defaultdict(list)
+    calls = []
+    for attempt in sorted(history.attempts, key=lambda item: item.sent):
+        if attempt.verb == "claim":
+            continue
+        # The witnesses' times may differ a little: the newest intent that fits exactly, else one that nearly does.
+        exact = [item for item in of_bundle[attempt.bundle] if item.covers(attempt.sent, 0.0)]
+        near = exact or [item for item in of_bundle[attempt.bundle] if item.covers(attempt.sent, slack)]
+        if near:
+            groups[near[-1]].append(attempt)
+        else:
+            calls.append(_Call(None, (attempt,)))
+    calls.extend(_Call(intent, tuple(attempts)) for intent, attempts in groups.items())
+    return sorted(calls, key=lambda call: call.begun)
+
+
+def _one_call_per_intent(calls: Sequence[_Call]) -> Iterator[Violation]:
+    for call in calls:
+        first = call.attempts[0]
+        if call.intent is None:
+            yield Violation(
+                kind=Kind.NO_INTENT,
+                bundle=first.bundle,
+                at=first.sent,
+                sentence=f"{first.member} sent {first.verb} while the store held no intent",
+                evidence=(first,),
+            )
+            continue
+        effective = call.effective
+        later = [item for item in call.attempts if effective is not None and item.sent > effective.sent]
+        if effective is not None and later:
+            yield Violation(
+                kind=Kind.TWO_CALLS,
+                bundle=first.bundle,
+                at=later[0].sent,
+                sentence=f"asked again although the attempt before it was {effective.verdict}",
+                evidence=(call.intent, effective, *later),
+            )
+
+
+def _within_leadership(history: History) -> Iterator[Violation]:
+    for attempt in history.attempts:
+        terms = [term for term in history.terms if term.member == attempt.member]
+        slack = history.rules.slack_seconds
+        if not any(term.begun - slack <= attempt.sent <= _may_send_until(term, history) for term in terms):
+            last = max(
+                (term for term in terms if term.begun <= attempt.sent), key=lambda term: term.begun, default=None
+            )
+            yield Violation(
+                kind=Kind.OUTSIDE_LEADERSHIP,
+                bundle=attempt.bundle,
+                at=attempt.sent,
+                sentence=f"{attempt.member} sent {attempt.verb} while it did not lead",
+                evidence=(attempt, last, *(stop for stop in history.stops if stop.member == attempt.member)),
+            )
+
+
+def _may_send_until(term: Term, history: History) -> float:
+    """The end of a term as its leader can know it: it learns nothing while it is stopped."""
+    if term.ended is None:
+        return inf
+    rules, learned, late = history.rules, term.ended, False
+    for stop in sorted(history.stops, key=lambda item: item.at):
+        if stop.member == term.member and stop.at <= learned + rules.grace_seconds and stop.until >= learned:
+            learned, late = stop.until, True
+    return learned + (rules.grace_seconds if late else rules.slack_seconds)
+
+
+_AGAINST: Final = {
+    "pause": Kind.AGAINST_PAUSE,
+    "pin": Kind.AGAINST_PIN,
+    "cordon": Kind.AGAINST_CORDON,
+    "drain": Kind.AGAINST_DRAIN,
+    "exclusion": Kind.AGAINST_EXCLUSION,
+}
+
+
+def _as_wished(history: History, calls: Sequence[_Call]) -> Iterator[Violation]:
+    for call in calls:
+        first = call.attempts[0]
+        for wish in history.wishes:
+            if wish.kind != "pause" and first.verb != "unload":
+                continue
+            asked = wish.in_force(call.begun, history.rules.heeded_seconds)
+            if asked and wish.concerns(first.bundle, _source(call, history), call.destination):
+                yield Violation(
+                    kind=_AGAINST[wish.kind],
+                    bundle=first.bundle,
+                    at=call.begun,
+                    sentence=f"begun {call.begun - wish.since:.1f} s after the {wish.kind}",
+                    evidence=(wish, call.intent, first),
+                )
+
+
+def _record_of(call: _Call, attempt: Attempt, history: History) -> Record | None:
+    """The record of a call: by the intent's id where that is known, else the newest one begun before it was sent."""
+    slack = history.rules.slack_seconds
+    of_bundle = [record for record in history.records if record.bundle == attempt.bundle]
+    if call.intent is not None and call.intent.id:
+        return next((record for record in of_bundle if record.intent == call.intent.id), None)
+    begun = [
+        record for record in of_bundle if record.started <= attempt.sent + slack and record.at >= attempt.sent - slack
+    ]
+    return max(begun, key=lambda record: record.started, default=None)
+
+
+def _source(call: _Call, history: History) -> str:
+    """Where the bundle was, by its record; "" without one."""
+    record = _record_of(call, call.attempts[0], history)
+    return "" if record is None else record.source
+
+
+def _drained(call: _Call, history: History) -> bool:
+    """Whether it left a broker that people wanted empty: that is no reason to wait."""
+    source, heeded = _source(call, history), history.rules.heeded_seconds
+    drains = [wish for wish in history.wishes if wish.kind == "drain" and wish.broker == source]
+    return any(wish.in_force(call.begun) or wish.in_force(call.begun - heeded) for wish in drains)
+
+
+def _rested(history: History, calls: Sequence[_Call]) -> Iterator[Violation]:
+    """No bundle is moved again within its cool-down; one that stayed where it was rests for a shorter time."""
+    rules = history.rules
+    last: dict[str, _Call] = {}
+    for call in calls:
+        effective = call.effective
+        if effective is None or effective.verb != "unload":
+            continue
+        before, last[effective.bundle] = last.get(effective.bundle), call
+        if before is None or before.effective is None:
+            continue
+        record = _record_of(before, before.effective, history)
+        if (record is not None and record.outcome == "refused") or _drained(call, history):
+            continue
+        stayed = record is not None and record.landed_on == record.source
+        rest = min(rules.stayed_seconds, rules.cool_down_seconds) if stayed else rules.cool_down_seconds
+        if call.begun - before.effective.sent < rest - rules.slack_seconds:
+            yield Violation(
+                kind=Kind.MOVED_TWICE,
+                bundle=effective.bundle,
+                at=call.begun,
+                sentence=f"{call.begun - before.effective.sent:.1f} s after the last time, it rests for {rest:.0f} s",
+                evidence=(before.effective, record, effective),
+            )
+
+
+def _recorded(history: History, calls: Sequence[_Call]) -> Iterator[Violation]:
+    """Nothing that was done is missing in the records, once its intent is gone."""
+    for call in calls:
+        effective = call.effective
+        if effective is None or effective.verb != "unload" or call.intent is None or call.intent.ended is None:
+            continue
+        if _record_of(call, effective, history) is None:
+            yield Violation(
+                kind=Kind.NOT_RECORDED,
+                bundle=effective.bundle,
+                at=call.intent.ended,
+                sentence="its intent is gone, and no record says how it ended",
+                evidence=(effective, call.intent),
+            )
+
+
+def _once(history: History) -> Iterator[Violation]:
+    """One record a move, whoever wrote it."""
+    found: dict[tuple[str, str], Record] = {}
+    for record in history.records:
+        if not record.intent:
+            continue
+        before = found.setdefault((record.bundle, record.intent), record)
+        if before is not record:
+            yield Violation(
+                kind=Kind.RECORDED_TWICE,
+                bundle=record.bundle,
+                at=record.at,
+                sentence=f"intent {record.intent} has two records",
+                evidence=(before, record),
+            )
+
+
+def _owners(history: History) -> Iterator[Violation]:
+    """At the end each bundle is where the last record of it says; without a record, where it was at the beginning."""
+    ended: dict[str, Record] = {}
+    for record in sorted(history.records, key=lambda item: item.started):
+        if record.outcome != "refused":
+            ended[record.bundle] = record
+    for bundle, owner in history.final.items():
+        last = ended.get(bundle)
+        expected = history.first.get(bundle, "") if last is None else last.landed_on
+        since = -inf if last is None else last.at
+        disturbed = any(item.broker == expected and item.at >= since for item in history.disturbances)
+        # A move whose end nobody could see may have ended anywhere.
+        if owner != expected and not disturbed and expected:
+            yield Violation(
+                kind=Kind.OTHER_OWNER,
+                bundle=bundle,
+                at=inf,
+                sentence=f"owned by {owner or 'nobody'}, and not by {expected}",
+                evidence=(last,),
+            )
+
+
+def _closed(history: History) -> Iterator[Violation]:
+    """No bundle stays frozen: an intent is removed by its leader, or settled by a later one."""
+    for intent in history.intents:
+        lasted = (history.end if intent.ended is None else intent.ended) - intent.begun
+        if lasted > history.rules.open_seconds:
+            yield Violation(
+                kind=Kind.LEFT_OPEN,
+                bundle=intent.bundle,
+                at=intent.begun,
+                sentence=f"its intent stood for {lasted:.0f} s",
+                evidence=(intent,),
+            )
