@@ -46,6 +46,8 @@ SETTINGS = {
         "avg_hit_count_high": 1,
         "host_usage_interval_seconds": 1,
         "cool_down_seconds": COOL_DOWN_SECONDS,
+        # A broker that was killed must not leave the schedules after it without moves.
+        "rollout_quiet_seconds": 2,
     },
 }
 
