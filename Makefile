@@ -44,7 +44,7 @@ quotas: setup ## Quota groups on a real cluster: a tenant offered four times its
 quota-figures: setup ## The quota suite with its long forms, and the engine at full size; renews docs/reference/quotas.md (half an hour)
 	@$(BIN)/python -m dev.quota_figures
 
-spark: setup ## Quality, features, back-test and recalibration on a Spark standalone cluster of this machine
+spark: setup ## Recalibration on a Spark standalone cluster; a real cluster's history recorded, refused, adopted
 	@$(BIN)/python -m dev.suites spark
 
 chart: setup ## The Helm chart, image and compose file by real helm and kubeconform; the wheel as nobody on a read-only tree

@@ -3,12 +3,16 @@
 Every cycle a part of the brokers reports (each once a minute, by default), and all bundles of those have new figures:
 more than real brokers do, which keep quiet while their usage changes by less than ten points. Printed: how long the
 recorder's thread works a cycle (the cycle itself only puts its input on a queue), publishing a minute, rebuilding, and
-bytes a day; planning for comparison. Nothing is asserted.
+bytes a day; planning for comparison. Then the daemon's own recorder runs beside cycles that follow one another at once,
+the worst there is, since both share an interpreter: how long a cycle plans alone and beside it, how long handing the
+input over takes, and what was recorded. With `--write` the figures become docs/reference/bench-history.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import os
 import statistics
 import tempfile
 import time
@@ -20,7 +24,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.history import FileWal, ParquetStore
+from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.averages import Averages
 from bundlekeel.core.engine import PlanInput, plan
 from bundlekeel.core.history import Frame, recorded
@@ -30,7 +36,10 @@ from bundlekeel.core.load import BrokerReport, Floats
 from bundlekeel.core.memory import Memory
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.snapshot import build_snapshot
+from bundlekeel.daemon.recorder import Recorder
 
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "reference" / "bench-history.md"
 NOW_MS = 1_700_000_000_000 // 3_600_000 * 3_600_000
 CYCLE_MS = 10_000
 Result = TypeVar("Result")
@@ -44,9 +53,28 @@ def main() -> None:
     parser.add_argument("--bundles", type=int, default=100, help="of each broker")
     parser.add_argument("--minutes", type=int, default=2)
     parser.add_argument("--report-every", type=int, default=6, help="cycles between two reports of a broker")
+    parser.add_argument("--beside", type=int, default=6, help="cycles beside the daemon's recorder; 0 leaves that out")
+    parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
     given = parser.parse_args()
+    busy = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
-        Bench(Path(folder), given.report_every).run(given.brokers, given.bundles, 6 * given.minutes)
+        bench = Bench(Path(folder), given.report_every)
+        bench.run(given.brokers, given.bundles, 6 * given.minutes)
+        if given.beside:
+            cycles = list(inputs(given.brokers, given.bundles, given.beside, given.report_every))
+            bench.lines += asyncio.run(Beside(Path(folder) / "beside", cycles).run())
+    print("\n".join(bench.lines))
+    if given.write:
+        write_page(bench.lines, busy)
+
+
+def write_page(lines: list[str], busy: float) -> None:
+    """docs/reference/bench-history.md."""
+    assert __doc__ is not None
+    head = ["# Bench: the recorder", "", "Written by `python -m dev.bench_history --write`; do not edit.", ""]
+    about = __doc__.partition("\n\n")[2].partition("With `--write`")[0].strip()
+    told = f"Before the run {busy:.1f} processes of this machine ({os.cpu_count()} cores) ran or waited for a core."
+    PAGE.write_text("\n".join([*head, about, told, "", "```", *lines, "```"]) + "\n", encoding="utf-8")
 
 
 @dataclass(slots=True)
@@ -56,6 +84,7 @@ class Bench:
     folder: Path
     report_every: int
     took: dict[str, list[float]] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
 
     def run(self, brokers: int, bundles: int, cycles: int) -> None:
         """Record so many cycles, publish each minute, replay the last one."""
@@ -92,16 +121,72 @@ class Bench:
 
     def show(self, brokers: int, bundles: int, cycles: int, sizes: list[int], same: int) -> None:
         """The figures."""
-        print(f"{brokers} brokers x {bundles} bundles, {cycles} cycles, a report each {self.report_every} cycles")
+        self.lines = [
+            f"{brokers:,} brokers x {bundles} bundles, {cycles} cycles, a report each {self.report_every} cycles"
+        ]
         for name, seconds in self.took.items():
-            print(f"  {name:14} median {statistics.median(seconds):8.3f} s   most {max(seconds):8.3f} s")
+            self.lines.append(_spread(name, seconds))
         later = sizes[1:] or sizes
         delta = sum(later) / (6 * len(later))
         full = max(0.0, sizes[0] - 6 * delta) if sizes[1:] else 0.0
-        print(f"  files: {sizes[0]:,} B with a whole picture, then {statistics.mean(later):,.0f} B a minute")
         day = (24 * full + CYCLES_A_DAY * delta) / 1e9
-        print(f"  a day: {day:.2f} GB in {24 * 60} files, 24 of them after compaction")
-        print(f"  replayed to the recorded hash: {same} of {cycles}")
+        self.lines += [
+            f"  files: {sizes[0]:,} B with a whole picture, then {statistics.mean(later):,.0f} B a minute",
+            f"  a day: {day:.2f} GB in {24 * 60} files, 24 of them after compaction",
+            f"  replayed to the recorded hash: {same} of {cycles}",
+        ]
+
+
+def _spread(name: str, seconds: list[float]) -> str:
+    return f"  {name:22} median {statistics.median(seconds):8.3f} s   most {max(seconds):8.3f} s"
+
+
+@dataclass(slots=True)
+class Beside:
+    """The daemon's recorder at work while cycles go on."""
+
+    folder: Path
+    cycles: list[PlanInput]
+    handed: list[float] = field(default_factory=list)
+
+    async def run(self) -> list[str]:
+        """Plan all cycles alone, then all beside the recorder; the figures."""
+        alone = [await self._cycle(number, None) for number in range(1, len(self.cycles) + 1)]
+        telemetry = PrometheusTelemetry()
+
+        def places() -> tuple[FileWal, ParquetStore]:
+            return FileWal(self.folder / "wal"), ParquetStore(self.folder / "store")
+
+        recorder = Recorder(places, telemetry, SystemClock(), leads=lambda: False)
+        running = asyncio.create_task(recorder.run())
+        await asyncio.sleep(0.5)
+        beside = [await self._cycle(number, recorder) for number in range(1, len(self.cycles) + 1)]
+        await asyncio.sleep(1.0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await recorder.close()
+        counted = telemetry.render("text/plain")[0].decode()
+        told = [
+            line.rpartition(" ") for line in counted.splitlines() if line.startswith("bundlekeel_history_cycles_total{")
+        ]
+        return [
+            "cycles one after the other, beside the daemon's recorder",
+            _spread("cycle alone", alone),
+            _spread("cycle beside it", beside),
+            _spread("handing over", self.handed),
+            *(f"  {name.partition('{')[2].rstrip('}')}: {float(value):.0f}" for name, _, value in told),
+        ]
+
+    async def _cycle(self, number: int, recorder: Recorder | None) -> float:
+        started = time.perf_counter()
+        given = self.cycles[number - 1]
+        # As the daemon does it.
+        made = await asyncio.to_thread(plan, given)
+        planned = time.perf_counter()
+        if recorder is not None:
+            recorder.take(1, given, made, {"cycle": number, "acted": False})
+            self.handed.append(time.perf_counter() - planned)
+        return planned - started
 
 
 def inputs(brokers: int, bundles: int, cycles: int, report_every: int) -> Iterator[PlanInput]:

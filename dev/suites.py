@@ -56,7 +56,9 @@ CHAOS = Suite("chaos", 6, (_pytest("-m", "not nightly", "tests/chaos"),), real=T
 EXTENSIBLE = Suite("extensible cluster", 5, (_pytest("-m", "not nightly", "tests/extensible"),), real=True)
 QUOTAS = Suite("quotas", 10, (_pytest("-m", "not nightly", "-s", "tests/quotas"),), real=True)
 DEMO = Suite("demo", 4, (_pytest("-m", "not nightly", "tests/e2e"),), real=True)
-SPARK = Suite("spark", 4, (_pytest("-m", "not nightly", "tests/spark"),))
+SPARK = Suite("spark", 4, (_pytest("-m", "not nightly and not cluster", "tests/spark"),))
+# A real cluster's history, refused and adopted: three minutes of it are recorded.
+HISTORY = Suite("history, whole way", 7, (_pytest("-m", "cluster", "tests/spark"),), real=True)
 WATCH = Suite("dashboards and alerts", 2, (_pytest("-m", "not nightly", "tests/watch"),))
 CHART = Suite(
     "chart and image", 4, ((sys.executable, "-m", "dev.gotools"), _pytest("-m", "not nightly", "tests/chart"))
@@ -80,7 +82,7 @@ PLANS: dict[str, tuple[Suite, ...]] = {
     "all": (GATE, UNIT, PARITY, MODULAR, EXTENSIBLE, CHAOS, DEMO),
     "extensible": (EXTENSIBLE,),
     "quotas": (QUOTAS,),
-    "spark": (SPARK,),
+    "spark": (SPARK, HISTORY),
     "watch": (WATCH,),
     "chart": (CHART,),
     "ui": (UI, UI_CLUSTER),

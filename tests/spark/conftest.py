@@ -14,7 +14,7 @@ from bundlekeel.jobs.read import digests, periods
 from bundlekeel.jobs.session import session
 from dev.history_model import World
 from dev.history_worlds import write
-from tests.support.spark_cluster import SETTINGS, standalone
+from dev.spark_cluster import SETTINGS, standalone
 
 # Three days, a picture each quarter of an hour: quick, and enough for every rule of quality.
 SMALL = World(seed=3, days=3, brokers=4, bundles=32, period_seconds=900)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bundlekeel.core.errors import HistoryError
 from bundlekeel.jobs import quality, schemas
+from bundlekeel.jobs.options import Options
+from bundlekeel.jobs.recalibrate import recalibrated
 from bundlekeel.jobs.rules import BadDays, Rules, TooLittleHistory, accept, judge
 from dev.history_worlds import POISONS, write
 from tests.spark.conftest import SMALL, digested, hashes
@@ -49,21 +52,26 @@ def test_sound_days_are_good(small_digest: DataFrame) -> None:
 
 
 @pytest.mark.parametrize("poison", sorted(SAID))
-def test_poisoned_days_are_refused(spark: SparkSession, tmp_path: Path, poison: str) -> None:
-    """The day is bad, for the right reason, the other two are not, and no file is touched."""
-    write(SMALL, tmp_path, poison=poison)
-    before = hashes(tmp_path)
-    judged = judge(quality.figures(digested(spark, tmp_path)), RULES)
-    assert {item.day.date: item.verdict for item in judged} == {
-        "2023-11-13": "good",
-        MIDDLE: "bad",
-        "2023-11-15": "good",
-    }, [item.reasons for item in judged]
+def test_poisoned_history_promotes_nothing(spark: SparkSession, tmp_path: Path, poison: str) -> None:
+    """Refused for the right reason, the other two days are good, nothing is written, no file is touched."""
+    history, out = tmp_path / "history", tmp_path / "out"
+    write(SMALL, history, poison=poison)
+    before, told = hashes(history), list[str]()
+    night = Options(history=str(history), out=str(out), now=datetime(2023, 11, 16, 2, tzinfo=UTC), rules=RULES)
     with pytest.raises(BadDays, match=MIDDLE) as refused:
-        accept(judged, RULES)
+        recalibrated(spark, night, told.append)
     assert isinstance(refused.value, HistoryError)
-    assert SAID[poison] in refused.value.figures["bad_days"][MIDDLE]
-    assert hashes(tmp_path) == before
-    # A person who has looked at the day may leave it out; two days are then too few.
+    figures = refused.value.figures
+    assert (figures["good_days"], list(figures["bad_days"])) == (2, [MIDDLE]), told
+    assert SAID[poison] in figures["bad_days"][MIDDLE]
+    assert hashes(history) == before
+    assert not out.exists()
+
+
+def test_a_day_that_a_person_left_out_is_not_held_against_the_others(spark: SparkSession, tmp_path: Path) -> None:
+    """Two days are then too few for rules that ask for three, and enough for rules that ask for two."""
+    write(SMALL, tmp_path, poison="nan")
+    judged = judge(quality.figures(digested(spark, tmp_path)), RULES)
     with pytest.raises(TooLittleHistory, match="2 good days; 3 are needed"):
         accept(judged, Rules(min_days=3, leave_out=frozenset({MIDDLE})))
+    assert len(accept(judged, Rules(min_days=2, leave_out=frozenset({MIDDLE})))) == 2

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bundlekeel.core.thresholds_json import parsed
-from tests.support.spark_cluster import HOME, HOST
+from dev.spark_cluster import HOME, HOST
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,0 +1,228 @@
+"""From a real cluster's history to thresholds in force and back: one sidecar, the nightly command, real files.
+
+Three minutes are recorded, first in mode `recommend`, where every cycle finds the same to move, then in mode `act`.
+That is refused as too little. Fourteen generated days of the same schema, whose balancer ran with the very parameters
+that the sidecar recorded, are calibrated; the sidecar adopts what comes of them by itself, a person takes it back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bundlekeel.adapters.history import ParquetStore
+from bundlekeel.core.history_frames import input_of
+from bundlekeel.core.history_replay import rebuilt
+from bundlekeel.core.params import Parameters
+from bundlekeel.daemon.history_reading import Reading
+from dev.cluster import ClusterSpec, open_cluster
+from dev.fidelity import features
+from dev.history_model import World
+from dev.history_worlds import write
+from dev.sidecar import Sidecar, bundlekeel, settings_for
+from tests.chaos.stage import EAGER, Scene, traffic_for, until
+from tests.spark.conftest import hashes
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+RECORDED_SECONDS = 180.0
+RECORDED_CYCLES = 100
+MOVING_CYCLES = 30
+DAYS = 14
+# What is searched: how soon a move starts. One parameter is enough to see the whole way.
+SEARCHED = ("avg_hit_count_low",)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """Three brokers, their own shedding off, all traffic on the first one."""
+    folder = tmp_path_factory.mktemp("person")
+    with open_cluster(ClusterSpec(brokers=3, mode="modular")) as cluster:
+        person = folder / "person.json"
+        person.write_text(json.dumps(settings_for(cluster, "person", folder)), encoding="utf-8")
+        taken = bundlekeel("takeover", "-c", str(person), "--yes", "--reason", "test", within=120)
+        assert taken.returncode == 0, taken.stdout + taken.stderr
+        traffic = traffic_for(cluster)
+        traffic.place_all_on(cluster.brokers[0].broker_id)
+        with traffic:
+            yield Scene(cluster, traffic)
+
+
+def test_recorded_refused_calibrated_adopted_reverted(scene: Scene, tmp_path: Path) -> None:
+    """Each step as the sidecar and the command line tell it; no recorded file is ever changed."""
+    history, days, proposals = tmp_path / "history", tmp_path / "days", tmp_path / "calibration"
+    changes: dict[str, Any] = {
+        "history": {"uri": str(history), "wal": str(tmp_path / "wal")},
+        "calibration": {"mode": "adopt", "uri": str(proposals), "interval": "1s", "canary": "6h"},
+        "parameters": EAGER,
+    }
+    with scene.sidecars("A", tmp_path, **changes) as (sidecar,):
+        params = record(sidecar, history)
+        before = files_of(history)
+        refused(history, tmp_path)
+        replays(history)
+        write(generated(params), days)
+        made = hashes(days)
+        calibrate(days, proposals)
+        adopt_and_revert(sidecar, params)
+        assert hashes(days) == made
+        # The sidecar records on, and puts the minutes of an hour together when it is over; it changes no file.
+        after = files_of(history)
+        assert {name: after[name] for name in before if name in after} == {n: before[n] for n in before if n in after}
+
+
+def record(sidecar: Sidecar, history: Path) -> Parameters:
+    """Three minutes and a hundred cycles at least, published; the parameters that were recorded last."""
+    began = time.monotonic()
+    mode(sidecar, "recommend")
+    sidecar.until(lambda: proposing(sidecar) >= MOVING_CYCLES, "it would move something, often enough", within=150)
+    mode(sidecar, "act")
+    sidecar.until(lambda: any(move["outcome"] == "done" for move in sidecar.moves()), "a bundle moves", within=60)
+
+    def recorded() -> bool:
+        cycles = sidecar.metric("history_cycles_total", outcome="recorded")
+        return time.monotonic() - began >= RECORDED_SECONDS and cycles >= RECORDED_CYCLES
+
+    sidecar.until(recorded, "enough is recorded", within=RECORDED_SECONDS + 300)
+    store = ParquetStore(history)
+
+    def published() -> int:
+        return sum(store.span(file).cycles for file in store.files())
+
+    # A minute is published when it is over.
+    sidecar.until(lambda: published() >= RECORDED_CYCLES, "the minutes are published", within=120)
+    reading = Reading(store)
+    last = [item.frame for item in rebuilt(reading.records(store.files()))][-1]
+    assert last is not None
+    assert not reading.unreadable
+    return input_of(last).params
+
+
+def files_of(history: Path) -> dict[str, str]:
+    """Every published file with its hash, while the sidecar goes on."""
+    found = {}
+    for file in ParquetStore(history).files():
+        with suppress(FileNotFoundError):
+            found[file.path] = hashlib.sha256((history / file.path).read_bytes()).hexdigest()
+    return found
+
+
+def proposing(sidecar: Sidecar) -> int:
+    """How many of its cycles so far had something to move."""
+    return sum(1 for row in sidecar.records() if row["kind"] == "cycle" and row["planned"] > 0)
+
+
+def mode(sidecar: Sidecar, wanted: str) -> None:
+    """Set the mode of all sidecars, within the ceiling of the settings."""
+    answer = sidecar.put("/api/v1/mode", {"mode": wanted, "reason": "test", "by": "test"})
+    assert answer.status_code == 200, answer.text
+
+
+def refused(history: Path, folder: Path) -> None:
+    """The nightly command says that three minutes are too little, and writes nothing."""
+    out = folder / "nothing"
+    ran = recalibrate("--history", str(history), "--out", str(out))
+    assert ran.returncode == 1, ran.stderr
+    line = next(line for line in ran.stderr.splitlines() if '"refused"' in line)
+    figures = json.loads(line.partition(" ")[2])
+    assert (figures["refused"], figures["good_days"]) == ("TooLittleHistory", 0)
+    assert figures["cycles"] >= RECORDED_CYCLES
+    assert not out.exists()
+
+
+def replays(history: Path) -> None:
+    """Every recorded cycle gives the recorded plan again, also without numpy's processor features."""
+    checked = json.loads(bundlekeel("history", "check", "--history", str(history), "-o", "json").stdout)
+    assert checked["ok"], checked
+    command = [sys.executable, "-m", "bundlekeel", "replay", "all", "--history", str(history), "-o", "json"]
+    for environment in ({}, {"NPY_DISABLE_CPU_FEATURES": features()}):
+        ran = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        found = json.loads(ran.stdout)
+        assert found["same"] == found["cycles"] >= RECORDED_CYCLES
+        assert found["moved"] >= MOVING_CYCLES
+
+
+def generated(params: Parameters) -> World:
+    """Fourteen days up to the last midnight, whose balancer ran with these parameters."""
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    start = midnight - timedelta(days=DAYS)
+    return World(
+        seed=5,
+        days=DAYS,
+        brokers=4,
+        bundles=64,
+        period_seconds=900,
+        # Nothing is ever overloaded: only balance and moves decide.
+        load=0.25,
+        start_ms=int(start.timestamp() * 1000),
+        params=params,
+    )
+
+
+def calibrate(days: Path, proposals: Path) -> None:
+    """The nightly command on the generated days."""
+    wanted = [part for name in SEARCHED for part in ("--parameter", name)]
+    ran = recalibrate(
+        *("--history", str(days), "--out", str(proposals), "--strategy", "avg", *wanted),
+        *("--points", "5", "--rounds", "0", "--block-hours", "24"),
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "would not adopt" not in ran.stderr, ran.stderr
+
+
+def adopt_and_revert(sidecar: Sidecar, params: Parameters) -> None:
+    """The sidecar adopts the proposal by itself and plans with it; a person's revert stays."""
+
+    def thresholds() -> dict[str, Any]:
+        found = sidecar.get("/api/v1/thresholds")
+        return found if isinstance(found, dict) else {}
+
+    until(lambda: thresholds().get("adopted"), f"it is adopted: {thresholds().get('sentence')}", within=60)
+    known = thresholds()
+    adopted = known["adopted"]
+    assert (adopted["by"], adopted["state"]) == ("bundlekeel", "trial")
+    assert adopted["digest"] == known["document"]["digest"]
+    assert known["document"]["data"]["days"] and len(known["document"]["data"]["days"]) == DAYS
+    changed = {name: value for name, value in adopted["values"].items() if value != getattr(params, name)}
+    assert changed
+    assert effective(sidecar, changed) == changed
+    config = str(sidecar.config)
+    ran = bundlekeel("thresholds", "revert", "-c", config, "--reason", "seen enough", "--by", "test")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert thresholds()["adopted"] is None
+    assert effective(sidecar, changed) == {name: getattr(params, name) for name in changed}
+    told = [row["what"] for row in sidecar.get("/api/v1/journal", kind="adoption", limit=100)]
+    assert told[:2] == ["adopted", "reverted"], told
+    # It looks again each second, and leaves what was reverted alone.
+    read = thresholds()["read_ms"]
+    until(lambda: thresholds()["read_ms"] > read + 2000, "it looks again", within=60)
+    assert thresholds()["adopted"] is None
+    assert [item["code"] for item in thresholds()["objections"]][:1] == ["Reverted"]
+
+
+def effective(sidecar: Sidecar, names: dict[str, Any]) -> dict[str, Any]:
+    """These parameters as they are in force."""
+    rows = {row["key"]: row["value"] for row in sidecar.get("/api/v1/settings")}
+    return {name: rows[f"parameters.{name}"] for name in names}
+
+
+def recalibrate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `python -m bundlekeel.jobs` on all cores of this machine."""
+    return subprocess.run(
+        [sys.executable, "-m", "bundlekeel.jobs", "--master", "local[2]", *arguments],
+        env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
