@@ -125,7 +125,8 @@ async def test_a_proposal_whose_leader_died_amid_its_task_is_aborted() -> None:
     await reviews.approve(ID, reason="fine", by="bob")
     task = (await shown(reviews))["task"]
     await reviews.begin(ID, task)
-    await sidecar.sharing.close_request(task, {"task": task, "state": "running"})
+    sidecar.sharing.remember_task({"task": task, "state": "running"})
+    await sidecar.sharing.close_request(task)
     sidecar.sharing.tasks = []
     assert (await shown(reviews))["state"] == "executing"
     await sidecar.executions.serve()

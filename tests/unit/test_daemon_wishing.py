@@ -256,6 +256,17 @@ async def test_a_task_stopped_while_it_waits_moves_nothing() -> None:
     assert sidecar.cluster.model.unloads == []
 
 
+async def test_a_follower_that_has_not_looked_since_stops_a_task_under_way() -> None:
+    """Neither waiting any more nor known to the follower yet: it looks before it says there is no such task."""
+    leader, other = await both()
+    face = wishing(other)
+    task = (await face.by_hand("transfer", BUNDLE, to=B2, execute=True, **WHO))["task"]
+    asked: list[asyncio.Task[Any]] = []
+    leader.cluster.model.after_unload = lambda _: asked.append(asyncio.ensure_future(face.stop(task, **WHO)))
+    await leader.executions.serve()
+    assert await asked[0] == {"task": task, "state": "stopping"}
+
+
 async def test_a_second_person_approves_and_the_plan_is_carried_out() -> None:
     """proposed -> executing -> done, by another one than who proposed it; asked again it is a conflict."""
     sidecar = await uneven()

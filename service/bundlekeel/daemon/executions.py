@@ -66,9 +66,10 @@ class Executions:
         for request_id, body in await self._sharing.take_requests():
             task = task_of(request_id, body, "running")
             try:
-                await self._sharing.close_request(request_id, task)
-                # It may wait for the end of a cycle now: other replicas are to know of it.
+                self._sharing.remember_task(task)
+                # In this order, so that every replica finds request or task at any time.
                 await self._sharing.save(self._cycle.standing, self._sharing.shared.report)
+                await self._sharing.close_request(request_id)
             except StoreError as error:
                 # Taken or not: it is never begun twice. If it still stands, it is taken the next time.
                 task.update(state="failed", detail=f"could not be taken from the store: {error}")

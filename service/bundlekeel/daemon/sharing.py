@@ -323,10 +323,13 @@ class Sharing:
             found.append((document.path.rpartition("/")[2], body if isinstance(body, dict) else {}))
         return found
 
-    async def close_request(self, request_id: str, task: dict[str, Any]) -> None:
-        """Remember a request's task and remove the request (fenced); the task is stored with the next `save`."""
-        others = [item for item in self.tasks if item.get("task") != request_id]
+    def remember_task(self, task: dict[str, Any]) -> None:
+        """What became of a request; stored with the next `save`."""
+        others = [item for item in self.tasks if item.get("task") != task["task"]]
         self.tasks = [*others, task][-KEPT_TASKS:]
+
+    async def close_request(self, request_id: str) -> None:
+        """Remove a request that is taken (fenced)."""
         await self._coordination.write_fenced(self.current_epoch(), [Change(path=f"requests/{request_id}", data=None)])
 
 

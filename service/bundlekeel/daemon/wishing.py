@@ -255,10 +255,8 @@ class Wishing:
 
     async def stop(self, task: str, *, reason: str, by: str) -> Json:
         """Begin no further move of a task."""
-        known = self._task(task)
-        if known is None and not any(id_ == task for id_, _ in await self._p.sharing.take_requests()):
-            raise NotFound(f"no task {task}; see `bundlekeel plan tasks`")
-        if known is not None and known.get("state") in _ENDED:
+        known = await self.task(task)
+        if known.get("state") in _ENDED:
             raise Conflict(f"task {task} is {known['state']} already", difference=[f"state {known['state']}"])
         wish = self._wish(reason, by)
 
