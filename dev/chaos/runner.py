@@ -27,6 +27,8 @@ from dev.sidecar import Sidecar, leader_of
 
 _AIM_SECONDS: Final = 3.0
 _END_SECONDS: Final = 15.0
+# Until every sidecar shows a move that is over.
+_RECORDED_SECONDS: Final = 2.0
 # What a cluster of real processes cannot do, or not within the time of a short schedule.
 NOT_HERE: Final = frozenset({What.ADMIN_FAILS_AFTER})
 SLOW: Final = frozenset({What.KILL_BROKER, What.KILL_STORE, What.KILL_BOOKIE})
@@ -76,10 +78,14 @@ class Ground:
         return self.history(began, first, rules)
 
     def history(self, since: float, first: Mapping[str, str], rules: Rules) -> History:
-        """What happened since then. Bundles whose move is still open have no final owner."""
+        """What happened since then. Bundles that move while we look, or moved just before, have no final owner: their
+        records are known to followers a second after the leader."""
+        looked = boot() - _RECORDED_SECONDS
         moving = set(self.witness.open_intents())
-        final = {bundle: owner for bundle, owner in self.owners().items() if bundle not in moving}
+        owners = self.owners()
         intents = [item for item in self.witness.intents() if item.ended is None or item.ended >= since]
+        moving |= {item.bundle for item in intents if item.ended is None or item.ended >= looked}
+        final = {bundle: owner for bundle, owner in owners.items() if bundle not in moving}
         return History(
             attempts=[item for item in attempts(self.recorder) if item.sent >= since],
             intents=intents,
