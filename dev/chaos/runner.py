@@ -179,9 +179,10 @@ class Ground:
             time.sleep(seconds)
             sidecar.start(wait=False)
         elif what is What.EXPIRE_SIDECAR:
-            if proxy.greetings:
+            greeting = self.witness.greeting_of(name, proxy.greetings)
+            if greeting is not None:
                 now = boot()
-                end_session(self.cluster.zk_hosts, proxy.greetings[-1])
+                end_session(self.cluster.zk_hosts, greeting)
                 self.stops.append(Stop(member=name, at=now, until=boot()))
         else:
             if what is What.CUT_SIDECAR:

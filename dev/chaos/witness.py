@@ -11,7 +11,7 @@ import re
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -105,6 +105,13 @@ class StoreWitness:
                 member = self._members.get(change.session, change.session)
                 found.append(Term(epoch=len(found) + 1, member=member, begun=change.at))
         return found
+
+    def greeting_of(self, member: str, greetings: Sequence[bytes]) -> bytes | None:
+        """Of what ZooKeeper said to a sidecar's connections, the newest that belongs to the session of its seat: a
+        second client of it, for the configuration store, has a session of its own. None while it has no seat."""
+        sessions = {session for session, name in self._members.items() if name == member}
+        known = [item for item in greetings if len(item) >= _GREETING.size]
+        return next((item for item in reversed(known) if f"0x{_GREETING.unpack_from(item)[3]:x}" in sessions), None)
 
     def _changes(self) -> Iterator[Change]:
         prefix = f"{self._root}/"
