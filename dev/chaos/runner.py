@@ -78,13 +78,17 @@ class Ground:
         return self.history(began, first, rules)
 
     def history(self, since: float, first: Mapping[str, str], rules: Rules) -> History:
-        """What happened since then. Bundles that move while we look, or moved just before, have no final owner: their
-        records are known to followers a second after the leader."""
+        """What happened since then. A move that ended just before we look, or while we do, counts as open: its record
+        is known to followers a second after the leader, and its bundle has no final owner."""
         looked = boot() - _RECORDED_SECONDS
         moving = set(self.witness.open_intents())
         owners = self.owners()
-        intents = [item for item in self.witness.intents() if item.ended is None or item.ended >= since]
-        moving |= {item.bundle for item in intents if item.ended is None or item.ended >= looked}
+        intents = [
+            replace(item, ended=None) if item.ended is not None and item.ended >= looked else item
+            for item in self.witness.intents()
+            if item.ended is None or item.ended >= since
+        ]
+        moving |= {item.bundle for item in intents if item.ended is None}
         final = {bundle: owner for bundle, owner in owners.items() if bundle not in moving}
         return History(
             attempts=[item for item in attempts(self.recorder) if item.sent >= since],
