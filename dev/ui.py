@@ -1,7 +1,8 @@
 """The web page: built from `ui/` with esbuild into the package, where it is committed, so that the wheel has it.
 
 `python -m dev.ui build` writes it; `check` builds it anew and says whether what is committed is that; `fresh` says the
-same by digests alone, without npm; `screenshots` makes the pictures of the documentation.
+same by digests alone, without npm; `screenshots` makes the pictures of the documentation on a real
+cluster.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def main(arguments: list[str]) -> int:
         print(f"built: {', '.join(f'{name} {(STATIC / name).stat().st_size:,} bytes' for name in FILES)}")
         return 0
     if verb == "screenshots":
-        tests = [sys.executable, "-m", "pytest", "-q", "tests/ui", "-m", "not cluster"]
+        tests = [sys.executable, "-m", "pytest", "-q", "tests/ui", "-m", "cluster"]
         return subprocess.run(tests, cwd=ROOT, env=os.environ | {"UI_PICTURES": str(PICTURES)}, check=False).returncode
     if verb not in ("check", "fresh"):
         print(f"usage: python -m {__spec__.name if __spec__ else 'dev.ui'} build|check|fresh|screenshots")

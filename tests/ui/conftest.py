@@ -10,12 +10,14 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from dev.tools_chromium import ensure
+from dev.ui import UI, install
 from tests.support.page_world import Served, ServedSidecar
 from tests.support.security import Tokens
 from tests.support.world import EAGER
 
 WIDE = {"width": 1120, "height": 760}
 NARROW = {"width": 420, "height": 900}
+SERIOUS = ("serious", "critical")
 HOT = "broker-0.pulsar:8080"
 # One broker with nearly everything, in three namespaces and many small bundles; two with next to nothing.
 LOADS = {
@@ -92,6 +94,27 @@ def watched() -> Iterator[ServedSidecar]:
         yield served
 
 
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """axe-core, of the page's own npm packages."""
+    install()
+    return Path(UI / "node_modules/axe-core/axe.min.js").read_text(encoding="utf-8")
+
+
+def findings(page: Page, axe: str) -> list[str]:
+    """What axe finds that is serious or critical, with where."""
+    # Evaluated by the debugger: the page's own policy would not let a foreign script in.
+    page.evaluate(axe)
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    assert found["passes"], "axe looked at nothing"
+    return [
+        f"{rule['id']}: {node['html']} {node.get('failureSummary', '')}"
+        for rule in found["violations"]
+        if rule["impact"] in SERIOUS
+        for node in rule["nodes"]
+    ]
+
+
 def sign_in(page: Page, tokens: Tokens, role: str) -> None:
     """As a person does."""
     page.get_by_label("Token").fill(tokens.tokens[role])
@@ -105,4 +128,4 @@ def view(page: Page, name: str) -> None:
     page.get_by_role("heading", name=name, level=1).wait_for()
 
 
-__all__ = ["HOT", "LOADS", "NARROW", "WIDE", "Open", "Served", "Shoot", "sign_in", "view"]
+__all__ = ["HOT", "LOADS", "NARROW", "WIDE", "Open", "Served", "Shoot", "findings", "sign_in", "view"]

@@ -2,37 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dev.ui import UI, install
 from tests.support.page_world import ServedSidecar
-from tests.ui.conftest import Open, view
-
-SERIOUS = ("serious", "critical")
-
-
-@pytest.fixture(scope="session")
-def axe() -> str:
-    """axe-core, of the page's own npm packages."""
-    install()
-    return Path(UI / "node_modules/axe-core/axe.min.js").read_text(encoding="utf-8")
-
-
-def findings(page: Page, axe: str) -> list[str]:
-    """What axe finds that is serious or critical, with where."""
-    # Evaluated by the debugger: the page's own policy would not let a foreign script in.
-    page.evaluate(axe)
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    assert found["passes"], "axe looked at nothing"
-    return [
-        f"{rule['id']}: {node['html']} {node.get('failureSummary', '')}"
-        for rule in found["violations"]
-        if rule["impact"] in SERIOUS
-        for node in rule["nodes"]
-    ]
+from tests.ui.conftest import Open, findings, view
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from bundlekeel.daemon.credentials import new_token
 from dev.cluster import Cluster, ClusterSpec, open_cluster
 from dev.sidecar import Sidecar, bundlekeel, settings_for
 from tests.chaos.stage import PATIENT, QUICK, Scene, traffic_for, until
-from tests.ui.conftest import Open, Shoot, view
+from tests.ui.conftest import NARROW, Open, Shoot, findings, view
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -63,38 +63,78 @@ def guarded(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         assert bundlekeel("handback", *arguments, within=120).returncode == 0
 
 
-def test_from_imbalance_to_an_execution(guarded: Guarded, open_page: Open, shoot: Shoot) -> None:
-    """A viewer sees it and may not; an operator plans, carries it out, watches it end, and the bundles landed there."""
+def test_from_imbalance_to_an_execution(guarded: Guarded, open_page: Open, shoot: Shoot, axe: str) -> None:
+    """A viewer sees it and may not; an operator plans, carries it out, watches it end, and the bundles landed there.
+
+    The pictures of the documentation are made here (`python -m dev.ui screenshots`).
+    """
     page = open_page(guarded.url)
-    page.get_by_label("Token").fill(guarded.tokens["viewer"])
-    page.get_by_role("button", name="Sign in").click()
+    signed_in(page, guarded, "viewer")
     expect(page.locator("#verdict")).to_contain_text("times the mean", timeout=60_000)
+    assert findings(page, axe) == []
+    shoot(page, "page-cluster-light")
+    for name, more in (("page-cluster-dark", {"scheme": "dark"}), ("page-narrow", {"size": NARROW})):
+        other = open_page(guarded.url, **more)
+        signed_in(other, guarded, "viewer")
+        expect(other.locator("#verdict")).to_contain_text("times the mean")
+        shoot(other, name)
     view(page, "Plan")
     expect(page.get_by_text("Asking for a plan needs role operator.")).to_be_visible()
 
     page.get_by_role("button", name="Sign out").click()
-    page.get_by_label("Token").fill(guarded.tokens["operator"])
-    page.get_by_role("button", name="Sign in").click()
-    view(page, "Plan")
-    page.get_by_label("Act on a difference at first sight").check()
-    page.get_by_role("button", name="Ask for a plan").click()
+    signed_in(page, guarded, "operator")
+    planned(page)
+    assert findings(page, axe) == []
+    shoot(page, "page-plan")
     page.get_by_role("button", name=re.compile("^Why .* moves$")).first.click()
-    expect(page.get_by_role("dialog", name="Why this move")).to_contain_text("The bundle now")
+    why = page.get_by_role("dialog", name="Why this move")
+    expect(why).to_contain_text("The bundle now")
+    expect(why.get_by_text("Asking the sidecar")).to_have_count(0)
+    shoot(page, "page-why")
     page.keyboard.press("Escape")
-    view(page, "What if")
-    page.get_by_label("All traffic, times").fill("2")
-    page.get_by_role("button", name="Plan with these changes").click()
-    expect(page.get_by_text("This is a what-if")).to_be_visible()
+    what_if(page)
+    shoot(page, "page-what-if")
+    executed(page, guarded, shoot)
+    assert findings(page, axe) == []
 
+
+def signed_in(page: Page, guarded: Guarded, role: str) -> None:
+    """As a person does."""
+    page.get_by_label("Token").fill(guarded.tokens[role])
+    page.get_by_role("button", name="Sign in").click()
+
+
+def planned(page: Page) -> None:
+    """A plan that does not wait for a difference to last."""
     view(page, "Plan")
     page.get_by_label("Act on a difference at first sight").check()
     page.get_by_role("button", name=re.compile("^Ask for a")).click()
+    page.get_by_role("region", name="Moves").wait_for()
+
+
+def what_if(page: Page) -> None:
+    """Twice the traffic: said to be a what-if, which is never carried out."""
+    view(page, "What if")
+    page.get_by_label("All traffic, times").fill("2")
+    page.get_by_label("Act on a difference at first sight").check()
+    page.get_by_role("button", name="Plan with these changes").click()
+    expect(page.get_by_text("This is a what-if")).to_be_visible()
+
+
+def executed(page: Page, guarded: Guarded, shoot: Shoot) -> None:
+    """Carried out with a reason, watched to its end; the journal has every move."""
+    planned(page)
     page.get_by_label(re.compile("^Carry out")).fill("even it out")
     page.get_by_role("button", name="Execute this plan").click()
     task = page.get_by_role("main").locator(".task").first
+    expect(task).to_contain_text("Asked by the-operator: even it out")
+    shoot(page, "page-execution")
     expect(task.get_by_role("heading")).to_contain_text("done", timeout=180_000)
     said = re.search(r"(\d+) of (\d+) landed where asked", task.inner_text())
     assert said is not None and said[1] == said[2] != "0"
-    shoot(page, "page-real-cluster")
+    view(page, "Journal")
+    page.get_by_label("Show").select_option("moves")
+    expect(page.locator(".entry.move")).to_have_count(int(said[1]))
+    shoot(page, "page-journal")
     landed = [move for move in guarded.sidecar.moves() if move["landed_on"] == move["destination"] != move["source"]]
     assert len(landed) == int(said[1])

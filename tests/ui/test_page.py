@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
-from tests.ui.conftest import HOT, LOADS, NARROW, Open, Shoot, sign_in, view
+from tests.ui.conftest import HOT, LOADS, NARROW, Open, sign_in, view
 
 CARRIES = r"^Broker broker-0\.pulsar:8080 carries 2\.4 times the mean \(83 % of its capacity, the mean is 34 %\)"
 VERDICT = re.compile(CARRIES + r"; the plan would move 4 bundles\.$")
@@ -34,7 +34,7 @@ def ask_for_a_plan(page: Page) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_what_is_unbalanced_is_said_on_top(watched: ServedSidecar, open_page: Open, shoot: Shoot, scheme: str) -> None:
+def test_what_is_unbalanced_is_said_on_top(watched: ServedSidecar, open_page: Open, scheme: str) -> None:
     """The verdict names the broker and how much too much it carries; bars and figures agree with it."""
     page = open_page(watched.url, scheme=scheme)
     expect(page.locator("#verdict")).to_have_text(VERDICT)
@@ -49,7 +49,6 @@ def test_what_is_unbalanced_is_said_on_top(watched: ServedSidecar, open_page: Op
     expect(page.get_by_role("list", name="Namespaces, by throughput")).to_contain_text("Ashop/orders 43.0 MB/s")
     for fact in ("recommend: says what it would do", "a (this one)", "modular", "live"):
         expect(page.locator(".facts")).to_contain_text(fact)
-    shoot(page, f"page-cluster-{scheme}")
 
 
 def test_a_broker_says_why_and_what_it_carries(watched: ServedSidecar, open_page: Open) -> None:
@@ -66,7 +65,7 @@ def test_a_broker_says_why_and_what_it_carries(watched: ServedSidecar, open_page
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_plan_and_why(watched: ServedSidecar, open_page: Open, shoot: Shoot, scheme: str) -> None:
+def test_a_plan_and_why(watched: ServedSidecar, open_page: Open, scheme: str) -> None:
     """Moves, before and after, refusals with reasons; each move opens why. Nothing is touched, nobody may execute."""
     before = dict(watched.cluster.model.owners)
     page = open_page(watched.url, scheme=scheme)
@@ -79,20 +78,16 @@ def test_a_plan_and_why(watched: ServedSidecar, open_page: Open, shoot: Shoot, s
     expect(pairs.filter(has_text=HOT)).to_contain_text("83.0 %")
     expect(page.locator(".refusals summary").first).to_contain_text("candidate")
     expect(page.get_by_text("The mode is recommend: nothing is carried out.")).to_be_visible()
-    if scheme == "light":
-        shoot(page, "page-plan")
     page.get_by_role("button", name=re.compile("^Why .* moves$")).first.click()
     drawer = page.get_by_role("dialog", name="Why this move")
     expect(drawer).to_contain_text("Rule avg, threshold")
     expect(drawer.get_by_role("row").nth(1)).to_contain_text(f"from {HOT}")
     expect(drawer).to_contain_text("The bundle now")
     expect(drawer.get_by_text("Asking the sidecar")).to_have_count(0)
-    if scheme == "light":
-        shoot(page, "page-why")
     assert watched.cluster.model.owners == before
 
 
-def test_what_if(watched: ServedSidecar, open_page: Open, shoot: Shoot) -> None:
+def test_what_if(watched: ServedSidecar, open_page: Open) -> None:
     """Without a broker, with less traffic, by another strategy; mistakes are named; none of it is ever carried out."""
     page = open_page(watched.url)
     view(page, "What if")
@@ -105,7 +100,6 @@ def test_what_if(watched: ServedSidecar, open_page: Open, shoot: Shoot) -> None:
     expect(pairs).to_have_count(2)
     expect(pairs.filter(has_text=HOT)).to_contain_text(re.compile(r"4\d\.\d %"))
     expect(page.get_by_text("This is a what-if")).to_be_visible()
-    shoot(page, "page-what-if")
     page.get_by_label("Strategy").select_option("threshold")
     page.get_by_role("button", name="Plan with these changes").click()
     expect(page.get_by_text("with strategy threshold")).to_be_visible()
@@ -114,9 +108,7 @@ def test_what_if(watched: ServedSidecar, open_page: Open, shoot: Shoot) -> None:
     expect(page.get_by_role("alert")).to_contain_text("avg_low_threshold_percent")
 
 
-def test_an_operator_executes_and_watches(
-    guarded: ServedSidecar, tokens: Tokens, open_page: Open, shoot: Shoot
-) -> None:
+def test_an_operator_executes_and_watches(guarded: ServedSidecar, tokens: Tokens, open_page: Open) -> None:
     """Signed in, with a reason; progress is seen without a reload, bundles land where asked, and the journal has it."""
     page = open_page(guarded.url)
     expect(page.get_by_text("This sidecar asks for credentials.")).to_be_visible()
@@ -131,14 +123,12 @@ def test_an_operator_executes_and_watches(
     expect(task).to_contain_text("Asked by the-operator: even it out before the sale")
     expect(task).to_contain_text("running")
     expect(task.get_by_role("progressbar")).to_be_visible()
-    shoot(page, "page-execution")
     expect(task).to_contain_text(f"{asked} of {asked} landed where asked", timeout=40_000)
     expect(task.get_by_role("heading")).to_contain_text("done")
     expect(page.locator("#verdict")).to_contain_text("The load is even")
     view(page, "Journal")
     page.get_by_label("Show").select_option("moves")
     expect(page.locator(".entry.move")).to_have_count(asked)
-    shoot(page, "page-journal")
     moved = [name for name, owner in guarded.cluster.model.owners.items() if owner.broker_id != before[name].broker_id]
     assert len(moved) == asked
 
@@ -229,7 +219,7 @@ def test_changes_come_by_themselves(watched: ServedSidecar, open_page: Open) -> 
     assert asked and not any(url.endswith("/events") for url in asked), "the stream that was opened at first goes on"
 
 
-def test_on_a_narrow_screen(watched: ServedSidecar, open_page: Open, shoot: Shoot) -> None:
+def test_on_a_narrow_screen(watched: ServedSidecar, open_page: Open) -> None:
     """Nothing sticks out to the side."""
     page = open_page(watched.url, size=NARROW)
     expect(page.locator("#verdict")).to_have_text(VERDICT)
@@ -239,4 +229,3 @@ def test_on_a_narrow_screen(watched: ServedSidecar, open_page: Open, shoot: Shoo
             ask_for_a_plan(page)
         overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert overflow <= 0, name
-    shoot(page, "page-narrow")
