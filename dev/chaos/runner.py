@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import httpx
+from kazoo.handlers.threading import KazooTimeoutError
 
 from dev.chaos.history import Disturbance, History, Record, Rules, Stop, Wish
 from dev.chaos.proxy import TcpProxy
@@ -73,8 +74,9 @@ class Ground:
         for thread in threads:
             thread.join()
         self.recorder.heal()
-        if self._failures:
-            raise self._failures[0]
+        failures, self._failures = self._failures, []
+        if failures:
+            raise failures[0]
         return self.history(began, first, rules)
 
     def history(self, since: float, first: Mapping[str, str], rules: Rules) -> History:
@@ -186,7 +188,9 @@ class Ground:
             greeting = self.witness.greeting_of(name, proxy.greetings)
             if greeting is not None:
                 now = boot()
-                end_session(self.cluster.zk_hosts, greeting)
+                with contextlib.suppress(KazooTimeoutError):
+                    # Another fault holds the store just now: the session may have been ended, or not.
+                    end_session(self.cluster.zk_hosts, greeting)
                 self.stops.append(Stop(member=name, at=now, until=boot()))
         else:
             if what is What.CUT_SIDECAR:
