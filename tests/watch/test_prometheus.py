@@ -31,6 +31,7 @@ CHOSEN = {
     ("feed_up", "state"): "ok",
 }
 SCRAPES = 4
+LOOKS = 20
 
 
 class Face(FakeService):
@@ -130,6 +131,17 @@ async def until(http: httpx.AsyncClient, query: str) -> None:
         await asyncio.sleep(0.5)
 
 
+async def empty_panels(http: httpx.AsyncClient) -> list[str]:
+    """The places of queries without data. A scrape that came too late leaves a gap: those are asked again."""
+    left = list(queries(DASHBOARDS))
+    for _ in range(LOOKS):
+        left = [(place, query) for place, query in left if not await result_of(http, concrete(query))]
+        if not left:
+            break
+        await asyncio.sleep(1.0)
+    return [place for place, _ in left]
+
+
 async def scraped(http: httpx.AsyncClient, sidecar: FakeSidecar) -> None:
     """Cycles go on until Prometheus has seen some of them."""
     while not await has(http, f"count_over_time(up[5m]) >= {SCRAPES} and up == 1"):
@@ -138,6 +150,7 @@ async def scraped(http: httpx.AsyncClient, sidecar: FakeSidecar) -> None:
         await asyncio.sleep(0.5)
 
 
+@pytest.mark.timeout(600)
 async def test_a_real_prometheus_evaluates_everything(tools: dict[str, Path], tmp_path: Path) -> None:
     """No query fails and all have data; every rule is healthy; alerts are quiet but for what was made up."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
@@ -154,8 +167,7 @@ async def test_a_real_prometheus_evaluates_everything(tools: dict[str, Path], tm
             for name in ("drain_bundles", "unsplit_bundles", "obstacle_info"):
                 await until(http, PREFIX + name)
             assert "openmetrics" in face.accepted
-            empty = [place for place, query in queries(DASHBOARDS) if not await result_of(http, concrete(query))]
-            assert empty == []
+            assert await empty_panels(http) == []
             await until(http, "job:bundlekeel_admin_errors:ratio_rate15m")
             for rule in documents("recording.yml"):
                 assert await result_of(http, rule["record"]), rule["record"]
