@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 PATIENCE = 420.0
 BUSY_BUNDLES = 24
+LOOKS = 120
 # Lines that are not typed, and why. No line of these pages needs Kubernetes; those of docs/operations/kubernetes.md do,
 # and nothing here runs a kubelet: what they install is checked by tests/chart.
 NOT_TYPED = {
@@ -152,8 +154,13 @@ def overrides(cluster: Cluster) -> dict[str, str]:
 
 
 def busy(cluster: Cluster) -> list[int]:
-    """How many bundles with traffic each broker has."""
-    return [load.busy_bundles for load in loads(cluster, "modular")]
+    """How many bundles with traffic each broker has, once all are seen: not those on their way, or quiet just now."""
+    for _ in range(LOOKS):
+        found = [load.busy_bundles for load in loads(cluster, "modular")]
+        if sum(found) == BUSY_BUNDLES:
+            return found
+        time.sleep(1.0)
+    raise AssertionError(f"the brokers report {found} bundles with traffic, not {BUSY_BUNDLES} together")
 
 
 def typed_lines(page: str) -> list[str]:
@@ -196,9 +203,7 @@ def test_getting_started(shell: Shell, tree: Path, cluster: Cluster, traffic: Tr
             assert overrides(cluster)[SHEDDING] == "false", "while we act the brokers do not"
         newcomer.type(line)
     assert newcomer.typed[-1].startswith("bundlekeel handback")
-    moved = busy(cluster)
-    assert sum(moved) == BUSY_BUNDLES
-    assert moved[0] < BUSY_BUNDLES
+    assert busy(cluster)[0] < BUSY_BUNDLES
     assert overrides(cluster) == before
     report = traffic.stop()
     assert report.lost == 0 < report.acked
