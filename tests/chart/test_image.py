@@ -35,16 +35,19 @@ def _locked(name: str) -> dict[str, str]:
     return dict(re.findall(r"^([A-Za-z0-9._-]+)==([^\s;]+)", text, re.MULTILINE))
 
 
-def test_hadolint() -> None:
-    """The linter that knows Dockerfiles."""
-    command = [
-        str(Path(sys.executable).with_name("hadolint")),
-        "--failure-threshold",
-        "info",
-        str(IMAGE / "Dockerfile"),
-    ]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+def _hadolint(file: Path) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name("hadolint")
+    command = [str(program), "--failure-threshold", "info", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_hadolint(tmp_path: Path) -> None:
+    """The linter that knows Dockerfiles has nothing to say, and does find mistakes."""
+    answer = _hadolint(IMAGE / "Dockerfile")
     assert answer.returncode == 0, answer.stdout
+    wrong = tmp_path / "Dockerfile"
+    wrong.write_text("FROM debian:latest\nRUN cd /tmp && apt-get install curl\n", encoding="utf-8")
+    assert {"DL3007", "DL3008"} <= set(re.findall(r"DL\d+", _hadolint(wrong).stdout))
 
 
 def test_a_plain_build_makes_the_sidecar() -> None:

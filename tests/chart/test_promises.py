@@ -248,6 +248,19 @@ def test_recommend_alone_brings_its_own_sidecar() -> None:
     assert kinds("recommend") == ["ConfigMap", "Job", "ServiceAccount"]
 
 
+def test_recalibration_is_nightly_and_alone() -> None:
+    """Two at once would write the same evidence; one that hangs ends before the next night."""
+    for case in ("history-recalibrate", "spark-kubernetes"):
+        spec = of_kind(case, "CronJob", "keel-bundlekeel-recalibrate")["spec"]
+        minute, hour, *days = spec["schedule"].split()
+        assert minute.isdecimal() and hour.isdecimal() and days == ["*", "*", "*"]
+        assert spec["concurrencyPolicy"] == "Forbid"
+        job = spec["jobTemplate"]["spec"]
+        assert 0 < job["activeDeadlineSeconds"] < 86_400
+        assert job["template"]["spec"]["restartPolicy"] == "Never"
+    assert "keel-bundlekeel-recalibrate" not in {item["metadata"]["name"] for item in rendered("default")}
+
+
 def test_recalibration_in_its_own_pod() -> None:
     """The history's claim is where the sidecars write it."""
     pod = _spec("history-recalibrate", "keel-bundlekeel-recalibrate")

@@ -27,6 +27,8 @@ from tests.support.chart import settings_of
 pytestmark = pytest.mark.timeout(900)
 
 NOBODY = 65534
+# Seconds; on a machine that is busy with other things a start of Python may take many.
+PATIENCE = 400
 DECIDE = b'{"reset":{"strategy":"avg"}}\n{"brokers":{},"bundles":{}}\n'
 
 # Arguments: our folder, Python's own folder, the closed folder it lies in or "", then the command.
@@ -75,13 +77,19 @@ class Installed:
     def command(self, *command: str) -> list[str]:
         """That command as nobody, in the read-only namespace."""
         base = Path(sys.base_prefix).resolve()
-        confined = ["unshare", "--mount", "--propagation", "private", "sh", "-c", CONFINE, "confine"]
-        return [*confined, str(self.stage), str(base), _closed(base), *command]
+        # With process numbers of its own: when the first process is killed, nothing it started is left behind.
+        own = ["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        return ["unshare", *own, "sh", "-c", CONFINE, "confine", str(self.stage), str(base), _closed(base), *command]
 
     def run(self, *command: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        """Run it to its end."""
+        """Run it to its end, at most PATIENCE."""
         return subprocess.run(
-            self.command(*command), input=given, capture_output=True, env=self.environment(), check=False, timeout=100
+            self.command(*command),
+            input=given,
+            capture_output=True,
+            env=self.environment(),
+            check=False,
+            timeout=PATIENCE,
         )
 
     def environment(self) -> dict[str, str]:

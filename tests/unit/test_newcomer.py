@@ -2,8 +2,7 @@
 
 They are taken out of the pages and given to what would take them, without being carried out: `bundlekeel ...` to the
 real command line, which parses every argument and option and misses none that is required; `make ...` to make itself
-(`make -n`); files must exist, or be made by a line before. What the commands do to a cluster is shown by
-tests/integration and tests/e2e, `make demo` among them, the installation from the lock by tests/chart/test_wheel.py.
+(`make -n`); files must exist, or be made by a line before. tests/e2e/test_newcomer.py types them on a real cluster.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -21,18 +19,10 @@ import typer
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.daemon.settings import Settings
+from tests.support.newcomer import PAGES, ROOT, lines
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/operations/getting-started.md")
-_FENCE = re.compile(r"^```(?:bash|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # Of these only the files they name are looked at.
 SHELL = {"python3", "pip", "cp", "sed", "kill", ".", "wait"}
-
-
-def lines(page: str) -> list[str]:
-    """The lines of its shell blocks, in order."""
-    blocks = _FENCE.findall((ROOT / page).read_text(encoding="utf-8"))
-    return [line for block in blocks for line in block.replace("\\\n", " ").splitlines() if line.strip()]
 
 
 def commands(page: str) -> Iterator[list[str]]:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-import yaml
 
 from bundlekeel.adapters.metrics import METRICS, PREFIX, PrometheusTelemetry
 from bundlekeel.api import ApiServer
@@ -20,7 +15,8 @@ from dev.dashboards.kit import queries
 from dev.dashboards.pages import DASHBOARDS
 from tests.support.fake_service import FakeService
 from tests.support.world import FakeCluster, FakeSidecar
-from tests.watch.promql import RULES, documents
+from tests.watch.promql import documents
+from tests.watch.server import concrete, has, prometheus, result_of, unhealthy, until
 
 # Values of labels that queries choose by; other labels get one of no meaning.
 CHOSEN = {
@@ -31,6 +27,7 @@ CHOSEN = {
     ("feed_up", "state"): "ok",
 }
 SCRAPES = 4
+LOOKS = 20
 
 
 class Face(FakeService):
@@ -62,72 +59,15 @@ def complete(telemetry: PrometheusTelemetry) -> None:
             telemetry.time(metric.name, 0.2, **labels)
 
 
-@contextlib.asynccontextmanager
-async def prometheus(program: Path, folder: Path, target: str) -> AsyncIterator[httpx.AsyncClient]:
-    """One that scrapes this target each second, with our rules, evaluated each second."""
-    rules = []
-    for name in ("recording.yml", "alerts.yml"):
-        tree = yaml.safe_load((RULES / name).read_text(encoding="utf-8"))
-        for group in tree["groups"]:
-            group["interval"] = "1s"
-        rules.append(folder / name)
-        rules[-1].write_text(yaml.safe_dump(tree), encoding="utf-8")
-    config = {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "rule_files": [str(rule) for rule in rules],
-        "scrape_configs": [{"job_name": "bundlekeel", "static_configs": [{"targets": [target]}]}],
-    }
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = await asyncio.create_subprocess_exec(
-        *[
-            str(program),
-            f"--config.file={folder / 'prometheus.yml'}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-            "--log.level=warn",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=None) as http:
-            yield http
-    finally:
-        process.terminate()
-        await process.wait()
-
-
-async def result_of(http: httpx.AsyncClient, query: str) -> list[dict[str, Any]]:
-    """The instant vector of a query; the test fails with Prometheus' own words otherwise."""
-    answer = (await http.get("/api/v1/query", params={"query": query})).json()
-    assert answer["status"] == "success", f"{query}: {answer.get('error')}"
-    found: list[dict[str, Any]] = answer["data"]["result"]
-    return found
-
-
-async def has(http: httpx.AsyncClient, query: str) -> bool:
-    """Whether it has data; False while Prometheus starts."""
-    try:
-        ready = await http.get("/-/ready")
-    except httpx.TransportError:
-        return False
-    return ready.status_code == 200 and bool(await result_of(http, query))
-
-
-def concrete(query: str) -> str:
-    """A panel query as Grafana sends it."""
-    for variable in ("$cluster", "$job", "$instance"):
-        query = query.replace(variable, ".*")
-    return query.replace("$__rate_interval", "1m")
-
-
-async def until(http: httpx.AsyncClient, query: str) -> None:
-    """Wait for its data."""
-    while not await has(http, query):  # noqa: ASYNC110 - it happens in another process
-        await asyncio.sleep(0.5)
+async def empty_panels(http: httpx.AsyncClient) -> list[str]:
+    """The places of queries without data. A scrape that came too late leaves a gap: those are asked again."""
+    left = list(queries(DASHBOARDS))
+    for _ in range(LOOKS):
+        left = [(place, query) for place, query in left if not await result_of(http, concrete(query))]
+        if not left:
+            break
+        await asyncio.sleep(1.0)
+    return [place for place, _ in left]
 
 
 async def scraped(http: httpx.AsyncClient, sidecar: FakeSidecar) -> None:
@@ -138,6 +78,7 @@ async def scraped(http: httpx.AsyncClient, sidecar: FakeSidecar) -> None:
         await asyncio.sleep(0.5)
 
 
+@pytest.mark.timeout(600)
 async def test_a_real_prometheus_evaluates_everything(tools: dict[str, Path], tmp_path: Path) -> None:
     """No query fails and all have data; every rule is healthy; alerts are quiet but for what was made up."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
@@ -154,15 +95,11 @@ async def test_a_real_prometheus_evaluates_everything(tools: dict[str, Path], tm
             for name in ("drain_bundles", "unsplit_bundles", "obstacle_info"):
                 await until(http, PREFIX + name)
             assert "openmetrics" in face.accepted
-            empty = [place for place, query in queries(DASHBOARDS) if not await result_of(http, concrete(query))]
-            assert empty == []
+            assert await empty_panels(http) == []
             await until(http, "job:bundlekeel_admin_errors:ratio_rate15m")
             for rule in documents("recording.yml"):
                 assert await result_of(http, rule["record"]), rule["record"]
-            groups = (await http.get("/api/v1/rules")).json()["data"]["groups"]
-            rules = [rule for group in groups for rule in group["rules"]]
-            assert {(rule["health"], rule.get("lastError", "")) for rule in rules} == {("ok", "")}
-            assert len(rules) == len(documents("alerts.yml")) + len(documents("recording.yml"))
+            assert await unhealthy(http) == []
             firing = {item["metric"]["alertname"] for item in await result_of(http, 'ALERTS{alertstate="firing"}')}
             assert not firing & {"BundlekeelAbsent", "BundlekeelNoLeader", "BundlekeelNoCycles"}
     finally:

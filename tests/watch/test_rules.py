@@ -31,6 +31,7 @@ def test_rules_are_valid(tools: dict[str, Path]) -> None:
     assert f"{len(ALERTS)} rules found" in out
 
 
+@pytest.mark.timeout(600)
 def test_rules_on_made_series(tools: dict[str, Path]) -> None:
     """Every alert fires when it should and stays quiet when it should not."""
     files = sorted(str(file.relative_to(RULES)) for file in (RULES / "tests").glob("*.yml"))

@@ -101,17 +101,19 @@ def named():
 def drain(until):
     """Ask for the drain and wait until the broker is empty, or only what is bound to it is left."""
     broker = named()
-    found = ours(broker)
-    if found is None:
+    if ours(broker) is None:
         ask("POST", f"brokers/{quote(broker, safe='')}/drain", {"execute": True, "reason": REASON, "by": BY})
-    while time.monotonic() < until:
+    while True:
+        # Looked at once at least, however long the asking took.
         found = ours(broker)
         if found is None:
             return "the drain was ended by somebody"
         if found["state"] in ("empty", "blocked"):
             return f"{broker} {found['state']}, {found['left']} left, {found['moved']} moved"
-        time.sleep(min(1.0, max(0.0, until - time.monotonic())))
-    return f"out of time, {found['left']} left"
+        left = until - time.monotonic()
+        if left <= 0:
+            return f"out of time, {found['left']} left"
+        time.sleep(min(1.0, left))
 
 
 def back(until):

@@ -1,0 +1,209 @@
+"""The first steps of a newcomer: every command of README.md and of getting-started, typed on a real cluster.
+
+They are taken out of the pages' shell blocks and typed one after the other into one bash, in a fresh copy of the
+sources with nothing installed. Each must end with exit code 0 and say what the table below expects; the brokers
+themselves are asked what has come of it. What a comment of the page tells the reader to do (set three keys), and what
+the doctor's words about blind bandwidth lead to (name the capacity), the test does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bundlekeel.core.codes import Code
+from bundlekeel.daemon.takeover import SHEDDING
+from dev.cluster import Cluster, ClusterSpec, open_cluster
+from dev.demo.measure import loads
+from dev.sidecar import SHARED_MACHINE
+from dev.traffic import Traffic, TrafficSpec
+from dev.traffic.admin import request
+from tests.support.newcomer import GETTING_STARTED, README, SETTINGS, Shell, copy_of_sources, lines, opened, words
+
+# Everything is installed anew, once a page.
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+
+PATIENCE = 420.0
+BUSY_BUNDLES = 24
+LOOKS = 120
+# Lines that are not typed, and why. No line of these pages needs Kubernetes; those of docs/operations/kubernetes.md do,
+# and nothing here runs a kubelet: what they install is checked by tests/chart.
+NOT_TYPED = {
+    "make demo": "its recipe is what tests/e2e/test_demo.py runs; tests/unit/test_newcomer.py sees that it exists",
+    "make test": "it is what runs this test",
+}
+EVERY_BROKER = ""
+# What each of our commands must say. Those marked by True ask a sidecar: a person looks again until it is so far.
+SAID: dict[str, tuple[str, bool]] = {
+    "config check": (r"(?m)^ok$", False),
+    "doctor": (r"\d+ checks, 0 errors", False),
+    "status": (r"ready +yes", True),
+    "brokers": (EVERY_BROKER, True),
+    "plan": (r"moves \(\d+\)(?s:.*)to carry it out: bundlekeel plan execute \w+", True),
+    "verdicts": (rf"(?m) ({'|'.join(code.value for code in Code)}) ", True),
+    "takeover": (EVERY_BROKER, False),
+    "journal": (r"(?m) move .* done ", True),
+    "pause": (r"reason +looking", False),
+    "resume": (r"reason +all well", False),
+    "mode recommend": (r"mode +recommend", False),
+    "handback": (EVERY_BROKER, False),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Three brokers. Their own shedding is on, as shipped, but looks once an hour: what moves is moved by us."""
+    spec = ClusterSpec(brokers=3, broker_settings={"loadBalancerSheddingIntervalMinutes": "60"})
+    with open_cluster(spec) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources, as one has it after `git clone`."""
+    folder = tmp_path_factory.mktemp("clone")
+    copy_of_sources(folder)
+    return folder
+
+
+@pytest.fixture
+def shell(tree: Path, tmp_path: Path) -> Iterator[Shell]:
+    """A shell in it, without the settings of an earlier newcomer."""
+    (tree / SETTINGS).unlink(missing_ok=True)
+    with opened(tree, tmp_path, patience=PATIENCE) as found:
+        yield found
+
+
+@pytest.fixture
+def traffic(cluster: Cluster) -> Iterator[Traffic]:
+    """On 24 bundles, all of them the first broker's."""
+    spec = TrafficSpec(
+        service_url=cluster.service_url,
+        admin_url=cluster.brokers[0].web_url,
+        bundles=32,
+        busy_bundles=BUSY_BUNDLES,
+    )
+    found = Traffic(spec)
+    found.place_all_on(cluster.brokers[0].broker_id)
+    with found:
+        yield found
+
+
+class Newcomer:
+    """Types a page's lines."""
+
+    def __init__(self, shell: Shell, tree: Path, cluster: Cluster) -> None:
+        self._shell, self._tree, self._cluster = shell, tree, cluster
+        self.typed: list[str] = []
+
+    def type(self, line: str) -> str:
+        """One line as the page has it; it must succeed and say what is expected. What it said."""
+        said = self._type(line)
+        self.typed.append(" ".join(words(line)))
+        if "# set " in line:
+            self._fill_in(line.partition("# set ")[2])
+        return said
+
+    def _type(self, line: str) -> str:
+        told = words(line)
+        if told[0] == "bundlekeel" and told[-1] != "&":
+            pattern, again = self._expected(told)
+            if again:
+                return self._shell.until(line, pattern)
+            code, said = self._shell.run(line)
+            assert re.search(pattern, said), f"`{line}` did not say {pattern!r}:\n{said}"
+        else:
+            code, said = self._shell.run(line)
+        assert code == 0, f"`{line}` ended with {code}:\n{said}"
+        return said
+
+    def _expected(self, told: list[str]) -> tuple[str, bool]:
+        """What SAID has for it; a command of ours that is not in it fails."""
+        found = [SAID[name] for name in SAID if told[1 : 1 + len(name.split())] == name.split()]
+        assert len(found) == 1, f"SAID must say what `{' '.join(told)}` is to say"
+        ((pattern, again),) = found
+        named = "".join(rf"(?=.*{re.escape(item.broker_id)})" for item in self._cluster.brokers)
+        return pattern or rf"(?s)\A{named}", again
+
+    def _fill_in(self, comment: str) -> None:
+        """Do what the page's comment says (`set a, b, c`), and name the capacity, as the page says further down."""
+        values = {
+            "cluster": self._cluster.spec.cluster_name,
+            "metadata_store": self._cluster.metadata_url,
+            "configuration_store": self._cluster.configuration_url,
+        }
+        named = re.findall(r"\w+", comment)
+        assert sorted(named) == sorted(values)
+        text = (self._tree / SETTINGS).read_text(encoding="utf-8")
+        for key, value in {**values, "capacity": json.dumps(SHARED_MACHINE)}.items():
+            text, times = re.subn(rf"^{key}:.*$", f"{key}: {value}", text, flags=re.MULTILINE)
+            assert times == 1, key
+        (self._tree / SETTINGS).write_text(text, encoding="utf-8")
+
+
+def overrides(cluster: Cluster) -> dict[str, str]:
+    """The brokers' dynamic settings."""
+    status, answer = request("GET", f"{cluster.brokers[0].web_url}/admin/v2/brokers/configuration/values")
+    assert status == 200, answer
+    return dict(json.loads(answer))
+
+
+def busy(cluster: Cluster) -> list[int]:
+    """How many bundles with traffic each broker has, once all are seen: not those on their way, or quiet just now."""
+    for _ in range(LOOKS):
+        found = [load.busy_bundles for load in loads(cluster, "modular")]
+        if sum(found) == BUSY_BUNDLES:
+            return found
+        time.sleep(1.0)
+    raise AssertionError(f"the brokers report {found} bundles with traffic, not {BUSY_BUNDLES} together")
+
+
+def typed_lines(page: str) -> list[str]:
+    """The page's lines without those that are not typed."""
+    return [line for line in lines(page) if " ".join(words(line)) not in NOT_TYPED]
+
+
+def test_what_is_not_typed_is_in_the_pages() -> None:
+    """A line that was left out once and is gone is taken off the list; most lines are typed."""
+    found = [" ".join(words(line)) for page in (README, GETTING_STARTED) for line in lines(page)]
+    assert set(NOT_TYPED) <= set(found)
+    assert len(typed_lines(README)) >= 4
+    assert typed_lines(GETTING_STARTED) == lines(GETTING_STARTED)
+
+
+def test_readme(shell: Shell, tree: Path, cluster: Cluster, traffic: Traffic) -> None:
+    """From a clone to a plan with reasons; at the brokers nothing has been changed."""
+    newcomer = Newcomer(shell, tree, cluster)
+    before = overrides(cluster)
+    for line in typed_lines(README):
+        said = newcomer.type(line)
+    assert newcomer.typed[-1].startswith("bundlekeel plan")
+    assert cluster.brokers[0].broker_id in said
+    assert overrides(cluster) == before
+    assert busy(cluster) == [BUSY_BUNDLES, 0, 0]
+    assert shell.run("kill $!; wait")[0] == 0
+    assert traffic.stop().lost == 0
+
+
+def test_getting_started(shell: Shell, tree: Path, cluster: Cluster, traffic: Traffic) -> None:
+    """Down to the page's end bundles have moved, no message is lost, and the brokers' settings are as they were."""
+    newcomer = Newcomer(shell, tree, cluster)
+    before = overrides(cluster)
+    assert SHEDDING not in before
+    for line in typed_lines(GETTING_STARTED):
+        command = " ".join(words(line)[:2])
+        if command == "bundlekeel takeover":
+            assert (overrides(cluster), busy(cluster)) == (before, [BUSY_BUNDLES, 0, 0]), "until here nothing changes"
+        if command == "bundlekeel handback":
+            assert overrides(cluster)[SHEDDING] == "false", "while we act the brokers do not"
+        newcomer.type(line)
+    assert newcomer.typed[-1].startswith("bundlekeel handback")
+    assert busy(cluster)[0] < BUSY_BUNDLES
+    assert overrides(cluster) == before
+    report = traffic.stop()
+    assert report.lost == 0 < report.acked
