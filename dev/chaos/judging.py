@@ -241,7 +241,8 @@ def _owners(history: History) -> Iterator[Violation]:
     for bundle, owner in history.final.items():
         last = ended.get(bundle)
         expected = history.first.get(bundle, "") if last is None else last.landed_on
-        since = -inf if last is None else last.at
+        # A broker that was killed amid the move may have been seen as the owner a moment before.
+        since = -inf if last is None else last.started
         disturbed = any(item.broker == expected and item.at >= since for item in history.disturbances)
         # A move whose end nobody could see may have ended anywhere.
         if owner != expected and not disturbed and expected:

@@ -6,10 +6,12 @@ import pytest
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError, LeadershipLost, StoreError
+from bundlekeel.daemon.hand import move_record
 from bundlekeel.daemon.intents import (
     IN_FLIGHT_SECONDS,
     INTENT_SECONDS,
     Intent,
+    MoveOutcome,
     decode_intent,
     intent_path,
     settle_intents,
@@ -65,6 +67,7 @@ class Successor:
         self.clock = SteppedClock()
         self.seen: dict[str, float] = {}
         self.changes: list[Change] = []
+        self.outcomes: list[MoveOutcome] = []
 
     async def start(self) -> Successor:
         await self.coordination.start()
@@ -87,6 +90,7 @@ class Successor:
             margin_seconds=MARGIN,
             changes=lambda _outcome: self.changes,
         )
+        self.outcomes.extend(result.settled)
         return result.frozen, [(o.outcome, o.code, o.landed_on) for o in result.settled]
 
     async def stands(self) -> bool:
@@ -124,6 +128,16 @@ async def test_frozen_until_deadline_and_margin_then_read(
     assert not await successor.stands()
     assert await successor.coordination.read("moves/1") is not None
     assert await successor.settle() == (frozenset(), [])
+
+
+async def test_settled_without_an_owner_ends_when_it_is_settled(successor: Successor) -> None:
+    """Its record is not older than the look that made it."""
+    await successor.find(intent().encode())
+    await successor.settle()
+    successor.clock.now += 120 + MARGIN
+    await successor.settle()
+    (found,) = successor.outcomes
+    assert move_record(found)["wall_ms"] == successor.clock.wall_ms()
 
 
 async def test_on_its_way_is_no_outcome_yet(successor: Successor) -> None:

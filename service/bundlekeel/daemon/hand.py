@@ -42,7 +42,8 @@ def move_record(outcome: MoveOutcome) -> dict[str, Any]:
     landed = outcome.landed_on or "nobody"
     return {
         "kind": "move",
-        "wall_ms": outcome.landed_wall_ms or outcome.started_wall_ms,
+        # When it ended: a move may have waited for its turn, and for its deadline, for many seconds.
+        "wall_ms": outcome.landed_wall_ms or outcome.started_wall_ms + round(1000 * outcome.seconds),
         "bundle": outcome.bundle,
         "source": outcome.source,
         "destination": outcome.destination,

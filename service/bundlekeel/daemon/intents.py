@@ -245,6 +245,7 @@ def _settled(intent: Intent | None, bundle: str, owner: Owner | None, *, clock: 
         code="" if done else found.code,
         error=f"left open by epoch {intent.epoch}",
         started_wall_ms=intent.wall_ms,
+        seconds=0.0 if landed else max(0, clock.wall_ms() - intent.wall_ms) / 1000,
         topic=intent.topic,
         intent_id=intent.id,
         cycle_id=intent.cycle_id,
