@@ -1,0 +1,59 @@
+"""Columns of quotas: the quick ways give what the plain ones give."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bundlekeel.core.quotas.columns import in_order, runs, some
+from bundlekeel.core.quotas.groups import Group, Limits, resolve
+from bundlekeel.core.quotas.usage import Catalogue, TopicRates, usage_table
+
+MEMBERS = resolve([Group(name="g", limits=Limits(publish_messages=1), members=("t:acme",))], ["acme"], ["acme/ns"])
+RATES = st.floats(min_value=0, max_value=1e9, allow_subnormal=False)
+
+
+@given(st.lists(st.integers(0, 2**32 - 1) | st.integers(0, 70_000) | st.integers(0, 3), max_size=60))
+def test_order(numbers: list[int]) -> None:
+    """Stable, for numbers of any size."""
+    column = np.array(numbers, dtype=np.int64)
+    assert in_order(column).tolist() == np.argsort(column, kind="stable").tolist()
+
+
+@given(st.lists(st.lists(st.tuples(RATES, RATES), min_size=1, max_size=4), min_size=1, max_size=40))
+def test_runs(groups: list[list[tuple[float, float]]]) -> None:
+    """Sums and maxima, whether nearly all runs have one row or not."""
+    rates = np.array([row for group in groups for row in group])
+    starts = np.cumsum([0, *(len(group) for group in groups[:-1])])
+    total, peak = runs(rates, starts)
+    assert np.allclose(total, np.add.reduceat(rates, starts), rtol=1e-12, atol=0)
+    assert np.array_equal(peak, np.maximum.reduceat(rates, starts))
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=4, max_size=4), max_size=20))
+def test_some(rows: list[list[bool]]) -> None:
+    """Any column of a row."""
+    matrix = np.array(rows, dtype=bool).reshape(-1, 4)
+    assert some(matrix).tolist() == matrix.any(axis=1).tolist()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_names_come_and_go(data: st.DataObject) -> None:
+    """A catalogue that knows what was told before makes the same tables as one that knows nothing."""
+    kept = Catalogue()
+    base = [f"persistent://{space}/ns/t{number:04}" for number in range(300) for space in ("acme", "other")]
+    for _ in range(4):
+        out = data.draw(st.sets(st.integers(0, len(base) - 1), max_size=5))
+        swapped = data.draw(st.booleans())
+        names = [name for row, name in enumerate(base) if row not in out]
+        names = names[::-1] if swapped else names
+        more = data.draw(st.lists(st.integers(0, 9), unique=True, max_size=3))
+        names = names[:7] + [f"persistent://acme/ns/new{number}" for number in more] + names[7:]
+        rates = np.arange(4.0 * len(names)).reshape(-1, 4)
+        told = [TopicRates("b1", tuple(names[:200]), rates[:200]), TopicRates("b2", tuple(names[200:]), rates[200:])]
+        made, plain = kept.table(told, MEMBERS), usage_table(told, MEMBERS)
+        assert (made.keys, made.brokers, dict(made.seen)) == (plain.keys, plain.brokers, dict(plain.seen))
+        for column in ("key", "broker", "group", "rates"):
+            assert np.array_equal(getattr(made, column), getattr(plain, column))
