@@ -17,9 +17,10 @@ import structlog
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import LeadershipLost, StoreError
+from bundlekeel.core.names import tenant_of
 from bundlekeel.core.quotas.enforce import NOT_REACHED, EnforcerPlan, Left, Thrift
 from bundlekeel.core.quotas.exchange import Book, Said, merge, report
-from bundlekeel.core.quotas.groups import Membership
+from bundlekeel.core.quotas.groups import Membership, resolve
 from bundlekeel.core.quotas.lines import lines_of
 from bundlekeel.core.quotas.shares import Claims, Remembered, Shares, claims_of, share_out
 from bundlekeel.core.quotas.usage import Catalogue, UsageTable
@@ -127,6 +128,14 @@ class Quotas:
         said = self._p.config.adoptable().get(_STATS_KEY, "")
         stats = float(said) if said.isdecimal() else _STATS_DEFAULT
         return max(self._p.settings.cycle, 2 * stats)
+
+    def limited(self, namespaces: frozenset[str]) -> frozenset[str]:
+        """Those of these namespaces whose rates are limited by a group; none where groups are only shown."""
+        p = self._p
+        if p.settings.enforcer == "off" or self.handed_back or not namespaces:
+            return frozenset()
+        found = declared(p.settings.declared(), p.sharing.desired.quotas)
+        return frozenset(resolve(found.groups, {tenant_of(name) for name in namespaces}, namespaces).group_of)
 
     # --- one cycle ---
 
