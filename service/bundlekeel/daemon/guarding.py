@@ -74,7 +74,7 @@ class Guarding:
         return found
 
     def state(self, state: GuardState, ledger: Ledger, now_ms: int) -> GuardState:
-        """The guard's state with the last hour's moves, changed brokers, what the windows allow, and what is limited."""
+        """The guard's state with the last hour's moves, changed brokers, what windows allow, and what is limited."""
         return replace(
             state,
             last_hour=self._last_hour(ledger, now_ms),
