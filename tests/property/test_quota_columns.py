@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bundlekeel.core.quotas.columns import in_order, runs, some
 from bundlekeel.core.quotas.groups import Group, Limits, resolve
-from bundlekeel.core.quotas.usage import Catalogue, TopicRates, usage_table
+from bundlekeel.core.quotas.usage import Catalogue, TopicRates, topic_of, usage_table
 
 MEMBERS = resolve([Group(name="g", limits=Limits(publish_messages=1), members=("t:acme",))], ["acme"], ["acme/ns"])
 # How long an example takes says nothing on a busy machine.
@@ -47,7 +49,8 @@ def test_some(rows: list[list[bool]]) -> None:
 def test_names_come_and_go(data: st.DataObject) -> None:
     """A catalogue that knows what was told before makes the same tables as one that knows nothing."""
     kept = Catalogue()
-    base = [f"persistent://{space}/ns/t{number:04}" for number in range(300) for space in ("acme", "other")]
+    base = [f"persistent://{space}/ns/t{number:04}" for number in range(150) for space in ("acme", "other")]
+    base += [f"persistent://acme/ns/p{number // 4:04}-partition-{number % 4}" for number in range(300)]
     for _ in range(4):
         out = data.draw(st.sets(st.integers(0, len(base) - 1), max_size=5))
         swapped = data.draw(st.booleans())
@@ -58,6 +61,9 @@ def test_names_come_and_go(data: st.DataObject) -> None:
         rates = np.arange(4.0 * len(names)).reshape(-1, 4)
         told = [TopicRates("b1", tuple(names[:200]), rates[:200]), TopicRates("b2", tuple(names[200:]), rates[200:])]
         made, plain = kept.table(told, MEMBERS), usage_table(told, MEMBERS)
+        bases = Counter(topic_of(name) for name in names if topic_of(name) != name)
+        assert made.seen == bases
+        assert made.keys == tuple(sorted({("g", topic_of(name)) for name in names if "://acme/" in name}))
         assert (made.keys, made.brokers, dict(made.seen)) == (plain.keys, plain.brokers, dict(plain.seen))
         for column in ("key", "broker", "group", "rates"):
             assert np.array_equal(getattr(made, column), getattr(plain, column))

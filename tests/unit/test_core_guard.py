@@ -59,8 +59,8 @@ def limited(bundle: str, ago_ms: int) -> GuardState:
     ],
 )
 def test_obstacle_of_one_bundle(state: GuardState, more: dict[str, Any], code: Code | None) -> None:
-    """Rule: cool-down (longer where a quota group limits rates), pin (until its expiry), frozen intent, a move under way
-    and exclusion keep a bundle."""
+    """Rule: cool-down (longer where a quota group limits rates), pin (until its expiry), frozen intent, a move under
+    way and exclusion keep a bundle."""
     assert codes(state, **more).get(A) is code
 
 

@@ -72,6 +72,8 @@ class _Names:
     keys: list[Key] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
     key_number: dict[Key, int] = field(default_factory=dict)
+    # By partitioned topic as it is told: its partitions need not be parsed one by one.
+    bases: dict[str, int] = field(default_factory=dict)
     columns: tuple[Ints, Bools, Ints] | None = None
 
     def of(self, names: Sequence[str]) -> Ints:
@@ -113,18 +115,25 @@ class _Names:
         return self.columns
 
     def _add(self, name: str) -> None:
-        parsed = parse_topic(name)
-        full, group, key = str(parsed), self.membership.group_of.get(parsed.namespace), -1
-        topic = topic_of(full)
-        if group is not None:
-            found = self.membership.groups[group].name, topic
-            key = self.key_number.setdefault(found, len(self.keys))
-            if key == len(self.keys):
-                self.keys.append(found)
-                self.groups.append(group)
+        base = topic_of(name)
+        key = self.bases.get(base)
+        if key is None:
+            key = self.bases[base] = self._key(name)
         self.number[name] = len(self.key_of)
         self.key_of.append(key)
-        self.parted.append(topic != full)
+        self.parted.append(base != name)
+
+    def _key(self, name: str) -> int:
+        parsed = parse_topic(name)
+        group = self.membership.group_of.get(parsed.namespace)
+        if group is None:
+            return -1
+        found = self.membership.groups[group].name, topic_of(str(parsed))
+        key = self.key_number.setdefault(found, len(self.keys))
+        if key == len(self.keys):
+            self.keys.append(found)
+            self.groups.append(group)
+        return key
 
 
 class Catalogue:
