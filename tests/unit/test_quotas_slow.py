@@ -266,6 +266,24 @@ def test_giving_back_goes_round() -> None:
     story(main())
 
 
+def test_what_hangs_ends_with_the_sidecar() -> None:
+    """Nothing goes on beside cycles that there are no more."""
+
+    async def main() -> None:
+        sidecar, lease = await led(QuotaCluster(LoopClock()))
+        sidecar.quota_admin.hanging = frozenset({HOT})
+        await sidecar.cycles(1)
+        hangs = asyncio.all_tasks()
+        task = asyncio.create_task(sidecar.quotas.run())
+        await asyncio.sleep(1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert len(hangs) > 2 and asyncio.all_tasks() == {lease, asyncio.current_task()}
+        lease.cancel()
+
+    story(main())
+
+
 class TestWithin:
     """Jobs with a time."""
 
