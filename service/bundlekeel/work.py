@@ -56,7 +56,10 @@ async def within(
                 break
             tasks.append(asyncio.create_task(job()))
             pending.add(tasks[-1])
-        while pending and (until is None or loop.time() < until):
+        over = False
+        while pending and not over:
+            # What needs no time gets done even when there is none left.
+            over = until is not None and loop.time() >= until
             pending = await _first_done(pending, until)
         kept = True
         return tasks
