@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -33,3 +33,47 @@ async def bounded(jobs: Sequence[Callable[[], Awaitable[T]]], *, limit: int = CO
     if failures:
         raise failures[0]
     return [results[index] for index in range(len(jobs))]
+
+
+async def within(
+    jobs: Sequence[Callable[[], Coroutine[Any, Any, T]]], *, limit: int = CONCURRENCY, seconds: float | None = None
+) -> list[asyncio.Task[T]]:
+    """Run the jobs in order, `limit` at a time, and wait no longer than so many seconds (None: until all are done).
+
+    Gives the tasks begun, in order: so many of the first jobs, `limit` at least. What is not done then goes on; it is
+    the caller's to await or to cancel. A failure is raised, and like a cancellation ends the others.
+    """
+    loop = asyncio.get_running_loop()
+    until = None if seconds is None else loop.time() + seconds
+    tasks: list[asyncio.Task[T]] = []
+    pending: set[asyncio.Task[T]] = set()
+    kept = False
+    try:
+        for job in jobs:
+            if len(pending) >= limit:
+                pending = await _first_done(pending, until)
+            if len(pending) >= limit or (len(tasks) >= limit and until is not None and loop.time() >= until):
+                break
+            tasks.append(asyncio.create_task(job()))
+            pending.add(tasks[-1])
+        over = False
+        while pending and not over:
+            # What needs no time gets done even when there is none left.
+            over = until is not None and loop.time() >= until
+            pending = await _first_done(pending, until)
+        kept = True
+        return tasks
+    finally:
+        if not kept:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _first_done(pending: set[asyncio.Task[T]], until: float | None) -> set[asyncio.Task[T]]:
+    """Who is still under way when one has ended or the time is over. Raises what one failed with."""
+    timeout = None if until is None else max(0.0, until - asyncio.get_running_loop().time())
+    done, rest = await asyncio.wait(pending, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+    return rest

@@ -18,7 +18,7 @@ from bundlekeel.ports import Change, Metadata
 from bundlekeel.ports.quotas import QuotaAdmin
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.quota_model import MemoryQuotaAdmin
-from tests.support.world import BROKERS, FakeCluster, FakeSidecar
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar, TestClock
 
 # Of one message.
 BYTES = 1000.0
@@ -27,8 +27,8 @@ BYTES = 1000.0
 class QuotaCluster(FakeCluster):
     """Two namespaces of the tenant acme with 8 topics each, on three brokers; one topic has four partitions."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, clock: TestClock | None = None) -> None:
+        super().__init__(clock=clock)
         self.demand: dict[str, float] = {}
         for broker in BROKERS:
             self.model.static[broker]["statsUpdateFrequencyInSecs"] = "1"
@@ -130,7 +130,7 @@ class QuotaSidecar(FakeSidecar):
     ) -> None:
         super().__init__(cluster, name, mode=mode, params=Parameters())
         self.quota_cluster = cluster
-        self.quota_admin = MemoryQuotaAdmin(cluster.model, permit=self.leadership.permit)
+        self.quota_admin = self.reach_quotas()
         given = groups or {"acme": {"members": ("t:acme",), "publish_messages": 200}}
         settings = QuotaSettings.model_validate(
             {"enforcer": enforcer, "groups": given, "writes_per_minute": writes_per_minute}
@@ -138,6 +138,10 @@ class QuotaSidecar(FakeSidecar):
         self.service = service_of(self, cluster.metadata, self.quota_admin, settings, mode)
         self.quotas = self.service.quotas
         self.deaf = False
+
+    def reach_quotas(self) -> MemoryQuotaAdmin:
+        """How quotas reach the brokers."""
+        return MemoryQuotaAdmin(self.quota_cluster.model, permit=self.leadership.permit)
 
     def connect(self) -> MemoryCoordination:
         """The store takes no fenced writes while `deaf`."""

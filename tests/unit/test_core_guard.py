@@ -35,11 +35,20 @@ def test_idle_and_system_bundles_never_move() -> None:
     assert codes() == {B: Code.IDLE, SYSTEM: Code.SYSTEM_BUNDLE, D: Code.UNSETTLED}
 
 
+def limited(bundle: str, ago_ms: int) -> GuardState:
+    """A bundle that moved some while ago, while a quota group limits the namespace of this one."""
+    return GuardState(recent={A: Moved(at_ms=NOW_MS - ago_ms, source="x")}, limited=frozenset({bundle}))
+
+
 @pytest.mark.parametrize(
     ("state", "more", "code"),
     [
         (GuardState(recent={A: Moved(at_ms=NOW_MS - 1_799_999, source="x")}), {}, Code.COOL_DOWN),
         (GuardState(recent={A: Moved(at_ms=NOW_MS - 1_800_000, source="x")}), {}, None),
+        (limited(A, 3_599_999), {}, Code.COOL_DOWN),
+        (limited(A, 3_600_000), {}, None),
+        (limited("t/other/0x00000000_0xffffffff", 1_800_000), {}, None),
+        (limited(A, 1_800_000), {"params": {"cool_down_limited_factor": 1.0}}, None),
         (GuardState(pinned={A: NOW_MS + 1}), {}, Code.PINNED),
         (GuardState(pinned={A: NOW_MS}), {}, None),
         (GuardState(frozen=frozenset({A})), {}, Code.FROZEN_INTENT),
@@ -50,7 +59,8 @@ def test_idle_and_system_bundles_never_move() -> None:
     ],
 )
 def test_obstacle_of_one_bundle(state: GuardState, more: dict[str, Any], code: Code | None) -> None:
-    """Rule: cool-down, pin (until its expiry), frozen intent, a move under way and exclusion keep a bundle."""
+    """Rule: cool-down (longer where a quota group limits rates), pin (until its expiry), frozen intent, a move under
+    way and exclusion keep a bundle."""
     assert codes(state, **more).get(A) is code
 
 

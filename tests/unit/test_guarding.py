@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from bundlekeel.core.codes import Code
-from bundlekeel.core.guard import GuardState
+from bundlekeel.core.guard import GuardState, Moved
 from bundlekeel.core.ledger import Entry, Ledger
 from bundlekeel.core.load import BrokerEndpoint
 from bundlekeel.core.moments import HOUR_MS
@@ -91,6 +91,23 @@ def test_the_last_hour() -> None:
     state = Guarding(lambda: records).state(GuardState(), Ledger(entries=(entry,)), NOW_MS)
     assert [item.bundle for item in state.last_hour] == [bundle_name(number) for number in (1, 2, 4)]
     assert state.last_hour[0].at_ms == NOW_MS - HOUR_MS + 1
+
+
+def test_what_is_limited() -> None:
+    """Of what moved lately, the bundles of namespaces in a quota group; nobody is asked about others."""
+    asked: list[frozenset[str]] = []
+
+    def limited(namespaces: frozenset[str]) -> frozenset[str]:
+        asked.append(namespaces)
+        return namespaces & {"acme/orders"}
+
+    guarding = Guarding(deque[dict[str, Any]])
+    guarding.limited = limited
+    names = [f"{space}/0x00000000_0xffffffff" for space in ("acme/orders", "acme/events")]
+    recent = {name: Moved(at_ms=NOW_MS, source="x") for name in names}
+    assert guarding.state(GuardState(recent=recent), Ledger(), NOW_MS).limited == {names[0]}
+    assert guarding.state(GuardState(), Ledger(), NOW_MS).limited == frozenset()
+    assert asked == [frozenset({"acme/orders", "acme/events"})]
 
 
 # --- through whole cycles over fakes ---------------------------------------------------------------------------

@@ -253,6 +253,32 @@ async def test_a_namespace_joins_by_itself() -> None:
     assert 0.9 * LIMIT <= sidecar.quota_cluster.total() <= 1.1 * LIMIT
 
 
+async def test_moves_of_limited_bundles_are_rarer() -> None:
+    """At every replica a bundle that moved is limited while its namespace is in a group that is enforced."""
+    spaces = frozenset({"acme/orders", "other/space", "pulsar/system"})
+    leader = await leading()
+    follower = await leading(leader.quota_cluster, name="b")
+    for sidecar in (leader, follower):
+        assert sidecar.quotas.limited(spaces) == {"acme/orders"}
+    assert (await leading(enforcer="off")).quotas.limited(spaces) == frozenset()
+    await leader.service.remove("acme", **WHO)
+    assert leader.quotas.limited(spaces) == frozenset()
+
+
+async def test_the_target_has_its_share_before_the_transfer() -> None:
+    """The rate of a topic is in force at the target from its first message on: nothing is written for a move."""
+    sidecar = await leading()
+    await sidecar.turn(6)
+    written = [call for call in sidecar.quota_admin.calls if call[0] == "set_topic_rate"]
+    before = sidecar.quota_cluster.flow()[HOT]
+    sidecar.quota_cluster.move(0, BROKERS[2])
+    assert sidecar.quota_cluster.flow()[HOT] == before
+    await sidecar.turn()
+    assert [call for call in sidecar.quota_admin.calls if call[0] == "set_topic_rate" and call[1] == HOT] == [
+        call for call in written if call[1] == HOT
+    ]
+
+
 async def test_a_follower_shows_the_same() -> None:
     """As the leader stored it, and asks no broker."""
     cluster = QuotaCluster()

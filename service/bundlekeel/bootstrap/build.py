@@ -108,6 +108,7 @@ class Build:
         self.calibration = self._calibration()
         self.cycle = Cycle(self._cycle_parts())
         self.quotas = quotas_of(loaded, self.outside, self.sharing, self.cycle, self.outage, self.journal)
+        self.guarding.limited = self.quotas.quotas.limited
         self.planner = Planner(self.cycle, self.outside.clock.wall_ms)
         self.by_hand = self._by_hand()
         required = loaded.settings.review == "required"

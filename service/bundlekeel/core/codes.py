@@ -142,6 +142,7 @@ class Code(StrEnum):
     STRICTER_RATE_IN_FORCE = "StricterRateInForce"
     RELATIVE_DISPATCH_RATE = "RelativeDispatchRate"
     BUDGET_OF_RATES = "BudgetOfRates"
+    RATE_NOT_REACHED = "RateNotReached"
     RATE_NOT_READ = "RateNotRead"
     TOPIC_ABSENT = "TopicAbsent"
     QUOTAS_OFF = "QuotasOff"
@@ -285,6 +286,7 @@ EXPLANATIONS: dict[Code, str] = {
     Code.STRICTER_RATE_IN_FORCE: "a stricter rate of the topic, namespace or broker is in force already",
     Code.RELATIVE_DISPATCH_RATE: "the dispatch rate in force is relative to the publish rate and cannot be compared",
     Code.BUDGET_OF_RATES: "as many rates as one cycle may have were written; this one comes later",
+    Code.RATE_NOT_REACHED: "the time that one cycle has for brokers was over; this one comes first in the next",
     Code.RATE_NOT_READ: "what is in force for the topic has not been read",
     Code.TOPIC_ABSENT: "nobody serves the topic now; its rate stays as it is",
     Code.QUOTAS_OFF: "quotas.enforcer is off: groups are only shown",

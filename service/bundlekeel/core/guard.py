@@ -137,8 +137,15 @@ def eligibility(
 def _end(state: GuardState, params: Parameters, name: str, code: Code) -> int:
     """When a bundle's own obstacle ends (ms); 0: not known."""
     if code is Code.COOL_DOWN:
-        return state.recent[name].at_ms + int(1000 * params.cool_down_seconds)
+        return state.recent[name].at_ms + rest_ms(state, params, name)
     return state.pinned[name] if code is Code.PINNED else 0
+
+
+def rest_ms(state: GuardState, params: Parameters, bundle: str) -> int:
+    """How long a bundle that moved is left alone. Longer where rates are limited: clients that are cut off come back
+    with all that has waited, and Pulsar's ResourceGroups begin at the new broker with next to nothing."""
+    factor = params.cool_down_limited_factor if bundle in state.limited else 1.0
+    return int(1000 * params.cool_down_seconds * factor)
 
 
 def leave_alone(found: Eligibility, rows: Bools) -> Eligibility:
@@ -165,8 +172,11 @@ def _traffic_sum(traffic: Floats) -> Floats:
 def _single_bundle_codes(
     state: GuardState, params: Parameters, now_ms: int, in_books: frozenset[str], unsettled: frozenset[str]
 ) -> dict[str, Code]:
-    until = now_ms - int(1000 * params.cool_down_seconds)
-    codes = {name: Code.COOL_DOWN for name, moved in state.recent.items() if moved.at_ms > until}
+    codes = {
+        name: Code.COOL_DOWN
+        for name, moved in state.recent.items()
+        if moved.at_ms > now_ms - rest_ms(state, params, name)
+    }
     codes.update({name: Code.PINNED for name, expiry in state.pinned.items() if not expiry or expiry > now_ms})
     codes.update(dict.fromkeys(unsettled, Code.UNSETTLED))
     codes.update(dict.fromkeys(in_books, Code.IN_TRANSIT))

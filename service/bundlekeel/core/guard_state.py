@@ -44,7 +44,7 @@ class GuardState:
     a broker came, went or restarted. `quarantined`: (source, target) pairs whose moves did not help, with their expiry.
     `rate`: moves the adaptive rate allows in this cycle, None: no limit from there. `relief_until`: outside of the
     windows in which everything may move, overload may still be relieved, until then (ms, 0: not known); None: no window
-    says so.
+    says so. `limited`: of the bundles in `recent`, those of namespaces whose rates a quota group limits.
     """
 
     recent: Mapping[str, Moved] = field(default_factory=dict)
@@ -61,3 +61,4 @@ class GuardState:
     quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)
     rate: int | None = None
     relief_until: int | None = None
+    limited: frozenset[str] = frozenset()

@@ -14,6 +14,13 @@ GUARD: tuple[ParameterSpec, ...] = (
         used_by="guard",
         why="a bundle that moved is left alone this long",
     ),
+    _S(
+        name="cool_down_limited_factor",
+        unit="factor",
+        minimum=1.0,
+        used_by="guard",
+        why="so many times longer rests a bundle of a namespace in a quota group that is enforced; 1: like any other",
+    ),
     _S(name="max_moves_per_cycle", unit="moves", used_by="guard", why="budget of one cycle; 0 allows none"),
     _S(
         name="max_moves_per_source",

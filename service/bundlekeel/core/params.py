@@ -110,6 +110,7 @@ class Parameters:
     ledger_timeout_seconds: float = 1080.0
     # guard
     cool_down_seconds: float = 1800.0
+    cool_down_limited_factor: float = 2.0
     max_moves_per_cycle: int = 10
     max_moves_per_source: int = 4
     max_moves_per_target: int = 4

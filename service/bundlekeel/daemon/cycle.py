@@ -124,14 +124,14 @@ class Cycle:
         given = self.plan_input(snapshot)
         result = await self.compute(given)
         self._planned = given, result
-        rest = self.params.cool_down_seconds
+        rest, limited = self.params.cool_down_seconds, self.params.cool_down_limited_factor
         # What was booked while a worker thread planned stays; the next cycle settles it.
         ledger = result.ledger if self.standing.ledger is given.ledger else self.standing.ledger
         self.standing = replace(
             self.standing,
             memory=result.memory,
             ledger=ledger,
-            recent=_since(self.standing.recent, snapshot.wall_ms, rest, self.params.no_return_seconds),
+            recent=_since(self.standing.recent, snapshot.wall_ms, limited * rest, self.params.no_return_seconds),
             split_failed=_since(self.standing.split_failed, snapshot.wall_ms, rest),
             divisions=dict(self._observer.divisions),
             brokers=tuple(sorted(picture.endpoints)),

@@ -6,13 +6,14 @@ Moves of the last hour come from the shared records, so they survive a change of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Reversible
+from collections.abc import Callable, Iterable, Mapping, Reversible
 from dataclasses import replace
 from typing import Any, Final
 
 from bundlekeel.core.guard import Begun, GuardState
 from bundlekeel.core.ledger import Ledger
 from bundlekeel.core.moments import HOUR_MS
+from bundlekeel.core.names import namespace_of
 from bundlekeel.daemon.acting import Obstacle
 from bundlekeel.daemon.windows import Calendar
 from bundlekeel.ports import Picture
@@ -37,6 +38,8 @@ class Guarding:
         self._moves = moves
         self._rate = rate
         self._calendar = calendar or Calendar()
+        # Of some namespaces, those whose rates a quota group limits; set once there are quotas.
+        self.limited: Callable[[frozenset[str]], frozenset[str]] = lambda _: frozenset()
         self._since_ms = 0
         # Start of each broker's process as last seen, of those registered now; and of all ever seen.
         self._here: dict[str, int] | None = None
@@ -71,14 +74,20 @@ class Guarding:
         return found
 
     def state(self, state: GuardState, ledger: Ledger, now_ms: int) -> GuardState:
-        """The guard's state with the last hour's moves, changed brokers, and what the windows allow."""
+        """The guard's state with the last hour's moves, changed brokers, what windows allow, and what is limited."""
         return replace(
             state,
             last_hour=self._last_hour(ledger, now_ms),
             changed_brokers=dict(self.changed),
             relief_until=self._calendar.relief_until(now_ms),
             rate=self._rate(),
+            limited=self._limited(state.recent),
         )
+
+    def _limited(self, bundles: Iterable[str]) -> frozenset[str]:
+        spaces = {bundle: namespace_of(bundle) for bundle in bundles}
+        found = self.limited(frozenset(spaces.values())) if spaces else frozenset()
+        return frozenset(bundle for bundle, space in spaces.items() if space in found)
 
     def rolled_out(self, now_ms: int, quiet_seconds: float) -> frozenset[str]:
         """Registered brokers that came or restarted in a roll-out that is over by now, each once.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from bundlekeel.core.errors import StoreError
 from bundlekeel.core.quotas.enforce import Held, Place, Rate
 from bundlekeel.core.quotas.native import Kept, ResourceGroup
-from bundlekeel.daemon.documents import SCHEMA, decode, encode, join, store_blob
+from bundlekeel.daemon.documents import CHUNK_BYTES, SCHEMA, decode, encode, join, store_blob
 from bundlekeel.ports import Change, Coordination, Document
 
 T = TypeVar("T")
@@ -112,11 +112,30 @@ class HeldBook:
     async def _write(self, epoch: int, wanted: Mapping[str, bytes | None]) -> None:
         known = await self._known()
         self._nodes = None
-        for node, data in sorted(wanted.items()):
-            if known.get(node) != data:
-                await self._coordination.write_fenced(epoch, [Change(path=node, data=data, create=node not in known)])
+        changes = [
+            Change(path=node, data=data, create=node not in known)
+            for node, data in sorted(wanted.items())
+            if known.get(node) != data
+        ]
+        for batch in _batches(changes):
+            await self._coordination.write_fenced(epoch, batch)
         kept = {node: data for node, data in known.items() if node not in wanted}
         self._nodes = kept | {node: data for node, data in wanted.items() if data is not None}
+
+
+def _batches(changes: list[Change]) -> Iterator[list[Change]]:
+    """As many at a time as a transaction carries: each is one wait for the store."""
+    batch: list[Change] = []
+    size = 0
+    for change in changes:
+        more = len(change.data or b"")
+        if batch and size + more > CHUNK_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(change)
+        size += more
+    if batch:
+        yield batch
 
 
 def _decoded(document: Document, kind: type[T]) -> T:

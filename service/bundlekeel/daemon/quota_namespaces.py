@@ -10,14 +10,12 @@ import structlog
 
 from bundlekeel.core.errors import AdminApiError
 from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.quota_pace import Pace
 from bundlekeel.ports import Clock
 from bundlekeel.ports.quotas import NamespaceRates, QuotaAdmin
-from bundlekeel.work import bounded
 
 _log = structlog.get_logger(__name__)
 
-# Requests to brokers at a time.
-PARALLEL: Final = 8
 # Read again after this: so late it is noticed what people change.
 KEPT_SECONDS: Final = 60.0
 # What nobody asks for any more, and what could not be read for so long, is forgotten.
@@ -32,13 +30,23 @@ class NamespaceReader:
         self._config = config
         self._clock = clock
         self._kept: dict[str, tuple[NamespaceRates, float]] = {}
+        self._tried: dict[str, float] = {}
+        self._pace: Pace[str] = Pace()
+        # Why those that were asked for and could not be read could not.
+        self.errors: dict[str, str] = {}
 
-    async def read(self, names: Collection[str]) -> dict[str, NamespaceRates]:
-        """What is known of each; what cannot be read stays as it was, or is not there. Never raises."""
+    async def read(self, names: Collection[str], seconds: float | None = None) -> dict[str, NamespaceRates]:
+        """What is known of each; what cannot be read stays as it was, or is not there. Never raises. `seconds`: no
+        longer than that (None: as long as it takes); what was not begun is read first the next time."""
         now = self._clock.boot()
         self._kept = {name: kept for name, kept in self._kept.items() if now - kept[1] < _FORGOTTEN_SECONDS}
-        old = [name for name in sorted(names) if now - self._kept.get(name, (None, float("-inf")))[1] >= KEPT_SECONDS]
-        await bounded([partial(self._ask, name, now) for name in old], limit=PARALLEL)
+        self._tried = {name: boot for name, boot in self._tried.items() if name in names}
+        self.errors = {name: why for name, why in self.errors.items() if name in names}
+        never = float("-inf")
+        old = [name for name in names if now - self._kept.get(name, (None, never))[1] >= KEPT_SECONDS]
+        due = sorted(set(old) - set(self._pace.under_way), key=lambda name: (self._tried.get(name, never), name))
+        begun = await self._pace.run({name: partial(self._ask, name, now) for name in due}, seconds)
+        self._tried |= dict.fromkeys(due[:begun], now)
         return {name: self._kept[name][0] for name in names if name in self._kept}
 
     def forget(self, name: str) -> None:
@@ -48,10 +56,18 @@ class NamespaceReader:
     def clear(self) -> None:
         """A term begins: nothing is known."""
         self._kept.clear()
+        self._tried.clear()
+        self.errors.clear()
+
+    async def stop(self) -> None:
+        """End what is under way."""
+        await self._pace.stop()
 
     async def _ask(self, name: str, now: float) -> None:
         cluster = self._config.adoptable().get("clusterName", "")
         try:
             self._kept[name] = await self._admin.namespace_rates(name, cluster), now
+            self.errors.pop(name, None)
         except AdminApiError as error:
+            self.errors[name] = str(error)
             _log.info("policies of a namespace not read", namespace=name, error=str(error))

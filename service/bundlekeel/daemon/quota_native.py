@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import structlog
@@ -15,7 +16,9 @@ from bundlekeel.core.quotas.usage import UsageTable
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.quota_held import HeldBook
 from bundlekeel.daemon.quota_namespaces import NamespaceReader
+from bundlekeel.daemon.quota_pace import PARALLEL
 from bundlekeel.ports.quotas import QuotaAdmin
+from bundlekeel.work import bounded
 
 _log = structlog.get_logger(__name__)
 
@@ -48,11 +51,14 @@ class NativeKeeper:
 
     async def _groups(self, names: Collection[str]) -> dict[str, ResourceGroup | None]:
         found: dict[str, ResourceGroup | None] = {}
-        for name in sorted(names):
+
+        async def ask(name: str) -> None:
             try:
                 found[name] = await self._admin.resource_group(name)
             except AdminApiError as error:
                 _log.info("resource group not read", group=name, error=str(error))
+
+        await bounded([partial(ask, name) for name in sorted(names)], limit=PARALLEL)
         return found
 
     async def _attached(self, namespaces: Collection[str]) -> dict[str, str]:

@@ -168,7 +168,9 @@ def _sentence(shown: Json) -> str:
     if shown["obstacle"] is not None:
         why = EXPLANATIONS.get(shown["obstacle"], shown["obstacle"])
         return f"{said}; nothing is written ({why}), {writes['planned']} changes would be"
-    return f"{said}; {writes['written']} of {writes['planned']} changes written, {writes['held']} places held"
+    said += f"; {writes['written']} of {writes['planned']} changes written, {writes['held']} places held"
+    later = sum(shown["left"].get(code.value, 0) for code in (Code.BUDGET_OF_RATES, Code.RATE_NOT_REACHED))
+    return f"{said}, {later} still to come" if later else said
 
 
 def _group_said(row: Json) -> list[str]:

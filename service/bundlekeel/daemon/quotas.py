@@ -8,6 +8,7 @@ are only judged by rates measured while they were in force.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -16,16 +17,17 @@ import structlog
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import LeadershipLost, StoreError
-from bundlekeel.core.quotas.enforce import EnforcerPlan
+from bundlekeel.core.names import tenant_of
+from bundlekeel.core.quotas.enforce import NOT_REACHED, EnforcerPlan, Left, Thrift
 from bundlekeel.core.quotas.exchange import Book, Said, merge, report
-from bundlekeel.core.quotas.groups import Membership
+from bundlekeel.core.quotas.groups import Membership, resolve
 from bundlekeel.core.quotas.lines import lines_of
 from bundlekeel.core.quotas.shares import Claims, Remembered, Shares, claims_of, share_out
 from bundlekeel.core.quotas.usage import Catalogue, UsageTable
 from bundlekeel.core.snapshot import Snapshot
 from bundlekeel.daemon.acting import Obstacle, mode_in_force, pause_in_force
 from bundlekeel.daemon.brokerconfig import BrokerConfig
-from bundlekeel.daemon.quota_groups import declared
+from bundlekeel.daemon.quota_groups import Declared, declared
 from bundlekeel.daemon.quota_held import HeldBook
 from bundlekeel.daemon.quota_namespaces import NamespaceReader
 from bundlekeel.daemon.quota_native import NativeKeeper
@@ -43,6 +45,7 @@ Json = dict[str, Any]
 _IDLE_SECONDS: Final = 1.0
 _STATS_KEY: Final = "statsUpdateFrequencyInSecs"
 _STATS_DEFAULT: Final = 60.0
+_MINUTE: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +94,20 @@ class Quotas:
         self._memory = Remembered()
         self._problems: tuple[str, ...] = ()
         self._looked_boot = parts.clock.boot()
+        # Writes of the last minute: when, and how many.
+        self._begun: deque[tuple[float, int]] = deque()
 
     # --- time ---
 
     async def run(self) -> None:
         """Cycles, until cancelled. What cannot be read or stored is tried again in the next one; groups that people
         change, and whatever else has to be begun, are not waited for that long."""
+        try:
+            await self._run()
+        finally:
+            await self.rates.stop()
+
+    async def _run(self) -> None:
         while True:
             began, looked, wishes = self._p.clock.boot(), False, self._p.sharing.desired.quotas
             try:
@@ -117,6 +128,14 @@ class Quotas:
         said = self._p.config.adoptable().get(_STATS_KEY, "")
         stats = float(said) if said.isdecimal() else _STATS_DEFAULT
         return max(self._p.settings.cycle, 2 * stats)
+
+    def limited(self, namespaces: frozenset[str]) -> frozenset[str]:
+        """Those of these namespaces whose rates are limited by a group; none where groups are only shown."""
+        p = self._p
+        if p.settings.enforcer == "off" or self.handed_back or not namespaces:
+            return frozenset()
+        found = declared(p.settings.declared(), p.sharing.desired.quotas)
+        return frozenset(resolve(found.groups, {tenant_of(name) for name in namespaces}, namespaces).group_of)
 
     # --- one cycle ---
 
@@ -139,12 +158,12 @@ class Quotas:
         busy = found.groups or self.rates.held or self.native.kept or self.report is not None
         if picture is None or not busy:
             return False
-        await p.config.refresh(picture.endpoints)
-        membership = await self.usage.membership(found.groups, snapshot)
-        membership = replace(membership, problems=(*found.problems, *membership.problems))
-        survey = Survey(told=(), asked=(), mute={})
-        if membership.group_of:
-            survey = await self.usage.survey(membership, picture, snapshot, p.arriving())
+        # A broker that hangs is waited for once.
+        settings = asyncio.create_task(p.config.refresh(picture.endpoints))
+        try:
+            membership, survey = await self._survey(found, picture, snapshot)
+        finally:
+            await settings
         table, claims, shares = await self._share(membership, survey, picture)
         outcome = await self._enforce(shares, membership, epoch)
         native = p.settings.enforcer == "native"
@@ -158,6 +177,13 @@ class Quotas:
         )
         await self._tell(seen, outcome, survey, epoch)
         return True
+
+    async def _survey(self, found: Declared, picture: Picture, snapshot: Snapshot | None) -> tuple[Membership, Survey]:
+        membership = await self.usage.membership(found.groups, snapshot)
+        membership = replace(membership, problems=(*found.problems, *membership.problems))
+        if not membership.group_of:
+            return membership, Survey(told=(), asked=(), mute={})
+        return membership, await self.usage.survey(membership, picture, snapshot, self._p.arriving())
 
     async def _begin(self, epoch: int) -> None:
         held, kept = await self.book.load()
@@ -217,21 +243,32 @@ class Quotas:
         return record is not None and not record.active
 
     async def _enforce(self, shares: Shares, membership: Membership, epoch: int) -> _Outcome:
-        p, may = self._p, self.obstacle() is None
+        p, may, seconds = self._p, self.obstacle() is None, self.cycle_seconds
         enforcer = "off" if self.handed_back else p.settings.enforcer
-        thrift = replace(p.settings.thrift(), most=max(1, int(p.settings.writes_per_minute * self.cycle_seconds / 60)))
+        now, thrift = p.clock.boot(), self._thrift()
         plan = EnforcerPlan(held=self.rates.held)
         if enforcer == "policies":
-            plan = await self.rates.plan(shares, membership, thrift, ask=may)
+            plan = await self.rates.plan(shares, membership, thrift, ask=may, seconds=seconds)
         elif self.rates.held and may:
-            plan = await self.rates.plan_back(thrift.most)
-        written = await self.rates.carry_out(plan, epoch) if may else Written()
-        outcome = _Outcome(plan=plan, written=written)
+            plan = await self.rates.plan_back(thrift.most, seconds)
+        written = await self.rates.carry_out(plan, epoch, seconds) if may else Written()
+        self._begun.append((now, written.begun))
+        late = (Left(change.place, NOT_REACHED) for change in written.late)
+        outcome = _Outcome(plan=replace(plan, left=(*plan.left, *late)), written=written)
         if enforcer == "native" or self.native.kept:
             native = await self.native.plan(membership if enforcer == "native" else Membership())
             outcome.puts = len(native.puts)
             outcome.failed = tuple(await self.native.carry_out(native, epoch)) if may else ()
         return outcome
+
+    def _thrift(self) -> Thrift:
+        """With what is left of the writes of this minute, no more than the part of a cycle."""
+        per_minute, since = self._p.settings.writes_per_minute, self._p.clock.boot() - _MINUTE
+        while self._begun and self._begun[0][0] <= since:
+            self._begun.popleft()
+        part = max(1, int(per_minute * self.cycle_seconds / _MINUTE))
+        left = max(1, per_minute, part) - sum(count for _, count in self._begun)
+        return replace(self._p.settings.thrift(), most=max(0, min(part, left)))
 
     # --- telling ---
 

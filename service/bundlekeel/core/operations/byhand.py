@@ -17,7 +17,7 @@ from bundlekeel.core.budgets import hour_refusal
 from bundlekeel.core.codes import Code
 from bundlekeel.core.draft import Draft
 from bundlekeel.core.filters.allowed import limits_of
-from bundlekeel.core.guard import completeness
+from bundlekeel.core.guard import completeness, rest_ms
 from bundlekeel.core.holds import hold_of
 from bundlekeel.core.moments import clock_text
 from bundlekeel.core.operations.stage import Request, by_person
@@ -119,7 +119,7 @@ def _bound(given: Request, row: int, *, override: bool) -> tuple[Code | None, st
         return found.codes[row], ""
     name = given.snapshot.bundles.names[row]
     moved = given.guard.recent.get(name)
-    until = moved.at_ms + int(1000 * given.params.cool_down_seconds) if moved is not None else 0
+    until = moved.at_ms + rest_ms(given.guard, given.params, name) if moved is not None else 0
     if not override and until > given.snapshot.wall_ms:
         return Code.COOL_DOWN, f"{(until - given.snapshot.wall_ms) / 1000:.0f} s left"
     if not override and name in given.ledger.bundles():

@@ -100,23 +100,26 @@ class Left(NamedTuple):
 UNCHANGED = ""
 STRICTER, POLICIES_OFF, RELATIVE = Code.STRICTER_RATE_IN_FORCE, Code.TOPIC_POLICIES_OFF, Code.RELATIVE_DISPATCH_RATE
 BUDGET, NOT_READ, ABSENT = Code.BUDGET_OF_RATES, Code.RATE_NOT_READ, Code.TOPIC_ABSENT
+NOT_REACHED = Code.RATE_NOT_REACHED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thrift:
     """When a write is worth it. `up`, `down`: least change of a rate (its part). `short`: any rise is, while the rates
-    of its group add up to so much less than they should (a part of that). `most`: writes now, restores too."""
+    of its group add up to so much less than they should (a part of that). `most`: writes now, restores too. `first`:
+    places that waited for time in the last cycle."""
 
     up: float = 0.10
     down: float = 0.05
     short: float = 0.03
     most: int = 60
+    first: frozenset[Place] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnforcerPlan:
-    """`changes`: in their order, decreases first. `held`: to be stored *before* the changes are made. `left`: the
-    rest, one reason each. `forget`: places that are done with once their change has been made."""
+    """`changes`: in their order, those that waited and decreases first. `held`: to be stored *before* the changes are
+    made. `left`: the rest, one reason each. `forget`: places that are done with once their change has been made."""
 
     changes: tuple[Change, ...] = ()
     held: Mapping[Place, Held] = field(default_factory=dict)
@@ -288,9 +291,10 @@ def _assemble(
     gone: Sequence[Place],
     thrift: Thrift,
 ) -> EnforcerPlan:
-    """Decreases first (they keep the limit), then restores, then the largest increases; no more than the budget."""
+    """What waited first; then decreases (they keep the limit), restores, the largest increases; within the budget."""
     memory = {change.place: keep for change, keep in decided}
-    every = sorted([*(change for change, _ in decided), *restored], key=_urgency)
+    every = [*(change for change, _ in decided), *restored]
+    every.sort(key=lambda change: (change.place not in thrift.first, *_urgency(change)))
     changes, late = every[: thrift.most], every[thrift.most :]
     kept = dict(held)
     for change in changes:

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from bundlekeel.core.load import Ints
+from bundlekeel.core.quotas.columns import some
 from bundlekeel.core.quotas.lines import Lines, found_in, joined, together
 from bundlekeel.core.snapshot import Bools
 
@@ -81,8 +82,8 @@ def report(now: Lines, said: Said, manners: Manners) -> tuple[Report, Said]:
     if len(last):
         age = np.where(known, said.age[place] + 1, 0)
     told = ~known | (age >= manners.every)
-    if len(last):
-        told |= _changed(last, place, now, manners)
+    if len(last) and not told.all():
+        told |= _changed(last.take(place), now, manners)
     stays = np.zeros(len(last), dtype=bool)
     stays[place[known]] = True
     mine = speaks[last.participant]
@@ -103,18 +104,18 @@ def _recalled(now: Lines, last: Lines, rows: Ints, place: Ints) -> Lines:
     columns = {}
     for name in ("usage", "peak", "pinched", "partitions"):
         column = getattr(now, name).copy()
-        column[rows] = getattr(last, name)[place[rows]]
+        column[rows] = getattr(last, name).take(place[rows], axis=0)
         columns[name] = column
     return replace(now, **columns)
 
 
-def _changed(last: Lines, place: Ints, now: Lines, manners: Manners) -> Bools:
-    before = last.take(place)
-    found: Bools = (before.partitions != now.partitions) | (before.usage.any(axis=1) != now.usage.any(axis=1))
+def _changed(before: Lines, now: Lines, manners: Manners) -> Bools:
+    found: Bools = (before.partitions != now.partitions) | (some(before.usage != 0) != some(now.usage != 0))
     if manners.tell_limits:
-        found |= (before.pinched != now.pinched).any(axis=1)
+        found |= some(before.pinched != now.pinched)
     for old, new in ((before.usage, now.usage), (before.peak, now.peak)):
-        found |= (np.abs(new - old) > manners.change * old).any(axis=1)
+        change = new - old
+        found |= some(np.abs(change, out=change) > manners.change * old)
     return found
 
 

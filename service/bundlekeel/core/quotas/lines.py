@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from bundlekeel.core.load import Floats, Ints
+from bundlekeel.core.quotas.columns import in_order, runs
 from bundlekeel.core.quotas.groups import KINDS
 from bundlekeel.core.quotas.usage import Key, Line, UsageTable
 from bundlekeel.core.snapshot import Bools
@@ -74,14 +75,18 @@ class Lines:
 
     def take(self, rows: Ints | Bools) -> Lines:
         """Some of the rows, in their order."""
+        if rows.dtype == bool:
+            if rows.all():
+                return self
+            rows = np.flatnonzero(rows)
         return replace(
             self,
-            participant=self.participant[rows],
-            key=self.key[rows],
-            usage=self.usage[rows],
-            peak=self.peak[rows],
-            pinched=self.pinched[rows],
-            partitions=self.partitions[rows],
+            participant=self.participant.take(rows),
+            key=self.key.take(rows),
+            usage=self.usage.take(rows, axis=0),
+            peak=self.peak.take(rows, axis=0),
+            pinched=self.pinched.take(rows, axis=0),
+            partitions=self.partitions.take(rows),
         )
 
     def only(self, participants: Collection[str]) -> Lines:
@@ -96,6 +101,8 @@ class Lines:
 
     def over(self, participants: tuple[str, ...], keys: tuple[Key, ...]) -> Lines:
         """The same over other names, sorted, with all of these among them."""
+        if participants == self.participants and keys is self.keys:
+            return self
         return replace(
             self,
             participants=participants,
@@ -125,25 +132,25 @@ def lines_of(
     `partitions`: of the topics that have some. `passing`: shape (keys of the table, 4), what one partition of the topic
     may pass now (infinite: no limit). A partition that passes `at_limit` of that counts as held back.
     """
-    # Sorted by key already; short integers are sorted much faster.
-    order = np.argsort(table.broker.astype(np.uint16), kind="stable")
-    broker, key, rates = table.broker[order], table.key[order], table.rates[order]
+    # Sorted by key already.
+    order = in_order(table.broker)
+    broker, key, rates = table.broker.take(order), table.key.take(order), table.rates.take(order, axis=0)
     starts = np.flatnonzero(np.diff(broker, prepend=-1) | np.diff(key, prepend=-1))
     participants = tuple(sorted({*table.brokers, *speakers}))
     parts = np.fromiter((partitions.get(topic, 1) for _, topic in table.keys), dtype=np.int64, count=len(table.keys))
     if len(starts) == 0:
         return Lines(participants=participants)
-    key = key[starts]
-    peak = np.maximum.reduceat(rates, starts)
+    key = key.take(starts)
+    usage, peak = runs(rates, starts)
     return Lines(
         participants=participants,
         keys=table.keys,
         participant=renumbered(table.brokers, participants)[broker[starts]],
         key=key,
-        usage=np.add.reduceat(rates, starts),
+        usage=usage,
         peak=peak,
-        pinched=(peak > 0) & (peak >= at_limit * passing[key]),
-        partitions=parts[key],
+        pinched=(peak > 0) & (peak >= (at_limit * passing).take(key, axis=0)),
+        partitions=parts.take(key),
     )
 
 
@@ -168,12 +175,12 @@ def joined(one: Lines, other: Lines) -> Lines:
     order = np.argsort(np.concatenate([one.ids(), other.ids()]), kind="stable")
     return replace(
         one,
-        participant=np.concatenate([one.participant, other.participant])[order],
-        key=np.concatenate([one.key, other.key])[order],
-        usage=np.concatenate([one.usage, other.usage])[order],
-        peak=np.concatenate([one.peak, other.peak])[order],
-        pinched=np.concatenate([one.pinched, other.pinched])[order],
-        partitions=np.concatenate([one.partitions, other.partitions])[order],
+        participant=np.concatenate([one.participant, other.participant]).take(order),
+        key=np.concatenate([one.key, other.key]).take(order),
+        usage=np.concatenate([one.usage, other.usage]).take(order, axis=0),
+        peak=np.concatenate([one.peak, other.peak]).take(order, axis=0),
+        pinched=np.concatenate([one.pinched, other.pinched]).take(order, axis=0),
+        partitions=np.concatenate([one.partitions, other.partitions]).take(order),
     )
 
 

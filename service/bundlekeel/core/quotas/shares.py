@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from bundlekeel.core.load import Floats, Ints
+from bundlekeel.core.quotas.columns import in_order
 from bundlekeel.core.quotas.exchange import Book
 from bundlekeel.core.quotas.groups import KINDS
 from bundlekeel.core.quotas.lines import renumbered
@@ -124,26 +125,27 @@ def claims_of(book: Book, groups: Sequence[str]) -> Claims:
     number = {name: row for row, name in enumerate(groups)}
     lines = book.lines
     group_of = np.fromiter((number.get(key[0], -1) for key in lines.keys), dtype=np.int64, count=len(lines.keys))
-    mine = group_of[lines.key] >= 0
-    if not mine.all():
-        lines = lines.take(mine)
+    if group_of.min(initial=0) < 0:
+        lines = lines.take(group_of.take(lines.key) >= 0)
+    used = np.bincount(lines.key, minlength=len(lines.keys)) > 0
     lines = lines.trimmed()
     if len(lines) == 0:
         return _no_claims()
     # By participant inside a topic, so that sums do not depend on who was heard first.
-    order = np.argsort(lines.key, kind="stable")
-    starts = np.searchsorted(lines.key[order], np.arange(len(lines.keys)))
-    usage = lines.usage[order]
-    parts = np.maximum(np.maximum.reduceat(lines.partitions[order], starts), 1)
+    order = in_order(lines.key)
+    count = np.bincount(lines.key, minlength=len(lines.keys))
+    starts = np.cumsum(count) - count
+    usage = lines.usage.take(order, axis=0)
+    parts = np.maximum(np.maximum.reduceat(lines.partitions.take(order), starts), 1)
     total = np.add.reduceat(usage, starts)
     return Claims(
         keys=lines.keys,
-        group=np.fromiter((number[key[0]] for key in lines.keys), dtype=np.int64, count=len(lines.keys)),
+        group=group_of[used],
         usage=total,
-        need=np.maximum(np.maximum.reduceat(lines.peak[order], starts) * parts[:, None], total),
-        pinched=np.maximum.reduceat(lines.pinched[order], starts) > 0,
+        need=np.maximum(np.maximum.reduceat(lines.peak.take(order, axis=0), starts) * parts[:, None], total),
+        pinched=np.maximum.reduceat(lines.pinched.take(order, axis=0), starts) > 0,
         partitions=parts,
-        homes=Homes(topic=lines.key[order], participant=lines.participant[order], usage=usage),
+        homes=Homes(topic=lines.key.take(order), participant=lines.participant.take(order), usage=usage),
     )
 
 
@@ -277,8 +279,9 @@ def _with_absent(
     known, streak = _learnt(claims, memory, old, tuning.room)
     keys = claims.keys + tuple(memory.keys[row] for row in away)
     # Sorted already unless some are absent.
-    rows = range(len(keys))
-    order = np.array(sorted(rows, key=keys.__getitem__) if away else rows, dtype=np.int64)
+    order = np.arange(len(keys), dtype=np.int64)
+    if away:
+        order = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
     group = np.concatenate([claims.group, np.array([number[memory.keys[row][0]] for row in away], dtype=np.int64)])
     now = Remembered(
         keys=tuple(keys[row] for row in order) if away else keys,

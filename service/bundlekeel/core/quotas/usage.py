@@ -14,11 +14,14 @@ import numpy as np
 
 from bundlekeel.core.load import Floats, Ints
 from bundlekeel.core.names import parse_topic
+from bundlekeel.core.quotas.columns import in_order
 from bundlekeel.core.quotas.groups import KINDS, Membership, Rates
 from bundlekeel.core.snapshot import Bools
 
 _PARTITION: Final = "-partition-"
 Key = tuple[str, str]  # group, topic
+# Names that are told again are compared so many at once.
+_STRIDE: Final = 64
 # So many names that are told no more are kept in any case.
 _SPARE_NAMES: Final = 10_000
 
@@ -69,6 +72,8 @@ class _Names:
     keys: list[Key] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
     key_number: dict[Key, int] = field(default_factory=dict)
+    # By partitioned topic as it is told: its partitions need not be parsed one by one.
+    bases: dict[str, int] = field(default_factory=dict)
     columns: tuple[Ints, Bools, Ints] | None = None
 
     def of(self, names: Sequence[str]) -> Ints:
@@ -82,6 +87,23 @@ class _Names:
             self.columns = None
             return self.of(names)
 
+    def again(self, names: Sequence[str], before: Sequence[str], ids: Ints) -> Ints:
+        """The same where most were told before, with these numbers, and few came or went in between: names that stand
+        next to each other again need not be looked up. Raises ValueError for what is no topic name."""
+        if not before:
+            return self.of(names)
+        found = np.empty(len(names), dtype=np.int64)
+        old = 0
+        for new in range(0, len(names), _STRIDE):
+            part = names[new : new + _STRIDE]
+            if part == before[old : old + _STRIDE]:
+                found[new : new + len(part)] = ids[old : old + len(part)]
+                old += len(part)
+                continue
+            found[new : new + len(part)] = self.of(part)
+            old = _after(before, part[-1], old)
+        return found
+
     def arrays(self) -> tuple[Ints, Bools, Ints]:
         """By number of a name its key and whether it is a partition; by key its group."""
         if self.columns is None:
@@ -93,18 +115,25 @@ class _Names:
         return self.columns
 
     def _add(self, name: str) -> None:
-        parsed = parse_topic(name)
-        full, group, key = str(parsed), self.membership.group_of.get(parsed.namespace), -1
-        topic = topic_of(full)
-        if group is not None:
-            found = self.membership.groups[group].name, topic
-            key = self.key_number.setdefault(found, len(self.keys))
-            if key == len(self.keys):
-                self.keys.append(found)
-                self.groups.append(group)
+        base = topic_of(name)
+        key = self.bases.get(base)
+        if key is None:
+            key = self.bases[base] = self._key(name)
         self.number[name] = len(self.key_of)
         self.key_of.append(key)
-        self.parted.append(topic != full)
+        self.parted.append(base != name)
+
+    def _key(self, name: str) -> int:
+        parsed = parse_topic(name)
+        group = self.membership.group_of.get(parsed.namespace)
+        if group is None:
+            return -1
+        found = self.membership.groups[group].name, topic_of(str(parsed))
+        key = self.key_number.setdefault(found, len(self.keys))
+        if key == len(self.keys):
+            self.keys.append(found)
+            self.groups.append(group)
+        return key
 
 
 class Catalogue:
@@ -128,15 +157,18 @@ class Catalogue:
         for item in told:
             known = self._told.get(item.broker)
             if known is None or known[0] != item.names:
-                self._told[item.broker], self._frame = (item.names, self._names.of(item.names)), None
+                before, ids = known if known is not None else ((), self._rank[:0])
+                self._told[item.broker] = item.names, self._names.again(item.names, before, ids)
+                self._frame = None
         brokers = tuple(item.broker for item in told)
         if self._frame is None or self._frame[0].brokers != brokers:
             self._told = {name: self._told[name] for name in brokers}
             self._frame = self._framed(brokers)
         made, rows = self._frame
         rates = np.concatenate([item.rates for item in told]) if told else np.zeros((0, len(KINDS)))
-        rates = rates[rows]
-        return replace(made, rates=np.where(np.isfinite(rates), np.maximum(rates, 0.0), 0.0))
+        rates = rates.take(rows, axis=0)
+        rates[~(np.isfinite(rates) & (rates > 0))] = 0.0
+        return replace(made, rates=rates)
 
     def _renew(self, membership: Membership, rows: int) -> None:
         """Forget everything when groups have changed, and names nobody tells any more when they are too many."""
@@ -158,7 +190,7 @@ class Catalogue:
         self._sort(key[kept])
         ranked = self._rank[key[kept]]
         # Brokers come in their order already.
-        order = np.argsort(ranked, kind="stable")
+        order = in_order(ranked)
         rows = kept[order]
         count = np.bincount(ranked[parted[ids[kept]]], minlength=len(self._keys))
         table = UsageTable(
@@ -188,6 +220,14 @@ class Catalogue:
         self._used, self._keys = used, tuple(self._names.keys[number] for number in numbers)
         self._rank = np.zeros(len(used), dtype=np.int64)
         self._rank[numbers] = np.arange(len(numbers))
+
+
+def _after(names: Sequence[str], name: str, since: int) -> int:
+    """Where a name that is not far from there is followed; what it would be without a change if it is not there."""
+    try:
+        return names.index(name, max(0, since - _STRIDE), since + 2 * _STRIDE) + 1
+    except ValueError:
+        return since + _STRIDE
 
 
 def usage_table(told: Sequence[TopicRates], membership: Membership) -> UsageTable:
