@@ -279,6 +279,22 @@ def test_pause_is_seen_by_everybody(guarded: ServedSidecar, tokens: Tokens, open
     expect(page.get_by_text("Moving is paused. Somebody has to resume it first.")).to_be_visible()
 
 
+def test_the_journal_says_what_mends_a_finding(watched: ServedSidecar, open_page: Open) -> None:
+    """Among all entries, and among findings alone; commands in sentences look like commands."""
+    said, remedy = "BrokersSplitThemselves: b1 splits by itself again", "run `bundlekeel doctor`, and hand back"
+    watched.sidecar.journal.append(
+        {"kind": "finding", "wall_ms": watched.sidecar.clock.wall_ms(), "sentence": said, "remedy": remedy}
+    )
+    page = open_page(watched.url)
+    view(page, "Journal")
+    for kind in ("everything but quiet cycles", "findings"):
+        page.get_by_label("Show").select_option(kind)
+        entry = page.locator(".entry.finding").first
+        expect(entry).to_contain_text(said)
+        expect(entry).to_contain_text("What mends it: run bundlekeel doctor, and hand back")
+        expect(entry.locator("code")).to_have_text("bundlekeel doctor")
+
+
 def test_changes_come_by_themselves(watched: ServedSidecar, open_page: Open) -> None:
     """By one stream, without asking again and again while nothing happens."""
     asked = list[str]()

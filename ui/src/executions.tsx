@@ -3,7 +3,7 @@
 import { type JournalRecord, type Plan, type Task, type WhoAmI, ask, part } from "./api";
 import { BundleName } from "./bars";
 import { refresh, useAnswer } from "./live";
-import { Loaded, ReasonForm } from "./parts";
+import { Loaded, ReasonForm, Said } from "./parts";
 import { count, moment, words } from "./words";
 
 interface Review {
@@ -71,7 +71,11 @@ function TaskItem(props: { task: Task; may: boolean }) {
         )}
       </p>
       {task.state === "running" && task.kind !== "split" && <Progress task={task} />}
-      {task.detail && <p>{task.detail}</p>}
+      {task.detail && (
+        <p>
+          <Said text={task.detail} />
+        </p>
+      )}
       {(task.moves?.length ?? 0) > 0 && (
         <details>
           <summary>{count(task.moves!.length, "move")}</summary>
