@@ -41,6 +41,15 @@ _MOVES = Row(
             (("sum by (rule, outcome) (increase(bundlekeel_splits_total{@}[1h]))", "{{rule}} {{outcome}}"),),
             kind="stacked",
         ),
+        Panel(
+            "Brokers that split by themselves",
+            "How many have their own split on; 1 under taken over: a takeover turned it off, so there should be none.",
+            "none",
+            (
+                ("sum(max by (broker) (bundlekeel_broker_splits_itself{@}))", "brokers"),
+                ("max(bundlekeel_splits_taken_over{@})", "taken over"),
+            ),
+        ),
     ),
 )
 

@@ -338,7 +338,7 @@ class FakeService(FakeChannel, FakeDrawing):
         await self.plan(hash_)
         return {"task": "t-1", "hash": hash_, "moves": 1, "state": "waiting"}
 
-    def tasks(self) -> list[Json]:
+    async def tasks(self) -> list[Json]:
         """One finished execution."""
         self._called("tasks")
         return [{"task": "t-1", "hash": HASH, "state": "done", "detail": "1 of 1 landed", "moves": []}]

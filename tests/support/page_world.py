@@ -95,8 +95,10 @@ class PacedAdmin(MemoryAdmin):
 class PageSidecar(FakeSidecar):
     """With thresholds proposed, and a face that answers for all of it."""
 
-    def __init__(self, cluster: PageCluster, *, mode: str, params: Parameters, pace: float) -> None:
-        self.pace = pace
+    def __init__(
+        self, cluster: PageCluster, *, mode: str, params: Parameters, pace: float, review: bool = False
+    ) -> None:
+        self.pace, self.review = pace, review
         super().__init__(cluster, mode=mode, params=params)  # type: ignore[arg-type]
         self.mode = mode
         store = MemoryCalibration()
@@ -147,7 +149,7 @@ class PageSidecar(FakeSidecar):
             config=self.config,
             policies=self.policies,
             runtime=Runtime(runtime_parts(self, interval_seconds=CYCLE_SECONDS)),
-            wishing=wishing(self, ceiling=self.mode),
+            wishing=wishing(self, review=self.review, ceiling=self.mode),
             calibration=self.calibration,
             overlay=self.overlay,
             quotas=service_of(
@@ -206,12 +208,13 @@ class ServedSidecar(Served):
     mode: str = "act"
     params: Parameters = PATIENT
     pace: float = 0.0
+    review: bool = False
     every_seconds: float = CYCLE_SECONDS
 
     def service(self) -> Service:
         """The sidecar's face."""
         self.cluster = PageCluster(self.loads)
-        self.sidecar = PageSidecar(self.cluster, mode=self.mode, params=self.params, pace=self.pace)
+        self.sidecar = PageSidecar(self.cluster, mode=self.mode, params=self.params, pace=self.pace, review=self.review)
         return self.sidecar.face
 
     async def _listen(self) -> None:

@@ -113,12 +113,14 @@ def planned(page: Page) -> None:
 
 
 def what_if(page: Page) -> None:
-    """Twice the traffic: said to be a what-if, which is never carried out."""
+    """One broker more: it is filled, and that is said to be a what-if, which is never carried out."""
     view(page, "What if")
-    page.get_by_label("All traffic, times").fill("2")
+    page.get_by_label("Brokers added").fill("1")
     page.get_by_label("Act on a difference at first sight").check()
     page.get_by_role("button", name="Plan with these changes").click()
     expect(page.get_by_text("This is a what-if")).to_be_visible()
+    pairs = page.get_by_role("list", name="Load of each broker before and after").get_by_role("listitem")
+    expect(pairs).to_have_count(4)
 
 
 def executed(page: Page, guarded: Guarded, shoot: Shoot) -> None:

@@ -108,6 +108,25 @@ def test_what_if(watched: ServedSidecar, open_page: Open) -> None:
     expect(page.get_by_role("alert")).to_contain_text("avg_low_threshold_percent")
 
 
+def test_what_if_there_were_more_brokers(watched: ServedSidecar, open_page: Open) -> None:
+    """So many new ones, empty before and filled after; never carried out; with one taken out at the same time."""
+    before = dict(watched.cluster.model.owners)
+    page = open_page(watched.url)
+    view(page, "What if")
+    page.get_by_label("Brokers added").fill("2")
+    page.get_by_label("broker-2.pulsar:8080").check()
+    page.get_by_label("Act on a difference at first sight").check()
+    page.get_by_role("button", name="Plan with these changes").click()
+    pairs = page.get_by_role("list", name="Load of each broker before and after").get_by_role("listitem")
+    expect(pairs).to_have_count(4)
+    for name in ("new-1", "new-2"):
+        expect(pairs.filter(has_text=name)).to_have_count(1)
+    moves = page.get_by_role("region", name="Moves").get_by_role("row")
+    expect(moves.filter(has_text="new-1").first).to_be_visible()
+    expect(page.get_by_text("This is a what-if")).to_be_visible()
+    assert watched.cluster.model.owners == before
+
+
 def test_an_operator_executes_and_watches(guarded: ServedSidecar, tokens: Tokens, open_page: Open) -> None:
     """Signed in, with a reason; progress is seen without a reload, bundles land where asked, and the journal has it."""
     page = open_page(guarded.url)
@@ -147,6 +166,48 @@ def test_an_operator_stops_a_task(guarded: ServedSidecar, tokens: Tokens, open_p
     task.get_by_role("button", name="Stop this task").click()
     guarded.sidecar.admin.seconds = 0.0  # type: ignore[attr-defined]
     expect(task.get_by_role("heading")).to_contain_text("stopped", timeout=40_000)
+
+
+# What an operator may ask for beside plans: one bundle unloaded, through the same door as the command line.
+UNLOAD = """async ([bundle, reason]) => {
+    const headers = {"Content-Type": "application/json",
+        Authorization: "Bearer " + sessionStorage.getItem("bundlekeel.token")};
+    const body = JSON.stringify({execute: true, reason});
+    const path = `/api/v1/bundles/${encodeURIComponent(bundle)}/unload`;
+    return (await fetch(path, {method: "POST", headers, body})).status;
+}"""
+
+
+def test_proposals_and_what_became_of_them(tokens: Tokens, open_page: Open) -> None:
+    """Where a second person has to approve: one is discarded, one carried out; both stay to be read, latest first."""
+    with ServedSidecar(loads=LOADS, tokens=tokens, review=True) as served:
+        first, second = open_page(served.url), open_page(served.url)
+        sign_in(first, tokens, "operator")
+        sign_in(second, tokens, "admin")
+        view(second, "Executions")
+        bundle = next(name for name in served.cluster.model.owners if name.startswith("telemetry"))
+        assert first.evaluate(UNLOAD, [bundle, "too early"]) == 200
+        decide(second, "too early", "Discard", "wait")
+        ask_for_a_plan(first)
+        first.get_by_label(re.compile("^Carry out")).fill("the sale begins")
+        first.get_by_role("button", name="Execute this plan").click()
+        decide(second, "the sale begins", "Approve", "go on")
+        expect(second.get_by_role("main").locator(".task").first).to_contain_text("landed where asked", timeout=40_000)
+        second.get_by_text("2 earlier proposals").click()
+        rows = second.locator(".decided").get_by_role("listitem")
+        expect(rows.first).to_contain_text(
+            re.compile(r"the sale begins\s*approved and carried out \(the-admin at .*: go on\)")
+        )
+        expect(rows.last).to_contain_text(re.compile(r"too early\s*discarded \(the-admin at .*: wait\)"))
+
+
+def decide(page: Page, proposal: str, answer: str, remark: str) -> None:
+    """What a second person says to the proposal of this reason; then it no longer waits."""
+    asked = page.get_by_role("main").locator(".task").filter(has_text=proposal)
+    expect(asked).to_contain_text("asked by the-operator")
+    asked.get_by_label(answer, exact=True).fill(remark)
+    asked.get_by_role("button", name=answer, exact=True).click()
+    expect(page.get_by_role("heading", name="Waiting for a second person")).to_have_count(0)
 
 
 def test_a_viewer_may_not(guarded: ServedSidecar, tokens: Tokens, open_page: Open) -> None:
@@ -206,6 +267,22 @@ def test_pause_is_seen_by_everybody(guarded: ServedSidecar, tokens: Tokens, open
     expect(other.get_by_text(said)).to_be_visible()
     ask_for_a_plan(page)
     expect(page.get_by_text("Moving is paused. Somebody has to resume it first.")).to_be_visible()
+
+
+def test_the_journal_says_what_mends_a_finding(watched: ServedSidecar, open_page: Open) -> None:
+    """Among all entries, and among findings alone; commands in sentences look like commands."""
+    said, remedy = "BrokersSplitThemselves: b1 splits by itself again", "run `bundlekeel doctor`, and hand back"
+    watched.sidecar.journal.append(
+        {"kind": "finding", "wall_ms": watched.sidecar.clock.wall_ms(), "sentence": said, "remedy": remedy}
+    )
+    page = open_page(watched.url)
+    view(page, "Journal")
+    for kind in ("everything but quiet cycles", "findings"):
+        page.get_by_label("Show").select_option(kind)
+        entry = page.locator(".entry.finding").first
+        expect(entry).to_contain_text(said)
+        expect(entry).to_contain_text("What mends it: run bundlekeel doctor, and hand back")
+        expect(entry.locator("code")).to_have_text("bundlekeel doctor")
 
 
 def test_changes_come_by_themselves(watched: ServedSidecar, open_page: Open) -> None:

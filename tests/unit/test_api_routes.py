@@ -118,6 +118,7 @@ async def test_a_dry_run_passes_every_override(http: httpx.AsyncClient, service:
         "strategy": "threshold",
         "parameters": {"threshold_percent": 5, "lower_boundary_shedding": True, "excluded_namespaces": ["a/b"]},
         "remove_brokers": [BROKERS[2]],
+        "add_brokers": ["new-1", "pulsar-broker-4.pulsar:8080", "[fd00::7]:8080"],
         "traffic_scale": 2,
         "ignore_hit_counts": True,
     }
@@ -125,6 +126,7 @@ async def test_a_dry_run_passes_every_override(http: httpx.AsyncClient, service:
     TypeAdapter(schemas.PlanView).validate_python(made)
     (request,) = [argument for name, argument in service.calls if name == "make_plan"]
     assert (request.strategy, request.remove_brokers, request.traffic_scale) == ("threshold", (BROKERS[2],), 2.0)
+    assert list(request.add_brokers) == body["add_brokers"]
     assert request.parameters == body["parameters"]
     assert (await http.get(f"/api/v1/plans/{HASH}")).json() == made
 
@@ -171,6 +173,11 @@ async def test_a_dry_run_needs_no_body(http: httpx.AsyncClient) -> None:
         ({"traffic_scale": 0}, "traffic_scale"),
         ({"ignore_hit_counts": "yes"}, "ignore_hit_counts"),
         ({"remove_brokers": "b"}, "remove_brokers"),
+        ({"add_brokers": 2}, "add_brokers"),
+        ({"add_brokers": [""]}, "add_brokers.0"),
+        ({"add_brokers": ["new-1", "new 2"]}, "add_brokers.1"),
+        ({"add_brokers": ["new-1\n"]}, "add_brokers.0"),
+        ({"add_brokers": [f"new-{number}" for number in range(101)]}, "add_brokers"),
         ([], "body"),
     ],
 )
@@ -249,8 +256,8 @@ async def test_nothing_leads_elsewhere(http: httpx.AsyncClient, method: str, pat
 
 async def test_nan_is_null(http: httpx.AsyncClient, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     """JSON has no NaN, and a single one must not cost the answer."""
-    monkeypatch.setattr(service, "tasks", lambda: [{"task": float("nan")}])
-    assert (await http.get("/api/v1/tasks")).json() == [{"task": None}]
+    monkeypatch.setattr(service, "plans", lambda: [{"hash": float("nan")}])
+    assert (await http.get("/api/v1/plans")).json() == [{"hash": None}]
 
 
 async def test_mutations_pass_reason_and_person(http: httpx.AsyncClient, service: FakeService) -> None:

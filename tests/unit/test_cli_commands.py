@@ -209,6 +209,13 @@ def test_a_plan_says_what_why_and_what_not(sidecar: Sidecar) -> None:
     assert (request.strategy, request.traffic_scale) == ("threshold", 2.0)
 
 
+def test_a_plan_with_other_brokers(sidecar: Sidecar) -> None:
+    """Taken out and added ones, each option as often as wanted."""
+    sidecar.run("plan", "--remove-broker", BROKERS[0], "--add-broker", "new-1", "--add-broker", "new-2")
+    (request,) = [argument for name, argument in sidecar.service.calls if name == "make_plan"]
+    assert (request.remove_brokers, request.add_brokers) == ((BROKERS[0],), ("new-1", "new-2"))
+
+
 def test_watch_goes_on(sidecar: Sidecar) -> None:
     """`--watch` prints again and again; JSON takes a line each time."""
     result = sidecar.run("brokers", "-o", "json", "--watch", "--interval", "0.1", "--rounds", "2")
@@ -258,6 +265,7 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     (["plan", "show", "feed"], None, 1, "15 minutes"),
     (["plan", "--set", "oops"], None, 2, "key=value"),
     (["plan", "--scale", "-1"], None, 2, "traffic_scale"),
+    (["plan", "--add-broker", "a b"], None, 2, "add_brokers.0"),
     (["pause", "--reason", "r", "--for", "soon"], None, 2, "2h"),
     (["pause", "--reason", "r", "--for", "0s"], None, 2, "longer"),
     (["brokers", "--nope"], None, 2, "--nope"),

@@ -112,8 +112,8 @@ async def test_tables_show_latest_short_long_and_preallocated() -> None:
     assert {row["code"] for row in bundles} >= {"Unsettled"} or any(row["preallocated_to"] for row in bundles)
 
 
-async def test_what_if_without_a_broker_and_with_more_traffic() -> None:
-    """A dry run may take brokers away or scale traffic; it stores and touches nothing."""
+async def test_what_if_with_other_brokers_and_with_more_traffic() -> None:
+    """A dry run may take brokers away, add some or scale traffic; it stores and touches nothing."""
     sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
     await sidecar.cycle.turn()
     standing = sidecar.cycle.standing
@@ -122,10 +122,33 @@ async def test_what_if_without_a_broker_and_with_more_traffic() -> None:
     assert BROKERS[2] not in {move["target"] for move in made["moves"]}
     doubled = await sidecar.planner.make(PlanRequest(traffic_scale=2.0))
     plain = await sidecar.planner.make(PlanRequest())
-    assert made["what_if"] and doubled["what_if"] and not plain["what_if"]
+    more = await sidecar.planner.make(PlanRequest(add_brokers=("new-1", "new-2"), remove_brokers=(BROKERS[2],)))
+    assert [load["broker"] for load in more["loads"]] == [*BROKERS[:2], "new-1", "new-2"]
+    assert {move["target"] for move in more["moves"]} & {"new-1", "new-2"}
+    assert made["what_if"] and doubled["what_if"] and more["what_if"] and not plain["what_if"]
     assert doubled["loads"][0]["throughput_before"] == pytest.approx(2 * plain["loads"][0]["throughput_before"])
     assert sidecar.cycle.standing == standing and not sidecar.cluster.model.unloads
     assert sidecar.planner.find(made["hash"])[0] is made
+
+
+@pytest.mark.parametrize("strategy", ["avg", "threshold", "transfer"])
+async def test_a_what_if_at_first_sight_waits_for_no_counter(strategy: str) -> None:
+    """Whatever the running strategy counts before it acts: an added broker is filled at once, an even cluster rests."""
+    params = with_params(strategy=strategy, avg_hit_count_low=100, avg_hit_count_high=100, transfer_hit_count=100)
+    even = FakeCluster({broker: [0.1] * 6 for broker in BROKERS})
+    sidecar = await FakeSidecar(even, mode="recommend", params=params).lead()
+    await sidecar.cycle.turn()
+    more = await sidecar.planner.make(PlanRequest(ignore_hit_counts=True, add_brokers=("new-1",)))
+    assert {move["target"] for move in more["moves"]} == {"new-1"}
+    assert not (await sidecar.planner.make(PlanRequest(ignore_hit_counts=True)))["moves"]
+
+
+async def test_smoothed_scores_of_the_real_cluster_do_not_count_in_a_what_if() -> None:
+    """With a hundredth of the traffic no broker is above the others by what is worth a move, as if it had been so."""
+    sidecar = await FakeSidecar(FakeCluster(), mode="recommend", params=with_params(strategy="threshold")).lead()
+    await sidecar.cycle.turn()
+    assert (await sidecar.planner.make(PlanRequest()))["moves"]
+    assert not (await sidecar.planner.make(PlanRequest(traffic_scale=0.01)))["moves"]
 
 
 @pytest.mark.parametrize(
@@ -133,6 +156,9 @@ async def test_what_if_without_a_broker_and_with_more_traffic() -> None:
     [
         (PlanRequest(remove_brokers=("nobody:1",)), "remove_brokers"),
         (PlanRequest(remove_brokers=BROKERS), "remove_brokers"),
+        (PlanRequest(add_brokers=(BROKERS[1],)), "add_brokers"),
+        (PlanRequest(add_brokers=("new-1", "new-1")), "add_brokers"),
+        (PlanRequest(remove_brokers=BROKERS, add_brokers=("new-1",)), "remove_brokers"),
         (PlanRequest(traffic_scale=0.0), "traffic_scale"),
         (PlanRequest(strategy="magic"), "strategy"),
         (PlanRequest(parameters={"nonsense": 1}), "parameters.nonsense"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from bundlekeel.api.schemas import PlanBody
 from bundlekeel.core.errors import Conflict, Forbidden, NotFound, StoreError
+from bundlekeel.daemon.executions import request_of
 from bundlekeel.daemon.plans import Plans, PlansParts
 from bundlekeel.daemon.views import Json, PlanRequest
 from bundlekeel.ports import Member
@@ -35,7 +38,7 @@ class Replicas:
 
     async def make_plan(self, url: str, request: Any) -> Json:
         """What the route does with the body."""
-        given = PlanRequest(**{**request, "remove_brokers": tuple(request["remove_brokers"])})
+        given = PlanBody.model_validate(request).request()
         return dict(await self._of(url, "make_plan").make(given))
 
     async def plan(self, url: str, hash_: str) -> Json | None:
@@ -176,7 +179,46 @@ async def test_nothing_is_carried_out_where_the_mode_forbids_it() -> None:
     made = await a.make(AT_ONCE)
     with pytest.raises(Forbidden, match="not `act`"):
         await b.execute(made["hash"], **WHO)
-    scaled = await a.make(PlanRequest(ignore_hit_counts=True, traffic_scale=2.0))
     acting = replicas.join(follower, "http://b")
-    with pytest.raises(Forbidden, match="what-if"):
-        await acting.execute(scaled["hash"], **WHO)
+    for changed in ({"traffic_scale": 2.0}, {"add_brokers": ("new-1",)}):
+        other = await a.make(PlanRequest(ignore_hit_counts=True, **changed))
+        with pytest.raises(Forbidden, match="what-if"):
+            await acting.execute(other["hash"], **WHO)
+
+
+async def test_what_waits_for_the_leader_is_among_the_tasks() -> None:
+    """At every replica from the moment it was asked for, once, and then what became of it; a store that is away
+    hides nothing that is known."""
+    replicas, leader, follower = await two()
+    a, b = replicas.plans["http://a"], replicas.plans["http://b"]
+    made = await a.make(AT_ONCE)
+    left = await b.execute(made["hash"], **WHO)
+    for plans in (a, b):
+        (task,) = await plans.tasks()
+        assert (task["task"], task["state"], task["hash"]) == (left["task"], "waiting", made["hash"])
+        assert (task["by"], task["reason"]) == (WHO["by"], WHO["reason"])
+    await leader.executions.serve()
+    for plans in (a, b):
+        (task,) = await plans.tasks()
+        assert (task["task"], task["state"]) == (left["task"], "done")
+    follower.cluster.store.suspend(follower.coordination)
+    assert [item["state"] for item in await b.tasks()] == ["done"]
+
+
+async def test_a_follower_passes_added_brokers_on_to_the_leader() -> None:
+    """The leader makes the plan, and what was asked for is read again as it was."""
+    replicas, _, _ = await two()
+    request = PlanRequest(ignore_hit_counts=True, add_brokers=("new-1", "new-2"))
+    made = await replicas.plans["http://b"].make(request)
+    assert made["by_leader"] and replicas.asked == [("http://a", "make_plan")]
+    assert request_of({"request": json.loads(json.dumps(made["request"]))}) == request
+
+
+async def test_a_sidecar_of_the_release_before_reads_a_plan_without_added_brokers() -> None:
+    """What it does not know is not said where it is not used: not to a leader, nor with a request in the store."""
+    replicas, leader, _ = await two()
+    made = await replicas.plans["http://a"].make(AT_ONCE)
+    await replicas.plans["http://b"].execute(made["hash"], **WHO)
+    ((_, body),) = await leader.sharing.take_requests()
+    assert "add_brokers" not in made["request"] and "add_brokers" not in body["request"]
+    assert "add_brokers" not in AT_ONCE.told() and PlanRequest(add_brokers=("x",)).told()["add_brokers"] == ("x",)

@@ -154,6 +154,7 @@ export interface JournalRecord {
   planned?: number;
   reason?: string;
   by?: string;
+  remedy?: string;
   effect?: string;
   predicted?: number | Record<string, number>;
   realised?: number;

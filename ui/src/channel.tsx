@@ -3,7 +3,7 @@
 import type { State } from "./api";
 import { BundleName } from "./bars";
 import { useAnswer } from "./live";
-import { Loaded, Notice } from "./parts";
+import { Loaded, Notice, Said } from "./parts";
 import { count, duration, moment, words } from "./words";
 
 interface Summary {
@@ -43,7 +43,7 @@ function Findings() {
               )}
               <p>{row.detail}</p>
               <p>
-                <strong>What mends it:</strong> {row.remedy}
+                <strong>What mends it:</strong> <Said text={row.remedy} />
               </p>
               <p class="quiet">
                 Since {moment(row.since_ms)}

@@ -3,7 +3,7 @@
 import { type JournalRecord, type Plan, type Task, type WhoAmI, ask, part } from "./api";
 import { BundleName } from "./bars";
 import { refresh, useAnswer } from "./live";
-import { Loaded, ReasonForm } from "./parts";
+import { Loaded, ReasonForm, Said } from "./parts";
 import { count, moment, words } from "./words";
 
 interface Review {
@@ -12,9 +12,15 @@ interface Review {
   by: string;
   reason: string;
   state: string;
-  at_ms?: number;
-  actions?: string[];
+  at_ms: number;
+  reviewer: string;
+  remark: string;
+  decided_ms: number;
+  actions: string[];
 }
+
+// Proposals that are decided, or were carried out: so many are shown.
+const SHOWN_REVIEWS = 20;
 
 /** What this page asked for; the leader may need a second to take it. */
 export const asked: { task: string; hash: string; state: string; at: number }[] = [];
@@ -65,7 +71,11 @@ function TaskItem(props: { task: Task; may: boolean }) {
         )}
       </p>
       {task.state === "running" && task.kind !== "split" && <Progress task={task} />}
-      {task.detail && <p>{task.detail}</p>}
+      {task.detail && (
+        <p>
+          <Said text={task.detail} />
+        </p>
+      )}
       {(task.moves?.length ?? 0) > 0 && (
         <details>
           <summary>{count(task.moves!.length, "move")}</summary>
@@ -87,32 +97,71 @@ function TaskItem(props: { task: Task; may: boolean }) {
   );
 }
 
+const DECISIONS: Record<string, string> = {
+  approved: "approved",
+  executing: "approved, being carried out",
+  done: "approved and carried out",
+  aborted: "approved, but not carried out whole",
+  discarded: "discarded",
+  expired: "expired: nobody decided within a day",
+};
+
+function Asked(props: { row: Review }) {
+  const { row } = props;
+  return (
+    <>
+      <strong>{row.title}</strong>, asked by {row.by} at {moment(row.at_ms)}: {row.reason}
+    </>
+  );
+}
+
+/** What waits for a second person, and below what became of earlier proposals; latest first. */
 function Reviews(props: { may: boolean }) {
   const answer = useAnswer<Review[]>("reviews");
-  const open = (answer.data ?? []).filter((row) => row.state === "proposed");
-  if (!open.length) return null;
+  const rows = [...(answer.data ?? [])].reverse();
+  const open = rows.filter((row) => row.actions.includes("approve"));
+  const decided = rows.filter((row) => !open.includes(row));
+  if (!rows.length) return null;
   const decide = (id: string, what: string) => async (reason: string) => {
     await ask("POST", `reviews/${part(id)}/${what}`, { reason });
     refresh();
   };
   return (
     <>
-      <h2>Waiting for a second person</h2>
-      <ul class="tasks">
-        {open.map((row) => (
-          <li key={row.id} class="task">
-            <p>
-              <strong>{row.title}</strong>, asked by {row.by}: {row.reason}
-            </p>
-            {props.may && (
-              <>
-                <ReasonForm label="Approve" does="Approve" run={decide(row.id, "approve")} />
-                <ReasonForm label="Discard" does="Discard" run={decide(row.id, "discard")} />
-              </>
-            )}
-          </li>
-        ))}
-      </ul>
+      {open.length > 0 && <h2>Waiting for a second person</h2>}
+      {open.length > 0 && (
+        <ul class="tasks">
+          {open.map((row) => (
+            <li key={row.id} class="task">
+              <p>
+                <Asked row={row} />
+              </p>
+              {props.may && (
+                <>
+                  <ReasonForm label="Approve" does="Approve" run={decide(row.id, "approve")} />
+                  <ReasonForm label="Discard" does="Discard" run={decide(row.id, "discard")} />
+                </>
+              )}
+            </li>
+          ))}
+        </ul>
+      )}
+      {decided.length > 0 && (
+        <details class="decided">
+          <summary>{count(decided.length, "earlier proposal")}</summary>
+          <ul>
+            {decided.slice(0, SHOWN_REVIEWS).map((row) => (
+              <li key={row.id}>
+                <Asked row={row} />
+                <br />
+                {DECISIONS[row.state] ?? row.state}
+                {row.reviewer && ` (${row.reviewer} at ${moment(row.decided_ms)}: ${row.remark})`}
+              </li>
+            ))}
+            {decided.length > SHOWN_REVIEWS && <li class="quiet">and {decided.length - SHOWN_REVIEWS} older ones</li>}
+          </ul>
+        </details>
+      )}
     </>
   );
 }

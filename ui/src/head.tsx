@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { type Broker, type State, type WhoAmI, ask, keepToken, memberOf, token } from "./api";
 import { type Answer, type Connection, refresh, restart, useClock } from "./live";
-import { Drawer, Notice, ReasonForm } from "./parts";
+import { Drawer, Notice, ReasonForm, Said } from "./parts";
 import { MODES, clock, count, duration, moment, verdict } from "./words";
 
 const OLD_SECONDS = 60;
@@ -126,7 +126,11 @@ function Hindrances(props: { state: Answer<State>; brokers: Broker[] | null; con
           {moving === 1 ? "it goes" : "they go"}.
         </Notice>
       )}
-      {state.settling && <Notice kind="warn">{state.settling.sentence}</Notice>}
+      {state.settling && (
+        <Notice kind="warn">
+          <Said text={state.settling.sentence} />
+        </Notice>
+      )}
       {props.connection !== "lost" && age > OLD_SECONDS && (
         <Notice kind="warn">
           The last cycle ended {duration(age)} ago, at {clock(state.cycle!.wall_ms)}: what you see may be out of date.
@@ -160,7 +164,11 @@ export function Head(props: { state: Answer<State>; brokers: Broker[] | null; wh
       <p class="verdict" id="verdict">
         {props.brokers ? verdict(state, props.brokers) : "Asking the sidecar …"}
       </p>
-      {state.cycle && <p class="sentence">Last cycle: {state.cycle.sentence}</p>}
+      {state.cycle && (
+        <p class="sentence">
+          Last cycle: <Said text={state.cycle.sentence} />
+        </p>
+      )}
       <dl class="facts">
         <div>
           <dt>Mode</dt>

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import type { JournalRecord } from "./api";
 import { useAnswer } from "./live";
-import { Loaded } from "./parts";
+import { Loaded, Said } from "./parts";
 import { count, moment, percent, words } from "./words";
 
 const KINDS: Record<string, string> = {
@@ -14,7 +14,7 @@ const KINDS: Record<string, string> = {
   split: "splits",
   wish: "what people asked for",
   audit: "requests that change something",
-  finding: "channel findings",
+  finding: "findings",
   foreign: "moves by others",
   adoption: "thresholds",
 };
@@ -64,7 +64,12 @@ function Entry(props: { row: JournalRecord }) {
     <li class={`entry ${row.kind}`}>
       <time dateTime={new Date(row.wall_ms).toISOString()}>{moment(row.wall_ms)}</time>
       <div>
-        <span class="tag">{row.kind}</span> {row.sentence ?? ""}
+        <span class="tag">{row.kind}</span> <Said text={row.sentence ?? ""} />
+        {row.remedy && (
+          <div class="quiet">
+            What mends it: <Said text={row.remedy} />
+          </div>
+        )}
         {row.reason && (
           <div class="quiet">
             {row.by ? `${row.by}: ` : ""}

@@ -6,6 +6,11 @@ import type { Problem } from "./api";
 import type { Answer } from "./live";
 import { clock } from "./words";
 
+/** A sentence of the sidecar; what stands between backticks in it is code. */
+export function Said(props: { text: string }) {
+  return <>{props.text.split("`").map((piece, place) => (place % 2 ? <code key={place}>{piece}</code> : piece))}</>;
+}
+
 /** Something to be told about: what it is, in words, with a sign that does not depend on colour. */
 export function Notice(props: { kind: "bad" | "warn" | "info" | "good"; children: ComponentChildren }) {
   const signs = { bad: "✕", warn: "!", info: "i", good: "✓" };
@@ -24,7 +29,7 @@ export function ProblemNotice(props: { problem: Problem; what?: string }) {
   return (
     <Notice kind="bad">
       {props.what && <strong>{props.what} </strong>}
-      {problem.message}
+      <Said text={problem.message} />
       {problem.difference.length > 0 && (
         <ul>
           {problem.difference.map((line) => (

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { type Move, type Plan, Problem, type Refusal, type State, type WhoAmI, ask } from "./api";
 import { BeforeAfter, BundleName } from "./bars";
 import { refresh, useClock } from "./live";
-import { Notice, ProblemNotice, ReasonForm } from "./parts";
+import { Notice, ProblemNotice, ReasonForm, Said } from "./parts";
 import { asked } from "./executions";
 import { BundleDrawer } from "./why";
 import { balanceOf, clock, count, duration, rate, sentence, words } from "./words";
@@ -142,7 +142,9 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
         : the busiest broker goes from <strong>{times(plan.loads, "score_before")}</strong> to{" "}
         <strong>{times(plan.loads, "score_after")}</strong> times the mean.
       </p>
-      <p>{sentence(plan.verdict.sentence)}</p>
+      <p>
+        <Said text={sentence(plan.verdict.sentence)} />
+      </p>
       <p class="quiet">
         Made at {clock(plan.wall_ms)} with strategy {plan.strategy}, placement {plan.placement}
         {plan.by_leader ? ", by the leader" : ", by this sidecar because the leader did not answer"}. Nothing was touched.

@@ -2,7 +2,7 @@
 
 import { type WhoAmI, ask } from "./api";
 import { refresh, useAnswer } from "./live";
-import { Loaded, Notice, ReasonForm } from "./parts";
+import { Loaded, Notice, ReasonForm, Said } from "./parts";
 import { duration, moment, percent, sentence, words } from "./words";
 
 interface Interval {
@@ -191,7 +191,7 @@ export function ThresholdsView(props: { who: WhoAmI | null }) {
       {(view) => (
         <>
           <p>
-            {sentence(view.sentence)} Calibration is set to <strong>{view.mode}</strong>.
+            <Said text={sentence(view.sentence)} /> Calibration is set to <strong>{view.mode}</strong>.
           </p>
           {view.error && <Notice kind="bad">{view.error}</Notice>}
           {view.adopted && <InForce adopted={view.adopted} may={may} />}

@@ -24,6 +24,15 @@ export function parameters(text: string): Record<string, unknown> {
   return found;
 }
 
+/** Names for so many brokers more: new-1, new-2 and so on, without those that are there. */
+function newNames(many: number, there: string[]): string[] {
+  const names: string[] = [];
+  for (let number = 1; names.length < many; number++) {
+    if (!there.includes(`new-${number}`)) names.push(`new-${number}`);
+  }
+  return names;
+}
+
 function Choice(props: { label: string; now: string; options: string[]; value: string; set: (value: string) => void }) {
   return (
     <label>
@@ -47,6 +56,7 @@ let kept: Plan | null = null;
 export function WhatIfView(props: { state: State; who: WhoAmI | null; brokers: Broker[] }) {
   const [options, setOptions] = useState<Record<string, Field>>({});
   const [gone, setGone] = useState<string[]>([]);
+  const [more, setMore] = useState("0");
   const [scale, setScale] = useState("1");
   const [strategy, setStrategy] = useState("");
   const [placement, setPlacement] = useState("");
@@ -68,6 +78,10 @@ export function WhatIfView(props: { state: State; who: WhoAmI | null; brokers: B
         ...(strategy && { strategy }),
         ...(placement && { placement }),
         remove_brokers: gone,
+        add_brokers: newNames(
+          Number(more),
+          props.brokers.map((row) => row.broker),
+        ),
         traffic_scale: Number(scale),
         ignore_hit_counts: atOnce,
         parameters: parameters(given),
@@ -97,6 +111,20 @@ export function WhatIfView(props: { state: State; who: WhoAmI | null; brokers: B
         </fieldset>
         <div class="fields">
           <label>
+            <span>Brokers added</span>
+            <input
+              type="number"
+              name="more"
+              min="0"
+              max="100"
+              step="1"
+              required
+              aria-describedby="more-means"
+              value={more}
+              onInput={(event) => setMore(event.currentTarget.value)}
+            />
+          </label>
+          <label>
             <span>All traffic, times</span>
             <input
               type="number"
@@ -112,6 +140,10 @@ export function WhatIfView(props: { state: State; who: WhoAmI | null; brokers: B
           <Choice label="Strategy" now={state.strategy} options={options.strategy?.examples ?? []} value={strategy} set={setStrategy} />
           <Choice label="Placement" now={state.placement} options={options.placement?.examples ?? []} value={placement} set={setPlacement} />
         </div>
+        <p class="quiet" id="more-means">
+          An added broker (new-1, …) is empty and as large as the middle one. It takes no namespace that a policy binds to
+          brokers by their names.
+        </p>
         <label class="check">
           <input type="checkbox" checked={atOnce} onChange={() => setAtOnce(!atOnce)} />
           Act on a difference at first sight (without it, the load has to differ for several cycles)

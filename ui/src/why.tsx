@@ -3,7 +3,7 @@
 import { type Bundle, type Move, type Why, part } from "./api";
 import { BundleName } from "./bars";
 import { useAnswer } from "./live";
-import { Drawer, Loaded } from "./parts";
+import { Drawer, Loaded, Said } from "./parts";
 import { messages, moment, percent, rate, sentence, words } from "./words";
 
 function Reasons(props: { path: string }) {
@@ -15,7 +15,9 @@ function Reasons(props: { path: string }) {
         const changes = Array.isArray(change) ? change : change ? [change] : [];
         return (
           <>
-            <p>{sentence(why.sentence)}</p>
+            <p>
+              <Said text={sentence(why.sentence)} />
+            </p>
             {why.codes.length > 0 && (
               <dl>
                 {why.codes.map((row) => (

@@ -126,8 +126,8 @@ async def plan(service: Backend, hash: str, here: bool = False) -> Response:
 
 @router.get("/tasks", response_model=list[schemas.TaskView], tags=["plans"])
 async def tasks(service: Backend) -> Response:
-    """Executions asked for, and how far they are."""
-    return reply(service.tasks())
+    """Executions asked for, and how far they are; last those that wait for the leader (`waiting`)."""
+    return reply(await service.tasks())
 
 
 @router.get("/where", response_model=list[schemas.Place], responses=NOT_FOUND, tags=["picture"])

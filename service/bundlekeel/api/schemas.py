@@ -13,6 +13,8 @@ from bundlekeel.daemon.views import PlanRequest
 
 Mode = Literal["observe", "recommend", "act"]
 Name = Annotated[str, Field(min_length=1, max_length=1024)]
+# A broker's id, or the host alone: what its policies match.
+NewBroker = Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z0-9._:\[\]-]+$", examples=["new-1"])]
 Scalar = bool | int | float | str | list[str]
 
 
@@ -52,6 +54,9 @@ class PlanBody(Body):
     remove_brokers: list[Name] = Field(
         default_factory=list, max_length=1000, description="plan as if these brokers were gone"
     )
+    add_brokers: list[NewBroker] = Field(
+        default_factory=list, max_length=100, description="plan as if these were there too, empty, of middle size"
+    )
     traffic_scale: float = Field(
         default=1.0, gt=0, le=1000, strict=True, description="plan as if all traffic were this many times"
     )
@@ -61,7 +66,8 @@ class PlanBody(Body):
     def request(self) -> PlanRequest:
         """The value the service takes."""
         values = self.model_dump()
-        return PlanRequest(**{**values, "remove_brokers": tuple(self.remove_brokers)})
+        brokers = {"remove_brokers": tuple(self.remove_brokers), "add_brokers": tuple(self.add_brokers)}
+        return PlanRequest(**{**values, **brokers})
 
 
 class AssignmentBody(Body):

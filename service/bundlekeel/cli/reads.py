@@ -86,6 +86,12 @@ def make_plan(
     remove_broker: Annotated[
         list[str] | None, typer.Option("--remove-broker", metavar="BROKER", help="As if this broker were gone.")
     ] = None,
+    add_broker: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add-broker", metavar="NAME", help="As if this broker were there too: empty, as large as the middle one."
+        ),
+    ] = None,
     scale: Annotated[float, typer.Option("--scale", help="As if all traffic were this many times.")] = 1.0,
     ignore_hit_counts: Annotated[
         bool, typer.Option("--ignore-hit-counts", help="Act on a difference at first sight.")
@@ -97,6 +103,7 @@ def make_plan(
         "placement": placement,
         "parameters": dict(_pair(text) for text in sets or []),
         "remove_brokers": remove_broker or [],
+        "add_brokers": add_broker or [],
         "traffic_scale": scale,
         "ignore_hit_counts": ignore_hit_counts,
     }
@@ -124,7 +131,7 @@ def list_plans(session: Session) -> None:
 
 @connected
 def list_tasks(session: Session) -> None:
-    """Executions asked for, and how far they are."""
+    """Executions asked for, and how far they are; last those that wait for the leader (`waiting`)."""
     session.show(lambda client: client.get("tasks"), stories.tasks)
 
 

@@ -189,7 +189,8 @@ def task_of(request_id: str, body: Mapping[str, Any], state: str) -> dict[str, A
 def request_of(body: Mapping[str, Any]) -> PlanRequest:
     """What was asked for, out of a plan or an execution. TypeError, ValueError when another version wrote it."""
     given = body.get("request") or {}
-    return PlanRequest(**{**given, "remove_brokers": tuple(given.get("remove_brokers", ()))})
+    brokers = {name: tuple(given.get(name, ())) for name in ("remove_brokers", "add_brokers")}
+    return PlanRequest(**{**given, **brokers})
 
 
 def difference(wanted: Sequence[tuple[str, ...]], now: Sequence[tuple[str, str, str]]) -> list[str]:

@@ -52,6 +52,7 @@ class SplitWatch:
                 self._telemetry.gauge("broker_splits_itself", float(on), broker=broker)
         self._telemetry.retain("broker_splits_itself", "broker", set(picture.endpoints))
         wrong = turned_off(takeover)
+        self._telemetry.gauge("splits_taken_over", float(wrong))
         # One that could not be asked is taken to run with what it ran with before.
         now = {broker for broker, on in known.items() if wrong and (on or (on is None and broker in self._since))}
         self._since = {broker: self._since.get(broker, picture.wall_ms) for broker in now}

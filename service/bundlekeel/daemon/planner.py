@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -11,8 +11,9 @@ from bundlekeel.core.codes import EXPLANATIONS
 from bundlekeel.core.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.core.params import Parameters, coerce
 from bundlekeel.core.plan import Plan, imbalance
+from bundlekeel.core.pressure import learn_idle
 from bundlekeel.core.snapshot import Snapshot
-from bundlekeel.core.whatif import scaled, without_brokers
+from bundlekeel.core.whatif import scaled, with_brokers, without_brokers
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.settings_parameters import canonical
 from bundlekeel.daemon.views import Json, PlanRequest
@@ -35,8 +36,14 @@ class Planner:
         if snapshot is None:
             raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
         params = parameters_of(request, self._cycle.params)
-        given = self._cycle.plan_input(_altered(snapshot, request, params))
-        result = await self._cycle.compute(replace(given, params=params))
+        standing = self._cycle.standing
+        seen = learn_idle(standing.memory.idle, snapshot, params, standing.ledger.unsettled())
+        altered = _altered(snapshot, request, params, idle_cpu=min(seen.values(), default=0.0))
+        given = replace(self._cycle.plan_input(altered), params=params)
+        if request.what_if:
+            # Smoothed scores tell of the brokers and the traffic as they are.
+            given = replace(given, memory=replace(given.memory, history={}))
+        result = await self._cycle.compute(given)
         return result.plan
 
     async def make(self, request: PlanRequest) -> Json:
@@ -49,7 +56,7 @@ class Planner:
 
     def keep(self, answer: Json, request: PlanRequest) -> None:
         """Remember a plan made here or by another sidecar, with what was asked: to carry it out it is planned again."""
-        answer["request"] = asdict(replace(request, forwarded=False))
+        answer["request"] = replace(request, forwarded=False).told()
         self._kept[answer["hash"]] = (answer, request)
         self._kept.move_to_end(answer["hash"])
         while len(self._kept) > _KEPT:
@@ -84,33 +91,43 @@ def parameters_of(request: PlanRequest, running: Parameters) -> Parameters:
     if request.placement is not None:
         changes["placement"] = coerce("placement", request.placement)
     if request.ignore_hit_counts:
-        changes |= {"avg_hit_count_low": 1, "avg_hit_count_high": 1, "split_hit_count": 0}
+        changes |= {"avg_hit_count_low": 1, "avg_hit_count_high": 1, "transfer_hit_count": 0, "split_hit_count": 0}
     return replace(running, **changes)
 
 
-def _altered(snapshot: Snapshot, request: PlanRequest, params: Parameters) -> Snapshot:
-    """The snapshot with brokers taken out and traffic scaled, as the request asks."""
-    unknown = [broker for broker in request.remove_brokers if broker not in snapshot.brokers.ids]
-    if unknown:
-        raise ConfigError(
-            f"no broker {unknown[0]!r}",
-            field="remove_brokers",
-            value=unknown[0],
-            allowed=", ".join(snapshot.brokers.ids),
-        )
+def _altered(snapshot: Snapshot, request: PlanRequest, params: Parameters, *, idle_cpu: float) -> Snapshot:
+    """The snapshot with brokers taken out and added and traffic scaled, as the request asks. What those that are taken
+    out carried goes to the others, not to the added ones: these begin empty, as a broker that has just started."""
+    _check_removed(request.remove_brokers, snapshot)
+    _check_added(request.add_brokers, snapshot)
     if not request.traffic_scale > 0:
         raise ConfigError(
             "traffic_scale must be above 0", field="traffic_scale", value=request.traffic_scale, allowed="> 0"
         )
-    if len(set(request.remove_brokers)) >= len(snapshot.brokers):
-        raise ConfigError(
-            "at least one broker must stay",
-            field="remove_brokers",
-            value=", ".join(request.remove_brokers),
-            allowed="fewer brokers",
-        )
     altered = without_brokers(snapshot, request.remove_brokers, params) if request.remove_brokers else snapshot
-    return altered if request.traffic_scale == 1.0 else scaled(altered, request.traffic_scale)
+    altered = altered if request.traffic_scale == 1.0 else scaled(altered, request.traffic_scale)
+    return with_brokers(altered, request.add_brokers, idle_cpu) if request.add_brokers else altered
+
+
+def _check_removed(gone: Sequence[str], snapshot: Snapshot) -> None:
+    unknown = [broker for broker in gone if broker not in snapshot.brokers.ids]
+    if unknown:
+        allowed = ", ".join(snapshot.brokers.ids)
+        raise ConfigError(f"no broker {unknown[0]!r}", field="remove_brokers", value=unknown[0], allowed=allowed)
+    if gone and len(set(gone)) >= len(snapshot.brokers):
+        text = "at least one broker must stay"
+        raise ConfigError(text, field="remove_brokers", value=", ".join(gone), allowed="fewer brokers")
+
+
+def _check_added(names: Sequence[str], snapshot: Snapshot) -> None:
+    if names and not len(snapshot.brokers):
+        raise SnapshotError("no broker has a usable report: there is none to take an added one's capacity from")
+    taken = {*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded)}
+    for name in names:
+        if name in taken:
+            text = f"there is a broker {name!r} already, or it is named twice"
+            raise ConfigError(text, field="add_brokers", value=name, allowed="names that no broker has, each once")
+        taken.add(name)
 
 
 def plan_json(made: Plan, *, expires_ms: int) -> Json:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from bundlekeel.core.errors import Conflict, Forbidden, NotFound, StoreError
 from bundlekeel.daemon.acting import mode_in_force, pause_in_force
-from bundlekeel.daemon.executions import difference, request_of
+from bundlekeel.daemon.executions import difference, request_of, task_of
 from bundlekeel.daemon.leadership import Leadership
 from bundlekeel.daemon.planner import Planner
 from bundlekeel.daemon.sharing import Sharing
@@ -57,7 +58,7 @@ class Plans:
         if leader is None:
             return None
         try:
-            return await self._p.peers.make_plan(leader.url, asdict(replace(request, forwarded=True)))
+            return await self._p.peers.make_plan(leader.url, replace(request, forwarded=True).told())
         except StoreError:
             return None
 
@@ -83,9 +84,21 @@ class Plans:
         changed = difference(moves, await self._moves_now(request))
         if changed:
             raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
-        body = {"hash": hash_, "reason": reason, "by": by, "moves": moves, "request": asdict(request)}
+        body = {"hash": hash_, "reason": reason, "by": by, "moves": moves, "request": request.told()}
         left = await self._p.wishing.submit(hash_, f"plan {hash_}: {len(moves)} moves", body)
         return {"hash": hash_, "moves": len(moves), **left}
+
+    async def tasks(self) -> list[Json]:
+        """What is, or was, carried out, oldest first, then requests that the leader has not taken yet (`waiting`). When
+        the store does not answer: what is known here."""
+        sharing, asked = self._p.sharing, list[tuple[str, Json]]()
+        with suppress(StoreError):
+            asked = await sharing.take_requests()
+            # In this order: what the leader takes meanwhile is in one of the two.
+            if not sharing.leading:
+                await sharing.refresh()
+        known = {item.get("task") for item in sharing.tasks}
+        return [*sharing.tasks, *(task_of(id_, body, "waiting") for id_, body in asked if id_ not in known)]
 
     def _may_be_carried_out(self, request: PlanRequest) -> None:
         if request.what_if:

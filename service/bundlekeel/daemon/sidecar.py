@@ -234,9 +234,9 @@ class Sidecar:
         """Leave the plan for the leader to carry out; `tasks` says how it went."""
         return await self._plans.execute(hash_, reason=reason, by=by)
 
-    def tasks(self) -> list[Json]:
+    async def tasks(self) -> list[Json]:
         """Executions asked for and what became of them."""
-        return list(self._p.sharing.tasks)
+        return await self._plans.tasks()
 
     # --- people's wishes ---
 

@@ -7,7 +7,7 @@ Every replica answers alike; what only the leader can do is passed on to it. Num
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from bundlekeel.core.channel import UnitState
@@ -26,6 +26,7 @@ class PlanRequest:
     placement: str | None = None
     parameters: Json = field(default_factory=dict)
     remove_brokers: tuple[str, ...] = ()
+    add_brokers: tuple[str, ...] = ()
     traffic_scale: float = 1.0
     ignore_hit_counts: bool = False
     forwarded: bool = False
@@ -33,7 +34,13 @@ class PlanRequest:
     @property
     def what_if(self) -> bool:
         """Whether brokers or traffic in it are not as they are: such a plan is never carried out."""
-        return bool(self.remove_brokers) or self.traffic_scale != 1.0
+        return bool(self.remove_brokers or self.add_brokers) or self.traffic_scale != 1.0
+
+    def told(self) -> Json:
+        """As JSON, for another sidecar or the store. Added brokers only where there are some: a sidecar of the release
+        before refuses what it does not know."""
+        values = asdict(self)
+        return values if self.add_brokers else {key: item for key, item in values.items() if key != "add_brokers"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +141,9 @@ class Service(Protocol):
         waiting|proposed, review: id|None}. Proposed: a second person has to approve it first. The leader compares again
         right before it acts: `tasks`."""
 
-    def tasks(self) -> list[Json]:
-        """Executions asked for: {task, kind, hash, state: running|done|failed|stopped, detail, moves: [outcomes],
-        difference: [what changed] where that was why}"""
+    async def tasks(self) -> list[Json]:
+        """Executions asked for: {task, kind, hash, state: waiting (for the leader)|running|done|failed|stopped, detail,
+        moves: [outcomes], difference: [what changed] where that was why}"""
 
     async def pause(self, *, reason: str, by: str, seconds: float | None) -> Json:
         """Stop acting everywhere, at once, leader or not; {reason, by, since_ms, until_ms: int|None (until
