@@ -13,7 +13,7 @@ import pytest
 from bundlekeel.core.thresholds_json import parsed
 from dev.spark_cluster import HOME, HOST, standalone
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600, method="signal")]
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """\
 import sys
