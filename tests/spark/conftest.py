@@ -1,4 +1,7 @@
-"""One standalone cluster (master and two workers) and one session for the whole suite."""
+"""One standalone cluster (master and two workers) and one session for the whole suite.
+
+Tests here time out by signal: the usual way ends the process on the spot, and would leave the cluster running.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from bundlekeel.sim.backtest import Candidate
 from bundlekeel.sim.backtest import backtest as plain_backtest
 from tests.spark.conftest import SMALL, hashes
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = pytest.mark.timeout(1800, method="signal")
 DATES = ("2023-11-13", "2023-11-14")
 
 

@@ -13,7 +13,7 @@ from bundlekeel.jobs.capacity import capacity, per_unit
 from dev.history_model import CORE, IDLE, dense
 from tests.spark.conftest import SMALL
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = pytest.mark.timeout(1800, method="signal")
 
 
 def test_capacity_is_that_of_the_world(small_digest: DataFrame) -> None:

@@ -16,7 +16,7 @@ from bundlekeel.jobs.rules import BadDays, Rules, TooLittleHistory, accept, judg
 from dev.history_worlds import POISONS, write
 from tests.spark.conftest import SMALL, digested, hashes
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = pytest.mark.timeout(1800, method="signal")
 RULES = Rules(min_days=3)
 MIDDLE = "2023-11-14"
 SAID = {

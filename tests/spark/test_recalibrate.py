@@ -27,7 +27,7 @@ from dev.history_model import World
 from dev.history_worlds import records
 from tests.spark.conftest import SMALL, hashes
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = pytest.mark.timeout(1800, method="signal")
 NOW = datetime(2023, 11, 16, 2, tzinfo=UTC)
 SEARCH = Search(points=2, rounds=1, keep=1, names=("avg_low_threshold_percent", "avg_hit_count_low"))
 

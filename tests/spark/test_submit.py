@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bundlekeel.core.thresholds_json import parsed
-from dev.spark_cluster import HOME, HOST
+from dev.spark_cluster import HOME, HOST, standalone
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600, method="signal")]
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """\
 import sys
@@ -23,7 +24,15 @@ sys.exit(main())
 """
 
 
-def test_by_spark_submit(master: str, small: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A cluster of its own: the session that the other tests share holds all cores of theirs until the suite ends, so
+    that a second application there would wait for ever."""
+    with standalone(tmp_path_factory.mktemp("submit"), workers=1) as url:
+        yield url
+
+
+def test_by_spark_submit(own: str, small: Path, tmp_path: Path) -> None:
     """A standalone cluster, `--py-files` and the options of the command: thresholds.json is there."""
     build = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path))
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
@@ -32,7 +41,7 @@ def test_by_spark_submit(master: str, small: Path, tmp_path: Path) -> None:
     script.write_text(SCRIPT)
     ran = subprocess.run(
         [
-            *(str(HOME / "bin" / "spark-submit"), "--master", master, "--py-files", str(wheel)),
+            *(str(HOME / "bin" / "spark-submit"), "--master", own, "--py-files", str(wheel)),
             *("--conf", f"spark.driver.host={HOST}", "--conf", "spark.executor.memory=512m"),
             *(str(script), "--history", str(small), "--out", str(tmp_path / "out"), "--min-days", "3"),
             *("--strategy", "avg", "--parameter", "avg_hit_count_low", "--points", "2", "--rounds", "0"),

@@ -34,7 +34,7 @@ from dev.sidecar import Sidecar, bundlekeel, settings_for
 from tests.chaos.stage import EAGER, Scene, traffic_for, until
 from tests.spark.conftest import hashes
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200, method="signal")]
 RECORDED_SECONDS = 180.0
 RECORDED_CYCLES = 100
 MOVING_CYCLES = 30

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,15 +13,17 @@ from hypothesis import strategies as st
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.threshold_ranges import RANGES, searched, steps_between
 from bundlekeel.sim.backtest import Candidate, Measures, backtest
-from bundlekeel.sim.backtest.choice import bootstrap, choose, compared, split_days
+from bundlekeel.sim.backtest.choice import choose, split_days
+from bundlekeel.sim.backtest.intervals import bootstrap, chance, compared
+from bundlekeel.sim.backtest.measures import ByDay
 from bundlekeel.sim.backtest.search import (
-    ByDay,
     Space,
     Tried,
     grid,
     neighbours,
     present,
     ranked,
+    saving,
     search,
     together,
     total,
@@ -149,6 +152,13 @@ class TestWorse:
         assert worse(day(0.2, 50, overloaded=10), after, 0.01).startswith(said)
         assert bool(worse(day(0.2, 50, overloaded=10), after, 0.01)) == bool(said)
 
+    @pytest.mark.parametrize(("minutes", "said"), [(20.0, ""), (20.1, "minutes overloaded")])
+    def test_one_picture_a_day_is_no_overload(self, minutes: float, said: str) -> None:
+        """With a picture each ten minutes, ten minutes of overload more are one picture."""
+        before, after = (replace(day(0.2, 50, overloaded=value), periods=144.0) for value in (10.0, minutes))
+        assert worse(before, after, 0.01).startswith(said)
+        assert bool(worse(before, after, 0.01)) == bool(said)
+
 
 def tried(**results: ByDay) -> Tried:
     """Results by name; `now` is the present."""
@@ -188,16 +198,28 @@ class TestChoice:
             held=HELD,
         )
         assert found.candidate.name == "fewest"
-        assert found.moves.high < 0.5
-        assert found.imbalance.value == pytest.approx(0.0015)
+        assert found.between.moves.high < 0.5
+        assert found.between.imbalance.value == pytest.approx(0.0015)
         assert found.chosen == total(days(0.2015, 40), HELD)
 
-    def test_what_does_not_hold_is_passed_over(self) -> None:
-        """And it is said why."""
+    def test_what_does_not_hold_is_dropped(self) -> None:
+        """And nothing else is tried on the held-out days: who picks by them has searched on them."""
         lucky = days(0.19, 40, held=0.3)
         found = choose(tried(now=days(0.2, 100), lucky=lucky, sound=days(0.2, 80)), train=TRAIN, held=HELD)
+        assert found.candidate == present()
+        assert found.present == found.chosen == total(days(0.2, 100), HELD)
+        assert "not confirmed on 3 held-out days: lucky: imbalance" in found.reason
+
+    def test_a_likely_gain_goes_before_a_lucky_one(self) -> None:
+        """Half the moves, but on most days worse balanced, against fewer saved on every day."""
+        swings = {number: day(0.1 if number == 0 else 0.215, 50) for number in DAYS}
+        given = tried(now=days(0.2, 100), lucky=swings, sound=days(0.2, 60))
+        assert not worse(total(days(0.2, 100), TRAIN), total(swings, TRAIN), 0.01)
+        found = choose(given, train=TRAIN, held=HELD)
         assert found.candidate.name == "sound"
-        assert [why.split()[0] for _, why in found.passed_over] == ["imbalance"]
+        by_name = {item.name: saving(given, key, days=TRAIN, tolerance=0.01) for key, item in given.candidates.items()}
+        assert 0 < by_name["lucky"] < by_name["sound"]
+        assert by_name["present"] == 0
 
     def test_nothing_better(self) -> None:
         """Then things stay as they are."""
@@ -206,19 +228,21 @@ class TestChoice:
         assert found.present == found.chosen
 
     def test_a_gain_that_may_be_chance_is_none(self) -> None:
-        """Fewer moves on one of three days, more on another."""
+        """Fewer moves on one of the held-out days, more on another."""
         unsteady = {
             number: day(0.2, moves) for number, moves in zip(DAYS, [1, 1, 1, 1, 1, 1, 1, 100, 20, 100], strict=True)
         }
         steady = {number: day(0.2, 80) for number in DAYS}
         found = choose(tried(now=steady, unsteady=unsteady), train=TRAIN, held=HELD)
         assert found.candidate == present()
-        assert "times the moves" in found.passed_over[0][1]
+        assert "times the moves" in found.reason
 
     def test_no_held_out_day(self) -> None:
         """Nothing is chosen on the days it was searched on."""
         with pytest.raises(ValueError, match="held-out"):
             choose(tried(now=days(0.2, 50)), train=TRAIN, held=[99])
+        with pytest.raises(ValueError, match="of the search"):
+            choose(tried(now=days(0.2, 50)), train=[99], held=HELD)
 
     @pytest.mark.parametrize(("count", "held"), [(2, 1), (3, 1), (10, 3), (14, 4)])
     def test_the_last_days_are_held_out(self, count: int, held: int) -> None:
@@ -255,16 +279,32 @@ class TestBootstrap:
         rng = np.random.default_rng(seed)
         before = {number: day(float(value), 50) for number, value in enumerate(rng.random(8))}
         after = {number: day(found.imbalance + 0.001, 40) for number, found in before.items()}
-        imbalance, moves = compared(before, after, sorted(before), seed=seed)
-        assert imbalance.low == pytest.approx(0.001)
-        assert imbalance.high == pytest.approx(0.001)
-        assert moves.value == pytest.approx(0.8)
+        found = compared(before, after, sorted(before), seed=seed)
+        assert found.imbalance.low == pytest.approx(0.001)
+        assert found.imbalance.high == pytest.approx(0.001)
+        assert found.moves.value == pytest.approx(0.8)
 
     def test_no_moves_at_all(self) -> None:
         """Nothing against nothing is the same; something against nothing is more."""
         none, some = {1: day(0.1, 0)}, {1: day(0.1, 3)}
-        assert compared(none, none, [1])[1].value == 1.0
-        assert compared(none, some, [1])[1].value == float("inf")
+        assert compared(none, none, [1]).moves.value == 1.0
+        assert compared(none, some, [1]).moves.value == float("inf")
+
+    @pytest.mark.parametrize("imbalance", [0.15, 0.2, 0.2019, 0.2021, 0.25])
+    @pytest.mark.parametrize("overloaded", [0.0, 10.05, 19.9, 20.1])
+    def test_chance_agrees_with_the_rule(self, imbalance: float, overloaded: float) -> None:
+        """Of days that are all alike every draw is the same: it is certain, or impossible, as `worse` says."""
+        before = {number: replace(day(0.2, 50, overloaded=10), periods=144.0) for number in range(5)}
+        after = {number: replace(day(imbalance, 40, overloaded=overloaded), periods=144.0) for number in range(5)}
+        wrong = worse(total(before), total(after), 0.01)
+        assert chance(before, after, range(5), 0.01) == (0.0 if wrong else 1.0)
+
+    def test_chance_counts_draws(self) -> None:
+        """Of two days, one of them much worse: not worse only when both draws are the good one."""
+        before = {number: day(0.2, 50) for number in range(2)}
+        after = {0: day(0.2, 40), 1: day(0.4, 40)}
+        assert chance(before, after, [0, 1], 0.01) == pytest.approx(0.25, abs=0.05)
+        assert chance(before, {number: day(0.2, 50) for number in range(2)}, [0, 1], 0.01) == 0
 
 
 @pytest.mark.nightly

@@ -245,6 +245,15 @@ def test_only_what_is_better_for_certain_is_good(previous: Any, apart: Any, good
     assert codes(document(evidence=evidence)) == ([] if good else [Code.NOT_BETTER])
 
 
+@pytest.mark.parametrize(("low", "good"), [(-3.0, True), (0.0, True), (0.1, False)])
+def test_more_overload_counts_when_it_is_certain(low: float, good: bool) -> None:
+    """A burst of traffic more or less makes minutes of it, whatever is in force."""
+    overloaded = {"mean": 2.0, "low": low, "high": 6.0}
+    apart = measures(0.0, -2.0) | {"overloaded_minutes_per_day": overloaded}
+    evidence = document()["evidence"] | {"previous": measures(0.12, 6.0, 10.0), "difference": apart}
+    assert codes(document(evidence=evidence)) == ([] if good else [Code.NOT_BETTER])
+
+
 def test_the_difference_tells_only_what_changes() -> None:
     """By name, with steps and the sentence of the evidence."""
     both = {"avg_hit_count_low": proposed(8, 8), "avg_low_threshold_percent": proposed(20.0, 15.0)}

@@ -245,12 +245,17 @@ def _too_far(document: Thresholds, current: Parameters, rules: Rules) -> list[Ob
 
 
 def _not_better(evidence: Evidence) -> list[Objection]:
-    """Never worse beyond `EQUAL`, and something must be better for certain: imbalance, moves or overload."""
+    """Never worse beyond `EQUAL`, and something must be better for certain: imbalance, moves or overload.
+
+    Overload is a few minutes a day, which a single burst of traffic changes by more than `EQUAL` whatever is in force:
+    it is worse when it is so for certain.
+    """
     worse = []
     for name in ("imbalance", "overloaded_minutes_per_day"):
         before: Interval = getattr(evidence.previous, name)
         apart: Interval = getattr(evidence.difference, name)
-        if apart.mean > EQUAL * before.mean + 1e-12:
+        certain = name == "imbalance" or apart.low > 0
+        if certain and apart.mean > EQUAL * before.mean + 1e-12:
             worse.append(f"{name} {before.mean:.4g} -> {before.mean + apart.mean:.4g}")
     if worse:
         return [Objection(code=Code.NOT_BETTER, field="evidence.difference", detail=f"worse: {', '.join(worse)}")]

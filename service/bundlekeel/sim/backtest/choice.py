@@ -1,49 +1,31 @@
-"""The choice among what was tried: by days that the search has not seen, with an interval over days."""
+"""The choice among what was tried: made by some days, confirmed or dropped by others that the search has not seen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
-from bundlekeel.core.load import Floats
 from bundlekeel.sim.backtest.candidates import Candidate
-from bundlekeel.sim.backtest.measures import FIGURES, Measures
-from bundlekeel.sim.backtest.search import ByDay, Tried, ranked, total, worse
+from bundlekeel.sim.backtest.intervals import SAME, Compared, Interval, compared
+from bundlekeel.sim.backtest.measures import Measures
+from bundlekeel.sim.backtest.search import Tried, ranked, total, worse
 
-# Sums over some days, one row a draw; columns of `FIGURES`.
-Statistic = Callable[[Floats], Floats]
 TOLERANCE: Final = 0.01
-_WEIGHTED, _SECONDS, _MOVES = (FIGURES.index(name) for name in ("weighted", "seconds", "moves"))
-_WIDTH: Final = len(FIGURES)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """A figure, and between what it lies in 95 of 100 draws of days."""
-
-    low: float
-    value: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """What to use from now on; the present settings when nothing is better, and `reason` says so.
 
-    present, chosen: on the held-out days. imbalance: chosen less present. moves: chosen over present, 1 without any.
-    passed_over: keys that were better on the days of the search, and why they were not taken.
+    present, chosen: on the held-out days, with what lies between them.
     """
 
     candidate: Candidate
     reason: str
     present: Measures
     chosen: Measures
-    imbalance: Interval
-    moves: Interval
-    passed_over: tuple[tuple[str, str], ...] = ()
+    between: Compared
 
 
 def split_days(days: Collection[int], held_out: float = 0.3) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -67,94 +49,43 @@ def choose(
     seed: int = 0,
     draws: int = 1000,
 ) -> Choice:
-    """The fewest moves among what is not worse than the present settings (`search.worse`).
+    """What likely saves most moves on other days by those of `train` (`search.saving`), if the days `held` confirm it.
 
-    Candidates are taken in the order that the days `train` give. The first one that is not worse on the days `held`
-    either, and moves less there for certain (its whole interval), is it. ValueError without held-out days.
+    One candidate only is shown to them: were they to pick among many, they would be days of the search. It must not
+    be worse there (`search.worse`) and move less for certain, else the present settings stay. ValueError without days
+    of either kind.
     """
+    first = sorted(set(train) & set(tried.results[tried.present]))
     days = sorted(set(held) & set(tried.results[tried.present]))
-    if not days:
-        raise ValueError("no held-out day to judge by")
-    now = tried.candidates[tried.present]
+    if not days or not first:
+        raise ValueError("no day of the search to choose by" if days else "no held-out day to judge by")
     before = tried.results[tried.present]
-    passed: list[tuple[str, str]] = []
-    for candidate in ranked(tried, days=train, tolerance=tolerance):
-        if candidate.key == now.key:
-            break
-        after = tried.results[candidate.key]
-        imbalance, moves = compared(before, after, days, seed=seed, draws=draws)
-        why = worse(total(before, days), total(after, days), tolerance) or _no_gain(moves)
-        if not why:
-            return Choice(
-                candidate=candidate,
-                reason=f"{1 - moves.value:.0%} fewer moves, imbalance {imbalance.value:+.3f}, on {len(days)} days",
-                present=total(before, days),
-                chosen=total(after, days),
-                imbalance=imbalance,
-                moves=moves,
-                passed_over=tuple(passed),
-            )
-        passed.append((candidate.key, why))
-    same = total(before, days)
+    candidate = ranked(tried, days=first, tolerance=tolerance, seed=seed)[0]
+    if candidate.key == tried.present:
+        return _unchanged(tried, days, "nothing that was tried moves less at the same imbalance")
+    after = tried.results[candidate.key]
+    between = compared(before, after, days, seed=seed, draws=draws)
+    then, now = total(before, days), total(after, days)
+    why = worse(then, now, tolerance) or _no_gain(between.moves)
+    if why:
+        return _unchanged(tried, days, f"not confirmed on {len(days)} held-out days: {candidate.name}: {why}")
     return Choice(
-        candidate=now,
-        reason="nothing that was tried moves less at the same imbalance",
-        present=same,
-        chosen=same,
-        imbalance=Interval(low=0.0, value=0.0, high=0.0),
-        moves=Interval(low=1.0, value=1.0, high=1.0),
-        passed_over=tuple(passed),
+        candidate=candidate,
+        reason=f"{1 - between.moves.value:.0%} fewer moves, imbalance {between.imbalance.value:+.3f}, "
+        f"on {len(days)} days",
+        present=then,
+        chosen=now,
+        between=between,
     )
+
+
+def _unchanged(tried: Tried, days: Collection[int], reason: str) -> Choice:
+    same = total(tried.results[tried.present], days)
+    return Choice(candidate=tried.candidates[tried.present], reason=reason, present=same, chosen=same, between=SAME)
 
 
 def _no_gain(moves: Interval) -> str:
     """Why it is no gain; empty: it is one."""
     if moves.high < 1:
         return ""
-    return f"{moves.value:.2f} times the moves on held-out days, up to {moves.high:.2f} on others"
-
-
-def compared(
-    before: ByDay, after: ByDay, days: Sequence[int], *, seed: int = 0, draws: int = 1000
-) -> tuple[Interval, Interval]:
-    """Imbalance (after less before) and moves (after over before) on the same days, each with its interval."""
-    pairs = np.hstack([_table(before, days), _table(after, days)])
-
-    def imbalance(sums: Floats) -> Floats:
-        return _mean(sums, _WIDTH) - _mean(sums, 0)
-
-    def moves(sums: Floats) -> Floats:
-        then, now = sums[:, _MOVES], sums[:, _WIDTH + _MOVES]
-        # Nothing against nothing is the same; something against nothing is more, however much.
-        found: Floats = np.divide(now, then, out=np.where(now > 0, np.inf, 1.0), where=then > 0)
-        return found
-
-    return (
-        bootstrap(pairs, imbalance, seed=seed, draws=draws),
-        bootstrap(pairs, moves, seed=seed, draws=draws),
-    )
-
-
-def bootstrap(rows: Floats, statistic: Statistic, *, seed: int = 0, draws: int = 1000, level: float = 0.95) -> Interval:
-    """A statistic of the sum of all rows (days), and its percentile interval over rows drawn with replacement.
-
-    `statistic` gets sums, shape (n, columns), and gives n values. The same seed, the same interval.
-    """
-    rng = np.random.default_rng(seed)
-    drawn = rng.integers(0, len(rows), size=(draws, len(rows)))
-    values = np.sort(statistic(rows[drawn].sum(axis=1)))
-    tail = (1 - level) / 2
-    at = np.rint(np.array([tail, 1 - tail]) * (draws - 1)).astype(int)
-    value = float(statistic(rows.sum(axis=0, keepdims=True))[0])
-    return Interval(low=float(values[at[0]]), value=value, high=float(values[at[1]]))
-
-
-def _table(results: ByDay, days: Sequence[int]) -> Floats:
-    blank = Measures()
-    return np.array([[getattr(results.get(day, blank), name) for name in FIGURES] for day in days])
-
-
-def _mean(sums: Floats, offset: int) -> Floats:
-    weighted, seconds = sums[:, offset + _WEIGHTED], sums[:, offset + _SECONDS]
-    found: Floats = np.divide(weighted, seconds, out=np.zeros_like(weighted), where=seconds > 0)
-    return found
+    return f"{moves.value:.2f} times the moves, up to {moves.high:.2f} on others"

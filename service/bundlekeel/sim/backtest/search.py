@@ -17,14 +17,13 @@ from bundlekeel.core.parameter_table import STRATEGIES
 from bundlekeel.core.params import Parameters, defaults
 from bundlekeel.core.threshold_ranges import RANGES, searched, stepped, steps_between
 from bundlekeel.sim.backtest.candidates import Candidate, Value
-from bundlekeel.sim.backtest.measures import Measures
+from bundlekeel.sim.backtest.intervals import DUST, chance
+from bundlekeel.sim.backtest.measures import ByDay, Measures
 
-ByDay = Mapping[int, Measures]
 Evaluate = Callable[[Sequence[Candidate]], Mapping[str, ByDay]]
 
 # How often a cycle runs, in seconds; a back-test sees no difference below its own period.
 CYCLES: Final = (60.0, 120.0, 300.0, 600.0)
-_DUST: Final = 1e-12
 # What each strategy is tried on together, value by value: what starts a move, and how soon.
 PAIRS: Final[Mapping[str, tuple[str, ...]]] = {
     "avg": ("avg_low_threshold_percent", "avg_hit_count_low"),
@@ -159,7 +158,8 @@ def search(
     keep: int = 4,
     tolerance: float = 0.01,
 ) -> Tried:
-    """Try what holds now and each strategy's grid, then `rounds` times the surroundings of the best `keep`.
+    """Try what holds now and each strategy's grid, then `rounds` times the surroundings of the best `keep`, and of the
+    best balanced one of those that move no more than now: what it gains in balance another change may turn into moves.
 
     `days`: those that may be looked at (others are held out), None: all. The first round of surroundings goes several
     steps, the last one a single step. `evaluate` gets every candidate once.
@@ -168,7 +168,8 @@ def search(
     first = _distinct([now, *(item for strategy in space.strategies for item in grid(strategy, space, points=points))])
     tried = Tried(present=now.key).with_results(first, evaluate(first))
     for number in range(rounds):
-        best = ranked(tried, days=days, tolerance=tolerance)[:keep]
+        order = ranked(tried, days=days, tolerance=tolerance)
+        best = _distinct([*order[:keep], *_best_balanced(tried, days)])
         steps = float(2 ** (rounds - 1 - number))
         around = [other for candidate in best for other in neighbours(candidate, space, steps=steps)]
         new = [item for item in _distinct([*together(best, space.base), *around]) if item.key not in tried.results]
@@ -177,31 +178,52 @@ def search(
     return tried
 
 
-def ranked(tried: Tried, *, days: Collection[int] | None = None, tolerance: float = 0.01) -> list[Candidate]:
-    """The best first: those that are not worse than the present (`worse`), by moves a day; then the others by
-    imbalance. Equals by fewer changes, then by key."""
-    now = total(tried.results[tried.present], days)
+def ranked(
+    tried: Tried, *, days: Collection[int] | None = None, tolerance: float = 0.01, seed: int = 0
+) -> list[Candidate]:
+    """The best first: by the moves that are likely saved (`saving`), the present itself before what saves none; then
+    by imbalance. Equals by fewer moves, fewer changes, key."""
 
-    def worth(key: str) -> tuple[bool, float, float, int, str]:
+    def worth(key: str) -> tuple[float, bool, float, float, int, str]:
         found, changes = total(tried.results[key], days), len(tried.candidates[key].changes)
-        if worse(now, found, tolerance):
-            return True, found.imbalance, found.moves_per_day, changes, key
-        return False, found.moves_per_day, found.imbalance, changes, key
+        saved = saving(tried, key, days=days, tolerance=tolerance, seed=seed)
+        return -saved, key != tried.present, found.imbalance, found.moves_per_day, changes, key
 
     return [tried.candidates[key] for key in sorted(tried.results, key=worth)]
 
 
+def saving(tried: Tried, key: str, *, days: Collection[int] | None, tolerance: float, seed: int = 0) -> float:
+    """Which share of the present's moves a candidate saves, times the chance that other such days confirm it; 0: none.
+
+    A course is chaotic: one move more or less, and all later ones are others. The mean alone flatters whoever was
+    lucky, and the more candidates, the luckier the first; a certainty asked of each would refuse them all. Counting
+    the chance in takes a sure small gain before a large one by luck.
+    """
+    before, after = tried.results[tried.present], tried.results[key]
+    known = [day for day in sorted(set(before) & set(after)) if days is None or day in days]
+    then, now = total(before, known).moves, total(after, known).moves
+    if now >= then:
+        return 0.0
+    return (1 - now / then) * chance(before, after, known, tolerance, seed=seed)
+
+
+def _best_balanced(tried: Tried, days: Collection[int] | None) -> list[Candidate]:
+    """The one with the least imbalance that moves no more than the present; none when that is the present."""
+    totals = {key: total(found, days) for key, found in tried.results.items()}
+    most = totals[tried.present].moves
+    able = [key for key, found in totals.items() if found.moves <= most and key != tried.present]
+    return [tried.candidates[min(able, key=lambda key: (totals[key].imbalance, key))]] if able else []
+
+
 def worse(before: Measures, after: Measures, tolerance: float) -> str:
-    """In what it is worse than before by more than `tolerance`, a share of what it was; empty: in nothing. What the
-    daemon asks of a proposal as well (core/thresholds.py)."""
-    overloaded = [found.per_day(found.overloaded_minutes) for found in (before, after)]
-    figures = (
-        ("imbalance", before.imbalance, after.imbalance),
-        ("minutes overloaded", overloaded[0], overloaded[1]),
-    )
-    for name, then, now in figures:
-        if now > then * (1 + tolerance) + _DUST:
-            return f"{name} {now:.4g}, before {then:.4g}"
+    """In what it is worse than before by more than `tolerance`, a share of what it was; empty: in nothing. Minutes of
+    overload may also be more by one picture a day: less than that no back-test tells from chance."""
+    if after.imbalance > before.imbalance * (1 + tolerance) + DUST:
+        return f"imbalance {after.imbalance:.4g}, before {before.imbalance:.4g}"
+    then, now = (found.per_day(found.overloaded_minutes) for found in (before, after))
+    picture = before.seconds / before.periods / 60 if before.periods else 0.0
+    if now > then + max(tolerance * then, picture) + DUST:
+        return f"minutes overloaded {now:.4g}, before {then:.4g}"
     return ""
 
 

@@ -1,0 +1,107 @@
+"""What is certain: differences between two candidates on the same days, with intervals over days drawn anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from bundlekeel.core.load import Floats
+from bundlekeel.sim.backtest.measures import DAY_SECONDS, ByDay, Measures
+
+# Sums over some days, one row a draw.
+Statistic = Callable[[Floats], Floats]
+_COLUMNS: Final = ("weighted", "seconds", "moves", "overloaded_minutes", "periods")
+_WEIGHTED, _SECONDS, _MOVES, _OVERLOADED, _PERIODS = range(5)
+_WIDTH: Final = len(_COLUMNS)
+# What sums of many floats are apart without meaning anything.
+DUST: Final = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A figure, and between what it lies in 95 of 100 draws of days."""
+
+    low: float
+    value: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """After beside before. imbalance: the difference. moves: the quotient; 1 of nothing and nothing, infinite of
+    something and nothing."""
+
+    imbalance: Interval
+    moves: Interval
+
+
+SAME: Final = Compared(
+    imbalance=Interval(low=0.0, value=0.0, high=0.0),
+    moves=Interval(low=1.0, value=1.0, high=1.0),
+)
+
+
+def compared(before: ByDay, after: ByDay, days: Sequence[int], *, seed: int = 0, draws: int = 1000) -> Compared:
+    """Both on the same days, drawn in pairs: what all days have in common makes no interval wider."""
+    pairs = np.hstack([_table(before, days), _table(after, days)])
+
+    def imbalance(sums: Floats) -> Floats:
+        return _mean(sums, _WIDTH) - _mean(sums, 0)
+
+    def moves(sums: Floats) -> Floats:
+        then, now = sums[:, _MOVES], sums[:, _WIDTH + _MOVES]
+        # Nothing against nothing is the same; something against nothing is more, however much.
+        found: Floats = np.divide(now, then, out=np.where(now > 0, np.inf, 1.0), where=then > 0)
+        return found
+
+    return Compared(
+        imbalance=bootstrap(pairs, imbalance, seed=seed, draws=draws),
+        moves=bootstrap(pairs, moves, seed=seed, draws=draws),
+    )
+
+
+def chance(
+    before: ByDay, after: ByDay, days: Sequence[int], tolerance: float, *, seed: int = 0, draws: int = 1000
+) -> float:
+    """In which share (0..1) of such draws of days the second moves less and is not worse (`search.worse`)."""
+    pairs = np.hstack([_table(before, days), _table(after, days)])
+    sums = _drawn(pairs, seed, draws)
+    then, now = sums[:, :_WIDTH], sums[:, _WIDTH:]
+    picture = np.divide(then[:, _SECONDS], then[:, _PERIODS], out=np.zeros(draws), where=then[:, _PERIODS] > 0) / 60
+    days_of = then[:, _SECONDS] / DAY_SECONDS
+    overload = then[:, _OVERLOADED] + np.maximum(tolerance * then[:, _OVERLOADED], picture * days_of)
+    held = (_mean(sums, _WIDTH) <= (1 + tolerance) * _mean(sums, 0) + DUST) & (now[:, _OVERLOADED] <= overload + DUST)
+    return float((held & (now[:, _MOVES] < then[:, _MOVES])).mean())
+
+
+def bootstrap(rows: Floats, statistic: Statistic, *, seed: int = 0, draws: int = 1000, level: float = 0.95) -> Interval:
+    """A statistic of the sum of all rows (days), and its percentile interval over rows drawn with replacement.
+
+    `statistic` gets sums, shape (n, columns), and gives n values. The same seed, the same interval.
+    """
+    values = np.sort(statistic(_drawn(rows, seed, draws)))
+    tail = (1 - level) / 2
+    at = np.rint(np.array([tail, 1 - tail]) * (draws - 1)).astype(int)
+    value = float(statistic(rows.sum(axis=0, keepdims=True))[0])
+    return Interval(low=float(values[at[0]]), value=value, high=float(values[at[1]]))
+
+
+def _drawn(rows: Floats, seed: int, draws: int) -> Floats:
+    """Sums of as many rows as there are, drawn with replacement; shape (draws, columns)."""
+    drawn = np.random.default_rng(seed).integers(0, len(rows), size=(draws, len(rows)))
+    found: Floats = rows[drawn].sum(axis=1)
+    return found
+
+
+def _table(results: ByDay, days: Sequence[int]) -> Floats:
+    blank = Measures()
+    return np.array([[getattr(results.get(day, blank), name) for name in _COLUMNS] for day in days])
+
+
+def _mean(sums: Floats, offset: int) -> Floats:
+    weighted, seconds = sums[:, offset + _WEIGHTED], sums[:, offset + _SECONDS]
+    found: Floats = np.divide(weighted, seconds, out=np.zeros_like(weighted), where=seconds > 0)
+    return found
