@@ -56,7 +56,7 @@ CHAOS = Suite("chaos", 6, (_pytest("-m", "not nightly", "tests/chaos"),), real=T
 EXTENSIBLE = Suite("extensible cluster", 5, (_pytest("-m", "not nightly", "tests/extensible"),), real=True)
 QUOTAS = Suite("quotas", 10, (_pytest("-m", "not nightly", "-s", "tests/quotas"),), real=True)
 # The demos, and every command of the README and of getting-started typed in a fresh copy of the sources.
-DEMO = Suite("demo and newcomer", 10, (_pytest("-m", "not nightly", "tests/e2e"),), real=True)
+DEMO = Suite("demo", 4, (_pytest("-m", "not nightly", "tests/e2e"),), real=True)
 SPARK = Suite("spark", 4, (_pytest("-m", "not nightly and not cluster", "tests/spark"),))
 # A real cluster's history, refused and adopted: three minutes of it are recorded.
 HISTORY = Suite("history, whole way", 7, (_pytest("-m", "cluster", "tests/spark"),), real=True)

@@ -26,7 +26,7 @@ from dev.traffic.admin import request
 from tests.support.newcomer import GETTING_STARTED, README, SETTINGS, Shell, copy_of_sources, lines, opened, words
 
 # Everything is installed anew, once a page.
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 PATIENCE = 420.0
 BUSY_BUNDLES = 24
