@@ -55,7 +55,7 @@ MODULAR = Suite("modular cluster", 6, (_pytest("-m", "not nightly", "tests/integ
 CHAOS = Suite("chaos", 6, (_pytest("-m", "not nightly", "tests/chaos"),), real=True)
 EXTENSIBLE = Suite("extensible cluster", 5, (_pytest("-m", "not nightly", "tests/extensible"),), real=True)
 QUOTAS = Suite("quotas", 10, (_pytest("-m", "not nightly", "-s", "tests/quotas"),), real=True)
-# The demos, and every command of the README and of getting-started typed in a fresh copy of the sources.
+# The newcomer, who types every command of README and getting-started in a fresh copy, installs anew: nightly.
 DEMO = Suite("demo", 4, (_pytest("-m", "not nightly", "tests/e2e"),), real=True)
 SPARK = Suite("spark", 4, (_pytest("-m", "not nightly and not cluster", "tests/spark"),))
 # A real cluster's history, refused and adopted: three minutes of it are recorded.
