@@ -237,7 +237,8 @@ def carry_out(
 
         def begun(task: str = task, known: int = known) -> dict[str, Any] | None:
             found = task_of(sidecar, task)
-            return found if found and (found["state"] != "running" or len(stage.unloads()) > known) else None
+            over = found and found["state"] not in ("waiting", "running")
+            return found if over or (found and len(stage.unloads()) > known) else None
 
         found = until(begun, "the leader takes the request", within=60)
         if "inputs changed" not in found["detail"] and "not carried out" not in found["detail"]:
