@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.cluster, pytest.mark.timeout(600)
 QUIET_SECONDS = 20.0
 EVEN = 1.35
 # One broker that carries everything for a while, because Pulsar placed it so, is still not overloaded.
+OVERLOADED = 0.85
 ROOMY = {"*": {"cpu": "ignore", "throughput": 4_000_000}}
 
 
@@ -36,8 +37,9 @@ def test_a_rolling_restart(stage: Stage, tmp_path: Path) -> None:
         done = {(item["bundle"], item["intent"], item["epoch"]) for item in moves if item["outcome"] == "done"}
         twice = [bundle for bundle, times in Counter(item[0] for item in done).items() if times > 1]
         assert twice == []
-        # Whoever moves during the restarts or the quiet time relieves an overloaded broker, and there is none here.
-        assert [item for item in moves if item["started_ms"] < ended_ms] == []
+        # What moves during the restarts leaves an overloaded broker: clients that catch up may make one for a moment.
+        held_back = [item for item in moves if item["started_ms"] < ended_ms]
+        assert [item for item in held_back if item["predicted"]["source_before"] <= OVERLOADED] == []
         held = {item["code"] for item in leader.records() if item["kind"] == "cycle" and item["wall_ms"] >= began_ms}
         assert "RolloutHold" in held or "BlastRadius" in held
         logs = [tmp_path / f"{sidecar.name}.log" for sidecar in sidecars]
