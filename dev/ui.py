@@ -1,8 +1,7 @@
 """The web page: built from `ui/` with esbuild into the package, where it is committed, so that the wheel has it.
 
 `python -m dev.ui build` writes it; `check` builds it anew and says whether what is committed is that; `fresh` says the
-same by digests alone, without npm; `screenshots` makes the pictures of the documentation on a real
-cluster.
+same by digests alone, without npm; `screenshots` makes the documentation's pictures on a real cluster.
 """
 
 from __future__ import annotations

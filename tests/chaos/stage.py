@@ -237,8 +237,9 @@ def carry_out(
 
         def begun(task: str = task, known: int = known) -> dict[str, Any] | None:
             found = task_of(sidecar, task)
-            over = found and found["state"] not in ("waiting", "running")
-            return found if over or (found and len(stage.unloads()) > known) else None
+            if found is None or (found["state"] in ("waiting", "running") and len(stage.unloads()) <= known):
+                return None
+            return found
 
         found = until(begun, "the leader takes the request", within=60)
         if "inputs changed" not in found["detail"] and "not carried out" not in found["detail"]:

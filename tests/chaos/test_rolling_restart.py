@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.nightly, pytest.mark.cluster, pytest.mark.timeout(600)
 
 QUIET_SECONDS = 20.0
 EVEN = 1.35
-# One broker that carries everything for a while, because Pulsar placed it so, is still not overloaded.
 OVERLOADED = 0.85
+# One broker that carries everything for a while, because Pulsar placed it so, is still not overloaded.
 ROOMY = {"*": {"cpu": "ignore", "throughput": 4_000_000}}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -128,4 +129,12 @@ def view(page: Page, name: str) -> None:
     page.get_by_role("heading", name=name, level=1).wait_for()
 
 
-__all__ = ["HOT", "LOADS", "NARROW", "WIDE", "Open", "Served", "Shoot", "findings", "sign_in", "view"]
+def ask_for_a_plan(page: Page) -> None:
+    """At first sight, since nothing waits in a test; a new one where there is one already."""
+    view(page, "Plan")
+    page.get_by_label("Act on a difference at first sight").check()
+    page.get_by_role("button", name=re.compile("^Ask for a (new )?plan$")).click()
+    page.get_by_role("region", name="Moves").wait_for()
+
+
+__all__ = ["HOT", "LOADS", "NARROW", "WIDE", "Open", "Served", "Shoot", "ask_for_a_plan", "findings", "sign_in", "view"]

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from bundlekeel.daemon.credentials import new_token
 from dev.cluster import Cluster, ClusterSpec, open_cluster
 from dev.sidecar import Sidecar, bundlekeel, settings_for
 from tests.chaos.stage import PATIENT, QUICK, Scene, traffic_for, until
-from tests.ui.conftest import NARROW, Open, Shoot, findings, view
+from tests.support.security import Tokens
+from tests.ui.conftest import NARROW, Open, Shoot, ask_for_a_plan, findings, sign_in, view
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -31,11 +31,9 @@ class Guarded:
     """A sidecar in mode act that asks for credentials; what moves, a person asked for."""
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:
-        made = {role: new_token(f"the-{role}", role) for role in ("viewer", "operator")}
-        self.tokens = {role: token for role, (token, _) in made.items()}
-        (directory / "tokens").write_text("".join(f"{line}\n" for _, line in made.values()), encoding="utf-8")
+        self.tokens = Tokens(directory)
         settings = settings_for(cluster, "page", directory, **QUICK, parameters=PATIENT)
-        settings["api"] = {**settings["api"], "auth": {"tokens_file": str(directory / "tokens")}}
+        settings["api"] = {**settings["api"], "auth": {"tokens_file": str(self.tokens.path)}}
         self.sidecar = Sidecar("page", settings, directory)
 
     @property
@@ -69,21 +67,21 @@ def test_from_imbalance_to_an_execution(guarded: Guarded, open_page: Open, shoot
     The pictures of the documentation are made here (`python -m dev.ui screenshots`).
     """
     page = open_page(guarded.url)
-    signed_in(page, guarded, "viewer")
+    sign_in(page, guarded.tokens, "viewer")
     expect(page.locator("#verdict")).to_contain_text("times the mean", timeout=60_000)
     assert findings(page, axe) == []
     shoot(page, "page-cluster-light")
     for name, more in (("page-cluster-dark", {"scheme": "dark"}), ("page-narrow", {"size": NARROW})):
         other = open_page(guarded.url, **more)
-        signed_in(other, guarded, "viewer")
+        sign_in(other, guarded.tokens, "viewer")
         expect(other.locator("#verdict")).to_contain_text("times the mean")
         shoot(other, name)
     view(page, "Plan")
     expect(page.get_by_text("Asking for a plan needs role operator.")).to_be_visible()
 
     page.get_by_role("button", name="Sign out").click()
-    signed_in(page, guarded, "operator")
-    planned(page)
+    sign_in(page, guarded.tokens, "operator")
+    ask_for_a_plan(page)
     assert findings(page, axe) == []
     shoot(page, "page-plan")
     page.get_by_role("button", name=re.compile("^Why .* moves$")).first.click()
@@ -96,20 +94,6 @@ def test_from_imbalance_to_an_execution(guarded: Guarded, open_page: Open, shoot
     shoot(page, "page-what-if")
     executed(page, guarded, shoot)
     assert findings(page, axe) == []
-
-
-def signed_in(page: Page, guarded: Guarded, role: str) -> None:
-    """As a person does."""
-    page.get_by_label("Token").fill(guarded.tokens[role])
-    page.get_by_role("button", name="Sign in").click()
-
-
-def planned(page: Page) -> None:
-    """A plan that does not wait for a difference to last."""
-    view(page, "Plan")
-    page.get_by_label("Act on a difference at first sight").check()
-    page.get_by_role("button", name=re.compile("^Ask for a")).click()
-    page.get_by_role("region", name="Moves").wait_for()
 
 
 def what_if(page: Page) -> None:
@@ -125,7 +109,7 @@ def what_if(page: Page) -> None:
 
 def executed(page: Page, guarded: Guarded, shoot: Shoot) -> None:
     """Carried out with a reason, watched to its end; the journal has every move."""
-    planned(page)
+    ask_for_a_plan(page)
     page.get_by_label(re.compile("^Carry out")).fill("even it out")
     page.get_by_role("button", name="Execute this plan").click()
     task = page.get_by_role("main").locator(".task").first

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
-from tests.ui.conftest import HOT, LOADS, NARROW, Open, sign_in, view
+from tests.ui.conftest import HOT, LOADS, NARROW, Open, ask_for_a_plan, sign_in, view
 
 CARRIES = r"^Broker broker-0\.pulsar:8080 carries 2\.4 times the mean \(83 % of its capacity, the mean is 34 %\)"
 VERDICT = re.compile(CARRIES + r"; the plan would move 4 bundles\.$")
@@ -23,14 +23,6 @@ def guarded(tokens: Tokens) -> Iterator[ServedSidecar]:
     """The same cluster behind credentials; its brokers take 0.4 s for each unload."""
     with ServedSidecar(loads=LOADS, tokens=tokens, pace=0.4) as served:
         yield served
-
-
-def ask_for_a_plan(page: Page) -> None:
-    """At first sight, since nothing waits in a test."""
-    view(page, "Plan")
-    page.get_by_label("Act on a difference at first sight").check()
-    page.get_by_role("button", name="Ask for a plan").click()
-    page.get_by_role("region", name="Moves").wait_for()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

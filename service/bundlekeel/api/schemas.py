@@ -65,9 +65,7 @@ class PlanBody(Body):
 
     def request(self) -> PlanRequest:
         """The value the service takes."""
-        values = self.model_dump()
-        brokers = {"remove_brokers": tuple(self.remove_brokers), "add_brokers": tuple(self.add_brokers)}
-        return PlanRequest(**{**values, **brokers})
+        return PlanRequest.of(self.model_dump())
 
 
 class AssignmentBody(Body):

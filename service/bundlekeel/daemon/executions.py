@@ -188,9 +188,7 @@ def task_of(request_id: str, body: Mapping[str, Any], state: str) -> dict[str, A
 
 def request_of(body: Mapping[str, Any]) -> PlanRequest:
     """What was asked for, out of a plan or an execution. TypeError, ValueError when another version wrote it."""
-    given = body.get("request") or {}
-    brokers = {name: tuple(given.get(name, ())) for name in ("remove_brokers", "add_brokers")}
-    return PlanRequest(**{**given, **brokers})
+    return PlanRequest.of(body.get("request") or {})
 
 
 def difference(wanted: Sequence[tuple[str, ...]], now: Sequence[tuple[str, str, str]]) -> list[str]:

@@ -36,9 +36,11 @@ class Planner:
         if snapshot is None:
             raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
         params = parameters_of(request, self._cycle.params)
-        standing = self._cycle.standing
-        seen = learn_idle(standing.memory.idle, snapshot, params, standing.ledger.unsettled())
-        altered = _altered(snapshot, request, params, idle_cpu=min(seen.values(), default=0.0))
+        altered = _altered(snapshot, request, params)
+        if request.add_brokers:
+            standing = self._cycle.standing
+            seen = learn_idle(standing.memory.idle, snapshot, params, standing.ledger.unsettled())
+            altered = with_brokers(altered, request.add_brokers, min(seen.values(), default=0.0))
         given = replace(self._cycle.plan_input(altered), params=params)
         if request.what_if:
             # Smoothed scores tell of the brokers and the traffic as they are.
@@ -95,9 +97,9 @@ def parameters_of(request: PlanRequest, running: Parameters) -> Parameters:
     return replace(running, **changes)
 
 
-def _altered(snapshot: Snapshot, request: PlanRequest, params: Parameters, *, idle_cpu: float) -> Snapshot:
-    """The snapshot with brokers taken out and added and traffic scaled, as the request asks. What those that are taken
-    out carried goes to the others, not to the added ones: these begin empty, as a broker that has just started."""
+def _altered(snapshot: Snapshot, request: PlanRequest, params: Parameters) -> Snapshot:
+    """The snapshot with brokers taken out and traffic scaled, as the request asks; nothing in it is wrong. What those
+    that are taken out carried goes to the others, not to added ones: these begin empty, as if just started."""
     _check_removed(request.remove_brokers, snapshot)
     _check_added(request.add_brokers, snapshot)
     if not request.traffic_scale > 0:
@@ -105,8 +107,7 @@ def _altered(snapshot: Snapshot, request: PlanRequest, params: Parameters, *, id
             "traffic_scale must be above 0", field="traffic_scale", value=request.traffic_scale, allowed="> 0"
         )
     altered = without_brokers(snapshot, request.remove_brokers, params) if request.remove_brokers else snapshot
-    altered = altered if request.traffic_scale == 1.0 else scaled(altered, request.traffic_scale)
-    return with_brokers(altered, request.add_brokers, idle_cpu) if request.add_brokers else altered
+    return altered if request.traffic_scale == 1.0 else scaled(altered, request.traffic_scale)
 
 
 def _check_removed(gone: Sequence[str], snapshot: Snapshot) -> None:

@@ -6,7 +6,7 @@ Every replica answers alike; what only the leader can do is passed on to it. Num
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -35,6 +35,12 @@ class PlanRequest:
     def what_if(self) -> bool:
         """Whether brokers or traffic in it are not as they are: such a plan is never carried out."""
         return bool(self.remove_brokers or self.add_brokers) or self.traffic_scale != 1.0
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> PlanRequest:
+        """Out of JSON: what `told` gave, or a body of the API. TypeError, ValueError for what is no such thing."""
+        brokers = {name: tuple(values.get(name, ())) for name in ("remove_brokers", "add_brokers")}
+        return cls(**{**values, **brokers})
 
     def told(self) -> Json:
         """As JSON, for another sidecar or the store. Added brokers only where there are some: a sidecar of the release
