@@ -16,7 +16,6 @@ from bundlekeel.core.load import Floats, Ints
 from bundlekeel.core.names import parse_topic
 from bundlekeel.core.quotas.columns import in_order
 from bundlekeel.core.quotas.groups import KINDS, Membership, Rates
-from bundlekeel.core.snapshot import Bools
 
 _PARTITION: Final = "-partition-"
 Key = tuple[str, str]  # group, topic
@@ -63,29 +62,28 @@ class UsageTable:
 
 @dataclass(slots=True)
 class _Names:
-    """Numbers of names that were told: of each its key, -1 for what belongs to no group; and of each key its group."""
+    """Numbers of topics that were told: of each its key, -1 for what belongs to no group; and of each key its group."""
 
     membership: Membership
+    # By partitioned topic as it is told: a dictionary of all partitions would be larger than everything else.
     number: dict[str, int] = field(default_factory=dict)
-    key_of: list[int] = field(default_factory=list)
-    parted: list[bool] = field(default_factory=list)
     keys: list[Key] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
     key_number: dict[Key, int] = field(default_factory=dict)
-    # By partitioned topic as it is told: its partitions need not be parsed one by one.
-    bases: dict[str, int] = field(default_factory=dict)
-    columns: tuple[Ints, Bools, Ints] | None = None
 
     def of(self, names: Sequence[str]) -> Ints:
-        """The number of each name, new ones too. Raises ValueError for what is no topic name."""
-        try:
-            return np.fromiter(map(self.number.__getitem__, names), dtype=np.int64, count=len(names))
-        except KeyError:
-            for name in names:
-                if name not in self.number:
-                    self._add(name)
-            self.columns = None
-            return self.of(names)
+        """Of each name twice its key, one more where it is a partition; below 0 for what belongs to no group. Raises
+        ValueError for what is no topic name."""
+        found, number = [], self.number
+        for name in names:
+            base, mark, part = name.rpartition(_PARTITION)
+            parted = bool(mark) and part.isdecimal()
+            topic = base if parted else name
+            key = number.get(topic)
+            if key is None:
+                key = number[topic] = self._key(topic)
+            found.append(2 * key + parted if key >= 0 else -1)
+        return np.array(found, dtype=np.int64)
 
     def again(self, names: Sequence[str], before: Sequence[str], ids: Ints) -> Ints:
         """The same where most were told before, with these numbers, and few came or went in between: names that stand
@@ -104,31 +102,12 @@ class _Names:
             old = _after(before, part[-1], old)
         return found
 
-    def arrays(self) -> tuple[Ints, Bools, Ints]:
-        """By number of a name its key and whether it is a partition; by key its group."""
-        if self.columns is None:
-            self.columns = (
-                np.array(self.key_of, dtype=np.int64),
-                np.array(self.parted, dtype=bool),
-                np.array(self.groups, dtype=np.int64),
-            )
-        return self.columns
-
-    def _add(self, name: str) -> None:
-        base = topic_of(name)
-        key = self.bases.get(base)
-        if key is None:
-            key = self.bases[base] = self._key(name)
-        self.number[name] = len(self.key_of)
-        self.key_of.append(key)
-        self.parted.append(base != name)
-
-    def _key(self, name: str) -> int:
-        parsed = parse_topic(name)
+    def _key(self, topic: str) -> int:
+        parsed = parse_topic(topic)
         group = self.membership.group_of.get(parsed.namespace)
         if group is None:
             return -1
-        found = self.membership.groups[group].name, topic_of(str(parsed))
+        found = self.membership.groups[group].name, str(parsed)
         key = self.key_number.setdefault(found, len(self.keys))
         if key == len(self.keys):
             self.keys.append(found)
@@ -184,21 +163,20 @@ class Catalogue:
         numbers = [ids for _, ids in self._told.values()]
         ids = np.concatenate([np.zeros(0, dtype=np.int64), *numbers])
         broker = np.repeat(np.arange(len(brokers)), [len(item) for item in numbers])
-        key_of, parted, groups = self._names.arrays()
-        key = key_of[ids]
+        key, parted = ids >> 1, (ids & 1) == 1
         kept = np.flatnonzero(key >= 0)
         self._sort(key[kept])
         ranked = self._rank[key[kept]]
         # Brokers come in their order already.
         order = in_order(ranked)
         rows = kept[order]
-        count = np.bincount(ranked[parted[ids[kept]]], minlength=len(self._keys))
+        count = np.bincount(ranked[parted[kept]], minlength=len(self._keys))
         table = UsageTable(
             keys=self._keys,
             brokers=brokers,
             key=ranked[order],
             broker=broker[rows],
-            group=groups[key[rows]],
+            group=np.array(self._names.groups, dtype=np.int64)[key[rows]],
             rates=np.zeros((0, len(KINDS))),
             seen=self._seen(count),
         )
