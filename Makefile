@@ -38,10 +38,10 @@ extensible: setup ## The extensible load manager on real clusters: topics, owner
 chaos: setup ## Leaders killed and frozen, stores and brokers that fail, on a real cluster
 	@$(BIN)/python -m dev.suites chaos
 
-quotas: setup ## Quota groups on a real cluster: a tenant offered four times its limit, beside Pulsar's ResourceGroups
+quotas: setup ## Quota groups on a real cluster: a tenant offered four times its limit, a transfer, a broker killed, a leader killed amid its writes
 	@$(BIN)/python -m dev.suites quotas
 
-quota-figures: setup ## The quota suite with its long forms, and the engine at full size; renews docs/reference/quotas.md (half an hour)
+quota-figures: setup ## The quota suite with its long forms and ResourceGroups beside it, and the engine at full size; renews docs/reference/quotas.md (half an hour)
 	@$(BIN)/python -m dev.quota_figures
 
 spark: setup ## Recalibration on a Spark standalone cluster; a real cluster's history recorded, refused, adopted

@@ -54,7 +54,7 @@ PARITY = Suite("parity and simulation", 4, (_pytest("-m", "not nightly", "tests/
 MODULAR = Suite("modular cluster", 6, (_pytest("-m", "not nightly", "tests/integration"),), real=True)
 CHAOS = Suite("chaos", 6, (_pytest("-m", "not nightly", "tests/chaos"),), real=True)
 EXTENSIBLE = Suite("extensible cluster", 5, (_pytest("-m", "not nightly", "tests/extensible"),), real=True)
-QUOTAS = Suite("quotas", 10, (_pytest("-m", "not nightly", "-s", "tests/quotas"),), real=True)
+QUOTAS = Suite("quotas", 6, (_pytest("-m", "not nightly", "-s", "tests/quotas"),), real=True)
 # The newcomer, who types every command of README and getting-started in a fresh copy, installs anew: nightly.
 DEMO = Suite("demo", 4, (_pytest("-m", "not nightly", "tests/e2e"),), real=True)
 SPARK = Suite("spark", 4, (_pytest("-m", "not nightly and not cluster", "tests/spark"),))
@@ -80,7 +80,7 @@ NIGHTLY = Suite("nightly", 260, (_pytest("-m", "nightly", "tests"),))
 PLANS: dict[str, tuple[Suite, ...]] = {
     "check": (GATE, UNIT),
     "chaos": (CHAOS,),
-    "all": (GATE, UNIT, PARITY, MODULAR, EXTENSIBLE, CHAOS, DEMO),
+    "all": (GATE, UNIT, PARITY, MODULAR, EXTENSIBLE, CHAOS, QUOTAS, DEMO),
     "extensible": (EXTENSIBLE,),
     "quotas": (QUOTAS,),
     "spark": (SPARK, HISTORY),

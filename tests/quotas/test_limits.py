@@ -104,6 +104,7 @@ def test_the_limit_holds(quota_cluster: Cluster, load: Clients, tmp_path: Path) 
         assert topic_rates(quota_cluster) == before
 
 
+@pytest.mark.nightly
 def test_resource_groups_beside_it(quota_cluster: Cluster, load: Clients, tmp_path: Path) -> None:
     """Kept as declared and given back. Their figures are printed, not promised: dispatch is not enforced, and they do
     not share fairly."""
