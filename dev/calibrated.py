@@ -14,26 +14,32 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
 
 import numpy as np
 
+from bundlekeel.core.load import Ints
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.thresholds import EQUAL, Rules
 from bundlekeel.jobs.choosing import adoptable
 from bundlekeel.sim.backtest import Candidate, Measures, backtest
 from bundlekeel.sim.backtest.choice import choose, split_days
 from bundlekeel.sim.backtest.search import Space, search
+from bundlekeel.sim.backtest.traffic import Chunk, chunks
 from dev.history_model import World, dense
+from dev.history_worlds import steps
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "reference" / "calibration.md"
 FEWER: Final = 0.15
+# As the nightly job cuts history.
+BLOCK_S: Final = 6 * 3600
+WARM_S: Final = 3600
 # What the default strategy itself reads; split limits and weights have nothing to do in these worlds.
 NAMES: Final = (
     *("avg_low_threshold_percent", "avg_hit_count_low", "avg_low_floor_percent", "avg_high_threshold_percent"),
@@ -43,12 +49,14 @@ NAMES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much of it: days, seconds between two pictures, points a parameter and rounds of refinement."""
+    """How much of it: days, seconds between two pictures, points a parameter, rounds of refinement, and how many of the
+    best these go on from."""
 
     days: int
     period_seconds: int
     points: int
     rounds: int
+    keep: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,21 +112,47 @@ def about(world: World) -> str:
     return f"{told}, brokers differ" if world.unequal else told
 
 
+def owners_of(world: World) -> list[Ints]:
+    """Where each bundle was at the beginning of every block while the default settings ran, from the first day on."""
+    every = BLOCK_S // world.period_seconds
+    # A split would leave halves that the next block does not know.
+    whole = replace(world, params=replace(world.params, split_enabled=False))
+    found: list[Ints] = []
+    for number, step in enumerate(steps(whole)):
+        if number % every == 0:
+            assert step.given is not None
+            bundles = step.given.snapshot.bundles
+            found.append(bundles.owner[np.argsort(np.array(bundles.names))])
+    return found
+
+
+def blocks_of(world: World) -> Iterator[Chunk]:
+    """The world as the nightly job cuts it: blocks that begin where bundles were recorded to be, the first hour of
+    which (of the block before) warms up. Every candidate plays all blocks."""
+    whole, length, warm = dense(world), BLOCK_S // world.period_seconds, WARM_S // world.period_seconds
+    for number, (chunk, owner) in enumerate(zip(chunks(whole, length, warm), owners_of(world), strict=True)):
+        begin = number * length - chunk.warm
+        made = dense(world, begin, begin + chunk.traffic.periods, owner)
+        given = chunk.traffic
+        yield replace(chunk, traffic=replace(made, short=given.short, long=given.long, samples=given.samples))
+
+
 def calibrated(seed: int, size: Size) -> Row:
     """Search on the first days of a world, choose, and judge on the last ones."""
     started, world = time.process_time(), world_of(seed, size)
-    traffic = dense(world)
-    train, held = split_days(traffic.days)
-    warm = 3600 // size.period_seconds
+    blocks = list(blocks_of(world))
+    train, held = split_days(sorted({day for block in blocks for day in block.traffic.days[-1:]}))
 
     def evaluate(candidates: Sequence[Candidate]) -> Mapping[str, Mapping[int, Measures]]:
         found: dict[str, dict[int, Measures]] = {}
-        for row in backtest(traffic, candidates, warm=warm):
-            found.setdefault(row.candidate, {})[row.day] = row.measures
+        for block in blocks:
+            for row in backtest(block.traffic, candidates, warm=block.warm):
+                days = found.setdefault(row.candidate, {})
+                days[row.day] = days.get(row.day, Measures()) + row.measures
         return found
 
-    space = Space(base=Parameters(), strategies=("avg",), names=NAMES, reach=Rules().max_steps, cycles=())
-    tried = adoptable(search(space, evaluate, days=train, points=size.points, rounds=size.rounds, keep=2))
+    space = Space(base=world.params, strategies=("avg",), names=NAMES, reach=Rules().max_steps, cycles=())
+    tried = adoptable(search(space, evaluate, days=train, points=size.points, rounds=size.rounds, keep=size.keep))
     choice = choose(tried, train=train, held=held)
     return Row(
         seed=seed,
@@ -206,12 +240,15 @@ def main() -> int:
     parser.add_argument("--days", type=int, default=14)
     parser.add_argument("--period", type=int, default=300, help="seconds between two pictures")
     parser.add_argument("--points", type=int, default=3, help="values a parameter in the first round")
-    parser.add_argument("--rounds", type=int, default=1, help="rounds of refinement")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds of refinement")
+    parser.add_argument("--keep", type=int, default=2, help="how many of the best they go on from")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=ROOT / ".run" / "calibrated", help="where worlds are kept")
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
     given = parser.parse_args()
-    size = Size(days=given.days, period_seconds=given.period, points=given.points, rounds=given.rounds)
+    size = Size(
+        days=given.days, period_seconds=given.period, points=given.points, rounds=given.rounds, keep=given.keep
+    )
     rows = rows_of(range(1, given.worlds + 1), size, given.folder, given.workers)
     print("\n".join(table_of(rows)))
     if given.write:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -122,13 +122,15 @@ def _cast(world: World) -> _Cast:
     )
 
 
-def dense(world: World, begin: int = 0, end: int | None = None) -> Traffic:
-    """Periods `begin` to `end` (all by default) as arrays, every bundle where it was first: nobody moved anything.
+def dense(world: World, begin: int = 0, end: int | None = None, owner: Ints | None = None) -> Traffic:
+    """Periods `begin` to `end` (all by default) as arrays: every bundle where it was first, or where `owner` says
+    (places in the brokers); nobody moved anything.
 
     Any part is the same as that part of the whole, but for the averages, which begin with it.
     """
     end = world.days * world.periods_a_day if end is None else end
     cast = _cast(world)
+    cast = cast if owner is None else replace(cast, owner=owner)
     wall_ms = world.start_ms + np.arange(begin, end, dtype=np.int64) * world.period_seconds * 1000
     rates = np.round(_amount(world, cast, wall_ms)[:, :, None] * cast.unit, 3)
     brokers, per_unit = len(cast.brokers), _per_unit(world, cast)

@@ -81,6 +81,15 @@ class TestSearch:
         assert len(answers.asked) == len(set(answers.asked))
         assert set(answers.asked) == set(tried.results) == set(tried.candidates)
 
+    def test_what_makes_no_difference_is_not_refined(self) -> None:
+        """A parameter that came to nothing in the grid is tried there only; the others go on."""
+        space = replace(SPACE, names=(*SPACE.names, "avg_high_ratio"))
+        first = {item.key for strategy in space.strategies for item in grid(strategy, space, points=3)}
+        tried = search(space, Answers(), points=3, rounds=3)
+        changed = [item for item in tried.candidates.values() if "avg_high_ratio" in item.changes]
+        assert changed and {item.key for item in changed} <= first
+        assert any(item.key not in first for item in tried.candidates.values())
+
     def test_held_out_days_are_not_looked_at(self) -> None:
         """The way of the search is the same whatever they say."""
 

@@ -121,11 +121,15 @@ def grid(strategy: str, space: Space, *, points: int = 3) -> list[Candidate]:
     return _distinct(found)
 
 
-def neighbours(candidate: Candidate, space: Space, *, steps: float = 1.0) -> list[Candidate]:
-    """Each parameter of the candidate's strategy so many steps up and down, the others as they are."""
+def neighbours(
+    candidate: Candidate, space: Space, *, steps: float = 1.0, without: Collection[str] = ()
+) -> list[Candidate]:
+    """Each parameter of the candidate's strategy, but for those, so many steps up and down, the others as they are."""
     strategy = _strategy(candidate, space.base)
     found = []
     for name in space.names_of(strategy):
+        if name in without:
+            continue
         value = float(candidate.changes.get(name, getattr(space.base, name)))
         for step in (-steps, steps):
             other = space.moved(name, value, step)
@@ -162,16 +166,22 @@ def search(
     best balanced one of those that move no more than now: what it gains in balance another change may turn into moves.
 
     `days`: those that may be looked at (others are held out), None: all. The first round of surroundings goes several
-    steps, the last one a single step. `evaluate` gets every candidate once.
+    steps, the last one a single step. `evaluate` gets every candidate once. A parameter no value of which made a
+    difference in the grid is left as it is from then on.
     """
     now = present()
     first = _distinct([now, *(item for strategy in space.strategies for item in grid(strategy, space, points=points))])
     tried = Tried(present=now.key).with_results(first, evaluate(first))
+    idle = {strategy: _idle(strategy, space, tried) for strategy in space.strategies}
     for number in range(rounds):
-        order = ranked(tried, days=days, tolerance=tolerance)
+        order = _unlike(ranked(tried, days=days, tolerance=tolerance), tried)
         best = _distinct([*order[:keep], *_best_balanced(tried, days)])
         steps = float(2 ** (rounds - 1 - number))
-        around = [other for candidate in best for other in neighbours(candidate, space, steps=steps)]
+        around = [
+            other
+            for candidate in best
+            for other in neighbours(candidate, space, steps=steps, without=idle[_strategy(candidate, space.base)])
+        ]
         new = [item for item in _distinct([*together(best, space.base), *around]) if item.key not in tried.results]
         if new:
             tried = tried.with_results(new, evaluate(new))
@@ -205,6 +215,27 @@ def saving(tried: Tried, key: str, *, days: Collection[int] | None, tolerance: f
     if now >= then:
         return 0.0
     return (1 - now / then) * chance(before, after, known, tolerance, seed=seed)
+
+
+def _idle(strategy: str, space: Space, tried: Tried) -> frozenset[str]:
+    """Parameters of a strategy that were changed alone, and whose every value came to what the strategy comes to."""
+    own = _changes_to(strategy, space.base)
+    plain = tried.results[_named(strategy, own).key]
+    same: dict[str, bool] = {}
+    for key, item in tried.candidates.items():
+        names = [name for name, value in item.changes.items() if name not in own or own[name] != value]
+        if _strategy(item, space.base) == strategy and len(names) == 1 and not item.cycle_seconds:
+            same[names[0]] = same.get(names[0], True) and tried.results[key] == plain
+    return frozenset(name for name, idle in same.items() if idle)
+
+
+def _unlike(candidates: Sequence[Candidate], tried: Tried) -> list[Candidate]:
+    """Without those that came to exactly what one before them did."""
+    found: list[Candidate] = []
+    for candidate in candidates:
+        if all(tried.results[candidate.key] != tried.results[other.key] for other in found):
+            found.append(candidate)
+    return found
 
 
 def _best_balanced(tried: Tried, days: Collection[int] | None) -> list[Candidate]:
