@@ -24,7 +24,6 @@ from typing import Any, Final
 import numpy as np
 
 from bundlekeel.core.load import Ints
-from bundlekeel.core.params import Parameters
 from bundlekeel.core.thresholds import EQUAL, Rules
 from bundlekeel.jobs.choosing import adoptable
 from bundlekeel.sim.backtest import Candidate, Measures, backtest
@@ -246,9 +245,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / ".run" / "calibrated", help="where worlds are kept")
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
     given = parser.parse_args()
-    size = Size(
-        days=given.days, period_seconds=given.period, points=given.points, rounds=given.rounds, keep=given.keep
-    )
+    size = Size(days=given.days, period_seconds=given.period, points=given.points, rounds=given.rounds, keep=given.keep)
     rows = rows_of(range(1, given.worlds + 1), size, given.folder, given.workers)
     print("\n".join(table_of(rows)))
     if given.write:
