@@ -239,10 +239,12 @@ def _unlike(candidates: Sequence[Candidate], tried: Tried) -> list[Candidate]:
 
 
 def _best_balanced(tried: Tried, days: Collection[int] | None) -> list[Candidate]:
-    """The one with the least imbalance that moves no more than the present; none when that is the present."""
+    """The one with the least imbalance that moves no more than the present; what came to the same as the present is
+    none."""
+    now = tried.results[tried.present]
     totals = {key: total(found, days) for key, found in tried.results.items()}
     most = totals[tried.present].moves
-    able = [key for key, found in totals.items() if found.moves <= most and key != tried.present]
+    able = [key for key, found in totals.items() if found.moves <= most and tried.results[key] != now]
     return [tried.candidates[min(able, key=lambda key: (totals[key].imbalance, key))]] if able else []
 
 
