@@ -185,7 +185,9 @@ async def test_how_long_topics_are_held_back() -> None:
     await first.turn()
     (now,) = (await first.service.view())["groups"]
     added = now["held_back_seconds"] - told["held_back_seconds"]
-    assert 5.0 * now["held_back"] - 0.1 <= added <= (cluster.clock.boot() - since) * now["held_back"] + 0.1 and added > 0
+    assert (
+        5.0 * now["held_back"] - 0.1 <= added <= (cluster.clock.boot() - since) * now["held_back"] + 0.1 and added > 0
+    )
     await first.leadership.stop()
     second = await leading(cluster, name="b")
     await second.turn()
