@@ -29,10 +29,13 @@ DEMAND = {
     **{f"{SKEWED}-partition-{number}": wanted for number, wanted in enumerate((160.0, 4.0, 4.0, 4.0))},
     "persistent://telemetry/devices/readings": 70.0,
     "persistent://telemetry/devices/alarms": 3.0,
+    "persistent://market/offers/bids": 30.0,
 }
 # Cycles that tell the same, one after the other: then shares do not change any more.
 STEADY = 4
-SHOP, DEVICES = "shop", "devices"
+SHOP, DEVICES, MARKET = "shop", "devices", "market"
+# One tenant more, that is in no group.
+WITH_MARKET = LOADS | {"broker-2.pulsar:8080": [*LOADS["broker-2.pulsar:8080"], ("market/offers", 0.01)]}
 GROUPS: Json = {
     SHOP: {"members": ("t:shop",), "publish_messages": 300, "dispatch_messages": 2000},
     DEVICES: {"members": ("n:telemetry/devices",), "publish_bytes": "200kB"},
@@ -43,14 +46,14 @@ LIMITED = QuotaSettings.model_validate({"enforcer": "policies", "groups": GROUPS
 @pytest.fixture(scope="module")
 def limited() -> Iterator[ServedSidecar]:
     """Two groups, enforced; everybody may read."""
-    with ServedSidecar(loads=LOADS, demand=DEMAND, quotas=LIMITED) as served:
+    with ServedSidecar(loads=WITH_MARKET, demand=DEMAND, quotas=LIMITED) as served:
         yield served
 
 
 @pytest.fixture
 def guarded(tokens: Tokens) -> Iterator[ServedSidecar]:
     """The same behind credentials."""
-    with ServedSidecar(loads=LOADS, demand=DEMAND, quotas=LIMITED, tokens=tokens) as served:
+    with ServedSidecar(loads=WITH_MARKET, demand=DEMAND, quotas=LIMITED, tokens=tokens) as served:
         yield served
 
 
@@ -180,8 +183,8 @@ def test_what_is_wrong_is_explained(open_page: Open) -> None:
         expect(card(page, "acme")).to_contain_text("not looked at yet of 500 msg/s")
 
 
-def test_an_operator_sets_changes_and_removes(guarded: ServedSidecar, tokens: Tokens, open_page: Open) -> None:
-    """Mistakes are named and nothing is set; removing needs a yes and a reason; the page follows without a reload."""
+def test_an_operator_removes(guarded: ServedSidecar, tokens: Tokens, open_page: Open) -> None:
+    """It needs a yes and a reason; the page follows without a reload, and the journal has it."""
     page = open_page(guarded.url)
     sign_in(page, tokens, "operator")
     view(page, "Quotas")
@@ -193,10 +196,23 @@ def test_an_operator_sets_changes_and_removes(guarded: ServedSidecar, tokens: To
     drawer.get_by_role("button", name="Remove this group").click()
     expect(page.get_by_text(f"Group {DEVICES} is removed.")).to_be_visible()
     expect(card(page, DEVICES)).to_have_count(0)
+    assert [row["name"] for row in api(guarded, "quotas")["groups"]] == [SHOP]
+    wish = api(guarded, "journal?kind=wish")[-1]
+    assert (wish["what"], wish["by"], wish["reason"]) == (
+        "removal of quota group devices",
+        "the-operator",
+        "contract ended",
+    )
 
+
+def test_an_operator_sets_and_changes(guarded: ServedSidecar, tokens: Tokens, open_page: Open) -> None:
+    """Mistakes are named and nothing is set; a group that is there is changed as a whole."""
+    page = open_page(guarded.url)
+    sign_in(page, tokens, "operator")
+    view(page, "Quotas")
     page.get_by_role("button", name="Set a new group").click()
     drawer = page.get_by_role("dialog", name="Set a quota group")
-    drawer.get_by_label("Name", exact=True).fill("alarms")
+    drawer.get_by_label("Name", exact=True).fill("market")
     drawer.get_by_label("Members").fill("t:nobody")
     drawer.get_by_label("Published bytes").fill("10 parsecs")
     drawer.get_by_label("Reason").fill("noisy")
@@ -207,22 +223,25 @@ def test_an_operator_sets_changes_and_removes(guarded: ServedSidecar, tokens: To
     expect(drawer.get_by_role("alert")).to_contain_text("unknown tenant")
     drawer.get_by_label("Members").fill("n:telemetry/*")
     drawer.get_by_role("button", name="Set this group").click()
-    expect(page.get_by_text("Group alarms is set.")).to_be_visible()
-    expect(card(page, "alarms")).to_contain_text("Set by the-operator at")
-    expect(card(page, "alarms")).to_contain_text("kB/s of 1.5 MB/s", timeout=40_000)
+    expect(drawer.get_by_role("alert")).to_contain_text(DEVICES)
+    drawer.get_by_label("Members").fill("t:market")
+    drawer.get_by_role("button", name="Set this group").click()
+    expect(page.get_by_text("Group market is set.")).to_be_visible()
+    expect(card(page, MARKET)).to_contain_text("Set by the-operator at")
+    expect(card(page, MARKET)).to_contain_text("30.0 kB/s of 1.5 MB/s", timeout=40_000)
 
-    card(page, "alarms").get_by_role("button", name="Change the limits of alarms").click()
-    drawer = page.get_by_role("dialog", name="Change group alarms")
-    expect(drawer.get_by_label("Members")).to_have_value("n:telemetry/*")
+    card(page, MARKET).get_by_role("button", name="Change the limits of market").click()
+    drawer = page.get_by_role("dialog", name="Change group market")
+    expect(drawer.get_by_label("Members")).to_have_value("t:market")
     expect(drawer.get_by_label("Published bytes")).to_have_value("1500kB")
     drawer.get_by_label("Published messages").fill("40")
     drawer.get_by_label("Reason").fill("less noise")
     drawer.get_by_role("button", name="Set this group").click()
-    expect(card(page, "alarms")).to_contain_text("msg/s of 40 msg/s", timeout=40_000)
-    row = next(row for row in api(guarded, "quotas")["groups"] if row["name"] == "alarms")
+    expect(card(page, MARKET)).to_contain_text("30 msg/s of 40 msg/s", timeout=40_000)
+    row = next(row for row in api(guarded, "quotas")["groups"] if row["name"] == MARKET)
     limits = {kind: value for kind, value in row["limits"].items() if value is not None}
     assert limits == {"publish_messages": 40, "publish_bytes": 1_500_000}
-    assert (row["by"], row["reason"], row["members"]) == ("the-operator", "less noise", ["n:telemetry/*"])
+    assert (row["by"], row["reason"], row["members"]) == ("the-operator", "less noise", ["t:market"])
 
 
 def test_a_viewer_may_not(guarded: ServedSidecar, tokens: Tokens, open_page: Open) -> None:
