@@ -11,6 +11,11 @@ from bundlekeel.daemon.views_quotas import Json, QuotasService
 
 NOW_MS = 1_790_000_000_000
 TOPIC = "persistent://acme/orders/new"
+# What the leader has not seen yet.
+UNSEEN = (
+    *("namespaces", "topics", "held_back", "held_back_seconds"),
+    *("usage", "shares", "used_ratio", "skew_loss", "excess"),
+)
 
 
 def rates(*values: float | None) -> Json:
@@ -37,13 +42,13 @@ class FakeQuotas:
             "defects": [],
         }
         if self.unseen:
-            names = ("namespaces", "topics", "held_back", "usage", "shares", "used_ratio", "skew_loss", "excess")
-            return declared | dict.fromkeys(names)
+            return declared | dict.fromkeys(UNSEEN)
         code = Code.DISPATCH_NOT_ENFORCED
         return declared | {
             "namespaces": 2,
             "topics": 16,
             "held_back": 12,
+            "held_back_seconds": 840.0,
             "usage": rates(480.0, 9.5e6, 900.0, 1e7),
             "shares": rates(500.0, 1e7),
             "used_ratio": rates(0.96, 0.95),
@@ -60,12 +65,13 @@ class FakeQuotas:
             "mode": "recommend",
             "acting": False,
             "obstacle": Code.RECOMMEND_ONLY.value,
-            "sentence": "1 quota groups, 1 of them hold topics back; nothing is written",
+            "sentence": "1 quota group, topics are held back in 1; nothing is written",
             "wall_ms": None if self.unseen else NOW_MS,
             "cycle_seconds": 10.0,
             "problems": ["quotas.groups.acme.members = 't:nobody': unknown tenant"],
             "writes": {"written": 0, "planned": 4, "failed": 0, "held": 0},
             "left": {Code.TOPIC_POLICIES_OFF.value: 2},
+            "explanations": {c.value: EXPLANATIONS[c] for c in (Code.RECOMMEND_ONLY, Code.TOPIC_POLICIES_OFF)},
             "groups": [self._group()],
         }
 

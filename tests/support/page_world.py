@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from bundlekeel.api.server import ApiServer, Protection
-from bundlekeel.core.names import FULL_LOWER, FULL_UPPER, parse_bundle
+from bundlekeel.core.names import FULL_LOWER, FULL_UPPER, parse_bundle, parse_topic
 from bundlekeel.core.params import Parameters
+from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.core.thresholds import Rules
 from bundlekeel.daemon.calibration import Calibration, CalibrationParts
 from bundlekeel.daemon.doctor import Patient
@@ -29,7 +30,7 @@ from tests.support.memory_calibration import MemoryCalibration
 from tests.support.memory_coordination import MemoryStore
 from tests.support.memory_source import MemoryLoadSource, MemoryMetadata
 from tests.support.quota_model import MemoryQuotaAdmin
-from tests.support.quota_world import service_of
+from tests.support.quota_world import pass_traffic, service_of
 from tests.support.security import Tokens, access_for
 from tests.support.threshold_cases import as_bytes, document
 from tests.support.world import FakeSidecar, TestClock
@@ -42,9 +43,13 @@ Loads = Mapping[str, Iterable[tuple[str, float]]]
 
 
 class PageCluster:
-    """Brokers that own bundles of several namespaces and report them; what `FakeSidecar` needs of a cluster."""
+    """Brokers that own bundles of several namespaces and report them; what `FakeSidecar` needs of a cluster.
 
-    def __init__(self, loads: Loads) -> None:
+    `demand`: what topics of these namespaces want to publish, in messages/s, beside those of the bundles' own.
+    """
+
+    def __init__(self, loads: Loads, demand: Mapping[str, float] | None = None) -> None:
+        self.demand = dict(demand or {})
         self.clock = TestClock()
         self.store = MemoryStore()
         self.brokers = tuple(loads)
@@ -66,7 +71,18 @@ class PageCluster:
         for parsed in map(parse_bundle, self.shares):
             edges[parsed.namespace] |= {parsed.lower, parsed.upper}
         self.metadata.bundle_boundaries.update({name: sorted(found) for name, found in edges.items()})
+        for topic in self.demand:
+            self._place(topic)
         self.publish()
+
+    def _place(self, topic: str) -> None:
+        """In the bundle of its namespace that has fewest topics."""
+        parsed = parse_topic(topic)
+        bundles = [name for name in self.shares if name.startswith(f"{parsed.namespace}/")]
+        self.model.topics[min(bundles, key=lambda name: len(self.model.topics[name]))].append(topic)
+        base = topic_of(topic)
+        if base != topic:
+            self.metadata.partition_counts[base] = self.metadata.partition_counts.get(base, 0) + 1
 
     def publish(self) -> None:
         """Every broker reports what it owns, if anything moved since it did last."""
@@ -96,14 +112,24 @@ class PageSidecar(FakeSidecar):
     """With thresholds proposed, and a face that answers for all of it."""
 
     def __init__(
-        self, cluster: PageCluster, *, mode: str, params: Parameters, pace: float, review: bool = False
+        self,
+        cluster: PageCluster,
+        *,
+        mode: str,
+        params: Parameters,
+        pace: float,
+        review: bool = False,
+        quotas: QuotaSettings | None = None,
     ) -> None:
         self.pace, self.review = pace, review
+        self.page_cluster = cluster
         super().__init__(cluster, mode=mode, params=params)  # type: ignore[arg-type]
         self.mode = mode
         store = MemoryCalibration()
         store.put("2026-09-15/thresholds.json", as_bytes(document(self.clock.wall_ms())))
         self.calibration = self._calibration(store)
+        quota_admin = MemoryQuotaAdmin(cluster.model, permit=self.leadership.permit)
+        self.quotas = service_of(self, cluster.metadata, quota_admin, quotas or QuotaSettings(), mode)
         self.face = Sidecar(self._sidecar_parts())
 
     def reach(self) -> MemoryAdmin:
@@ -152,15 +178,20 @@ class PageSidecar(FakeSidecar):
             wishing=wishing(self, review=self.review, ceiling=self.mode),
             calibration=self.calibration,
             overlay=self.overlay,
-            quotas=service_of(
-                self, self.cluster.metadata, MemoryQuotaAdmin(self.cluster.model), QuotaSettings(), self.mode
-            ),
+            quotas=self.quotas,
             patient=self._patient,
             outage=self.outage,
         )
 
     def _patient(self) -> Patient:
         raise NotImplementedError("the page asks no doctor")
+
+    async def turn(self) -> None:
+        """A cycle: topics pass what they may, quotas do their step, and the balancer looks."""
+        pass_traffic(self.page_cluster.model, self.page_cluster.demand)
+        if self.cycle.picture is not None:
+            await self.quotas.quotas.step()
+        await self.cycle.turn()
 
     async def live(self, every_seconds: float) -> None:
         """What the runtime does, in turn: lead, cycle, carry out what people asked for. Ends by being cancelled."""
@@ -170,7 +201,7 @@ class PageSidecar(FakeSidecar):
             await self.sharing.refresh()
             self.cluster.publish()
             if self.clock.boot() - cycled >= every_seconds:
-                await self.cycle.turn()
+                await self.turn()
                 cycled = self.clock.boot()
             await self.executions.serve()
             await asyncio.sleep(TURN_SECONDS)
@@ -210,11 +241,15 @@ class ServedSidecar(Served):
     pace: float = 0.0
     review: bool = False
     every_seconds: float = CYCLE_SECONDS
+    demand: Mapping[str, float] = field(default_factory=dict)
+    quotas: QuotaSettings = field(default_factory=QuotaSettings)
 
     def service(self) -> Service:
         """The sidecar's face."""
-        self.cluster = PageCluster(self.loads)
-        self.sidecar = PageSidecar(self.cluster, mode=self.mode, params=self.params, pace=self.pace, review=self.review)
+        self.cluster = PageCluster(self.loads, self.demand)
+        self.sidecar = PageSidecar(
+            self.cluster, mode=self.mode, params=self.params, pace=self.pace, review=self.review, quotas=self.quotas
+        )
         return self.sidecar.face
 
     async def _listen(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bundlekeel.core.errors import StoreError
@@ -16,12 +16,27 @@ from bundlekeel.daemon.quotas import QuotaParts, Quotas
 from bundlekeel.daemon.settings_quotas import QuotaSettings
 from bundlekeel.ports import Change, Metadata
 from bundlekeel.ports.quotas import QuotaAdmin
+from tests.support.memory_admin import BrokerModel
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, TestClock
 
 # Of one message.
 BYTES = 1000.0
+
+
+def pass_traffic(model: BrokerModel, demand: Mapping[str, float]) -> dict[str, float]:
+    """What passes of each partition under the rates in force, in messages/s published; twice as much is delivered."""
+    for name, wanted in demand.items():
+        passes = min(wanted, _rate(model, name, PUBLISH))
+        out = min(2 * passes, _rate(model, name, DISPATCH))
+        model.loads[name] = TopicLoad(topic=name, hash=1, traffic=(passes, out, passes * BYTES, out * BYTES))
+    return {name: model.loads[name].traffic[0] for name in demand}
+
+
+def _rate(model: BrokerModel, name: str, side: str) -> float:
+    rate = model.quotas.rates.get(Place(topic=topic_of(name), side=side), Rate())
+    return min(rate.messages if rate.messages > 0 else math.inf, rate.size / BYTES if rate.size > 0 else math.inf)
 
 
 class QuotaCluster(FakeCluster):
@@ -66,15 +81,7 @@ class QuotaCluster(FakeCluster):
 
     def flow(self) -> dict[str, float]:
         """What passes of each partition now, in messages/s published; statistics are up to date with it."""
-        for name, demand in self.demand.items():
-            passes = min(demand, self._rate(name, PUBLISH))
-            out = min(2 * passes, self._rate(name, DISPATCH))
-            self.model.loads[name] = TopicLoad(topic=name, hash=1, traffic=(passes, out, passes * BYTES, out * BYTES))
-        return {name: self.model.loads[name].traffic[0] for name in self.demand}
-
-    def _rate(self, name: str, side: str) -> float:
-        rate = self.model.quotas.rates.get(Place(topic=topic_of(name), side=side), Rate())
-        return min(rate.messages if rate.messages > 0 else math.inf, rate.size / BYTES if rate.size > 0 else math.inf)
+        return pass_traffic(self.model, self.demand)
 
     def total(self) -> float:
         """Messages/s published, all together."""

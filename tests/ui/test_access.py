@@ -14,7 +14,17 @@ def test_axe_finds_nothing_serious(watched: ServedSidecar, open_page: Open, axe:
     """In every view, and with a drawer open."""
     page = open_page(watched.url, scheme=scheme)
     found = list[str]()
-    for name in ("Cluster now", "What if", "Journal", "Executions", "Channel", "Thresholds", "Settings", "Plan"):
+    for name in (
+        "Cluster now",
+        "What if",
+        "Journal",
+        "Executions",
+        "Channel",
+        "Quotas",
+        "Thresholds",
+        "Settings",
+        "Plan",
+    ):
         view(page, name)
         if name == "Plan":
             page.get_by_role("button", name="Ask for a plan").click()

@@ -292,7 +292,17 @@ def test_on_a_narrow_screen(watched: ServedSidecar, open_page: Open) -> None:
     """Nothing sticks out to the side."""
     page = open_page(watched.url, size=NARROW)
     expect(page.locator("#verdict")).to_have_text(VERDICT)
-    for name in ("Plan", "What if", "Journal", "Executions", "Channel", "Thresholds", "Settings", "Cluster now"):
+    for name in (
+        "Plan",
+        "What if",
+        "Journal",
+        "Executions",
+        "Channel",
+        "Quotas",
+        "Thresholds",
+        "Settings",
+        "Cluster now",
+    ):
         view(page, name)
         if name == "Plan":
             ask_for_a_plan(page)

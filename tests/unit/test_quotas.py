@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from bundlekeel.core.codes import Code
+from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.core.errors import AdminTimeout, AdminUnauthorized, StoreError
 from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place
 from bundlekeel.daemon.documents import Pause
@@ -175,6 +175,26 @@ async def test_who_leads_no_more_tells_no_figures() -> None:
     assert 'group="acme"' not in first.metric("quota_usage")
 
 
+async def test_how_long_topics_are_held_back() -> None:
+    """Topics times seconds since the group is seen: the next leader goes on from what the last one told."""
+    cluster = QuotaCluster()
+    first, since = await leading(cluster), cluster.clock.boot()
+    await first.turn(3)
+    (told,) = (await first.service.view())["groups"]
+    cluster.clock.offset += 5.0
+    await first.turn()
+    (now,) = (await first.service.view())["groups"]
+    added = now["held_back_seconds"] - told["held_back_seconds"]
+    assert (
+        5.0 * now["held_back"] - 0.1 <= added <= (cluster.clock.boot() - since) * now["held_back"] + 0.1 and added > 0
+    )
+    await first.leadership.stop()
+    second = await leading(cluster, name="b")
+    await second.turn()
+    (after,) = (await second.service.view())["groups"]
+    assert second.sharing.leading and after["held_back_seconds"] >= now["held_back_seconds"]
+
+
 async def test_rates_that_may_not_be_read() -> None:
     """Left alone with their code, and the reason is told."""
     sidecar = await leading()
@@ -227,6 +247,7 @@ async def test_the_budget_of_writes() -> None:
         written.append(len(sidecar.quota_cluster.model.quotas.rates))
     assert written == [4, 8, 12, 16]
     assert view["left"] == {Code.BUDGET_OF_RATES.value: 12}
+    assert view["explanations"] == {Code.BUDGET_OF_RATES.value: EXPLANATIONS[Code.BUDGET_OF_RATES]}
 
 
 async def test_paused() -> None:

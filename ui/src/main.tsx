@@ -12,6 +12,7 @@ import { JournalView } from "./journal";
 import { type Answer, restart, useAnswer, useConnection } from "./live";
 import { Loaded, ProblemNotice } from "./parts";
 import { PlanView } from "./plan";
+import { QuotasView } from "./quotas";
 import { SettingsView } from "./settings";
 import { ThresholdsView } from "./thresholds";
 import { WhatIfView } from "./whatif";
@@ -24,6 +25,7 @@ const VIEWS: [string, string][] = [
   ["journal", "Journal"],
   ["executions", "Executions"],
   ["channel", "Channel"],
+  ["quotas", "Quotas"],
   ["thresholds", "Thresholds"],
   ["settings", "Settings"],
 ];
@@ -67,6 +69,7 @@ function Main(props: {
   if (view === "journal") return <JournalView />;
   if (view === "executions") return <ExecutionsView who={who} />;
   if (view === "channel") return <ChannelView state={state} />;
+  if (view === "quotas") return <QuotasView who={who} />;
   if (view === "thresholds") return <ThresholdsView who={who} />;
   if (view === "settings") return <SettingsView />;
   return <ClusterView brokers={brokers} drawing={props.drawing} />;

@@ -100,6 +100,7 @@ export function ReasonForm(props: {
   };
   return (
     <form class="reason" onSubmit={submit}>
+      {props.children}
       <label>
         <span>{props.label}</span>
         <input
@@ -111,7 +112,6 @@ export function ReasonForm(props: {
           onInput={(event) => setReason(event.currentTarget.value)}
         />
       </label>
-      {props.children}
       <button type="submit" class="primary" disabled={busy || props.disabled}>
         {props.does}
       </button>

@@ -69,6 +69,7 @@ class GroupView(schemas.Answer):
     namespaces: int | None
     topics: int | None
     held_back: int | None = Field(description="topics that are at their limit")
+    held_back_seconds: float | None = Field(description="topics times seconds at their limit, since the group is seen")
     limits: RatesView
     usage: RatesView | None
     shares: RatesView | None = Field(description="sums over topics")
@@ -111,6 +112,7 @@ class QuotasView(schemas.Answer):
     problems: list[str]
     writes: dict[str, int]
     left: dict[str, int] = Field(description="rates of topics that are not written, by code")
+    explanations: dict[str, str] = Field(description="what the codes of obstacle and left mean")
     groups: list[GroupView]
 
 

@@ -166,6 +166,14 @@ def _named(values: Sequence[float]) -> Json:
     }
 
 
+def add_held_back(rows: Sequence[Json], before: Json | None, seconds: float) -> None:
+    """To each row how long its topics have been held back, in topics times seconds: what the last report said, and the
+    `seconds` since. It goes on under another leader, and begins anew with the group."""
+    known = {row["name"]: row.get("held_back_seconds") or 0.0 for row in (before or {}).get("groups", ())}
+    for row in rows:
+        row["held_back_seconds"] = round(known.get(row["name"], 0.0) + row["held_back"] * seconds, 1)
+
+
 def publish(telemetry: Telemetry, rows: Sequence[Json], seconds: float) -> None:
     """Metrics of the groups; `seconds` since the last time."""
     names = {row["name"] for row in rows}

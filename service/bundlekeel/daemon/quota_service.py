@@ -23,7 +23,10 @@ _WORDS: Final = {
     "dispatch_messages": "messages/s delivered",
     "dispatch_bytes": "bytes/s delivered",
 }
-_UNSEEN: Final = ("namespaces", "topics", "held_back", "usage", "shares", "used_ratio", "skew_loss", "excess")
+_UNSEEN: Final = (
+    *("namespaces", "topics", "held_back", "held_back_seconds"),
+    *("usage", "shares", "used_ratio", "skew_loss", "excess"),
+)
 
 
 class QuotaService:
@@ -54,7 +57,9 @@ class QuotaService:
             "left": report.get("left", {}),
             "groups": [{key: value for key, value in row.items() if key != "rows"} for row in rows],
         }
-        return shown | {"sentence": _sentence(shown)}
+        codes = [code for code in (shown["obstacle"], *shown["left"]) if code in EXPLANATIONS]
+        explained = {code: EXPLANATIONS[Code(code)] for code in codes}
+        return shown | {"explanations": explained, "sentence": _sentence(shown)}
 
     async def group(self, name: str) -> Json:
         """See `views_quotas`."""
@@ -94,8 +99,8 @@ class QuotaService:
 
     def _row(self, group: Group, found: Declared, seen: Json | None) -> Json:
         wish = (found.wishes or {}).get(group.name)
-        row = dict(seen) if seen is not None else {**dict.fromkeys(_UNSEEN), "defects": [], "rows": []}
-        return row | {
+        # A leader of another version may have told less.
+        return {**dict.fromkeys(_UNSEEN), "defects": [], "rows": [], **(seen or {})} | {
             "name": group.name,
             "origin": (found.origins or {}).get(group.name, SETTINGS),
             "by": wish.by if wish is not None else "",
@@ -162,15 +167,19 @@ def _sentence(shown: Json) -> str:
         held = writes["held"]
         return "there are no quota groups" + (f"; {held} rates are still to be given back" if held else "")
     if shown["wall_ms"] is None:
-        return f"{len(groups)} quota groups; the leader has not looked at them yet"
+        return f"{_many(groups)}; the leader has not looked yet"
     tight = [row for row in groups if row["held_back"]]
-    said = f"{len(groups)} quota groups, {len(tight)} of them hold topics back"
+    said = f"{_many(groups)}, topics are held back in {len(tight)}"
     if shown["obstacle"] is not None:
         why = EXPLANATIONS.get(shown["obstacle"], shown["obstacle"])
         return f"{said}; nothing is written ({why}), {writes['planned']} changes would be"
     said += f"; {writes['written']} of {writes['planned']} changes written, {writes['held']} places held"
     later = sum(shown["left"].get(code.value, 0) for code in (Code.BUDGET_OF_RATES, Code.RATE_NOT_REACHED))
     return f"{said}, {later} still to come" if later else said
+
+
+def _many(groups: list[Json]) -> str:
+    return f"{len(groups)} quota group{'' if len(groups) == 1 else 's'}"
 
 
 def _group_said(row: Json) -> list[str]:

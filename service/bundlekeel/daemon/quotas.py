@@ -32,7 +32,7 @@ from bundlekeel.daemon.quota_held import HeldBook
 from bundlekeel.daemon.quota_namespaces import NamespaceReader
 from bundlekeel.daemon.quota_native import NativeKeeper
 from bundlekeel.daemon.quota_rates import RateKeeper, Written
-from bundlekeel.daemon.quota_report import MOST_CHANGES, Seen, change_row, group_rows, publish
+from bundlekeel.daemon.quota_report import MOST_CHANGES, Seen, add_held_back, change_row, group_rows, publish
 from bundlekeel.daemon.quota_usage import Survey, UsageSurvey
 from bundlekeel.daemon.settings_quotas import QuotaSettings
 from bundlekeel.daemon.sharing import Sharing
@@ -275,6 +275,7 @@ class Quotas:
     async def _tell(self, seen: Seen, outcome: _Outcome, survey: Survey, epoch: int) -> None:
         p, now = self._p, self._p.clock.boot()
         rows = await asyncio.to_thread(group_rows, seen, self.rates.rate_of)
+        add_held_back(rows, self.report, now - self._looked_boot)
         obstacle = self.obstacle()
         problems = [str(item) for item in seen.membership.problems]
         if self.rates.unread:

@@ -15,10 +15,11 @@ class QuotasService(Protocol):
 
     async def view(self) -> Json:
         """{enforcer: off|native|policies, mode, acting: bool, obstacle: Code|None, sentence, wall_ms, cycle_seconds,
-        problems: [str], writes: {written, planned, failed, held}, left: {Code: count}, groups: [{name, origin:
-        settings|api, by, reason, since_ms, members, namespaces, topics, held_back, limits: rates, usage: rates, shares:
-        rates, used_ratio: rates, skew_loss: rates, excess: rates, defects: [{code, detail, explanation}]}]}. What the
-        leader has not seen yet is None."""
+        problems: [str], writes: {written, planned, failed, held}, left: {Code: count}, explanations: {Code: str} of
+        obstacle and left, groups: [{name, origin: settings|api, by, reason, since_ms, members, namespaces, topics,
+        held_back, held_back_seconds (topics times seconds), limits: rates, usage: rates, shares: rates, used_ratio:
+        rates, skew_loss: rates, excess: rates, defects: [{code, detail, explanation}]}]}. What the leader has not seen
+        yet is None."""
 
     async def group(self, name: str) -> Json:
         """One of the groups, with `rows`, its busiest topics: [{topic, brokers, partitions, usage: rates, share: rates,
