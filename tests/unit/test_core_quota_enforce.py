@@ -42,11 +42,15 @@ MEMBERS = resolve([GROUP], ["acme"], ["acme/ns"])
 THRIFT = Thrift()
 
 
-def shares(of: Mapping[str, float], *, partitions: int = 1, column: int = 0) -> Shares:
-    """Shares of one kind, the others are free."""
+def shares(
+    of: Mapping[str, float], *, partitions: int = 1, column: int = 0, content: Mapping[str, float] | None = None
+) -> Shares:
+    """Shares of one kind, the others are free. `content`: of topics that are not held back, what they pass."""
     matrix = np.full((len(of), 4), math.inf)
     matrix[:, column] = list(of.values())
     none = np.full((1, 4), math.inf)
+    passed = np.zeros((len(of), 4))
+    passed[:, column] = [(content or {}).get(topic, 0.0) for topic in of]
     return Shares(
         keys=tuple(("g", topic) for topic in of),
         group=np.zeros(len(of), dtype=np.int64),
@@ -54,6 +58,7 @@ def shares(of: Mapping[str, float], *, partitions: int = 1, column: int = 0) -> 
         partitions=np.full(len(of), partitions, dtype=np.int64),
         level=none,
         excess=np.zeros((1, 4)),
+        content=passed,
     )
 
 

@@ -20,6 +20,7 @@ import structlog
 from bundlekeel.core.errors import AdminApiError, AdminRefused, Forbidden, LeadershipLost
 from bundlekeel.core.load import Floats
 from bundlekeel.core.quotas.enforce import (
+    COLUMNS,
     DISPATCH,
     NOT_REACHED,
     NOT_READ,
@@ -34,6 +35,7 @@ from bundlekeel.core.quotas.enforce import (
     Rate,
     Thrift,
     give_back,
+    ours_alone,
     plan_writes,
     stricter,
 )
@@ -55,6 +57,7 @@ _READS: Final = 1000
 # Parts of a cycle: for namespaces, for topics that are due, once more for those that are to be written, for writes.
 _NAMESPACES_PART, _DUE_PART, _AGAIN_PART, _WRITES_PART = 0.15, 0.25, 0.2, 0.3
 _NOT_FOUND, _NOT_ALLOWED = 404, 405
+_NO_LIMIT: Final = (math.inf, math.inf)
 _BROKER_KEYS: Final = {
     PUBLISH: ("maxPublishRatePerTopicInMessages", "maxPublishRatePerTopicInBytes"),
     DISPATCH: ("dispatchThrottlingRatePerTopicInMsg", "dispatchThrottlingRatePerTopicInByte"),
@@ -99,14 +102,12 @@ class RateKeeper:
         self._namespaces: dict[str, NamespaceRates] = {}
         # What follows from namespaces and brokers' settings, by namespace and side; made anew in each cycle.
         self._arounds: dict[tuple[str, str], InForce] = {}
-        self._free: dict[str, Rates] = {}
 
     def begin(self, held: Mapping[Place, Held]) -> None:
         """A term begins: what the last leader held, and nothing read yet."""
         self.held = dict(held)
         self._topics.clear()
         self._arounds.clear()
-        self._free.clear()
         self._tried.clear()
         self._refused.clear()
         self._fresh.clear()
@@ -122,21 +123,28 @@ class RateKeeper:
         return (*_passes(publish), *_passes(dispatch))
 
     def passing(self, keys: Sequence[Key]) -> Floats:
-        """The same of many topics, shape (keys, 4)."""
+        """What each partition of many topics may pass because of us, shape (keys, 4); infinite where nothing or
+        somebody else limits it."""
         rates = chain.from_iterable(self._passing(key[1]) for key in keys)
         return np.fromiter(rates, dtype=np.float64, count=len(keys) * len(KINDS)).reshape(-1, len(KINDS))
 
-    def _passing(self, topic: str) -> Rates:
-        """Topics without policies of their own pass what their namespace lets them: most, in large groups."""
-        own = [self._topics.get(Place(topic=topic, side=side)) for side in SIDES]
-        if any(item is not None and item.topic is not None for item in own):
-            return self.rate_of(("", topic))
-        namespace = _namespace(topic)
-        found = self._free.get(namespace)
-        if found is None:
-            publish, dispatch = (self._in_force(Place(topic=topic, side=side)) for side in SIDES)
-            found = self._free[namespace] = (*_passes(publish), *_passes(dispatch))
-        return found
+    def _passing(self, topic: str) -> Iterable[float]:
+        for side in SIDES:
+            place = Place(topic=topic, side=side)
+            yield from ours_alone(self._in_force(place), self.held[place]) if place in self.held else _NO_LIMIT
+
+    def left_of(
+        self, limits: Floats, groups: Sequence[str], seen: Collection[str], partitions: Mapping[str, int]
+    ) -> Floats:
+        """Limits (groups, 4) without what topics may pass that we hold and nobody has told of in this term: they may be
+        served by a broker that does not answer."""
+        found, row = limits.copy(), {name: number for number, name in enumerate(groups)}
+        for place, held in self.held.items():
+            if place.topic not in seen and held.group in row:
+                rate = held.ours[-1].per_second()
+                for column, value in zip(COLUMNS[place.side], rate[:2], strict=True):
+                    found[row[held.group], column] -= max(0, value) * partitions.get(place.topic, 1)
+        return np.maximum(found, 0.0)
 
     # --- planning ---
 
@@ -260,7 +268,6 @@ class RateKeeper:
     async def _read_namespaces(self, names: Collection[str], seconds: float) -> None:
         self._namespaces = await self._reader.read(names, seconds)
         self._arounds.clear()
-        self._free.clear()
         unread = [f"{name}: {why}" for name, why in self._reader.errors.items() if name not in self._namespaces]
         self.unread = min(unread, default="")
 

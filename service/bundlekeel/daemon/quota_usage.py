@@ -70,9 +70,15 @@ class UsageSurvey:
         self._names_boot = float("-inf")
 
     async def survey(
-        self, membership: Membership, picture: Picture, snapshot: Snapshot | None, arriving: Iterable[tuple[str, str]]
+        self,
+        membership: Membership,
+        picture: Picture,
+        snapshot: Snapshot | None,
+        arriving: Iterable[tuple[str, str]],
+        serving: Collection[str] = (),
     ) -> Survey:
-        """Usage of every limited topic. `arriving`: bundles on their way, with their target."""
+        """Usage of every limited topic. `arriving`: bundles on their way, with their target. `serving`: brokers that
+        told of limited topics: when their last bundle has left they have to say so, or its topics count twice."""
         members = membership.group_of
         self._turn += 1
         if snapshot is None or self._turn % self._every == 1 or self._every == 1:
@@ -80,7 +86,7 @@ class UsageSurvey:
         else:
             asked = {item.broker_id for item in picture.excluded} | _owners(snapshot, members)
             asked |= {target for bundle, target in arriving if namespace_of(bundle) in members}
-            asked &= set(picture.endpoints)
+            asked = (asked | set(serving)) & set(picture.endpoints)
         names = sorted(asked)
         answers = await asyncio.gather(*(self._ask(broker, members) for broker in names))
         told = [answer for answer in answers if not isinstance(answer, str)]

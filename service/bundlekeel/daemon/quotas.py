@@ -92,6 +92,8 @@ class Quotas:
         self._catalogue = Catalogue()
         self._said, self._book = Said(), Book()
         self._memory = Remembered()
+        # Brokers that told their usage in this term.
+        self._heard: set[str] = set()
         self._problems: tuple[str, ...] = ()
         self._looked_boot = parts.clock.boot()
         # Writes of the last minute: when, and how many.
@@ -183,7 +185,8 @@ class Quotas:
         membership = replace(membership, problems=(*found.problems, *membership.problems))
         if not membership.group_of:
             return membership, Survey(told=(), asked=(), mute={})
-        return membership, await self.usage.survey(membership, picture, snapshot, self._p.arriving())
+        serving = self._book.lines.speaking()
+        return membership, await self.usage.survey(membership, picture, snapshot, self._p.arriving(), serving)
 
     async def _begin(self, epoch: int) -> None:
         held, kept = await self.book.load()
@@ -192,6 +195,7 @@ class Quotas:
         self.namespaces.clear()
         self.report = await self.book.read_report()
         self._said, self._book, self._memory = Said(), Book(), Remembered()
+        self._heard.clear()
         self._looked_boot = self._p.clock.boot()
         self.epoch = epoch
 
@@ -200,9 +204,15 @@ class Quotas:
     ) -> tuple[UsageTable, Claims, Shares]:
         """Usage told and merged as participants do it, then shared out; in a thread: 100,000 topics take a while."""
         table = await asyncio.to_thread(self._catalogue.table, survey.told, membership)
-        partitions = await self.usage.partitions(table.seen)
+        partitions = await self.usage.partitions(self._counted(table, picture))
         claims, shares = await asyncio.to_thread(self._shared, membership, table, survey, picture, partitions)
         return table, claims, shares
+
+    def _counted(self, table: UsageTable, picture: Picture) -> Mapping[str, int]:
+        """Topics whose partitions are to be counted: those seen and, while a broker was never heard, those held."""
+        if self._heard.issuperset(picture.endpoints):
+            return table.seen
+        return {place.topic: 1 for place in self.rates.held} | dict(table.seen)
 
     def _shared(
         self,
@@ -218,9 +228,13 @@ class Quotas:
         now = lines_of(table, speakers, partitions, self.rates.passing(table.keys))
         manners = p.settings.manners()
         message, self._said = report(now, self._said.only(picture.endpoints), manners)
-        self._book = merge(self._book, message, picture.endpoints, manners)
+        self._book = merge(self._book, message, picture.endpoints, manners, survey.mute)
         claims = claims_of(self._book, names)
-        shares, self._memory = share_out(membership.limits(), names, claims, self._memory, p.settings.tuning())
+        limits = membership.limits()
+        self._heard.update(speakers)
+        if not self._heard.issuperset(picture.endpoints):
+            limits = self.rates.left_of(limits, names, {topic for _, topic in claims.keys}, partitions)
+        shares, self._memory = share_out(limits, names, claims, self._memory, p.settings.tuning())
         return claims, shares
 
     # --- enforcing ---
@@ -262,12 +276,12 @@ class Quotas:
         return outcome
 
     def _thrift(self) -> Thrift:
-        """With what is left of the writes of this minute, no more than the part of a cycle."""
+        """With what is left of the writes of this minute, no more than the part of a cycle, and of a minute."""
         per_minute, since = self._p.settings.writes_per_minute, self._p.clock.boot() - _MINUTE
         while self._begun and self._begun[0][0] <= since:
             self._begun.popleft()
         part = max(1, int(per_minute * self.cycle_seconds / _MINUTE))
-        left = max(1, per_minute, part) - sum(count for _, count in self._begun)
+        left = per_minute - sum(count for _, count in self._begun)
         return replace(self._p.settings.thrift(), most=max(0, min(part, left)))
 
     # --- telling ---

@@ -11,6 +11,7 @@ somebody else's: it becomes the original, and is never overwritten by something 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -20,11 +21,12 @@ import numpy as np
 from bundlekeel.core.codes import Code
 from bundlekeel.core.names import parse_topic
 from bundlekeel.core.quotas.groups import MOST_BYTES, MOST_MESSAGES, Membership
+from bundlekeel.core.quotas.lines import AT_LIMIT
 from bundlekeel.core.quotas.shares import Shares
 
 PUBLISH, DISPATCH = "publish", "dispatch"
 SIDES: Final = (PUBLISH, DISPATCH)
-_COLUMNS: Final = {PUBLISH: (0, 1), DISPATCH: (2, 3)}
+COLUMNS: Final = {PUBLISH: (0, 1), DISPATCH: (2, 3)}
 
 
 class Rate(NamedTuple):
@@ -49,6 +51,8 @@ class Rate(NamedTuple):
 
 
 FREE: Final = Rate()
+# So many writes without an answer are remembered of a place.
+_REMEMBERED: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +76,8 @@ class InForce:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
     """A place we write to. `original`: the policy before us, None without one. `ours`: what we wrote or were about to
-    write, the newest last, two at most. `group`: for which group."""
+    write since one of these was last read there, the newest last: a write whose answer was lost may land later. `group`:
+    for which group."""
 
     group: str
     original: Rate | None
@@ -180,7 +185,7 @@ def _limited(place: Place, membership: Membership) -> bool:
     if row is None:
         return False
     rates = membership.groups[row].limits.rates()
-    return any(np.isfinite(rates[column]) for column in _COLUMNS[place.side])
+    return any(np.isfinite(rates[column]) for column in COLUMNS[place.side])
 
 
 def _short(
@@ -207,7 +212,7 @@ def _wanted(shares: Shares) -> Iterable[tuple[Place, tuple[str, Rate, int]]]:
     most = (MOST_MESSAGES, MOST_BYTES, MOST_MESSAGES, MOST_BYTES)
     columns = [_whole(shares, kind, most[kind]) for kind in range(len(most))]
     for row, (group, topic) in enumerate(shares.keys):
-        for side, (messages, size) in _COLUMNS.items():
+        for side, (messages, size) in COLUMNS.items():
             rate = Rate(columns[messages][row], columns[size][row])
             if not rate.free:
                 yield Place(topic=topic, side=side), (group, rate, int(shares.partitions[row]))
@@ -217,7 +222,8 @@ def _whole(shares: Shares, kind: int, most: int) -> list[int]:
     """What each partition of each topic may pass, in whole numbers, -1 for no limit.
 
     Cut, and what that leaves of a group's sum is given out in ones, first to those that lost most: at a level of 13.9
-    messages/s a group would lose 7 % of its limit otherwise.
+    messages/s a group would lose 7 % of its limit otherwise. One that is not held back is not cut so far that it would
+    be: it would be taken for one that wants more, and back, without end. What it passes does not change by that.
     """
     share, parts = shares.share[:, kind], shares.partitions
     limited = np.isfinite(share)
@@ -231,6 +237,9 @@ def _whole(shares: Shares, kind: int, most: int) -> list[int]:
     first = np.searchsorted(group, group)
     before = run[first] - count[first]
     whole[order] += run - before <= spare[group]
+    content = shares.content[:, kind]
+    free = np.floor(content / parts / AT_LIMIT) + 1
+    whole = np.where(limited & (content > 0) & (share >= content), np.maximum(whole, free), whole)
     return [min(most, int(rate)) if rate else -1 for rate in whole.tolist()]
 
 
@@ -241,8 +250,7 @@ def _decide(
     if not there.allowed:
         return Left(place, POLICIES_OFF)
     original = _original(there, before)
-    # A topic policy hides those around it, so ours has to repeat what is stricter there.
-    ruling = there.around if original is None or original.free else (original,)
+    ruling = _ruling(there, original)
     if any(item.relative for item in ruling):
         return Left(place, RELATIVE)
     without_us = stricter(ruling)
@@ -253,8 +261,31 @@ def _decide(
         return Change(place, there.topic, original, group, restores=True), None
     if there.topic == target or (_is_ours(there, before) and not _worth(there.topic, target, thrift)):
         return Left(place, UNCHANGED)
-    last = (there.topic,) if _is_ours(there, before) and there.topic is not None else ()
-    return Change(place, there.topic, target, group), Held(group=group, original=original, ours=(*last, target))
+    return Change(place, there.topic, target, group), Held(group=group, original=original, ours=_ours(there, before, target))
+
+
+def _ours(there: InForce, before: Held | None, target: Rate) -> tuple[Rate, ...]:
+    """What may be there from now on: the target, and what was written before unless the newest of that was read."""
+    known = () if before is None else before.ours
+    if there.topic is not None and known[-1:] == (there.topic,):
+        known = known[-1:]
+    return (*(rate for rate in known if rate != target), target)[-_REMEMBERED:]
+
+
+def ours_alone(there: InForce, before: Held | None) -> tuple[float, float]:
+    """Messages and bytes a second that a partition passes at most because of us; infinite where nothing is, or
+    somebody else's rate, limits it as strictly: who is at such a rate cannot want more."""
+    if before is None or there.topic is None or not _is_ours(there, before):
+        return math.inf, math.inf
+    foreign = stricter(_ruling(there, before.original))[:2]
+    pairs = zip(there.topic.per_second()[:2], foreign, strict=True)
+    first, second = (math.inf if own <= 0 or 0 < other <= own else float(own) for own, other in pairs)
+    return first, second
+
+
+def _ruling(there: InForce, original: Rate | None) -> tuple[Rate, ...]:
+    """What would hold without us. A topic policy hides those around it, so ours has to repeat what is stricter there."""
+    return there.around if original is None or original.free else (original,)
 
 
 def _is_ours(there: InForce, before: Held | None) -> bool:

@@ -4,7 +4,7 @@ A participant reports a topic when its usage changed by 10 %, when it starts or 
 the PIP it also reports when the topic comes to or leaves its limit: a change of less than 10 % would hide exactly the
 topics that are held back. A topic that reports 0 claims nothing any more at once. One that vanishes (its bundle is on
 its way to another broker, or its broker is gone) is told as gone. A participant whose ephemeral node is gone, or that
-was silent for twice N cycles, takes no part.
+was silent for twice N cycles although nobody failed to reach it, takes no part.
 """
 
 from __future__ import annotations
@@ -127,9 +127,12 @@ class Book:
     silent: Mapping[str, int] = field(default_factory=dict)
 
 
-def merge(book: Book, message: Report, alive: Collection[str], manners: Manners) -> Book:
-    """The book after one cycle. `alive`: participants whose ephemeral node exists; what others said is dropped."""
-    silent = {name: count + 1 for name, count in book.silent.items() if name in alive}
+def merge(
+    book: Book, message: Report, alive: Collection[str], manners: Manners, mute: Collection[str] = ()
+) -> Book:
+    """The book after one cycle. `alive`: participants whose ephemeral node exists; what others said is dropped. `mute`:
+    those that were asked and did not answer: they still serve what they did, however long that lasts."""
+    silent = {name: count + (name not in mute) for name, count in book.silent.items() if name in alive}
     silent |= {name: 0 for name in message.told.participants if name in alive}
     heard = {name for name, count in silent.items() if count <= 2 * manners.every}
     before, told = together(book.lines.only(heard), message.told.only(heard))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from bundlekeel.core.quotas.columns import in_order, runs
 from bundlekeel.core.quotas.groups import KINDS
 from bundlekeel.core.quotas.usage import Key, Line, UsageTable
 from bundlekeel.core.snapshot import Bools
+
+# A partition that passes this part of what it may is held back.
+AT_LIMIT: Final = 0.95
 
 T = TypeVar("T")
 Name = TypeVar("Name", str, Key)
@@ -68,6 +71,10 @@ class Lines:
 
     def __len__(self) -> int:
         return len(self.key)
+
+    def speaking(self) -> set[str]:
+        """The participants that have rows."""
+        return {self.participants[row] for row in np.unique(self.participant).tolist()}
 
     def ids(self) -> Ints:
         """A number for each row, rising; equal in two tables over the same names where participant and key are."""
@@ -125,7 +132,7 @@ def lines_of(
     speakers: Collection[str],
     partitions: Mapping[str, int],
     passing: Floats,
-    at_limit: float = 0.95,
+    at_limit: float = AT_LIMIT,
 ) -> Lines:
     """What each broker's participant has to tell. `speakers`: those that spoke, with or without such topics.
 

@@ -104,7 +104,8 @@ class Shares:
     """What each topic may pass, all its partitions together; infinite where there is no limit. Shape (topics, 4).
 
     `level` (groups, 4): what a topic that is held back gets; infinite where nobody is. `excess` (groups, 4): how far
-    the sum is above the limit: at most its parts `floor` and `overcommit`, and topics times the least rate.
+    the sum is above the limit: at most its parts `floor` and `overcommit`, and topics times the least rate. `content`
+    (topics, 4): what a topic that is not held back needs to pass what it passes; 0 of one that is.
     """
 
     keys: tuple[Key, ...]
@@ -113,6 +114,7 @@ class Shares:
     partitions: Ints
     level: Floats
     excess: Floats
+    content: Floats
 
     def of(self, key: Key) -> Floats | None:
         """The share of one topic, shape (4,)."""
@@ -181,7 +183,13 @@ def share_out(
         total = _sums(share[rows, kind], column.group, len(limits))
         excess[:, kind] = np.where(limited, np.maximum(total - limits[:, kind], 0.0), 0.0)
     result = Shares(
-        keys=claims.keys, group=claims.group, share=share, partitions=claims.partitions, level=level, excess=excess
+        keys=claims.keys,
+        group=claims.group,
+        share=share,
+        partitions=claims.partitions,
+        level=level,
+        excess=excess,
+        content=np.where(claims.pinched, 0.0, claims.need),
     )
     return result, replace(now, share=share)
 
