@@ -37,12 +37,13 @@ def in_words(figures: Figures) -> dict[str, str]:
 
 
 def cycles_under_half(windows: Sequence[Figures]) -> int:
-    """In how many cycles the worst topic published less than half its fair share."""
-    parts = [fair_parts(window)[0] for window in windows]
-    return max(sum(part[topic] < HALF for part in parts) for topic in parts[0])
+    """In how many cycles the worst topic published, or delivered, less than half its fair share."""
+    parts = [fair_parts(window) for window in windows]
+    return max(sum(part[side][topic] < HALF for part in parts) for side in (0, 1) for topic in parts[0][side])
 
 
 def cycles_until_used(windows: Sequence[Figures]) -> int:
-    """After how many cycles the limit is used again, within 10 %, and stays so; all of them if it never is."""
-    low = [row for row, window in enumerate(windows) if window.totals[0] < 0.9 * PUBLISH]
+    """After how many cycles both limits are used again, within 10 %, and stay so; all of them if they never are."""
+    used = [min(window.totals[0] / PUBLISH, window.totals[1] / DISPATCH) for window in windows]
+    low = [row for row, part in enumerate(used) if part < 0.9]
     return low[-1] + 1 if low else 0

@@ -75,9 +75,9 @@ class InForce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A place we write to. `original`: the policy before us, None without one. `ours`: what we wrote or were about to
-    write since one of these was last read there, the newest last: a write whose answer was lost may land later. `group`:
-    for which group."""
+    """A place we write to, for a group. `original`: the policy before us, None without one. `ours`: what we wrote or
+    were about to write since one of these was last read there, the newest last: a write whose answer was lost may land
+    later."""
 
     group: str
     original: Rate | None
@@ -261,7 +261,9 @@ def _decide(
         return Change(place, there.topic, original, group, restores=True), None
     if there.topic == target or (_is_ours(there, before) and not _worth(there.topic, target, thrift)):
         return Left(place, UNCHANGED)
-    return Change(place, there.topic, target, group), Held(group=group, original=original, ours=_ours(there, before, target))
+    return Change(place, there.topic, target, group), Held(
+        group=group, original=original, ours=_ours(there, before, target)
+    )
 
 
 def _ours(there: InForce, before: Held | None, target: Rate) -> tuple[Rate, ...]:
@@ -284,7 +286,7 @@ def ours_alone(there: InForce, before: Held | None) -> tuple[float, float]:
 
 
 def _ruling(there: InForce, original: Rate | None) -> tuple[Rate, ...]:
-    """What would hold without us. A topic policy hides those around it, so ours has to repeat what is stricter there."""
+    """What would hold without us. A topic policy hides those around it: ours has to repeat what is stricter there."""
     return there.around if original is None or original.free else (original,)
 
 

@@ -127,9 +127,7 @@ class Book:
     silent: Mapping[str, int] = field(default_factory=dict)
 
 
-def merge(
-    book: Book, message: Report, alive: Collection[str], manners: Manners, mute: Collection[str] = ()
-) -> Book:
+def merge(book: Book, message: Report, alive: Collection[str], manners: Manners, mute: Collection[str] = ()) -> Book:
     """The book after one cycle. `alive`: participants whose ephemeral node exists; what others said is dropped. `mute`:
     those that were asked and did not answer: they still serve what they did, however long that lasts."""
     silent = {name: count + (name not in mute) for name, count in book.silent.items() if name in alive}
