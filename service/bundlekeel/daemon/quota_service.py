@@ -24,6 +24,7 @@ _WORDS: Final = {
     "dispatch_bytes": "bytes/s delivered",
 }
 _UNSEEN: Final = ("namespaces", "topics", "held_back", "usage", "shares", "used_ratio", "skew_loss", "excess")
+_SILENT: Final[Json] = {"state": "off", "detail": "", "since_ms": 0, "fault": ""}
 
 
 class QuotaService:
@@ -52,6 +53,7 @@ class QuotaService:
             "problems": list(dict.fromkeys([*map(str, found.problems), *report.get("problems", ())])),
             "writes": report.get("writes") or {"written": 0, "planned": 0, "failed": 0, "held": 0},
             "left": report.get("left", {}),
+            "transport": report.get("transport") or _SILENT,
             "groups": [{key: value for key, value in row.items() if key != "rows"} for row in rows],
         }
         return shown | {"sentence": _sentence(shown)}
@@ -94,7 +96,7 @@ class QuotaService:
 
     def _row(self, group: Group, found: Declared, seen: Json | None) -> Json:
         wish = (found.wishes or {}).get(group.name)
-        row = dict(seen) if seen is not None else {**dict.fromkeys(_UNSEEN), "defects": [], "rows": []}
+        row: Json = {**dict.fromkeys(_UNSEEN), "defects": [], "told": [], "rows": []} | (seen or {})
         return row | {
             "name": group.name,
             "origin": (found.origins or {}).get(group.name, SETTINGS),
