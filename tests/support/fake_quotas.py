@@ -23,6 +23,28 @@ def rates(*values: float | None) -> Json:
     return dict(zip(KINDS, (*values, *[None] * (len(KINDS) - len(values))), strict=True))
 
 
+def _told() -> list[Json]:
+    """Of a broker that is there, and of one that is gone."""
+    return [
+        {
+            "broker": "b1:8080",
+            "registered": True,
+            "told": rates(400.0, 8e6, 890.0, 9e6),
+            "measured": rates(410.0, 8.1e6, 900.0, 1e7),
+            "publish_age_seconds": 42.0,
+            "dispatch_age_seconds": 71.5,
+        },
+        {
+            "broker": "pulsar://b9:6650",
+            "registered": False,
+            "told": rates(13.0, 1e5),
+            "measured": None,
+            "publish_age_seconds": 3600.0,
+            "dispatch_age_seconds": None,
+        },
+    ]
+
+
 class FakeQuotas:
     """Implements `QuotasService`. `unseen`: the leader has not looked yet."""
 
@@ -40,6 +62,7 @@ class FakeQuotas:
             "members": ["t:acme"],
             "limits": rates(500.0, 1e7),
             "defects": [],
+            "told": [],
         }
         if self.unseen:
             return declared | dict.fromkeys(UNSEEN)
@@ -55,6 +78,7 @@ class FakeQuotas:
             "skew_loss": rates(0.0, 0.0, 0.0, 0.0),
             "excess": rates(0.0, 0.0, 0.0, 0.0),
             "defects": [{"code": code.value, "detail": "900 messages/s", "explanation": EXPLANATIONS[code]}],
+            "told": _told(),
         }
 
     async def view(self) -> Json:
@@ -72,6 +96,7 @@ class FakeQuotas:
             "writes": {"written": 0, "planned": 4, "failed": 0, "held": 0},
             "left": {Code.TOPIC_POLICIES_OFF.value: 2},
             "explanations": {c.value: EXPLANATIONS[c] for c in (Code.RECOMMEND_ONLY, Code.TOPIC_POLICIES_OFF)},
+            "transport": {"state": "down", "detail": "not allowed", "since_ms": 0, "fault": ""},
             "groups": [self._group()],
         }
 

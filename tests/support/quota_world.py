@@ -11,13 +11,15 @@ from bundlekeel.core.load import TopicLoad
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place, Rate
 from bundlekeel.core.quotas.usage import topic_of
+from bundlekeel.daemon.quota_heard import Hearing
 from bundlekeel.daemon.quota_service import QuotaService
 from bundlekeel.daemon.quotas import QuotaParts, Quotas
 from bundlekeel.daemon.settings_quotas import QuotaSettings
 from bundlekeel.ports import Change, Metadata
-from bundlekeel.ports.quotas import QuotaAdmin
+from bundlekeel.ports.quotas import QuotaAdmin, UsageFeed
 from tests.support.memory_admin import BrokerModel
 from tests.support.memory_coordination import MemoryCoordination
+from tests.support.memory_usage import MemoryUsageFeed
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, TestClock
 
@@ -100,12 +102,19 @@ class _Coordination(MemoryCoordination):
 
 
 def service_of(
-    sidecar: FakeSidecar, metadata: Metadata, admin: QuotaAdmin, settings: QuotaSettings, ceiling: str
+    sidecar: FakeSidecar,
+    metadata: Metadata,
+    admin: QuotaAdmin,
+    settings: QuotaSettings,
+    ceiling: str,
+    usage: UsageFeed | None = None,
 ) -> QuotaService:
     """What answers for groups in a sidecar over fakes, and in it what enforces them."""
+    feed = usage or MemoryUsageFeed(sidecar.clock)
     parts = QuotaParts(
         settings=settings,
         admin=admin,
+        hearing=Hearing(feed, sidecar.config, sidecar.clock),
         metadata=metadata,
         config=sidecar.config,
         coordination=sidecar.coordination,
@@ -142,7 +151,8 @@ class QuotaSidecar(FakeSidecar):
         settings = QuotaSettings.model_validate(
             {"enforcer": enforcer, "groups": given, "writes_per_minute": writes_per_minute}
         )
-        self.service = service_of(self, cluster.metadata, self.quota_admin, settings, mode)
+        self.usage_feed = MemoryUsageFeed(self.clock)
+        self.service = service_of(self, cluster.metadata, self.quota_admin, settings, mode, self.usage_feed)
         self.quotas = self.service.quotas
         self.deaf = False
 

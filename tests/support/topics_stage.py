@@ -35,6 +35,13 @@ def entry(bundle: str, state: UnitState, destination: str = "", source: str = ""
     return message("channel", bundle, encode_service_unit(unit))
 
 
+def tell(path: Path, *lines: FromChild | str) -> None:
+    """What a child says next, all at once: see `scripted_child`."""
+    texts = [line if isinstance(line, str) else encode(line).decode().strip() for line in lines]
+    path.with_suffix(".new").write_text("\n".join(texts))
+    path.with_suffix(".new").rename(path)
+
+
 class Stage:
     """A process whose children say what `say` tells them."""
 
@@ -53,10 +60,7 @@ class Stage:
     def say(self, child: int, *lines: FromChild | str) -> None:
         """What this child says next."""
         self._parts[child] = self._parts.get(child, 0) + 1
-        path = self.directory / f"{child}.{self._parts[child]}"
-        texts = [line if isinstance(line, str) else encode(line).decode().strip() for line in lines]
-        path.with_suffix(".new").write_text("\n".join(texts))
-        path.with_suffix(".new").rename(path)
+        tell(self.directory / f"{child}.{self._parts[child]}", *lines)
 
     def told(self, child: int) -> str:
         """What this child was told first; "" before it was there."""

@@ -139,7 +139,10 @@ class FakeCluster:
             owned[owner.broker_id][bundle] = self.shares[bundle]
         now, topics = self.clock.wall_ms(), self.model.topics
         counts = {b: np.array([[len(topics[name]), 1, 1] for name in held]).reshape(-1, 3) for b, held in owned.items()}
-        self.source.put(*(report(b, held, last_update=now, bundle_counts=counts[b]) for b, held in owned.items()))
+        for broker, held in owned.items():
+            service = f"pulsar://{broker.partition(':')[0]}:6650"
+            row = report(broker, held, last_update=now, bundle_counts=counts[broker], service_url=service)
+            self.source.put(row)
 
     def owners(self) -> dict[str, str]:
         """bundle -> broker."""

@@ -94,8 +94,19 @@ def test_what_is_shown(sidecar: Sidecar) -> None:
     for part in ("500 msg/s", "480 msg/s", "96.0%", "9.5 MB/s", "DispatchNotEnforced", "unknown tenant"):
         assert part in text
     assert "2 rates are left: TopicPoliciesOff" in text
+    assert "what brokers tell each other is not heard: down (not allowed)" in text
     text = " ".join(sidecar.run("quota", "show", "acme").stdout.split())
-    for part in (TOPIC[:20], "44 msg/s", "11 msg/s", "yes", "BudgetOfRates"):
+    for part in (
+        TOPIC[:20],
+        "44 msg/s",
+        "11 msg/s",
+        "yes",
+        "BudgetOfRates",
+        "413 msg/s",
+        "b9:6650 (gone)",
+        "1m 11s",
+        "1h 0m",
+    ):
         assert part in text
     text = sidecar.run("quota", "explain", TOPIC).stdout
     assert "in quota group acme" in text and "BudgetOfRates" in text

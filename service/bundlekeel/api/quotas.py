@@ -57,6 +57,17 @@ class DefectView(schemas.Answer):
     explanation: str
 
 
+class ToldView(schemas.Answer):
+    """What a broker told the others last of a group. Pulsar's figures are of one period; these are a second."""
+
+    broker: str = Field(description="its service URL if no broker of that address was seen")
+    registered: bool = Field(description="false: it is gone, and what it said last may still count")
+    told: RatesView
+    measured: RatesView | None = Field(description="what its topics of the group pass; null: none was seen there")
+    publish_age_seconds: float | None = Field(description="since it told what is published; null: not heard yet")
+    dispatch_age_seconds: float | None = Field(description="since it told what is delivered; null: not heard yet")
+
+
 class GroupView(schemas.Answer):
     """A group. What the leader has not seen yet is null."""
 
@@ -77,6 +88,7 @@ class GroupView(schemas.Answer):
     skew_loss: RatesView | None = Field(description="shares lost because demand sits in too few partitions")
     excess: RatesView | None = Field(description="by how much shares add up to more than the limit")
     defects: list[DefectView]
+    told: list[ToldView] = Field(description="what brokers tell each other; empty where they do not")
 
 
 class TopicView(schemas.Answer):
@@ -91,6 +103,15 @@ class TopicView(schemas.Answer):
     held_back: list[str]
     change: dict[str, dict[str, int] | None]
     codes: list[str]
+
+
+class TransportView(schemas.Answer):
+    """Whether the leader hears what brokers tell each other of groups."""
+
+    state: str = Field(description="off (they do not, or there are no groups), connecting, ok, stuck or down")
+    detail: str
+    since_ms: int = Field(description="listening without a gap since then")
+    fault: str = Field(description="of the newest message that could not be used, why not")
 
 
 class GroupDetailView(GroupView):
@@ -113,6 +134,7 @@ class QuotasView(schemas.Answer):
     writes: dict[str, int]
     left: dict[str, int] = Field(description="rates of topics that are not written, by code")
     explanations: dict[str, str] = Field(description="what the codes of obstacle and left mean")
+    transport: TransportView
     groups: list[GroupView]
 
 

@@ -64,7 +64,7 @@ def open_outside(loaded: LoadedSettings, permit: Callable[[], None]) -> Outside:
         configuration = _client(loaded, other, "configuration_store")
     admin = _admin(loaded, telemetry, permit, clock)
     config = BrokerConfig(admin, clock)
-    topics = TopicsProcess(_topics(loaded), clock=clock)
+    topics = TopicsProcess(topics_options(loaded), clock=clock)
     source = _source(settings, store, topics, admin, clock, telemetry)
     source.use_settings(config.values)
     channel = ChannelByVariant(
@@ -122,7 +122,7 @@ def _source(
     )
 
 
-def _topics(loaded: LoadedSettings) -> TopicsOptions:
+def topics_options(loaded: LoadedSettings) -> TopicsOptions:
     """The brokers are the same ones, so their admin API's token and trust hold here too."""
     given, admin = loaded.settings.extensible, loaded.settings.admin
     return TopicsOptions(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from bundlekeel.bootstrap.outside import Outside
+from bundlekeel.adapters.topics.process import TopicsProcess
+from bundlekeel.adapters.topics.usage import TopicUsageFeed
+from bundlekeel.bootstrap.outside import Outside, topics_options
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.outage import OutageWatch
+from bundlekeel.daemon.quota_heard import Hearing
 from bundlekeel.daemon.quota_service import QuotaService
 from bundlekeel.daemon.quotas import QuotaParts, Quotas
 from bundlekeel.daemon.settings_load import LoadedSettings
@@ -16,9 +19,18 @@ def quotas_of(
     loaded: LoadedSettings, out: Outside, sharing: Sharing, cycle: Cycle, outage: OutageWatch, journal: Journal
 ) -> QuotaService:
     """What answers for groups, and in it what enforces them."""
+    service_url = loaded.settings.extensible.service_url
+    hearing = Hearing(
+        TopicUsageFeed(TopicsProcess(topics_options(loaded), clock=out.clock), clock=out.clock),
+        out.config,
+        out.clock,
+        service_urls=(service_url,) if service_url else (),
+        prefer_tls=loaded.settings.admin.prefer_tls,
+    )
     parts = QuotaParts(
         settings=loaded.settings.quotas,
         admin=out.admin.quotas,
+        hearing=hearing,
         metadata=out.metadata,
         config=out.config,
         coordination=out.coordination,

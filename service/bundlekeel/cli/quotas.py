@@ -103,6 +103,10 @@ def groups(answer: Row, layout: Layout) -> RenderableType:
     parts += [Text(f"  {problem}", style="red") for problem in answer.get("problems") or []]
     for code, count in (answer.get("left") or {}).items():
         parts.append(Text(f"  {count} rates are left: ").append(coded(code)))
+    transport = answer.get("transport") or {}
+    if transport.get("state") not in ("off", "ok", None):
+        detail = f" ({transport['detail']})" if transport.get("detail") else ""
+        parts.append(Text(f"  what brokers tell each other is not heard: {transport['state']}{detail}"))
     return Group(*parts)
 
 
@@ -153,7 +157,28 @@ def group(answer: Row, layout: Layout) -> RenderableType:
                     ", ".join(row.get("codes") or ()) if first else "",
                 )
         parts.append(made)
+    if answer.get("told"):
+        parts.append(_told(answer["told"]))
     return Group(*parts)
+
+
+def _told(rows: Sequence[Row]) -> RenderableType:
+    """What brokers tell each other beside what is measured, and all of it together."""
+    made = table("broker", "kind", ">told", ">measured", ">ago")
+    for row in rows:
+        for index, (kind, head) in enumerate(zip(KINDS, _HEADS, strict=True)):
+            form, age = _form(kind), row.get(f"{kind.partition('_')[0]}_age_seconds")
+            made.add_row(
+                f"{row.get('broker')}{'' if row.get('registered') else ' (gone)'}" if index == 0 else "",
+                head,
+                form(_of(row, "told", kind)),
+                form(_of(row, "measured", kind)),
+                units.age(age),
+            )
+    for index, (kind, head) in enumerate(zip(KINDS, _HEADS, strict=True)):
+        told, measured = (sum(_of(row, name, kind) or 0.0 for row in rows) for name in ("told", "measured"))
+        made.add_row("together" if index == 0 else "", head, _form(kind)(told), _form(kind)(measured), "")
+    return made
 
 
 def reasons(answer: Row, _: Layout) -> RenderableType:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Final
 
 import structlog
 
@@ -14,6 +13,7 @@ from bundlekeel.core.quotas.groups import Membership
 from bundlekeel.core.quotas.native import Defect, Kept, NativePlan, Put, ResourceGroup, defects, plan_native
 from bundlekeel.core.quotas.usage import UsageTable
 from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.quota_heard import TRANSPORT_KEY, Json, uncounted
 from bundlekeel.daemon.quota_held import HeldBook
 from bundlekeel.daemon.quota_namespaces import NamespaceReader
 from bundlekeel.daemon.quota_pace import PARALLEL
@@ -21,8 +21,6 @@ from bundlekeel.ports.quotas import QuotaAdmin
 from bundlekeel.work import bounded
 
 _log = structlog.get_logger(__name__)
-
-_TRANSPORT: Final = "resourceUsageTransportClassName"
 
 
 class NativeKeeper:
@@ -91,15 +89,20 @@ class NativeKeeper:
             await self._admin.set_resource_group(put.name, put.group)
 
     def defects(
-        self, membership: Membership, table: UsageTable, endpoints: Mapping[str, BrokerEndpoint]
+        self,
+        membership: Membership,
+        table: UsageTable,
+        endpoints: Mapping[str, BrokerEndpoint],
+        told: Mapping[str, Sequence[Json]],
     ) -> list[Defect]:
-        """What bites now. A broker that is gone counts until another one has restarted."""
-        exchanged = all((self._config.values(broker) or {}).get(_TRANSPORT, "") for broker in endpoints)
+        """What bites now. A broker that is gone counts until another one has restarted, unless its last word was that
+        nothing passes. `told`: what was heard, see `Hearing.told`."""
+        exchanged = all((self._config.values(broker) or {}).get(TRANSPORT_KEY, "") for broker in endpoints)
         found: list[Defect] = []
         for row, group in enumerate(membership.groups):
             usage = table.by_broker(row)
             serving = [name for name, rates in zip(table.brokers, usage, strict=True) if rates.any()]
-            gone = self._departed(group.name, serving, endpoints)
+            gone = self._departed(group.name, serving, endpoints) - uncounted(told.get(group.name, ()))
             found += defects(group, usage, table.brokers, gone, exchanged=exchanged)
         return found
 

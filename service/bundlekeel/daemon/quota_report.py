@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -29,7 +29,7 @@ MOST_CHANGES: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What one cycle saw and decided."""
+    """What one cycle saw and decided. `told`: by group, what brokers tell each other of it (`Hearing.told`)."""
 
     membership: Membership
     table: UsageTable
@@ -37,6 +37,7 @@ class Seen:
     shares: Shares
     plan: EnforcerPlan
     defects: Sequence[Defect] = ()
+    told: Mapping[str, list[Json]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ def _group_row(seen: Seen, row: int, group: Group, mine: Ints, usage: Floats) ->
         "shares": _named(share.tolist()),
         "used_ratio": _named(ratios),
         "excess": _named(seen.shares.excess[row].tolist()),
+        "told": seen.told.get(group.name, []),
         "defects": [
             {"code": item.code.value, "detail": item.detail, "explanation": EXPLANATIONS[item.code]}
             for item in seen.defects

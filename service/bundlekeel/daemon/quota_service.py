@@ -27,6 +27,7 @@ _UNSEEN: Final = (
     *("namespaces", "topics", "held_back", "held_back_seconds"),
     *("usage", "shares", "used_ratio", "skew_loss", "excess"),
 )
+_SILENT: Final[Json] = {"state": "off", "detail": "", "since_ms": 0, "fault": ""}
 
 
 class QuotaService:
@@ -55,6 +56,7 @@ class QuotaService:
             "problems": list(dict.fromkeys([*map(str, found.problems), *report.get("problems", ())])),
             "writes": report.get("writes") or {"written": 0, "planned": 0, "failed": 0, "held": 0},
             "left": report.get("left", {}),
+            "transport": report.get("transport") or _SILENT,
             "groups": [{key: value for key, value in row.items() if key != "rows"} for row in rows],
         }
         codes = [code for code in (shown["obstacle"], *shown["left"]) if code in EXPLANATIONS]
@@ -100,7 +102,8 @@ class QuotaService:
     def _row(self, group: Group, found: Declared, seen: Json | None) -> Json:
         wish = (found.wishes or {}).get(group.name)
         # A leader of another version may have told less.
-        return {**dict.fromkeys(_UNSEEN), "defects": [], "rows": [], **(seen or {})} | {
+        row: Json = {**dict.fromkeys(_UNSEEN), "defects": [], "told": [], "rows": []} | (seen or {})
+        return row | {
             "name": group.name,
             "origin": (found.origins or {}).get(group.name, SETTINGS),
             "by": wish.by if wish is not None else "",

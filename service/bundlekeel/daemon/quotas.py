@@ -28,6 +28,7 @@ from bundlekeel.core.snapshot import Snapshot
 from bundlekeel.daemon.acting import Obstacle, mode_in_force, pause_in_force
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.quota_groups import Declared, declared
+from bundlekeel.daemon.quota_heard import Hearing
 from bundlekeel.daemon.quota_held import HeldBook
 from bundlekeel.daemon.quota_namespaces import NamespaceReader
 from bundlekeel.daemon.quota_native import NativeKeeper
@@ -55,6 +56,7 @@ class QuotaParts:
 
     settings: QuotaSettings
     admin: QuotaAdmin
+    hearing: Hearing
     metadata: Metadata
     config: BrokerConfig
     coordination: Coordination
@@ -108,6 +110,7 @@ class Quotas:
             await self._run()
         finally:
             await self.rates.stop()
+            await self._p.hearing.stop()
 
     async def _run(self) -> None:
         while True:
@@ -151,6 +154,7 @@ class Quotas:
                 self.report = None
                 publish(p.telemetry, [], 0.0)
             self.epoch = None
+            await p.hearing.stop()
             return False
         epoch = p.sharing.current_epoch()
         if epoch != self.epoch:
@@ -166,16 +170,18 @@ class Quotas:
             membership, survey = await self._survey(found, picture, snapshot)
         finally:
             await settings
+        await p.hearing.follow(bool(found.groups), picture.endpoints)
         table, claims, shares = await self._share(membership, survey, picture)
         outcome = await self._enforce(shares, membership, epoch)
-        native = p.settings.enforcer == "native"
+        native, told = p.settings.enforcer == "native", p.hearing.told(membership, table, picture.endpoints)
         seen = Seen(
             membership=membership,
             table=table,
             claims=claims,
             shares=shares,
             plan=outcome.plan,
-            defects=self.native.defects(membership, table, picture.endpoints) if native else (),
+            defects=self.native.defects(membership, table, picture.endpoints, told) if native else (),
+            told=told,
         )
         await self._tell(seen, outcome, survey, epoch)
         return True
@@ -305,6 +311,7 @@ class Quotas:
             "problems": [*problems, *outcome.failed],
             "writes": self._writes(outcome),
             "left": {code.value: left.count(code) for code in sorted(set(left))},
+            "transport": p.hearing.view(),
             "groups": rows,
         }
         publish(p.telemetry, rows, now - self._looked_boot)

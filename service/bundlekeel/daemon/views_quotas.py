@@ -16,10 +16,14 @@ class QuotasService(Protocol):
     async def view(self) -> Json:
         """{enforcer: off|native|policies, mode, acting: bool, obstacle: Code|None, sentence, wall_ms, cycle_seconds,
         problems: [str], writes: {written, planned, failed, held}, left: {Code: count}, explanations: {Code: str} of
-        obstacle and left, groups: [{name, origin: settings|api, by, reason, since_ms, members, namespaces, topics,
-        held_back, held_back_seconds (topics times seconds), limits: rates, usage: rates, shares: rates, used_ratio:
-        rates, skew_loss: rates, excess: rates, defects: [{code, detail, explanation}]}]}. What the leader has not seen
-        yet is None."""
+        obstacle and left, transport: {state: off|connecting|ok|stuck|down, detail, since_ms, fault} (whether the leader
+        hears what brokers tell each other; off: they do not, or there are no groups), groups: [{name, origin:
+        settings|api, by, reason, since_ms, members, namespaces, topics, held_back, held_back_seconds (topics times
+        seconds), limits: rates, usage: rates, shares: rates, used_ratio: rates, skew_loss: rates, excess: rates,
+        defects: [{code, detail, explanation}], told: [{broker (its service URL if it is not known), registered: bool,
+        told: rates, measured: rates|None, publish_age_seconds, dispatch_age_seconds}]}]}. What the leader has not seen
+        yet is None. `told`: what each broker that serves the group, or did, said of it last; None where it said
+        nothing yet."""
 
     async def group(self, name: str) -> Json:
         """One of the groups, with `rows`, its busiest topics: [{topic, brokers, partitions, usage: rates, share: rates,

@@ -1,14 +1,16 @@
-"""What quotas read and set at the brokers, by admin REST."""
+"""What quotas read and set at the brokers by admin REST, and what brokers tell each other."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from bundlekeel.core.quotas.enforce import Place, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
+from bundlekeel.core.quotas.told import Passed
 from bundlekeel.core.quotas.usage import TopicRates
+from bundlekeel.ports.extensible import FeedState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +48,40 @@ class QuotaAdmin(Protocol):
 
     async def attach(self, namespace: str, name: str) -> None:
         """Attach a namespace to a ResourceGroup, "" detaches it. Mutates; AdminRefused (412) without the group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageHeard:
+    """What a broker said last of one ResourceGroup, of one period, and when that arrived here (wall clock, ms). None
+    and 0: nothing yet."""
+
+    publish: Passed | None = None
+    dispatch: Passed | None = None
+    publish_ms: int = 0
+    dispatch_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageTables:
+    """What brokers told each other so far: by broker (service URL), then by ResourceGroup as of its last message. A
+    broker that is gone stays. `state`, `detail`, `since_ms`: as in `LoadTables`. `fault`: why the newest of those
+    messages that could not be used could not, "" without one."""
+
+    heard: Mapping[str, Mapping[str, UsageHeard]] = field(default_factory=dict)
+    state: FeedState = "off"
+    detail: str = ""
+    since_ms: int = 0
+    fault: str = ""
+
+
+class UsageFeed(Protocol):
+    """What brokers tell each other of ResourceGroups (`non-persistent://pulsar/system/resource-usage`)."""
+
+    async def start(self, service_urls: Sequence[str]) -> None:
+        """Begin to listen, through any of these brokers; called again when they change. Never waits for a broker."""
+
+    def tables(self) -> UsageTables:
+        """The newest tables. Never raises: a feed that is down says so in `state`, its last figures stay."""
+
+    async def close(self) -> None:
+        """Stop listening, forget what was heard, and end the client's process."""

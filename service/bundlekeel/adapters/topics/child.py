@@ -43,6 +43,7 @@ TOPICS: Final[dict[Topic, str]] = {
     "load": "non-persistent://pulsar/system/loadbalancer-broker-load-data",
     "bundles": "non-persistent://pulsar/system/loadbalancer-top-bundles-load-data",
     "channel": "persistent://pulsar/system/loadbalancer-service-unit-state",
+    "usage": "non-persistent://pulsar/system/resource-usage",
 }
 # Lookups and answers of a broker; the client's own 30 s would hide for that long that a broker is gone.
 OPERATION_SECONDS: Final = 5

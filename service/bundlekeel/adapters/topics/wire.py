@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-Topic = Literal["load", "bundles", "channel"]
+Topic = Literal["load", "bundles", "channel", "usage"]
 BEAT_SECONDS: Final = 1.0
 # What the child exits with when pulsar-client cannot be imported.
 EXIT_MISSING: Final = 3
@@ -24,8 +24,8 @@ class _Line(msgspec.Struct, frozen=True, tag_field="t", tag=str.lower, omit_defa
 
 
 class Setup(_Line, frozen=True, kw_only=True):
-    """The first line. `url` may name several brokers. Payloads above `max_bytes` are not passed on. A load topic in
-    which nothing was heard for `quiet_after` seconds is opened anew."""
+    """The first line. `url` may name several brokers. Payloads above `max_bytes` are not passed on. Any other
+    topic than the channel in which nothing was heard for `quiet_after` seconds is opened anew."""
 
     url: str
     token: str = ""
@@ -58,7 +58,7 @@ class Beat(_Line, frozen=True):
 
 
 class Opened(_Line, frozen=True):
-    """A new reader: the channel is told from its beginning, load data from now on."""
+    """A new reader: the channel is told from its beginning, the others from now on."""
 
     topic: Topic
 
@@ -70,7 +70,8 @@ class Live(_Line, frozen=True):
 
 
 class Lost(_Line, frozen=True):
-    """The topic is not being read, and why; load data published meanwhile is missed. Said again for another reason."""
+    """The topic is not being read, and why; what is published meanwhile is missed, but for the channel. Said again for
+    another reason."""
 
     topic: Topic
     detail: str

@@ -1,0 +1,147 @@
+"""What every `UsageFeed` promises: the same tests for the fake, and for the adapter over a script and over brokers.
+
+Subclass `UsageContract` in a test module and give it a fixture `kit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from bundlekeel.core.quotas.told import Passed, UsageMessage
+from bundlekeel.ports.quotas import UsageFeed, UsageHeard, UsageTables
+from tests.support.contracts.coordination import eventually
+from tests.support.memory_usage import usage_message
+
+FIRST, SECOND = "pulsar://b1:6650", "pulsar://b2:6650"
+LITTLE, MUCH = Passed(messages=3, size=300), Passed(messages=2**40, size=2**62)
+
+
+class UsageKit(Protocol):
+    """A topic. `patience` bounds, in seconds, how long something may take to show."""
+
+    patience: float
+    service_urls: Sequence[str]
+
+    def make(self) -> UsageFeed:
+        """A feed, not started yet; the test closes it."""
+
+    async def say(self, message: UsageMessage) -> None:
+        """A broker says this."""
+
+    async def say_nonsense(self) -> None:
+        """Somebody says what cannot be understood."""
+
+    async def interrupt(self, feed: UsageFeed) -> None:
+        """Make the feed unable to listen, at least for a moment, until `mend`."""
+
+    async def mend(self, feed: UsageFeed) -> None:
+        """Let it listen again, if it does not by itself."""
+
+
+@asynccontextmanager
+async def listening(kit: UsageKit) -> AsyncIterator[UsageFeed]:
+    """A feed that listens; closed at the end."""
+    feed = kit.make()
+    try:
+        await feed.start(kit.service_urls)
+        await tables_where(kit, feed, lambda tables: tables.state == "ok")
+        yield feed
+    finally:
+        await feed.close()
+
+
+async def tables_where(kit: UsageKit, feed: UsageFeed, condition: Callable[[UsageTables], bool]) -> UsageTables:
+    """The first tables of which this holds."""
+    found: list[UsageTables] = []
+
+    async def holds() -> bool:
+        found.append(feed.tables())
+        return condition(found[-1])
+
+    await eventually(holds, within=kit.patience)
+    return found[-1]
+
+
+async def heard(kit: UsageKit, feed: UsageFeed, message: UsageMessage) -> UsageTables:
+    """Have this said until it was heard: its groups are then those of its broker."""
+    before = feed.tables()
+
+    def shown(tables: UsageTables) -> bool:
+        groups = tables.heard.get(message.broker, {})
+        told = {item.group: item for item in message.groups}
+        return groups.keys() == told.keys() and all(
+            (told[name].publish is None or newer(groups[name].publish_ms, name, "publish_ms"))
+            and (told[name].dispatch is None or newer(groups[name].dispatch_ms, name, "dispatch_ms"))
+            for name in groups
+        )
+
+    def newer(at_ms: int, name: str, side: str) -> bool:
+        known = before.heard.get(message.broker, {}).get(name, UsageHeard())
+        return at_ms > int(getattr(known, side))
+
+    async def said() -> bool:
+        await kit.say(message)
+        return shown(feed.tables())
+
+    await eventually(said, within=kit.patience)
+    return feed.tables()
+
+
+class UsageContract:
+    """The tests. Each docstring is the rule."""
+
+    async def test_off_before_and_after(self, kit: UsageKit) -> None:
+        """A feed that is not started, or closed, is off and knows nothing; asking it does no harm."""
+        feed = kit.make()
+        assert feed.tables() == UsageTables()
+        async with listening(kit) as feed:
+            await feed.start(kit.service_urls)
+            await heard(kit, feed, usage_message(FIRST, acme=(LITTLE, MUCH)))
+        assert feed.tables() == UsageTables()
+
+    async def test_what_is_said_is_heard(self, kit: UsageKit) -> None:
+        """Each broker's figures by group, when they came; a side that is left out is as it was, with its age."""
+        async with listening(kit) as feed:
+            await heard(kit, feed, usage_message(FIRST, acme=(LITTLE, MUCH), other=(MUCH, None)))
+            before = await heard(kit, feed, usage_message(SECOND, acme=(None, LITTLE)))
+            assert before.heard.keys() >= {FIRST, SECOND}
+            first, second = before.heard[FIRST], before.heard[SECOND]["acme"]
+            assert (first["acme"].publish, first["acme"].dispatch) == (LITTLE, MUCH)
+            assert (first["other"].publish, first["other"].dispatch, first["other"].dispatch_ms) == (MUCH, None, 0)
+            assert (second.publish, second.publish_ms, second.dispatch) == (None, 0, LITTLE)
+            assert 0 < before.since_ms <= first["acme"].publish_ms <= second.dispatch_ms
+            after = (await heard(kit, feed, usage_message(FIRST, acme=(None, LITTLE)))).heard[FIRST]["acme"]
+            assert (after.publish, after.dispatch) == (LITTLE, LITTLE)
+            assert after.publish_ms == first["acme"].publish_ms < after.dispatch_ms
+            assert before.heard[FIRST] is first and first["acme"].dispatch == MUCH, (
+                "what was handed out stays as it was"
+            )
+
+    async def test_nonsense_changes_nothing_else(self, kit: UsageKit) -> None:
+        """It is told as a fault; the figures before it stay, the next good message is heard."""
+        async with listening(kit) as feed:
+            before = await heard(kit, feed, usage_message(FIRST, acme=(LITTLE, MUCH)))
+            assert before.fault == ""
+
+            async def told() -> bool:
+                await kit.say_nonsense()
+                return feed.tables().fault != ""
+
+            await eventually(told, within=kit.patience)
+            assert feed.tables().heard[FIRST]["acme"].publish == LITTLE
+            await heard(kit, feed, usage_message(SECOND, acme=(LITTLE, MUCH)))
+
+    async def test_a_gap_is_said_and_figures_stay(self, kit: UsageKit) -> None:
+        """While it cannot listen its state says so; later `since_ms` tells of the gap."""
+        async with listening(kit) as feed:
+            before = await heard(kit, feed, usage_message(FIRST, acme=(LITTLE, MUCH)))
+            await kit.interrupt(feed)
+            during = await tables_where(kit, feed, lambda tables: tables.state != "ok")
+            assert during.heard[FIRST]["acme"].publish == LITTLE
+            await kit.mend(feed)
+            after = await tables_where(kit, feed, lambda tables: tables.state == "ok")
+            assert after.since_ms > before.since_ms
+            assert after.heard[FIRST]["acme"].publish == LITTLE
+            await heard(kit, feed, usage_message(FIRST, acme=(MUCH, MUCH)))
