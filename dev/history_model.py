@@ -129,8 +129,7 @@ def dense(world: World, begin: int = 0, end: int | None = None, owner: Ints | No
     Any part is the same as that part of the whole, but for the averages, which begin with it.
     """
     end = world.days * world.periods_a_day if end is None else end
-    cast = _cast(world)
-    cast = cast if owner is None else replace(cast, owner=owner)
+    cast = _cast(world) if owner is None else replace(_cast(world), owner=owner)
     wall_ms = world.start_ms + np.arange(begin, end, dtype=np.int64) * world.period_seconds * 1000
     rates = np.round(_amount(world, cast, wall_ms)[:, :, None] * cast.unit, 3)
     brokers, per_unit = len(cast.brokers), _per_unit(world, cast)
