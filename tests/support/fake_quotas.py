@@ -40,6 +40,7 @@ class FakeQuotas:
             "members": ["t:acme"],
             "limits": rates(500.0, 1e7),
             "defects": [],
+            "planned": [],
         }
         if self.unseen:
             return declared | dict.fromkeys(UNSEEN)

@@ -77,6 +77,7 @@ class GroupView(schemas.Answer):
     skew_loss: RatesView | None = Field(description="shares lost because demand sits in too few partitions")
     excess: RatesView | None = Field(description="by how much shares add up to more than the limit")
     defects: list[DefectView]
+    planned: list[str] = Field(description="what was, or is to be, written of its ResourceGroup and its namespaces")
 
 
 class TopicView(schemas.Answer):
