@@ -63,6 +63,7 @@ class FakeQuotas:
             "limits": rates(500.0, 1e7),
             "defects": [],
             "told": [],
+            "planned": [],
         }
         if self.unseen:
             return declared | dict.fromkeys(UNSEEN)

@@ -89,6 +89,7 @@ class GroupView(schemas.Answer):
     excess: RatesView | None = Field(description="by how much shares add up to more than the limit")
     defects: list[DefectView]
     told: list[ToldView] = Field(description="what brokers tell each other; empty where they do not")
+    planned: list[str] = Field(description="what was, or is to be, written of its ResourceGroup and its namespaces")
 
 
 class TopicView(schemas.Answer):

@@ -138,6 +138,7 @@ def group(answer: Row, layout: Layout) -> RenderableType:
     head = table("group", "members", ">limit", "", ">used", ">of it", ">shares", ">topics", ">held back", "set by")
     _group_lines(head, answer)
     parts: list[RenderableType] = [head, *(_defect(answer, item) for item in answer.get("defects") or [])]
+    parts += [Text(f"  was, or is to be, written: {item}") for item in answer.get("planned") or []]
     kinds = [kind for kind in KINDS if (answer.get("limits") or {}).get(kind) is not None]
     rows: Sequence[Row] = answer.get("rows") or []
     if rows:

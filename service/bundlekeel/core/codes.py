@@ -293,8 +293,8 @@ EXPLANATIONS: dict[Code, str] = {
     Code.USAGE_NOT_EXCHANGED: "brokers do not tell each other usage (resourceUsageTransportClassName): each of them "
     "passes the whole limit",
     Code.DISPATCH_NOT_ENFORCED: "Pulsar computes dispatch quotas of resource groups and does not enforce them",
-    Code.DEAD_BROKER_COUNTED: "the usage of a broker that is gone still counts; its part is lost until brokers restart",
-    Code.STARVED_AFTER_MOVE: "a broker got 1 message a second: it had no usage yet when its part was computed",
+    Code.DEAD_BROKER_COUNTED: "the usage of a broker that is gone still counts, at each other one until it restarts",
+    Code.STARVED_AFTER_MOVE: "a broker got 1 message, 1 byte a second: it had no usage yet when its part was computed",
     Code.EMPTY_REPORT: "the broker's znode is empty",
     Code.NOT_JSON: "the broker's znode is not JSON",
     Code.REPORT_TOO_LARGE: "the broker's znode is larger than the limit",

@@ -10,7 +10,7 @@ from bundlekeel.core.quotas.groups import Membership
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.quota_held import HeldBook
 from bundlekeel.daemon.quota_namespaces import NamespaceReader
-from bundlekeel.daemon.quota_native import NativeKeeper
+from bundlekeel.daemon.quota_native import NativeKeeper, put_said
 from bundlekeel.daemon.quota_rates import RateKeeper
 from bundlekeel.ports import Clock, Coordination
 from bundlekeel.ports.quotas import QuotaAdmin
@@ -34,17 +34,15 @@ async def give_quotas_back(
     rates, native = RateKeeper(admin, config, book, reader), NativeKeeper(admin, config, book, reader)
     rates.begin(held)
     native.begin(kept)
-    plan, puts = await rates.plan_back(_ALL), (await native.plan(Membership())).puts
+    plan, puts = await rates.plan_back(_ALL), await native.plan(Membership())
     said = []
     for change in plan.changes:
         try:
             await admin.set_topic_rate(change.place, change.rate)
         except AdminApiError as error:
             said.append(f"the {change.place.side} rate of {change.place.topic} could not be given back: {error}")
-    for put in puts:
-        try:
-            await native.write(put)
-        except AdminApiError as error:
-            said.append(f"resource group {put.namespace or put.name} could not be given back: {error}")
-    count = len(plan.changes) + len(puts) - len(said)
+    given, _ = await native.write(puts)
+    count = len(plan.changes) - len(said) + len(given.done)
+    said += [f"{put_said(put)} could not be given back: {why}" for put, why in given.failed]
+    said += native.problems
     return [f"{count} rates and resource groups of quotas given back", *said]

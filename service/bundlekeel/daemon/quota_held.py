@@ -15,7 +15,7 @@ import msgspec
 
 from bundlekeel.core.errors import StoreError
 from bundlekeel.core.quotas.enforce import Held, Place, Rate
-from bundlekeel.core.quotas.native import Kept, ResourceGroup
+from bundlekeel.core.quotas.native import Kept, ResourceGroup, Serving
 from bundlekeel.daemon.documents import CHUNK_BYTES, SCHEMA, decode, encode, join, store_blob
 from bundlekeel.ports import Change, Coordination, Document
 
@@ -43,6 +43,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
 class _KeptGroup(msgspec.Struct, frozen=True, kw_only=True):
     original: ResourceGroup | None = None
     attached: dict[str, str] = {}
+    serving: Serving = Serving()
 
 
 class _Native(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +74,11 @@ class HeldBook:
         if native is not None:
             self._nodes[NATIVE] = native.data
             groups = _decoded(native, _Native).groups
-        return held, {name: Kept(original=item.original, attached=item.attached) for name, item in groups.items()}
+        kept = {
+            name: Kept(original=item.original, attached=item.attached, serving=item.serving)
+            for name, item in groups.items()
+        }
+        return held, kept
 
     async def store(self, epoch: int, held: Mapping[Place, Held]) -> None:
         """Make the store hold exactly these places. Fenced; StoreError, LeadershipLost."""
@@ -87,7 +92,10 @@ class HeldBook:
 
     async def store_native(self, epoch: int, kept: Mapping[str, Kept]) -> None:
         """Make the store hold exactly these ResourceGroups. Fenced; StoreError, LeadershipLost."""
-        groups = {n: _KeptGroup(original=item.original, attached=dict(item.attached)) for n, item in kept.items()}
+        groups = {
+            name: _KeptGroup(original=item.original, attached=dict(item.attached), serving=item.serving)
+            for name, item in kept.items()
+        }
         known = await self._known()
         if groups or NATIVE in known:
             await self._write(epoch, {NATIVE: encode(_Native(groups=groups)) if groups else None})

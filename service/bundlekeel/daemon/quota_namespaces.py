@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from bundlekeel.core.errors import AdminApiError
+from bundlekeel.core.errors import AdminApiError, AdminRefused
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.quota_pace import Pace
 from bundlekeel.ports import Clock
@@ -20,6 +20,7 @@ _log = structlog.get_logger(__name__)
 KEPT_SECONDS: Final = 60.0
 # What nobody asks for any more, and what could not be read for so long, is forgotten.
 _FORGOTTEN_SECONDS: Final = 600.0
+_NOT_FOUND: Final = 404
 
 
 class NamespaceReader:
@@ -34,6 +35,8 @@ class NamespaceReader:
         self._pace: Pace[str] = Pace()
         # Why those that were asked for and could not be read could not.
         self.errors: dict[str, str] = {}
+        # Those of them that are not there any more.
+        self.absent: frozenset[str] = frozenset()
 
     async def read(self, names: Collection[str], seconds: float | None = None) -> dict[str, NamespaceRates]:
         """What is known of each; what cannot be read stays as it was, or is not there. Never raises. `seconds`: no
@@ -42,6 +45,7 @@ class NamespaceReader:
         self._kept = {name: kept for name, kept in self._kept.items() if now - kept[1] < _FORGOTTEN_SECONDS}
         self._tried = {name: boot for name, boot in self._tried.items() if name in names}
         self.errors = {name: why for name, why in self.errors.items() if name in names}
+        self.absent &= set(names)
         never = float("-inf")
         old = [name for name in names if now - self._kept.get(name, (None, never))[1] >= KEPT_SECONDS]
         due = sorted(set(old) - set(self._pace.under_way), key=lambda name: (self._tried.get(name, never), name))
@@ -58,6 +62,7 @@ class NamespaceReader:
         self._kept.clear()
         self._tried.clear()
         self.errors.clear()
+        self.absent = frozenset()
 
     async def stop(self) -> None:
         """End what is under way."""
@@ -68,6 +73,10 @@ class NamespaceReader:
         try:
             self._kept[name] = await self._admin.namespace_rates(name, cluster), now
             self.errors.pop(name, None)
+            self.absent -= {name}
         except AdminApiError as error:
+            if isinstance(error, AdminRefused) and error.status == _NOT_FOUND:
+                self._kept.pop(name, None)
+                self.absent |= {name}
             self.errors[name] = str(error)
             _log.info("policies of a namespace not read", namespace=name, error=str(error))

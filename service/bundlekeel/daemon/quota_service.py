@@ -78,9 +78,9 @@ class QuotaService:
         if "/" not in name:
             row = await self.group(name)
             codes = [item["code"] for item in row["defects"]]
-            return _answer(
-                name, "group", name, [*_group_said(row), *(item["detail"] for item in row["defects"])], codes
-            )
+            said = [*_group_said(row), *(item["detail"] for item in row["defects"])]
+            said += [f"was, or is to be, written: {item}" for item in row["planned"]]
+            return _answer(name, "group", name, said, codes)
         topic = topic_of(name if "://" in name else f"persistent://{name}")
         report = await self._report()
         for group in report.get("groups", ()):
@@ -102,7 +102,7 @@ class QuotaService:
     def _row(self, group: Group, found: Declared, seen: Json | None) -> Json:
         wish = (found.wishes or {}).get(group.name)
         # A leader of another version may have told less.
-        row: Json = {**dict.fromkeys(_UNSEEN), "defects": [], "told": [], "rows": []} | (seen or {})
+        row: Json = {**dict.fromkeys(_UNSEEN), "defects": [], "told": [], "planned": [], "rows": []} | (seen or {})
         return row | {
             "name": group.name,
             "origin": (found.origins or {}).get(group.name, SETTINGS),

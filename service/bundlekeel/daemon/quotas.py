@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import structlog
@@ -22,6 +22,7 @@ from bundlekeel.core.quotas.enforce import NOT_REACHED, EnforcerPlan, Left, Thri
 from bundlekeel.core.quotas.exchange import Book, Said, merge, report
 from bundlekeel.core.quotas.groups import Membership, resolve
 from bundlekeel.core.quotas.lines import lines_of
+from bundlekeel.core.quotas.native import NativePlan
 from bundlekeel.core.quotas.shares import Claims, Remembered, Shares, claims_of, share_out
 from bundlekeel.core.quotas.usage import Catalogue, UsageTable
 from bundlekeel.core.snapshot import Snapshot
@@ -31,7 +32,7 @@ from bundlekeel.daemon.quota_groups import Declared, declared
 from bundlekeel.daemon.quota_heard import Hearing
 from bundlekeel.daemon.quota_held import HeldBook
 from bundlekeel.daemon.quota_namespaces import NamespaceReader
-from bundlekeel.daemon.quota_native import NativeKeeper
+from bundlekeel.daemon.quota_native import NativeKeeper, NativeWritten, add_planned, native_record
 from bundlekeel.daemon.quota_rates import RateKeeper, Written
 from bundlekeel.daemon.quota_report import MOST_CHANGES, Seen, add_held_back, change_row, group_rows, publish
 from bundlekeel.daemon.quota_usage import Survey, UsageSurvey
@@ -75,8 +76,9 @@ class QuotaParts:
 class _Outcome:
     plan: EnforcerPlan
     written: Written
-    puts: int = 0
-    failed: tuple[str, ...] = ()
+    native: NativePlan = field(default_factory=NativePlan)
+    attached: NativeWritten = field(default_factory=NativeWritten)
+    problems: tuple[str, ...] = ()
 
 
 class Quotas:
@@ -109,8 +111,7 @@ class Quotas:
         try:
             await self._run()
         finally:
-            await self.rates.stop()
-            await self._p.hearing.stop()
+            await asyncio.gather(self.rates.stop(), self.native.stop(), self._p.hearing.stop())
 
     async def _run(self) -> None:
         while True:
@@ -276,9 +277,13 @@ class Quotas:
         late = (Left(change.place, NOT_REACHED) for change in written.late)
         outcome = _Outcome(plan=replace(plan, left=(*plan.left, *late)), written=written)
         if enforcer == "native" or self.native.kept:
-            native = await self.native.plan(membership if enforcer == "native" else Membership())
-            outcome.puts = len(native.puts)
-            outcome.failed = tuple(await self.native.carry_out(native, epoch)) if may else ()
+            wanted = membership if enforcer == "native" else Membership()
+            outcome.native = await self.native.plan(wanted, seconds)
+            outcome.problems = self.native.problems
+            if may:
+                most = max(0, thrift.most - written.begun)
+                outcome.attached = await self.native.carry_out(outcome.native, epoch, most=most, seconds=seconds)
+                self._begun.append((now, outcome.attached.begun))
         return outcome
 
     def _thrift(self) -> Thrift:
@@ -296,19 +301,21 @@ class Quotas:
         p, now = self._p, self._p.clock.boot()
         rows = await asyncio.to_thread(group_rows, seen, self.rates.rate_of)
         add_held_back(rows, self.report, now - self._looked_boot)
+        add_planned(rows, outcome.native)
         obstacle = self.obstacle()
         problems = [str(item) for item in seen.membership.problems]
         if self.rates.unread:
             problems.append(f"rates in force could not be read: {self.rates.unread}")
+        problems += outcome.problems
         problems += [f"{name} did not tell its usage: {why}" for name, why in sorted(survey.mute.items())]
-        left = [item.why for item in outcome.plan.left if isinstance(item.why, Code)]
+        left = [item.why for item in outcome.plan.left if isinstance(item.why, Code)] + outcome.attached.left
         self.report = {
             "enforcer": p.settings.enforcer,
             "acting": obstacle is None and p.settings.enforcer != "off" and not self.handed_back,
             "obstacle": self._why_not(obstacle),
             "wall_ms": p.clock.wall_ms(),
             "cycle_seconds": self.cycle_seconds,
-            "problems": [*problems, *outcome.failed],
+            "problems": [*problems, *(f"{put.what}: {why}" for put, why in outcome.attached.failed[:MOST_CHANGES])],
             "writes": self._writes(outcome),
             "left": {code.value: left.count(code) for code in sorted(set(left))},
             "transport": p.hearing.view(),
@@ -322,9 +329,9 @@ class Quotas:
 
     def _writes(self, outcome: _Outcome) -> dict[str, int]:
         return {
-            "written": len(outcome.written.done),
-            "planned": len(outcome.plan.changes) + outcome.puts,
-            "failed": len(outcome.written.failed) + len(outcome.failed),
+            "written": len(outcome.written.done) + len(outcome.attached.done),
+            "planned": len(outcome.plan.changes) + len(outcome.native.puts),
+            "failed": len(outcome.written.failed) + len(outcome.attached.failed),
             "held": len(self.rates.held) + len(self.native.kept),
         }
 
@@ -336,9 +343,9 @@ class Quotas:
         return Code.PUT_ASIDE.value if self.handed_back else None
 
     def _count(self, outcome: _Outcome, left: list[Code]) -> None:
-        telemetry = self._p.telemetry
-        telemetry.count("quota_writes_total", len(outcome.written.done), outcome="written")
-        telemetry.count("quota_writes_total", len(outcome.written.failed) + len(outcome.failed), outcome="failed")
+        telemetry, writes = self._p.telemetry, self._writes(outcome)
+        for name in ("written", "failed"):
+            telemetry.count("quota_writes_total", writes[name], outcome=name)
         for code in set(left):
             telemetry.gauge("quota_rates_left", float(left.count(code)), code=code.value)
         telemetry.retain("quota_rates_left", "code", {code.value for code in left})
@@ -355,10 +362,8 @@ class Quotas:
             errors = [change_row(change) | {"error": why} for change, why in failed[:MOST_CHANGES]]
             record = base | {"what": "rates", "code": "RatesWritten", "changes": changes, "errors": errors}
             self._p.journal.append(record | {"sentence": sentence})
-        if outcome.puts and self.obstacle() is None:
-            sentence = f"{outcome.puts} changes of resource groups, {len(outcome.failed)} failed"
-            record = base | {"what": "resource_groups", "code": "ResourceGroupsWritten", "errors": list(outcome.failed)}
-            self._p.journal.append(record | {"sentence": sentence})
+        if outcome.attached.done or outcome.attached.failed:
+            self._p.journal.append(base | native_record(outcome.attached))
         if problems != self._problems:
             self._problems = problems
             sentence = "; ".join(problems) or "nothing is wrong with quota groups any more"

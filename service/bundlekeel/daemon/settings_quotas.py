@@ -72,7 +72,9 @@ class QuotaSettings(Section):
     least_bytes: float = Field(default=1024, ge=1, description="no share is below this many bytes/s")
     write_up: float = Field(default=0.10, ge=0, le=1, description="a rate is raised when it rises by this part")
     write_down: float = Field(default=0.05, ge=0, le=0.5, description="a rate is lowered when it falls by this part")
-    writes_per_minute: int = Field(default=600, ge=1, le=100_000, description="topic policies written a minute at most")
+    writes_per_minute: int = Field(
+        default=600, ge=1, le=100_000, description="topic policies and attachments written a minute at most"
+    )
     groups: dict[str, GroupSettings] = Field(default_factory=dict, description="the groups by name")
 
     @model_validator(mode="after")
