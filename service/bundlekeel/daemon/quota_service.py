@@ -13,7 +13,7 @@ from bundlekeel.core.quotas.groups import KINDS, Group, check_group, check_group
 from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.daemon.acting import mode_in_force
 from bundlekeel.daemon.documents import Desired, QuotaWish
-from bundlekeel.daemon.quota_groups import API, SETTINGS, Declared, declared
+from bundlekeel.daemon.quota_groups import API, SETTINGS, Declared
 from bundlekeel.daemon.quotas import QuotaParts, Quotas
 
 Json = dict[str, Any]
@@ -95,7 +95,7 @@ class QuotaService:
         return await self.quotas.book.read_report() or {}
 
     def _declared(self) -> Declared:
-        return declared(self._p.settings.declared(), self._p.sharing.desired.quotas)
+        return self.quotas.register.now(self._p.sharing.desired.quotas)
 
     def _row(self, group: Group, found: Declared, seen: Json | None) -> Json:
         wish = (found.wishes or {}).get(group.name)
@@ -120,7 +120,7 @@ class QuotaService:
 
         def change(desired: Desired) -> Desired:
             wishes = desired.quotas | {group.name: wish}
-            others = declared(self._p.settings.declared(), {n: w for n, w in wishes.items() if n != group.name})
+            others = self.quotas.register.with_wishes({n: w for n, w in wishes.items() if n != group.name})
             rest = [item for item in others.groups if item.name != group.name]
             check_groups([*rest, check_group(group)])
             membership = resolve([*rest, group], tenants, namespaces)

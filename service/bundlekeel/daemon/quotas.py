@@ -27,7 +27,7 @@ from bundlekeel.core.quotas.usage import Catalogue, UsageTable
 from bundlekeel.core.snapshot import Snapshot
 from bundlekeel.daemon.acting import Obstacle, mode_in_force, pause_in_force
 from bundlekeel.daemon.brokerconfig import BrokerConfig
-from bundlekeel.daemon.quota_groups import Declared, declared
+from bundlekeel.daemon.quota_groups import Declared, Register
 from bundlekeel.daemon.quota_held import HeldBook
 from bundlekeel.daemon.quota_namespaces import NamespaceReader
 from bundlekeel.daemon.quota_native import NativeKeeper
@@ -82,6 +82,7 @@ class Quotas:
 
     def __init__(self, parts: QuotaParts) -> None:
         self._p = parts
+        self.register = Register(parts.settings.declared())
         self.book = HeldBook(parts.coordination)
         self.namespaces = NamespaceReader(parts.admin, parts.config, parts.clock)
         self.rates = RateKeeper(parts.admin, parts.config, self.book, self.namespaces)
@@ -134,7 +135,7 @@ class Quotas:
         p = self._p
         if p.settings.enforcer == "off" or self.handed_back or not namespaces:
             return frozenset()
-        found = declared(p.settings.declared(), p.sharing.desired.quotas)
+        found = self.register.now(p.sharing.desired.quotas)
         return frozenset(resolve(found.groups, {tenant_of(name) for name in namespaces}, namespaces).group_of)
 
     # --- one cycle ---
@@ -153,7 +154,7 @@ class Quotas:
         epoch = p.sharing.current_epoch()
         if epoch != self.epoch:
             await self._begin(epoch)
-        found = declared(p.settings.declared(), p.sharing.desired.quotas)
+        found = self.register.now(p.sharing.desired.quotas)
         picture, snapshot = p.picture(), p.snapshot()
         busy = found.groups or self.rates.held or self.native.kept or self.report is not None
         if picture is None or not busy:
