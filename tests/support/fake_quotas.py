@@ -114,5 +114,10 @@ class FakeQuotas:
         self._called("remove_quota", (name, reason, by))
         return {"name": name, "origin": "settings"}
 
+    async def reset(self, name: str, *, reason: str, by: str) -> Json:
+        """Done."""
+        self._called("reset_quota", (name, reason, by))
+        return {"name": name, "origin": "settings", "members": ["t:acme"], "limits": rates(500.0, 1e7)}
+
 
 _: type[QuotasService] = FakeQuotas

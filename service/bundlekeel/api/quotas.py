@@ -142,6 +142,15 @@ class GroupSetView(schemas.Answer):
     limits: RatesView
 
 
+class GroupResetView(schemas.Answer):
+    """A group that is as in the settings file again."""
+
+    name: str
+    origin: str
+    members: list[str]
+    limits: RatesView | None = Field(description="null: the settings do not declare it any more")
+
+
 reads = APIRouter(responses=PROBLEMS, tags=["quotas"])
 changes = APIRouter(responses=PROBLEMS | REFUSALS | NOT_FOUND, tags=["mutations"])
 
@@ -174,3 +183,9 @@ async def set_quota(service: Backend, name: Named, body: GroupBody) -> Response:
 async def remove_quota(service: Backend, name: Named, body: schemas.ReasonBody) -> Response:
     """Take a group out of force; its topics get back what was there before."""
     return reply(await service.quotas.remove(name, reason=body.reason, by=body.by))
+
+
+@changes.delete("/quotas/{name}/override", response_model=GroupResetView)
+async def reset_quota(service: Backend, name: Named, body: schemas.ReasonBody) -> Response:
+    """Drop what was set or removed over a group of the settings file: what the file says holds again."""
+    return reply(await service.quotas.reset(name, reason=body.reason, by=body.by))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, cast
 
@@ -66,7 +67,7 @@ def set_(
     by: ByOption = "",
 ) -> None:
     """Set a group, a new one or over the one of the settings file. What is not named is not limited."""
-    body = {"members": member, "reason": reason, "by": by or login()} | dict(map(_limit, limit))
+    body = {"members": member, "reason": reason, "by": by or login()} | _limits(limit)
     session.tell(session.client.send("PUT", f"quotas/{path_part(name)}", body), stories.pairs)
 
 
@@ -75,6 +76,23 @@ def rm(session: Session, name: NameArgument, reason: ReasonOption, by: ByOption 
     """Take a group out of force; its topics get back what was there before."""
     body = {"reason": reason, "by": by or login()}
     session.tell(session.client.send("DELETE", f"quotas/{path_part(name)}", body), stories.pairs)
+
+
+@connected_once
+def reset(session: Session, name: NameArgument, reason: ReasonOption, by: ByOption = "") -> None:
+    """Drop what was set or removed over a group of the settings file: what the file says holds again."""
+    body = {"reason": reason, "by": by or login()}
+    session.tell(session.client.send("DELETE", f"quotas/{path_part(name)}/override", body), stories.pairs)
+
+
+def _limits(texts: Sequence[str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for text in texts:
+        kind, value = _limit(text)
+        if kind in found:
+            raise CliError(f"--limit {text!r}: {kind} is given twice", USAGE)
+        found[kind] = value
+    return found
 
 
 def _limit(text: str) -> tuple[str, float]:
@@ -87,7 +105,10 @@ def _limit(text: str) -> tuple[str, float]:
         raise CliError(f"--limit {text!r}: {error} (allowed: {error.allowed})", USAGE) from None
     except ValueError:
         raise CliError(f"--limit {text!r}: not a number", USAGE) from None
-    return kind, cast("float", found)
+    rate = cast("float", found)
+    if not math.isfinite(rate):
+        raise CliError(f"--limit {text!r}: not a rate (leave a kind out that has no limit)", USAGE)
+    return kind, rate
 
 
 def groups(answer: Row, layout: Layout) -> RenderableType:
@@ -186,6 +207,13 @@ def _count(value: Any) -> str:
 
 def register(app: typer.Typer) -> None:
     """Put them into the app."""
-    for name, command in (("ls", ls), ("show", show), ("explain", explain), ("set", set_), ("rm", rm)):
+    for name, command in (
+        ("ls", ls),
+        ("show", show),
+        ("explain", explain),
+        ("set", set_),
+        ("rm", rm),
+        ("reset", reset),
+    ):
         quota_app.command(name)(command)
     app.add_typer(quota_app, name="quota")

@@ -9,14 +9,15 @@ import msgspec
 
 from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.core.errors import NotFound
-from bundlekeel.core.quotas.groups import KINDS, Group, check_group, check_groups, resolve
+from bundlekeel.core.quotas.groups import KINDS, Group, check_group, check_groups, check_least, resolve
 from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.daemon.acting import mode_in_force
 from bundlekeel.daemon.documents import Desired, QuotaWish
-from bundlekeel.daemon.quota_groups import API, SETTINGS, Declared
+from bundlekeel.daemon.quota_groups import API, SETTINGS, Declared, removed_by
 from bundlekeel.daemon.quotas import QuotaParts, Quotas
 
 Json = dict[str, Any]
+Wishes = dict[str, QuotaWish]
 _WORDS: Final = {
     "publish_messages": "messages/s published",
     "publish_bytes": "bytes/s published",
@@ -66,7 +67,7 @@ class QuotaService:
         report, found = await self._report(), self._declared()
         group = next((item for item in found.groups if item.name == name), None)
         if group is None:
-            raise NotFound(f"no quota group {name!r}; {_names(found)}")
+            raise _unknown(name, found)
         seen = next((row for row in report.get("groups", ()) if row["name"] == name), None)
         return self._row(group, found, seen)
 
@@ -107,30 +108,30 @@ class QuotaService:
             "reason": wish.reason if wish is not None else "",
             "since_ms": wish.since_ms if wish is not None else 0,
             "members": list(group.members),
-            "limits": {kind: getattr(group.limits, kind) for kind in KINDS},
+            "limits": _limits(group),
         }
 
     # --- changing ---
 
     async def put(self, group: Group, *, reason: str, by: str) -> Json:
         """See `views_quotas`."""
+        check_least(check_group(group), self._p.settings.least())
         tenants, namespaces = await self._p.metadata.tenants(), await self._p.metadata.namespaces()
-        limits = {kind: getattr(group.limits, kind) for kind in KINDS}
+        limits = _limits(group)
         wish = QuotaWish(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), members=group.members, **limits)
 
-        def change(desired: Desired) -> Desired:
-            wishes = desired.quotas | {group.name: wish}
+        def change(wishes: Wishes) -> Wishes:
             others = self.quotas.register.with_wishes({n: w for n, w in wishes.items() if n != group.name})
             rest = [item for item in others.groups if item.name != group.name]
-            check_groups([*rest, check_group(group)])
+            check_groups([*rest, group])
             membership = resolve([*rest, group], tenants, namespaces)
             mine = f"quotas.groups.{group.name}."
             for problem in membership.problems:
                 if problem.field.startswith(mine):
                     raise problem
-            return msgspec.structs.replace(desired, quotas=wishes)
+            return {**wishes, group.name: wish}
 
-        await self._change(change, f"quota group {group.name}", reason, by)
+        await self._change(change, group.name, f"quota group {group.name}", reason, by)
         self.quotas.usage.names_changed()
         return {"name": group.name, "origin": API, "members": list(group.members), "limits": limits}
 
@@ -138,22 +139,75 @@ class QuotaService:
         """See `views_quotas`."""
         found = self._declared()
         if name not in {group.name for group in found.groups}:
-            raise NotFound(f"no quota group {name!r}; {_names(found)}")
+            raise _unknown(name, found)
         from_settings = name in self._p.settings.groups
         gone = QuotaWish(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), removed=True)
 
-        def change(desired: Desired) -> Desired:
-            left = {other: wish for other, wish in desired.quotas.items() if other != name}
-            return msgspec.structs.replace(desired, quotas=left | ({name: gone} if from_settings else {}))
+        def change(wishes: Wishes) -> Wishes:
+            left = {other: wish for other, wish in wishes.items() if other != name}
+            return left | ({name: gone} if from_settings else {})
 
-        await self._change(change, f"removal of quota group {name}", reason, by)
+        await self._change(change, name, f"removal of quota group {name}", reason, by)
         return {"name": name, "origin": (found.origins or {}).get(name, SETTINGS)}
 
-    async def _change(self, change: Callable[[Desired], Desired], what: str, reason: str, by: str) -> None:
-        await self._p.sharing.change_desired(change)
+    async def reset(self, name: str, *, reason: str, by: str) -> Json:
+        """See `views_quotas`."""
+        register = self.quotas.register
+        from_settings = name in self._p.settings.groups
+
+        def change(wishes: Wishes) -> Wishes:
+            wish = wishes.get(name)
+            if wish is None:
+                raise NotFound(f"nothing was set or removed over quota group {name!r}; {_names(self._declared())}")
+            if not from_settings and not wish.removed:
+                raise NotFound(
+                    f"the settings file has no quota group {name!r}; `bundlekeel quota rm {name}` removes it"
+                )
+            left = {other: item for other, item in wishes.items() if other != name}
+            before = set(map(str, register.with_wishes(wishes).problems))
+            for problem in register.with_wishes(left).problems:
+                if str(problem) not in before:
+                    raise problem
+            return left
+
+        await self._change(change, name, f"quota group {name} as in the settings file", reason, by)
+        self.quotas.usage.names_changed()
+        group = next((item for item in register.settings if item.name == name), None)
+        empty = {"name": name, "origin": SETTINGS, "members": [], "limits": None}
+        return empty if group is None else empty | {"members": list(group.members), "limits": _limits(group)}
+
+    async def _change(self, change: Callable[[Wishes], Wishes], name: str, what: str, reason: str, by: str) -> None:
+        seen: list[Json | None] = []
+
+        def changed(desired: Desired) -> Desired:
+            wishes = change(desired.quotas)
+            seen[:] = [_told(name, self.quotas.register.with_wishes(item)) for item in (desired.quotas, wishes)]
+            return msgspec.structs.replace(desired, quotas=wishes)
+
+        await self._p.sharing.change_desired(changed)
         sentence = f"{by} asked for the {what}: {reason}"
         record = {"kind": "wish", "what": what, "wall_ms": self._p.clock.wall_ms(), "reason": reason, "by": by}
-        self._p.journal.append(record | {"sentence": sentence})
+        self._p.journal.append(record | {"group": name, "before": seen[0], "after": seen[1], "sentence": sentence})
+
+
+def _limits(group: Group) -> dict[str, float | None]:
+    return {kind: getattr(group.limits, kind) for kind in KINDS}
+
+
+def _told(name: str, found: Declared) -> Json | None:
+    """A group as it is in force, for the journal."""
+    group = next((item for item in found.groups if item.name == name), None)
+    if group is None:
+        return None
+    return {"origin": (found.origins or {})[name], "members": list(group.members), "limits": _limits(group)}
+
+
+def _unknown(name: str, found: Declared) -> NotFound:
+    gone = (found.removed or {}).get(name)
+    if gone is not None:
+        way = f"`bundlekeel quota reset {name}` puts it in force again"
+        return NotFound(f"quota group {name!r} of the settings file was {removed_by(gone)}; {way}")
+    return NotFound(f"no quota group {name!r}; {_names(found)}")
 
 
 def _names(found: Declared) -> str:

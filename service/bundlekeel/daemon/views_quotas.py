@@ -36,3 +36,8 @@ class QuotasService(Protocol):
 
     async def remove(self, name: str, *, reason: str, by: str) -> Json:
         """Take a group out of force; topics get back what was there: {name, origin}."""
+
+    async def reset(self, name: str, *, reason: str, by: str) -> Json:
+        """Drop what was set or removed over a group of the settings, so that they hold again: {name, origin, members,
+        limits: rates, None when the settings do not declare it any more}. ConfigError when it does not fit to the other
+        groups any more."""

@@ -111,6 +111,16 @@ def check_groups(groups: Sequence[Group]) -> tuple[Group, ...]:
     return tuple(groups)
 
 
+def check_least(group: Group, least: Rates) -> Group:
+    """The group, if it can be held to its limits: each topic may pass `least` in any case. ConfigError as above."""
+    for kind, lowest in zip(KINDS, least, strict=True):
+        value = getattr(group.limits, kind)
+        if value is not None and value < lowest:
+            allowed = f"at least {lowest:g}: each topic may pass that much in any case (quotas.least_{kind.partition('_')[2]})"
+            raise _error("below the least rate", f"quotas.groups.{group.name}.{kind}", value, allowed)
+    return group
+
+
 def resolve(groups: Sequence[Group], tenants: Collection[str], namespaces: Iterable[str]) -> Membership:
     """Who belongs where, with the tenants and namespaces there are now. Never raises: see `problems`.
 
