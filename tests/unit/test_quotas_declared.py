@@ -81,7 +81,7 @@ class TestTheWayBack:
         (problem,) = (await sidecar.service.view())["problems"]
         assert "declared in the settings, removed by ann on " in problem and "quota reset acme" in problem
         for asked in (sidecar.service.group("acme"), sidecar.service.remove("acme", **WHO)):
-            with pytest.raises(NotFound, match="removed by ann on .*quota reset acme"):
+            with pytest.raises(NotFound, match=r"removed by ann on .*quota reset acme"):
                 await asked
 
     @pytest.mark.parametrize("removed", [True, False])

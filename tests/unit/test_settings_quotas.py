@@ -131,5 +131,5 @@ def test_in_the_environment() -> None:
     (found,) = load_settings(None, environ=environ).settings.quotas.declared()
     assert found.limits == Limits(publish_messages=500, publish_bytes=10_000_000)
     for text in ("true", "'500'", "many"):
-        with pytest.raises(ConfigError, match="publish_messages = .*not a number"):
+        with pytest.raises(ConfigError, match=r"publish_messages = .*not a number"):
             load_settings(None, environ=environ | {f"{group}PUBLISH_MESSAGES": text})

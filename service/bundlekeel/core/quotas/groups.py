@@ -116,7 +116,8 @@ def check_least(group: Group, least: Rates) -> Group:
     for kind, lowest in zip(KINDS, least, strict=True):
         value = getattr(group.limits, kind)
         if value is not None and value < lowest:
-            allowed = f"at least {lowest:g}: each topic may pass that much in any case (quotas.least_{kind.partition('_')[2]})"
+            setting = f"quotas.least_{kind.partition('_')[2]}"
+            allowed = f"at least {lowest:g}: each topic may pass that much in any case ({setting})"
             raise _error("below the least rate", f"quotas.groups.{group.name}.{kind}", value, allowed)
     return group
 
