@@ -47,7 +47,9 @@ async def test_views_are_as_documented(unseen: bool) -> None:
             answer = await http.get(f"/api/v1/{path}")
             assert answer.status_code == 200, answer.text
             TypeAdapter(model).validate_python(answer.json())
-    assert service.calls[-1] == ("why_quota", TOPIC)
+        assert service.calls[-1] == ("why_quota", (TOPIC, False))
+        assert (await http.get(f"/api/v1/quotas/{TOPIC}/why?here=true")).status_code == 200
+    assert service.calls[-1] == ("why_quota", (TOPIC, True))
 
 
 async def test_changes_reach_the_service() -> None:
@@ -98,7 +100,7 @@ def test_what_is_shown(sidecar: Sidecar) -> None:
         assert part in text
     assert "2 rates are left: TopicPoliciesOff" in text
     text = " ".join(sidecar.run("quota", "show", "acme").stdout.split())
-    for part in (TOPIC[:20], "44 msg/s", "11 msg/s", "yes", "BudgetOfRates"):
+    for part in (TOPIC[:20], "b2:8080 70 msg/s 1.4 MB/s", "44 msg/s", "11 msg/s", "yes", "BudgetOfRates"):
         assert part in text
     text = sidecar.run("quota", "explain", TOPIC).stdout
     assert "in quota group acme" in text and "BudgetOfRates" in text

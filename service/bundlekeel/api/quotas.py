@@ -72,6 +72,9 @@ class GroupView(schemas.Answer):
     held_back_seconds: float | None = Field(description="topics times seconds at their limit, since the group is seen")
     limits: RatesView
     usage: RatesView | None
+    brokers: dict[str, RatesView] | None = Field(
+        description="usage by broker that serves it; where there are very many groups, of the busiest ones"
+    )
     shares: RatesView | None = Field(description="sums over topics")
     used_ratio: RatesView | None = Field(description="usage of the limit")
     skew_loss: RatesView | None = Field(description="shares lost because demand sits in too few partitions")
@@ -162,9 +165,9 @@ async def quotas(service: Backend) -> Response:
 
 
 @reads.get("/quotas/{name:path}/why", response_model=QuotaWhyView, responses=NOT_FOUND)
-async def why_quota(service: Backend, name: Topic) -> Response:
-    """Why a group, or a topic of one, passes what it passes."""
-    return reply(await service.quotas.why(name))
+async def why_quota(service: Backend, name: Topic, here: bool = False) -> Response:
+    """Why a group, or a topic of one, passes what it passes. The leader knows all topics and is asked (`here`: not)."""
+    return reply(await service.quotas.why(name, here=here))
 
 
 @reads.get("/quotas/{name}", response_model=GroupDetailView, responses=NOT_FOUND)

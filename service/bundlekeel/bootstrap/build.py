@@ -107,7 +107,9 @@ class Build:
         self.tournament = tournament(loaded, self.outside.telemetry, self.outside.clock)
         self.calibration = self._calibration()
         self.cycle = Cycle(self._cycle_parts())
-        self.quotas = quotas_of(loaded, self.outside, self.sharing, self.cycle, self.outage, self.journal)
+        self.quotas = quotas_of(
+            loaded, out, self.sharing, self.cycle, self.outage, self.journal, self.leadership, self.peers
+        )
         self.guarding.limited = self.quotas.quotas.limited
         self.planner = Planner(self.cycle, self.outside.clock.wall_ms)
         self.by_hand = self._by_hand()

@@ -45,7 +45,7 @@ def ls(session: Session) -> None:
 
 @connected
 def show(session: Session, name: NameArgument) -> None:
-    """One group with its busiest topics, their shares and what is in force."""
+    """One group: usage by broker, its busiest topics, their shares and what is in force."""
     session.show(lambda client: client.get(f"quotas/{path_part(name)}"), group)
 
 
@@ -151,11 +151,13 @@ def _group_lines(made: Any, row: Row) -> None:
 
 
 def group(answer: Row, layout: Layout) -> RenderableType:
-    """The group, then its topics by what they pass."""
+    """The group, its brokers, then its topics by what they pass."""
     head = table("group", "members", ">limit", "", ">used", ">of it", ">shares", ">topics", ">held back", "set by")
     _group_lines(head, answer)
     parts: list[RenderableType] = [head, *(_defect(answer, item) for item in answer.get("defects") or [])]
     kinds = [kind for kind in KINDS if (answer.get("limits") or {}).get(kind) is not None]
+    if answer.get("brokers"):
+        parts.append(_by_broker(answer["brokers"], kinds))
     rows: Sequence[Row] = answer.get("rows") or []
     if rows:
         made = table("topic", "broker", ">partitions", "kind", ">used", ">share", ">in force", "held back", "code")
@@ -175,6 +177,14 @@ def group(answer: Row, layout: Layout) -> RenderableType:
                 )
         parts.append(made)
     return Group(*parts)
+
+
+def _by_broker(brokers: Mapping[str, Row], kinds: Sequence[str]) -> RenderableType:
+    """A line a broker, what its topics of the group pass of what is limited."""
+    made = table("broker", *(f">{_HEADS[KINDS.index(kind)]}" for kind in kinds))
+    for broker, rates in sorted(brokers.items()):
+        made.add_row(broker, *(_form(kind)(rates.get(kind)) for kind in kinds))
+    return made
 
 
 def reasons(answer: Row, _: Layout) -> RenderableType:

@@ -8,13 +8,16 @@ from typing import Any, Final
 import msgspec
 
 from bundlekeel.core.codes import EXPLANATIONS, Code
-from bundlekeel.core.errors import NotFound
+from bundlekeel.core.errors import NotFound, StoreError
 from bundlekeel.core.quotas.groups import KINDS, Group, check_group, check_groups, check_least, resolve
 from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.daemon.acting import mode_in_force
 from bundlekeel.daemon.documents import Desired, QuotaWish
+from bundlekeel.daemon.leadership import Leadership
 from bundlekeel.daemon.quota_groups import API, SETTINGS, Declared, removed_by
+from bundlekeel.daemon.quota_report import topic_row
 from bundlekeel.daemon.quotas import QuotaParts, Quotas
+from bundlekeel.ports import Peers
 
 Json = dict[str, Any]
 Wishes = dict[str, QuotaWish]
@@ -26,16 +29,20 @@ _WORDS: Final = {
 }
 _UNSEEN: Final = (
     *("namespaces", "topics", "held_back", "held_back_seconds"),
-    *("usage", "shares", "used_ratio", "skew_loss", "excess"),
+    *("usage", "brokers", "shares", "used_ratio", "skew_loss", "excess"),
 )
 
 
 class QuotaService:
-    """Shows what the leader saw last, and stores what people want."""
+    """Shows what the leader saw last, and stores what people want. `leadership`, `peers`: whom a follower asks about
+    topics that the stored report leaves out."""
 
-    def __init__(self, quotas: Quotas, parts: QuotaParts) -> None:
+    def __init__(
+        self, quotas: Quotas, parts: QuotaParts, leadership: Leadership | None = None, peers: Peers | None = None
+    ) -> None:
         self.quotas = quotas
         self._p = parts
+        self._leadership, self._peers = leadership, peers
 
     # --- looking ---
 
@@ -71,9 +78,8 @@ class QuotaService:
         seen = next((row for row in report.get("groups", ()) if row["name"] == name), None)
         return self._row(group, found, seen)
 
-    async def why(self, name: str) -> Json:
+    async def why(self, name: str, *, here: bool = False) -> Json:
         """See `views_quotas`."""
-        found = self._declared()
         if "/" not in name:
             row = await self.group(name)
             codes = [item["code"] for item in row["defects"]]
@@ -81,14 +87,34 @@ class QuotaService:
                 name, "group", name, [*_group_said(row), *(item["detail"] for item in row["defects"])], codes
             )
         topic = topic_of(name if "://" in name else f"persistent://{name}")
-        report = await self._report()
-        for group in report.get("groups", ()):
+        answer = None if here else await self._by_leader(topic)
+        return answer or await self._why_topic(topic)
+
+    async def _why_topic(self, topic: str) -> Json:
+        seen, live = self.quotas.seen, self._p.sharing.leading
+        if live and seen is not None:
+            known = topic_row(seen, topic, self.quotas.rates.rate_of)
+            if known is not None:
+                return _answer(topic, "topic", known[0], _topic_said(known[1]), known[1]["codes"])
+            raise NotFound(f"no broker told of {topic} in a group; {_names(self._declared())}")
+        for group in (await self._report()).get("groups", ()):
             for row in group["rows"]:
                 if row["topic"] == topic:
                     return _answer(topic, "topic", group["name"], _topic_said(row), row["codes"])
         raise NotFound(
-            f"no group is known to limit {topic}, or it is not among the busiest of its group; {_names(found)}"
+            f"no group is known to limit {topic}, or it is not among the busiest of its group (the leader, which knows "
+            f"all, did not tell); {_names(self._declared())}"
         )
+
+    async def _by_leader(self, topic: str) -> Json | None:
+        """What the leader says; None when that is us, or it does not know or answer: then the report has to do."""
+        leader = self._leadership.leader if self._leadership is not None else None
+        if leader is None or not leader.url or self._peers is None or self._p.sharing.leading:
+            return None
+        try:
+            return await self._peers.quota_why(leader.url, topic)
+        except StoreError:
+            return None
 
     async def _report(self) -> Json:
         if self._p.sharing.leading and self.quotas.report is not None:
@@ -118,7 +144,8 @@ class QuotaService:
         check_least(check_group(group), self._p.settings.least())
         tenants, namespaces = await self._p.metadata.tenants(), await self._p.metadata.namespaces()
         limits = _limits(group)
-        wish = QuotaWish(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), members=group.members, **limits)
+        made = QuotaWish(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), members=group.members)
+        wish = msgspec.structs.replace(made, **limits)
 
         def change(wishes: Wishes) -> Wishes:
             others = self.quotas.register.with_wishes({n: w for n, w in wishes.items() if n != group.name})
@@ -173,7 +200,7 @@ class QuotaService:
         await self._change(change, name, f"quota group {name} as in the settings file", reason, by)
         self.quotas.usage.names_changed()
         group = next((item for item in register.settings if item.name == name), None)
-        empty = {"name": name, "origin": SETTINGS, "members": [], "limits": None}
+        empty: Json = {"name": name, "origin": SETTINGS, "members": [], "limits": None}
         return empty if group is None else empty | {"members": list(group.members), "limits": _limits(group)}
 
     async def _change(self, change: Callable[[Wishes], Wishes], name: str, what: str, reason: str, by: str) -> None:

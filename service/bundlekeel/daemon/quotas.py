@@ -90,6 +90,8 @@ class Quotas:
         self.usage = UsageSurvey(parts.admin, parts.metadata, parts.clock, parts.settings.report_every)
         self.epoch: int | None = None
         self.report: Json | None = None
+        # All of what the last cycle of the leader saw: the report has the busiest topics only.
+        self.seen: Seen | None = None
         self._catalogue = Catalogue()
         self._said, self._book = Said(), Book()
         self._memory = Remembered()
@@ -149,7 +151,7 @@ class Quotas:
                 # The figures are the next leader's to tell.
                 self.report = None
                 publish(p.telemetry, [], 0.0)
-            self.epoch = None
+            self.epoch, self.seen = None, None
             return False
         epoch = p.sharing.current_epoch()
         if epoch != self.epoch:
@@ -176,6 +178,7 @@ class Quotas:
             plan=outcome.plan,
             defects=self.native.defects(membership, table, picture.endpoints) if native else (),
         )
+        self.seen = seen
         await self._tell(seen, outcome, survey, epoch)
         return True
 
@@ -191,7 +194,7 @@ class Quotas:
         self.rates.begin(held)
         self.native.begin(kept)
         self.namespaces.clear()
-        self.report = await self.book.read_report()
+        self.report, self.seen = await self.book.read_report(), None
         self._said, self._book, self._memory = Said(), Book(), Remembered()
         self._looked_boot = self._p.clock.boot()
         self.epoch = epoch

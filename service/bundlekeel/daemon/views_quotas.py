@@ -17,7 +17,8 @@ class QuotasService(Protocol):
         """{enforcer: off|native|policies, mode, acting: bool, obstacle: Code|None, sentence, wall_ms, cycle_seconds,
         problems: [str], writes: {written, planned, failed, held}, left: {Code: count}, explanations: {Code: str} of
         obstacle and left, groups: [{name, origin: settings|api, by, reason, since_ms, members, namespaces, topics,
-        held_back, held_back_seconds (topics times seconds), limits: rates, usage: rates, shares: rates, used_ratio:
+        held_back, held_back_seconds (topics times seconds), limits: rates, usage: rates, brokers: {broker id: rates}
+        (usage of those that serve it; of very many groups the busiest ones), shares: rates, used_ratio:
         rates, skew_loss: rates, excess: rates, defects: [{code, detail, explanation}]}]}. What the leader has not seen
         yet is None."""
 
@@ -26,9 +27,9 @@ class QuotasService(Protocol):
         partition_rate: rates (what each may pass now), held_back: [kind], change: {side: {messages, bytes}
         or None}, codes}]"""
 
-    async def why(self, name: str) -> Json:
+    async def why(self, name: str, *, here: bool = False) -> Json:
         """`name`: a group or a topic. {name, kind: group|topic, group, sentences: [str], codes: [{code,
-        explanation}]}"""
+        explanation}]}. The leader knows every topic, and others ask it; `here`: nobody else is asked."""
 
     async def put(self, group: Group, *, reason: str, by: str) -> Json:
         """Set a group, new or over the one of the settings: {name, origin, members, limits: rates}. ConfigError when it
