@@ -23,6 +23,10 @@ class NoPeers:
         """See `ports.Peers`."""
         raise StoreError(url)
 
+    async def quota_why(self, url: str, topic: str) -> dict[str, Any] | None:
+        """See `ports.Peers`."""
+        raise StoreError(url)
+
     async def close(self) -> None:
         """Nothing is open."""
 

@@ -14,7 +14,7 @@ TOPIC = "persistent://acme/orders/new"
 # What the leader has not seen yet.
 UNSEEN = (
     *("namespaces", "topics", "held_back", "held_back_seconds"),
-    *("usage", "shares", "used_ratio", "skew_loss", "excess"),
+    *("usage", "brokers", "shares", "used_ratio", "skew_loss", "excess"),
 )
 
 
@@ -74,6 +74,7 @@ class FakeQuotas:
             "held_back": 12,
             "held_back_seconds": 840.0,
             "usage": rates(480.0, 9.5e6, 900.0, 1e7),
+            "brokers": {"b1:8080": rates(410.0, 8.1e6, 800.0, 9e6), "b2:8080": rates(70.0, 1.4e6, 100.0, 1e6)},
             "shares": rates(500.0, 1e7),
             "used_ratio": rates(0.96, 0.95),
             "skew_loss": rates(0.0, 0.0, 0.0, 0.0),
@@ -117,9 +118,9 @@ class FakeQuotas:
         }
         return self._group() | {"rows": [row]}
 
-    async def why(self, name: str) -> Json:
+    async def why(self, name: str, *, here: bool = False) -> Json:
         """Of a topic."""
-        self._called("why_quota", name)
+        self._called("why_quota", (name, here))
         code = Code.BUDGET_OF_RATES
         return {
             "name": TOPIC,
@@ -139,6 +140,11 @@ class FakeQuotas:
         """Done."""
         self._called("remove_quota", (name, reason, by))
         return {"name": name, "origin": "settings"}
+
+    async def reset(self, name: str, *, reason: str, by: str) -> Json:
+        """Done."""
+        self._called("reset_quota", (name, reason, by))
+        return {"name": name, "origin": "settings", "members": ["t:acme"], "limits": rates(500.0, 1e7)}
 
 
 _: type[QuotasService] = FakeQuotas

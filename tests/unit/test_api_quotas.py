@@ -47,7 +47,9 @@ async def test_views_are_as_documented(unseen: bool) -> None:
             answer = await http.get(f"/api/v1/{path}")
             assert answer.status_code == 200, answer.text
             TypeAdapter(model).validate_python(answer.json())
-    assert service.calls[-1] == ("why_quota", TOPIC)
+        assert service.calls[-1] == ("why_quota", (TOPIC, False))
+        assert (await http.get(f"/api/v1/quotas/{TOPIC}/why?here=true")).status_code == 200
+    assert service.calls[-1] == ("why_quota", (TOPIC, True))
 
 
 async def test_changes_reach_the_service() -> None:
@@ -59,6 +61,9 @@ async def test_changes_reach_the_service() -> None:
         TypeAdapter(quotas.GroupSetView).validate_python(answer.json())
         answer = await http.request("DELETE", "/api/v1/quotas/acme", json=WHO)
         assert answer.status_code == 200 and service.calls[-1] == ("remove_quota", ("acme", "r", "ann"))
+        answer = await http.request("DELETE", "/api/v1/quotas/acme/override", json=WHO)
+        assert answer.status_code == 200 and service.calls[-1] == ("reset_quota", ("acme", "r", "ann"))
+        TypeAdapter(quotas.GroupResetView).validate_python(answer.json())
         for body in (BODY, BODY | WHO | {"publish_messages": "500"}, WHO, BODY | WHO | {"publish": 1}):
             assert (await http.put("/api/v1/quotas/acme", json=body)).status_code == 422
     async with client(service, mutations=False) as http:
@@ -98,6 +103,7 @@ def test_what_is_shown(sidecar: Sidecar) -> None:
     text = " ".join(sidecar.run("quota", "show", "acme").stdout.split())
     for part in (
         TOPIC[:20],
+        "b2:8080 70 msg/s 1.4 MB/s",
         "44 msg/s",
         "11 msg/s",
         "yes",
@@ -126,6 +132,8 @@ def test_changes(sidecar: Sidecar) -> None:
     assert sidecar.service.calls[-1] == ("set_quota", (GROUP, "r", "ann"))
     assert sidecar.run("quota", "rm", "acme", *who).exit_code == 0
     assert sidecar.service.calls[-1] == ("remove_quota", ("acme", "r", "ann"))
+    assert sidecar.run("quota", "reset", "acme", *who).exit_code == 0
+    assert sidecar.service.calls[-1] == ("reset_quota", ("acme", "r", "ann"))
     refused = sidecar.run("quota", "rm", "acme", *who, to="url")
     assert refused.exit_code == 4 and "unix socket" in refused.stderr
 
@@ -136,10 +144,23 @@ def test_changes(sidecar: Sidecar) -> None:
         ("publish=5", "is no kind"),
         ("publish_bytes=10 parsecs", "not a number of bytes"),
         ("publish_messages=many", "not a number"),
+        ("publish_messages=nan", "not a rate"),
+        ("dispatch_messages=inf", "not a rate"),
+        ("publish_bytes=nan", "not a number of bytes"),
+        (f"publish_bytes={'9' * 400}", "not a rate"),
     ],
 )
 def test_limits_that_are_none(sidecar: Sidecar, limit: str, words: str) -> None:
     """A message with what is allowed, and nothing is sent."""
     result = sidecar.run("quota", *SET, "--limit", limit, "--reason", "r")
     assert result.exit_code == 2 and words in result.stderr
+    assert not [call for call in sidecar.service.calls if call[0] == "set_quota"]
+
+
+def test_a_kind_twice(sidecar: Sidecar) -> None:
+    """Nobody knows which one is meant."""
+    result = sidecar.run(
+        "quota", *SET, "--limit", "publish_bytes=10MB", "--limit", "publish_bytes=1MB", "--reason", "r"
+    )
+    assert result.exit_code == 2 and "publish_bytes is given twice" in result.stderr
     assert not [call for call in sidecar.service.calls if call[0] == "set_quota"]

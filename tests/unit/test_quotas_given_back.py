@@ -9,9 +9,9 @@ import pytest
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import AdminTimeout, LeadershipLost
 from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place, Rate
-from bundlekeel.daemon.quota_back import give_quotas_back
+from bundlekeel.daemon.quota_back import give_quotas_back, put_quotas_aside, quotas_held
 from bundlekeel.daemon.quota_held import HELD
-from bundlekeel.daemon.takeover_record import Ended, Record
+from bundlekeel.daemon.takeover_record import Ended, Record, decode_takeover
 from bundlekeel.ports.quotas import NamespaceRates
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.quota_world import QuotaCluster, leading
@@ -100,6 +100,72 @@ class TestWhatWasThere:
         await second.turn()
         assert cluster.model.quotas.rates == before and not second.quotas.rates.held
         assert await give_quotas_back(person, sidecar.config, second.coordination, sidecar.clock) == []
+
+    async def test_what_could_not_be_read_is_named(self) -> None:
+        """Place by place: what was not given back is not passed over in silence."""
+        cluster = QuotaCluster()
+        sidecar = await leading(cluster)
+        await sidecar.turn(3)
+        held = sidecar.quotas.rates.held
+        person = MemoryQuotaAdmin(cluster.model)
+        person.fail("topic_rate", *[AdminTimeout("no answer")] * len(held))
+        said = await give_quotas_back(person, sidecar.config, sidecar.coordination, sidecar.clock)
+        unread = {f"the {place.side} rate of {place.topic} could not be read: not given back" for place in held}
+        assert said[0].startswith("0 rates") and unread == set(said[1:-1]) and "no answer" in said[-1]
+        said = await give_quotas_back(person, sidecar.config, sidecar.coordination, sidecar.clock)
+        assert said == [f"{len(held)} rates and resource groups of quotas given back"]
+        assert not cluster.model.quotas.rates
+
+    async def test_resource_groups_that_could_not_be_read_are_named(self) -> None:
+        """As rates are."""
+        sidecar = await leading(enforcer="native")
+        await sidecar.turn(3)
+        person = MemoryQuotaAdmin(sidecar.quota_cluster.model)
+        person.fail("resource_group", AdminTimeout("no answer"))
+        said = await give_quotas_back(person, sidecar.config, sidecar.coordination, sidecar.clock)
+        assert said[0].startswith("0 rates") and "resource group acme" in said[1] and "not given back" in said[1]
+        (said_again,) = await give_quotas_back(person, sidecar.config, sidecar.coordination, sidecar.clock)
+        assert not said_again.startswith("0 rates") and not sidecar.quota_cluster.model.quotas.groups
+
+    async def test_what_is_as_before_is_not_named(self) -> None:
+        """Somebody gave it back already."""
+        cluster = QuotaCluster()
+        sidecar = await leading(cluster)
+        await sidecar.turn(3)
+        cluster.model.quotas.rates.pop(Place(topic=HOT, side=PUBLISH))
+        person = MemoryQuotaAdmin(cluster.model)
+        (said,) = await give_quotas_back(person, sidecar.config, sidecar.coordination, sidecar.clock)
+        assert said.startswith(f"{len(sidecar.quotas.rates.held) - 1} rates")
+
+    @pytest.mark.parametrize("known", [None, "ended", "active"])
+    async def test_put_aside_without_a_takeover(self, known: str | None) -> None:
+        """The running leader then gives back and writes nothing again; what a takeover left stays as it is."""
+        sidecar = await leading()
+        await sidecar.turn(3)
+        ended = Ended(by="bob", reason="x", wall_ms=1)
+        record = Record(by="bob", reason="x", wall_ms=1, overrides={"a": "b"}, runtime={}, active=known == "active")
+        before = replace(record, ended=None if record.active else ended)
+        if known is not None:
+            await sidecar.coordination.write_shared("takeover", before.encode(), version=None)
+        await put_quotas_aside(sidecar.coordination, sidecar.clock, **WHO)
+        document = await sidecar.coordination.read("takeover")
+        assert document is not None
+        if known is not None:
+            assert decode_takeover(document.data) == before
+            return
+        await sidecar.turn(3)
+        assert not sidecar.quota_cluster.model.quotas.rates
+        assert (await sidecar.service.view())["obstacle"] == Code.PUT_ASIDE.value
+        (told,) = sidecar.journal.tail(10, kind="wish")
+        assert told["by"] == "ann" and "quotas" in told["sentence"] and "takeover" in told["sentence"]
+
+    async def test_how_much_would_be_given_back(self) -> None:
+        """A dry run tells it and touches nothing."""
+        sidecar = await leading()
+        assert await quotas_held(sidecar.coordination) == []
+        await sidecar.turn(3)
+        (said,) = await quotas_held(sidecar.coordination)
+        assert said == f"{len(sidecar.quotas.rates.held)} rates and resource groups of quotas would be given back"
 
     async def test_somebody_elses_value_is_theirs(self) -> None:
         """Found before the next write, never restored away."""

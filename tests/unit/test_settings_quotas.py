@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.quotas.groups import Limits
 from bundlekeel.daemon.settings_describe import describe
-from bundlekeel.daemon.settings_load import load_settings
+from bundlekeel.daemon.settings_load import ENV_PREFIX, load_settings
 from bundlekeel.daemon.settings_quotas import QuotaSettings, parse_size
 from bundlekeel.daemon.settings_types import Refusal
 
@@ -58,6 +58,8 @@ def test_no_sizes(text: object) -> None:
     [
         ({"publish_messages": -1}, "groups.acme.publish_messages", "-1.0: negative"),
         ({"publish_bytes": "0"}, "groups.acme.publish_bytes", "0.0: out of range"),
+        ({"publish_bytes": 1000}, "groups.acme.publish_bytes", "1000.0: below the least rate"),
+        ({"dispatch_messages": 1, "publish_messages": 0.5}, "groups.acme.publish_messages", "0.5: out of range"),
         ({"members": ["acme"]}, "groups.acme.members", "'acme': not a member"),
         ({"members": []}, "groups.acme.members", "has no members"),
     ],
@@ -71,6 +73,25 @@ def test_refusals(change: dict[str, Any], field: str, words: str) -> None:
     assert isinstance(refusal, Refusal)
     assert (refusal.field, str(refusal)) == (field, words)
     assert refusal.allowed
+
+
+@pytest.mark.parametrize("value", [True, False, "500", "many", [5]])
+@pytest.mark.parametrize("kind", ["publish_messages", "dispatch_messages"])
+def test_no_numbers(kind: str, value: object) -> None:
+    """What the API refuses as a rate of messages is none in the settings either."""
+    with pytest.raises(ValidationError, match="not a number") as caught:
+        QuotaSettings.model_validate({"groups": {"acme": GOOD | {kind: value}}})
+    assert caught.value.errors()[0]["loc"] == ("groups", "acme", kind)
+
+
+def test_limits_below_the_least_rate() -> None:
+    """Each topic may pass that much in any case, so the limit could not hold; who lowers the least rate may."""
+    group = {"groups": {"acme": {"members": ["t:acme"], "publish_messages": 4}}}
+    assert QuotaSettings.model_validate({"least_messages": 4} | group).declared()
+    with pytest.raises(ValidationError) as caught:
+        QuotaSettings.model_validate({"least_messages": 5} | group)
+    refusal = caught.value.errors()[0]["ctx"]["error"]
+    assert "at least 5" in refusal.allowed and "quotas.least_messages" in refusal.allowed
 
 
 def test_overlap() -> None:
@@ -91,13 +112,24 @@ def test_ranges(change: dict[str, Any]) -> None:
 def test_in_a_settings_file(tmp_path: Path) -> None:
     """Groups are shown as they are in force; a misspelt key of one names those there are."""
     file = tmp_path / "bk.yaml"
-    group = "quotas: {groups: {acme: {members: ['t:acme'], %s: 10}}}"
+    group = "quotas: {groups: {acme: {members: ['t:acme'], %s: 2000}}}"
     file.write_text(group % "publish_bytes")
     rows = {row["key"]: row["value"] for row in describe(load_settings(file, environ={}))}
-    shown = {"members": ["t:acme"], "publish_messages": None, "publish_bytes": 10.0}
+    shown = {"members": ["t:acme"], "publish_messages": None, "publish_bytes": 2000.0}
     assert json.loads(json.dumps(rows["quotas.groups"])) == {
         "acme": shown | {"dispatch_messages": None, "dispatch_bytes": None}
     }
     file.write_text(group % "publish_byte")
     with pytest.raises(ConfigError, match=r"did you mean 'publish_bytes'.*allowed: members, publish_messages"):
         load_settings(file, environ={})
+
+
+def test_in_the_environment() -> None:
+    """Variables hold text: numbers in them are numbers, anything else is none."""
+    group = f"{ENV_PREFIX}QUOTAS__GROUPS__ACME__"
+    environ = {f"{group}MEMBERS": '["t:acme"]', f"{group}PUBLISH_MESSAGES": "500", f"{group}PUBLISH_BYTES": "10MB"}
+    (found,) = load_settings(None, environ=environ).settings.quotas.declared()
+    assert found.limits == Limits(publish_messages=500, publish_bytes=10_000_000)
+    for text in ("true", "'500'", "many"):
+        with pytest.raises(ConfigError, match=r"publish_messages = .*not a number"):
+            load_settings(None, environ=environ | {f"{group}PUBLISH_MESSAGES": text})

@@ -23,6 +23,7 @@ from bundlekeel.cli.app import make_app
 from bundlekeel.core.errors import ConfigError, StoreError
 from bundlekeel.tls import ClientTls, ServerTls
 from tests.support.contracts.coordination import eventually
+from tests.support.fake_quotas import TOPIC
 from tests.support.fake_service import HASH, FakeService
 from tests.support.security import Certificates, Tokens, access_for
 from tests.unit.test_cli_commands import FakeWiring
@@ -169,6 +170,7 @@ async def test_peers_show_certificate_and_token(tmp_path: Path) -> None:
                 assert (await peers.make_plan(url, {}))["hash"] == HASH and answered
                 assert (await peers.plan(url, HASH) or {})["hash"] == HASH
                 assert await peers.plan(url, "feed") is None
+                assert (await peers.quota_why(url, TOPIC) or {})["name"] == TOPIC
             except StoreError as error:
                 assert not answered and tokens.tokens["operator"] not in str(error)
             finally:

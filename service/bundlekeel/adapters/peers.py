@@ -1,4 +1,5 @@
-"""The other sidecars' APIs: a follower passes a dry run on to the leader, and plans are found where they were made."""
+"""The other sidecars' APIs: a follower passes dry runs and questions about topics on to the leader, and plans are found
+where they were made."""
 
 from __future__ import annotations
 
@@ -38,6 +39,15 @@ class HttpPeers:
         """GET /api/v1/plans/HASH of what it made itself. StoreError when it does not answer as a sidecar."""
         answer = await self._ask("GET", url, f"plans/{quote(hash_, safe='')}", params={"here": "true"})
         return None if answer is None else _plan(url, answer)
+
+    async def quota_why(self, url: str, topic: str) -> dict[str, Any] | None:
+        """GET /api/v1/quotas/TOPIC/why of what it knows itself. StoreError when it does not answer as a sidecar."""
+        answer = await self._ask("GET", url, f"quotas/{quote(topic, safe='')}/why", params={"here": "true"})
+        if answer is not None and not (
+            isinstance(answer, dict) and {"name", "kind", "sentences", "codes"} <= set(answer)
+        ):
+            raise StoreError(f"the sidecar at {url} answered something else than why a topic passes what it passes")
+        return answer
 
     async def _ask(self, method: str, url: str, path: str, **more: Any) -> Any:
         """Its JSON, or None when it says 404."""

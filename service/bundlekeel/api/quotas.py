@@ -83,6 +83,9 @@ class GroupView(schemas.Answer):
     held_back_seconds: float | None = Field(description="topics times seconds at their limit, since the group is seen")
     limits: RatesView
     usage: RatesView | None
+    brokers: dict[str, RatesView] | None = Field(
+        description="usage by broker that serves it; where there are very many groups, of the busiest ones"
+    )
     shares: RatesView | None = Field(description="sums over topics")
     used_ratio: RatesView | None = Field(description="usage of the limit")
     skew_loss: RatesView | None = Field(description="shares lost because demand sits in too few partitions")
@@ -165,6 +168,15 @@ class GroupSetView(schemas.Answer):
     limits: RatesView
 
 
+class GroupResetView(schemas.Answer):
+    """A group that is as in the settings file again."""
+
+    name: str
+    origin: str
+    members: list[str]
+    limits: RatesView | None = Field(description="null: the settings do not declare it any more")
+
+
 reads = APIRouter(responses=PROBLEMS, tags=["quotas"])
 changes = APIRouter(responses=PROBLEMS | REFUSALS | NOT_FOUND, tags=["mutations"])
 
@@ -176,9 +188,9 @@ async def quotas(service: Backend) -> Response:
 
 
 @reads.get("/quotas/{name:path}/why", response_model=QuotaWhyView, responses=NOT_FOUND)
-async def why_quota(service: Backend, name: Topic) -> Response:
-    """Why a group, or a topic of one, passes what it passes."""
-    return reply(await service.quotas.why(name))
+async def why_quota(service: Backend, name: Topic, here: bool = False) -> Response:
+    """Why a group, or a topic of one, passes what it passes. The leader knows all topics and is asked (`here`: not)."""
+    return reply(await service.quotas.why(name, here=here))
 
 
 @reads.get("/quotas/{name}", response_model=GroupDetailView, responses=NOT_FOUND)
@@ -197,3 +209,9 @@ async def set_quota(service: Backend, name: Named, body: GroupBody) -> Response:
 async def remove_quota(service: Backend, name: Named, body: schemas.ReasonBody) -> Response:
     """Take a group out of force; its topics get back what was there before."""
     return reply(await service.quotas.remove(name, reason=body.reason, by=body.by))
+
+
+@changes.delete("/quotas/{name}/override", response_model=GroupResetView)
+async def reset_quota(service: Backend, name: Named, body: schemas.ReasonBody) -> Response:
+    """Drop what was set or removed over a group of the settings file: what the file says holds again."""
+    return reply(await service.quotas.reset(name, reason=body.reason, by=body.by))

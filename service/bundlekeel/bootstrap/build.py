@@ -41,6 +41,7 @@ from bundlekeel.daemon.operations import Operations
 from bundlekeel.daemon.outage import OutageWatch, settle_for
 from bundlekeel.daemon.planner import Planner
 from bundlekeel.daemon.policies import PolicyBook
+from bundlekeel.daemon.quota_service import QuotaService
 from bundlekeel.daemon.rate_signals import RateSignals
 from bundlekeel.daemon.reviews import Reviews
 from bundlekeel.daemon.runtime import Runtime, RuntimeParts, restore_averages
@@ -107,7 +108,7 @@ class Build:
         self.tournament = tournament(loaded, self.outside.telemetry, self.outside.clock)
         self.calibration = self._calibration()
         self.cycle = Cycle(self._cycle_parts())
-        self.quotas = quotas_of(loaded, self.outside, self.sharing, self.cycle, self.outage, self.journal)
+        self.quotas = self._quotas()
         self.guarding.limited = self.quotas.quotas.limited
         self.planner = Planner(self.cycle, self.outside.clock.wall_ms)
         self.by_hand = self._by_hand()
@@ -115,6 +116,10 @@ class Build:
         self.reviews = Reviews(out.coordination, self.sharing, out.clock, required=required)
         self.runtime = Runtime(self._runtime_parts())
         self.sidecar = Sidecar(self._sidecar_parts())
+
+    def _quotas(self) -> QuotaService:
+        known = (self.sharing, self.cycle, self.outage, self.journal, self.leadership, self.peers)
+        return quotas_of(self.loaded, self.outside, *known)
 
     def _journal(self, settings: Settings) -> Journal:
         """The file, and who else hears of each line."""

@@ -13,7 +13,7 @@ from bundlekeel.bootstrap.outside import Outside, connected, endpoints_of, until
 from bundlekeel.cli.wiring import Split
 from bundlekeel.core.errors import Forbidden
 from bundlekeel.daemon.deadman import Terms, judge
-from bundlekeel.daemon.quota_back import give_quotas_back
+from bundlekeel.daemon.quota_back import give_quotas_back, put_quotas_aside, quotas_held
 from bundlekeel.daemon.settings_load import LoadedSettings
 from bundlekeel.daemon.takeover import BrokerRow, Desk, TakeoverResult, handback, takeover
 from bundlekeel.daemon.views import Json
@@ -72,10 +72,15 @@ async def hand_back(loaded: LoadedSettings, *, reason: str, by: str, dry_run: bo
                 _json_row(broker, value, "as before the takeover", ok=True, detail="would be restored")
                 for broker, value in before.items()
             ]
-            return {"brokers": rows, "warnings": [], "split": "", "done": False}
+            held = await quotas_held(out.coordination)
+            return {"brokers": rows, "warnings": held, "split": "", "done": False}
         desk = Desk(admin=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints)
         result = await handback(desk, reason=reason, by=by)
-        quotas = await give_quotas_back(out.admin.quotas, out.config, out.coordination, out.clock)
+        aside: list[str] = []
+        if result is None and (loaded.settings.quotas.enforcer != "off" or await quotas_held(out.coordination)):
+            # Before anything is given back: a running leader would write it again.
+            aside = await put_quotas_aside(out.coordination, out.clock, reason=reason, by=by)
+        quotas = aside + await give_quotas_back(out.admin.quotas, out.config, out.coordination, out.clock)
         if result is None:
             rows = [_json_row(broker, value, value, ok=True, detail="unchanged") for broker, value in before.items()]
             return {"brokers": rows, "warnings": ["there is no takeover to undo", *quotas], "split": "", "done": True}

@@ -6,17 +6,25 @@ from bundlekeel.adapters.topics.process import TopicsProcess
 from bundlekeel.adapters.topics.usage import TopicUsageFeed
 from bundlekeel.bootstrap.outside import Outside, topics_options
 from bundlekeel.daemon.cycle import Cycle
+from bundlekeel.daemon.leadership import Leadership
 from bundlekeel.daemon.outage import OutageWatch
 from bundlekeel.daemon.quota_heard import Hearing
 from bundlekeel.daemon.quota_service import QuotaService
 from bundlekeel.daemon.quotas import QuotaParts, Quotas
 from bundlekeel.daemon.settings_load import LoadedSettings
 from bundlekeel.daemon.sharing import Sharing
-from bundlekeel.ports import Journal
+from bundlekeel.ports import Journal, Peers
 
 
 def quotas_of(
-    loaded: LoadedSettings, out: Outside, sharing: Sharing, cycle: Cycle, outage: OutageWatch, journal: Journal
+    loaded: LoadedSettings,
+    out: Outside,
+    sharing: Sharing,
+    cycle: Cycle,
+    outage: OutageWatch,
+    journal: Journal,
+    leadership: Leadership,
+    peers: Peers,
 ) -> QuotaService:
     """What answers for groups, and in it what enforces them."""
     service_url = loaded.settings.extensible.service_url
@@ -44,4 +52,4 @@ def quotas_of(
         clock=out.clock,
         ceiling=loaded.settings.mode,
     )
-    return QuotaService(Quotas(parts), parts)
+    return QuotaService(Quotas(parts), parts, leadership, peers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, cast
 
@@ -44,7 +45,7 @@ def ls(session: Session) -> None:
 
 @connected
 def show(session: Session, name: NameArgument) -> None:
-    """One group with its busiest topics, their shares and what is in force."""
+    """One group: usage by broker, its busiest topics, their shares and what is in force."""
     session.show(lambda client: client.get(f"quotas/{path_part(name)}"), group)
 
 
@@ -66,7 +67,7 @@ def set_(
     by: ByOption = "",
 ) -> None:
     """Set a group, a new one or over the one of the settings file. What is not named is not limited."""
-    body = {"members": member, "reason": reason, "by": by or login()} | dict(map(_limit, limit))
+    body = {"members": member, "reason": reason, "by": by or login()} | _limits(limit)
     session.tell(session.client.send("PUT", f"quotas/{path_part(name)}", body), stories.pairs)
 
 
@@ -75,6 +76,23 @@ def rm(session: Session, name: NameArgument, reason: ReasonOption, by: ByOption 
     """Take a group out of force; its topics get back what was there before."""
     body = {"reason": reason, "by": by or login()}
     session.tell(session.client.send("DELETE", f"quotas/{path_part(name)}", body), stories.pairs)
+
+
+@connected_once
+def reset(session: Session, name: NameArgument, reason: ReasonOption, by: ByOption = "") -> None:
+    """Drop what was set or removed over a group of the settings file: what the file says holds again."""
+    body = {"reason": reason, "by": by or login()}
+    session.tell(session.client.send("DELETE", f"quotas/{path_part(name)}/override", body), stories.pairs)
+
+
+def _limits(texts: Sequence[str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for text in texts:
+        kind, value = _limit(text)
+        if kind in found:
+            raise CliError(f"--limit {text!r}: {kind} is given twice", USAGE)
+        found[kind] = value
+    return found
 
 
 def _limit(text: str) -> tuple[str, float]:
@@ -87,7 +105,10 @@ def _limit(text: str) -> tuple[str, float]:
         raise CliError(f"--limit {text!r}: {error} (allowed: {error.allowed})", USAGE) from None
     except ValueError:
         raise CliError(f"--limit {text!r}: not a number", USAGE) from None
-    return kind, cast("float", found)
+    rate = cast("float", found)
+    if not math.isfinite(rate):
+        raise CliError(f"--limit {text!r}: not a rate (leave a kind out that has no limit)", USAGE)
+    return kind, rate
 
 
 def groups(answer: Row, layout: Layout) -> RenderableType:
@@ -134,12 +155,14 @@ def _group_lines(made: Any, row: Row) -> None:
 
 
 def group(answer: Row, layout: Layout) -> RenderableType:
-    """The group, then its topics by what they pass."""
+    """The group, its brokers, then its topics by what they pass."""
     head = table("group", "members", ">limit", "", ">used", ">of it", ">shares", ">topics", ">held back", "set by")
     _group_lines(head, answer)
     parts: list[RenderableType] = [head, *(_defect(answer, item) for item in answer.get("defects") or [])]
     parts += [Text(f"  was, or is to be, written: {item}") for item in answer.get("planned") or []]
     kinds = [kind for kind in KINDS if (answer.get("limits") or {}).get(kind) is not None]
+    if answer.get("brokers"):
+        parts.append(_by_broker(answer["brokers"], kinds))
     rows: Sequence[Row] = answer.get("rows") or []
     if rows:
         made = table("topic", "broker", ">partitions", "kind", ">used", ">share", ">in force", "held back", "code")
@@ -182,6 +205,14 @@ def _told(rows: Sequence[Row]) -> RenderableType:
     return made
 
 
+def _by_broker(brokers: Mapping[str, Row], kinds: Sequence[str]) -> RenderableType:
+    """A line a broker, what its topics of the group pass of what is limited."""
+    made = table("broker", *(f">{_HEADS[KINDS.index(kind)]}" for kind in kinds))
+    for broker, rates in sorted(brokers.items()):
+        made.add_row(broker, *(_form(kind)(rates.get(kind)) for kind in kinds))
+    return made
+
+
 def reasons(answer: Row, _: Layout) -> RenderableType:
     """A sentence a line, then the codes."""
     parts: list[RenderableType] = [Text(f"{answer.get('kind')} {answer.get('name')}", style="bold")]
@@ -212,6 +243,13 @@ def _count(value: Any) -> str:
 
 def register(app: typer.Typer) -> None:
     """Put them into the app."""
-    for name, command in (("ls", ls), ("show", show), ("explain", explain), ("set", set_), ("rm", rm)):
+    for name, command in (
+        ("ls", ls),
+        ("show", show),
+        ("explain", explain),
+        ("set", set_),
+        ("rm", rm),
+        ("reset", reset),
+    ):
         quota_app.command(name)(command)
     app.add_typer(quota_app, name="quota")

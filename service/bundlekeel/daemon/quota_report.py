@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +17,7 @@ from bundlekeel.core.quotas.enforce import Change, EnforcerPlan, Rate
 from bundlekeel.core.quotas.groups import KINDS, Group, Membership, Rates
 from bundlekeel.core.quotas.native import Defect
 from bundlekeel.core.quotas.shares import Claims, Shares
-from bundlekeel.core.quotas.usage import Key, UsageTable
+from bundlekeel.core.quotas.usage import Key, UsageTable, sums
 from bundlekeel.ports import Telemetry
 
 Json = dict[str, Any]
@@ -24,6 +26,9 @@ Json = dict[str, Any]
 # shared state: 4,000 make some 200 KB there.
 MOST_TOPICS: Final = 200
 _ALL_TOPICS: Final = 4000
+# The same of brokers: of few groups all are told, of very many the busiest of each.
+_LEAST_BROKERS: Final = 10
+_ALL_BROKERS: Final = 10_000
 MOST_CHANGES: Final = 100
 
 
@@ -54,16 +59,33 @@ def group_rows(seen: Seen, rate_of: Callable[[Key], Rates]) -> list[Json]:
     """One row a group, in the order of declaration. `rate_of`: what each partition of a topic may pass now."""
     index = _index(seen)
     count = len(seen.membership.groups)
-    usage = seen.table.by_group(count)
+    usage, brokers = seen.table.by_group(count), _by_broker(seen.table, count)
     spaces = np.bincount(np.array(list(seen.membership.group_of.values()), dtype=np.int64), minlength=count)
     found = []
     for row, group in enumerate(seen.membership.groups):
         mine = np.flatnonzero(seen.claims.group == row)
         made = _group_row(seen, row, group, mine, usage[row])
+        made["brokers"] = brokers[row]
         made["namespaces"] = int(spaces[row])
         made["skew_loss"] = _named(_skew(seen, index, group, mine).tolist())
         made["rows"] = _topic_rows(seen, index, group.name, mine, rate_of)
         found.append(made)
+    return found
+
+
+def _by_broker(table: UsageTable, count: int) -> list[dict[str, Json]]:
+    """Of each group, usage of the brokers that serve topics of it."""
+    width = max(1, len(table.brokers))
+    pairs, row = np.unique(table.group * width + table.broker, return_inverse=True)
+    rates = sums(table.rates, row, len(pairs))
+    most = max(_LEAST_BROKERS, _ALL_BROKERS // max(1, count))
+    found: list[dict[str, Json]] = []
+    ends = np.searchsorted(pairs, np.arange(count + 1) * width)
+    for start, end in pairwise(ends.tolist()):
+        mine = np.argsort(-rates[start:end].sum(axis=1), kind="stable")[:most] + start
+        found.append(
+            {table.brokers[int(pairs[at]) % width]: _named(rates[at].tolist()) for at in np.sort(mine).tolist()}
+        )
     return found
 
 
@@ -122,26 +144,54 @@ def _skew(seen: Seen, index: _Index, group: Group, mine: Ints) -> Floats:
 def _topic_rows(seen: Seen, index: _Index, group: str, mine: Ints, rate_of: Callable[[Key], Rates]) -> list[Json]:
     most = min(MOST_TOPICS, _ALL_TOPICS // len(seen.membership.groups))
     order = mine[np.argsort(-seen.claims.usage[mine].sum(axis=1), kind="stable")]
-    found = []
-    for row in order[:most].tolist():
-        topic = seen.claims.keys[row][1]
-        place = index.shares.get((group, topic))
-        share = seen.shares.share[place].tolist() if place is not None else [math.inf] * len(KINDS)
-        pinched = seen.claims.pinched[row].tolist()
-        found.append(
-            {
-                "topic": topic,
-                "brokers": sorted(index.brokers.get(topic, ())),
-                "partitions": int(seen.claims.partitions[row]),
-                "usage": _named(seen.claims.usage[row].tolist()),
-                "share": _named(share),
-                "partition_rate": _named(rate_of((group, topic))),
-                "held_back": [name for name, held in zip(KINDS, pinched, strict=True) if held],
-                "change": index.changes.get(topic, {}),
-                "codes": sorted(index.left.get(topic, ())),
-            }
-        )
-    return found
+    return [_topic_row(seen, index, group, row, rate_of) for row in order[:most].tolist()]
+
+
+def _topic_row(seen: Seen, index: _Index, group: str, row: int, rate_of: Callable[[Key], Rates]) -> Json:
+    topic = seen.claims.keys[row][1]
+    place = index.shares.get((group, topic))
+    share = seen.shares.share[place].tolist() if place is not None else [math.inf] * len(KINDS)
+    pinched = seen.claims.pinched[row].tolist()
+    return {
+        "topic": topic,
+        "brokers": sorted(index.brokers.get(topic, ())),
+        "partitions": int(seen.claims.partitions[row]),
+        "usage": _named(seen.claims.usage[row].tolist()),
+        "share": _named(share),
+        "partition_rate": _named(rate_of((group, topic))),
+        "held_back": [name for name, held in zip(KINDS, pinched, strict=True) if held],
+        "change": index.changes.get(topic, {}),
+        "codes": sorted(index.left.get(topic, ())),
+    }
+
+
+def topic_row(seen: Seen, topic: str, rate_of: Callable[[Key], Rates]) -> tuple[str, Json] | None:
+    """The group of any topic that brokers told of, however little it passes, and its row; else None."""
+    for group in seen.membership.groups:
+        key = (group.name, topic)
+        row = _find(seen.claims.keys, key)
+        if row is not None:
+            return group.name, _topic_row(seen, _index_of(seen, key), group.name, row, rate_of)
+    return None
+
+
+def _find(keys: Sequence[Key], key: Key) -> int | None:
+    """Where it stands among keys that are sorted."""
+    row = bisect_left(keys, key)
+    return row if row < len(keys) and keys[row] == key else None
+
+
+def _index_of(seen: Seen, key: Key) -> _Index:
+    """Of one topic only."""
+    table, topic = seen.table, key[1]
+    at, share = _find(table.keys, key), _find(seen.shares.keys, key)
+    serving = table.broker[table.key == at].tolist() if at is not None else []
+    return _Index(
+        shares={} if share is None else {key: share},
+        left={topic: {i.why.value for i in seen.plan.left if i.place.topic == topic and isinstance(i.why, Code)}},
+        changes={topic: {i.place.side: rate_row(i.rate) for i in seen.plan.changes if i.place.topic == topic}},
+        brokers={topic: {table.brokers[broker] for broker in serving}},
+    )
 
 
 def change_row(change: Change) -> Json:

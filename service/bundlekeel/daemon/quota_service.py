@@ -8,15 +8,19 @@ from typing import Any, Final
 import msgspec
 
 from bundlekeel.core.codes import EXPLANATIONS, Code
-from bundlekeel.core.errors import NotFound
-from bundlekeel.core.quotas.groups import KINDS, Group, check_group, check_groups, resolve
+from bundlekeel.core.errors import NotFound, StoreError
+from bundlekeel.core.quotas.groups import KINDS, Group, check_group, check_groups, check_least, resolve
 from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.daemon.acting import mode_in_force
 from bundlekeel.daemon.documents import Desired, QuotaWish
-from bundlekeel.daemon.quota_groups import API, SETTINGS, Declared, declared
+from bundlekeel.daemon.leadership import Leadership
+from bundlekeel.daemon.quota_groups import API, SETTINGS, Declared, removed_by
+from bundlekeel.daemon.quota_report import topic_row
 from bundlekeel.daemon.quotas import QuotaParts, Quotas
+from bundlekeel.ports import Peers
 
 Json = dict[str, Any]
+Wishes = dict[str, QuotaWish]
 _WORDS: Final = {
     "publish_messages": "messages/s published",
     "publish_bytes": "bytes/s published",
@@ -25,17 +29,21 @@ _WORDS: Final = {
 }
 _UNSEEN: Final = (
     *("namespaces", "topics", "held_back", "held_back_seconds"),
-    *("usage", "shares", "used_ratio", "skew_loss", "excess"),
+    *("usage", "brokers", "shares", "used_ratio", "skew_loss", "excess"),
 )
 _SILENT: Final[Json] = {"state": "off", "detail": "", "since_ms": 0, "fault": ""}
 
 
 class QuotaService:
-    """Shows what the leader saw last, and stores what people want."""
+    """Shows what the leader saw last, and stores what people want. `leadership`, `peers`: whom a follower asks about
+    topics that the stored report leaves out."""
 
-    def __init__(self, quotas: Quotas, parts: QuotaParts) -> None:
+    def __init__(
+        self, quotas: Quotas, parts: QuotaParts, leadership: Leadership | None = None, peers: Peers | None = None
+    ) -> None:
         self.quotas = quotas
         self._p = parts
+        self._leadership, self._peers = leadership, peers
 
     # --- looking ---
 
@@ -68,13 +76,12 @@ class QuotaService:
         report, found = await self._report(), self._declared()
         group = next((item for item in found.groups if item.name == name), None)
         if group is None:
-            raise NotFound(f"no quota group {name!r}; {_names(found)}")
+            raise _unknown(name, found)
         seen = next((row for row in report.get("groups", ()) if row["name"] == name), None)
         return self._row(group, found, seen)
 
-    async def why(self, name: str) -> Json:
+    async def why(self, name: str, *, here: bool = False) -> Json:
         """See `views_quotas`."""
-        found = self._declared()
         if "/" not in name:
             row = await self.group(name)
             codes = [item["code"] for item in row["defects"]]
@@ -82,14 +89,34 @@ class QuotaService:
             said += [f"was, or is to be, written: {item}" for item in row["planned"]]
             return _answer(name, "group", name, said, codes)
         topic = topic_of(name if "://" in name else f"persistent://{name}")
-        report = await self._report()
-        for group in report.get("groups", ()):
+        answer = None if here else await self._by_leader(topic)
+        return answer or await self._why_topic(topic)
+
+    async def _why_topic(self, topic: str) -> Json:
+        seen, live = self.quotas.seen, self._p.sharing.leading
+        if live and seen is not None:
+            known = topic_row(seen, topic, self.quotas.rates.rate_of)
+            if known is not None:
+                return _answer(topic, "topic", known[0], _topic_said(known[1]), known[1]["codes"])
+            raise NotFound(f"no broker told of {topic} in a group; {_names(self._declared())}")
+        for group in (await self._report()).get("groups", ()):
             for row in group["rows"]:
                 if row["topic"] == topic:
                     return _answer(topic, "topic", group["name"], _topic_said(row), row["codes"])
         raise NotFound(
-            f"no group is known to limit {topic}, or it is not among the busiest of its group; {_names(found)}"
+            f"no group is known to limit {topic}, or it is not among the busiest of its group (the leader, which knows "
+            f"all, did not tell); {_names(self._declared())}"
         )
+
+    async def _by_leader(self, topic: str) -> Json | None:
+        """What the leader says; None when that is us, or it does not know or answer: then the report has to do."""
+        leader = self._leadership.leader if self._leadership is not None else None
+        if leader is None or not leader.url or self._peers is None or self._p.sharing.leading:
+            return None
+        try:
+            return await self._peers.quota_why(leader.url, topic)
+        except StoreError:
+            return None
 
     async def _report(self) -> Json:
         if self._p.sharing.leading and self.quotas.report is not None:
@@ -97,7 +124,7 @@ class QuotaService:
         return await self.quotas.book.read_report() or {}
 
     def _declared(self) -> Declared:
-        return declared(self._p.settings.declared(), self._p.sharing.desired.quotas)
+        return self.quotas.register.now(self._p.sharing.desired.quotas)
 
     def _row(self, group: Group, found: Declared, seen: Json | None) -> Json:
         wish = (found.wishes or {}).get(group.name)
@@ -110,30 +137,31 @@ class QuotaService:
             "reason": wish.reason if wish is not None else "",
             "since_ms": wish.since_ms if wish is not None else 0,
             "members": list(group.members),
-            "limits": {kind: getattr(group.limits, kind) for kind in KINDS},
+            "limits": _limits(group),
         }
 
     # --- changing ---
 
     async def put(self, group: Group, *, reason: str, by: str) -> Json:
         """See `views_quotas`."""
+        check_least(check_group(group), self._p.settings.least())
         tenants, namespaces = await self._p.metadata.tenants(), await self._p.metadata.namespaces()
-        limits = {kind: getattr(group.limits, kind) for kind in KINDS}
-        wish = QuotaWish(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), members=group.members, **limits)
+        limits = _limits(group)
+        made = QuotaWish(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), members=group.members)
+        wish = msgspec.structs.replace(made, **limits)
 
-        def change(desired: Desired) -> Desired:
-            wishes = desired.quotas | {group.name: wish}
-            others = declared(self._p.settings.declared(), {n: w for n, w in wishes.items() if n != group.name})
+        def change(wishes: Wishes) -> Wishes:
+            others = self.quotas.register.with_wishes({n: w for n, w in wishes.items() if n != group.name})
             rest = [item for item in others.groups if item.name != group.name]
-            check_groups([*rest, check_group(group)])
+            check_groups([*rest, group])
             membership = resolve([*rest, group], tenants, namespaces)
             mine = f"quotas.groups.{group.name}."
             for problem in membership.problems:
                 if problem.field.startswith(mine):
                     raise problem
-            return msgspec.structs.replace(desired, quotas=wishes)
+            return {**wishes, group.name: wish}
 
-        await self._change(change, f"quota group {group.name}", reason, by)
+        await self._change(change, group.name, f"quota group {group.name}", reason, by)
         self.quotas.usage.names_changed()
         return {"name": group.name, "origin": API, "members": list(group.members), "limits": limits}
 
@@ -141,22 +169,75 @@ class QuotaService:
         """See `views_quotas`."""
         found = self._declared()
         if name not in {group.name for group in found.groups}:
-            raise NotFound(f"no quota group {name!r}; {_names(found)}")
+            raise _unknown(name, found)
         from_settings = name in self._p.settings.groups
         gone = QuotaWish(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), removed=True)
 
-        def change(desired: Desired) -> Desired:
-            left = {other: wish for other, wish in desired.quotas.items() if other != name}
-            return msgspec.structs.replace(desired, quotas=left | ({name: gone} if from_settings else {}))
+        def change(wishes: Wishes) -> Wishes:
+            left = {other: wish for other, wish in wishes.items() if other != name}
+            return left | ({name: gone} if from_settings else {})
 
-        await self._change(change, f"removal of quota group {name}", reason, by)
+        await self._change(change, name, f"removal of quota group {name}", reason, by)
         return {"name": name, "origin": (found.origins or {}).get(name, SETTINGS)}
 
-    async def _change(self, change: Callable[[Desired], Desired], what: str, reason: str, by: str) -> None:
-        await self._p.sharing.change_desired(change)
+    async def reset(self, name: str, *, reason: str, by: str) -> Json:
+        """See `views_quotas`."""
+        register = self.quotas.register
+        from_settings = name in self._p.settings.groups
+
+        def change(wishes: Wishes) -> Wishes:
+            wish = wishes.get(name)
+            if wish is None:
+                raise NotFound(f"nothing was set or removed over quota group {name!r}; {_names(self._declared())}")
+            if not from_settings and not wish.removed:
+                raise NotFound(
+                    f"the settings file has no quota group {name!r}; `bundlekeel quota rm {name}` removes it"
+                )
+            left = {other: item for other, item in wishes.items() if other != name}
+            before = set(map(str, register.with_wishes(wishes).problems))
+            for problem in register.with_wishes(left).problems:
+                if str(problem) not in before:
+                    raise problem
+            return left
+
+        await self._change(change, name, f"quota group {name} as in the settings file", reason, by)
+        self.quotas.usage.names_changed()
+        group = next((item for item in register.settings if item.name == name), None)
+        empty: Json = {"name": name, "origin": SETTINGS, "members": [], "limits": None}
+        return empty if group is None else empty | {"members": list(group.members), "limits": _limits(group)}
+
+    async def _change(self, change: Callable[[Wishes], Wishes], name: str, what: str, reason: str, by: str) -> None:
+        seen: list[Json | None] = []
+
+        def changed(desired: Desired) -> Desired:
+            wishes = change(desired.quotas)
+            seen[:] = [_told(name, self.quotas.register.with_wishes(item)) for item in (desired.quotas, wishes)]
+            return msgspec.structs.replace(desired, quotas=wishes)
+
+        await self._p.sharing.change_desired(changed)
         sentence = f"{by} asked for the {what}: {reason}"
         record = {"kind": "wish", "what": what, "wall_ms": self._p.clock.wall_ms(), "reason": reason, "by": by}
-        self._p.journal.append(record | {"sentence": sentence})
+        self._p.journal.append(record | {"group": name, "before": seen[0], "after": seen[1], "sentence": sentence})
+
+
+def _limits(group: Group) -> dict[str, float | None]:
+    return {kind: getattr(group.limits, kind) for kind in KINDS}
+
+
+def _told(name: str, found: Declared) -> Json | None:
+    """A group as it is in force, for the journal."""
+    group = next((item for item in found.groups if item.name == name), None)
+    if group is None:
+        return None
+    return {"origin": (found.origins or {})[name], "members": list(group.members), "limits": _limits(group)}
+
+
+def _unknown(name: str, found: Declared) -> NotFound:
+    gone = (found.removed or {}).get(name)
+    if gone is not None:
+        way = f"`bundlekeel quota reset {name}` puts it in force again"
+        return NotFound(f"quota group {name!r} of the settings file was {removed_by(gone)}; {way}")
+    return NotFound(f"no quota group {name!r}; {_names(found)}")
 
 
 def _names(found: Declared) -> str:

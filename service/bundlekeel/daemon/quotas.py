@@ -28,7 +28,7 @@ from bundlekeel.core.quotas.usage import Catalogue, UsageTable
 from bundlekeel.core.snapshot import Snapshot
 from bundlekeel.daemon.acting import Obstacle, mode_in_force, pause_in_force
 from bundlekeel.daemon.brokerconfig import BrokerConfig
-from bundlekeel.daemon.quota_groups import Declared, declared
+from bundlekeel.daemon.quota_groups import Declared, Register
 from bundlekeel.daemon.quota_heard import Hearing
 from bundlekeel.daemon.quota_held import HeldBook
 from bundlekeel.daemon.quota_namespaces import NamespaceReader
@@ -86,6 +86,7 @@ class Quotas:
 
     def __init__(self, parts: QuotaParts) -> None:
         self._p = parts
+        self.register = Register(parts.settings.declared())
         self.book = HeldBook(parts.coordination)
         self.namespaces = NamespaceReader(parts.admin, parts.config, parts.clock)
         self.rates = RateKeeper(parts.admin, parts.config, self.book, self.namespaces)
@@ -93,6 +94,8 @@ class Quotas:
         self.usage = UsageSurvey(parts.admin, parts.metadata, parts.clock, parts.settings.report_every)
         self.epoch: int | None = None
         self.report: Json | None = None
+        # All of what the last cycle of the leader saw: the report has the busiest topics only.
+        self.seen: Seen | None = None
         self._catalogue = Catalogue()
         self._said, self._book = Said(), Book()
         self._memory = Remembered()
@@ -140,7 +143,7 @@ class Quotas:
         p = self._p
         if p.settings.enforcer == "off" or self.handed_back or not namespaces:
             return frozenset()
-        found = declared(p.settings.declared(), p.sharing.desired.quotas)
+        found = self.register.now(p.sharing.desired.quotas)
         return frozenset(resolve(found.groups, {tenant_of(name) for name in namespaces}, namespaces).group_of)
 
     # --- one cycle ---
@@ -154,13 +157,13 @@ class Quotas:
                 # The figures are the next leader's to tell.
                 self.report = None
                 publish(p.telemetry, [], 0.0)
-            self.epoch = None
+            self.epoch, self.seen = None, None
             await p.hearing.stop()
             return False
         epoch = p.sharing.current_epoch()
         if epoch != self.epoch:
             await self._begin(epoch)
-        found = declared(p.settings.declared(), p.sharing.desired.quotas)
+        found = self.register.now(p.sharing.desired.quotas)
         picture, snapshot = p.picture(), p.snapshot()
         busy = found.groups or self.rates.held or self.native.kept or self.report is not None
         if picture is None or not busy:
@@ -184,6 +187,7 @@ class Quotas:
             defects=self.native.defects(membership, table, picture.endpoints, told) if native else (),
             told=told,
         )
+        self.seen = seen
         await self._tell(seen, outcome, survey, epoch)
         return True
 
@@ -200,7 +204,7 @@ class Quotas:
         self.rates.begin(held)
         self.native.begin(kept)
         self.namespaces.clear()
-        self.report = await self.book.read_report()
+        self.report, self.seen = await self.book.read_report(), None
         self._said, self._book, self._memory = Said(), Book(), Remembered()
         self._heard.clear()
         self._looked_boot = self._p.clock.boot()

@@ -138,7 +138,10 @@ def _from_text(name: str, text: str, origin: str) -> _Layer:
         path = tuple(part.lower() for part in path)
     row = by_key().get(".".join(path))
     value: object = text
-    if (row is None or row.allowed.startswith(("mapping", "list of"))) and text.lstrip()[:1] in ("{", "["):
+    # A variable holds text only; a limit of a quota group has to be a number.
+    limit = path[:2] == ("quotas", "groups") and path[-1].endswith("_messages")
+    listed = (row is None or row.allowed.startswith(("mapping", "list of"))) and text.lstrip()[:1] in ("{", "[")
+    if limit or listed:
         try:
             value = yaml.safe_load(text)
         except yaml.YAMLError:

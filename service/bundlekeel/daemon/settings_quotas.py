@@ -10,11 +10,12 @@ from pydantic import BeforeValidator, Field, model_validator
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.quotas.enforce import Thrift
 from bundlekeel.core.quotas.exchange import Manners
-from bundlekeel.core.quotas.groups import Group, Limits, check_groups
+from bundlekeel.core.quotas.groups import Group, Limits, Rates, check_groups, check_least
 from bundlekeel.core.quotas.shares import Tuning
 from bundlekeel.daemon.settings_types import Duration, Refusal, Section, Words
 
 _SIZE = re.compile(r"(-?\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?")
+_NUMBER_WORDS = Words("a number like 500")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _SIZE_WORDS = Words("bytes like 500000, 500kB, 10MB or 1MiB")
 _PREFIX = "quotas."
@@ -30,6 +31,14 @@ def parse_size(value: object) -> object:
     return float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2].upper()]
 
 
+def _number(value: object) -> object:
+    """What is a number already: `true` and `"500"` are refused here as the API refuses them."""
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise Refusal("not a number", allowed=_NUMBER_WORDS.allowed)
+
+
+Number = Annotated[float | None, BeforeValidator(_number), _NUMBER_WORDS]
 Size = Annotated[float | None, BeforeValidator(parse_size), _SIZE_WORDS]
 
 
@@ -39,9 +48,9 @@ class GroupSettings(Section):
     members: tuple[str, ...] = Field(
         default=(), description="`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed; new namespaces join by themselves"
     )
-    publish_messages: float | None = Field(default=None, description="messages/s published; null: no limit")
+    publish_messages: Number = Field(default=None, description="messages/s published; null: no limit")
     publish_bytes: Size = Field(default=None, description="bytes/s published; null: no limit")
-    dispatch_messages: float | None = Field(default=None, description="messages/s delivered; null: no limit")
+    dispatch_messages: Number = Field(default=None, description="messages/s delivered; null: no limit")
     dispatch_bytes: Size = Field(default=None, description="bytes/s delivered; null: no limit")
 
 
@@ -80,7 +89,8 @@ class QuotaSettings(Section):
     @model_validator(mode="after")
     def _checked(self) -> QuotaSettings:
         try:
-            check_groups(self.declared())
+            for group in check_groups(self.declared()):
+                check_least(group, self.least())
         except ConfigError as error:
             given = "" if error.value is None else f" = {error.value!r}"
             what = str(error).removeprefix(f"{error.field}{given}: ").partition(" (allowed")[0]
@@ -103,6 +113,10 @@ class QuotaSettings(Section):
             )
             for name, item in self.groups.items()
         )
+
+    def least(self) -> Rates:
+        """What each topic may pass in any case, in the order of `KINDS`."""
+        return self.least_messages, self.least_bytes, self.least_messages, self.least_bytes
 
     def manners(self) -> Manners:
         """When participants report."""

@@ -36,9 +36,10 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """The shared document. `overrides`: what each key's dynamic override was, None for none. `runtime`: what each
-    broker ran with then, by broker id and key, with its start. `namespaces`: the only ones taken over, () for all.
-    `active` is False once handed back, and `ended` says by whom: the port for what any replica may write has no delete.
+    """The shared document. `by`: "" when nobody took over, and a handback only put quotas aside. `overrides`: what each
+    key's dynamic override was, None for none. `runtime`: what each broker ran with then, by broker id and key, with its
+    start. `namespaces`: the only ones taken over, () for all. `active` is False once handed back, and `ended` says by
+    whom: the port for what any replica may write has no delete.
     """
 
     by: str
@@ -86,6 +87,8 @@ def takeover_wish(record: Record) -> dict[str, Any]:
         "handback": f"{who} gave the shedding back to the brokers: {why}",
         "deadman": f"{who} put the sidecars aside, the brokers shed again: {why}",
     }
+    if ended is not None and not record.by:
+        said["handback"] = f"{who} put quotas aside until the next takeover (there was none): {why}"
     return {"kind": "wish", "what": what, "wall_ms": at, "reason": why, "by": who, "sentence": said[what]}
 
 

@@ -357,13 +357,18 @@ class Telemetry(Protocol):
 
 
 class Peers(Protocol):
-    """The other sidecars' APIs: a follower passes dry runs on to the leader; a plan is found where it was made."""
+    """The other sidecars' APIs: a follower passes dry runs and questions about topics on to the leader; a plan is
+    found where it was made."""
 
     async def make_plan(self, url: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """POST /api/v1/plans at a sidecar; StoreError when it does not answer."""
 
     async def plan(self, url: str, hash_: str) -> dict[str, Any] | None:
         """A plan that a sidecar made itself and still keeps, or None; StoreError when it does not answer."""
+
+    async def quota_why(self, url: str, topic: str) -> dict[str, Any] | None:
+        """Why a topic passes what it passes, as a sidecar knows it itself, or None; StoreError when it does not
+        answer."""
 
     async def close(self) -> None:
         """Close pooled connections."""

@@ -111,12 +111,23 @@ def check_groups(groups: Sequence[Group]) -> tuple[Group, ...]:
     return tuple(groups)
 
 
+def check_least(group: Group, least: Rates) -> Group:
+    """The group, if it can be held to its limits: each topic may pass `least` in any case. ConfigError as above."""
+    for kind, lowest in zip(KINDS, least, strict=True):
+        value = getattr(group.limits, kind)
+        if value is not None and value < lowest:
+            setting = f"quotas.least_{kind.partition('_')[2]}"
+            allowed = f"at least {lowest:g}: each topic may pass that much in any case ({setting})"
+            raise _error("below the least rate", f"quotas.groups.{group.name}.{kind}", value, allowed)
+    return group
+
+
 def resolve(groups: Sequence[Group], tenants: Collection[str], namespaces: Iterable[str]) -> Membership:
     """Who belongs where, with the tenants and namespaces there are now. Never raises: see `problems`.
 
     Namespaces of Pulsar itself (system, heartbeats, SLA monitors) join only where they are named.
     """
-    names = sorted(set(namespaces))
+    names, known = _Names(namespaces), ", ".join(sorted(tenants))
     group_of: dict[str, int] = {}
     problems: list[ConfigError] = []
     for row, group in enumerate(groups):
@@ -125,19 +136,34 @@ def resolve(groups: Sequence[Group], tenants: Collection[str], namespaces: Itera
             kind, _, text = member.partition(":")
             tenant = text if kind == TENANT else tenant_of(text)
             if _GLOB.search(tenant) is None and tenant not in tenants:
-                problems.append(_error("unknown tenant", where, member, ", ".join(sorted(tenants))))
-            for name in _named(kind, text, names):
+                problems.append(_error("unknown tenant", where, member, known))
+            for name in names.of(kind, text):
                 other = group_of.setdefault(name, row)
                 if other != row:
                     problems.append(_overlap(group.name, name, groups[other].name))
     return Membership(groups=tuple(groups), group_of=group_of, problems=_once(problems))
 
 
-def _named(kind: str, text: str, names: Sequence[str]) -> list[str]:
-    keys = [tenant_of(name) for name in names] if kind == TENANT else names
-    found = [names[row] for row in np.flatnonzero(matches(text, keys)).tolist()]
-    named = kind == NAMESPACE and _GLOB.search(text) is None
-    return found if named else [name for name in found if not is_system_bundle(f"{name}/")]
+class _Names:
+    """Namespaces, found by members without looking at all of them for each."""
+
+    def __init__(self, namespaces: Iterable[str]) -> None:
+        self._all = sorted(set(namespaces))
+        self._there = frozenset(self._all)
+        self._by_tenant: dict[str, list[str]] = {}
+        for name in self._all:
+            self._by_tenant.setdefault(tenant_of(name), []).append(name)
+
+    def of(self, kind: str, text: str) -> Sequence[str]:
+        """Those that a member means, sorted; Pulsar's own only where they are named."""
+        if _GLOB.search(text) is None:
+            if kind == NAMESPACE:
+                return (text,) if text in self._there else ()
+            found = self._by_tenant.get(text, [])
+        else:
+            keys = [tenant_of(name) for name in self._all] if kind == TENANT else self._all
+            found = [self._all[row] for row in np.flatnonzero(matches(text, keys)).tolist()]
+        return [name for name in found if not is_system_bundle(f"{name}/")]
 
 
 def _check_limit(where: str, value: object, kind: str) -> None:
@@ -164,11 +190,20 @@ def _check_member(where: str, member: str) -> None:
 
 def _check_inside(groups: Sequence[Group]) -> None:
     """A namespace named in one group whose tenant, or a glob over it, is a member of another one."""
-    for group in groups:
-        plain = [item for item in group.members if _GLOB.search(item) is None and item.startswith(f"{NAMESPACE}:")]
-        found = resolve([other for other in groups if other is not group], (), [item[2:] for item in plain])
-        for name, row in sorted(found.group_of.items()):
-            raise _overlap(group.name, f"n:{name}", found.groups[row].name)
+    owners = {
+        member.partition(":")[2]: row for row, group in enumerate(groups) for member in group.members if _plain(member)
+    }
+    names, clashes = _Names(owners), list[tuple[int, str, str]]()
+    for row, group in enumerate(groups):
+        for member in group.members:
+            kind, _, text = member.partition(":")
+            clashes += [(owners[name], name, group.name) for name in names.of(kind, text) if owners[name] != row]
+    for row, name, other in sorted(clashes)[:1]:
+        raise _overlap(groups[row].name, f"{NAMESPACE}:{name}", other)
+
+
+def _plain(member: str) -> bool:
+    return member.startswith(f"{NAMESPACE}:") and _GLOB.search(member) is None
 
 
 def _overlap(group: str, member: str, other: str) -> ConfigError:
