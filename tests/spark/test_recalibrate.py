@@ -25,6 +25,7 @@ from bundlekeel.jobs.recalibrate import recalibrated
 from bundlekeel.jobs.rules import Rules, TooLittleHistory
 from dev.history_model import World
 from dev.history_worlds import records
+from dev.spark_cluster import BRIEF
 from tests.spark.conftest import SMALL, hashes
 
 pytestmark = pytest.mark.timeout(1800, method="signal")
@@ -130,7 +131,7 @@ def write_some(world: World, folder: Path, cycles: int) -> None:
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `python -m bundlekeel.jobs`."""
     return subprocess.run(
-        [sys.executable, "-m", "bundlekeel.jobs", *arguments],
+        [sys.executable, "-m", "bundlekeel.jobs", "--conf", f"spark.driver.extraJavaOptions={BRIEF}", *arguments],
         env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,
