@@ -45,9 +45,10 @@ NIC: Final = 1e7
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
     """A cluster and its traffic. load: mean score over brokers and time, about. daily, weekly: how deep the nights and
-    the weekends are (0..1). growth: a day. noise: standard deviation of a bundle's traffic, relative. zipf: exponent of
-    the bundles' sizes. spiky: tenants that multiply their traffic for some minutes several times a day. unequal: share
-    of brokers with twice the cores. params: of the balancer that was running; `recording`: it did, else nobody did."""
+    the weekends are (0..1). growth: a day. noise: standard deviation of a bundle's traffic, relative,
+    from hour to hour; flicker: that from picture to picture, in parts of it. zipf: exponent of the bundles' sizes.
+    spiky: tenants that multiply their traffic for some minutes several times a day. unequal: share of brokers with
+    twice the cores. params: of the balancer that was running; `recording`: it did, else nobody did."""
 
     seed: int = 1
     days: int = 14
@@ -60,6 +61,7 @@ class World:
     weekly: float = 0.3
     growth: float = 0.005
     noise: float = 0.1
+    flicker: float = 0.3
     zipf: float = 0.8
     spiky: int = 2
     unequal: float = 0.0
@@ -214,7 +216,7 @@ def _noise(world: World, wall_ms: Ints) -> Floats:
     place, part = hours - first, ((wall_ms % HOUR_MS) / HOUR_MS)[:, None]
     slow = knots[place] * (1 - part) + knots[place + 1] * part
     quick = np.array([_normal(world, 3, int(at)) for at in wall_ms])
-    return np.exp(world.noise * (slow + 0.3 * quick))
+    return np.exp(world.noise * (slow + world.flicker * quick))
 
 
 def _normal(world: World, kind: int, number: int) -> Floats:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,10 +21,11 @@ from bundlekeel.core.thresholds import checked
 from bundlekeel.core.thresholds_json import parsed
 from bundlekeel.jobs.choosing import Search
 from bundlekeel.jobs.options import Options
-from bundlekeel.jobs.recalibrate import recalibrated
+from bundlekeel.jobs.recalibrate import Written, recalibrated
 from bundlekeel.jobs.rules import Rules, TooLittleHistory
 from dev.history_model import World
 from dev.history_worlds import records
+from dev.spark_cluster import BRIEF
 from tests.spark.conftest import SMALL, hashes
 
 pytestmark = pytest.mark.timeout(1800, method="signal")
@@ -46,14 +47,29 @@ def options(history: Path, out: Path) -> Options:
     )
 
 
-def test_a_whole_night(spark: SparkSession, small: Path, tmp_path: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Night:
+    """What a run wrote and said, and the history's files before it."""
+
+    written: Written
+    out: Path
+    said: list[str]
+    before: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def night(spark: SparkSession, small: Path, tmp_path_factory: pytest.TempPathFactory) -> Night:
+    """One run, which several tests look at."""
+    before, said, out = hashes(small), list[str](), tmp_path_factory.mktemp("night")
+    return Night(recalibrated(spark, options(small, out), said.append), out, said, before)
+
+
+def test_a_whole_night(night: Night, small: Path) -> None:
     """Thresholds and report are written, the daemon can read them, and nothing else is left or touched."""
-    before, said = hashes(small), []
-    found = recalibrated(spark, options(small, tmp_path), said.append)
-    assert hashes(small) == before
-    assert sorted(hashes(tmp_path)) == ["2023-11-16/report.html", "2023-11-16/thresholds.json"]
-    document = parsed((tmp_path / "2023-11-16" / "thresholds.json").read_bytes())
-    assert document == found.thresholds
+    assert hashes(small) == night.before
+    assert sorted(hashes(night.out)) == ["2023-11-16/report.html", "2023-11-16/thresholds.json"]
+    document = parsed((night.out / "2023-11-16" / "thresholds.json").read_bytes())
+    assert document == night.written.thresholds
     assert document.strategy == "avg"
     assert document.evidence.held_out == ("2023-11-15",)
     assert document.data.days == ("2023-11-13", "2023-11-14", "2023-11-15")
@@ -66,17 +82,16 @@ def test_a_whole_night(spark: SparkSession, small: Path, tmp_path: Path) -> None
     codes = {item.code for item in checked(document, SMALL.params, Adoption(min_days=3), document.created_ms)}
     assert codes <= {Code.NOT_BETTER, Code.NOTHING_NEW}
     assert (Code.NOTHING_NEW in codes) == (document.values == document.previous)
-    page = (tmp_path / "2023-11-16" / "report.html").read_text()
+    page = (night.out / "2023-11-16" / "report.html").read_text()
     assert "<svg" in page
     assert "http" not in page
-    assert any("candidates in" in line for line in said)
+    assert any("candidates in" in line for line in night.said)
 
 
-def test_a_second_night_says_the_same(spark: SparkSession, small: Path, tmp_path: Path) -> None:
+def test_a_second_night_says_the_same(spark: SparkSession, night: Night, small: Path, tmp_path: Path) -> None:
     """The same history and seed, the same document, whatever order Spark ran it in."""
-    first = recalibrated(spark, options(small, tmp_path / "one"), lambda _: None)
-    second = recalibrated(spark, options(small, tmp_path / "two"), lambda _: None)
-    assert first.thresholds == second.thresholds
+    second = recalibrated(spark, options(small, tmp_path), lambda _: None)
+    assert second.thresholds == night.written.thresholds
 
 
 def test_no_history_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -130,7 +145,7 @@ def write_some(world: World, folder: Path, cycles: int) -> None:
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `python -m bundlekeel.jobs`."""
     return subprocess.run(
-        [sys.executable, "-m", "bundlekeel.jobs", *arguments],
+        [sys.executable, "-m", "bundlekeel.jobs", "--conf", f"spark.driver.extraJavaOptions={BRIEF}", *arguments],
         env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,

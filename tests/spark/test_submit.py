@@ -1,4 +1,4 @@
-"""spark-submit with the wheel alone: what the executors load is the wheel's."""
+"""spark-submit with the wheel alone: what driver and executors load is the wheel's."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ from pathlib import Path
 import pytest
 
 from bundlekeel.core.thresholds_json import parsed
-from dev.spark_cluster import HOME, HOST, standalone
+from dev.spark_cluster import BRIEF, HOME, HOST, standalone
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600, method="signal")]
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """\
 import sys
-import bundlekeel
 from bundlekeel.jobs.__main__ import main
-sys.stderr.write("loaded from " + bundlekeel.__file__ + "\\n")
+from bundlekeel.jobs.session import session
+
+def where(_):
+    import bundlekeel
+    return bundlekeel.__file__
+
+there = session().sparkContext.parallelize([0], 1).map(where).first()
+sys.stdout.write(f"driver: {where(0)}\\nexecutor: {there}\\n")
 sys.exit(main())
 """
 
@@ -43,6 +49,7 @@ def test_by_spark_submit(own: str, small: Path, tmp_path: Path) -> None:
         [
             *(str(HOME / "bin" / "spark-submit"), "--master", own, "--py-files", str(wheel)),
             *("--conf", f"spark.driver.host={HOST}", "--conf", "spark.executor.memory=512m"),
+            *("--driver-java-options", BRIEF, "--conf", f"spark.executor.extraJavaOptions={BRIEF}"),
             *(str(script), "--history", str(small), "--out", str(tmp_path / "out"), "--min-days", "3"),
             *("--strategy", "avg", "--parameter", "avg_hit_count_low", "--points", "2", "--rounds", "0"),
         ],
@@ -52,6 +59,12 @@ def test_by_spark_submit(own: str, small: Path, tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    assert wheel.name in ran.stderr
+    # spark-submit gives all that a script says to its own stdout.
+    said = [line.partition(": ") for line in ran.stdout.splitlines()]
+    loaded = {name: path for name, _, path in said if name in ("driver", "executor")}
+    assert sorted(loaded) == ["driver", "executor"], ran.stdout
+    assert f"/{wheel.name}/" in loaded["driver"]
+    # Spark puts no .whl on the path of executors: theirs is a copy by another name.
+    assert f"/{wheel.stem}.zip/" in loaded["executor"]
     document = parsed(next((tmp_path / "out").glob("*/thresholds.json")).read_bytes())
     assert set(document.parameters) == {"avg_hit_count_low"}

@@ -31,6 +31,7 @@ from dev.fidelity import features
 from dev.history_model import World
 from dev.history_worlds import write
 from dev.sidecar import Sidecar, bundlekeel, settings_for
+from dev.spark_cluster import BRIEF
 from tests.chaos.stage import EAGER, Scene, traffic_for, until
 from tests.spark.conftest import hashes
 
@@ -41,6 +42,7 @@ MOVING_CYCLES = 30
 DAYS = 14
 # What is searched: how soon a move starts. One parameter is enough to see the whole way.
 SEARCHED = ("avg_hit_count_low",)
+QUICKLY = f"spark.driver.extraJavaOptions={BRIEF}"
 
 
 @pytest.fixture(scope="module")
@@ -162,9 +164,14 @@ def generated(params: Parameters) -> World:
         days=DAYS,
         brokers=4,
         bundles=64,
-        period_seconds=900,
+        period_seconds=1800,
         # Nothing is ever overloaded: only balance and moves decide.
         load=0.25,
+        # What is seen now says little of what comes next: who moves at the first sight of it moves in vain.
+        noise=0.02,
+        flicker=15,
+        zipf=0.5,
+        spiky=0,
         start_ms=int(start.timestamp() * 1000),
         params=params,
     )
@@ -175,7 +182,7 @@ def calibrate(days: Path, proposals: Path) -> None:
     wanted = [part for name in SEARCHED for part in ("--parameter", name)]
     ran = recalibrate(
         *("--history", str(days), "--out", str(proposals), "--strategy", "avg", *wanted),
-        *("--points", "5", "--rounds", "0", "--block-hours", "24"),
+        *("--points", "3", "--rounds", "0", "--block-hours", "24"),
     )
     assert ran.returncode == 0, ran.stderr
     assert "would not adopt" not in ran.stderr, ran.stderr
@@ -220,7 +227,7 @@ def effective(sidecar: Sidecar, names: dict[str, Any]) -> dict[str, Any]:
 def recalibrate(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `python -m bundlekeel.jobs` on all cores of this machine."""
     return subprocess.run(
-        [sys.executable, "-m", "bundlekeel.jobs", "--master", "local[2]", *arguments],
+        [sys.executable, "-m", "bundlekeel.jobs", "--master", "local[2]", "--conf", QUICKLY, *arguments],
         env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,

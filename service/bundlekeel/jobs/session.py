@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
+from pyspark import SparkFiles
 from pyspark.sql import SparkSession
+
+import bundlekeel
 
 # Times are UTC everywhere. The UI is off because a nightly job has no spectators and every run would need a port.
 _SETTINGS: Final = {
@@ -33,4 +38,18 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
         builder = builder.config(name, value)
     made = builder.getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
+    _give_wheel(made)
     return made
+
+
+def _give_wheel(made: SparkSession) -> None:
+    """Where the driver runs from a wheel (`--py-files`), the executors shall too: Spark copies a .whl to them but puts
+    only .zip, .egg and .jar on their path."""
+    wheel = next((path for path in Path(bundlekeel.__file__).parents if path.suffix == ".whl" and path.is_file()), None)
+    if wheel is None:
+        return
+    # Below the session's own folder, which is gone with it.
+    copy = Path(SparkFiles.getRootDirectory()) / "wheel" / f"{wheel.stem}.zip"
+    copy.parent.mkdir(exist_ok=True)
+    shutil.copyfile(wheel, copy)
+    made.sparkContext.addPyFile(str(copy))
