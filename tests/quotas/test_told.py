@@ -88,14 +88,11 @@ class BrokersKit:
 
     async def say(self, message: UsageMessage) -> None:
         """See UsageKit."""
-        await self._publish(encode_usage(message))
+        await asyncio.to_thread(partial(self._producer.send, encode_usage(message)))
 
     async def say_nonsense(self) -> None:
         """See UsageKit."""
-        await self._publish(b"nonsense")
-
-    async def _publish(self, data: bytes) -> None:
-        await asyncio.to_thread(partial(self._producer.send, data))
+        await asyncio.to_thread(partial(self._producer.send, b"nonsense"))
         await asyncio.sleep(0.1)
 
     async def interrupt(self, feed: UsageFeed) -> None:

@@ -85,7 +85,6 @@ class ScriptedKit:
     async def say(self, said: UsageMessage) -> None:
         """See UsageKit."""
         self._say(message("usage", "", encode_usage(said)))
-        await asyncio.sleep(0.1)
 
     async def say_nonsense(self) -> None:
         """See UsageKit."""

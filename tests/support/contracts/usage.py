@@ -5,6 +5,7 @@ Subclass `UsageContract` in a test module and give it a fixture `kit`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
@@ -83,7 +84,12 @@ async def heard(kit: UsageKit, feed: UsageFeed, message: UsageMessage) -> UsageT
 
     async def said() -> bool:
         await kit.say(message)
-        return shown(feed.tables())
+        # Not over and over: what comes late would be news to the next rule.
+        for _ in range(60):
+            if shown(feed.tables()):
+                return True
+            await asyncio.sleep(0.05)
+        return False
 
     await eventually(said, within=kit.patience)
     return feed.tables()
