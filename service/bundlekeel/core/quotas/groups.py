@@ -189,7 +189,8 @@ def _check_member(where: str, member: str) -> None:
 
 
 def _check_inside(groups: Sequence[Group]) -> None:
-    """A namespace named in one group whose tenant, or a glob over it, is a member of another one."""
+    """A namespace named in one group whose tenant, or a glob over it, is a member of another one: an error of the one
+    that comes later."""
     owners = {
         member.partition(":")[2]: row for row, group in enumerate(groups) for member in group.members if _plain(member)
     }
@@ -197,9 +198,13 @@ def _check_inside(groups: Sequence[Group]) -> None:
     for row, group in enumerate(groups):
         for member in group.members:
             kind, _, text = member.partition(":")
-            clashes += [(owners[name], name, group.name) for name in names.of(kind, text) if owners[name] != row]
-    for row, name, other in sorted(clashes)[:1]:
-        raise _overlap(groups[row].name, f"{NAMESPACE}:{name}", other)
+            for name in names.of(kind, text):
+                if (owner := owners[name]) < row:
+                    clashes.append((row, member, groups[owner].name))
+                elif owner > row:
+                    clashes.append((owner, f"{NAMESPACE}:{name}", group.name))
+    for row, member, other in sorted(clashes)[:1]:
+        raise _overlap(groups[row].name, member, other)
 
 
 def _plain(member: str) -> bool:
