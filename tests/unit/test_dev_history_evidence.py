@@ -12,7 +12,7 @@ from dev.bench_spark import CANDIDATES, Large, Results, Timed, lines_of, size
 from dev.calibrated import Row, Size, calibrated, faults, page, rows_of, world_of
 from dev.fidelity import Outcome, others, replayed
 
-SMALL = Size(days=3, period_seconds=3600, points=2, rounds=0)
+SMALL = Size(days=3, period_seconds=3600, points=2, rounds=0, keep=1, nights=1)
 ROW = Row(
     seed=1,
     about="4 x 100",
