@@ -247,7 +247,14 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / ".run" / "calibrated", help="where worlds are kept")
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
     given = parser.parse_args()
-    size = Size(days=given.days, period_seconds=given.period, points=given.points, rounds=given.rounds, keep=given.keep)
+    size = Size(
+        days=given.days,
+        period_seconds=given.period,
+        points=given.points,
+        rounds=given.rounds,
+        keep=given.keep,
+        nights=given.nights,
+    )
     rows = rows_of(range(1, given.worlds + 1), size, given.folder, given.workers)
     print("\n".join(table_of(rows)))
     if given.write:
