@@ -162,7 +162,7 @@ def test_topics_and_why(limited: ServedSidecar, open_page: Open) -> None:
     page.keyboard.press("Escape")
     page.get_by_label("Why does a topic pass what it passes?").fill("persistent://shop/orders/nowhere")
     page.get_by_role("button", name="Explain").click()
-    expect(drawer.get_by_role("alert")).to_contain_text("no group is known to limit persistent://shop/orders/nowhere")
+    expect(drawer.get_by_role("alert")).to_contain_text("no broker told of persistent://shop/orders/nowhere")
 
 
 def test_what_is_wrong_is_explained(open_page: Open) -> None:
