@@ -19,6 +19,8 @@ from tests.support.world import EAGER
 WIDE = {"width": 1120, "height": 760}
 NARROW = {"width": 420, "height": 900}
 SERIOUS = ("serious", "critical")
+# By the words of their tabs; the first one is shown first.
+VIEWS = ("Cluster now", "What if", "Journal", "Executions", "Channel", "Quotas", "Thresholds", "Settings", "Plan")
 HOT = "broker-0.pulsar:8080"
 # One broker with nearly everything, in three namespaces and many small bundles; two with next to nothing.
 LOADS = {
@@ -137,4 +139,17 @@ def ask_for_a_plan(page: Page) -> None:
     page.get_by_role("region", name="Moves").wait_for()
 
 
-__all__ = ["HOT", "LOADS", "NARROW", "WIDE", "Open", "Served", "Shoot", "ask_for_a_plan", "findings", "sign_in", "view"]
+__all__ = [
+    "HOT",
+    "LOADS",
+    "NARROW",
+    "VIEWS",
+    "WIDE",
+    "Open",
+    "Served",
+    "Shoot",
+    "ask_for_a_plan",
+    "findings",
+    "sign_in",
+    "view",
+]

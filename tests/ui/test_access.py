@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.support.page_world import ServedSidecar
-from tests.ui.conftest import Open, findings, view
+from tests.ui.conftest import VIEWS, Open, findings, view
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -14,17 +14,7 @@ def test_axe_finds_nothing_serious(watched: ServedSidecar, open_page: Open, axe:
     """In every view, and with a drawer open."""
     page = open_page(watched.url, scheme=scheme)
     found = list[str]()
-    for name in (
-        "Cluster now",
-        "What if",
-        "Journal",
-        "Executions",
-        "Channel",
-        "Quotas",
-        "Thresholds",
-        "Settings",
-        "Plan",
-    ):
+    for name in VIEWS:
         view(page, name)
         if name == "Plan":
             page.get_by_role("button", name="Ask for a plan").click()

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
-from tests.ui.conftest import HOT, LOADS, NARROW, Open, ask_for_a_plan, sign_in, view
+from tests.ui.conftest import HOT, LOADS, NARROW, VIEWS, Open, ask_for_a_plan, sign_in, view
 
 CARRIES = r"^Broker broker-0\.pulsar:8080 carries 2\.4 times the mean \(83 % of its capacity, the mean is 34 %\)"
 VERDICT = re.compile(CARRIES + r"; the plan would move 4 bundles\.$")
@@ -292,17 +292,7 @@ def test_on_a_narrow_screen(watched: ServedSidecar, open_page: Open) -> None:
     """Nothing sticks out to the side."""
     page = open_page(watched.url, size=NARROW)
     expect(page.locator("#verdict")).to_have_text(VERDICT)
-    for name in (
-        "Plan",
-        "What if",
-        "Journal",
-        "Executions",
-        "Channel",
-        "Quotas",
-        "Thresholds",
-        "Settings",
-        "Cluster now",
-    ):
+    for name in (*VIEWS[1:], VIEWS[0]):
         view(page, name)
         if name == "Plan":
             ask_for_a_plan(page)

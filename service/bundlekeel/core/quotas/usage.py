@@ -76,13 +76,11 @@ class _Names:
         ValueError for what is no topic name."""
         found, number = [], self.number
         for name in names:
-            base, mark, part = name.rpartition(_PARTITION)
-            parted = bool(mark) and part.isdecimal()
-            topic = base if parted else name
+            topic = topic_of(name)
             key = number.get(topic)
             if key is None:
                 key = number[topic] = self._key(topic)
-            found.append(2 * key + parted if key >= 0 else -1)
+            found.append(2 * key + (topic != name) if key >= 0 else -1)
         return np.array(found, dtype=np.int64)
 
     def again(self, names: Sequence[str], before: Sequence[str], ids: Ints) -> Ints:
