@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.core.params import Parameters
-from bundlekeel.core.threshold_ranges import RANGES, searched, steps_between
+from bundlekeel.core.threshold_ranges import HIT_COUNTS, RANGES, searched, steps_between
 from bundlekeel.sim.backtest import Candidate, Measures, backtest
 from bundlekeel.sim.backtest.choice import choose, split_days
 from bundlekeel.sim.backtest.intervals import bootstrap, chance, compared
@@ -141,6 +141,14 @@ class TestSearch:
         """What a person set beyond the ends of the search is no starting point for it."""
         space = Space(base=Parameters(avg_low_threshold_percent=90.0))
         assert not any("avg_low_threshold_percent" in item.changes for item in grid("avg", space))
+
+    def test_what_is_to_be_left_alone_is_in_no_candidate(self) -> None:
+        """Neither in the grid nor in the surroundings; asked for or not."""
+        space = Space(base=BASE, names=(*SPACE.names, "max_unload_ratio"), without=HIT_COUNTS)
+        found = [*grid("avg", space), *neighbours(present(), space)]
+        changed = {name for item in found for name in item.changes}
+        assert changed == {"avg_low_threshold_percent", "max_unload_ratio"}
+        assert set(HIT_COUNTS) == {"avg_hit_count_low", "avg_hit_count_high", "transfer_hit_count", "split_hit_count"}
 
 
 class TestWorse:

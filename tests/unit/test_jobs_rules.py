@@ -12,12 +12,15 @@ from bundlekeel.jobs.rules import (
     PARTIAL,
     BadDays,
     Day,
+    Judged,
     Rules,
     TooLittleHistory,
     accept,
+    as_long,
     day_of,
     judge,
     liars,
+    usual_interval,
 )
 
 
@@ -162,3 +165,11 @@ def test_little_is_no_ground_to_accuse() -> None:
     blank = cluster()
     blank["usage"][blank["broker"] == 3] = np.nan
     assert liars(NAMES, blank) == {}
+
+
+def test_hits_count_only_where_cycles_are_as_long() -> None:
+    """The middle day tells how long a recorded cycle is; a fifth of it makes no difference."""
+    good = [Judged(day=day("2023-11-14", interval_seconds=each), verdict="good") for each in (300.0, 60.0, 61.0)]
+    assert usual_interval(good) == 61.0
+    assert as_long(60.0, 61.0) and as_long(72.0, 61.0)
+    assert not as_long(60.0, 10.0) and not as_long(300.0, 61.0) and not as_long(60.0, 300.0)

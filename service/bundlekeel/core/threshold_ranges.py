@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from bundlekeel.core.params import defaults
 
@@ -64,6 +65,10 @@ RANGES: dict[str, Range] = {
     "bandwidth_in_weight": _WEIGHT,
     "bandwidth_out_weight": _WEIGHT,
 }
+
+
+# They count cycles: what is found with a plan a minute means nothing where a cycle takes ten seconds.
+HIT_COUNTS: Final = tuple(name for name in RANGES if name.endswith("hit_count") or "_hit_count_" in name)
 
 
 def searched(strategy: str) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from bundlekeel.core import thresholds as core
 from bundlekeel.core.errors import HistoryError, StoreError
 from bundlekeel.core.history_values import restored
 from bundlekeel.core.params import Parameters
+from bundlekeel.core.threshold_ranges import HIT_COUNTS
 from bundlekeel.core.thresholds_json import document_of
 from bundlekeel.jobs import backtest, features, quality
 from bundlekeel.jobs.blocks import blocks_of
@@ -30,7 +31,7 @@ from bundlekeel.jobs.periods import Period
 from bundlekeel.jobs.places import Place
 from bundlekeel.jobs.read import digests, part, periods
 from bundlekeel.jobs.report import MOST_ROWS, Shown, page
-from bundlekeel.jobs.rules import Judged, accept, judge
+from bundlekeel.jobs.rules import Judged, accept, as_long, judge, usual_interval
 from bundlekeel.jobs.showing import blocks_shown, points_of
 from bundlekeel.sim.backtest import Candidate
 from bundlekeel.sim.backtest.choice import split_days
@@ -73,7 +74,8 @@ def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> Written:
             params=params,
         )
         base: Parameters = restored(Parameters, {path.removeprefix("params."): item for path, item in params.items()})
-        told, chosen = searched(spark, options, ground, base, Kept(found=found, judged=judged, dates=dates), tell)
+        kept = Kept(found=found, judged=judged, dates=dates, without=left_alone(ground.period_ms, good, tell))
+        told, chosen = searched(spark, options, ground, base, kept, tell)
     finally:
         digest.unpersist()
     shown = Shown(judged=judged, capacity=rows, week=week, spaces=spaces, reason=chosen.choice.reason)
@@ -137,17 +139,26 @@ def period_of(options: Options, good: Sequence[Judged]) -> int:
     """Milliseconds a period of the back-test: the usual time between two cycles, at least a minute."""
     if options.period_seconds > 0:
         return int(options.period_seconds * 1000)
-    usual = sorted(item.day.interval_seconds for item in good)[len(good) // 2]
-    return max(60_000, int(round(usual) * 1000))
+    return max(60_000, int(round(usual_interval(good)) * 1000))
+
+
+def left_alone(period_ms: int, good: Sequence[Judged], tell: Tell) -> tuple[str, ...]:
+    """What this back-test can say nothing of: hit counts, where its cycle is not as long as a recorded one."""
+    usual, period = usual_interval(good), period_ms / 1000
+    if as_long(period, usual):
+        return ()
+    tell(f"hit counts are left as they are: a cycle takes {usual:.3g} s, {period:.3g} s in the back-test")
+    return HIT_COUNTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What is known of the history."""
+    """What is known of the history, and which parameters it can say nothing of."""
 
     found: Sequence[Period]
     judged: Sequence[Judged]
     dates: Sequence[str]
+    without: tuple[str, ...] = ()
 
 
 def searched(
@@ -202,7 +213,13 @@ def judged_candidates(runs: Runs, options: Options, base: Parameters, kept: Kept
     days = [day_number(name) for name in sorted({item.date for item in runs.blocks})]
     train, held = split_days(days, held_out=given.held_out)
     tried = search(
-        Space(base=base, strategies=strategies_of(options, base), names=given.names, reach=options.max_steps),
+        Space(
+            base=base,
+            strategies=strategies_of(options, base),
+            names=given.names,
+            without=kept.without,
+            reach=options.max_steps,
+        ),
         runs,
         days=train,
         points=given.points,

@@ -152,6 +152,16 @@ def _reasons(day: Day) -> list[str]:
     return found
 
 
+def usual_interval(good: Sequence[Judged]) -> float:
+    """Seconds between two cycles on the middle one of these days."""
+    return sorted(item.day.interval_seconds for item in good)[len(good) // 2]
+
+
+def as_long(period: float, usual: float) -> bool:
+    """Whether a cycle of the back-test counts as one that was recorded: hit counts count cycles. Within a fifth."""
+    return abs(period - usual) <= 0.2 * usual
+
+
 def accept(judged: Sequence[Judged], rules: Rules) -> list[Judged]:
     """The good days. TooLittleHistory, BadDays: the history is refused, with the figures."""
     good = [item for item in judged if item.verdict == GOOD and item.day.date not in rules.leave_out]

@@ -38,17 +38,19 @@ PAIRS: Final[Mapping[str, tuple[str, ...]]] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
     """Where to look. `reach`: at most so many steps (of the table of ranges) from the base, None: the whole range.
-    `strategies`: those to try. `names`: parameters to try; empty: all that a strategy reads."""
+    `strategies`: those to try. `names`: parameters to try; empty: all that a strategy reads, but for `without`."""
 
     base: Parameters
     strategies: tuple[str, ...] = STRATEGIES
     names: tuple[str, ...] = ()
+    without: Collection[str] = ()
     reach: float | None = None
     cycles: tuple[float, ...] = CYCLES
 
     def names_of(self, strategy: str) -> tuple[str, ...]:
         """The parameters to try with this strategy."""
-        return tuple(name for name in searched(strategy) if not self.names or name in self.names)
+        wanted = (name for name in searched(strategy) if not self.names or name in self.names)
+        return tuple(name for name in wanted if name not in self.without)
 
     def values(self, name: str, points: int) -> list[Value]:
         """So many values over what is in reach, the ends included, each a whole number of steps from the base."""
