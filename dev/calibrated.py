@@ -14,7 +14,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -141,24 +141,25 @@ def calibrated(seed: int, size: Size) -> Row:
     """Search on the first days of a world, choose, and judge on the last ones."""
     started, world = time.process_time(), world_of(seed, size)
     blocks = list(blocks_of(world))
-    train, held = split_days(sorted({day for block in blocks for day in block.traffic.days[-1:]}))
+    day_of = [int(block.traffic.days[-1]) for block in blocks]
+    train, held = (_numbers(day_of, days) for days in split_days(day_of))
 
     def evaluate(candidates: Sequence[Candidate]) -> Mapping[str, Mapping[int, Measures]]:
         found: dict[str, dict[int, Measures]] = {}
-        for block in blocks:
+        for number, block in enumerate(blocks):
             for row in backtest(block.traffic, candidates, warm=block.warm):
-                days = found.setdefault(row.candidate, {})
-                days[row.day] = days.get(row.day, Measures()) + row.measures
+                numbers = found.setdefault(row.candidate, {})
+                numbers[number] = numbers.get(number, Measures()) + row.measures
         return found
 
     space = Space(base=world.params, strategies=("avg",), names=NAMES, reach=size.nights * Rules().max_steps, cycles=())
-    tried = adoptable(search(space, evaluate, days=train, points=size.points, rounds=size.rounds, keep=size.keep))
-    choice = choose(tried, train=train, held=held)
+    tried = adoptable(search(space, evaluate, blocks=train, points=size.points, rounds=size.rounds, keep=size.keep))
+    choice = choose(tried, world.params, train=train, held=held)
     return Row(
         seed=seed,
         about=about(world),
         candidates=len(tried.candidates),
-        held_out=len(held),
+        held_out=len({day_of[number] for number in held}),
         imbalance=choice.present.imbalance,
         calibrated_imbalance=choice.chosen.imbalance,
         moves=choice.present.moves_per_day,
@@ -167,6 +168,11 @@ def calibrated(seed: int, size: Size) -> Row:
         reason=choice.reason,
         cpu_seconds=time.process_time() - started,
     )
+
+
+def _numbers(day_of: Sequence[int], days: Collection[int]) -> list[int]:
+    """Blocks of these days."""
+    return [number for number, day in enumerate(day_of) if day in days]
 
 
 def rows_of(seeds: Sequence[int], size: Size, folder: Path, workers: int) -> list[Row]:

@@ -83,7 +83,7 @@ NIGHTLY = Suite("nightly", 260, (_pytest("-m", "nightly", "tests"),))
 PLANS: dict[str, tuple[Suite, ...]] = {
     "check": (GATE, UNIT),
     "chaos": (CHAOS,),
-    "all": (GATE, UNIT, PARITY, MODULAR, EXTENSIBLE, CHAOS, QUOTAS, DEMO),
+    "all": (GATE, UNIT, PARITY, MODULAR, EXTENSIBLE, SPARK, HISTORY, CHAOS, QUOTAS, DEMO),
     "extensible": (EXTENSIBLE,),
     "quotas": (QUOTAS,),
     "spark": (SPARK, HISTORY),

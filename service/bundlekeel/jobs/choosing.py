@@ -51,7 +51,7 @@ def chosen_of(
 ) -> Chosen:
     """The choice among thresholds of the strategy in force, and advice about the rest."""
     near = adoptable(tried)
-    choice = choose(near, train=train, held=held, tolerance=given.tolerance, seed=given.seed)
+    choice = choose(near, base, train=train, held=held, tolerance=given.tolerance, seed=given.seed)
     others = best_of_others(tried, base, train, given.tolerance)
     return Chosen(
         choice=choice,
@@ -59,7 +59,10 @@ def chosen_of(
         near=frozenset(near.candidates),
         strategies=others,
         values=looked_at(near),
-        advice=(*_at_the_end(choice.candidate, base, reach), *_elsewhere(tried, near, choice, train, held, given)),
+        advice=(
+            *_at_the_end(choice.candidate, base, reach),
+            *_elsewhere(tried, near, base, choice, train, held, given),
+        ),
     )
 
 
@@ -76,7 +79,7 @@ def adoptable(tried: Tried) -> Tried:
 def best_of_others(tried: Tried, base: Parameters, train: Collection[int], tolerance: float) -> dict[str, str]:
     """By other strategy the key of what did best on the days of the search."""
     found: dict[str, str] = {}
-    for item in ranked(tried, days=train, tolerance=tolerance):
+    for item in ranked(tried, blocks=train, tolerance=tolerance):
         strategy = item.changes.get("strategy", base.strategy)
         if strategy != base.strategy:
             found.setdefault(str(strategy), item.key)
@@ -106,10 +109,16 @@ def _at_the_end(candidate: Candidate, base: Parameters, reach: float) -> list[st
 
 
 def _elsewhere(
-    tried: Tried, near: Tried, choice: Choice, train: Collection[int], held: Collection[int], given: Search
+    tried: Tried,
+    near: Tried,
+    base: Parameters,
+    choice: Choice,
+    train: Collection[int],
+    held: Collection[int],
+    given: Search,
 ) -> list[str]:
     """Another strategy or another cycle that would do better than what is proposed."""
-    best = choose(tried, train=train, held=held, tolerance=given.tolerance, seed=given.seed)
+    best = choose(tried, base, train=train, held=held, tolerance=given.tolerance, seed=given.seed)
     if best.candidate.key in near.candidates or best.chosen.moves >= choice.chosen.moves:
         return []
     told = f"imbalance {best.present.imbalance:.3f} -> {best.chosen.imbalance:.3f}, {_moves(best.present, best.chosen)}"

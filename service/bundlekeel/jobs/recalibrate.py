@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import Any
@@ -186,65 +186,71 @@ class Runs:
     work: str
     tell: Tell
     found: dict[str, dict[int, Any]] = field(default_factory=dict)
-    by_day: dict[str, dict[int, Any]] = field(default_factory=dict)
 
     def __call__(self, candidates: Sequence[Candidate]) -> Mapping[str, Mapping[int, Any]]:
-        """Every candidate by day; those that were run before are not run again."""
+        """Every candidate by block; those that were run before are not run again."""
         fresh = {item.key: item for item in candidates if item.key not in self.found}
         started = time.monotonic()
         if fresh:
             for item in backtest.tried(self.spark, self.blocks, list(fresh.values()), self.work):
                 blocks = self.found.setdefault(item.candidate, {})
                 blocks[item.number] = blocks[item.number] + item.measures if item.number in blocks else item.measures
-                days = self.by_day.setdefault(item.candidate, {})
-                days[item.day] = days[item.day] + item.measures if item.day in days else item.measures
             self.tell(f"{len(fresh)} candidates in {time.monotonic() - started:.0f} s, {len(self.found)} in all")
-        return {item.key: self.by_day[item.key] for item in candidates}
+        return {item.key: self.found[item.key] for item in candidates}
+
+    def numbers(self, dates: Sequence[str]) -> tuple[int, ...]:
+        """Blocks of these days."""
+        return tuple(item.number for item in self.blocks if item.date in dates)
 
     def on(self, dates: Sequence[str]) -> dict[str, dict[int, Any]]:
         """Figures by block of these days only."""
-        numbers = {item.number for item in self.blocks if item.date in dates}
+        numbers = self.numbers(dates)
         return {key: {at: part for at, part in rows.items() if at in numbers} for key, rows in self.found.items()}
 
 
 def judged_candidates(runs: Runs, options: Options, base: Parameters, kept: Kept) -> tuple[Told, Chosen]:
     """Search, choose, and put the document's ground together."""
     given = options.search
-    days = [day_number(name) for name in sorted({item.date for item in runs.blocks})]
-    train, held = split_days(days, held_out=given.held_out)
+    dates = divided({item.date for item in runs.blocks}, given.held_out)
+    train, held = (runs.numbers(part) for part in dates)
+    space = Space(
+        base=base,
+        strategies=strategies_of(options, base),
+        names=given.names,
+        without=kept.without,
+        reach=options.max_steps,
+    )
     tried = search(
-        Space(
-            base=base,
-            strategies=strategies_of(options, base),
-            names=given.names,
-            without=kept.without,
-            reach=options.max_steps,
-        ),
+        space,
         runs,
-        days=train,
+        blocks=train,
         points=given.points,
         rounds=given.rounds,
         keep=given.keep,
         tolerance=given.tolerance,
     )
     chosen = chosen_of(tried, base, given, train=train, held=held, reach=options.max_steps)
-    held_out = tuple(name_of(day) for day in held)
-    blocks = runs.on(held_out)
     told = Told(
         base=base,
         chosen=chosen.choice.candidate,
         present=tried.candidates[tried.present],
         reason=chosen.choice.reason,
-        blocks=blocks,
+        blocks=runs.on(dates[1]),
         strategies=chosen.strategies,
-        held_out=held_out,
+        held_out=dates[1],
         data=data_of(kept),
         created_ms=int(options.now.timestamp() * 1000),
         advice=chosen.advice,
         seed=given.seed,
         tried=chosen.values,
     )
-    return told, replace(chosen, labels=[item.date for item in runs.blocks if item.date in held_out])
+    return told, replace(chosen, labels=[item.date for item in runs.blocks if item.date in dates[1]])
+
+
+def divided(dates: Collection[str], held_out: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Those to search on, and those held out."""
+    first, last = split_days([day_number(name) for name in dates], held_out=held_out)
+    return tuple(name_of(day) for day in first), tuple(name_of(day) for day in last)
 
 
 def strategies_of(options: Options, base: Parameters) -> tuple[str, ...]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from bundlekeel.core.params import Parameters
 from bundlekeel.sim.backtest.candidates import Candidate
-from bundlekeel.sim.backtest.intervals import SAME, Compared, Interval, compared
-from bundlekeel.sim.backtest.measures import Measures
-from bundlekeel.sim.backtest.search import Tried, ranked, total, worse
+from bundlekeel.sim.backtest.intervals import SAME, Compared, Interval, chance, compared
+from bundlekeel.sim.backtest.measures import DAY_SECONDS, Measures
+from bundlekeel.sim.backtest.search import Tried, overloaded, total, worse
+from bundlekeel.sim.backtest.shrunk import shrunk
 
 TOLERANCE: Final = 0.01
 
@@ -18,7 +20,7 @@ TOLERANCE: Final = 0.01
 class Choice:
     """What to use from now on; the present settings when nothing is better, and `reason` says so.
 
-    present, chosen: on the held-out days, with what lies between them.
+    present, chosen: on the held-out blocks, with what lies between them.
     """
 
     candidate: Candidate
@@ -42,6 +44,7 @@ def split_days(days: Collection[int], held_out: float = 0.3) -> tuple[tuple[int,
 
 def choose(
     tried: Tried,
+    base: Parameters,
     *,
     train: Collection[int],
     held: Collection[int],
@@ -49,39 +52,61 @@ def choose(
     seed: int = 0,
     draws: int = 1000,
 ) -> Choice:
-    """What likely saves most moves on other days by those of `train` (`search.saving`), if the days `held` confirm it.
+    """What likely saves most moves on other days by the blocks of `train`, if the blocks `held` confirm it.
 
-    One candidate only is shown to them: were they to pick among many, they would be days of the search. It must not
-    be worse there (`search.worse`) and move less for certain, else the present settings stay. ValueError without days
+    One candidate only is shown to these: were they to pick among many, they would be part of the search. It must not
+    be worse there (`search.worse`) and move less for certain, else the present settings stay. ValueError without blocks
     of either kind.
     """
     first = sorted(set(train) & set(tried.results[tried.present]))
-    days = sorted(set(held) & set(tried.results[tried.present]))
-    if not days or not first:
-        raise ValueError("no day of the search to choose by" if days else "no held-out day to judge by")
+    blocks = sorted(set(held) & set(tried.results[tried.present]))
+    if not blocks or not first:
+        raise ValueError("no block of the search to choose by" if blocks else "no held-out block to judge by")
     before = tried.results[tried.present]
-    candidate = ranked(tried, days=first, tolerance=tolerance, seed=seed)[0]
+    candidate = tried.candidates[_likely_best(tried, base, first, tolerance, seed)]
     if candidate.key == tried.present:
-        return _unchanged(tried, days, "nothing that was tried moves less at the same imbalance")
+        return _unchanged(tried, blocks, "nothing that was tried moves less at the same imbalance")
     after = tried.results[candidate.key]
-    between = compared(before, after, days, seed=seed, draws=draws)
-    then, now = total(before, days), total(after, days)
+    between = compared(before, after, blocks, seed=seed, draws=draws)
+    then, now = total(before, blocks), total(after, blocks)
     why = worse(then, now, tolerance) or _no_gain(between.moves)
     if why:
-        return _unchanged(tried, days, f"not confirmed on {len(days)} held-out days: {candidate.name}: {why}")
+        return _unchanged(tried, blocks, f"not confirmed on {_length(then)} held out: {candidate.name}: {why}")
     return Choice(
         candidate=candidate,
         reason=f"{1 - between.moves.value:.0%} fewer moves, imbalance {between.imbalance.value:+.3f}, "
-        f"on {len(days)} days",
+        f"on {_length(then)}",
         present=then,
         chosen=now,
         between=between,
     )
 
 
-def _unchanged(tried: Tried, days: Collection[int], reason: str) -> Choice:
-    same = total(tried.results[tried.present], days)
+def _likely_best(tried: Tried, base: Parameters, blocks: Sequence[int], tolerance: float, seed: int) -> str:
+    """The key of what likely saves most: the share of moves that is expected to go (`shrunk`), times the chance that
+    other such blocks confirm it. Only what is expected to be no less balanced than the present and was not overloaded
+    for longer; the present itself when nothing saves any. Equals by balance, fewer changes, key."""
+    expected, before = shrunk(tried, base, blocks), tried.results[tried.present]
+    now, then = expected[tried.present], total(before, blocks)
+
+    def worth(key: str) -> tuple[float, bool, float, int, str]:
+        found, saved = expected[key], 0.0
+        if found.imbalance <= now.imbalance and found.moves < now.moves:
+            after = tried.results[key]
+            if not overloaded(then, total(after, blocks), tolerance):
+                saved = (1 - found.moves / now.moves) * chance(before, after, blocks, tolerance, seed=seed)
+        return -saved, key != tried.present, found.imbalance, len(tried.candidates[key].changes), key
+
+    return min(expected, key=worth)
+
+
+def _unchanged(tried: Tried, blocks: Collection[int], reason: str) -> Choice:
+    same = total(tried.results[tried.present], blocks)
     return Choice(candidate=tried.candidates[tried.present], reason=reason, present=same, chosen=same, between=SAME)
+
+
+def _length(found: Measures) -> str:
+    return f"{found.seconds / DAY_SECONDS:.3g} days"
 
 
 def _no_gain(moves: Interval) -> str:

@@ -1,4 +1,4 @@
-"""What is certain: differences between two candidates on the same days, with intervals over days drawn anew."""
+"""What is certain: differences between two candidates on the same blocks, with intervals over blocks drawn anew."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 
 from bundlekeel.core.load import Floats
-from bundlekeel.sim.backtest.measures import DAY_SECONDS, ByDay, Measures
+from bundlekeel.sim.backtest.measures import DAY_SECONDS, ByBlock, Measures
 
-# Sums over some days, one row a draw.
+# Sums over some blocks, one row a draw.
 Statistic = Callable[[Floats], Floats]
 _COLUMNS: Final = ("weighted", "seconds", "moves", "overloaded_minutes", "periods")
 _WEIGHTED, _SECONDS, _MOVES, _OVERLOADED, _PERIODS = range(5)
@@ -22,7 +22,7 @@ DUST: Final = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A figure, and between what it lies in 95 of 100 draws of days."""
+    """A figure, and between what it lies in 95 of 100 draws of blocks."""
 
     low: float
     value: float
@@ -44,9 +44,9 @@ SAME: Final = Compared(
 )
 
 
-def compared(before: ByDay, after: ByDay, days: Sequence[int], *, seed: int = 0, draws: int = 1000) -> Compared:
-    """Both on the same days, drawn in pairs: what all days have in common makes no interval wider."""
-    pairs = np.hstack([_table(before, days), _table(after, days)])
+def compared(before: ByBlock, after: ByBlock, blocks: Sequence[int], *, seed: int = 0, draws: int = 1000) -> Compared:
+    """Both on the same blocks, drawn in pairs: what all blocks have in common makes no interval wider."""
+    pairs = np.hstack([_table(before, blocks), _table(after, blocks)])
 
     def imbalance(sums: Floats) -> Floats:
         return _mean(sums, _WIDTH) - _mean(sums, 0)
@@ -64,21 +64,21 @@ def compared(before: ByDay, after: ByDay, days: Sequence[int], *, seed: int = 0,
 
 
 def chance(
-    before: ByDay, after: ByDay, days: Sequence[int], tolerance: float, *, seed: int = 0, draws: int = 1000
+    before: ByBlock, after: ByBlock, blocks: Sequence[int], tolerance: float, *, seed: int = 0, draws: int = 1000
 ) -> float:
-    """In which share (0..1) of such draws of days the second moves less and is not worse (`search.worse`)."""
-    pairs = np.hstack([_table(before, days), _table(after, days)])
+    """In which share (0..1) of such draws of blocks the second moves less and is not worse (`search.worse`)."""
+    pairs = np.hstack([_table(before, blocks), _table(after, blocks)])
     sums = _drawn(pairs, seed, draws)
     then, now = sums[:, :_WIDTH], sums[:, _WIDTH:]
     picture = np.divide(then[:, _SECONDS], then[:, _PERIODS], out=np.zeros(draws), where=then[:, _PERIODS] > 0) / 60
-    days_of = then[:, _SECONDS] / DAY_SECONDS
-    overload = then[:, _OVERLOADED] + np.maximum(tolerance * then[:, _OVERLOADED], picture * days_of)
+    days = then[:, _SECONDS] / DAY_SECONDS
+    overload = then[:, _OVERLOADED] + np.maximum(tolerance * then[:, _OVERLOADED], picture * days)
     held = (_mean(sums, _WIDTH) <= (1 + tolerance) * _mean(sums, 0) + DUST) & (now[:, _OVERLOADED] <= overload + DUST)
     return float((held & (now[:, _MOVES] < then[:, _MOVES])).mean())
 
 
 def bootstrap(rows: Floats, statistic: Statistic, *, seed: int = 0, draws: int = 1000, level: float = 0.95) -> Interval:
-    """A statistic of the sum of all rows (days), and its percentile interval over rows drawn with replacement.
+    """A statistic of the sum of all rows (blocks), and its percentile interval over rows drawn with replacement.
 
     `statistic` gets sums, shape (n, columns), and gives n values. The same seed, the same interval.
     """
@@ -96,9 +96,9 @@ def _drawn(rows: Floats, seed: int, draws: int) -> Floats:
     return found
 
 
-def _table(results: ByDay, days: Sequence[int]) -> Floats:
+def _table(results: ByBlock, blocks: Sequence[int]) -> Floats:
     blank = Measures()
-    return np.array([[getattr(results.get(day, blank), name) for name in _COLUMNS] for day in days])
+    return np.array([[getattr(results.get(block, blank), name) for name in _COLUMNS] for block in blocks])
 
 
 def _mean(sums: Floats, offset: int) -> Floats:

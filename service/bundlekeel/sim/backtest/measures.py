@@ -99,8 +99,8 @@ class Measures:
         return Measures(**figures, histogram=tuple(float(row[name]) for name in _BIN_NAMES))
 
 
-# By day since 1970.
-ByDay = Mapping[int, Measures]
+# By number of the block: a stretch of history (some hours) that every candidate plays from the same beginning.
+ByBlock = Mapping[int, Measures]
 FIGURES: Final = tuple(item.name for item in fields(Measures) if item.name != "histogram")
 _BIN_NAMES: Final = tuple(f"h_{number:02d}" for number in range(BINS))
 # Names of a row's columns, in order; all are floats.

@@ -18,9 +18,9 @@ from bundlekeel.core.params import Parameters, defaults
 from bundlekeel.core.threshold_ranges import RANGES, searched, stepped, steps_between
 from bundlekeel.sim.backtest.candidates import Candidate, Value
 from bundlekeel.sim.backtest.intervals import DUST, chance
-from bundlekeel.sim.backtest.measures import ByDay, Measures
+from bundlekeel.sim.backtest.measures import ByBlock, Measures
 
-Evaluate = Callable[[Sequence[Candidate]], Mapping[str, ByDay]]
+Evaluate = Callable[[Sequence[Candidate]], Mapping[str, ByBlock]]
 
 # How often a cycle runs, in seconds; a back-test sees no difference below its own period.
 CYCLES: Final = (60.0, 120.0, 300.0, 600.0)
@@ -93,9 +93,9 @@ class Tried:
 
     present: str
     candidates: Mapping[str, Candidate] = field(default_factory=dict)
-    results: Mapping[str, ByDay] = field(default_factory=dict)
+    results: Mapping[str, ByBlock] = field(default_factory=dict)
 
-    def with_results(self, candidates: Iterable[Candidate], results: Mapping[str, ByDay]) -> Tried:
+    def with_results(self, candidates: Iterable[Candidate], results: Mapping[str, ByBlock]) -> Tried:
         """With these as well."""
         added = {candidate.key: candidate for candidate in candidates}
         return replace(self, candidates={**self.candidates, **added}, results={**self.results, **results})
@@ -108,7 +108,7 @@ def present() -> Candidate:
 
 def grid(strategy: str, space: Space, *, points: int = 3) -> list[Candidate]:
     """The first round of a strategy: as it is, its main parameters value by value, each other one alone."""
-    own = _changes_to(strategy, space.base)
+    own = changes_to(strategy, space.base)
     names = space.names_of(strategy)
     main = [name for name in PAIRS.get(strategy, ()) if name in names]
     changes: list[Mapping[str, Value]] = [own]
@@ -127,7 +127,7 @@ def neighbours(
     candidate: Candidate, space: Space, *, steps: float = 1.0, without: Collection[str] = ()
 ) -> list[Candidate]:
     """Each parameter of the candidate's strategy, but for those, so many steps up and down, the others as they are."""
-    strategy = _strategy(candidate, space.base)
+    strategy = strategy_of(candidate, space.base)
     found = []
     for name in space.names_of(strategy):
         if name in without:
@@ -147,8 +147,8 @@ def together(candidates: Sequence[Candidate], base: Parameters) -> list[Candidat
     """Each pair of the same strategy as one: what helped alone may help together. Where they differ, the first's."""
     found = []
     for one, other in combinations(candidates, 2):
-        strategy = _strategy(one, base)
-        if strategy == _strategy(other, base):
+        strategy = strategy_of(one, base)
+        if strategy == strategy_of(other, base):
             cycle = one.cycle_seconds or other.cycle_seconds
             found.append(_named(strategy, {**other.changes, **one.changes}, cycle))
     return _distinct(found)
@@ -158,7 +158,7 @@ def search(
     space: Space,
     evaluate: Evaluate,
     *,
-    days: Collection[int] | None = None,
+    blocks: Collection[int] | None = None,
     points: int = 3,
     rounds: int = 3,
     keep: int = 4,
@@ -167,7 +167,7 @@ def search(
     """Try what holds now and each strategy's grid, then `rounds` times the surroundings of the best `keep`, and of the
     best balanced one of those that move no more than now: what it gains in balance another change may turn into moves.
 
-    `days`: those that may be looked at (others are held out), None: all. The first round of surroundings goes several
+    `blocks`: those that may be looked at (others are held out), None: all. The first round of surroundings goes several
     steps, the last one a single step. `evaluate` gets every candidate once. A parameter no value of which made a
     difference in the grid is left as it is from then on.
     """
@@ -176,13 +176,13 @@ def search(
     tried = Tried(present=now.key).with_results(first, evaluate(first))
     idle = {strategy: _idle(strategy, space, tried) for strategy in space.strategies}
     for number in range(rounds):
-        order = _unlike(ranked(tried, days=days, tolerance=tolerance), tried)
-        best = _distinct([*order[:keep], *_best_balanced(tried, days)])
+        order = _unlike(ranked(tried, blocks=blocks, tolerance=tolerance), tried)
+        best = _distinct([*order[:keep], *_best_balanced(tried, blocks)])
         steps = float(2 ** (rounds - 1 - number))
         around = [
             other
             for candidate in best
-            for other in neighbours(candidate, space, steps=steps, without=idle[_strategy(candidate, space.base)])
+            for other in neighbours(candidate, space, steps=steps, without=idle[strategy_of(candidate, space.base)])
         ]
         new = [item for item in _distinct([*together(best, space.base), *around]) if item.key not in tried.results]
         if new:
@@ -191,28 +191,28 @@ def search(
 
 
 def ranked(
-    tried: Tried, *, days: Collection[int] | None = None, tolerance: float = 0.01, seed: int = 0
+    tried: Tried, *, blocks: Collection[int] | None = None, tolerance: float = 0.01, seed: int = 0
 ) -> list[Candidate]:
     """The best first: by the moves that are likely saved (`saving`), the present itself before what saves none; then
     by imbalance. Equals by fewer moves, fewer changes, key."""
 
     def worth(key: str) -> tuple[float, bool, float, float, int, str]:
-        found, changes = total(tried.results[key], days), len(tried.candidates[key].changes)
-        saved = saving(tried, key, days=days, tolerance=tolerance, seed=seed)
+        found, changes = total(tried.results[key], blocks), len(tried.candidates[key].changes)
+        saved = saving(tried, key, blocks=blocks, tolerance=tolerance, seed=seed)
         return -saved, key != tried.present, found.imbalance, found.moves_per_day, changes, key
 
     return [tried.candidates[key] for key in sorted(tried.results, key=worth)]
 
 
-def saving(tried: Tried, key: str, *, days: Collection[int] | None, tolerance: float, seed: int = 0) -> float:
-    """Which share of the present's moves a candidate saves, times the chance that other such days confirm it; 0: none.
+def saving(tried: Tried, key: str, *, blocks: Collection[int] | None, tolerance: float, seed: int = 0) -> float:
+    """Which share of the present's moves a candidate saves, times the chance that other blocks confirm it; 0: none.
 
     A course is chaotic: one move more or less, and all later ones are others. The mean alone flatters whoever was
     lucky, and the more candidates, the luckier the first; a certainty asked of each would refuse them all. Counting
     the chance in takes a sure small gain before a large one by luck.
     """
     before, after = tried.results[tried.present], tried.results[key]
-    known = [day for day in sorted(set(before) & set(after)) if days is None or day in days]
+    known = [block for block in sorted(set(before) & set(after)) if blocks is None or block in blocks]
     then, now = total(before, known).moves, total(after, known).moves
     if now >= then:
         return 0.0
@@ -221,12 +221,12 @@ def saving(tried: Tried, key: str, *, days: Collection[int] | None, tolerance: f
 
 def _idle(strategy: str, space: Space, tried: Tried) -> frozenset[str]:
     """Parameters of a strategy that were changed alone, and whose every value came to what the strategy comes to."""
-    own = _changes_to(strategy, space.base)
+    own = changes_to(strategy, space.base)
     plain = tried.results[_named(strategy, own).key]
     same: dict[str, bool] = {}
     for key, item in tried.candidates.items():
         names = [name for name, value in item.changes.items() if name not in own or own[name] != value]
-        if _strategy(item, space.base) == strategy and len(names) == 1 and not item.cycle_seconds:
+        if strategy_of(item, space.base) == strategy and len(names) == 1 and not item.cycle_seconds:
             same[names[0]] = same.get(names[0], True) and tried.results[key] == plain
     return frozenset(name for name, idle in same.items() if idle)
 
@@ -240,11 +240,11 @@ def _unlike(candidates: Sequence[Candidate], tried: Tried) -> list[Candidate]:
     return found
 
 
-def _best_balanced(tried: Tried, days: Collection[int] | None) -> list[Candidate]:
+def _best_balanced(tried: Tried, blocks: Collection[int] | None) -> list[Candidate]:
     """The one with the least imbalance that moves no more than the present; what came to the same as the present is
     none."""
     now = tried.results[tried.present]
-    totals = {key: total(found, days) for key, found in tried.results.items()}
+    totals = {key: total(found, blocks) for key, found in tried.results.items()}
     most = totals[tried.present].moves
     able = [key for key, found in totals.items() if found.moves <= most and tried.results[key] != now]
     return [tried.candidates[min(able, key=lambda key: (totals[key].imbalance, key))]] if able else []
@@ -255,6 +255,11 @@ def worse(before: Measures, after: Measures, tolerance: float) -> str:
     overload may also be more by one picture a day: less than that no back-test tells from chance."""
     if after.imbalance > before.imbalance * (1 + tolerance) + DUST:
         return f"imbalance {after.imbalance:.4g}, before {before.imbalance:.4g}"
+    return overloaded(before, after, tolerance)
+
+
+def overloaded(before: Measures, after: Measures, tolerance: float) -> str:
+    """Whether brokers were overloaded for longer, and by how much; empty: no. As `worse`."""
     then, now = (found.per_day(found.overloaded_minutes) for found in (before, after))
     picture = before.seconds / before.periods / 60 if before.periods else 0.0
     if now > then + max(tolerance * then, picture) + DUST:
@@ -262,16 +267,17 @@ def worse(before: Measures, after: Measures, tolerance: float) -> str:
     return ""
 
 
-def total(results: ByDay, days: Collection[int] | None = None) -> Measures:
-    """All days together, or those."""
-    return Measures.sum(found for day, found in sorted(results.items()) if days is None or day in days)
+def total(results: ByBlock, blocks: Collection[int] | None = None) -> Measures:
+    """All blocks together, or those."""
+    return Measures.sum(found for block, found in sorted(results.items()) if blocks is None or block in blocks)
 
 
-def _strategy(candidate: Candidate, base: Parameters) -> str:
+def strategy_of(candidate: Candidate, base: Parameters) -> str:
+    """Which strategy a candidate plans with."""
     return str(candidate.changes.get("strategy", base.strategy))
 
 
-def _changes_to(strategy: str, base: Parameters) -> dict[str, Value]:
+def changes_to(strategy: str, base: Parameters) -> dict[str, Value]:
     """What makes it this strategy. Its own parameters begin at their defaults where the base has none in range."""
     changes: dict[str, Value] = {} if strategy == base.strategy else {"strategy": strategy}
     for name in searched(strategy):
