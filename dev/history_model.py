@@ -209,7 +209,9 @@ def _spike(world: World, cast: _Cast, wall_ms: Ints, season: Floats) -> None:
 
 
 def _noise(world: World, wall_ms: Ints) -> Floats:
-    """Factors around 1: slow from hour to hour, and a little from period to period; shape (periods, bundles)."""
+    """Factors around 1: slow from hour to hour, and a little from period to period; shape (periods, bundles). The same
+    whenever the world begins (at a whole hour)."""
+    wall_ms = wall_ms - world.start_ms + START_MS
     hours = wall_ms // HOUR_MS
     first, last = int(hours[0]), int(hours[-1]) + 1
     knots = np.array([_normal(world, 2, hour) for hour in range(first, last + 1)])

@@ -160,7 +160,7 @@ def generated(params: Parameters) -> World:
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     start = midnight - timedelta(days=DAYS)
     return World(
-        seed=5,
+        seed=6,
         days=DAYS,
         brokers=4,
         bundles=64,

@@ -64,11 +64,22 @@ def compared(before: ByBlock, after: ByBlock, blocks: Sequence[int], *, seed: in
 
 
 def chance(
-    before: ByBlock, after: ByBlock, blocks: Sequence[int], tolerance: float, *, seed: int = 0, draws: int = 1000
+    before: ByBlock,
+    after: ByBlock,
+    blocks: Sequence[int],
+    tolerance: float,
+    *,
+    size: int = 0,
+    luck: tuple[float, float] = (1.0, 1.0),
+    seed: int = 0,
+    draws: int = 1000,
 ) -> float:
-    """In which share (0..1) of such draws of blocks the second moves less and is not worse (`search.worse`)."""
+    """In which share (0..1) of draws of `size` such blocks (0: as many as there are) the second moves less and is not
+    worse (`search.worse`). `luck`: what imbalance and moves of the second are divided by."""
     pairs = np.hstack([_table(before, blocks), _table(after, blocks)])
-    sums = _drawn(pairs, seed, draws)
+    pairs[:, _WIDTH + _WEIGHTED] /= luck[0]
+    pairs[:, _WIDTH + _MOVES] /= luck[1]
+    sums = _drawn(pairs, seed, draws, size)
     then, now = sums[:, :_WIDTH], sums[:, _WIDTH:]
     picture = np.divide(then[:, _SECONDS], then[:, _PERIODS], out=np.zeros(draws), where=then[:, _PERIODS] > 0) / 60
     days = then[:, _SECONDS] / DAY_SECONDS
@@ -89,9 +100,9 @@ def bootstrap(rows: Floats, statistic: Statistic, *, seed: int = 0, draws: int =
     return Interval(low=float(values[at[0]]), value=value, high=float(values[at[1]]))
 
 
-def _drawn(rows: Floats, seed: int, draws: int) -> Floats:
-    """Sums of as many rows as there are, drawn with replacement; shape (draws, columns)."""
-    drawn = np.random.default_rng(seed).integers(0, len(rows), size=(draws, len(rows)))
+def _drawn(rows: Floats, seed: int, draws: int, size: int = 0) -> Floats:
+    """Sums of so many rows (0: as many as there are), drawn with replacement; shape (draws, columns)."""
+    drawn = np.random.default_rng(seed).integers(0, len(rows), size=(draws, size or len(rows)))
     found: Floats = rows[drawn].sum(axis=1)
     return found
 
