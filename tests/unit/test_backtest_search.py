@@ -256,6 +256,22 @@ class TestChoice:
         assert found.candidate == present()
         assert found.present == found.chosen
 
+    def test_who_does_not_move_cannot_save(self) -> None:
+        """Though all around move, so that the surface expects some moves of the present as well."""
+        others = {f"other{number}": days(0.2, 50 + number) for number in range(8)}
+        still = {number: day(0.2, 0) for number in DAYS}
+        found = choose(
+            tried(now=still, too={number: day(0.1, 0) for number in DAYS}, **others), BASE, train=TRAIN, held=HELD
+        )
+        assert found.candidate == present()
+        assert found.reason == "nothing that was tried moves less at the same imbalance"
+
+    def test_no_imbalance_at_all(self) -> None:
+        """Nothing to divide by: moves alone decide."""
+        level = {number: day(0.0, 80) for number in DAYS}
+        found = choose(tried(now=level, fewer={number: day(0.0, 40) for number in DAYS}), BASE, train=TRAIN, held=HELD)
+        assert found.candidate.name == "fewer"
+
     def test_a_gain_that_may_be_chance_is_none(self) -> None:
         """Fewer moves on one of the held-out days, more on another."""
         unsteady = {

@@ -95,7 +95,8 @@ def _likely_best(tried: Tried, base: Parameters, train: Sequence[int], size: int
     def saved(key: str) -> float:
         found, after = expected[key], tried.results[key]
         own = total(after, train)
-        if found.moves >= now.moves or overloaded(then, own, tolerance):
+        # Where nothing moved there is nothing to save, whatever the surroundings let expect.
+        if not then.moves or found.moves >= now.moves or overloaded(then, own, tolerance):
             return 0.0
         luck = (
             _quotient(own.imbalance / then.imbalance, found.imbalance / now.imbalance) if then.imbalance else 1.0,
