@@ -101,7 +101,8 @@ def test_monotone(books: list[dict[str, dict[Key, Line]]], limit: float, factor:
     low, high = (
         share_out(matrix(most, limit), GROUPS, claims, memory, fair)[0].share[:, 0] for most in (limit, limit * factor)
     )
-    assert (high * SLACK >= low).all()
+    # What is left of billions after subtracting billions is right to some ten millionths.
+    assert (high * SLACK + 1e-12 * limit >= low).all()
 
 
 @QUICK
