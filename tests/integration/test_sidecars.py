@@ -224,7 +224,7 @@ def test_averages_outlive_all_sidecars(scene: Scene, tmp_path: Path) -> None:
     """All sidecars stopped: new ones go on from the checkpoint instead of beginning with the first sample."""
     with scene.sidecars("AB", tmp_path, parameters=PATIENT) as sidecars:
         leader = the_leader(sidecars)
-        until(lambda: min(samples(leader).values(), default=0) >= 12, "there are samples", within=90)
+        until(lambda: min(samples(leader).values(), default=0) >= 12, "there are samples", within=180)
         leader.stop()
         (other,) = others(sidecars, leader)
         until(lambda: other.state()["role"] == "leader", "the other one leads", within=20)
