@@ -8,7 +8,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +18,12 @@ import pyarrow.parquet as pq
 
 from bundlekeel.adapters.history.rows import ARROW, REPEATED, records_of, tables_of
 from bundlekeel.core.errors import HistoryError, StoreError
-from bundlekeel.core.history import CycleRecord
+from bundlekeel.core.history import SCHEMA, CycleRecord
 from bundlekeel.ports.history import HistoryFile, HistorySpan, hour_of
 
 _PATH: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/(\d+)-(\d+)(?:-(\d+))?\.parquet")
 _META: Final = b"bundlekeel"
+_SPAN: Final = tuple(item.name for item in fields(HistorySpan))
 # Readers of folders (Spark, Hive, Arrow) leave out names that begin so.
 _HIDDEN: Final = "_"
 _ASIDE: Final = "_aside"
@@ -63,14 +64,24 @@ class ParquetStore:
             with self._reading(file) as parquet:
                 said = parquet.metadata.metadata or {}
         try:
-            return HistorySpan(**json.loads(said[_META]))
+            told = json.loads(said[_META])
+            # A newer release may say more.
+            return HistorySpan(**{name: int(told[name]) for name in _SPAN})
         except (KeyError, ValueError, TypeError):
             raise HistoryError(f"{file.path} was not recorded by Bundlekeel") from None
 
     def records(self, file: HistoryFile) -> list[CycleRecord]:
         """Everything in it."""
         with self._reading(file) as parquet:
-            return records_of([parquet.read(use_threads=False)])
+            table = parquet.read(use_threads=False)
+        try:
+            return records_of([table])
+        except HistoryError:
+            version = self.span(file).schema
+            if version <= SCHEMA:
+                raise
+            why = f"schema {version}, this release reads up to {SCHEMA}: a newer release recorded it"
+            raise HistoryError(f"{file.path} is of {why}") from None
 
     def publish(self, epoch: int, seq: int, records: Sequence[CycleRecord]) -> HistoryFile:
         """Write a segment."""
@@ -154,7 +165,9 @@ class ParquetStore:
     def _groups(self, files: Sequence[HistoryFile]) -> Iterator[pa.Table]:
         for file in files:
             with self._reading(file) as parquet:
-                tables = [parquet.read_row_group(number, use_threads=False) for number in range(parquet.num_row_groups)]
+                # Other columns than ours are the file's fault.
+                groups = range(parquet.num_row_groups)
+                tables = [parquet.read_row_group(number, use_threads=False).cast(ARROW) for number in groups]
             yield from tables
 
     def _write(self, file: HistoryFile, span: HistorySpan, tables: Iterator[pa.Table]) -> HistoryFile:
@@ -193,7 +206,7 @@ def _write_parquet(stream: Any, span: HistorySpan, tables: Iterator[pa.Table]) -
     ) as writer:
         writer.add_key_value_metadata({_META.decode(): json.dumps(asdict(span))})
         for table in tables:
-            writer.write_table(table.cast(ARROW))
+            writer.write_table(table)
 
 
 @contextmanager
