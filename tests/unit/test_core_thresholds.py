@@ -133,6 +133,13 @@ BROKEN: list[tuple[str, object, Code]] = [
     ("data.until_ms", 5, Code.WRONG_TYPE),
     ("data.bad_days", {"2026-09-15": 3}, Code.WRONG_TYPE),
     ("advice", "one", Code.WRONG_TYPE),
+    ("created_ms", 10**20, Code.WRONG_TYPE),
+    ("data.until_ms", 1e299, Code.WRONG_TYPE),
+    ("strategy", "\ud800", Code.WRONG_TYPE),
+    ("advice", ["fine", "\udfff"], Code.WRONG_TYPE),
+    ("parameters", {"\ud800": proposed(1, 2)}, Code.WRONG_TYPE),
+    ("data.bad_days", {"2026-09-15": "a\udc00"}, Code.WRONG_TYPE),
+    (f"{LOW}.evidence", "\ud83d", Code.WRONG_TYPE),
 ]
 
 
@@ -144,6 +151,8 @@ def test_what_cannot_be_right_is_refused_by_name(path: str, value: object, code:
     assert caught.value.code == code and isinstance(caught.value, ConfigError)
     assert caught.value.field.startswith(path)
     assert path.rpartition(".")[2] in str(caught.value)
+    # It goes into the journal and over the API.
+    assert f"{caught.value}{caught.value.field}".encode()
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"null", b'"x"', b"\xff\xfe", b"[" * 100_000])
