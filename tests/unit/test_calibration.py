@@ -262,7 +262,7 @@ REFUSED: list[tuple[dict[str, Any], list[Code]]] = [
     ({"format": 2}, [Code.FUTURE_FORMAT]),
     ({"format": "x"}, [Code.WRONG_TYPE]),
     ({"data": document()["data"] | {"days": ["2026-09-01"]}}, [Code.TOO_OLD, Code.TOO_LITTLE_HISTORY]),
-    ({"data": document()["data"] | {"coverage": 0.2, "until_ms": 1_900_000_000_000}}, [Code.POOR_COVERAGE]),
+    ({"data": document()["data"] | {"coverage": 0.2, "until_ms": 1_900_000_000_000}}, [Code.IMPLAUSIBLE, Code.POOR_COVERAGE]),
     ({"evidence": document()["evidence"] | {"difference": measures(0.1, -2.0)}}, [Code.NOT_BETTER]),
 ]
 

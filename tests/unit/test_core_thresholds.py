@@ -233,6 +233,20 @@ def test_typed_refusals() -> None:
     assert codes(document(data=thin)) == [Code.POOR_COVERAGE]
     stale = document()["data"] | {"until_ms": NOW_MS - 10 * DAY_MS}
     assert codes(document(data=stale)) == [Code.TOO_OLD]
+    ahead = document()["data"] | {"until_ms": NOW_MS + DAY_MS}
+    assert codes(document(data=ahead)) == [Code.IMPLAUSIBLE]
+
+
+def test_what_the_strategy_does_not_read_is_no_proposal_for_it() -> None:
+    """It would lie over the settings without effect, until somebody changes the strategy."""
+    both = {"avg_low_threshold_percent": proposed(20.0, 15.0), "threshold_percent": proposed(11.0, 10.0)}
+    assert codes(document(parameters=both)) == [Code.OTHER_STRATEGY]
+
+
+def test_a_worse_outcome_is_not_better_whatever_the_difference_says() -> None:
+    """What is chosen is what the trial compares with: with a promise as high as that nothing would be reverted."""
+    worse = document()["evidence"] | {"chosen": measures(0.5, 4.0)}
+    assert codes(document(evidence=worse)) == [Code.NOT_BETTER]
 
 
 @pytest.mark.parametrize(
