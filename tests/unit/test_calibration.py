@@ -108,6 +108,19 @@ async def test_recommended_is_only_shown() -> None:
     assert 0 < float(sidecar.metric("thresholds_age_seconds").split()[-1]) < 4000
 
 
+async def test_nothing_by_itself_before_the_cluster_is_seen() -> None:
+    """A new leader does not know yet what the brokers run with: neither adopted nor refused."""
+    store = MemoryCalibration()
+    sidecar = Calibrated(FakeCluster(clock=WallClock()), store)
+    await sidecar.lead()
+    store.put(PATH, proposal(sidecar))
+    await sidecar.calibration.check()
+    assert sidecar.sharing.desired.adopted is None and sidecar.told() == []
+    await sidecar.cycle.turn()
+    await sidecar.calibration.check()
+    assert sidecar.told() == ["adopted"]
+
+
 async def test_adopted_by_itself_and_in_every_plan() -> None:
     """The next cycle, dry runs and the settings go by it, the journal says so, and it is on trial."""
     sidecar = await ready(MemoryCalibration())
@@ -224,6 +237,7 @@ async def test_it_survives_a_change_of_leader() -> None:
     assert second.cycle.params.avg_low_threshold_percent == 15.0
     await second.leadership.stop()
     third = await Calibrated(cluster, store, "c").lead()
+    await third.cycle.turn()
     await third.calibration.check()
     assert third.told() == ["refused"] and third.codes() == [Code.REVERTED.value]
 
@@ -262,7 +276,10 @@ REFUSED: list[tuple[dict[str, Any], list[Code]]] = [
     ({"format": 2}, [Code.FUTURE_FORMAT]),
     ({"format": "x"}, [Code.WRONG_TYPE]),
     ({"data": document()["data"] | {"days": ["2026-09-01"]}}, [Code.TOO_OLD, Code.TOO_LITTLE_HISTORY]),
-    ({"data": document()["data"] | {"coverage": 0.2, "until_ms": 1_900_000_000_000}}, [Code.IMPLAUSIBLE, Code.POOR_COVERAGE]),
+    (
+        {"data": document()["data"] | {"coverage": 0.2, "until_ms": 1_900_000_000_000}},
+        [Code.IMPLAUSIBLE, Code.POOR_COVERAGE],
+    ),
     ({"evidence": document()["evidence"] | {"difference": measures(0.1, -2.0)}}, [Code.NOT_BETTER]),
 ]
 

@@ -170,6 +170,9 @@ class Calibration:
 
     async def _consider(self) -> None:
         seen, adopted = self.proposals, self._p.sharing.desired.adopted
+        # Without a picture it is not known what the brokers run with, and so not what a proposal is compared with.
+        if not self._p.sees():
+            return
         if seen.found is None or (adopted is not None and seen.digest and adopted.digest == seen.digest):
             return
         objections, known_by = self.objections(), seen.digest or seen.found.path
