@@ -52,7 +52,7 @@ class ParquetStore:
         return sorted(
             _file(match, info.size or 0)
             for info in found
-            if (match := _PATH.fullmatch(info.path[len(self._root) :].lstrip("/")))
+            if (match := _PATH.fullmatch(_name(info)[len(self._root) :].lstrip("/")))
         )
 
     def span(self, file: HistoryFile) -> HistorySpan:
@@ -216,6 +216,14 @@ def _answering() -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError) as error:
         raise StoreError(f"the history store does not answer: {_short(error)}") from None
+
+
+def _name(info: pafs.FileInfo) -> str:
+    """Its path; empty when that is no text, and so none of ours."""
+    try:
+        return str(info.path)
+    except UnicodeDecodeError:
+        return ""
 
 
 def _short(error: Exception) -> str:
