@@ -194,6 +194,28 @@ async def test_more_moves_than_promised_are_reverted() -> None:
     assert "moves an hour" in sidecar.journal.tail(10, kind="adoption")[1]["sentence"]
 
 
+async def test_settings_of_people_are_not_judged_as_an_adoption() -> None:
+    """Somebody changed the setting below: what was adopted is not in force, so nothing is reverted because of it, and
+    no later proposal waits for its trial."""
+    store = MemoryCalibration()
+    sidecar = await ready(store)
+    await sidecar.calibration.check()
+    before = sidecar.overlay.base
+    sidecar.overlay._settings = lambda _: replace(before, avg_low_threshold_percent=12.5)
+    await sidecar.cycle.turn()
+    assert sidecar.cycle.params.avg_low_threshold_percent == 12.5
+    sidecar.live_on(CANARY_SECONDS, 0.9)
+    await sidecar.calibration.check()
+    assert sidecar.told() == ["adopted"] and sidecar.sharing.desired.reverted == {}
+    view = sidecar.calibration.view()
+    assert view["sentence"].startswith("the newest proposal does not come into force: OtherValues")
+    assert sidecar.metric("thresholds_on_trial").endswith(" 0.0")
+    sidecar.clock.offset += 20 * 3600
+    store.put(NEXT, proposal(sidecar, parameters={LOW: proposed(15.0, 12.5)}))
+    await sidecar.calibration.check()
+    assert sidecar.told() == ["adopted", "adopted"]
+
+
 async def test_as_good_as_promised_is_kept() -> None:
     """When the canary's time is over; the next proposal may follow a night later."""
     store = MemoryCalibration()

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.daemon.history_keeping import GRACE_MS, keep_house, weed
 from bundlekeel.core.history import SCHEMA
+from bundlekeel.daemon.history_keeping import GRACE_MS, keep_house, weed
 from bundlekeel.daemon.history_reading import check, listing, replayed
 from bundlekeel.ports.history import HOUR_MS, HistoryFile, in_force
 from tests.support.history_cases import START_MS, records_of, sequence
@@ -186,7 +186,7 @@ def test_a_newer_file_that_cannot_be_read_says_so(tmp_path: Path) -> None:
 
 
 def test_foreign_columns_do_not_end_the_housekeeping(tmp_path: Path) -> None:
-    """A file of our schema with a column too many cannot be merged: nothing is lost, and other hours are put together."""
+    """A file of our schema with a column too many cannot be merged: nothing is lost, other hours are put together."""
     store = ParquetStore(tmp_path)
     strange, *_ = filled(store)
     by_a_newer_release(tmp_path / strange.path, NEWER["a column more"], schema=SCHEMA)
