@@ -108,19 +108,6 @@ async def test_recommended_is_only_shown() -> None:
     assert 0 < float(sidecar.metric("thresholds_age_seconds").split()[-1]) < 4000
 
 
-async def test_nothing_by_itself_before_the_cluster_is_seen() -> None:
-    """A new leader does not know yet what the brokers run with: neither adopted nor refused."""
-    store = MemoryCalibration()
-    sidecar = Calibrated(FakeCluster(clock=WallClock()), store)
-    await sidecar.lead()
-    store.put(PATH, proposal(sidecar))
-    await sidecar.calibration.check()
-    assert sidecar.sharing.desired.adopted is None and sidecar.told() == []
-    await sidecar.cycle.turn()
-    await sidecar.calibration.check()
-    assert sidecar.told() == ["adopted"]
-
-
 async def test_adopted_by_itself_and_in_every_plan() -> None:
     """The next cycle, dry runs and the settings go by it, the journal says so, and it is on trial."""
     sidecar = await ready(MemoryCalibration())
@@ -192,28 +179,6 @@ async def test_more_moves_than_promised_are_reverted() -> None:
     await sidecar.calibration.check()
     assert sidecar.told()[:2] == ["adopted", "reverted"]
     assert "moves an hour" in sidecar.journal.tail(10, kind="adoption")[1]["sentence"]
-
-
-async def test_settings_of_people_are_not_judged_as_an_adoption() -> None:
-    """Somebody changed the setting below: what was adopted is not in force, so nothing is reverted because of it, and
-    no later proposal waits for its trial."""
-    store = MemoryCalibration()
-    sidecar = await ready(store)
-    await sidecar.calibration.check()
-    before = sidecar.overlay.base
-    sidecar.overlay._settings = lambda _: replace(before, avg_low_threshold_percent=12.5)
-    await sidecar.cycle.turn()
-    assert sidecar.cycle.params.avg_low_threshold_percent == 12.5
-    sidecar.live_on(CANARY_SECONDS, 0.9)
-    await sidecar.calibration.check()
-    assert sidecar.told() == ["adopted"] and sidecar.sharing.desired.reverted == {}
-    view = sidecar.calibration.view()
-    assert view["sentence"].startswith("the newest proposal does not come into force: OtherValues")
-    assert sidecar.metric("thresholds_on_trial").endswith(" 0.0")
-    sidecar.clock.offset += 20 * 3600
-    store.put(NEXT, proposal(sidecar, parameters={LOW: proposed(15.0, 12.5)}))
-    await sidecar.calibration.check()
-    assert sidecar.told() == ["adopted", "adopted"]
 
 
 async def test_as_good_as_promised_is_kept() -> None:

@@ -1,0 +1,45 @@
+"""Thresholds over settings that are not known yet, or are others meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.support.memory_calibration import MemoryCalibration
+from tests.support.threshold_cases import proposed
+from tests.support.world import FakeCluster, WallClock
+from tests.unit.test_calibration import CANARY_SECONDS, LOW, NEXT, PATH, Calibrated, proposal, ready
+
+
+async def test_nothing_by_itself_before_the_cluster_is_seen() -> None:
+    """A new leader does not know yet what the brokers run with: neither adopted nor refused."""
+    store = MemoryCalibration()
+    sidecar = Calibrated(FakeCluster(clock=WallClock()), store)
+    await sidecar.lead()
+    store.put(PATH, proposal(sidecar))
+    await sidecar.calibration.check()
+    assert sidecar.sharing.desired.adopted is None and sidecar.told() == []
+    await sidecar.cycle.turn()
+    await sidecar.calibration.check()
+    assert sidecar.told() == ["adopted"]
+
+
+async def test_settings_of_people_are_not_judged_as_an_adoption() -> None:
+    """Somebody changed the setting below: what was adopted is not in force, so nothing is reverted because of it, and
+    no later proposal waits for its trial."""
+    store = MemoryCalibration()
+    sidecar = await ready(store)
+    await sidecar.calibration.check()
+    before = sidecar.overlay.base
+    sidecar.overlay._settings = lambda _: replace(before, avg_low_threshold_percent=12.5)
+    await sidecar.cycle.turn()
+    assert sidecar.cycle.params.avg_low_threshold_percent == 12.5
+    sidecar.live_on(CANARY_SECONDS, 0.9)
+    await sidecar.calibration.check()
+    assert sidecar.told() == ["adopted"] and sidecar.sharing.desired.reverted == {}
+    view = sidecar.calibration.view()
+    assert view["sentence"].startswith("the newest proposal does not come into force: OtherValues")
+    assert sidecar.metric("thresholds_on_trial").endswith(" 0.0")
+    sidecar.clock.offset += 20 * 3600
+    store.put(NEXT, proposal(sidecar, parameters={LOW: proposed(15.0, 12.5)}))
+    await sidecar.calibration.check()
+    assert sidecar.told() == ["adopted", "adopted"]
