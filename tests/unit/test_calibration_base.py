@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
+import pytest
+
+from bundlekeel.adapters.metrics import PrometheusTelemetry
+from bundlekeel.daemon.proposals import Proposals
+from bundlekeel.ports.calibration import Found
 from tests.support.memory_calibration import MemoryCalibration
-from tests.support.threshold_cases import proposed
+from tests.support.threshold_cases import as_bytes, document, proposed
 from tests.support.world import FakeCluster, WallClock
 from tests.unit.test_calibration import CANARY_SECONDS, LOW, NEXT, PATH, Calibrated, proposal, ready
+
+
+class Erring(MemoryCalibration):
+    """Raises what no store should."""
+
+    errs = True
+
+    def newest(self) -> Found | None:
+        """As long as it errs."""
+        if self.errs:
+            raise ValueError("theirs")
+        return super().newest()
 
 
 async def test_nothing_by_itself_before_the_cluster_is_seen() -> None:
@@ -43,3 +61,16 @@ async def test_settings_of_people_are_not_judged_as_an_adoption() -> None:
     store.put(NEXT, proposal(sidecar, parameters={LOW: proposed(15.0, 12.5)}))
     await sidecar.calibration.check()
     assert sidecar.told() == ["adopted", "adopted"]
+
+
+async def test_a_mistake_in_a_read_is_not_remembered() -> None:
+    """Whatever the store's library raised: the next read is a new one."""
+    store = Erring()
+    proposals = Proposals(lambda: store, PrometheusTelemetry(), WallClock())
+    with pytest.raises(ValueError, match="theirs"):
+        await proposals.read()
+    store.errs = False
+    store.put(PATH, as_bytes(document()))
+    await asyncio.gather(proposals.read(), proposals.read())
+    assert proposals.document is not None
+    proposals.close()
