@@ -54,7 +54,7 @@ class MemoryStore:
         if there in self.torn:
             self.set_aside(there)
         elif there is not None:
-            if [item.cycle for item in self.held[there]] != [item.cycle for item in records]:
+            if [(item.cycle, item.wall_ms) for item in self.held[there]] != [(r.cycle, r.wall_ms) for r in records]:
                 raise HistoryError(f"{file.path} is there with other cycles")
             return there
         self.held[file] = list(records)

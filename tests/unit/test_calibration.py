@@ -224,6 +224,7 @@ async def test_it_survives_a_change_of_leader() -> None:
     assert second.cycle.params.avg_low_threshold_percent == 15.0
     await second.leadership.stop()
     third = await Calibrated(cluster, store, "c").lead()
+    await third.cycle.turn()
     await third.calibration.check()
     assert third.told() == ["refused"] and third.codes() == [Code.REVERTED.value]
 
@@ -262,7 +263,10 @@ REFUSED: list[tuple[dict[str, Any], list[Code]]] = [
     ({"format": 2}, [Code.FUTURE_FORMAT]),
     ({"format": "x"}, [Code.WRONG_TYPE]),
     ({"data": document()["data"] | {"days": ["2026-09-01"]}}, [Code.TOO_OLD, Code.TOO_LITTLE_HISTORY]),
-    ({"data": document()["data"] | {"coverage": 0.2, "until_ms": 1_900_000_000_000}}, [Code.POOR_COVERAGE]),
+    (
+        {"data": document()["data"] | {"coverage": 0.2, "until_ms": 1_900_000_000_000}},
+        [Code.IMPLAUSIBLE, Code.POOR_COVERAGE],
+    ),
     ({"evidence": document()["evidence"] | {"difference": measures(0.1, -2.0)}}, [Code.NOT_BETTER]),
 ]
 

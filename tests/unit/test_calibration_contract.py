@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +54,14 @@ PLACES: dict[str, Callable[[Path], tuple[CalibrationStore, Put]]] = {
 def test_place(kind: str, check: Callable[[CalibrationStore, Put], None], tmp_path: Path) -> None:
     """Each promise, by each place."""
     check(*PLACES[kind](tmp_path / "calibration"))
+
+
+def test_a_name_that_is_no_text_is_passed_over(tmp_path: Path) -> None:
+    """Somebody's file in another encoding does not hide the proposals."""
+    _put_into(tmp_path)("2026-09-15/thresholds.json", b"{}")
+    (tmp_path / os.fsdecode(b"\xff")).touch()
+    found = calibration_folder(tmp_path).newest()
+    assert found is not None and found.path == "2026-09-15/thresholds.json"
 
 
 def test_a_uri_nobody_knows_is_a_store_error() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typer.testing import CliRunner
 from bundlekeel.adapters.history import ParquetStore
 from bundlekeel.bootstrap import Bootstrap
 from bundlekeel.cli.app import make_app
+from bundlekeel.core.history import recorded
+from bundlekeel.core.history_frames import frame_of
 from bundlekeel.daemon.settings import Settings
 from tests.support.history_cases import START_MS, records_of, sequence
 
@@ -69,6 +72,8 @@ def test_show_finds_a_cycle_by_number_epoch_or_time(folder: Path, name: str, cyc
         ("7:1", 1, "7:1 is not in the history"),
         ("2020-01-01", 1, "2020-01-01 is not in the history"),
         ("yesterday", 2, "is neither a cycle (812)"),
+        ("9" * 5000, 2, "is neither a cycle (812)"),
+        ("\u0663", 2, "is neither a cycle (812)"),
     ],
 )
 def test_what_is_not_there_is_said(folder: Path, name: str, code: int, why: str) -> None:
@@ -133,6 +138,26 @@ def test_without_a_store_it_says_so(folder: Path, tmp_path: Path) -> None:
     assert (empty.exit_code, "there is no history yet" in empty.stderr) == (1, True)
     strange = run("history", "ls", "--history", "ftp://somewhere/else")
     assert (strange.exit_code, "cannot be opened" in strange.stderr) == (3, True)
+    for wrong in ("s3:/bucket/keel", f"file:{folder}", ""):
+        slash = run("history", "check", "--history", wrong)
+        assert (slash.exit_code, "neither a folder nor a URI" in slash.stderr) == (2, True)
+
+
+def test_a_name_that_is_no_text_is_passed_over(folder: Path) -> None:
+    """Somebody's file below the store, in another encoding."""
+    (folder / os.fsdecode(b"\xff")).touch()
+    assert len(answer(folder, "history", "ls")) == 3
+
+
+def test_a_plugin_that_is_not_installed_here_is_said(folder: Path) -> None:
+    """Its cycle cannot be planned again; the others are."""
+    given = next(sequence(1, 14))
+    frame = frame_of(replace(given, params=replace(given.params, strategy="theirs")))
+    outcome = records_of([given])[0].outcome
+    ParquetStore(folder).publish(3, 1, [recorded(None, frame, epoch=3, cycle=9, outcome=outcome)])
+    result = run("replay", "all", "--history", str(folder))
+    assert (result.exit_code, "'theirs' is not known here" in result.stdout) == (1, True)
+    assert "8 of 9 cycles have the recorded plan" in result.stdout
 
 
 def test_the_settings_name_the_store(folder: Path, tmp_path: Path) -> None:

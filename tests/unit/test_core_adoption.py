@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bundlekeel.core.adoption import (
     BUCKET_MS,
+    KEPT_BUCKETS,
     KEPT_REVERTS,
     REVERTED_MS,
     Adopted,
@@ -144,7 +145,22 @@ def test_only_two_days_are_kept() -> None:
     found = Realised()
     for number in range(2000):
         found = noted(found, NOW_MS + number * 290_000, 0.1, 0)
-    assert 280 <= len(found.buckets) <= 301
+    assert len(found.buckets) == KEPT_BUCKETS
+    assert found.buckets[-1].at_ms > found.buckets[0].at_ms > NOW_MS
+
+
+@pytest.mark.parametrize(("hours_a_day", "trial_hours"), [(2, 6), (8, 24)])
+def test_a_trial_ends_where_little_of_a_day_is_ours(hours_a_day: int, trial_hours: int) -> None:
+    """Maintenance windows: the hours of each day add up until there are enough, however many days that takes."""
+    adopted = replace(adopt({LOW: 20.0}), since_ms=NOW_MS, trial_seconds=trial_hours * 3600.0)
+    found, judgements = Realised(), list[bool]()
+    for minute in range(60 * hours_a_day * 10):
+        day, rest = divmod(minute, 60 * hours_a_day)
+        now = NOW_MS + day * 86_400_000 + rest * 60_000
+        found = noted(found, now, 0.1, 0)
+        judgement = judged(adopted, *before_and_after(found, adopted, now))
+        judgements += [judgement.worse] if judgement else []
+    assert judgements and not any(judgements)
 
 
 def test_a_clock_that_goes_back_does_no_harm() -> None:

@@ -133,6 +133,13 @@ BROKEN: list[tuple[str, object, Code]] = [
     ("data.until_ms", 5, Code.WRONG_TYPE),
     ("data.bad_days", {"2026-09-15": 3}, Code.WRONG_TYPE),
     ("advice", "one", Code.WRONG_TYPE),
+    ("created_ms", 10**20, Code.WRONG_TYPE),
+    ("data.until_ms", 1e299, Code.WRONG_TYPE),
+    ("strategy", "\ud800", Code.WRONG_TYPE),
+    ("advice", ["fine", "\udfff"], Code.WRONG_TYPE),
+    ("parameters", {"\ud800": proposed(1, 2)}, Code.WRONG_TYPE),
+    ("data.bad_days", {"2026-09-15": "a\udc00"}, Code.WRONG_TYPE),
+    (f"{LOW}.evidence", "\ud83d", Code.WRONG_TYPE),
 ]
 
 
@@ -144,6 +151,8 @@ def test_what_cannot_be_right_is_refused_by_name(path: str, value: object, code:
     assert caught.value.code == code and isinstance(caught.value, ConfigError)
     assert caught.value.field.startswith(path)
     assert path.rpartition(".")[2] in str(caught.value)
+    # It goes into the journal and over the API.
+    assert f"{caught.value}{caught.value.field}".encode()
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"null", b'"x"', b"\xff\xfe", b"[" * 100_000])
@@ -224,6 +233,20 @@ def test_typed_refusals() -> None:
     assert codes(document(data=thin)) == [Code.POOR_COVERAGE]
     stale = document()["data"] | {"until_ms": NOW_MS - 10 * DAY_MS}
     assert codes(document(data=stale)) == [Code.TOO_OLD]
+    ahead = document()["data"] | {"until_ms": NOW_MS + DAY_MS}
+    assert codes(document(data=ahead)) == [Code.IMPLAUSIBLE]
+
+
+def test_what_the_strategy_does_not_read_is_no_proposal_for_it() -> None:
+    """It would lie over the settings without effect, until somebody changes the strategy."""
+    both = {"avg_low_threshold_percent": proposed(20.0, 15.0), "threshold_percent": proposed(11.0, 10.0)}
+    assert codes(document(parameters=both)) == [Code.OTHER_STRATEGY]
+
+
+def test_a_worse_outcome_is_not_better_whatever_the_difference_says() -> None:
+    """What is chosen is what the trial compares with: with a promise as high as that nothing would be reverted."""
+    worse = document()["evidence"] | {"chosen": measures(0.5, 4.0)}
+    assert codes(document(evidence=worse)) == [Code.NOT_BETTER]
 
 
 @pytest.mark.parametrize(

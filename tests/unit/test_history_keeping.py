@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 
 from bundlekeel.adapters.history import ParquetStore
+from bundlekeel.core.history import SCHEMA
 from bundlekeel.daemon.history_keeping import GRACE_MS, keep_house, weed
-from bundlekeel.daemon.history_reading import check, replayed
+from bundlekeel.daemon.history_reading import check, listing, replayed
 from bundlekeel.ports.history import HOUR_MS, HistoryFile, in_force
 from tests.support.history_cases import START_MS, records_of, sequence
 from tests.support.memory_history import MemoryStore
@@ -135,3 +143,56 @@ def test_a_publication_that_was_torn_is_written_again(tmp_path: Path) -> None:
     assert store.publish(1, 1, records) == file
     assert (tmp_path / "_aside" / file.path).read_bytes() == whole[:50]
     assert replayed(store, "all")["same"] == 2
+
+
+def by_a_newer_release(path: Path, columns: Callable[[pa.Table], pa.Table], **more: Any) -> bytes:
+    """Write a file again as one of the next schema, with other columns, and more to say of itself."""
+    with pq.ParquetFile(path) as file:
+        told, table = json.loads(file.metadata.metadata[b"bundlekeel"]), columns(file.read())
+    with pq.ParquetWriter(path, table.schema) as writer:
+        writer.add_key_value_metadata({"bundlekeel": json.dumps(told | {"schema": SCHEMA + 1} | more)})
+        writer.write_table(table)
+    return path.read_bytes()
+
+
+NEWER: dict[str, Callable[[pa.Table], pa.Table]] = {
+    "a column more": lambda table: table.append_column("shade", pa.nulls(table.num_rows, pa.int32())),
+    "a column less": lambda table: table.drop(["seal"]),
+    "the same columns": lambda table: table,
+}
+
+
+@pytest.mark.parametrize("columns", NEWER.values(), ids=NEWER)
+def test_what_a_newer_release_recorded_stays_as_it_is(tmp_path: Path, columns: Callable[[pa.Table], pa.Table]) -> None:
+    """After a release was taken back: its file is neither torn nor ours to merge, and the hour's others are merged."""
+    store = ParquetStore(tmp_path)
+    newer, *_ = filled(store)
+    path = tmp_path / newer.path
+    whole = by_a_newer_release(path, columns, cluster="blue")
+    done = keep_house(store, OVER_MS, None)
+    assert (done.merged, done.aside, weed(store, store.files())) == (2, [], [])
+    assert path.read_bytes() == whole
+    assert {file.name for file in store.files()} == {"1-1.parquet", "1-2-3.parquet"}
+    assert [row["why"] for row in listing(store)] == ["", ""]
+
+
+def test_a_newer_file_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+    """Not that it is torn."""
+    store = ParquetStore(tmp_path)
+    newer, *_ = filled(store)
+    by_a_newer_release(tmp_path / newer.path, NEWER["a column less"])
+    (row,) = check(store)["unreadable"]
+    assert "newer release" in row["why"]
+
+
+def test_foreign_columns_do_not_end_the_housekeeping(tmp_path: Path) -> None:
+    """A file of our schema with a column too many cannot be merged: nothing is lost, other hours are put together."""
+    store = ParquetStore(tmp_path)
+    strange, *_ = filled(store)
+    by_a_newer_release(tmp_path / strange.path, NEWER["a column more"], schema=SCHEMA)
+    later = records_of(sequence(4, 2, start_ms=START_MS + HOUR_MS), first=7)
+    for seq in (4, 5):
+        store.publish(1, seq, later[2 * seq - 8 : 2 * seq - 6])
+    done = keep_house(store, OVER_MS + HOUR_MS, None)
+    assert (done.merged, done.aside) == (2, [])
+    assert replayed(store, "all")["same"] == 10

@@ -13,6 +13,7 @@ from bundlekeel.core.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.operations.drain import RULE as DRAIN
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Plan
+from bundlekeel.core.shedding import SHEDDERS, Context, Decision
 from bundlekeel.core.tournament import compared
 from bundlekeel.daemon.tournament import Tournament
 from tests.support.world import EAGER, FakeCluster, FakeSidecar, WallClock
@@ -88,6 +89,23 @@ def test_drains_are_no_disagreement() -> None:
     made = planned("avg")
     drains = replace(made, moves=tuple(replace(move, rule=DRAIN) for move in made.moves))
     assert compared(drains, drains).agreement == "both_rest" and compared(drains, drains).moves == 0
+
+
+async def test_a_plugin_that_fails_costs_its_own_turn_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those after it play, and its mistake is raised to the task that counts it."""
+
+    def broken(_: Context) -> Decision:
+        raise ZeroDivisionError("theirs")
+
+    monkeypatch.setitem(SHEDDERS, "theirs", broken)
+    sidecar = Playing(FakeCluster(clock=WallClock()), "theirs", "threshold")
+    await sidecar.lead()
+    await sidecar.cycle.turn()
+    with pytest.raises(ZeroDivisionError):
+        await sidecar.play()
+    assert not sidecar.tournament.busy
+    await sidecar.cycle.turn()
+    assert set(sidecar.line()["shadow"]["strategies"]) == {"threshold"}
 
 
 async def test_they_plan_beside_the_cycle_and_are_told_with_the_next() -> None:

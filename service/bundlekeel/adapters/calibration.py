@@ -31,7 +31,7 @@ class CalibrationFolder:
         with _answering():
             selector = pafs.FileSelector(self._root, recursive=False, allow_not_found=True)
             there = self._fs.get_file_info(selector)
-            nights = sorted((info.base_name for info in there if _DATE.fullmatch(info.base_name)), reverse=True)
+            nights = sorted(filter(_DATE.fullmatch, map(_name, there)), reverse=True)
             for path in (*(f"{night}/{NAME}" for night in nights[:_NIGHTS]), NAME):
                 if self._fs.get_file_info(f"{self._root}/{path}").is_file:
                     with self._fs.open_input_stream(f"{self._root}/{path}") as stream:
@@ -47,6 +47,14 @@ def calibration_folder(place: str | Path) -> CalibrationFolder:
         return CalibrationFolder(*pafs.FileSystem.from_uri(place))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise StoreError(f"calibration.uri: {place} cannot be opened: {error}") from None
+
+
+def _name(info: pafs.FileInfo) -> str:
+    """Its name; empty when that is no text."""
+    try:
+        return str(info.base_name)
+    except UnicodeDecodeError:
+        return ""
 
 
 @contextmanager

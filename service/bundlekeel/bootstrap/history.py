@@ -9,6 +9,7 @@ from typing import Any
 
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.daemon.recorder import Places, Recorder
+from bundlekeel.daemon.settings_history import is_place
 from bundlekeel.daemon.settings_load import LoadedSettings
 from bundlekeel.ports import Clock, Telemetry
 from bundlekeel.ports.history import HistoryStore
@@ -30,6 +31,14 @@ def recorder(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, leads: 
 def history_store(loaded: LoadedSettings, uri: str | None) -> HistoryStore:
     """The store at this URI or folder; None: that of the settings."""
     if uri is not None:
+        # `file:/x` would be a folder here, and every answer about an empty store.
+        if not is_place(uri):
+            raise ConfigError(
+                f"--history {uri!r} is neither a folder nor a URI with ://",
+                field="--history",
+                value=uri,
+                allowed="a folder or a URI with ://",
+            )
         return _store(uri if "://" in uri else Path(uri))
     named = loaded.settings.history.uri
     if named is None:

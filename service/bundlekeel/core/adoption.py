@@ -22,7 +22,9 @@ EARLY: Final = 0.25
 # Moves are few and come in bursts: so many standard deviations of a Poisson count are no news.
 MARGIN: Final = 2.0
 BUCKET_MS: Final = 600_000
-KEPT_MS: Final = 50 * 3_600_000
+# As much as is ever compared: a day before an adoption, a day of trial, and what lies between. Counted, as time without
+# cycles of ours leaves none: a trial of six hours may take a week of maintenance windows.
+KEPT_BUCKETS: Final = 300
 # Longer gaps between two cycles of ours say nothing about the time between.
 GAP_MS: Final = 300_000
 # What was reverted is not tried again for so long, also when another document proposes it.
@@ -74,7 +76,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Realised:
-    """The last two days, for the next leader too. `last_ms`: the cycle noted last."""
+    """The last two days of our own cycles, for the next leader too. `last_ms`: the cycle noted last."""
 
     buckets: tuple[Bucket, ...] = ()
     last_ms: int = 0
@@ -207,8 +209,8 @@ def noted(realised: Realised, now_ms: int, imbalance: float, moves: int) -> Real
         weighted=last.weighted + imbalance * seconds,
         moves=last.moves + moves,
     )
-    young = tuple(bucket for bucket in before if at - KEPT_MS < bucket.at_ms < at)
-    return Realised(buckets=(*young, grown), last_ms=now_ms)
+    earlier = tuple(bucket for bucket in before if bucket.at_ms < at)
+    return Realised(buckets=(*earlier, grown)[-KEPT_BUCKETS:], last_ms=now_ms)
 
 
 def stretch(realised: Realised, from_ms: int, until_ms: int) -> Stretch:

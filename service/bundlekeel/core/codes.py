@@ -273,7 +273,7 @@ EXPLANATIONS: dict[Code, str] = {
     Code.TOO_OLD: "the thresholds, or the history they rest on, are older than allowed",
     Code.TOO_LITTLE_HISTORY: "fewer days of usable history than asked for",
     Code.POOR_COVERAGE: "too much of the time is missing from the history",
-    Code.OTHER_STRATEGY: "the thresholds are about another strategy than the one in force",
+    Code.OTHER_STRATEGY: "the thresholds, or one of them, are about another strategy than the one in force",
     Code.OTHER_VALUES: "the values in force are no longer those that the proposal was compared with",
     Code.NOT_BETTER: "on held-out days the proposed values were not better for certain, or worse",
     Code.NOTHING_NEW: "the proposed values are in force already",

@@ -11,6 +11,7 @@ from bundlekeel.core.engine import PlanResult, plan
 from bundlekeel.core.errors import HistoryError
 from bundlekeel.core.history import SCHEMA, CycleRecord, Document, Frame, changed, changed_document
 from bundlekeel.core.history_frames import input_of
+from bundlekeel.core.params import Parameters, choices
 
 Upgrades = Mapping[int, Callable[[Document], Document]]
 # By version: makes the next version's document (paths as in `history_frames.document_of`) of a record's own.
@@ -102,7 +103,9 @@ def replay(item: Rebuilt) -> Replayed:
     if item.frame is not None:
         try:
             frame = replace(item.frame, document=upgraded(item.frame.document, record.schema))
-            made = plan(input_of(frame))
+            given = input_of(frame)
+            _known(given.params)
+            made = plan(given)
         except HistoryError as error:
             why = str(error)
     return Replayed(
@@ -114,3 +117,10 @@ def replay(item: Rebuilt) -> Replayed:
         moves=len(made.plan.moves) if made is not None else 0,
         why=why,
     )
+
+
+def _known(params: Parameters) -> None:
+    """HistoryError when what was in force is not installed here: a plugin's."""
+    for name, value in (("strategy", params.strategy), ("placement", params.placement)):
+        if value not in choices(name):
+            raise HistoryError(f"the {name} {value!r} is not known here; a plugin was in force")

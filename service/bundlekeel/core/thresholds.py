@@ -11,7 +11,7 @@ from typing import Final
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.params import Parameters
-from bundlekeel.core.threshold_ranges import RANGES, steps_between
+from bundlekeel.core.threshold_ranges import RANGES, searched, steps_between
 
 # Version of the document; older ones are read, newer ones are refused.
 FORMAT: Final = 1
@@ -196,6 +196,10 @@ def _about_time(document: Thresholds, rules: Rules, now_ms: int) -> list[Objecti
         detail = "it was made in the future: the clocks of job and sidecar differ"
         return [Objection(code=Code.IMPLAUSIBLE, field="created_ms", detail=detail)]
     found = []
+    if document.data.until_ms > now_ms + _AHEAD_MS:
+        # It would never be too old.
+        detail = "its data ends in the future"
+        found.append(Objection(code=Code.IMPLAUSIBLE, field="data.until_ms", detail=detail))
     for name, at in (("created_ms", document.created_ms), ("data.until_ms", document.data.until_ms)):
         age = (now_ms - at) / 1000
         # A job at night rests on days that ended at midnight, so its data may be a day older than itself.
@@ -223,6 +227,9 @@ def _other_ground(document: Thresholds, current: Parameters) -> list[Objection]:
         detail = f"it is about {document.strategy}, and {current.strategy} is in force"
         return [Objection(code=Code.OTHER_STRATEGY, field="strategy", detail=detail)]
     found = []
+    for name in sorted(set(document.parameters).intersection(RANGES).difference(searched(current.strategy))):
+        detail = f"{current.strategy} does not read {name}"
+        found.append(Objection(code=Code.OTHER_STRATEGY, field=f"parameters.{name}", detail=detail))
     for name, row in sorted(document.parameters.items()):
         now = getattr(current, name, None)
         if name in RANGES and now is not None and not _same(now, row.previous):
@@ -254,9 +261,13 @@ def _not_better(evidence: Evidence) -> list[Objection]:
     for name in ("imbalance", "overloaded_minutes_per_day"):
         before: Interval = getattr(evidence.previous, name)
         apart: Interval = getattr(evidence.difference, name)
+        mean = apart.mean
+        if name == "imbalance":
+            # The trial goes by what is chosen, so it has to keep what the difference says.
+            mean = max(mean, evidence.chosen.imbalance.mean - before.mean)
         certain = name == "imbalance" or apart.low > 0
-        if certain and apart.mean > EQUAL * before.mean + 1e-12:
-            worse.append(f"{name} {before.mean:.4g} -> {before.mean + apart.mean:.4g}")
+        if certain and mean > EQUAL * before.mean + 1e-12:
+            worse.append(f"{name} {before.mean:.4g} -> {before.mean + mean:.4g}")
     if worse:
         return [Objection(code=Code.NOT_BETTER, field="evidence.difference", detail=f"worse: {', '.join(worse)}")]
     gains = (evidence.difference.imbalance, evidence.difference.moves_per_hour)

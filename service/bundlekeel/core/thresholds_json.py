@@ -32,6 +32,8 @@ from bundlekeel.core.thresholds import (
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DUST = 1e-6
+# The beginning of 9999: later moments cannot be shown.
+_LAST_MS = 253_370_764_800_000
 
 
 def document_of(thresholds: Thresholds) -> dict[str, Any]:
@@ -68,7 +70,7 @@ def thresholds_of(mapping: object) -> Thresholds:
         top.fail("format", "is none", f"1 to {FORMAT}")
     return Thresholds(
         format=version,
-        created_ms=top.whole("created_ms", minimum=0),
+        created_ms=top.moment("created_ms"),
         software=top.text("software"),
         strategy=top.text("strategy"),
         parameters=_parameters(top.inner("parameters")),
@@ -144,7 +146,7 @@ def _interval(reader: _Reader, *, signed: bool) -> Interval:
 
 def _data(reader: _Reader) -> Data:
     bad = reader.inner("bad_days", needed=False)
-    start, end = reader.whole("from_ms", minimum=0), reader.whole("until_ms", minimum=0)
+    start, end = reader.moment("from_ms"), reader.moment("until_ms")
     if end < start:
         reader.fail("until_ms", f"is before from_ms ({start})", "from_ms <= until_ms")
     return Data(
@@ -174,6 +176,8 @@ class _Reader:
         if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
             self.values: Mapping[str, object] = {}
             self._refuse(path, values, "is no object", "an object")
+        elif not all(map(_is_text, values)):
+            self._refuse(path, [*values], "has a name that is no Unicode text", "names in Unicode")
         else:
             self.values = values
 
@@ -192,21 +196,25 @@ class _Reader:
     def text(self, key: str) -> str:
         """A text, not longer than a sentence or two."""
         found = self._value(key, True, "")
-        if not isinstance(found, str) or len(found) > 2_000:
+        if not isinstance(found, str) or len(found) > 2_000 or not _is_text(found):
             self.fail(key, "is no text of at most 2000 characters", "a text")
         return str(found)
 
     def texts(self, key: str, *, needed: bool = True) -> tuple[str, ...]:
         """A list of texts."""
         found = self._value(key, needed, ())
-        if not isinstance(found, list | tuple) or not all(isinstance(item, str) for item in found):
+        if not isinstance(found, list | tuple) or not all(isinstance(item, str) and _is_text(item) for item in found):
             self.fail(key, "is no list of texts", "a list of texts")
             return ()
         return tuple(found)
 
-    def whole(self, key: str, *, minimum: int | None = None) -> int:
+    def moment(self, key: str) -> int:
+        """Milliseconds since 1970, within what calendars know."""
+        return self.whole(key, minimum=0, maximum=_LAST_MS)
+
+    def whole(self, key: str, *, minimum: int | None = None, maximum: int | None = None) -> int:
         """A whole number."""
-        found = self.number(key, minimum=minimum)
+        found = self.number(key, minimum=minimum, maximum=maximum)
         if found != int(found):
             self.fail(key, "is no whole number", "a whole number")
         return int(found)
@@ -243,3 +251,8 @@ class _Reader:
             value=value,
             allowed=allowed,
         )
+
+
+def _is_text(text: str) -> bool:
+    """Whether it can be written. JSON's escapes make halves of characters, which no journal or answer takes."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)

@@ -140,9 +140,15 @@ class Calibration:
 
     # --- by itself ---
 
+    @property
+    def _on_trial(self) -> bool:
+        """Whether an adoption is watched. Where the settings changed below all of it there is nothing to judge."""
+        adopted = self._p.sharing.desired.adopted
+        return adopted is not None and adopted.state == TRIAL and bool(self._p.overlay.values)
+
     async def _judge(self) -> None:
         adopted = self._p.sharing.desired.adopted
-        if adopted is None or adopted.state != TRIAL:
+        if adopted is None or not self._on_trial:
             return
         before, after = before_and_after(self._p.sharing.realised, adopted, self._p.clock.wall_ms())
         found = judged(adopted, before, after)
@@ -170,6 +176,9 @@ class Calibration:
 
     async def _consider(self) -> None:
         seen, adopted = self.proposals, self._p.sharing.desired.adopted
+        # Without a picture it is not known what the brokers run with, and so not what a proposal is compared with.
+        if not self._p.sees():
+            return
         if seen.found is None or (adopted is not None and seen.digest and adopted.digest == seen.digest):
             return
         objections, known_by = self.objections(), seen.digest or seen.found.path
@@ -197,7 +206,7 @@ class Calibration:
             return (seen.unreadable,)
         if seen.document is None:
             return ()
-        if desired.adopted is not None and desired.adopted.digest == seen.digest:
+        if desired.adopted is not None and desired.adopted.digest == seen.digest and self._p.overlay.values:
             return (Objection(code=Code.NOTHING_NEW, field="", detail="it is in force"),)
         found = checked(seen.document, self._p.overlay.current, self._p.rules, now)
         before = reverted_before(desired.reverted, seen.digest, seen.document.values, now)
@@ -214,7 +223,7 @@ class Calibration:
             code = Code.RECOMMEND_ONLY if mode == "recommend" else Code.OBSERVE_ONLY
             found.append(Objection(code=code, field="", detail="adopting by itself needs mode act"))
         adopted = desired.adopted
-        if adopted is not None and adopted.digest and adopted.state == TRIAL:
+        if adopted is not None and adopted.digest and self._on_trial:
             found.append(Objection(code=Code.ON_PROBATION, field="", detail=f"{adopted.digest} is on trial"))
         elif adopted is not None and adopted.digest and now - adopted.since_ms < NIGHT_MS:
             ago = (now - adopted.since_ms) / 3_600_000
@@ -235,7 +244,7 @@ class Calibration:
         said = changes_said(self._p.overlay.current, seen.document) if seen.document is not None else ""
         return {
             "mode": self._p.mode,
-            "sentence": sentence_of(self._p.mode, seen, adopted, objections, said),
+            "sentence": sentence_of(self._p.mode, seen, adopted if self._p.overlay.values else None, objections, said),
             "error": seen.error,
             "read_ms": seen.read_ms,
             "document": document_view(seen),
@@ -350,13 +359,13 @@ class Calibration:
         _log.info("thresholds", what=what, digest=digest, sentence=sentence)
 
     def _publish(self) -> None:
-        telemetry, adopted = self._p.telemetry, self._p.sharing.desired.adopted
+        telemetry = self._p.telemetry
         codes = {item.code.value for item in self.objections()}
         for code in sorted(codes):
             telemetry.gauge("thresholds_objections", 1.0, code=code)
         telemetry.retain("thresholds_objections", "code", codes)
         telemetry.gauge("thresholds_in_force", float(len(self._p.overlay.values)))
-        telemetry.gauge("thresholds_on_trial", 1.0 if adopted is not None and adopted.state == TRIAL else 0.0)
+        telemetry.gauge("thresholds_on_trial", 1.0 if self._on_trial else 0.0)
         if self.proposals.document is not None:
             age = (self._p.clock.wall_ms() - self.proposals.document.created_ms) / 1000
             telemetry.gauge("thresholds_age_seconds", age)

@@ -77,7 +77,7 @@ def reverted_view(desired: Desired) -> list[Json]:
 def sentence_of(
     mode: str, proposals: Proposals, adopted: Adopted | None, objections: Sequence[Objection], changes: str
 ) -> str:
-    """How things stand, in a sentence. `changes`: the difference in words."""
+    """How things stand, in a sentence. `adopted`: None also while none of it is in force. `changes`: in words."""
     if mode == "off":
         return "calibration is off (calibration.mode)"
     if adopted is not None and adopted.digest and adopted.digest == proposals.digest:

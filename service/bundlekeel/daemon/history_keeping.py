@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from bundlekeel.core.errors import HistoryError
+from bundlekeel.core.history import SCHEMA
 from bundlekeel.ports.history import HOUR_MS, HistoryFile, HistoryStore, hour_of, in_force
 
 # Minutes of an hour that is over may still be on their way.
@@ -62,10 +63,12 @@ def _put_together(store: HistoryStore, files: list[HistoryFile], done: Kept) -> 
 def _readable(store: HistoryStore, files: Iterable[HistoryFile], done: Kept) -> Iterator[HistoryFile]:
     for file in files:
         try:
-            store.span(file)
+            newer = store.span(file).schema > SCHEMA
         except HistoryError:
             done.aside.append(store.set_aside(file))
-        else:
+            continue
+        # What a newer release wrote is whole, and not ours to take apart.
+        if not newer:
             yield file
 
 
@@ -96,11 +99,12 @@ def _merge(store: HistoryStore, run: list[HistoryFile], done: Kept) -> None:
 
 
 def weed(store: HistoryStore, files: Iterable[HistoryFile]) -> list[str]:
-    """Read files whole and set those aside that cannot be; their new paths."""
+    """Read files whole and set those aside that cannot be; their new paths. Those of a newer release stay."""
     aside = []
     for file in files:
         try:
-            store.records(file)
+            if store.span(file).schema <= SCHEMA:
+                store.records(file)
         except HistoryError:
             aside.append(store.set_aside(file))
     return aside

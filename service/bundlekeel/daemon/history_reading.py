@@ -77,7 +77,7 @@ def find(store: HistoryStore, name: str) -> Rebuilt:
 
 
 def _parsed(name: str) -> tuple[int | None, int, int | None]:
-    if found := re.fullmatch(r"(?:(\d+):)?(\d+)", name):
+    if found := re.fullmatch(r"(?:([0-9]{1,18}):)?([0-9]{1,18})", name):
         return int(found[1]) if found[1] else None, int(found[2]), None
     try:
         moment = datetime.fromisoformat(name)

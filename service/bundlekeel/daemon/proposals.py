@@ -44,17 +44,21 @@ class Proposals:
         the next time, not begun once more."""
         if self._reading is None:
             self._reading = asyncio.get_running_loop().run_in_executor(self._thread, self._fetch)
+        reading = self._reading
         try:
             async with asyncio.timeout(READ_SECONDS):
-                found = await asyncio.shield(self._reading)
+                found = await asyncio.shield(reading)
         except TimeoutError:
             self._trouble(f"no answer within {READ_SECONDS:g} s")
             return
         except StoreError as error:
-            self._reading = None
             self._trouble(str(error))
             return
-        self._reading, self.error, self.read_ms = None, "", self._clock.wall_ms()
+        finally:
+            # Also after a mistake of ours: the next read is a new one.
+            if reading.done() and self._reading is reading:
+                self._reading = None
+        self.error, self.read_ms = "", self._clock.wall_ms()
         if found != self.found:
             self.found = found
             self._take(found)

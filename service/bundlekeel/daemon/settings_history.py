@@ -11,6 +11,11 @@ from pydantic import Field, field_validator
 from bundlekeel.daemon.settings_types import Refusal, Section, Words
 
 
+def is_place(text: str) -> bool:
+    """Whether this names a folder, or a URI with `://`."""
+    return bool(text.strip()) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*:(?!//)", text) is None
+
+
 class HistorySettings(Section):
     """The record of what every cycle saw and decided, for replay and for the nightly recalibration."""
 
@@ -33,6 +38,6 @@ class HistorySettings(Section):
     @field_validator("uri")
     @classmethod
     def _is_place(cls, value: str | None) -> str | None:
-        if value is not None and (not value.strip() or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:(?!//)", value)):
+        if value is not None and not is_place(value):
             raise Refusal("neither a folder nor a URI with ://")
         return value

@@ -77,7 +77,7 @@ class Tournament:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def play(self) -> None:
-        """Plan the cycle that was taken, if there is one."""
+        """Plan the cycle that was taken, if there is one. Raises what a plugin raised, when the others have played."""
         taken = self._taken
         self._arrived.clear()
         if taken is None:
@@ -90,7 +90,7 @@ class Tournament:
     async def _play(self, taken: _Taken) -> None:
         if taken.epoch != self._epoch:
             self._epoch, self._memories = taken.epoch, {}
-        found = []
+        found, failed = list[Comparison](), None
         for strategy in self._strategies:
             if strategy == taken.given.params.strategy:
                 continue
@@ -101,7 +101,12 @@ class Tournament:
                 memory=self._memories.get(strategy, Memory()),
             )
             # Shielded: what was begun ends before the next one of its thread.
-            result = await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, plan, given))
+            work = asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, plan, given))
+            (result,) = await asyncio.gather(work, return_exceptions=True)
+            if isinstance(result, BaseException):
+                # A plugin's mistake costs its own turn only; the task that runs us says it.
+                failed = result
+                continue
             self._memories[strategy] = result.memory
             self._telemetry.time("shadow_seconds", self._clock.boot() - started)
             found.append(compared(taken.live, result.plan))
@@ -109,6 +114,8 @@ class Tournament:
         if found:
             shown = {item.strategy: {k: v for k, v in asdict(item).items() if k != "strategy"} for item in found}
             self._news = {"cycle": taken.cycle, "strategies": shown}
+        if failed is not None:
+            raise failed
 
     def _publish(self, found: Sequence[Comparison]) -> None:
         for item in found:

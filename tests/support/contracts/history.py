@@ -43,6 +43,8 @@ def publishing_again_changes_nothing(store: HistoryStore) -> None:
     assert store.publish(1, 1, records) == file
     with pytest.raises(HistoryError):
         store.publish(1, 1, records[:2])
+    with pytest.raises(HistoryError):
+        store.publish(1, 1, records_of(sequence(3, 3, start_ms=START_MS + 7)))
     assert same(store.records(file), records)
 
 

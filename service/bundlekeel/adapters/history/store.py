@@ -8,7 +8,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +18,12 @@ import pyarrow.parquet as pq
 
 from bundlekeel.adapters.history.rows import ARROW, REPEATED, records_of, tables_of
 from bundlekeel.core.errors import HistoryError, StoreError
-from bundlekeel.core.history import CycleRecord
+from bundlekeel.core.history import SCHEMA, CycleRecord
 from bundlekeel.ports.history import HistoryFile, HistorySpan, hour_of
 
 _PATH: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/(\d+)-(\d+)(?:-(\d+))?\.parquet")
 _META: Final = b"bundlekeel"
+_SPAN: Final = tuple(item.name for item in fields(HistorySpan))
 # Readers of folders (Spark, Hive, Arrow) leave out names that begin so.
 _HIDDEN: Final = "_"
 _ASIDE: Final = "_aside"
@@ -51,7 +52,7 @@ class ParquetStore:
         return sorted(
             _file(match, info.size or 0)
             for info in found
-            if (match := _PATH.fullmatch(info.path[len(self._root) :].lstrip("/")))
+            if (match := _PATH.fullmatch(_name(info)[len(self._root) :].lstrip("/")))
         )
 
     def span(self, file: HistoryFile) -> HistorySpan:
@@ -63,14 +64,24 @@ class ParquetStore:
             with self._reading(file) as parquet:
                 said = parquet.metadata.metadata or {}
         try:
-            return HistorySpan(**json.loads(said[_META]))
+            told = json.loads(said[_META])
+            # A newer release may say more.
+            return HistorySpan(**{name: int(told[name]) for name in _SPAN})
         except (KeyError, ValueError, TypeError):
             raise HistoryError(f"{file.path} was not recorded by Bundlekeel") from None
 
     def records(self, file: HistoryFile) -> list[CycleRecord]:
         """Everything in it."""
         with self._reading(file) as parquet:
-            return records_of([parquet.read(use_threads=False)])
+            table = parquet.read(use_threads=False)
+        try:
+            return records_of([table])
+        except HistoryError:
+            version = self.span(file).schema
+            if version <= SCHEMA:
+                raise
+            why = f"schema {version}, this release reads up to {SCHEMA}: a newer release recorded it"
+            raise HistoryError(f"{file.path} is of {why}") from None
 
     def publish(self, epoch: int, seq: int, records: Sequence[CycleRecord]) -> HistoryFile:
         """Write a segment."""
@@ -125,7 +136,8 @@ class ParquetStore:
         except HistoryError:
             self.set_aside(file)
             return False
-        if (there.first_cycle, there.last_cycle) != (span.first_cycle, span.last_cycle):
+        # All of it: another cluster that records into the same place may well have the same numbers.
+        if there != span:
             raise HistoryError(f"{file.path} is there with other cycles")
         return True
 
@@ -154,7 +166,9 @@ class ParquetStore:
     def _groups(self, files: Sequence[HistoryFile]) -> Iterator[pa.Table]:
         for file in files:
             with self._reading(file) as parquet:
-                tables = [parquet.read_row_group(number, use_threads=False) for number in range(parquet.num_row_groups)]
+                # Other columns than ours are the file's fault.
+                groups = range(parquet.num_row_groups)
+                tables = [parquet.read_row_group(number, use_threads=False).cast(ARROW) for number in groups]
             yield from tables
 
     def _write(self, file: HistoryFile, span: HistorySpan, tables: Iterator[pa.Table]) -> HistoryFile:
@@ -193,7 +207,7 @@ def _write_parquet(stream: Any, span: HistorySpan, tables: Iterator[pa.Table]) -
     ) as writer:
         writer.add_key_value_metadata({_META.decode(): json.dumps(asdict(span))})
         for table in tables:
-            writer.write_table(table.cast(ARROW))
+            writer.write_table(table)
 
 
 @contextmanager
@@ -203,6 +217,14 @@ def _answering() -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError) as error:
         raise StoreError(f"the history store does not answer: {_short(error)}") from None
+
+
+def _name(info: pafs.FileInfo) -> str:
+    """Its path; empty when that is no text, and so none of ours."""
+    try:
+        return str(info.path)
+    except UnicodeDecodeError:
+        return ""
 
 
 def _short(error: Exception) -> str:

@@ -77,7 +77,8 @@ class FileWal:
     _last: Segment | None = None
 
     def _seen(self, epoch: int) -> Iterator[Segment]:
-        yield from (item for item in self._sizes if item.epoch == epoch)
+        # The other thread discards meanwhile.
+        yield from (item for item in list(self._sizes) if item.epoch == epoch)
         if self._last is not None and self._last.epoch == epoch:
             yield self._last
 
@@ -95,6 +96,10 @@ class FileWal:
         """The records up to the first that is not whole."""
         try:
             data = self._path(segment).read_bytes()
+        except FileNotFoundError:
+            # Somebody deleted it: what is gone must not hold up those after it.
+            self._torn.add(segment)
+            return []
         except OSError as error:
             raise StoreError(f"history.wal cannot be read: {error.strerror}") from None
         payloads, torn = whole_payloads(data)
@@ -122,7 +127,7 @@ class FileWal:
     @property
     def size(self) -> int:
         """Bytes of all segments."""
-        return sum(self._sizes.values())
+        return sum(list(self._sizes.values()))
 
     @property
     def torn(self) -> int:
