@@ -9,8 +9,8 @@ import pytest
 
 from bundlekeel.core.params import Parameters
 from bundlekeel.sim.backtest import Candidate, Measures
-from bundlekeel.sim.backtest.choice import choose
 from bundlekeel.sim.backtest.candidates import Value
+from bundlekeel.sim.backtest.choice import choose
 from bundlekeel.sim.backtest.search import Tried, present
 from bundlekeel.sim.backtest.shrunk import Expected, shrunk
 

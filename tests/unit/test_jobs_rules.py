@@ -76,6 +76,25 @@ def test_a_day_without_any_record_is_bad() -> None:
     assert "0.0% recorded" in judged[3].reasons[0]
 
 
+def test_a_lost_hour_is_told_from_one_that_nobody_recorded() -> None:
+    """23 hours are enough of a day, but not if cycles of the other one were recorded: numbers are missing."""
+    short = {"coverage": 23 / 24, "longest_gap_minutes": 61.0, "interval_seconds": 60.0}
+    assert {item.verdict for item in judge(week(**short), Rules())} == {GOOD}
+    assert {item.verdict for item in judge(week(**short, missing=3), Rules())} == {GOOD}
+    judged = judge(week(**short, missing=60), Rules())
+    assert (judged[3].verdict, judged[3].reasons) == (BAD, ("60 recorded cycles are gone, longest gap 61 min",))
+
+
+def test_an_hour_lost_before_midnight_is_the_day_s_before() -> None:
+    """The first cycle of the next day tells it; a whole lost day is its own fault only."""
+    days = week(coverage=23 / 24, longest_gap_minutes=60.0, interval_seconds=60.0)
+    days[4] = day("2026-11-05", missing=60, interval_seconds=60.0, longest_gap_minutes=1.0)
+    assert [item.verdict for item in judge(days, Rules())] == [GOOD] * 3 + [BAD] + [GOOD] * 3
+    days = [item for item in week() if item.date != "2026-11-04"]
+    days[3] = day("2026-11-05", missing=1440, interval_seconds=60.0, longest_gap_minutes=1.0)
+    assert [item.verdict for item in judge(days, Rules())] == [GOOD] * 3 + [BAD] + [GOOD] * 3
+
+
 def test_first_and_last_day_need_not_be_whole() -> None:
     """Recording begins and ends some time of a day: such days are left out, and held against nobody."""
     days = week()

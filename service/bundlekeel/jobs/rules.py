@@ -20,6 +20,8 @@ BAD = "bad"
 
 # More than so much of a day without any traffic at all is an outage of the recording, not of the applications.
 SILENT: Final = 0.9
+# So many minutes of cycles that were recorded (their numbers are missing) and are gone: files were lost.
+LOST_MINUTES: Final = 30.0
 # A broker whose usage for its traffic is this many times that of the others, and far outside of their own spread.
 FACTOR: Final = 5.0
 DEVIATIONS: Final = 6.0
@@ -120,6 +122,8 @@ def judge(days: Sequence[Day], rules: Rules) -> list[Judged]:
         short = day.coverage < rules.min_coverage
         if short and name not in (first, last):
             reasons.append(f"{day.coverage:.1%} recorded, longest gap {day.longest_gap_minutes:.0f} min")
+        elif not short:
+            reasons += _lost(day, known.get(_day_after(name)))
         verdict = BAD if reasons else PARTIAL if short else GOOD
         if short and not reasons:
             reasons.append(f"{day.coverage:.1%} recorded: the {'first' if name == first else 'last'} day")
@@ -130,6 +134,18 @@ def judge(days: Sequence[Day], rules: Rules) -> list[Judged]:
 def _days_between(first: str, last: str) -> list[str]:
     start, end = date.fromisoformat(first), date.fromisoformat(last)
     return [(start + timedelta(days=number)).isoformat() for number in range((end - start).days + 1)]
+
+
+def _day_after(name: str) -> str:
+    return (date.fromisoformat(name) + timedelta(days=1)).isoformat()
+
+
+def _lost(day: Day, following: Day | None) -> list[str]:
+    """Hours that were recorded and are gone. The first cycle after them tells, which may be the next day's."""
+    missing = day.missing + (following.missing if following else 0)
+    if min(missing * day.interval_seconds / 60, day.longest_gap_minutes) < LOST_MINUTES:
+        return []
+    return [f"{missing} recorded cycles are gone, longest gap {day.longest_gap_minutes:.0f} min"]
 
 
 def _reasons(day: Day) -> list[str]:
