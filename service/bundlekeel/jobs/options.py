@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from typing import Any
 
 from bundlekeel.core.params import STRATEGIES
@@ -50,7 +50,8 @@ def newest(options: Options) -> list[Period]:
     if not found:
         figures = {"good_days": 0, "min_days": options.rules.min_days, "span_days": 0, "cycles": 0, "bad_days": {}}
         raise TooLittleHistory(f"nothing is recorded; {options.rules.min_days} good days are needed", figures=figures)
-    first = (date.fromisoformat(found[-1].date) - timedelta(days=options.days - 1)).isoformat()
+    # There may be more days asked for than there have been.
+    first = date.fromordinal(max(1, date.fromisoformat(found[-1].date).toordinal() - options.days + 1)).isoformat()
     return [item for item in found if item.date >= first]
 
 
@@ -58,6 +59,7 @@ def explained(options: Options) -> dict[str, Any]:
     """What a run would read and compute: from names and sizes of the files only."""
     found = newest(options)
     dates = sorted({item.date for item in found})
+    used = set(dates) - options.rules.leave_out
     return {
         "history": options.history,
         "out": f"{options.out.rstrip('/')}/{options.folder}/thresholds.json",
@@ -67,9 +69,14 @@ def explained(options: Options) -> dict[str, Any]:
         "hours": len(found),
         "files": sum(len(item.files) for item in found),
         "megabytes": round(sum(item.size for item in found) / 1e6, 3),
-        "blocks": len(blocks_of(found, dates, hours=options.block_hours, warm_hours=options.warm_hours)),
+        "blocks": len(blocks_of(found, used, hours=options.block_hours, warm_hours=options.warm_hours)),
         "block_hours": options.block_hours,
         "warm_hours": options.warm_hours,
         "held_out": options.search.held_out,
+        "period_seconds": options.period_seconds or "as recorded, at least 60",
         "strategies": list(options.strategies),
+        "parameters": list(options.search.names) or "all that a strategy reads",
+        "points": options.search.points,
+        "rounds": options.search.rounds,
+        "seed": options.search.seed,
     }

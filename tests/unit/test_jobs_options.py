@@ -1,0 +1,114 @@
+"""Options of `bundlekeel-recalibrate`, and what it tells before Spark starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bundlekeel.jobs.__main__ import main, parser
+from dev.history_model import World
+from dev.history_worlds import write
+
+DAYS = ["2023-11-13", "2023-11-14"]
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two days."""
+    folder = tmp_path_factory.mktemp("two") / "history"
+    write(World(seed=5, days=2, brokers=3, bundles=20, period_seconds=900), folder)
+    return folder
+
+
+def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+    """What `--explain` prints."""
+    assert main([*arguments, "--explain"]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("--period", value) for value in ("nan", "inf", "-5", "0.001", "3601", "minute")),
+        ("--min-days", "1"),
+        ("--block-hours", "25"),
+        *(("--master", value) for value in ("nonsense", "local[0]", "local[", "spark://")),
+        ("--out", " "),
+        ("--history", ""),
+    ],
+)
+def test_values_that_cannot_be_are_refused(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """By name and value, with exit code 2, before anything starts."""
+    with pytest.raises(SystemExit, match="2"):
+        parser().parse_args(["--out", "x", f"{option}={value}"])
+    assert f"argument {option}: {value!r}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "master", ["local", "local[*]", "local[4]", "local[2, 3]", "spark://a:7077,b:7077", "yarn", "k8s://https://x:443"]
+)
+def test_masters(master: str) -> None:
+    """What Spark takes."""
+    assert parser().parse_args(["--out", "x", "--master", master]).master == master
+
+
+def test_more_days_than_there_have_been(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So people say: all of them."""
+    assert explained(capsys, "--history", str(history), "--out", "x", "--days", "999999")["days"] == DAYS
+    assert explained(capsys, "--history", str(history), "--out", "x", "--days", "1")["days"] == DAYS[1:]
+
+
+def test_folders_are_the_same_for_all_executors(
+    history: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They work in folders of their own, so that a relative one would be another for each."""
+    monkeypatch.chdir(history.parent)
+    told = explained(capsys, "--history", history.name, "--out", "calibration")
+    assert told["history"] == str(history)
+    assert str(told["out"]).startswith(f"{history.parent}/calibration/")
+    assert explained(capsys, "--history", f"file://{history}", "--out", "x")["history"] == f"file://{history}"
+
+
+def test_what_would_be_computed_is_told(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """How thoroughly, on what; a day that is left out is read, and not played."""
+    given = ("--history", str(history), "--out", "x", "--points", "5", "--rounds", "1", "--seed", "7")
+    told = explained(capsys, *given, "--parameter", "threshold_percent", "--leave-out", DAYS[0])
+    assert (told["points"], told["rounds"], told["seed"]) == (5, 1, 7)
+    assert told["parameters"] == ["threshold_percent"]
+    assert (told["days"], told["left_out"], told["blocks"]) == (DAYS, DAYS[:1], 4)
+
+
+def test_explain_needs_no_spark(history: Path) -> None:
+    """Where pyspark is not installed it is told all the same, and a run says what is missing."""
+    without = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from bundlekeel.jobs.__main__ import main\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", without, "--history", str(history), "--out", str(history.parent / "out")]
+    ran = subprocess.run([*command, "--explain"], capture_output=True, text=True, check=False)
+    assert (ran.returncode, json.loads(ran.stdout)["days"]) == (0, DAYS)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert "pyspark" in ran.stderr and "Traceback" not in ran.stderr
+
+
+def test_without_java_it_is_said(history: Path, tmp_path: Path) -> None:
+    """Exit code 2 and a sentence: 1 would be a refusal."""
+    out = tmp_path / "out"
+    ran = subprocess.run(
+        [sys.executable, "-m", "bundlekeel.jobs", "--history", str(history), "--out", str(out)],
+        env=os.environ | {"JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert "error: Spark does not start: " in ran.stderr and "Traceback" not in ran.stderr
+    assert not out.exists()
