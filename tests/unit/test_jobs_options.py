@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bundlekeel.jobs.__main__ import main, parser
+from bundlekeel.jobs.places import Place, below
 from dev.history_model import World
 from dev.history_worlds import write
 
@@ -73,6 +74,30 @@ def test_folders_are_the_same_for_all_executors(
     assert told["history"] == str(history)
     assert str(told["out"]).startswith(f"{history.parent}/calibration/")
     assert explained(capsys, "--history", f"file://{history}", "--out", "x")["history"] == f"file://{history}"
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        (
+            "s3://b/c?endpoint_override=127.0.0.1:9000&scheme=http",
+            "s3://b/c/_work/x?endpoint_override=127.0.0.1:9000&scheme=http",
+        ),
+        ("s3://b/c/", "s3://b/c/_work/x"),
+        ("/folder/with?mark", "/folder/with?mark/_work/x"),
+    ],
+)
+def test_options_of_a_uri_stay_at_its_end(uri: str, expected: str) -> None:
+    """Otherwise they would swallow the folder, and all would lie in another place or at no known endpoint."""
+    assert below(uri, "_work/x") == expected
+
+
+def test_a_place_with_options_writes_where_it_says(tmp_path: Path) -> None:
+    """What is written is there, under the name that is told."""
+    told = Place(f"file://{tmp_path}?use_mmap").write("a/b", b"x")
+    assert (tmp_path / "a" / "b").read_bytes() == b"x"
+    assert told == f"file://{tmp_path}/a/b?use_mmap"
+    assert Place(told.replace("/b?", "?")).read("b") == b"x"
 
 
 def test_what_would_be_computed_is_told(history: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from bundlekeel.core.thresholds import Rules as Adoption
 from bundlekeel.jobs.blocks import blocks_of
 from bundlekeel.jobs.choosing import Search
 from bundlekeel.jobs.periods import Period, open_store, periods_of
-from bundlekeel.jobs.places import Place
+from bundlekeel.jobs.places import Place, below
 from bundlekeel.jobs.rules import Rules, TooLittleHistory
 
 
@@ -36,6 +36,11 @@ class Options:
     def folder(self) -> str:
         """Where the results go, below `out`: the day of the run."""
         return self.now.strftime("%Y-%m-%d")
+
+    @property
+    def work(self) -> str:
+        """Where arrays lie while it runs, below `out`: no other run's."""
+        return f"_work/{self.now.strftime('%Y%m%dT%H%M%S%f')}"
 
 
 def reachable(options: Options) -> None:
@@ -62,7 +67,7 @@ def explained(options: Options) -> dict[str, Any]:
     used = set(dates) - options.rules.leave_out
     return {
         "history": options.history,
-        "out": f"{options.out.rstrip('/')}/{options.folder}/thresholds.json",
+        "out": below(options.out, f"{options.folder}/thresholds.json"),
         "days": dates,
         "min_days": options.rules.min_days,
         "left_out": sorted(options.rules.leave_out),
