@@ -10,19 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.jobs.__main__ import main, parser
+from bundlekeel.core.thresholds import Rules as Adoption
+from bundlekeel.daemon.settings_load import load_settings
+from bundlekeel.jobs.__main__ import main, options_of, parser
 from bundlekeel.jobs.places import Place, below
 from dev.history_model import World
 from dev.history_worlds import write
 
-DAYS = ["2023-11-13", "2023-11-14"]
+DAYS = ["2023-11-13", "2023-11-14", "2023-11-15"]
 
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two days."""
-    folder = tmp_path_factory.mktemp("two") / "history"
-    write(World(seed=5, days=2, brokers=3, bundles=20, period_seconds=900), folder)
+    """Three days."""
+    folder = tmp_path_factory.mktemp("three") / "history"
+    write(World(seed=5, days=3, brokers=3, bundles=20, period_seconds=900), folder)
     return folder
 
 
@@ -62,7 +64,14 @@ def test_masters(master: str) -> None:
 def test_more_days_than_there_have_been(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """So people say: all of them."""
     assert explained(capsys, "--history", str(history), "--out", "x", "--days", "999999")["days"] == DAYS
-    assert explained(capsys, "--history", str(history), "--out", "x", "--days", "1")["days"] == DAYS[1:]
+    few = explained(capsys, "--history", str(history), "--out", "x", "--days", "2", "--min-days", "2")
+    assert few["days"] == DAYS[1:]
+
+
+def test_fewer_days_than_are_needed(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No history could be enough: that is wrong usage, no refusal."""
+    assert main(["--history", str(history), "--out", "x", "--days", "6"]) == 2
+    assert "error: --days 6 cannot hold the 7 days that are needed" in capsys.readouterr().err
 
 
 def test_folders_are_the_same_for_all_executors(
@@ -106,7 +115,47 @@ def test_what_would_be_computed_is_told(history: Path, capsys: pytest.CaptureFix
     told = explained(capsys, *given, "--parameter", "threshold_percent", "--leave-out", DAYS[0])
     assert (told["points"], told["rounds"], told["seed"]) == (5, 1, 7)
     assert told["parameters"] == ["threshold_percent"]
-    assert (told["days"], told["left_out"], told["blocks"]) == (DAYS, DAYS[:1], 4)
+    assert (told["days"], told["left_out"], told["blocks"]) == (DAYS, DAYS[:1], 8)
+
+
+def settings(folder: Path, calibration: str) -> Path:
+    """A settings file with this section `calibration`."""
+    path = folder / "bundlekeel.yaml"
+    path.write_text(
+        "mode: observe\nmetadata_store: zk:127.0.0.1:2181\n"
+        f"history: {{uri: {folder}/history}}\ncalibration: {{{calibration}}}\n"
+    )
+    return path
+
+
+def test_the_settings_say_how_it_will_be_looked_at(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where it goes, how many days are needed, and how far a night may go are those of the sidecars."""
+    path = settings(history.parent, "uri: results, min_days: 9, max_steps: 2, max_age: 1h, min_coverage: 0.5")
+    told = explained(capsys, "--settings", str(path))
+    assert (told["history"], told["min_days"]) == (str(history), 9)
+    assert str(told["out"]).startswith(f"{history.parent}/results/")
+    assert told["max_steps"] == 2
+    other = explained(capsys, "--settings", str(path), "--min-days", "3", "--out", "/elsewhere")
+    assert other["min_days"] == 3
+    assert str(other["out"]).startswith("/elsewhere/")
+
+
+def test_rules_of_the_settings(history: Path) -> None:
+    """All of those by which the daemon checks; without settings its defaults."""
+    loaded = load_settings(settings(history.parent, "min_days: 1, max_steps: 2, max_age: 1h, min_coverage: 0.5"))
+    given = parser().parse_args(["--history", "h", "--out", "o"])
+    found = options_of(given, loaded)
+    assert found.adoption == Adoption(max_steps=2, max_age_seconds=3600, min_days=1, min_coverage=0.5)
+    assert found.rules.min_days == 2
+    found = options_of(given, None)
+    assert (found.adoption, found.rules.min_days) == (Adoption(), 7)
+
+
+def test_without_a_place_for_results(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither said nor in the settings."""
+    assert main(["--history", str(history)]) == 2
+    assert main(["--settings", str(settings(history.parent, ""))]) == 2
+    assert capsys.readouterr().err.count("name where the results go with --out") == 2
 
 
 def test_explain_needs_no_spark(history: Path) -> None:

@@ -19,8 +19,10 @@ from bundlekeel import __version__
 from bundlekeel.core.errors import ConfigError, HistoryError, StoreError
 from bundlekeel.core.params import STRATEGIES
 from bundlekeel.core.threshold_ranges import RANGES
+from bundlekeel.core.thresholds import Rules as Adoption
 
 if TYPE_CHECKING:
+    from bundlekeel.daemon.settings_load import LoadedSettings
     from bundlekeel.jobs.options import Options
 
 WRITTEN, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
@@ -58,12 +60,14 @@ def parser() -> argparse.ArgumentParser:
         "--history", type=_place, metavar="URI", help="recorded history; default: history.uri of the settings"
     )
     where.add_argument(
-        "--out", type=_place, metavar="URI", required=True, help="folder for the results, e.g. .../calibration"
+        "--out", type=_place, metavar="URI", help="folder for the results; default: calibration.uri of the settings"
     )
     where.add_argument("--settings", metavar="FILE", type=Path, help="the sidecar's settings file")
     what = made.add_argument_group("what")
     what.add_argument("--days", type=_whole, default=28, metavar="N", help="newest days to look at (28)")
-    what.add_argument("--min-days", type=_several, default=7, metavar="N", help="good days that are needed (7)")
+    what.add_argument(
+        "--min-days", type=_several, metavar="N", help="good days that are needed; default: calibration.min_days (7)"
+    )
     what.add_argument(
         "--leave-out", type=_day, action="append", default=[], metavar="DATE", help="leave a day out; may be repeated"
     )
@@ -182,11 +186,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
-    history = _history(given)
+    loaded = _settings(given)
+    given.history = _history(given, loaded)
+    given.out = _out(given, loaded)
     # pyspark and pyarrow are extras: without them there is still --help, and a sentence that says what is missing.
     with _extras():
         from bundlekeel.jobs.options import explained, reachable  # noqa: PLC0415
-    options = _options(given, history)
+    options = options_of(given, loaded)
     if given.explain:
         sys.stdout.write(json.dumps(explained(options), indent=1) + "\n")
         return WRITTEN
@@ -214,18 +220,34 @@ def _extras() -> Iterator[None]:
         raise ConfigError(f"{error.name} is missing: install bundlekeel[spark]", field="spark") from None
 
 
-def _options(given: argparse.Namespace, history: str) -> Options:
+def options_of(given: argparse.Namespace, loaded: LoadedSettings | None) -> Options:
+    """What is asked for, by the rules of the settings where they are given."""
     from bundlekeel.jobs.choosing import Search  # noqa: PLC0415
     from bundlekeel.jobs.options import Options  # noqa: PLC0415
     from bundlekeel.jobs.rules import Rules  # noqa: PLC0415
 
+    adoption = Adoption()
+    if loaded is not None:
+        said = loaded.settings.calibration
+        adoption = Adoption(
+            max_steps=said.max_steps,
+            max_age_seconds=said.max_age,
+            min_days=said.min_days,
+            min_coverage=said.min_coverage,
+        )
+    # Even where the daemon is content with one day, one is searched on and another judged by.
+    min_days = given.min_days or max(2, adoption.min_days)
+    if min_days > given.days:
+        text = f"--days {given.days} cannot hold the {min_days} days that are needed (--min-days, calibration.min_days)"
+        raise ConfigError(text, field="--days", value=given.days)
     return Options(
         # Executors work in folders of their own.
-        history=_absolute(history),
+        history=_absolute(given.history),
         out=_absolute(given.out),
         now=datetime.now(UTC),
         days=given.days,
-        rules=Rules(min_days=given.min_days, leave_out=frozenset(given.leave_out)),
+        adoption=adoption,
+        rules=Rules(min_days=min_days, leave_out=frozenset(given.leave_out)),
         search=Search(points=given.points, rounds=given.rounds, seed=given.seed, names=tuple(given.parameter)),
         strategies=tuple(given.strategy or STRATEGIES),
         block_hours=given.block_hours,
@@ -233,18 +255,34 @@ def _options(given: argparse.Namespace, history: str) -> Options:
     )
 
 
-def _history(given: argparse.Namespace) -> str:
+def _settings(given: argparse.Namespace) -> LoadedSettings | None:
+    """The sidecar's settings, where they are given."""
+    if given.settings is None:
+        return None
+    from bundlekeel.daemon.settings_load import load_settings  # noqa: PLC0415  (spark-submit needs no pydantic)
+
+    return load_settings(given.settings)
+
+
+def _history(given: argparse.Namespace, loaded: LoadedSettings | None) -> str:
     """The store of history: the option, else what the settings say, relative to their file."""
     if given.history:
         return str(given.history)
-    if given.settings is None:
+    if loaded is None:
         raise ConfigError("name the history with --history or --settings", field="--history")
-    from bundlekeel.daemon.settings_load import load_settings  # noqa: PLC0415  (spark-submit needs no pydantic)
-
-    loaded = load_settings(given.settings)
     uri = loaded.settings.history.uri
     if uri is None:
         raise ConfigError(f"history.uri is not set in {given.settings}: nothing is recorded", field="history.uri")
+    return uri if "://" in uri else str(loaded.located(Path(uri)))
+
+
+def _out(given: argparse.Namespace, loaded: LoadedSettings | None) -> str:
+    """Where the results go: the option, else where sidecars look for them."""
+    if given.out:
+        return str(given.out)
+    uri = loaded.settings.calibration.uri if loaded is not None else None
+    if loaded is None or uri is None:
+        raise ConfigError("name where the results go with --out, or calibration.uri in --settings", field="--out")
     return uri if "://" in uri else str(loaded.located(Path(uri)))
 
 

@@ -18,7 +18,7 @@ from bundlekeel.jobs.rules import Rules, TooLittleHistory
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """One run. `days`: at most so many, the newest. `period_seconds`: 0 takes the recorded interval, at least a minute.
-    `now`: when it runs. `max_steps`: how far from the values in force, in steps of core/threshold_ranges.py."""
+    `now`: when it runs. `adoption`: by which rules the daemon will look at it; the search goes as far as these let."""
 
     history: str
     out: str
@@ -30,7 +30,7 @@ class Options:
     block_hours: int = 6
     warm_hours: int = 1
     period_seconds: float = 0.0
-    max_steps: float = Adoption().max_steps
+    adoption: Adoption = field(default_factory=Adoption)
 
     @property
     def folder(self) -> str:
@@ -84,4 +84,5 @@ def explained(options: Options) -> dict[str, Any]:
         "points": options.search.points,
         "rounds": options.search.rounds,
         "seed": options.search.seed,
+        "max_steps": options.adoption.max_steps,
     }

@@ -223,7 +223,7 @@ def judged_candidates(runs: Runs, options: Options, base: Parameters, kept: Kept
         keep=given.keep,
         tolerance=given.tolerance,
     )
-    chosen = chosen_of(tried, base, given, train=train, held=held, reach=options.max_steps)
+    chosen = chosen_of(tried, base, given, train=train, held=held, reach=options.adoption.max_steps)
     told = Told(
         base=base,
         chosen=chosen.choice.candidate,
@@ -254,7 +254,7 @@ def space_of(options: Options, base: Parameters, kept: Kept) -> Space:
         strategies=strategies_of(options, base),
         names=options.search.names,
         without=kept.without,
-        reach=options.max_steps,
+        reach=options.adoption.max_steps,
     )
 
 
@@ -283,7 +283,7 @@ def data_of(kept: Kept) -> core.Data:
 def written(options: Options, told: Told, chosen: Chosen, shown: Shown, base: Parameters) -> Written:
     """The report first and the thresholds last: whoever finds these finds the report as well."""
     document = thresholds_of(told, pyspark=pyspark.__version__)
-    objections = core.checked(document, base, core.Rules(), document.created_ms)
+    objections = core.checked(document, base, options.adoption, document.created_ms)
     shown = replace(
         shown,
         points=points_of(told, chosen),
