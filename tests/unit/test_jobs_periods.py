@@ -223,6 +223,19 @@ def test_impossible_values_are_counted(written: Path) -> None:
     assert impossible(spoilt) == (2, 2, 3)
 
 
+def test_whole_numbers_below_zero_are_counted(written: Path) -> None:
+    """Topics and clients are counts; flags of a broker may say that they are unknown."""
+    frame = next(item.frame for item in read(open_store(str(written)), period(written, 0)) if isinstance(item, Seen))
+    assert frame is not None
+    brokers, bundles = frame.brokers.whole.copy(), frame.bundles.whole.copy()
+    brokers[0, 3], brokers[:, 4:] = -1, -1
+    bundles[0, 2:5] = -7
+    spoilt = replace(
+        frame, brokers=replace(frame.brokers, whole=brokers), bundles=replace(frame.bundles, whole=bundles)
+    )
+    assert impossible(spoilt) == (0, 4, 0)
+
+
 def test_blocks_warm_up_on_what_is_before_them(written: Path) -> None:
     """Four blocks of six hours; the first has nothing before it and gives its own first hour."""
     found = periods_of(open_store(str(written)).files())
