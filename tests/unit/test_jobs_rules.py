@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.load import Floats
+from bundlekeel.jobs.periods import Period
 from bundlekeel.jobs.rules import (
     BAD,
     GOOD,
@@ -17,6 +18,7 @@ from bundlekeel.jobs.rules import (
     TooLittleHistory,
     accept,
     as_long,
+    at_once,
     day_of,
     judge,
     liars,
@@ -93,6 +95,22 @@ def test_an_hour_lost_before_midnight_is_the_day_s_before() -> None:
     days = [item for item in week() if item.date != "2026-11-04"]
     days[3] = day("2026-11-05", missing=1440, interval_seconds=60.0, longest_gap_minutes=1.0)
     assert [item.verdict for item in judge(days, Rules())] == [GOOD] * 3 + [BAD] + [GOOD] * 3
+
+
+def hours(date: str, epoch: int, *which: int) -> list[Period]:
+    """A leader's hours."""
+    return [Period(date=date, hour=hour, epoch=epoch, files=()) for hour in which]
+
+
+def test_two_clusters_in_one_folder_are_told() -> None:
+    """Leaders follow one another: two that record side by side for hours are not of one cluster."""
+    followed = [*hours("2026-11-04", 3, *range(12)), *hours("2026-11-04", 4, *range(11, 24))]
+    later = hours("2026-11-06", 3, *range(24))
+    assert at_once([*followed, *later]) == {}
+    told = at_once([*followed, *hours("2026-11-04", 9, 20, 21, 22), *later])
+    said = "leaders of terms 4 and 9 recorded at once in 3 hours: two clusters in one folder?"
+    assert told == {"2026-11-04": said}
+    assert judge(week(leaders=said), Rules())[3].reasons == (said,)
 
 
 def test_first_and_last_day_need_not_be_whole() -> None:

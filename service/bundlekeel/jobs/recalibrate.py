@@ -31,7 +31,7 @@ from bundlekeel.jobs.periods import Period
 from bundlekeel.jobs.places import Place, below
 from bundlekeel.jobs.read import digests, part, periods
 from bundlekeel.jobs.report import MOST_ROWS, Shown, page
-from bundlekeel.jobs.rules import Judged, accept, as_long, judge, usual_interval
+from bundlekeel.jobs.rules import Judged, accept, as_long, at_once, judge, usual_interval
 from bundlekeel.jobs.showing import blocks_shown, points_of
 from bundlekeel.sim.backtest import Candidate
 from bundlekeel.sim.backtest.choice import split_days
@@ -60,7 +60,7 @@ def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> Written:
     tell(f"{len(found)} hours of history, {sum(item.size for item in found) / 1e6:.1f} MB")
     digest = digests(periods(spark, found), options.history).persist(StorageLevel.DISK_ONLY)
     try:
-        judged, good = judged_of(digest, options, tell)
+        judged, good = judged_of(digest, found, options, tell)
         dates = [item.day.date for item in good]
         params = present_params(digest)
         rows = [row.asDict() for row in capacity(digest).orderBy("broker", "resource").collect()]
@@ -94,9 +94,13 @@ def recalibrated(spark: SparkSession, options: Options, tell: Tell) -> Written:
         raise StoreError(lines[-1].partition(_AWAY)[2].strip(" :")) from None
 
 
-def judged_of(digest: DataFrame, options: Options, tell: Tell) -> tuple[list[Judged], list[Judged]]:
+def judged_of(
+    digest: DataFrame, found: Sequence[Period], options: Options, tell: Tell
+) -> tuple[list[Judged], list[Judged]]:
     """Every day with its verdict, and the good ones. TooLittleHistory, BadDays."""
-    judged = judge(quality.figures(digest), options.rules)
+    leaders = at_once(found)
+    days = [replace(day, leaders=leaders.get(day.date, "")) for day in quality.figures(digest)]
+    judged = judge(days, options.rules)
     for item in judged:
         if item.reasons:
             tell(f"{item.day.date} {item.verdict}: {'; '.join(item.reasons)}")
