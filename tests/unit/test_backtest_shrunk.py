@@ -10,6 +10,7 @@ import pytest
 from bundlekeel.core.params import Parameters
 from bundlekeel.sim.backtest import Candidate, Measures
 from bundlekeel.sim.backtest.candidates import Value
+from bundlekeel.sim.backtest.choice import choose
 from bundlekeel.sim.backtest.search import Tried, present
 from bundlekeel.sim.backtest.shrunk import Expected, shrunk
 
@@ -111,3 +112,17 @@ def test_only_the_blocks_that_may_be_looked_at() -> None:
     spoilt = {key: {**found, 7: block(9.0, 999.0)} for key, found in made.results.items()}
     other = Tried(present=made.present, candidates=made.candidates, results=spoilt)
     assert shrunk(other, BASE, BLOCKS[:6]) == shrunk(made, BASE, BLOCKS[:6])
+
+
+def test_next_to_no_imbalance_is_no_reason_to_fail() -> None:
+    """What is in force is balanced but for a trace, so that it may be drawn down to nothing: no share of that is asked
+    for."""
+    given, down = [present(), *candidates()[1::4]], 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        says = {item.key: (float(rng.choice([0.0, 0.0, 1e-6, 0.3])), float(rng.integers(0, 30))) for item in given}
+        says[present().key] = (1e-6, 20.0)
+        made = tried(given, says)
+        down += shrunk(made, BASE, BLOCKS)[present().key].imbalance == 0.0
+        assert choose(made, BASE, train=BLOCKS[:6], held=BLOCKS[6:]).reason
+    assert down, "no seed leads there"

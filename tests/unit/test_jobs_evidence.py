@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.params import Parameters
+from bundlekeel.core.threshold_ranges import HIT_COUNTS
 from bundlekeel.core.thresholds import Data, Rules, checked
 from bundlekeel.core.thresholds_json import document_of, parsed
 from bundlekeel.jobs.__main__ import main, parser
-from bundlekeel.jobs.choosing import Search, adoptable, chosen_of
+from bundlekeel.jobs.choosing import Search, adoptable, chosen_of, searchable
 from bundlekeel.jobs.evidence import Told, measures_of, share, thresholds_of
 from bundlekeel.jobs.report import Shown, page
 from bundlekeel.jobs.rules import Day, Judged
 from bundlekeel.jobs.showing import blocks_shown, points_of
 from bundlekeel.sim.backtest import Candidate, Measures
-from bundlekeel.sim.backtest.search import Tried, present
+from bundlekeel.sim.backtest.search import Space, Tried, present
 
 BASE = Parameters()
 CREATED = 1_700_600_000_000
@@ -76,6 +80,35 @@ def test_as_far_as_one_night_goes_is_told() -> None:
     """22.5 is three steps of 2.5 from 15: with a reach of three that is the end."""
     made = chosen_of(tried(), BASE, Search(), train=range(10), held=range(10, 14), reach=3.0)
     assert any("as far as one night goes" in text for text in made.advice)
+
+
+@pytest.mark.parametrize(
+    ("names", "without", "said"),
+    [
+        (
+            ("threshold_percent",),
+            (),
+            "--parameter threshold_percent: nothing of that can be searched while strategy avg",
+        ),
+        (("avg_hit_count_low",), HIT_COUNTS, "left as they are: avg_hit_count_low"),
+    ],
+)
+def test_nothing_to_search_is_said_before_the_search(names: tuple[str, ...], without: Sequence[str], said: str) -> None:
+    """Such a document would have no parameter, and no reader takes that."""
+    space = Space(base=BASE, names=names, without=without, reach=4.0)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        searchable(space, Search(names=names))
+    with pytest.raises(ConfigError, match="proposes nothing"):
+        document_of(thresholds_of(replace(told(), chosen=present(), tried={}), pyspark="4.3.0"))
+
+
+def test_what_can_be_searched() -> None:
+    """One parameter, or a round without a grid, are enough; neither points nor rounds are not."""
+    space = Space(base=BASE, names=("avg_low_threshold_percent", "threshold_percent"), reach=4.0)
+    searchable(space, Search())
+    searchable(space, Search(points=1, rounds=1))
+    with pytest.raises(ConfigError, match="look at nothing"):
+        searchable(space, Search(points=1, rounds=0))
 
 
 def test_the_document_is_one_that_the_daemon_adopts() -> None:

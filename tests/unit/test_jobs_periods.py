@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bundlekeel.adapters.history import ParquetStore
@@ -104,6 +105,62 @@ def test_a_torn_file_is_told_and_left(history: Path) -> None:
     assert statuses(history, 4) == [OK] * 6
 
 
+def test_a_file_without_cycles_is_told(history: Path) -> None:
+    """An hour whose file is sound and empty is not an hour that nobody recorded."""
+    path = history / period(history, 3).files[0].path
+    pq.write_table(pq.read_table(path).slice(0, 0), path)
+    told = list(read(open_store(str(history)), period(history, 3)))
+    assert [(type(item), item.why) for item in told] == [(Unreadable, f"{path.relative_to(history)} has no cycles")]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("wall_ms", None, "has no wall_ms"),
+        ("wall_ms", 1 << 62, "ms since 1970"),
+        ("wall_ms", -1, "is of -1 ms"),
+        ("schema", None, "has no schema"),
+        ("dropped", None, "has no dropped"),
+    ],
+)
+def test_a_cycle_that_cannot_be_is_told(history: Path, column: str, value: int | None, said: str) -> None:
+    """Columns with holes or with times that have no date are no recorded cycles, and end no run."""
+    path = history / period(history, 3).files[0].path
+    table = pq.read_table(path)
+    at = table.schema.get_field_index(column)
+    kind = table.schema.field(at).type
+    pq.write_table(table.set_column(at, column, pa.array([value] * table.num_rows, kind)), path)
+    assert statuses(history, 3) == ["unreadable"]
+    assert said in next(item.why for item in read(open_store(str(history)), period(history, 3)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"date={DATE}/hour=03/01-99.parquet",
+        f"date={DATE}/hour=03/1-0099.parquet",
+        f"date={DATE}/hour=03/1-99-99.parquet",
+        f"date={DATE}/hour=24/1-4.parquet",
+        "date=2023-13-45/hour=03/1-4.parquet",
+        f"date={DATE}/hour=03/1-4 (copy).parquet",
+    ],
+)
+def test_names_that_we_do_not_give_are_foreign(history: Path, name: str) -> None:
+    """Neither a day that is none nor a number written otherwise stands for a file of ours, or ends a run."""
+    before, file = open_store(str(history)).files(), period(history, 3).files[0]
+    (history / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(history / file.path, history / name)
+    assert open_store(str(history)).files() == before
+
+
+@pytest.mark.parametrize("name", ["01-4.parquet", "1-4-4.parquet"])
+def test_a_copy_beside_its_file_is_a_double(history: Path, name: str) -> None:
+    """However the numbers of its name are written."""
+    file = period(history, 3).files[0]
+    shutil.copy(history / file.path, history / file.folder / name)
+    assert statuses(history, 3) == [OK] * 6 + [DOUBLE] * 6
+
+
 def test_a_newer_schema_is_told(tmp_path: Path) -> None:
     """What a newer release recorded is not guessed at."""
     write(replace(WORLD, days=1), tmp_path, poison="future_schema")
@@ -164,6 +221,19 @@ def test_impossible_values_are_counted(written: Path) -> None:
     )
     # Infinite is no number and too large as well.
     assert impossible(spoilt) == (2, 2, 3)
+
+
+def test_whole_numbers_below_zero_are_counted(written: Path) -> None:
+    """Topics and clients are counts; flags of a broker may say that they are unknown."""
+    frame = next(item.frame for item in read(open_store(str(written)), period(written, 0)) if isinstance(item, Seen))
+    assert frame is not None
+    brokers, bundles = frame.brokers.whole.copy(), frame.bundles.whole.copy()
+    brokers[0, 3], brokers[:, 4:] = -1, -1
+    bundles[0, 2:5] = -7
+    spoilt = replace(
+        frame, brokers=replace(frame.brokers, whole=brokers), bundles=replace(frame.bundles, whole=bundles)
+    )
+    assert impossible(spoilt) == (0, 4, 0)
 
 
 def test_blocks_warm_up_on_what_is_before_them(written: Path) -> None:

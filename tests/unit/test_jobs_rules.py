@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.load import Floats
+from bundlekeel.jobs.periods import Period
 from bundlekeel.jobs.rules import (
     BAD,
     GOOD,
@@ -17,6 +18,7 @@ from bundlekeel.jobs.rules import (
     TooLittleHistory,
     accept,
     as_long,
+    at_once,
     day_of,
     judge,
     liars,
@@ -74,6 +76,41 @@ def test_a_day_without_any_record_is_bad() -> None:
     assert len(judged) == 7
     assert judged[3].verdict == BAD
     assert "0.0% recorded" in judged[3].reasons[0]
+
+
+def test_a_lost_hour_is_told_from_one_that_nobody_recorded() -> None:
+    """23 hours are enough of a day, but not if cycles of the other one were recorded: numbers are missing."""
+    short = {"coverage": 23 / 24, "longest_gap_minutes": 61.0, "interval_seconds": 60.0}
+    assert {item.verdict for item in judge(week(**short), Rules())} == {GOOD}
+    assert {item.verdict for item in judge(week(**short, missing=3), Rules())} == {GOOD}
+    judged = judge(week(**short, missing=60), Rules())
+    assert (judged[3].verdict, judged[3].reasons) == (BAD, ("60 recorded cycles are gone, longest gap 61 min",))
+
+
+def test_an_hour_lost_before_midnight_is_the_day_s_before() -> None:
+    """The first cycle of the next day tells it; a whole lost day is its own fault only."""
+    days = week(coverage=23 / 24, longest_gap_minutes=60.0, interval_seconds=60.0)
+    days[4] = day("2026-11-05", missing=60, interval_seconds=60.0, longest_gap_minutes=1.0)
+    assert [item.verdict for item in judge(days, Rules())] == [GOOD] * 3 + [BAD] + [GOOD] * 3
+    days = [item for item in week() if item.date != "2026-11-04"]
+    days[3] = day("2026-11-05", missing=1440, interval_seconds=60.0, longest_gap_minutes=1.0)
+    assert [item.verdict for item in judge(days, Rules())] == [GOOD] * 3 + [BAD] + [GOOD] * 3
+
+
+def hours(date: str, epoch: int, *which: int) -> list[Period]:
+    """A leader's hours."""
+    return [Period(date=date, hour=hour, epoch=epoch, files=()) for hour in which]
+
+
+def test_two_clusters_in_one_folder_are_told() -> None:
+    """Leaders follow one another: two that record side by side for hours are not of one cluster."""
+    followed = [*hours("2026-11-04", 3, *range(12)), *hours("2026-11-04", 4, *range(11, 24))]
+    later = hours("2026-11-06", 3, *range(24))
+    assert at_once([*followed, *later]) == {}
+    told = at_once([*followed, *hours("2026-11-04", 9, 20, 21, 22), *later])
+    said = "leaders of terms 4 and 9 recorded at once in 3 hours: two clusters in one folder?"
+    assert told == {"2026-11-04": said}
+    assert judge(week(leaders=said), Rules())[3].reasons == (said,)
 
 
 def test_first_and_last_day_need_not_be_whole() -> None:

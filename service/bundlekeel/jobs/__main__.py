@@ -9,7 +9,8 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,8 +19,10 @@ from bundlekeel import __version__
 from bundlekeel.core.errors import ConfigError, HistoryError, StoreError
 from bundlekeel.core.params import STRATEGIES
 from bundlekeel.core.threshold_ranges import RANGES
+from bundlekeel.core.thresholds import Rules as Adoption
 
 if TYPE_CHECKING:
+    from bundlekeel.daemon.settings_load import LoadedSettings
     from bundlekeel.jobs.options import Options
 
 WRITTEN, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
@@ -53,12 +56,18 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--version", action="version", version=f"bundlekeel {__version__}")
     where = made.add_argument_group("where")
-    where.add_argument("--history", metavar="URI", help="recorded history; default: history.uri of the settings")
-    where.add_argument("--out", metavar="URI", required=True, help="folder for the results, e.g. .../calibration")
+    where.add_argument(
+        "--history", type=_place, metavar="URI", help="recorded history; default: history.uri of the settings"
+    )
+    where.add_argument(
+        "--out", type=_place, metavar="URI", help="folder for the results; default: calibration.uri of the settings"
+    )
     where.add_argument("--settings", metavar="FILE", type=Path, help="the sidecar's settings file")
     what = made.add_argument_group("what")
     what.add_argument("--days", type=_whole, default=28, metavar="N", help="newest days to look at (28)")
-    what.add_argument("--min-days", type=_whole, default=7, metavar="N", help="good days that are needed (7)")
+    what.add_argument(
+        "--min-days", type=_several, metavar="N", help="good days that are needed; default: calibration.min_days (7)"
+    )
     what.add_argument(
         "--leave-out", type=_day, action="append", default=[], metavar="DATE", help="leave a day out; may be repeated"
     )
@@ -86,11 +95,15 @@ def _how(made: argparse.ArgumentParser) -> None:
     how.add_argument("--points", type=_whole, default=3, metavar="N", help="values of each in the first round (3)")
     how.add_argument("--rounds", type=_natural, default=3, metavar="N", help="rounds of refinement (3)")
     how.add_argument("--seed", type=_natural, default=0, metavar="N", help="of the bootstrap (0)")
-    how.add_argument("--block-hours", type=_whole, default=6, metavar="N", help="hours that a task back-tests (6)")
-    how.add_argument("--period", type=float, default=0.0, metavar="SECONDS", help="one plan each; 0: as recorded (0)")
+    how.add_argument("--block-hours", type=_hours, default=6, metavar="N", help="hours that a task back-tests (6)")
+    how.add_argument(
+        "--period", type=_seconds, default=0.0, metavar="SECONDS", help="one plan each; 0: as recorded (0)"
+    )
     how.add_argument("--explain", action="store_true", help="print what would be read and computed, and stop")
     spark = made.add_argument_group("spark")
-    spark.add_argument("--master", metavar="URL", help="local[*], spark://host:port, ...; default: local[*]")
+    spark.add_argument(
+        "--master", type=_master, metavar="URL", help="local[*], spark://host:port, ...; default: local[*]"
+    )
     spark.add_argument(
         "--conf", action="append", default=[], type=_setting, metavar="KEY=VALUE", help="a setting of Spark"
     )
@@ -106,6 +119,40 @@ def _whole(text: str) -> int:
     if (found := _natural(text)) < 1:
         raise argparse.ArgumentTypeError("at least 1")
     return found
+
+
+def _several(text: str) -> int:
+    if (found := _natural(text)) < 2:
+        raise argparse.ArgumentTypeError(f"{text!r}: at least 2, one to search on and one to judge by")
+    return found
+
+
+def _hours(text: str) -> int:
+    if not 1 <= (found := _natural(text)) <= 24:
+        raise argparse.ArgumentTypeError(f"{text!r}: 1 to 24")
+    return found
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+    if found != 0 and not 1 <= found <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r}: 0, or 1 to 3600 seconds")
+    return found
+
+
+def _place(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a folder nor a URI")
+    return text
+
+
+def _master(text: str) -> str:
+    if not re.fullmatch(r"local(\[([1-9]\d*|\*)(\s*,\s*\d+)?\])?|local-cluster\[.+\]|yarn|[a-z][a-z0-9+-]*://.+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is none of local[*], spark://host:port, yarn, k8s://...")
+    return text
 
 
 def _day(text: str) -> str:
@@ -139,20 +186,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
-    history = _history(given)
-    try:
-        # pyspark and pyarrow are extras: without them there is still --help, and a sentence that says what is missing.
+    loaded = _settings(given)
+    given.history = _history(given, loaded)
+    given.out = _out(given, loaded)
+    # pyspark and pyarrow are extras: without them there is still --help, and a sentence that says what is missing.
+    with _extras():
         from bundlekeel.jobs.options import explained, reachable  # noqa: PLC0415
-        from bundlekeel.jobs.recalibrate import recalibrated  # noqa: PLC0415
-        from bundlekeel.jobs.session import session  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        if error.name not in ("pyspark", "pyarrow", "pandas"):
-            raise
-        raise ConfigError(f"{error.name} is missing: install bundlekeel[spark]", field="spark") from None
-    options = _options(given, history)
+    options = options_of(given, loaded)
     if given.explain:
         sys.stdout.write(json.dumps(explained(options), indent=1) + "\n")
         return WRITTEN
+    with _extras():
+        from bundlekeel.jobs.recalibrate import recalibrated  # noqa: PLC0415
+        from bundlekeel.jobs.session import session  # noqa: PLC0415
     # Before Spark starts, which takes seconds: a wrong address is told at once.
     reachable(options)
     with session(given.master, dict(given.conf)) as spark:
@@ -164,17 +210,44 @@ def _run(given: argparse.Namespace) -> int:
     return WRITTEN
 
 
-def _options(given: argparse.Namespace, history: str) -> Options:
+@contextmanager
+def _extras() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in ("pyspark", "pyarrow", "pandas"):
+            raise
+        raise ConfigError(f"{error.name} is missing: install bundlekeel[spark]", field="spark") from None
+
+
+def options_of(given: argparse.Namespace, loaded: LoadedSettings | None) -> Options:
+    """What is asked for, by the rules of the settings where they are given."""
     from bundlekeel.jobs.choosing import Search  # noqa: PLC0415
     from bundlekeel.jobs.options import Options  # noqa: PLC0415
     from bundlekeel.jobs.rules import Rules  # noqa: PLC0415
 
+    adoption = Adoption()
+    if loaded is not None:
+        said = loaded.settings.calibration
+        adoption = Adoption(
+            max_steps=said.max_steps,
+            max_age_seconds=said.max_age,
+            min_days=said.min_days,
+            min_coverage=said.min_coverage,
+        )
+    # Even where the daemon is content with one day, one is searched on and another judged by.
+    min_days = given.min_days or max(2, adoption.min_days)
+    if min_days > given.days:
+        text = f"--days {given.days} cannot hold the {min_days} days that are needed (--min-days, calibration.min_days)"
+        raise ConfigError(text, field="--days", value=given.days)
     return Options(
-        history=history,
-        out=given.out,
+        # Executors work in folders of their own.
+        history=_absolute(given.history),
+        out=_absolute(given.out),
         now=datetime.now(UTC),
         days=given.days,
-        rules=Rules(min_days=given.min_days, leave_out=frozenset(given.leave_out)),
+        adoption=adoption,
+        rules=Rules(min_days=min_days, leave_out=frozenset(given.leave_out)),
         search=Search(points=given.points, rounds=given.rounds, seed=given.seed, names=tuple(given.parameter)),
         strategies=tuple(given.strategy or STRATEGIES),
         block_hours=given.block_hours,
@@ -182,19 +255,39 @@ def _options(given: argparse.Namespace, history: str) -> Options:
     )
 
 
-def _history(given: argparse.Namespace) -> str:
+def _settings(given: argparse.Namespace) -> LoadedSettings | None:
+    """The sidecar's settings, where they are given."""
+    if given.settings is None:
+        return None
+    from bundlekeel.daemon.settings_load import load_settings  # noqa: PLC0415  (spark-submit needs no pydantic)
+
+    return load_settings(given.settings)
+
+
+def _history(given: argparse.Namespace, loaded: LoadedSettings | None) -> str:
     """The store of history: the option, else what the settings say, relative to their file."""
     if given.history:
         return str(given.history)
-    if given.settings is None:
+    if loaded is None:
         raise ConfigError("name the history with --history or --settings", field="--history")
-    from bundlekeel.daemon.settings_load import load_settings  # noqa: PLC0415  (spark-submit needs no pydantic)
-
-    loaded = load_settings(given.settings)
     uri = loaded.settings.history.uri
     if uri is None:
         raise ConfigError(f"history.uri is not set in {given.settings}: nothing is recorded", field="history.uri")
     return uri if "://" in uri else str(loaded.located(Path(uri)))
+
+
+def _out(given: argparse.Namespace, loaded: LoadedSettings | None) -> str:
+    """Where the results go: the option, else where sidecars look for them."""
+    if given.out:
+        return str(given.out)
+    uri = loaded.settings.calibration.uri if loaded is not None else None
+    if loaded is None or uri is None:
+        raise ConfigError("name where the results go with --out, or calibration.uri in --settings", field="--out")
+    return uri if "://" in uri else str(loaded.located(Path(uri)))
+
+
+def _absolute(place: str) -> str:
+    return place if "://" in place else str(Path(place).absolute())
 
 
 def tell(text: str) -> None:

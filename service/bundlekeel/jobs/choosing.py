@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.params import Parameters
-from bundlekeel.core.threshold_ranges import RANGES, steps_between
+from bundlekeel.core.threshold_ranges import RANGES, searched, steps_between
 from bundlekeel.core.thresholds import EQUAL
 from bundlekeel.sim.backtest import Candidate, Measures
 from bundlekeel.sim.backtest.choice import Choice, choose
-from bundlekeel.sim.backtest.search import Tried, ranked
+from bundlekeel.sim.backtest.search import Space, Tried, ranked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,20 @@ def chosen_of(
             *_elsewhere(tried, near, base, choice, train, held, given),
         ),
     )
+
+
+def searchable(space: Space, given: Search) -> None:
+    """ConfigError when no value of the strategy in force would be looked at: hours of work with nothing to propose."""
+    strategy = space.base.strategy
+    free = [name for name in space.names_of(strategy) if space.at(name, 1.0) != space.at(name, -1.0)]
+    if free and (given.points > 1 or given.rounds):
+        return
+    if free:
+        raise ConfigError("one point and no round look at nothing", field="--points", value=given.points)
+    asked = ", ".join(given.names) or "all that it reads"
+    alone = f"; left as they are: {', '.join(space.without)}" if space.without else ""
+    text = f"--parameter {asked}: nothing of that can be searched while strategy {strategy} is in force{alone}"
+    raise ConfigError(text, field="--parameter", value=asked, allowed=", ".join(searched(strategy)))
 
 
 def adoptable(tried: Tried) -> Tried:

@@ -37,6 +37,7 @@ ABSURD_THROUGHPUT: Final = 1e12
 ABSURD_USAGE: Final = 100.0
 _WIDTH: Final = len(RESOURCES)
 _CHUNK: Final = 20_000
+_TOPICS: Final = BROKERS.whole.index("topics")
 
 
 def digest(store: HistoryStore, period: Period) -> Iterator[pa.RecordBatch]:
@@ -129,6 +130,8 @@ def impossible(frame: Frame) -> tuple[int, int, int]:
     nan = sum(int((~np.isfinite(part)).sum()) for part in (brokers, bundles))
     # Where there is no limit, brokers report usage below zero as well.
     negative = int(((usage < 0) & (limit > 0)).sum()) + sum(int((part < 0).sum()) for part in traffic)
+    # Samples, topics, consumers, producers; of a broker's whole numbers some are flags, which may be -1.
+    negative += int((frame.bundles.whole < 0).sum()) + int((frame.brokers.whole[:, _TOPICS] < 0).sum())
     most = np.array([ABSURD_RATE, ABSURD_RATE, ABSURD_THROUGHPUT, ABSURD_THROUGHPUT])
     absurd = int(((usage > ABSURD_USAGE * limit) & (limit > 0)).sum()) + sum(
         int((part > most).sum()) for part in traffic

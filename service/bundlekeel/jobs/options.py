@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from typing import Any
 
 from bundlekeel.core.params import STRATEGIES
@@ -11,14 +11,14 @@ from bundlekeel.core.thresholds import Rules as Adoption
 from bundlekeel.jobs.blocks import blocks_of
 from bundlekeel.jobs.choosing import Search
 from bundlekeel.jobs.periods import Period, open_store, periods_of
-from bundlekeel.jobs.places import Place
+from bundlekeel.jobs.places import Place, below
 from bundlekeel.jobs.rules import Rules, TooLittleHistory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """One run. `days`: at most so many, the newest. `period_seconds`: 0 takes the recorded interval, at least a minute.
-    `now`: when it runs. `max_steps`: how far from the values in force, in steps of core/threshold_ranges.py."""
+    `now`: when it runs. `adoption`: by which rules the daemon will look at it; the search goes as far as these let."""
 
     history: str
     out: str
@@ -30,12 +30,17 @@ class Options:
     block_hours: int = 6
     warm_hours: int = 1
     period_seconds: float = 0.0
-    max_steps: float = Adoption().max_steps
+    adoption: Adoption = field(default_factory=Adoption)
 
     @property
     def folder(self) -> str:
         """Where the results go, below `out`: the day of the run."""
         return self.now.strftime("%Y-%m-%d")
+
+    @property
+    def work(self) -> str:
+        """Where arrays lie while it runs, below `out`: no other run's."""
+        return f"_work/{self.now.strftime('%Y%m%dT%H%M%S%f')}"
 
 
 def reachable(options: Options) -> None:
@@ -50,7 +55,8 @@ def newest(options: Options) -> list[Period]:
     if not found:
         figures = {"good_days": 0, "min_days": options.rules.min_days, "span_days": 0, "cycles": 0, "bad_days": {}}
         raise TooLittleHistory(f"nothing is recorded; {options.rules.min_days} good days are needed", figures=figures)
-    first = (date.fromisoformat(found[-1].date) - timedelta(days=options.days - 1)).isoformat()
+    # There may be more days asked for than there have been.
+    first = date.fromordinal(max(1, date.fromisoformat(found[-1].date).toordinal() - options.days + 1)).isoformat()
     return [item for item in found if item.date >= first]
 
 
@@ -58,18 +64,25 @@ def explained(options: Options) -> dict[str, Any]:
     """What a run would read and compute: from names and sizes of the files only."""
     found = newest(options)
     dates = sorted({item.date for item in found})
+    used = set(dates) - options.rules.leave_out
     return {
         "history": options.history,
-        "out": f"{options.out.rstrip('/')}/{options.folder}/thresholds.json",
+        "out": below(options.out, f"{options.folder}/thresholds.json"),
         "days": dates,
         "min_days": options.rules.min_days,
         "left_out": sorted(options.rules.leave_out),
         "hours": len(found),
         "files": sum(len(item.files) for item in found),
         "megabytes": round(sum(item.size for item in found) / 1e6, 3),
-        "blocks": len(blocks_of(found, dates, hours=options.block_hours, warm_hours=options.warm_hours)),
+        "blocks": len(blocks_of(found, used, hours=options.block_hours, warm_hours=options.warm_hours)),
         "block_hours": options.block_hours,
         "warm_hours": options.warm_hours,
         "held_out": options.search.held_out,
+        "period_seconds": options.period_seconds or "as recorded, at least 60",
         "strategies": list(options.strategies),
+        "parameters": list(options.search.names) or "all that a strategy reads",
+        "points": options.search.points,
+        "rounds": options.search.rounds,
+        "seed": options.search.seed,
+        "max_steps": options.adoption.max_steps,
     }

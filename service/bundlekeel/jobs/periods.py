@@ -39,7 +39,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """A file that is torn, no file of ours, or of a newer schema; it stays where it is."""
+    """A file that is torn, empty, no file of ours, or of a newer schema; it stays where it is."""
 
     path: str
     why: str
@@ -89,6 +89,8 @@ def read(store: HistoryStore, period: Period) -> Iterator[Seen | Unreadable]:
             except HistoryError as error:
                 aside.append(Unreadable(path=file.path, why=str(error)))
                 continue
+            if not records:
+                aside.append(Unreadable(path=file.path, why=f"{file.path} has no cycles"))
             for record in records:
                 if hour_of(record.wall_ms) != (period.date, period.hour) or record.epoch != period.epoch:
                     aside.append(

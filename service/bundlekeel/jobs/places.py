@@ -13,6 +13,12 @@ import pyarrow.fs as pafs
 from bundlekeel.core.errors import StoreError
 
 
+def below(uri: str, name: str) -> str:
+    """The place of this name below a folder or URI, whose options (`?endpoint_override=...`) stay at its end."""
+    path, mark, options = uri.partition("?") if "://" in uri else (uri, "", "")
+    return f"{path.rstrip('/')}/{name}{mark}{options}"
+
+
 class Place:
     """A folder, here or in an object store. Every method raises StoreError when it cannot be reached."""
 
@@ -43,7 +49,7 @@ class Place:
                 stream.write(data)
             if self._renames:
                 self._fs.move(at, final)
-        return f"{self.uri.rstrip('/')}/{name}"
+        return below(self.uri, name)
 
     def read(self, name: str) -> bytes:
         """The contents of a file."""

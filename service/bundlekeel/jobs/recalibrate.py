@@ -24,21 +24,20 @@ from bundlekeel.core.thresholds_json import document_of
 from bundlekeel.jobs import backtest, features, quality
 from bundlekeel.jobs.blocks import blocks_of
 from bundlekeel.jobs.capacity import capacity, per_unit
-from bundlekeel.jobs.choosing import Chosen, chosen_of
+from bundlekeel.jobs.choosing import Chosen, chosen_of, searchable
 from bundlekeel.jobs.evidence import Told, thresholds_of
 from bundlekeel.jobs.options import Options, newest
 from bundlekeel.jobs.periods import Period
-from bundlekeel.jobs.places import Place
+from bundlekeel.jobs.places import Place, below
 from bundlekeel.jobs.read import digests, part, periods
 from bundlekeel.jobs.report import MOST_ROWS, Shown, page
-from bundlekeel.jobs.rules import Judged, accept, as_long, judge, usual_interval
+from bundlekeel.jobs.rules import Judged, accept, as_long, at_once, judge, usual_interval
 from bundlekeel.jobs.showing import blocks_shown, points_of
 from bundlekeel.sim.backtest import Candidate
 from bundlekeel.sim.backtest.choice import split_days
 from bundlekeel.sim.backtest.search import Space, search
 
 Tell = Callable[[str], None]
-_WORK = "_work"
 # What a failed task says of an error of ours.
 _AWAY = "bundlekeel.core.errors.StoreError"
 
@@ -55,12 +54,13 @@ class Written:
 
 
 def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> Written:
-    """Run all of it. TooLittleHistory, BadDays: refused, and nothing is written; StoreError: a store is away."""
+    """Run all of it. TooLittleHistory, BadDays: refused, and nothing is written; StoreError: a store is away;
+    ConfigError: nothing that was asked for can be searched."""
     found = newest(options)
     tell(f"{len(found)} hours of history, {sum(item.size for item in found) / 1e6:.1f} MB")
     digest = digests(periods(spark, found), options.history).persist(StorageLevel.DISK_ONLY)
     try:
-        judged, good = judged_of(digest, options, tell)
+        judged, good = judged_of(digest, found, options, tell)
         dates = [item.day.date for item in good]
         params = present_params(digest)
         rows = [row.asDict() for row in capacity(digest).orderBy("broker", "resource").collect()]
@@ -68,13 +68,14 @@ def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> Written:
         week, spaces = usual_week(hours), busiest(hours)
         ground = backtest.Ground(
             history=options.history,
-            work=f"{options.out.rstrip('/')}/{_WORK}/{options.now.strftime('%Y%m%dT%H%M%S%f')}",
+            work=below(options.out, options.work),
             period_ms=period_of(options, good),
             per_unit=per_unit(rows),
             params=params,
         )
         base: Parameters = restored(Parameters, {path.removeprefix("params."): item for path, item in params.items()})
         kept = Kept(found=found, judged=judged, dates=dates, without=left_alone(ground.period_ms, good, tell))
+        searchable(space_of(options, base, kept), options.search)
         told, chosen = searched(spark, options, ground, base, kept, tell)
     finally:
         digest.unpersist()
@@ -93,9 +94,13 @@ def recalibrated(spark: SparkSession, options: Options, tell: Tell) -> Written:
         raise StoreError(lines[-1].partition(_AWAY)[2].strip(" :")) from None
 
 
-def judged_of(digest: DataFrame, options: Options, tell: Tell) -> tuple[list[Judged], list[Judged]]:
+def judged_of(
+    digest: DataFrame, found: Sequence[Period], options: Options, tell: Tell
+) -> tuple[list[Judged], list[Judged]]:
     """Every day with its verdict, and the good ones. TooLittleHistory, BadDays."""
-    judged = judge(quality.figures(digest), options.rules)
+    leaders = at_once(found)
+    days = [replace(day, leaders=leaders.get(day.date, "")) for day in quality.figures(digest)]
+    judged = judge(days, options.rules)
     for item in judged:
         if item.reasons:
             tell(f"{item.day.date} {item.verdict}: {'; '.join(item.reasons)}")
@@ -174,7 +179,7 @@ def searched(
         runs = Runs(spark, there, ground.work, tell)
         return judged_candidates(runs, options, base, kept)
     finally:
-        Place(options.out).remove(f"{_WORK}/{ground.work.rpartition('/')[2]}")
+        Place(options.out).remove(options.work)
 
 
 @dataclass(slots=True)
@@ -213,15 +218,8 @@ def judged_candidates(runs: Runs, options: Options, base: Parameters, kept: Kept
     given = options.search
     dates = divided({item.date for item in runs.blocks}, given.held_out)
     train, held = (runs.numbers(part) for part in dates)
-    space = Space(
-        base=base,
-        strategies=strategies_of(options, base),
-        names=given.names,
-        without=kept.without,
-        reach=options.max_steps,
-    )
     tried = search(
-        space,
+        space_of(options, base, kept),
         runs,
         blocks=train,
         points=given.points,
@@ -229,7 +227,7 @@ def judged_candidates(runs: Runs, options: Options, base: Parameters, kept: Kept
         keep=given.keep,
         tolerance=given.tolerance,
     )
-    chosen = chosen_of(tried, base, given, train=train, held=held, reach=options.max_steps)
+    chosen = chosen_of(tried, base, given, train=train, held=held, reach=options.adoption.max_steps)
     told = Told(
         base=base,
         chosen=chosen.choice.candidate,
@@ -251,6 +249,17 @@ def divided(dates: Collection[str], held_out: float) -> tuple[tuple[str, ...], t
     """Those to search on, and those held out."""
     first, last = split_days([day_number(name) for name in dates], held_out=held_out)
     return tuple(name_of(day) for day in first), tuple(name_of(day) for day in last)
+
+
+def space_of(options: Options, base: Parameters, kept: Kept) -> Space:
+    """Where to look: no further than one night may go."""
+    return Space(
+        base=base,
+        strategies=strategies_of(options, base),
+        names=options.search.names,
+        without=kept.without,
+        reach=options.adoption.max_steps,
+    )
 
 
 def strategies_of(options: Options, base: Parameters) -> tuple[str, ...]:
@@ -278,7 +287,7 @@ def data_of(kept: Kept) -> core.Data:
 def written(options: Options, told: Told, chosen: Chosen, shown: Shown, base: Parameters) -> Written:
     """The report first and the thresholds last: whoever finds these finds the report as well."""
     document = thresholds_of(told, pyspark=pyspark.__version__)
-    objections = core.checked(document, base, core.Rules(), document.created_ms)
+    objections = core.checked(document, base, options.adoption, document.created_ms)
     shown = replace(
         shown,
         points=points_of(told, chosen),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import date, timedelta
+from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +14,7 @@ import numpy as np
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import HistoryError
 from bundlekeel.core.load import Floats, Ints
+from bundlekeel.jobs.periods import Period
 from bundlekeel.jobs.regression import huber
 
 GOOD = "good"
@@ -20,6 +23,10 @@ BAD = "bad"
 
 # More than so much of a day without any traffic at all is an outage of the recording, not of the applications.
 SILENT: Final = 0.9
+# So many minutes of cycles that were recorded (their numbers are missing) and are gone: files were lost.
+LOST_MINUTES: Final = 30.0
+# A leader and its successor share the hour of the change, and one more where clocks differ.
+SHARED_HOURS: Final = 2
 # A broker whose usage for its traffic is this many times that of the others, and far outside of their own spread.
 FACTOR: Final = 5.0
 DEVIATIONS: Final = 6.0
@@ -32,7 +39,8 @@ TOLD: Final = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Day:
-    """One UTC day in figures, as columns of `DAYS` and the brokers that lie (broker -> why)."""
+    """One UTC day in figures, as columns of `DAYS`, with the brokers that lie (broker -> why) and `leaders`, a sentence
+    where several recorded at once."""
 
     date: str
     why: str = ""
@@ -59,6 +67,7 @@ class Day:
     messages: float = 0.0
     bytes: float = 0.0
     lying: Mapping[str, str] | None = None
+    leaders: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +116,19 @@ def day_of(row: Mapping[str, Any], lying: Mapping[str, str] | None = None) -> Da
     return Day(**{name: row[name] for name in names if row.get(name) is not None}, lying=lying)
 
 
+def at_once(periods: Iterable[Period]) -> dict[str, str]:
+    """Days on which two leaders recorded side by side for hours, and a sentence: two clusters in one folder."""
+    hours: dict[tuple[str, int], list[int]] = {}
+    for item in periods:
+        hours.setdefault((item.date, item.hour), []).append(item.epoch)
+    shared = Counter((date, pair) for (date, _), epochs in hours.items() for pair in combinations(sorted(epochs), 2))
+    return {
+        date: f"leaders of terms {one} and {other} recorded at once in {count} hours: two clusters in one folder?"
+        for (date, (one, other)), count in sorted(shared.items(), reverse=True)
+        if count > SHARED_HOURS
+    }
+
+
 def judge(days: Sequence[Day], rules: Rules) -> list[Judged]:
     """A verdict for every day from the first to the last, also for those of which nothing is recorded."""
     if not days:
@@ -120,6 +142,8 @@ def judge(days: Sequence[Day], rules: Rules) -> list[Judged]:
         short = day.coverage < rules.min_coverage
         if short and name not in (first, last):
             reasons.append(f"{day.coverage:.1%} recorded, longest gap {day.longest_gap_minutes:.0f} min")
+        elif not short:
+            reasons += _lost(day, known.get(_day_after(name)))
         verdict = BAD if reasons else PARTIAL if short else GOOD
         if short and not reasons:
             reasons.append(f"{day.coverage:.1%} recorded: the {'first' if name == first else 'last'} day")
@@ -130,6 +154,18 @@ def judge(days: Sequence[Day], rules: Rules) -> list[Judged]:
 def _days_between(first: str, last: str) -> list[str]:
     start, end = date.fromisoformat(first), date.fromisoformat(last)
     return [(start + timedelta(days=number)).isoformat() for number in range((end - start).days + 1)]
+
+
+def _day_after(name: str) -> str:
+    return (date.fromisoformat(name) + timedelta(days=1)).isoformat()
+
+
+def _lost(day: Day, following: Day | None) -> list[str]:
+    """Hours that were recorded and are gone. The first cycle after them tells, which may be the next day's."""
+    missing = day.missing + (following.missing if following else 0)
+    if min(missing * day.interval_seconds / 60, day.longest_gap_minutes) < LOST_MINUTES:
+        return []
+    return [f"{missing} recorded cycles are gone, longest gap {day.longest_gap_minutes:.0f} min"]
 
 
 def _reasons(day: Day) -> list[str]:
@@ -148,6 +184,8 @@ def _reasons(day: Day) -> list[str]:
             found.append(f"{count} {text}")
     if day.cycles and day.silent > SILENT:
         found.append(f"no traffic at all in {day.silent:.0%} of the cycles")
+    if day.leaders:
+        found.append(day.leaders)
     found += [f"{broker} contradicts itself: {why}" for broker, why in sorted((day.lying or {}).items())]
     return found
 

@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark import SparkFiles
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import bundlekeel
+from bundlekeel.core.errors import ConfigError
 
 # Times are UTC everywhere. The UI is off because a nightly job has no spectators and every run would need a port.
 _SETTINGS: Final = {
@@ -28,7 +31,10 @@ _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 
 
 def session(master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A session. `master`: `local[*]` unless given or decided by spark-submit; `settings` go over our own."""
+    """A session. `master`: `local[*]` unless given or decided by spark-submit; `settings` go over our own.
+
+    ConfigError: Spark does not start (no Java, no such master, a setting that it does not take).
+    """
     # Workers on this machine must be the Python that has Bundlekeel; elsewhere the cluster's own settings say it.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("bundlekeel-recalibrate")
@@ -36,10 +42,19 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
         builder = builder.master(master or os.environ.get("MASTER") or "local[*]")
     for name, value in (_SETTINGS | dict(settings or {})).items():
         builder = builder.config(name, value)
-    made = builder.getOrCreate()
+    try:
+        made = builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        raise ConfigError(f"Spark does not start: {_told(error)}", field="--master", value=master) from None
     made.sparkContext.setLogLevel("ERROR")
     _give_wheel(made)
     return made
+
+
+def _told(error: Exception) -> str:
+    """What Spark says of it: Java's own words where there are any, instead of where they were caught."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line.lstrip(": ") for line in lines if line.startswith(":")), lines[0] if lines else "no reason")[:300]
 
 
 def _give_wheel(made: SparkSession) -> None:

@@ -34,6 +34,8 @@ _CYCLE: Final = {
 }
 _KEY: Final = {"kind": pa.string(), "epoch": pa.int64(), "cycle": pa.int64(), "wall_ms": pa.int64()}
 _ROW: Final = {"row": pa.int32(), "name": pa.string()}
+# The end of the year 9999: later moments have no date.
+_LAST_MS: Final = 253_402_300_800_000
 _FLOATS: Final = tuple(dict.fromkeys((*BROKERS.floats, *BUNDLES.floats)))
 _WHOLE: Final = tuple(dict.fromkeys((*BROKERS.whole, *BUNDLES.whole)))
 _TEXTS: Final = tuple(dict.fromkeys((*BROKERS.texts, *BUNDLES.texts)))
@@ -160,6 +162,10 @@ def _texts(table: pa.Table, name: str) -> Any:
 
 
 def _record(row: dict[str, Any], brokers: Rows, bundles: Rows) -> CycleRecord:
+    if blank := sorted(name for name in (*_KEY, *_CYCLE) if row[name] is None):
+        raise ValueError(f"cycle {row['cycle']} has no {blank[0]}")
+    if not 0 <= row["wall_ms"] < _LAST_MS:
+        raise ValueError(f"cycle {row['cycle']} is of {row['wall_ms']} ms since 1970")
     outcome = Outcome(
         plan_hash=row["plan_hash"],
         code=row["code"],

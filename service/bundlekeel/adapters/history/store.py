@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
+from datetime import date
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +30,7 @@ _SPAN: Final = tuple(item.name for item in fields(HistorySpan))
 _HIDDEN: Final = "_"
 _ASIDE: Final = "_aside"
 _PIECE: Final = 8 * 1024 * 1024
+_HOURS: Final = 24
 
 
 class ParquetStore:
@@ -49,11 +52,10 @@ class ParquetStore:
         with _answering():
             selector = pafs.FileSelector(self._root, recursive=True, allow_not_found=True)
             found = [info for info in self._fs.get_file_info(selector) if info.is_file]
-        return sorted(
-            _file(match, info.size or 0)
-            for info in found
-            if (match := _PATH.fullmatch(_name(info)[len(self._root) :].lstrip("/")))
-        )
+        sizes = {_name(info)[len(self._root) :].lstrip("/"): info.size or 0 for info in found}
+        named = (_file(path, size) for path, size in sizes.items())
+        # Numbers may be written otherwise (`01-7`, `1-7-7`): a copy beside the file of that name, and else no file.
+        return sorted(file for file in named if file is not None and file.path in sizes)
 
     def span(self, file: HistoryFile) -> HistorySpan:
         """From the file's footer; the file is read whole only when that fails."""
@@ -239,7 +241,21 @@ def _sync(path: Path) -> None:
         os.close(fd)
 
 
-def _file(match: re.Match[str], size: int) -> HistoryFile:
+def _file(path: str, size: int) -> HistoryFile | None:
+    """The file of this path; None for a foreign name, or one of no day or hour."""
+    match = _PATH.fullmatch(path)
+    if match is None:
+        return None
     first = int(match[4])
     last = int(match[5] or match[4])
-    return HistoryFile(date=match[1], hour=int(match[2]), epoch=int(match[3]), first=first, last=last, size=size)
+    file = HistoryFile(date=match[1], hour=int(match[2]), epoch=int(match[3]), first=first, last=last, size=size)
+    return file if file.hour < _HOURS and _is_day(file.date) else None
+
+
+@lru_cache(maxsize=4096)
+def _is_day(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

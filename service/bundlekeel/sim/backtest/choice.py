@@ -98,8 +98,10 @@ def _likely_best(tried: Tried, base: Parameters, train: Sequence[int], size: int
         # Where nothing moved there is nothing to save, whatever the surroundings let expect.
         if not then.moves or found.moves >= now.moves or overloaded(then, own, tolerance):
             return 0.0
+        # What is next to nothing may be drawn down to nothing (`shrunk`).
+        level = min(then.imbalance, now.imbalance) > 0
         luck = (
-            _quotient(own.imbalance / then.imbalance, found.imbalance / now.imbalance) if then.imbalance else 1.0,
+            _quotient(own.imbalance / then.imbalance, found.imbalance / now.imbalance) if level else 1.0,
             _quotient(own.moves / then.moves, found.moves / now.moves),
         )
         sure = chance(before, after, train, tolerance, size=size, luck=luck, seed=seed)
