@@ -79,11 +79,18 @@ class ParquetStore:
         try:
             return records_of([table])
         except HistoryError:
-            version = self.span(file).schema
+            version = self._version(file)
             if version <= SCHEMA:
                 raise
             why = f"schema {version}, this release reads up to {SCHEMA}: a newer release recorded it"
             raise HistoryError(f"{file.path} is of {why}") from None
+
+    def _version(self, file: HistoryFile) -> int:
+        """Its schema; 0 where the file does not tell."""
+        try:
+            return self.span(file).schema
+        except HistoryError:
+            return 0
 
     def publish(self, epoch: int, seq: int, records: Sequence[CycleRecord]) -> HistoryFile:
         """Write a segment."""
