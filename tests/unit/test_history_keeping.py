@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.history import SCHEMA
+from bundlekeel.core.errors import StoreError
+from bundlekeel.core.history import SCHEMA, CycleRecord
 from bundlekeel.daemon.history_keeping import GRACE_MS, keep_house, weed
-from bundlekeel.daemon.history_reading import check, listing, replayed
+from bundlekeel.daemon.history_reading import Reading, check, listing, replayed
 from bundlekeel.ports.history import HOUR_MS, HistoryFile, in_force
 from tests.support.history_cases import START_MS, records_of, sequence
 from tests.support.memory_history import MemoryStore
@@ -196,3 +197,46 @@ def test_foreign_columns_do_not_end_the_housekeeping(tmp_path: Path) -> None:
     done = keep_house(store, OVER_MS + HOUR_MS, None)
     assert (done.merged, done.aside) == (2, [])
     assert replayed(store, "all")["same"] == 10
+
+
+class Kept(MemoryStore):
+    """A leader keeps house after so many files have been read."""
+
+    def __init__(self, after: int, now_ms: int, keep_days: int | None = None) -> None:
+        super().__init__()
+        self.after, self.now_ms, self.keep_days = after, now_ms, keep_days
+        self.reads: int | None = None
+
+    def records(self, file: HistoryFile) -> list[CycleRecord]:
+        """Then first the house."""
+        if self.reads is not None:
+            self.reads += 1
+            if self.reads > self.after:
+                self.reads = None
+                keep_house(self, self.now_ms, self.keep_days)
+        return super().records(file)
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_reading_goes_on_where_minutes_are_put_together_meanwhile(after: int) -> None:
+    """Every cycle is read once, from the small file or from the large one."""
+    store = Kept(after, OVER_MS)
+    filled(store)
+    store.reads = 0
+    found = check(store)
+    assert [file.name for file in store.files()] == ["1-1-3.parquet"]
+    assert (found["ok"], found["cycles"], found["doubles"], found["gaps"]) == (True, 6, [], [])
+
+
+def test_reading_passes_over_what_is_deleted_as_too_old_meanwhile() -> None:
+    """And a store that is away is still an error."""
+    store = Kept(0, OVER_MS + 3 * 24 * HOUR_MS, 1)
+    filled(store)
+    store.reads = 0
+    assert check(store)["cycles"] == 0
+    other = MemoryStore()
+    filled(other)
+    reading, files = Reading(other), other.files()
+    other.away = True
+    with pytest.raises(StoreError):
+        list(reading.records(files))

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from bundlekeel.core.errors import ConfigError, HistoryError, NotFound
+from bundlekeel.core.errors import ConfigError, HistoryError, NotFound, StoreError
 from bundlekeel.core.history import BROKERS, BUNDLES, SCHEMA, Columns, CycleRecord, Table
 from bundlekeel.core.history_replay import Rebuilt, rebuilt, replay
 from bundlekeel.ports.history import HistoryFile, HistoryStore, in_force
@@ -28,12 +28,37 @@ class Reading:
     unreadable: list[Json] = field(default_factory=list)
 
     def records(self, files: Sequence[HistoryFile]) -> Iterator[CycleRecord]:
-        """The records of these files, one file in memory at a time."""
+        """The records of these files, one file in memory at a time. A leader may keep house meanwhile:
+        what it put together is read there, and what it deleted as too old is passed over."""
+        last: tuple[int, int] | None = None
+        instead: set[HistoryFile] = set()
         for file in files:
+            known = len(instead)
             try:
-                yield from self.store.records(file)
+                records = self._read(file, instead)
             except HistoryError as error:
                 self.unreadable.append({"file": file.path, "why": str(error)})
+                continue
+            for record in records:
+                # The larger file begins with what was read from the smaller ones.
+                if len(instead) > known and last is not None and (record.epoch, record.cycle) <= last:
+                    continue
+                last = record.epoch, record.cycle
+                yield record
+
+    def _read(self, file: HistoryFile, instead: set[HistoryFile]) -> Sequence[CycleRecord]:
+        """A file's records, or those of the one that stands for it since; each of these once."""
+        try:
+            return self.store.records(file)
+        except StoreError:
+            there = in_force(self.store.files())
+            if any(item.path == file.path for item in there):
+                raise
+        larger = next((item for item in there if item.covers(file)), None)
+        if larger is None or larger in instead:
+            return ()
+        instead.add(larger)
+        return self.store.records(larger)
 
 
 def listing(store: HistoryStore) -> list[Json]:
