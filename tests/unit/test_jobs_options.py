@@ -158,6 +158,20 @@ def test_without_a_place_for_results(history: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err.count("name where the results go with --out") == 2
 
 
+def test_a_place_that_cannot_be_written_to_is_told_at_once(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 3 before Spark starts, not after the quality of weeks; it is left as it is."""
+    blocked = tmp_path / "file"
+    blocked.write_text("mine")
+    for place in (str(blocked), f"file://{blocked}/below"):
+        assert main(["--history", str(history), "--out", place]) == 3
+        assert f"{blocked} is no folder that may be written to" in capsys.readouterr().err
+    assert blocked.read_text() == "mine"
+    Place(str(tmp_path / "not" / "yet" / "there")).check()
+    assert list(tmp_path.iterdir()) == [blocked]
+
+
 def test_explain_needs_no_spark(history: Path) -> None:
     """Where pyspark is not installed it is told all the same, and a run says what is missing."""
     without = (

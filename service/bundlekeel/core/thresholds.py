@@ -54,7 +54,7 @@ MEASURES: Final = tuple(row.name for row in fields(Measures))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """`difference`: chosen less previous, paired hour by hour, so its interval is narrower than those of the two.
+    """`difference`: chosen less previous, paired by blocks of hours, so its interval is narrower than those of the two.
     `held_out`: days (2026-11-21) that the search did not see. `strategies`: others on the same days, for people."""
 
     held_out: tuple[str, ...]

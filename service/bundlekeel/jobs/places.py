@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,9 +36,13 @@ class Place:
         self._renames = self._fs.type_name in ("local", "hdfs")
 
     def check(self) -> None:
-        """Ask the store something, so that it is known to answer."""
+        """Ask the store something, so that it is known to answer; a folder here must be one that may be written to."""
         with self._answering():
             self._fs.get_file_info(self._root)
+        if self._fs.type_name == "local":
+            there = next(path for path in (Path(self._root), *Path(self._root).parents) if path.exists())
+            if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+                raise StoreError(f"{self.uri} cannot be written to: {there} is no folder that may be written to")
 
     def write(self, name: str, data: bytes) -> str:
         """Write a file below the folder and return where it is; an older one of that name is replaced."""
