@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from bundlekeel.core.load import CPU, RESOURCES
 from bundlekeel.jobs import features, schemas
 from bundlekeel.jobs.capacity import capacity, per_unit
+from bundlekeel.jobs.read import of_days, part
 from dev.history_model import CORE, IDLE, dense
 from tests.spark.conftest import SMALL
 
@@ -58,3 +59,15 @@ def test_week_and_profile(small_digest: DataFrame) -> None:
     assert all(row["volatility"] > 0 and row["clients"] > 0 for row in rows)
     week.unpersist()
     hours.unpersist()
+
+
+def test_days_that_were_left_out_count_nowhere(small_digest: DataFrame) -> None:
+    """Every kind of row is of the days that are asked for, and none of those is lost."""
+    dates = ["2023-11-13", "2023-11-15"]
+    some, others = of_days(small_digest, dates), of_days(small_digest, ["2023-11-14"])
+    assert some.count() + others.count() == small_digest.count()
+    for kind in ("cycle", "slice", "bundle"):
+        found = {row["date"] for row in part(some, kind).select("date").distinct().collect()}
+        assert found == set(dates)
+    week = features.week(features.hourly(some))
+    assert {row["hour_of_week"] // 24 for row in week.collect()} == {0, 2}

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bundlekeel.jobs import schemas
+from bundlekeel.jobs import columns, schemas
 from bundlekeel.jobs.digest import digest
 from bundlekeel.jobs.periods import Period, open_store
 from bundlekeel.ports.history import HistoryFile
@@ -52,6 +52,12 @@ def digests(given: DataFrame, uri: str) -> DataFrame:
                 yield from digest(store, period_of(row))
 
     return given.mapInArrow(work, schemas.DIGEST)
+
+
+def of_days(given: DataFrame, dates: Sequence[str]) -> DataFrame:
+    """The rows of a digest that are of these days."""
+    date = F.coalesce(*(F.col(f"{kind}.date") for kind in columns.PARTS))
+    return given.where(date.isin(list(dates)))
 
 
 def part(given: DataFrame, kind: str) -> DataFrame:

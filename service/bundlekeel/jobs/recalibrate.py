@@ -29,7 +29,7 @@ from bundlekeel.jobs.evidence import Told, thresholds_of
 from bundlekeel.jobs.options import Options, newest
 from bundlekeel.jobs.periods import Period
 from bundlekeel.jobs.places import Place, below
-from bundlekeel.jobs.read import digests, part, periods
+from bundlekeel.jobs.read import digests, of_days, part, periods
 from bundlekeel.jobs.report import MOST_ROWS, Shown, page
 from bundlekeel.jobs.rules import Judged, accept, as_long, at_once, judge, usual_interval
 from bundlekeel.jobs.showing import blocks_shown, points_of
@@ -63,8 +63,10 @@ def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> Written:
         judged, good = judged_of(digest, found, options, tell)
         dates = [item.day.date for item in good]
         params = present_params(digest)
-        rows = [row.asDict() for row in capacity(digest).orderBy("broker", "resource").collect()]
-        hours = features.hourly(digest)
+        # What a bad day says of brokers and namespaces is as bad.
+        usable = of_days(digest, dates)
+        rows = [row.asDict() for row in capacity(usable).orderBy("broker", "resource").collect()]
+        hours = features.hourly(usable)
         week, spaces = usual_week(hours), busiest(hours)
         ground = backtest.Ground(
             history=options.history,
