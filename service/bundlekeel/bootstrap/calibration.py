@@ -8,7 +8,6 @@ from pathlib import Path
 
 from bundlekeel.core.errors import ConfigError, StoreError
 from bundlekeel.core.params import Parameters
-from bundlekeel.core.thresholds import Rules
 from bundlekeel.daemon.calibration import Calibration, CalibrationParts
 from bundlekeel.daemon.overlay import Overlay
 from bundlekeel.daemon.settings_load import LoadedSettings
@@ -39,16 +38,10 @@ def calibration(
 ) -> Calibration:
     """What answers for thresholds; it watches only where the settings say so."""
     given = loaded.settings.calibration
-    rules = Rules(
-        max_steps=given.max_steps,
-        max_age_seconds=given.max_age,
-        min_days=given.min_days,
-        min_coverage=given.min_coverage,
-    )
     return Calibration(
         CalibrationParts(
             mode=given.mode,
-            rules=rules,
+            rules=given.rules,
             every_seconds=given.interval,
             canary_seconds=given.canary,
             store=_store(loaded),

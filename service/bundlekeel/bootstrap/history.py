@@ -9,8 +9,8 @@ from typing import Any
 
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.daemon.recorder import Places, Recorder
-from bundlekeel.daemon.settings_history import is_place
 from bundlekeel.daemon.settings_load import LoadedSettings
+from bundlekeel.daemon.settings_types import is_place
 from bundlekeel.ports import Clock, Telemetry
 from bundlekeel.ports.history import HistoryStore
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from bundlekeel.daemon.settings_types import Duration, Refusal, Section, Strategy, Words
+from bundlekeel.core.thresholds import Rules
+from bundlekeel.daemon.settings_types import Duration, Refusal, Section, Strategy, Words, is_place
 
 
 class CalibrationSettings(Section):
@@ -34,10 +34,20 @@ class CalibrationSettings(Section):
         description="how long what was adopted is watched while acting, and reverted if worse than promised; 0: never",
     )
 
+    @property
+    def rules(self) -> Rules:
+        """When a proposal may come into force."""
+        return Rules(
+            max_steps=self.max_steps,
+            max_age_seconds=self.max_age,
+            min_days=self.min_days,
+            min_coverage=self.min_coverage,
+        )
+
     @field_validator("uri")
     @classmethod
     def _is_place(cls, value: str | None) -> str | None:
-        if value is not None and (not value.strip() or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:(?!//)", value)):
+        if value is not None and not is_place(value):
             raise Refusal("neither a folder nor a URI with ://")
         return value
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from bundlekeel.daemon.settings_types import Refusal, Section, Words
-
-
-def is_place(text: str) -> bool:
-    """Whether this names a folder, or a URI with `://`."""
-    return bool(text.strip()) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*:(?!//)", text) is None
+from bundlekeel.daemon.settings_types import Refusal, Section, Words, is_place
 
 
 class HistorySettings(Section):

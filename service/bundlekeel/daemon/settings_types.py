@@ -25,6 +25,11 @@ class Words:
     allowed: str
 
 
+def is_place(text: str) -> bool:
+    """Whether this names a folder, or a URI with `://`."""
+    return bool(text.strip()) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*:(?!//)", text) is None
+
+
 class Section(BaseModel):
     """A part of the tree of settings: unknown keys are errors, values do not change."""
 

@@ -226,15 +226,7 @@ def options_of(given: argparse.Namespace, loaded: LoadedSettings | None) -> Opti
     from bundlekeel.jobs.options import Options  # noqa: PLC0415
     from bundlekeel.jobs.rules import Rules  # noqa: PLC0415
 
-    adoption = Adoption()
-    if loaded is not None:
-        said = loaded.settings.calibration
-        adoption = Adoption(
-            max_steps=said.max_steps,
-            max_age_seconds=said.max_age,
-            min_days=said.min_days,
-            min_coverage=said.min_coverage,
-        )
+    adoption = loaded.settings.calibration.rules if loaded is not None else Adoption()
     # Even where the daemon is content with one day, one is searched on and another judged by.
     min_days = given.min_days or max(2, adoption.min_days)
     if min_days > given.days:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Any
 
 import pyspark
@@ -211,14 +211,14 @@ class Runs:
 
     def on(self, dates: Sequence[str]) -> dict[str, dict[int, Any]]:
         """Figures by block of these days only."""
-        numbers = self.numbers(dates)
+        numbers = set(self.numbers(dates))
         return {key: {at: part for at, part in rows.items() if at in numbers} for key, rows in self.found.items()}
 
 
 def judged_candidates(runs: Runs, options: Options, base: Parameters, kept: Kept) -> tuple[Told, Chosen]:
     """Search, choose, and put the document's ground together."""
     given = options.search
-    dates = divided({item.date for item in runs.blocks}, given.held_out)
+    dates = split_days({item.date for item in runs.blocks}, given.held_out)
     train, held = (runs.numbers(part) for part in dates)
     tried = search(
         space_of(options, base, kept),
@@ -245,12 +245,6 @@ def judged_candidates(runs: Runs, options: Options, base: Parameters, kept: Kept
         tried=chosen.values,
     )
     return told, replace(chosen, labels=[item.date for item in runs.blocks if item.date in dates[1]])
-
-
-def divided(dates: Collection[str], held_out: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Those to search on, and those held out."""
-    first, last = split_days([day_number(name) for name in dates], held_out=held_out)
-    return tuple(name_of(day) for day in first), tuple(name_of(day) for day in last)
 
 
 def space_of(options: Options, base: Parameters, kept: Kept) -> Space:
@@ -306,8 +300,3 @@ def written(options: Options, told: Told, chosen: Chosen, shown: Shown, base: Pa
 def day_number(name: str) -> int:
     """Days since 1970."""
     return (date.fromisoformat(name) - date(1970, 1, 1)).days
-
-
-def name_of(day: int) -> str:
-    """The opposite of `day_number`."""
-    return datetime.fromtimestamp(day * 86_400, UTC).strftime("%Y-%m-%d")

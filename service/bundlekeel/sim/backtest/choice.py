@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from bundlekeel.core.params import Parameters
 from bundlekeel.sim.backtest.candidates import Candidate
@@ -13,6 +13,7 @@ from bundlekeel.sim.backtest.measures import Measures
 from bundlekeel.sim.backtest.search import Tried, overloaded, total, worse
 from bundlekeel.sim.backtest.shrunk import shrunk
 
+Day = TypeVar("Day", int, str)
 TOLERANCE: Final = 0.01
 # How often other days must say yes, each time as many as are held out. A proposal is to hold for weeks, and one that is
 # refused tonight helps nobody: a sure gain goes before a larger one that is on the edge.
@@ -33,8 +34,9 @@ class Choice:
     between: Compared
 
 
-def split_days(days: Collection[int], held_out: float = 0.3) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Days to search on, and those held out: the last ones, so that the future judges the past; one at least of each.
+def split_days(days: Collection[Day], held_out: float = 0.3) -> tuple[tuple[Day, ...], tuple[Day, ...]]:
+    """Days (numbers or dates) to search on, and those held out: the last ones, so that the future judges the past; at
+    least one of each.
 
     ValueError with fewer than two days.
     """
@@ -91,12 +93,16 @@ def _likely_best(tried: Tried, base: Parameters, train: Sequence[int], size: int
     itself when nothing saves any. Equals by balance, fewer changes, key."""
     expected, before = shrunk(tried, base, train), tried.results[tried.present]
     now, then = expected[tried.present], total(before, train)
+    if not then.moves:
+        # There is nothing to save, whatever the surroundings let expect.
+        return tried.present
 
     def saved(key: str) -> float:
         found, after = expected[key], tried.results[key]
+        if found.moves >= now.moves:
+            return 0.0
         own = total(after, train)
-        # Where nothing moved there is nothing to save, whatever the surroundings let expect.
-        if not then.moves or found.moves >= now.moves or overloaded(then, own, tolerance):
+        if overloaded(then, own, tolerance):
             return 0.0
         # What is next to nothing may be drawn down to nothing (`shrunk`).
         level = min(then.imbalance, now.imbalance) > 0
