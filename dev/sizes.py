@@ -1,4 +1,5 @@
-"""Small files, small functions: files up to 400 lines, functions up to 40 lines of code (docstrings not counted)."""
+"""Small files, small functions: a file above 400 lines is told and above 600 refused; functions have up to 40 lines of
+code (docstrings not counted)."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import ast
 import sys
 from pathlib import Path
 
-FILE_LINES = 400
+TOLD_LINES = 400
+FILE_LINES = 600
 FUNCTION_LINES = 40
 ROOTS = ("service/bundlekeel", "dev", "tests")
 
@@ -19,6 +21,8 @@ def faults(root: Path) -> list[str]:
             text = path.read_text(encoding="utf-8")
             lines = text.count("\n")
             name = path.relative_to(root)
+            if FILE_LINES >= lines > TOLD_LINES:
+                print(f"{name}: {lines} lines, better at most {TOLD_LINES}")
             if lines > FILE_LINES:
                 found.append(f"{name}: {lines} lines, at most {FILE_LINES}")
             found += [f"{name}:{line}: {what}" for line, what in _long_functions(ast.parse(text))]

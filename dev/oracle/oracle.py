@@ -18,7 +18,7 @@ from dev.cluster.jars import cache_dir, ensure_jars, locked, require_tool
 from dev.cluster.spec import PULSAR_VERSION
 
 HERE = Path(__file__).parent
-# The last release of the 4.0 line; only UniformLoadShedder of it is taken, the one modular class that differs.
+# The last release of the 4.0 line; of it are taken the classes that differ, and its defaults.
 OLDER_VERSION = "4.0.8"
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 
@@ -155,21 +155,21 @@ def _compile(sources: list[Path], path: str, target: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def older_jar() -> Path:
-    """The broker's jar of the 4.0 line, fetched once with Maven into the cache."""
-    folder = cache_dir() / f"pulsar-broker-{OLDER_VERSION}"
-    jar = folder / f"pulsar-broker-{OLDER_VERSION}.jar"
+def older_jar(artifact: str = "pulsar-broker") -> Path:
+    """A jar of the 4.0 line, fetched once with Maven into the cache."""
+    folder = cache_dir() / f"{artifact}-{OLDER_VERSION}"
+    jar = folder / f"{artifact}-{OLDER_VERSION}.jar"
     if not jar.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         with locked(cache_dir() / "oracle.lock"):
             if not jar.is_file():
-                _fetch(folder)
+                _fetch(artifact, folder)
     return jar
 
 
-def _fetch(folder: Path) -> None:
-    artifact = f"-Dartifact=org.apache.pulsar:pulsar-broker:{OLDER_VERSION}"
-    command = [require_tool("mvn"), "-B", "-q", COPY_GOAL, artifact, f"-DoutputDirectory={folder}"]
+def _fetch(artifact: str, folder: Path) -> None:
+    wanted = f"-Dartifact=org.apache.pulsar:{artifact}:{OLDER_VERSION}"
+    command = [require_tool("mvn"), "-B", "-q", COPY_GOAL, wanted, f"-DoutputDirectory={folder}"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if answer.returncode != 0:
-        raise OracleError(f"Maven could not fetch the older broker jar:\n{answer.stdout}{answer.stderr}")
+        raise OracleError(f"Maven could not fetch {artifact} {OLDER_VERSION}:\n{answer.stdout}{answer.stderr}")

@@ -13,12 +13,10 @@ import numpy as np
 from bundlekeel.codec.compat import decode_compat
 from bundlekeel.core.compat import CompatResult, Picture, Placer, shed
 from bundlekeel.core.memory import CompatMemory
-from bundlekeel.core.params import BY_PULSAR_KEY, Parameters
+from bundlekeel.core.params import Parameters, compat_defaults, from_pulsar
 from dev.oracle import Oracle
 from tests.parity.states import Scenario, Turn
 
-# What Pulsar's key means where our corrected default differs from Pulsar's.
-PULSAR_DEFAULTS = {"max_unload_ratio": 0.2}
 BATCH = 100
 
 
@@ -34,7 +32,7 @@ class Outcome:
 
 def parameters(config: dict[str, Any]) -> Parameters:
     """Our parameters for a configuration in Pulsar's keys, unchecked: the classes take thresholds below 0 too."""
-    return Parameters(**{**PULSAR_DEFAULTS, **{BY_PULSAR_KEY[key].name: value for key, value in config.items()}})
+    return Parameters(**{**compat_defaults("4.2"), **from_pulsar(config, ranged=False)})  # type: ignore[arg-type]
 
 
 def picture_of_turn(turn: Turn) -> Picture:

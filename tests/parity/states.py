@@ -198,6 +198,8 @@ class _Maker:
             "loadBalancerDirectMemoryResourceWeight": dice.choice((0.0, 1.0, 0.3)),
             "loadBalancerBandwidthInResourceWeight": dice.choice((1.0, 1.0, 0.0, 0.9)),
             "loadBalancerBandwidthOutResourceWeight": dice.choice((1.0, 1.0, 0.0, 1.1)),
+            "loadBalancerBandwithInResourceWeight": dice.choice((1.0, 0.0, 0.5)),
+            "loadBalancerBandwithOutResourceWeight": dice.choice((1.0, 0.0, 0.5)),
             "loadBalancerBrokerOverloadedThresholdPercentage": dice.choice((85, 85, 50, 30, 0, 100, -10)),
             "loadBalancerHistoryResourcePercentage": dice.choice((0.9, 0.9, 0.0, 0.5, 1.0)),
             "loadBalancerBrokerThresholdShedderPercentage": dice.choice((10, 10, 0, 5, 25, -5)),
@@ -217,5 +219,7 @@ class _Maker:
             "maxUnloadBundleNumPerShedding": dice.choice((-1, -1, 0, 1, 2, 5, -3)),
             "loadBalancerAverageResourceUsageDifferenceThresholdPercentage": dice.choice((10, 0, 5, 30)),
         }
-        # Some keys stay at the class's own defaults.
-        return {key: value for key, value in drawn.items() if dice.random() < 0.85}
+        # Any key may stay at the class's own default; of two spellings either may come first.
+        kept = [key for key in drawn if dice.random() < 0.85]
+        dice.shuffle(kept)
+        return {key: drawn[key] for key in kept}

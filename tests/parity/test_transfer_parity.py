@@ -18,7 +18,7 @@ import pytest
 from bundlekeel.cli.decide_lines import parse_line
 from bundlekeel.cli.decide_transfer import TransferTurn
 from bundlekeel.core.compat.transfer import Picture, find_bundles
-from bundlekeel.core.params import Parameters, from_pulsar
+from bundlekeel.core.params import Parameters, compat_defaults, from_pulsar
 from dev.oracle import Oracle
 from dev.oracle.oracle import older_jar
 from tests.parity.transfer_states import case
@@ -43,7 +43,8 @@ def compare(oracle: Oracle, seed: int, states: int, release: str) -> tuple[Count
             # The older class does not know the key, and neither may the compat form look at it.
             reset["older_jar"] = str(older_jar())
         answers = oracle.ask_all([{"reset": reset}, *turns])[1:]
-        params, hits = Parameters(**{**from_pulsar(keys), "strategy": "transfer", "compat": release}), 0
+        named = from_pulsar(keys) | {"strategy": "transfer", "compat": release}
+        params, hits = Parameters(**{**compat_defaults(release), **named}), 0  # type: ignore[arg-type]
         for line, java in zip(turns, answers, strict=True):
             assert "error" not in java, java
             ours = find_bundles(picture(line), params, hits)

@@ -17,8 +17,9 @@ NAMESPACES = ("shop/a", "shop/b", "bank/c", "pulsar/b1:8080", "pulsar/system")
 
 
 def config(rng: Random) -> dict[str, Any]:
-    """A random configuration in Pulsar's keys; short waits, so that most states come to act."""
-    return {
+    """A random configuration in Pulsar's keys; short waits, so that most states come to act. Any key may stay at the
+    class's own default."""
+    drawn: dict[str, Any] = {
         "loadBalancerBrokerLoadTargetStd": rng.choice([0.25, 0.25, 0.1, 0.05, 0.0, 0.02, 1.2, rng.random() / 2]),
         "loadBalancerSheddingConditionHitCountThreshold": rng.choice([0, 0, 0, 0, 0, 0, 1, 2, 3]),
         "loadBalancerTransferEnabled": rng.random() < 0.75,
@@ -28,6 +29,7 @@ def config(rng: Random) -> dict[str, Any]:
         "loadBalancerBrokerOverloadedThresholdPercentage": rng.choice([85, 85, 50, 100]),
         "loadBalancerSheddingExcludedNamespaces": rng.choice([[], [], [], ["shop/b"]]),
     }
+    return {key: value for key, value in drawn.items() if rng.random() < 0.85}
 
 
 def case(rng: Random) -> tuple[dict[str, Any], list[Line]]:
@@ -72,7 +74,7 @@ def _state(rng: Random, keys: dict[str, Any]) -> Line:
 
 def _past(rng: Random, keys: dict[str, Any], brokers: Line, top: Line) -> Line:
     """Who moved lately, and who has no load data."""
-    delay = 1000 * keys["loadBalanceSheddingDelayInSeconds"]
+    delay = 1000 * keys.get("loadBalanceSheddingDelayInSeconds", 180)
     recent_brokers = {}
     if rng.random() < 0.25:
         for name in rng.sample(list(brokers), rng.randint(1, min(3, len(brokers)))):
@@ -127,7 +129,7 @@ def _name(rng: Random, number: list[int]) -> str:
 
 
 def _updated_at(rng: Random, keys: dict[str, Any]) -> int:
-    limit = 1000 * keys["loadBalancerBrokerLoadDataTTLInSeconds"]
+    limit = 1000 * keys.get("loadBalancerBrokerLoadDataTTLInSeconds", 1800)
     if rng.random() < 0.9:
         return NOW - rng.randint(0, limit // 2)
     return NOW - limit - rng.choice([-1, 0, 1, 2, 10**7])

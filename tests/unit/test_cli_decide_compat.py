@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bundlekeel.cli.decide import run
+from bundlekeel.cli.decide_lines import parse_config
 
 NAMES = [f"t/n/0x{n:08x}_0x{n + 1:08x}" for n in range(4)]
 TOTAL = 60e6
@@ -126,3 +127,11 @@ def test_a_record_that_pulsar_cannot_read_is_listed() -> None:
     line["brokers"]["odd:1"] = {"cpu": None}
     (answer,) = ask(reset("threshold"), line)
     assert answer["unload"] and [item["record"] for item in answer["excluded"]] == ["odd:1"]
+
+
+@pytest.mark.parametrize("keys", [("Bandwidth", "Bandwith"), ("Bandwith", "Bandwidth")])
+def test_of_two_spellings_of_one_key_the_order_does_not_decide(keys: tuple[str, str]) -> None:
+    """As in a broker: the current spelling counts, unless it stands at its default."""
+    weights = {"Bandwidth": 0.7, "Bandwith": 0.2}
+    named = {f"loadBalancer{key}InResourceWeight": weights[key] for key in keys}
+    assert parse_config(named)["bandwidth_in_weight"] == 0.7

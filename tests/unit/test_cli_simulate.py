@@ -232,12 +232,17 @@ def test_shipped_scenarios_say_what_they_are() -> None:
     ("text", "warned"),
     [
         ("strategy: threshold\nplacement: avg\n", "placement avg goes with strategy avg only"),
-        ("parameters: {compat: '4.2'}\n", "strategy avg with compat 4.2 needs placement avg"),
-        ("parameters: {compat: '4.2'}\nplacement: avg\n", ""),
+        ("parameters: {compat: '4.2'}\n", ""),
+        ("compat: '4.2'\nstrategy: avg\n", ""),
+        ("parameters: {minUnloadMessage: 0}\n", "min_unload_message_rate (minUnloadMessage) has no effect with compat"),
+        ("parameters: {minUnloadMessageThroughput: 0}\n", "set instead: min_unload_share"),
+        ("parameters: {loadBalancerBundleUnloadMinThroughputThreshold: 0}\n", "set instead: min_unload_share"),
+        ("parameters: {loadBalancerAverageResourceUsageDifferenceThresholdPercentage: 5}\n", "set instead: nothing"),
+        ("compat: '4.2'\nparameters: {minUnloadMessage: 0}\n", ""),
         ("cluster: x\n", ""),
     ],
 )
-def test_config_check_warns_of_mismatched_pairs(tmp_path: Path, text: str, warned: str) -> None:
+def test_config_check_warns_of_what_has_no_effect(tmp_path: Path, text: str, warned: str) -> None:
     """It is a warning on stderr, never a refusal."""
     path = tmp_path / "keel.yaml"
     path.write_text(text)

@@ -118,7 +118,7 @@ def test_nothing_makes_the_maximum_worse() -> None:
 
 
 def test_every_destination_is_known() -> None:
-    """Corrected: `transfer_enabled: false` (Pulsar's default) leaves it to the next lookup; ours always says."""
+    """Corrected: `transfer_enabled: false` leaves it to the next lookup; ours always says."""
     plan = now(HOT_COLD, transfer_enabled=False)
     assert plan.moves and all(move.target for move in plan.moves)
     assert {item.target for item in as_class(HOT_COLD, transfer_enabled=False).unloads} == {""}

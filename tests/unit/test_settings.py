@@ -303,6 +303,30 @@ class TestParameters:
         assert got.max_unload_ratio == Parameters().max_unload_ratio
         assert origins["max_unload_ratio"] == "default (the brokers' maxUnloadPercentage=7 cannot be used)"
 
+    def test_one_key_of_the_brokers_reaches_both_strategies(self, tmp_path: Path) -> None:
+        """`maxUnloadPercentage`, written or adopted."""
+        adopted, _ = to_parameters(Settings(), {"maxUnloadPercentage": "0.3"})
+        written, _ = to_parameters(load(tmp_path, "parameters: {maxUnloadPercentage: 0.3}").settings)
+        for got in (adopted, written):
+            assert (got.max_unload_ratio, got.uniform_max_unload_ratio) == (0.3, 0.3)
+
+    def test_compat_begins_with_pulsars_own_choice(self, tmp_path: Path) -> None:
+        """As `bundlekeel decide` does; the strategy named `avg` brings its placement along."""
+        got, _ = to_parameters(load(tmp_path, "compat: '4.2'").settings)
+        assert (got.strategy, got.placement) == ("threshold", "least_long_term_message_rate")
+        assert got.transfer_enabled
+        got, _ = to_parameters(load(tmp_path, "compat: '4.2'\nstrategy: avg").settings)
+        assert (got.strategy, got.placement) == ("avg", "avg")
+
+    @pytest.mark.parametrize(
+        "text", ["strategy: avg\nplacement: round_robin", "placement: avg", "strategy: uniform\nplacement: avg"]
+    )
+    def test_a_pair_that_pulsar_refuses_is_refused(self, tmp_path: Path, text: str) -> None:
+        """AvgShedder is shedder and placement in one object; the corrected forms may be mixed."""
+        with pytest.raises(ConfigErrors, match="Pulsar refuses strategy"):
+            load(tmp_path, f"compat: '4.2'\n{text}")
+        load(tmp_path, text)
+
     @pytest.mark.parametrize(("current", "old", "expected"), [("1.0", "0.5", 0.5), ("0.7", "0.5", 0.7), ("1", "1", 1)])
     def test_brokers_report_both_spellings(self, current: str, old: str, expected: float) -> None:
         """Like a broker, take the old spelling only where the current one stands at its default."""
@@ -317,7 +341,8 @@ class TestParameters:
         loaded = load(
             tmp_path, "parameters: {maxUnloadPercentage: 0.3}", BUNDLEKEEL__PARAMETERS__MAX_UNLOAD_RATIO="0.4"
         )
-        assert loaded.settings.parameters == {"max_unload_ratio": 0.4}
+        # One key of Pulsar's for two parameters of ours.
+        assert loaded.settings.parameters == {"max_unload_ratio": 0.4, "uniform_max_unload_ratio": 0.3}
         hoisted = load(tmp_path, "strategy: avg", BUNDLEKEEL__PARAMETERS__STRATEGY="uniform")
         assert (hoisted.settings.strategy, hoisted.origins["strategy"]) == (
             "uniform",

@@ -14,8 +14,8 @@ import java.util.Map;
  * Runs Pulsar's real load-balancing classes on JSON lines: one line in, one line out, until the input ends.
  *
  * <p>{@code {"reset":{"kind":..,..}}} chooses a handler ("modular" is {@link ModularOracle}, "transfer" is
- * TransferOracle, "channel" ChannelOracle) and empties its memory; {@code {"bench":N}} repeats the last turn; anything
- * else is a turn. What a class throws becomes {@code {"error":..}}, and the rest goes on.
+ * TransferOracle, "channel" ChannelOracle, "defaults" DefaultsOracle) and empties its memory; {@code {"bench":N}}
+ * repeats the last turn; anything else is a turn. What a class throws becomes {@code {"error":..}}, and the rest goes on.
  */
 public final class Oracle {
 

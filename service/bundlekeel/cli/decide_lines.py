@@ -104,7 +104,7 @@ def parse_reset(raw: msgspec.Raw) -> Chosen:
     release = reset.compat or "none"
     if release not in RELEASES:
         raise Fault(f"{release!r} is not one of {', '.join(RELEASES)}", "reset.compat")
-    found = compat_defaults(release) | parse_config(reset.config, ranged=release == "none") | {"compat": release}
+    found = parse_config(reset.config, ranged=release == "none") | {"compat": release}
     for field, value in (("strategy", reset.strategy), ("placement", reset.placement)):
         if value is None:
             continue
@@ -115,11 +115,9 @@ def parse_reset(raw: msgspec.Raw) -> Chosen:
         named = reset.config.get(key)
         if named is not None and getattr(reset, field) is None and not from_pulsar({key: named}):
             raise Fault(f"{named!r} is no class we know; name one with reset.{field}", f"reset.config.{key}")
-    if release != "none" and found.get("strategy", "avg") not in (*COMPAT_SHEDDERS, "transfer"):
+    found = compat_defaults(release, found.get("strategy")) | found
+    if release != "none" and found["strategy"] not in (*COMPAT_SHEDDERS, "transfer"):
         raise Fault(f"Pulsar ships no class for {found['strategy']!r}; only compat none has it", "reset.strategy")
-    if release != "none":
-        # What brokers do that name no class.
-        found.setdefault("strategy", "threshold")
     places = reset.placement is not None or _CLASS_KEYS["placement"] in reset.config
     return Chosen(parameters=found, seed=reset.seed, places=places)
 
@@ -139,17 +137,12 @@ def parse_config(config: dict[str, Any], *, ranged: bool = True) -> dict[str, An
             raise Fault(f"unknown key {key!r}{f'; did you mean {near[0]}?' if near else ''}", field)
         if not _sane(value, _LARGEST if ranged else math.inf):
             raise Fault(f"expected a number up to {_LARGEST:g}, true or false, a text, or a list of texts", field)
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        if key in BY_PULSAR_KEY and value is not None:
-            try:
-                found |= from_pulsar({key: value}, ranged=ranged)
-            except ConfigError as error:
-                raise Fault(str(error), f"reset.config.{key}") from None
-    if "maxUnloadPercentage" in config and "max_unload_ratio" in found:
-        # One key of Pulsar's for both strategies that read it.
-        found["uniform_max_unload_ratio"] = found["max_unload_ratio"]
-    return found
+        try:
+            from_pulsar({key: value}, ranged=ranged)
+        except ConfigError as error:
+            raise Fault(str(error), field) from None
+    # All at once: of two spellings of one key it is not the order that decides.
+    return from_pulsar(config, ranged=ranged)
 
 
 def _sane(value: object, largest: float) -> bool:

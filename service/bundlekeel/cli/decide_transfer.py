@@ -2,7 +2,7 @@
 
 A turn gives `brokers` (BrokerLoadData), `top_bundles`, `missing` (registered brokers without load data), `recent`
 (bundles) and `recent_brokers` (when a broker gave last). `to` holds every destination; what compat unloads without
-transfer (`loadBalancerTransferEnabled` is false by default there) is in `unload` only.
+transfer (`loadBalancerTransferEnabled: false`) is in `unload` only.
 
 * A broker whose load data cannot be read is left out and listed under `excluded`; for the class, which would find none
   in its store, it is one more registered broker without load data.

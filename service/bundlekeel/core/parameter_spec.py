@@ -8,7 +8,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterSpec:
     """One row. `pulsar_keys`: accepted names, the current one first. `factor`: ours = Pulsar's x factor.
-    `pattern`: what each name of a list must match; none: any."""
+    `pattern`: what each name of a list must match; none: any. `instead`: only Pulsar's own classes (`compat`) read it,
+    and with `compat: none` this is to be set."""
 
     name: str
     pulsar_keys: tuple[str, ...] = ()
@@ -20,3 +21,4 @@ class ParameterSpec:
     factor: float = 1.0
     choices: tuple[str, ...] = ()
     pattern: str = ""
+    instead: str = ""

@@ -151,10 +151,11 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
     ),
     _S(
         name="uniform_max_unload_ratio",
+        pulsar_keys=("maxUnloadPercentage",),
         unit="ratio",
         maximum=1.0,
         used_by="uniform",
-        why="largest share of the difference that one plan moves (Pulsar shares maxUnloadPercentage between both)",
+        why="largest share of the difference that one plan moves; Pulsar has one key for both strategies",
     ),
     _S(
         name="msg_rate_difference_percent",
@@ -200,6 +201,7 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         unit="true/false",
         used_by="transfer, compat only",
         why="false: bundles are unloaded without a destination; the corrected form always has one",
+        instead="nothing: every move has a destination",
     ),
     _S(
         name="transfer_max_brokers",
@@ -244,6 +246,7 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         maximum=100.0,
         used_by="least_resource_usage, compat only",
         why="a target is preferred when this far below the average",
+        instead="nothing: the least loaded broker that may take the bundle is preferred",
     ),
     _S(
         name="max_topics_per_broker",
@@ -266,6 +269,7 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         unit="msg/s",
         used_by="avg, uniform, compat only",
         why="Pulsar's absolute minimum; it leaves small clusters unbalanced",
+        instead="min_unload_share, a share of the mean broker load",
     ),
     _S(
         name="min_unload_throughput",
@@ -273,6 +277,7 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         unit="bytes/s",
         used_by="avg, uniform, compat only",
         why="Pulsar's absolute minimum; it leaves small clusters unbalanced",
+        instead="min_unload_share, a share of the mean broker load",
     ),
     _S(
         name="min_unload_throughput_mb",
@@ -280,6 +285,7 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         unit="MiB/s",
         used_by="threshold, compat only",
         why="Pulsar's absolute minimum of ThresholdShedder",
+        instead="min_unload_share, a share of the mean broker load",
     ),
     _S(
         name="statistics_interval_seconds",
@@ -310,7 +316,11 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
 )
 
 BY_NAME: dict[str, ParameterSpec] = {spec.name: spec for spec in PARAMETERS}
-BY_PULSAR_KEY: dict[str, ParameterSpec] = {key: spec for spec in PARAMETERS for key in spec.pulsar_keys}
+# One key may mean several parameters.
+BY_PULSAR_KEY: dict[str, tuple[ParameterSpec, ...]] = {
+    key: tuple(spec for spec in PARAMETERS if key in spec.pulsar_keys)
+    for key in dict.fromkeys(key for spec in PARAMETERS for key in spec.pulsar_keys)
+}
 
 # Pulsar names its strategies by class; the simple name is enough to tell them apart.
 STRATEGY_CLASSES: dict[str, str] = {

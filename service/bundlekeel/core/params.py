@@ -145,11 +145,15 @@ _ADDED: dict[str, list[str]] = {}
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
-def compat_defaults(release: str) -> dict[str, object]:
-    """Where Pulsar's own defaults differ from ours: they hold for its own classes. Empty for `none`."""
+def compat_defaults(release: str, strategy: object = None) -> dict[str, object]:
+    """Where Pulsar's own defaults differ from ours: they hold for its own classes. Empty for `none`.
+
+    `strategy`: the one that is named, None is Pulsar's default. AvgShedder is shedder and placement in one object.
+    """
     if release == "none":
         return {}
-    return {"max_unload_ratio": 0.2, "placement": "least_long_term_message_rate", "transfer_enabled": False}
+    placement = "avg" if strategy == "avg" else "least_long_term_message_rate"
+    return {"strategy": "threshold", "placement": placement, "max_unload_ratio": 0.2}
 
 
 def choices(name: str) -> tuple[str, ...]:

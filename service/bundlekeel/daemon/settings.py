@@ -16,6 +16,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bundlekeel.core.capacity import CapacityOverride
+from bundlekeel.core.params import compat_defaults
 from bundlekeel.daemon.settings_calibration import CalibrationSettings, ShadowSettings
 from bundlekeel.daemon.settings_guard import RateSettings, Windows
 from bundlekeel.daemon.settings_history import HistorySettings
@@ -379,6 +380,19 @@ class Settings(BaseSettings):
                 "a leader would lose its session between two heartbeats",
                 field="leadership.heartbeat",
                 allowed=f"at most {longest:g}s, a third of store.session_timeout",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _pair_that_pulsar_takes(self) -> Settings:
+        """AvgShedder is shedder and placement in one object: brokers do not start with half of it."""
+        named = {name: getattr(self, name) for name in ("strategy", "placement") if name in self.model_fields_set}
+        pair = compat_defaults(self.compat, named.get("strategy")) | named
+        if self.compat != "none" and (pair["strategy"] == "avg") != (pair["placement"] == "avg"):
+            raise Refusal(
+                f"Pulsar refuses strategy {pair['strategy']} with placement {pair['placement']}: AvgShedder is both",
+                field="placement",
+                allowed="strategy avg with placement avg, or neither of them avg",
             )
         return self
 

@@ -41,17 +41,18 @@ class Given:
     value: object
 
 
-def find_spec(key: str) -> ParameterSpec:
-    """The row of the table for our name or one of Pulsar's keys. ConfigError with suggestions when there is none."""
-    spec = BY_NAME.get(key) or BY_PULSAR_KEY.get(key)
-    if spec is None:
+def find_specs(key: str) -> tuple[ParameterSpec, ...]:
+    """The rows of the table for our name or one of Pulsar's keys. ConfigError with suggestions when there is none."""
+    if key in BY_NAME:
+        return (BY_NAME[key],)
+    if key not in BY_PULSAR_KEY:
         near = suggest(key, [*BY_NAME, *BY_PULSAR_KEY])
         raise ConfigError(
             f"unknown parameter{near}",
             field=f"parameters.{key}",
             allowed="a name of `bundlekeel config parameters`, or Pulsar's key for it",
         )
-    return spec
+    return BY_PULSAR_KEY[key]
 
 
 def canonical(raw: Mapping[str, object]) -> tuple[dict[str, Given], list[ConfigError]]:
@@ -60,15 +61,15 @@ def canonical(raw: Mapping[str, object]) -> tuple[dict[str, Given], list[ConfigE
     problems: list[ConfigError] = []
     for key, value in raw.items():
         try:
-            spec = find_spec(key)
-            if spec.name in found:
-                other = found[spec.name].key
-                raise ConfigError(
-                    f"the same parameter as parameters.{other}; give it once",
-                    field=f"parameters.{key}",
-                    value=value,
-                )
-            found[spec.name] = Given(key, _in_our_unit(spec, key, value))
+            for spec in find_specs(key):
+                if spec.name in found:
+                    other = found[spec.name].key
+                    raise ConfigError(
+                        f"the same parameter as parameters.{other}; give it once",
+                        field=f"parameters.{key}",
+                        value=value,
+                    )
+                found[spec.name] = Given(key, _in_our_unit(spec, key, value))
         except ConfigError as error:
             ours = error.field.startswith("parameters.")
             text = str(error) if ours else "not allowed"
@@ -87,15 +88,16 @@ def to_parameters(
     `adopted` holds the brokers' settings under Pulsar's keys, or None when they are not to be adopted; a value of
     theirs that we cannot use leaves our default, and its origin says so. `origins` are those of `LoadedSettings`.
     """
-    values = defaults() | compat_defaults(settings.compat)
-    sources = dict.fromkeys(values, "default")
+    found: dict[str, object] = {}
+    sources = dict.fromkeys(defaults(), "default")
     for spec in PARAMETERS:
-        _adopt(spec, adopted or {}, values, sources)
+        _adopt(spec, adopted or {}, found, sources)
     explicit = {f"parameters.{name}": (name, value) for name, value in settings.parameters.items()}
     explicit |= {name: (name, getattr(settings, name)) for name in TOP_LEVEL if name in settings.model_fields_set}
     for key, (name, value) in explicit.items():
-        values[name] = coerce(name, value)
+        found[name] = coerce(name, value)
         sources[name] = (origins or {}).get(key, "settings")
+    values = defaults() | compat_defaults(settings.compat, found.get("strategy")) | found
     return Parameters(**values), sources  # type: ignore[arg-type]
 
 

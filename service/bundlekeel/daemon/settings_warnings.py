@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bundlekeel.core.params import BY_NAME
 from bundlekeel.daemon.settings import Settings
 
 _AVG = "avg"
@@ -12,7 +13,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 def warnings_of(settings: Settings) -> list[str]:
     """One sentence each."""
-    return [*_of_strategy(settings), *_of_security(settings)]
+    return [*_of_strategy(settings), *_without_effect(settings), *_of_security(settings)]
 
 
 def _of_security(settings: Settings) -> list[str]:
@@ -33,18 +34,23 @@ def _of_security(settings: Settings) -> list[str]:
 
 
 def _of_strategy(settings: Settings) -> list[str]:
-    """AvgShedder is shedder and placement in one object: Pulsar refuses to start with half of it."""
     compat = settings.compat
-    if settings.placement == _AVG and settings.strategy != _AVG:
+    if compat == "none" and settings.placement == _AVG and settings.strategy != _AVG:
         return [
             f"placement avg goes with strategy avg only, and the strategy is {settings.strategy}: bundles would be "
             "placed by the hash of their names, whatever the load; take least_resource_usage"
         ]
-    if settings.strategy == _AVG and settings.placement != _AVG and compat != "none":
-        return [
-            f"strategy avg with compat {compat} needs placement avg as well: Pulsar's AvgShedder keeps the "
-            f"destinations it chose in its placement, and {settings.placement} would choose others"
-        ]
     if settings.strategy == "deviation" and compat != "none":
         return [f"Pulsar ships no class for strategy deviation: compat {compat} changes nothing about it"]
     return []
+
+
+def _without_effect(settings: Settings) -> list[str]:
+    """Parameters that only Pulsar's own classes read."""
+    if settings.compat != "none":
+        return []
+    given = [spec for name in settings.parameters if (spec := BY_NAME[name]).instead]
+    return [
+        f"parameters.{spec.name} ({spec.pulsar_keys[0]}) has no effect with compat none; set instead: {spec.instead}"
+        for spec in given
+    ]

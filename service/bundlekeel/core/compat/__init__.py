@@ -31,8 +31,5 @@ COMPAT_SHEDDERS: Mapping[str, _Shedder] = {
 
 
 def shed(picture: Picture, params: Parameters, memory: CompatMemory, strategy: str, release: str) -> CompatResult:
-    """One call of `findBundlesForUnloading`. `release`: "4.0" or "4.2"; KeyError for a strategy Pulsar lacks.
-
-    `max_unload_ratio` is Pulsar's `maxUnloadPercentage` for `avg` and `uniform` alike (its default there is 0.2).
-    """
+    """One call of `findBundlesForUnloading`. `release`: "4.0" or "4.2"; KeyError for a strategy Pulsar lacks."""
     return COMPAT_SHEDDERS[strategy](picture, params, memory, release)

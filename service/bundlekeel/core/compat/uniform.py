@@ -47,7 +47,7 @@ def uniform(picture: Picture, params: Parameters, memory: CompatMemory, release:
     if extremes.broker < 0:
         # Only negative figures get here, and there Pulsar's class fails.
         return CompatResult(unload=(), memory=memory, verdict=Verdict(code=Code.NO_BROKERS, sentence="no figures"))
-    needed = to_int((extremes.largest - extremes.smallest) * params.max_unload_ratio)
+    needed = to_int((extremes.largest - extremes.smallest) * params.uniform_max_unload_ratio)
     source = extremes.broker
     rows: list[int] = []
     if int(picture.bundle_count[source]) <= 1:
