@@ -86,7 +86,7 @@ UI = Suite(
     "web page",
     2,
     (_pytest("-m", "not nightly and not cluster", "tests/ui"),),
-    tools=((sys.executable, "-m", "dev.tools_chromium"),),
+    tools=((sys.executable, "-m", "dev.tools_chromium"), (sys.executable, "-m", "dev.ui", "install")),
 )
 UI_BUILD = Suite("web page, built anew", 2, ((sys.executable, "-m", "dev.ui", "check"),))
 # The same page over a real cluster.
