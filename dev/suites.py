@@ -62,9 +62,9 @@ UNIT = Suite(
 )
 PARITY = Suite("parity and simulation", 4, (_pytest("-m", "not nightly", "tests/parity", "tests/simulation"),))
 MODULAR = Suite("modular cluster", 5, (_pytest("-m", "not nightly", "tests/integration"),), real=True)
-CHAOS = Suite("chaos", 6, (_pytest("-m", "not nightly", "tests/chaos"),), real=True)
+CHAOS = Suite("chaos", 8, (_pytest("-m", "not nightly", "tests/chaos"),), real=True)
 EXTENSIBLE = Suite("extensible cluster", 4, (_pytest("-m", "not nightly", "tests/extensible"),), real=True)
-QUOTAS = Suite("quotas", 4, (_pytest("-m", "not nightly", "-s", "tests/quotas"),), real=True)
+QUOTAS = Suite("quotas", 6, (_pytest("-m", "not nightly", "-s", "tests/quotas"),), real=True)
 # The newcomer, who types every command of README and getting-started in a fresh copy, installs anew: nightly.
 DEMO = Suite("demo", 2, (_pytest("-m", "not nightly", "tests/e2e"),), real=True)
 SPARK = Suite("spark", 2, (_pytest("-m", "not nightly", "tests/spark"),))
