@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml requirements/dev.lock
 check: $(STAMP) ## The fast gate: format, lint, imports, types, sizes, generated files, unit and property tests
 	@$(BIN)/python -m dev.suites check
 
-test: setup ## Everything that must pass, on a real cluster; each suite prints its time against its budget
+test: setup ## Everything that must pass, on real clusters; a suite that takes twice its budget fails
 	@$(BIN)/python -m dev.suites all
 
 extensible: setup ## The extensible load manager on real clusters: topics, ownership channel, transfers
@@ -73,7 +73,7 @@ bench: setup ## Time planning and decoding beside Pulsar's own Java; renews docs
 reaction: setup ## Bundlekeel beside the native shedders on one step; renews docs/reference/reaction.md (hours; ARGS=--resume)
 	@$(BIN)/python -m dev.reaction --write $(ARGS)
 
-nightly: setup ## Long forms: stock statistics, many seeds
+nightly: setup ## Long forms: stock statistics, many seeds (SHARD=1/4: the first of four parts; SEED=: as it was)
 	@$(BIN)/python -m dev.suites nightly
 
 format: $(STAMP) ## Format the sources

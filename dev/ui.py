@@ -1,7 +1,8 @@
 """The web page: built from `ui/` with esbuild into the package, where it is committed, so that the wheel has it.
 
 `python -m dev.ui build` writes it; `check` builds it anew and says whether what is committed is that; `fresh` says the
-same by digests alone, without npm; `screenshots` makes the documentation's pictures on a real cluster.
+same by digests alone, without npm; `install` gets the npm packages that the tests use too; `screenshots` makes the
+documentation's pictures on a real cluster.
 """
 
 from __future__ import annotations
@@ -97,11 +98,14 @@ def main(arguments: list[str]) -> int:
         DIGESTS.write_text(digests(), encoding="utf-8")
         print(f"built: {', '.join(f'{name} {(STATIC / name).stat().st_size:,} bytes' for name in FILES)}")
         return 0
+    if verb == "install":
+        install()
+        return 0
     if verb == "screenshots":
         tests = [sys.executable, "-m", "pytest", "-q", "tests/ui", "-m", "cluster"]
         return subprocess.run(tests, cwd=ROOT, env=os.environ | {"UI_PICTURES": str(PICTURES)}, check=False).returncode
     if verb not in ("check", "fresh"):
-        print(f"usage: python -m {__spec__.name if __spec__ else 'dev.ui'} build|check|fresh|screenshots")
+        print(f"usage: python -m {__spec__.name if __spec__ else 'dev.ui'} build|check|fresh|install|screenshots")
         return 2
     wrong = stale() + (drift() if verb == "check" else [])
     for line in wrong:

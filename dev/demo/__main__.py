@@ -23,8 +23,9 @@ def main() -> int:
         "sidecars take over, the leading one is killed after its first moves. Exit 0 only if the load became even, "
         "every move landed where asked and no message was lost.",
     )
-    modes = ["modular", "extensible"]
-    parser.add_argument("--mode", choices=modes, default="modular", help="load manager of the brokers")
+    parser.add_argument(
+        "--mode", choices=["modular", "extensible"], default="modular", help="load manager of the brokers"
+    )
     parser.add_argument(
         "--secure", action="store_true", help="TLS, tokens and authorization at the brokers, TLS and SASL at ZooKeeper"
     )
@@ -36,17 +37,9 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=1, help="of the traffic's skew (default 1)")
     parser.add_argument("--within", type=float, default=420.0, help="seconds until the load must be even (default 420)")
+    parser.add_argument("--idle", type=float, default=20.0, help="seconds to measure idle sidecars (default 20)")
     parser.add_argument("--report", type=Path, help="also write what happened to this JSON file")
-    given = parser.parse_args()
-    options = Options(
-        mode=given.mode,
-        secure=given.secure,
-        keep=given.keep,
-        stock_stats=given.stock_stats,
-        seed=given.seed,
-        within=given.within,
-        report=given.report,
-    )
+    options = Options(**vars(parser.parse_args()))
     console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
     with tempfile.TemporaryDirectory(prefix="bundlekeel-demo-") as directory:
         try:

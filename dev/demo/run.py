@@ -26,7 +26,6 @@ END_RATIO = 1.25
 BUSY_BUNDLES = 24
 # Corrections allowed beyond what the whole plan needed: predictions are not exact.
 SPARE_MOVES = 2
-IDLE_SECONDS = 20.0
 _STEADY_POLLS = 3
 
 
@@ -44,6 +43,7 @@ class Options:
     stock_stats: bool = False
     seed: int = 1
     within: float = 420.0
+    idle: float = 20.0
     report: Path | None = None
 
 
@@ -206,8 +206,8 @@ class Demo:
 
     def _settle(self, cluster: Cluster, sidecars: list[Sidecar], traffic: Traffic) -> None:
         """Let it be idle for a while, measure what it costs, stop the traffic and count."""
-        self._say(f"even; measuring what the sidecars cost while idle ({IDLE_SECONDS:.0f} s)")
-        self.story.costs = costs(sidecars, IDLE_SECONDS)
+        self._say(f"even; measuring what the sidecars cost while idle ({self._options.idle:.0f} s)")
+        self.story.costs = costs(sidecars, self._options.idle)
         self.story.moves = self._moves(sidecars)
         self.story.after = loads(cluster, self._options.mode)
         report = traffic.stop() if not self._options.keep else traffic.report()

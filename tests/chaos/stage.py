@@ -7,7 +7,7 @@ import re
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,6 +175,21 @@ class Stage(Scene):
                 who = request.user_agent.rpartition("(")[2].rstrip(")")
                 found.append(Unload(match[1], who, request.target, request.wall_ms))
         return found
+
+
+def asked_twice(unloads: Sequence[Unload], moves: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What shows that an intent was carried out, or recorded, more than once: a broker is asked at most once for each
+    intent of a bundle, by whichever sidecar."""
+    intents = Counter((move["bundle"], move["intent"]) for move in moves if move["intent"])
+    of_bundle = Counter(bundle for bundle, _ in intents)
+    asked = Counter((item.bundle, item.target) for item in unloads)
+    return [
+        f"intent {intent} of {bundle} has {times} records" for (bundle, intent), times in intents.items() if times > 1
+    ] + [
+        f"{bundle} was unloaded {times} times at {target}, for {of_bundle[bundle]} intents"
+        for (bundle, target), times in asked.items()
+        if times > of_bundle[bundle]
+    ]
 
 
 def url_of(request: RecordedRequest) -> str:

@@ -12,7 +12,7 @@ from tests.chaos.stage import EAGER, Stage, ready, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 
-SETTLE_SECONDS = 40.0
+SETTLE_SECONDS = 15.0
 
 
 def test_nothing_moves_before_the_registry_is_complete_and_quiet(stage: Stage, tmp_path: Path) -> None:
@@ -46,6 +46,7 @@ def test_nothing_moves_before_the_registry_is_complete_and_quiet(stage: Stage, t
         assert all(item.alive for item in sidecars)
 
 
+@pytest.mark.nightly
 def test_a_fail_over_does_not_wait(stage: Stage, tmp_path: Path) -> None:
     """With the shipped 180 s: a killed leader is no outage, its successor moves within seconds."""
     with stage.sidecars("AB", tmp_path, parameters=EAGER) as sidecars:

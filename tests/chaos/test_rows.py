@@ -64,7 +64,7 @@ def test_a4_two_leaders_believed(whole_stage: Stage, ground: Ground) -> None:
         assert one.ended <= two.begun
 
 
-@pytest.mark.parametrize("calls", [1, 2, 3])
+@pytest.mark.parametrize("calls", [2, *(pytest.param(calls, marks=pytest.mark.nightly) for calls in (1, 3))])
 def test_a7_lease_lost_amid_a_batch(whole_stage: Stage, ground: Ground, calls: int) -> None:
     """After so many unloads the leader's connection is cut for longer than its session: the rest is left, and done."""
     prepare(whole_stage, ground)

@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 SHORT_SECONDS, LONG_SECONDS = 3.0, 11.0
-DEFAULT, NIGHTLY = 30, 500
+DEFAULT, NIGHTLY = 6, 500
 
 
 @pytest.fixture(scope="module")

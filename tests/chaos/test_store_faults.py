@@ -42,6 +42,7 @@ def test_unreachable_at_start(stage: Stage, tmp_path: Path) -> None:
             assert sidecar.stop() == 0
 
 
+@pytest.mark.nightly
 def test_silent_for_longer_than_a_session(stage: Stage, tmp_path: Path) -> None:
     """Amid moves ZooKeeper stops for 1.5 sessions: once the deadline is over nothing is changed; then all goes on."""
     with stage.sidecars("AB", tmp_path, parameters=EAGER, store=SHORT) as sidecars:

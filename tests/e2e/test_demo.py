@@ -16,7 +16,7 @@ import pytest
     "how",
     [
         pytest.param(("--mode", "modular"), id="modular"),
-        pytest.param(("--mode", "extensible"), id="extensible"),
+        pytest.param(("--mode", "extensible"), id="extensible", marks=pytest.mark.nightly),
         pytest.param(("--mode", "modular", "--secure"), id="secure", marks=pytest.mark.nightly),
     ],
 )
@@ -24,7 +24,7 @@ def test_demo_balances_a_real_cluster(how: tuple[str, ...], tmp_path: Path) -> N
     """The demo exits 0 only if the load became even, the leader was replaced, moves landed and no message was lost."""
     report = tmp_path / "demo.json"
     ended = subprocess.run(
-        [sys.executable, "-m", "dev.demo", *how, "--report", str(report)],
+        [sys.executable, "-m", "dev.demo", *how, "--idle", "5", "--report", str(report)],
         capture_output=True,
         text=True,
         timeout=580,

@@ -15,7 +15,7 @@ from tests.support.channel_cluster import BrokerCluster
 from tests.support.channel_following import Following, following
 from tests.support.contracts.coordination import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(400)]
 
 SESSION_MS = 6000
 VARIANTS = {"extensible_cluster": "system_topic", "store_cluster": "metadata_store"}

@@ -140,6 +140,7 @@ async def test_all_brokers_and_all_bundles(extensible_cluster: Cluster, watched:
     assert watched.source.feed.state == "ok"
 
 
+@pytest.mark.nightly
 async def test_statistics_agree_with_those_of_one_bundle(watched: Watched, traffic: Traffic) -> None:
     """What a bundle carries is what its topics carry; the two are asked a moment apart."""
     picture = await settled(watched, traffic)
@@ -156,6 +157,7 @@ async def test_statistics_agree_with_those_of_one_bundle(watched: Watched, traff
     await eventually(agree, within=60.0)
 
 
+@pytest.mark.nightly
 async def test_a_transfer_removes_nobody(extensible_cluster: Cluster, watched: Watched, traffic: Traffic) -> None:
     """Both brokers take their load data back while a bundle moves; they stay in every picture meanwhile."""
     picture = await settled(watched, traffic)
@@ -197,6 +199,7 @@ async def test_a_transfer_removes_nobody(extensible_cluster: Cluster, watched: W
     await watched.admin.unload(bundle, destination=source, at=target)
 
 
+@pytest.mark.nightly
 async def test_a_killed_broker_leaves_and_returns(
     extensible_cluster: Cluster, watched: Watched, traffic: Traffic
 ) -> None:
@@ -229,6 +232,7 @@ async def test_a_killed_broker_leaves_and_returns(
     await eventually(back, within=120.0)
 
 
+@pytest.mark.nightly
 async def test_only_the_published_bundles(extensible_cluster: Cluster, watched: Watched, traffic: Traffic) -> None:
     """`bundles: top`: ten at most and one row for the rest; together what the broker carries."""
     await settled(watched, traffic)

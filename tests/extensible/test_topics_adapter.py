@@ -241,6 +241,7 @@ async def test_one_reading_shares_one_process(both: Both) -> None:
     assert not psutil.pid_exists(pid)
 
 
+@pytest.mark.nightly
 async def test_a_second_channel_over_the_same_process(both: Both) -> None:
     """Who comes later gets all that the process has told already; who is not started is refused."""
     pid = both.process.pid
@@ -255,6 +256,7 @@ async def test_a_second_channel_over_the_same_process(both: Both) -> None:
     assert both.feed.tables().state == "ok"
 
 
+@pytest.mark.nightly
 async def test_a_load_topic_without_messages_is_opened_anew(busy: Busy) -> None:
     """Where nobody publishes may be the wrong place; the gap is said, and what comes is heard as before."""
     process = TopicsProcess(TopicsOptions(quiet_after=0.1), clock=RealClock())
@@ -278,6 +280,7 @@ async def test_a_load_topic_without_messages_is_opened_anew(busy: Busy) -> None:
         await feed.close()
 
 
+@pytest.mark.nightly
 async def test_a_stopped_client_is_stuck_and_replaced(both: Both) -> None:
     """SIGSTOP: said within the limit, and after it everything is read anew."""
     first = both.process.pid
@@ -300,6 +303,7 @@ async def test_a_stopped_client_is_stuck_and_replaced(both: Both) -> None:
     assert both.feed.tables().since_ms > before.since_ms
 
 
+@pytest.mark.nightly
 async def test_a_compacted_channel_reads_the_same(brokers: BrokerCluster, both: Both) -> None:
     """What the brokers' compaction leaves is read to the same table, and a reader there gets what comes after."""
     kit = TopicsKit(brokers)
@@ -331,6 +335,7 @@ async def test_a_compacted_channel_reads_the_same(brokers: BrokerCluster, both: 
     assert unit.destination == owner
 
 
+@pytest.mark.nightly
 async def test_a_frozen_leader_does_not_freeze_us(brokers: BrokerCluster, both: Both) -> None:
     """A leader broker that answers nothing: no call of ours waits for it longer than its limit; then all is well."""
     leader = await brokers.leader()
@@ -347,6 +352,7 @@ async def test_a_frozen_leader_does_not_freeze_us(brokers: BrokerCluster, both: 
     await both.whole()
 
 
+@pytest.mark.nightly
 async def test_the_feeds_follow_a_new_leader(busy: Busy, both: Both, capsys: pytest.CaptureFixture[str]) -> None:
     """The leader broker serves all three topics. After it is killed they are read where they are served then."""
     brokers = busy.brokers

@@ -96,7 +96,7 @@ async def carry_on(world: ExtensibleWorld, bundles: list[str]) -> list[MoveOutco
     """
     executor, rng = world.executor(ExecutorLimits(max_in_flight_per_broker=2)), random.Random(7)
     outcomes: list[MoveOutcome] = []
-    for first in range(0, TRANSFERS, BATCH):
+    for first in range(0, len(bundles), BATCH):
         ended = await executor.execute(await requests_for(world, bundles[first : first + BATCH], rng))
         for outcome in ended:
             said = f"{outcome.bundle}: {outcome.code} {outcome.error} {outcome.hops}"
@@ -105,14 +105,14 @@ async def carry_on(world: ExtensibleWorld, bundles: list[str]) -> list[MoveOutco
     return outcomes
 
 
-async def transfers_under_traffic(world: ExtensibleWorld, namespace: str) -> None:
+async def transfers_under_traffic(world: ExtensibleWorld, transfers: int) -> None:
     """All land where they were asked, several at a time, and no message is lost."""
     await world.admin.set_dynamic(SHEDDING, "false")
     spec = TrafficSpec(
         service_url=world.cluster.service_url,
         admin_url=world.cluster.brokers[0].web_url,
-        namespace=namespace,
-        bundles=TRANSFERS,
+        namespace=f"demo/transfers{transfers}",
+        bundles=transfers,
         topics_per_bundle=2,
         rate_total_msgs=300.0,
         gap_floor_seconds=0.02,
@@ -127,22 +127,30 @@ async def transfers_under_traffic(world: ExtensibleWorld, namespace: str) -> Non
         traffic.close()
         await world.admin.delete_dynamic(SHEDDING)
     print("\n" + told(outcomes, report, world.counting.together))  # noqa: T201
-    assert world.counting.unloads == len(outcomes) == TRANSFERS
+    assert world.counting.unloads == len(outcomes) == transfers
     assert world.counting.together > 1
     assert await world.coordination.read_tree("intents") == []
     assert report.lost == 0
 
 
-async def test_transfers_under_traffic(world: ExtensibleWorld) -> None:
+async def test_a_batch_of_transfers_under_traffic(world: ExtensibleWorld) -> None:
     """The channel in the system topic, three brokers."""
-    await transfers_under_traffic(world, "demo/transfers")
+    await transfers_under_traffic(world, BATCH)
 
 
+@pytest.mark.nightly
+async def test_transfers_under_traffic(world: ExtensibleWorld) -> None:
+    """The same, batch after batch."""
+    await transfers_under_traffic(world, TRANSFERS)
+
+
+@pytest.mark.nightly
 async def test_transfers_under_traffic_by_the_metadata_store(store_world: ExtensibleWorld) -> None:
     """The channel in the metadata store, read by our own adapter; two brokers."""
-    await transfers_under_traffic(store_world, "demo/transfers")
+    await transfers_under_traffic(store_world, TRANSFERS)
 
 
+@pytest.mark.nightly
 async def test_what_is_refused(world: ExtensibleWorld) -> None:
     """To its own broker: refused before any call, and by the brokers themselves. To nobody: refused, nothing moves."""
     (bundle,) = await place(world, "demo/refused")
@@ -223,11 +231,13 @@ async def test_a_split_is_seen_in_the_channel(world: ExtensibleWorld) -> None:
     await split_and_move(world, "demo/split")
 
 
+@pytest.mark.nightly
 async def test_a_split_is_seen_in_the_metadata_store(store_world: ExtensibleWorld) -> None:
     """The channel in the metadata store."""
     await split_and_move(store_world, "demo/split")
 
 
+@pytest.mark.nightly
 async def test_what_brokers_do_with_positions(world: ExtensibleWorld) -> None:
     """Several are refused and change nothing; one divides even a bundle of one topic; a bundle nobody owns is assigned
     first, which is why we refuse to ask."""

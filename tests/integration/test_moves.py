@@ -1,4 +1,4 @@
-"""A hundred moves under traffic: where each bundle was asked to go is where it lands."""
+"""Moves under traffic: where each bundle was asked to go is where it lands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.integration.conftest import RealWorld
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
-MOVES = 100
+FEW, MANY = 40, 100
 BATCH = 4
 BUNDLES = 8
 
@@ -52,13 +52,13 @@ async def requests_for(world: RealWorld, bundles: list[str], rng: random.Random)
     return requests
 
 
-async def test_a_hundred_moves_under_traffic(real_world: RealWorld) -> None:
-    """At least 99 of 100 are done where asked, and none is reported done that is not."""
+@pytest.mark.parametrize("moves", [FEW, pytest.param(MANY, marks=pytest.mark.nightly)])
+async def test_moves_under_traffic(real_world: RealWorld, moves: int) -> None:
+    """All but one at most are done where asked, and none is reported done that is not."""
     await real_world.admin.set_dynamic(SHEDDING, "false")
-    brokers = real_world.cluster.brokers
     spec = TrafficSpec(
         service_url=real_world.cluster.service_url,
-        admin_url=brokers[0].web_url,
+        admin_url=real_world.cluster.brokers[0].web_url,
         namespace="demo/moves",
         bundles=BUNDLES,
         topics_per_bundle=2,
@@ -70,8 +70,8 @@ async def test_a_hundred_moves_under_traffic(real_world: RealWorld) -> None:
     outcomes: list[MoveOutcome] = []
     try:
         await asyncio.to_thread(traffic.start)
-        while len(outcomes) < MOVES:
-            requests = (await requests_for(real_world, bundles, rng))[: MOVES - len(outcomes)]
+        while len(outcomes) < moves:
+            requests = (await requests_for(real_world, bundles, rng))[: moves - len(outcomes)]
             for outcome in await executor.execute(requests):
                 outcomes.append(outcome)
                 if outcome.outcome == "done":
@@ -84,12 +84,13 @@ async def test_a_hundred_moves_under_traffic(real_world: RealWorld) -> None:
     counts = Counter((outcome.outcome, outcome.code) for outcome in outcomes)
     seconds = sorted(outcome.seconds for outcome in outcomes)
     print(  # noqa: T201
-        f"\nmoves: {dict(counts)}; seconds: median {statistics.median(seconds):.3f}, p95 {seconds[94]:.3f}, "
-        f"max {seconds[-1]:.3f}; hops {Counter(len(o.hops) for o in outcomes)}; traffic: sent {report.sent}, "
-        f"lost {report.lost}, longest publish gap {report.publish_gap_seconds:.2f} s"
+        f"\nmoves: {dict(counts)}; seconds: median {statistics.median(seconds):.3f}, "
+        f"p95 {seconds[int(0.95 * moves) - 1]:.3f}, max {seconds[-1]:.3f}; hops "
+        f"{Counter(len(o.hops) for o in outcomes)}; traffic: sent {report.sent}, lost {report.lost}, longest publish "
+        f"gap {report.publish_gap_seconds:.2f} s"
     )
-    assert len(outcomes) == MOVES
-    assert counts["done", ""] >= 99, [o for o in outcomes if o.outcome != "done"]
+    assert len(outcomes) == moves
+    assert counts["done", ""] >= moves - 1, [o for o in outcomes if o.outcome != "done"]
     assert all(outcome.topic for outcome in outcomes)
     assert await real_world.coordination.read_tree("intents") == []
     assert report.lost == 0

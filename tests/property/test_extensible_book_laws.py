@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.core.averages import Averages
@@ -38,7 +38,6 @@ events = st.one_of(
     st.tuples(st.just("state"), st.sampled_from(["ok", "connecting", "stuck", "down"])),
     st.tuples(st.just("register"), st.dictionaries(brokers, st.sampled_from([0, NOW_MS]), max_size=3)),
 )
-SOME = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 class Replay:
@@ -81,7 +80,6 @@ class Replay:
         self.book.hear(LoadTables(heard=self.heard, state=self.state), self.now)
 
 
-@SOME
 @given(st.sampled_from(["all", "top"]), st.lists(events, max_size=20))
 def test_every_registered_broker_is_told_of_once(bundles: BundlesSetting, happened: list[tuple[object, ...]]) -> None:
     """In a report or with a reason; figures are finite; `last_update` never goes back in one life of a broker, as long
@@ -104,7 +102,6 @@ def test_every_registered_broker_is_told_of_once(bundles: BundlesSetting, happen
     build_snapshot(reports=reports, averages=averages, wall_ms=0, mode="extensible", excluded=excluded)
 
 
-@SOME
 @given(st.lists(st.tuples(scores, rates), min_size=1, max_size=2), rates)
 def test_an_imputed_score_is_between_the_least_heard_and_one(
     heard: list[tuple[float, tuple[float, ...]]], quiet: tuple[float, ...]

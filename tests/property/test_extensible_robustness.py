@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.codec.compat_transfer import decode_load, decode_top
@@ -51,7 +51,6 @@ TOPS = st.lists(
     ),
     max_size=6,
 )
-SOME = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 DECODERS = (lambda data: decode_broker_load("b", data), decode_top_bundles, decode_load, decode_top)
 
 
@@ -76,7 +75,6 @@ def test_any_bytes(data: bytes) -> None:
         attempt(decoder, data)
 
 
-@SOME
 @given(VALUES | LOADS | TOPS, st.booleans())
 def test_any_json(value: Any, ascii_only: bool) -> None:
     """JSON of any shape, with the fields that matter in likely and unlikely places."""
@@ -84,7 +82,6 @@ def test_any_json(value: Any, ascii_only: bool) -> None:
         attempt(decoder, encoded(value, ascii_only=ascii_only))
 
 
-@SOME
 @given(LOADS, TOPS)
 def test_figures_are_finite_and_aligned(load: dict[str, Any], top: list[Any]) -> None:
     """Not negative, not NaN; one row a bundle; names parse; and faults can be written out."""
@@ -102,7 +99,6 @@ def test_figures_are_finite_and_aligned(load: dict[str, Any], top: list[Any]) ->
     json.dumps(bundles.faults, ensure_ascii=False).encode()
 
 
-@SOME
 @given(st.lists(st.tuples(LOADS, TOPS), max_size=4))
 def test_whatever_can_be_read_can_be_planned_on(records: list[tuple[dict[str, Any], list[Any]]]) -> None:
     """The corrected form plans lawfully on the snapshot, the compat form never fails."""

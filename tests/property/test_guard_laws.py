@@ -113,7 +113,6 @@ def broken(moves: Iterable[Move], params: Parameters, guard: GuardState, carried
     return found
 
 
-@settings(max_examples=300, deadline=None)
 @given(plans(), parameters(), states())
 def test_no_budget_is_ever_broken(moves: list[Move], given_params: dict[str, Any], guard: GuardState) -> None:
     """Law: of all budgets at once none is broken, each move is admitted or refused, in order, with limit and use."""
@@ -130,7 +129,6 @@ def test_no_budget_is_ever_broken(moves: list[Move], given_params: dict[str, Any
         assert item.frees_ms == 0 or NOW_MS < item.frees_ms <= NOW_MS + HOUR_MS
 
 
-@settings(max_examples=100, deadline=None)
 @given(plans(), parameters(), states())
 def test_swaps_stay_whole(moves: list[Move], given_params: dict[str, Any], guard: GuardState) -> None:
     """Law: what comes back for a bundle moves if and only if the bundle does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.core.outage import Settle, Sight, advance, begin, waiting
@@ -16,7 +16,6 @@ LOOKS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(LOOKS)
 def test_nothing_may_move_before_it_was_quiet_long_enough(looks: list[tuple[int, frozenset[str] | None]]) -> None:
     """After a whole session without an answer, at least `seconds` of answers with one and the same registry."""
@@ -40,7 +39,6 @@ def test_nothing_may_move_before_it_was_quiet_long_enough(looks: list[tuple[int,
             assert not outage or waiting(state, SETTLE) is not None
 
 
-@settings(max_examples=200, deadline=None)
 @given(LOOKS, st.frozensets(st.sampled_from("abcd"), min_size=1, max_size=4))
 def test_it_always_ends(looks: list[tuple[int, frozenset[str] | None]], last: frozenset[str]) -> None:
     """Whatever happened: with a store that answers and a registry that does not change, things move again."""

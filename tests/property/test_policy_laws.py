@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.core.codes import Code
@@ -82,7 +82,6 @@ policies = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seen=snapshots(), rules=policies)
 def test_the_mask_agrees_with_the_pipeline(seen: Snapshot, rules: Policies) -> None:
     """A namespace may be moved where the policy step leaves a broker that serves persistent topics; with a group to
@@ -104,7 +103,6 @@ def test_the_mask_agrees_with_the_pipeline(seen: Snapshot, rules: Policies) -> N
         assert (limits is not None and bool(limits.unknown[row])) == (made.code is Code.POLICY_UNREADABLE)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seen=snapshots(), rules=policies, strategy=st.sampled_from(STRATEGIES), compat=st.sampled_from(["none", "4.2"]))
 def test_no_plan_moves_to_a_forbidden_broker(seen: Snapshot, rules: Policies, strategy: str, compat: str) -> None:
     """Nor two namespaces of one group; and a bundle that nobody else may take is refused as such, or for more."""
@@ -128,7 +126,6 @@ def test_no_plan_moves_to_a_forbidden_broker(seen: Snapshot, rules: Policies, st
     assert codes <= {Code.POLICY_FORBIDS, Code.POLICY_UNREADABLE, Code.SYSTEM_BUNDLE}
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seen=snapshots(), rules=policies, placement=st.sampled_from(["least_resource_usage", "round_robin", "avg"]))
 def test_every_dropped_broker_has_a_code(seen: Snapshot, rules: Policies, placement: str) -> None:
     """Steps only narrow, refill or recheck; what is gone is dropped with a code, and the choice is among the last."""

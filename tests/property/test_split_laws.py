@@ -6,18 +6,21 @@ from collections import Counter
 from dataclasses import fields, replace
 
 import numpy as np
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bundlekeel.core.engine import PlanInput, plan
 from bundlekeel.core.names import is_system_bundle, namespace_of
-from tests.property.test_core_laws import LAWS, inputs
+from tests.support.plan_inputs import inputs, with_books
+
+LAWS = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 @st.composite
 def splitting(draw: st.DrawFn) -> PlanInput:
     """Clusters, books and guards as for moves, with bundles of many topics and sessions, and tight limits."""
     made = draw(inputs())
+    made = with_books(made) if draw(st.booleans()) else made
     bundles = made.snapshot.bundles
     counts = draw(st.lists(st.sampled_from([0, 1, 2, 9, 50]), min_size=len(bundles), max_size=len(bundles)))
     column = np.array(counts, dtype=np.int64).reshape(-1, 1)

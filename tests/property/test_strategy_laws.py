@@ -6,25 +6,19 @@ import subprocess
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from bundlekeel.core.engine import PlanInput, plan
-from bundlekeel.core.guard import GuardState, Moved
 from bundlekeel.core.laws import SLACK
-from bundlekeel.core.load import ExcludedBroker
-from bundlekeel.core.memory import History, Memory
-from bundlekeel.core.params import Parameters
+from bundlekeel.core.names import is_system_bundle
 from bundlekeel.core.placement import PLACEMENTS
 from bundlekeel.core.plan import Plan
-from bundlekeel.core.policies import IsolationPolicy, Policies
 from bundlekeel.core.shedding import SHEDDERS
-from tests.property.test_core_laws import OVERRIDES, movable, reports, with_books
-from tests.support.builders import EAGER, NOW_MS, averages_of, broker, report, snapshot
-from tests.support.random_cases import AT_ONCE
+from tests.support.builders import broker
+from tests.support.plan_inputs import inputs, with_books
 
 # Releases whose bare forms go through the same laws; "none" are the corrected ones.
 COMPAT: tuple[str, ...] = ("4.0", "4.2")
@@ -35,46 +29,8 @@ FORMS = [
     for placement in PLACEMENTS
     if compat == "none" or strategy != "deviation"
 ]
-DRAINED = ExcludedBroker(broker_id=broker(5), code="Drained")
-# Bundles of t/a may live on the first two brokers only.
-KEPT = IsolationPolicy(name="p", namespaces=("t/a",), primary=("b000[01]",))
-POLICIES = (Policies(), Policies(isolation=(KEPT,)), Policies(anti_affinity={"t/a": "g", "t/b": "g"}))
 SOME = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 MANY = settings(SOME, max_examples=600)
-
-
-@st.composite
-def inputs(draw: st.DrawFn) -> PlanInput:
-    """Everything that `plan()` reads, but strategy, placement and compat."""
-    seen = draw(reports())
-    excluded = [item for item in seen if item.broker_id == DRAINED.broker_id and draw(st.booleans())]
-    seen = [item for item in seen if item not in excluded]
-    averages = averages_of(seen)
-    for item in seen:
-        rows = dict.fromkeys(item.bundle_names, draw(st.sampled_from([0.0, 0.05, 0.3])))
-        averages.add_report(report(item.broker_id, rows, last_update=NOW_MS + 1), now_ms=NOW_MS + 1)
-    made = snapshot(
-        seen, averages=averages, capacity=draw(st.sampled_from(OVERRIDES)), excluded=[DRAINED] if excluded else []
-    )
-    names = list(made.bundles.names)
-    some = st.frozensets(st.sampled_from(names), max_size=4) if names else st.just(frozenset())
-    guard = GuardState(
-        recent={name: Moved(at_ms=NOW_MS - 1000, source="b") for name in draw(some)},
-        frozen=draw(some),
-        pinned=dict.fromkeys(draw(some), NOW_MS + 1),
-    )
-    ids = made.brokers.ids
-    history = {name: History(score=draw(st.floats(0, 1)), reported=1) for name in ids if draw(st.booleans())}
-    params: dict[str, Any] = {
-        **(EAGER if draw(st.booleans()) else {}),
-        **AT_ONCE,
-        "bundles_with_policies": draw(st.booleans()),
-        "excluded_namespaces": draw(st.sampled_from([(), ("x/c",)])),
-        "overloaded_threshold_percent": draw(st.sampled_from([85.0, 40.0, 100.0])),
-    }
-    memory = Memory(history=history, active=ids[:2] if draw(st.booleans()) else (), turn=draw(st.integers(0, 7)))
-    policies = draw(st.sampled_from(POLICIES))
-    return PlanInput(snapshot=made, params=Parameters(**params), memory=memory, guard=guard, policies=policies)
 
 
 def form_of(made: PlanInput, strategy: str, placement: str, compat: str) -> PlanInput:
@@ -83,6 +39,19 @@ def form_of(made: PlanInput, strategy: str, placement: str, compat: str) -> Plan
     values = {item.name: getattr(made, item.name) for item in fields(made)} | {"params": params}
     chosen = PlanInput(**values)
     return with_books(chosen) if made.memory.turn % 3 == 0 else chosen
+
+
+def movable(given_input: PlanInput, name: str) -> bool:
+    """Whether the guard's own rules let a bundle go."""
+    state, row = given_input.guard, given_input.snapshot.bundles.names.index(name)
+    bundles = given_input.snapshot.bundles
+    return not (
+        is_system_bundle(name)
+        or name.rpartition("/")[0] in given_input.params.excluded_namespaces
+        or name in {*state.recent, *state.frozen, *state.pinned, *given_input.ledger.bundles()}
+        or not bundles.short[row].any()
+        or not bundles.latest[row].any()
+    )
 
 
 def check_moves(made: PlanInput, done: Plan) -> None:
@@ -98,6 +67,7 @@ def check_moves(made: PlanInput, done: Plan) -> None:
         assert move.target_after <= limit + SLACK
         assert movable(made, move.bundle), move.bundle
         assert move.source == table.ids[bundles.owner[bundles.names.index(move.bundle)]]
+        assert all(value >= 0 and np.isfinite(value) for value in (*move.traffic, *move.pressure))
         if move.bundle.rpartition("/")[0] in isolated:
             assert move.target in (broker(0), broker(1))
 

@@ -1,4 +1,4 @@
-"""A cluster whose statistics are as old as some seconds, and one more where brokers exchange usage by themselves."""
+"""One cluster for all: its statistics are as old as some seconds, and its brokers exchange usage by themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRANSPORT = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def quota_cluster() -> Iterator[Cluster]:
     """Three brokers with the topics of the stage. Tests leave all three running."""
     settings = STATISTICS | TRANSPORT

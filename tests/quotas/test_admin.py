@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from urllib.parse import quote
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from bundlekeel.adapters.admin import HttpBrokerAdmin
 from bundlekeel.core.quotas.enforce import Rate
 from bundlekeel.ports import BrokerEndpoint
-from dev.cluster import Cluster, ClusterSpec, open_cluster
+from dev.cluster import Cluster
 from dev.traffic.admin import ensure_namespace, place_all_on, request
 from tests.support.contracts.admin import Recorder
 from tests.support.contracts.quotas import NAMESPACE, PARTITIONED, TOPIC, QuotaContract, QuotaHarness
@@ -20,30 +20,29 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")
-def two_brokers() -> Iterator[Cluster]:
-    """Two brokers and the contract's topics, both served by the second one."""
-    with open_cluster(ClusterSpec(brokers=2, mode="modular")) as cluster:
-        first, second = cluster.brokers
-        ensure_namespace(first.web_url, NAMESPACE, 4)
-        plain = f"{first.web_url}/admin/v2/{NAMESPACE.join(('persistent/', '/'))}"
-        assert request("PUT", f"{plain}{quote(TOPIC.rpartition('/')[2])}")[0] == 204
-        assert request("PUT", f"{plain}{PARTITIONED.rpartition('/')[2]}/partitions", 2)[0] == 204
-        place_all_on(second.broker_id, second.web_url, [TOPIC, *(f"{PARTITIONED}-partition-{n}" for n in range(2))])
-        # Nobody uses it: only what is loaded has statistics.
-        assert request("GET", f"{plain}{quote(TOPIC.rpartition('/')[2])}/stats")[0] == 200
-        yield cluster
+def with_topics(quota_cluster: Cluster) -> Cluster:
+    """The cluster with the contract's topics, both served by the second broker."""
+    first, second, *_ = quota_cluster.brokers
+    ensure_namespace(first.web_url, NAMESPACE, 4)
+    plain = f"{first.web_url}/admin/v2/{NAMESPACE.join(('persistent/', '/'))}"
+    assert request("PUT", f"{plain}{quote(TOPIC.rpartition('/')[2])}")[0] == 204
+    assert request("PUT", f"{plain}{PARTITIONED.rpartition('/')[2]}/partitions", 2)[0] == 204
+    place_all_on(second.broker_id, second.web_url, [TOPIC, *(f"{PARTITIONED}-partition-{n}" for n in range(2))])
+    # Nobody uses it: only what is loaded has statistics.
+    assert request("GET", f"{plain}{quote(TOPIC.rpartition('/')[2])}/stats")[0] == 200
+    return quota_cluster
 
 
 class TestRealBrokers(QuotaContract):
     """The real adapter over a real cluster."""
 
     @pytest.fixture
-    async def harness(self, two_brokers: Cluster) -> AsyncIterator[QuotaHarness]:
+    async def harness(self, with_topics: Cluster) -> AsyncIterator[QuotaHarness]:
         admin = HttpBrokerAdmin(telemetry=Recorder(), permit=lambda: None, clock=RealClock())
         admin.set_endpoints(
-            {b.broker_id: BrokerEndpoint(broker_id=b.broker_id, web_url=b.web_url) for b in two_brokers.brokers}
+            {b.broker_id: BrokerEndpoint(broker_id=b.broker_id, web_url=b.web_url) for b in with_topics.brokers}
         )
-        first, second = two_brokers.brokers
+        first, second, *_ = with_topics.brokers
         base = f"{first.web_url}/admin/v2/namespaces/{NAMESPACE}"
 
         async def set_rates(publish: Rate, dispatch: Rate) -> None:

@@ -14,8 +14,8 @@ from tests.quotas.stage import GROUP, clients, demands, make_topics, topic_rates
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-# Ten of the 32 writes in a cycle: the leader dies between two of them.
-QUOTAS = {"enforcer": "policies", "groups": GROUP, "writes_per_minute": 60}
+# Half of the 32 writes in a cycle: the leader dies between two of them.
+QUOTAS = {"enforcer": "policies", "groups": GROUP, "writes_per_minute": 96}
 PLACES = 2 * len(demands())
 
 

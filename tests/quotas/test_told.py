@@ -34,6 +34,7 @@ NEAR = 0.35
 SIX_PERIODS = 6 * CYCLE_SECONDS
 
 
+@pytest.mark.nightly
 def test_what_brokers_tell_is_what_is_measured(quota_cluster: Cluster, tmp_path: Path) -> None:
     """Every broker with traffic of the group is heard, each in the first six periods; together they tell about what is
     measured at the brokers and at the clients; the command shows them."""

@@ -64,6 +64,7 @@ def test_the_same_as_without_spark(spark: SparkSession, small: Path, tmp_path: P
     assert hashes(small) == before
 
 
+@pytest.mark.nightly
 def test_more_candidates_shuffle_nothing(
     spark: SparkSession, small: Path, small_digest: DataFrame, tmp_path: Path
 ) -> None:

@@ -88,6 +88,7 @@ def test_a_whole_night(night: Night, small: Path) -> None:
     assert any("candidates in" in line for line in night.said)
 
 
+@pytest.mark.nightly
 def test_a_second_night_says_the_same(spark: SparkSession, night: Night, small: Path, tmp_path: Path) -> None:
     """The same history and seed, the same document, whatever order Spark ran it in."""
     second = recalibrated(spark, options(small, tmp_path), lambda _: None)

@@ -35,7 +35,7 @@ from dev.spark_cluster import BRIEF
 from tests.chaos.stage import EAGER, Scene, traffic_for, until
 from tests.spark.conftest import hashes
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200, method="signal")]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(1200, method="signal")]
 RECORDED_SECONDS = 180.0
 RECORDED_CYCLES = 100
 MOVING_CYCLES = 30

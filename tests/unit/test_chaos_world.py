@@ -18,7 +18,7 @@ from tests.support.chaos_run import SECONDS, check, history_of, schedule_of
 from tests.support.chaos_world import ChaosSidecar
 
 PER_TEST = 10
-DEFAULT = 100
+DEFAULT = 30
 NIGHTLY = 2_000
 
 

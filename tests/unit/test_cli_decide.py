@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.cli import decide
@@ -280,7 +280,6 @@ LINES = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(LINES, min_size=1, max_size=5))
 def test_nothing_makes_it_crash(lines: list[bytes]) -> None:
     """Whatever the bytes, at most one answer a line, each of them JSON."""

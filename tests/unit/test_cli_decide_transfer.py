@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.cli import decide
@@ -306,7 +306,6 @@ def test_same_lines_same_bytes(compat: str) -> None:
     assert ask(*lines)[0]["unload"] == ask(reset(compat), turn())[0]["unload"]
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.sampled_from(["none", "4.0", "4.2"]),
     st.dictionaries(

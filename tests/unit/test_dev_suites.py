@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dev.suites import Suite, run
+from dev.suites import Suite, nightly, run
 
 # Stands for pytest: fails unless it is told to run only what failed last.
 UNSTEADY = (sys.executable, "-c", "import sys; sys.exit('--last-failed' not in sys.argv)")
@@ -30,3 +30,33 @@ def test_only_suites_on_real_servers_get_a_second_attempt(
     assert run((suite,)) == code
     out = capsys.readouterr().out
     assert said in out and ("UNSTEADY" in out) == (suite.name == "unsteady")
+
+
+def test_a_suite_far_over_its_budget_fails(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than twice; a slower machine may say how much slower it is."""
+    slow = Suite("slow", 1e-6, (SOUND,))
+    assert run((slow,)) == 1
+    assert "FAILED in slow: it took more than twice its budget" in capsys.readouterr().out
+    monkeypatch.setenv("BUNDLEKEEL_BUDGET_SCALE", "1e9")
+    assert run((slow,)) == 0
+
+
+@pytest.mark.parametrize(("on_ci", "code"), [("", 0), ("true", 1)])
+def test_a_suite_whose_program_is_missing_is_left_out_by_name(
+    on_ci: str, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the command that adds it; those after it run. On CI nothing may be missing."""
+    monkeypatch.setenv("CI", on_ci)
+    assert run((Suite("needy", 1, (BROKEN,), tools=(BROKEN,)), Suite("sound", 1, (SOUND,)))) == code
+    out = capsys.readouterr().out
+    assert "needy" in out and "LEFT OUT" in out
+    assert ("all suites passed" in out) == (code == 0)
+
+
+def test_the_night_says_its_seed_and_takes_a_part() -> None:
+    """So that it can be run again as it was."""
+    whole, part = nightly("", "7"), nightly("2/4", "7")
+    assert "seed 7" in whole.name and "2/4" in part.name
+    assert all("--hypothesis-seed=7" in command and "--randomly-seed=7" in command for command in part.commands)
+    assert all(command[command.index("--shard") :][:2] == ("--shard", "2/4") for command in part.commands)
+    assert not any("--shard" in command for command in whole.commands)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.core.codes import Code
@@ -297,7 +297,6 @@ ERRORS: list[Callable[[], BundlekeelError]] = [
 FAULTS = st.none() | st.builds(Fault, error=st.sampled_from(ERRORS).map(lambda make: make()), after=st.booleans())
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     unload=FAULTS,
     claims=st.lists(FAULTS, max_size=4),

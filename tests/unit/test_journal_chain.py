@@ -60,7 +60,7 @@ def test_each_line_names_the_one_before_and_can_be_checked_with_sha256sum(tmp_pa
 
 
 @given(data=st.data())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_any_changed_byte_is_found(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Whichever byte of whichever line becomes another, that line or the one after it is named."""
     lines = written(tmp_path_factory.mktemp("chain") / "j.jsonl")
@@ -171,7 +171,6 @@ def test_a_full_disk_leaves_no_half_line_and_the_gap_is_told(tmp_path: Path) -> 
         min_size=1,
     )
 )
-@settings(max_examples=100, deadline=None)
 def test_any_record_can_be_sealed(record: dict[str, Any]) -> None:
     """Quotes, newlines and names of the chain's own members inside a record do not confuse it."""
     line, digest = seal({"kind": "move"} | record, GENESIS)

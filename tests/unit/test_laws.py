@@ -18,8 +18,8 @@ from bundlekeel.core.load import BrokerReport
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Move, Refusal
 from bundlekeel.core.snapshot import Snapshot
-from tests.property.test_core_laws import reports
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, report, snapshot
+from tests.support.plan_inputs import reports
 
 LOADS = [[0.2, 0.2, 0.1, 0.0], [0.3], [0.84]]
 
@@ -132,7 +132,7 @@ def test_accounts_are_filled_in() -> None:
     }
 
 
-ANY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+ANY = settings(suppress_health_check=list(HealthCheck))
 
 
 @ANY

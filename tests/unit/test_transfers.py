@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.core.channel import UnitState
@@ -264,7 +264,6 @@ ERRORS: list[Callable[[], BundlekeelError]] = [
 FAULTS = st.none() | st.builds(Fault, error=st.sampled_from(ERRORS).map(lambda make: make()), after=st.booleans())
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     unload=FAULTS,
     stuck=st.sampled_from([None, UnitState.RELEASING, UnitState.ASSIGNING]),

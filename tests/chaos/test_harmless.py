@@ -6,7 +6,6 @@ The recorder listens where the brokers advertise themselves; that no connection 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -14,7 +13,7 @@ import psutil
 import pytest
 
 from dev.sidecar import Sidecar
-from tests.chaos.stage import EAGER, Stage, make_plan, open_stage, until
+from tests.chaos.stage import EAGER, Stage, make_plan, until
 from tests.chaos.zk import audited_writes, session_ids, sessions_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
@@ -32,17 +31,9 @@ READS = (
 OTHERS = ("Pulsar-Java-", "traffic-generator/")
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A cluster of its own, because the recorder must be there before the brokers."""
-    with open_stage(tmp_path_factory.mktemp("stage")) as stage:
-        yield stage
-
-
 @pytest.mark.parametrize("mode", ["observe", "recommend"])
 def test_nothing_is_changed(stage: Stage, mode: str, tmp_path: Path) -> None:
     """Twenty cycles, dry runs, `where`, assignments and `doctor` on a cluster that cries for moves: only reads."""
-    stage.gather()
     start_byte = stage.cluster.zk_audit_log.stat().st_size
     strangers = session_ids(stage.cluster)
     quick = {"parameters": EAGER, "cycle": {"interval": "0.5s"}}
