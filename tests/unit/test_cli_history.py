@@ -156,12 +156,13 @@ def test_h16_links_that_lead_back_are_not_followed(folder: Path, tmp_path: Path)
     for name in ("here", "again", "date=2023-11-15"):
         (folder / name).symlink_to(".")
     (folder / "date=2023-11-16").symlink_to("date=2023-11-16")
-    (day,) = (item for item in folder.glob("date=2023-11-14"))
+    day = folder / "date=2023-11-14"
     day.rename(tmp_path / "elsewhere")
     day.symlink_to(tmp_path / "elsewhere")
     # A process of its own, for it may have to be killed.
     command = [sys.executable, "-c", "from bundlekeel.bootstrap import main; main()", "history", "ls"]
-    done = subprocess.run([*command, "--history", str(folder), "-o", "json"], capture_output=True, timeout=30)
+    command += ["--history", str(folder), "-o", "json"]
+    done = subprocess.run(command, check=False, capture_output=True, timeout=30)
     assert done.returncode == 0, done.stderr
     assert [row["file"] for row in json.loads(done.stdout)] == [row["file"] for row in answer(folder, "history", "ls")]
     assert len(json.loads(done.stdout)) == 3
