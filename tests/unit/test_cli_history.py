@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -147,6 +149,23 @@ def test_a_name_that_is_no_text_is_passed_over(folder: Path) -> None:
     """Somebody's file below the store, in another encoding."""
     (folder / os.fsdecode(b"\xff")).touch()
     assert len(answer(folder, "history", "ls")) == 3
+
+
+def test_h16_links_that_lead_back_are_not_followed(folder: Path, tmp_path: Path) -> None:
+    """Two links to the folder itself double the paths with every level. A day that is a link is read like any other."""
+    for name in ("here", "again", "date=2023-11-15"):
+        (folder / name).symlink_to(".")
+    (folder / "date=2023-11-16").symlink_to("date=2023-11-16")
+    day = folder / "date=2023-11-14"
+    day.rename(tmp_path / "elsewhere")
+    day.symlink_to(tmp_path / "elsewhere")
+    # A process of its own, for it may have to be killed.
+    command = [sys.executable, "-c", "from bundlekeel.bootstrap import main; main()", "history", "ls"]
+    command += ["--history", str(folder), "-o", "json"]
+    done = subprocess.run(command, check=False, capture_output=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    assert [row["file"] for row in json.loads(done.stdout)] == [row["file"] for row in answer(folder, "history", "ls")]
+    assert len(json.loads(done.stdout)) == 3
 
 
 def test_a_plugin_that_is_not_installed_here_is_said(folder: Path) -> None:

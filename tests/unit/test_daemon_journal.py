@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from bundlekeel.adapters.files import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
+from bundlekeel.codec.chain import Verifier
+from bundlekeel.core.errors import ConfigError
 
 
 def journal(path: Path | None, **limits: int) -> tuple[FileJournal, PrometheusTelemetry]:
@@ -108,3 +113,102 @@ def test_only_the_end_of_a_large_file_is_read_back(tmp_path: Path) -> None:
     assert path.stat().st_size == size - len('{"kind": "mo')
     assert b"journal_torn_records_total 1.0" in telemetry.render("text/plain")[0]
     again.close()
+
+
+def test_h15_a_rotation_that_fails_costs_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records go on into the full file, no older file is lost, and the rotation is made up for later."""
+    path = tmp_path / "journal.jsonl"
+    really = os.replace
+
+    def refused(source: Path, target: Path) -> None:
+        if source == path:
+            raise PermissionError(errno.EPERM, "not permitted")
+        really(source, target)
+
+    for number, text in ((1, "older"), (2, "oldest")):
+        path.with_name(f"journal.jsonl.{number}").write_text(text, encoding="utf-8")
+    full, telemetry = journal(path, max_bytes=200, backups=4)
+    with monkeypatch.context() as faulty:
+        faulty.setattr(os, "replace", refused)
+        for number in range(10):
+            full.append({"kind": "cycle", "n": number})
+    assert [item["n"] for item in lines(path)] == list(range(10))
+    assert b"journal_errors_total 0.0" not in telemetry.render("text/plain")[0]
+    full.append({"kind": "cycle", "n": 10})
+    full.close()
+    assert [item["n"] for item in lines(path)] == [10]
+    assert [item["n"] for item in lines(tmp_path / "journal.jsonl.1")] == list(range(10))
+    left = [path.with_name(f"journal.jsonl.{number}").read_text(encoding="utf-8") for number in (2, 3)]
+    assert left == ["older", "oldest"]
+
+
+def test_h15_a_character_that_is_none_costs_no_record(tmp_path: Path) -> None:
+    """Half a surrogate pair, as JSON of others may hold it, is no UTF-8: it is replaced, in the file and in memory."""
+    path = tmp_path / "journal.jsonl"
+    made, telemetry = journal(path)
+    made.append({"kind": "move", "error": "a\ud800b", "deep": [{"\udfff": 1.5}]})
+    made.close()
+    (read,) = lines(path)
+    assert {name: read[name] for name in ("kind", "error", "deep")} == made.tail(1)[0]
+    assert made.tail(1) == [{"kind": "move", "error": "a?b", "deep": [{"?": 1.5}]}]
+    assert b"journal_errors_total 0.0" in telemetry.render("text/plain")[0]
+
+
+def test_h15_a_second_writer_is_refused(tmp_path: Path) -> None:
+    """Two processes would break the hash chain; the file is locked also after a rotation, and free after the end."""
+    path = tmp_path / "journal.jsonl"
+    first, _ = journal(path, max_bytes=200, backups=9)
+    for number in range(5):
+        with pytest.raises(ConfigError, match=r"journal\.path.*in use by another process"):
+            journal(path)
+        first.append({"kind": "cycle", "n": number})
+    assert (tmp_path / "journal.jsonl.1").exists()
+    first.close()
+    second, _ = journal(path)
+    second.append({"kind": "cycle", "n": 5})
+    second.close()
+    verifier = Verifier()
+    for file in sorted(tmp_path.glob("journal.jsonl.*"), reverse=True):
+        assert verifier.read(file.name, file.read_bytes().splitlines(keepends=True))
+    assert verifier.read(path.name, path.read_bytes().splitlines(keepends=True))
+    assert verifier.result().lines == 6
+
+
+def test_h15_a_second_writer_amid_a_rotation_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It opened the file, which is renamed and given free before it is locked: it must not write into `NAME.1`."""
+    path = tmp_path / "journal.jsonl"
+    first, _ = journal(path, max_bytes=100)
+    first.append({"kind": "cycle", "n": 0})
+    really, late = fcntl.flock, []
+
+    def locked(fd: int, operation: int) -> None:
+        if not late:
+            late.append(fd)
+            first.append({"kind": "cycle", "n": 1})
+        really(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", locked)
+    with pytest.raises(ConfigError, match="in use"):
+        journal(path)
+    assert late and [item["n"] for item in lines(path)] == [1]
+    first.close()
+
+
+def test_h15_the_folder_is_synced_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file whose name is not on the disk is lost with the power: a rotated one, and that of the end."""
+    synced: list[str] = []
+    really = os.fsync
+
+    def noted(fd: int) -> None:
+        really(fd)
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    path = tmp_path / "journal.jsonl"
+    made, _ = journal(path, max_bytes=100)
+    made.append({"kind": "cycle", "n": 1})
+    assert synced == []
+    made.append({"kind": "cycle", "n": 2})
+    assert synced == ["journal.jsonl.1", tmp_path.name]
+    made.close()
+    assert synced[2:] == ["journal.jsonl", tmp_path.name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 from collections.abc import Iterator
 from dataclasses import replace
@@ -274,6 +275,20 @@ async def test_the_slack_payload_is_escaped(box: Inbox) -> None:
     assert body["text"] == "Bundlekeel, east: SecondBalancer"
     assert attachment["text"] == "nothing is carried out: &lt;others&gt; &amp; we"
     assert [item["value"] for item in attachment["fields"]] == ["3", "done 2", "b1, b2"]
+
+
+@pytest.mark.parametrize("word", ["@all", "@channel", "@here", "@ALL", "@everyone", "@ops-team"])
+async def test_h25_nobody_is_called_by_a_name_in_a_notification(box: Inbox, word: str) -> None:
+    """Mattermost and Rocket.Chat take `@word` for a call, wherever it stands: who names a bundle so calls nobody."""
+    hook = Webhook(Address(box.url()), kind="slack")
+    notice = replace(
+        NOTICE, cluster=word, reason=word, text=f"{word} a{word}", member=word, details={word: word, "b": [word]}
+    )
+    await hook.send(notice)
+    await hook.close()
+    said = json.dumps(box.posted[0].body, ensure_ascii=False)
+    assert not re.search(r"@\w", said)
+    assert said.replace("\u200b", "").count(word) == 10
 
 
 async def test_the_address_file_is_read_each_time(box: Inbox, tmp_path: Path) -> None:

@@ -299,6 +299,10 @@ class Build:
             calibration=self.calibration if self.loaded.settings.calibration.mode != "off" else None,
             tournament=self.tournament,
             quotas=self.quotas.quotas,
+            closers=[
+                *([out.configuration.close] if out.configuration is not out.store else []),
+                *([self.traces.close] if self.traces is not None else []),
+            ],
         )
 
     def _sidecar_parts(self) -> SidecarParts:
@@ -380,12 +384,7 @@ class Build:
 
         if self.outside.configuration is not self.outside.store:
             self.outside.configuration.start()
-        code = await self.runtime.run([face], on_ready=announce)
-        if self.outside.configuration is not self.outside.store:
-            await self.outside.configuration.close()
-        if self.traces is not None:
-            await self.traces.close()
-        return code
+        return await self.runtime.run([face], on_ready=announce)
 
 
 def _member(settings: Settings, clock: SystemClock) -> Member:

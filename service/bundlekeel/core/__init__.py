@@ -1,1 +1,1 @@
-"""The pure part: standard library and numpy only; no clock, no I/O, no logging, randomness by argument."""
+"""The pure part: standard library, numpy and re2 only; no clock, no I/O, no logging, randomness by argument."""

@@ -335,7 +335,10 @@ async def _policies(patient: Patient, picture: Picture) -> Check:
     foreign = [repr(text) for text in texts if java_pattern(text) is None]
     if foreign:
         detail = f"expressions that cannot be matched as Java does: {', '.join(foreign[:3])}"
-        fix = "write them without class unions, intersections or \\p{...}; bundles they may concern do not move"
+        fix = (
+            "write them without look-around, back-references, possessive quantifiers, class unions, intersections or "
+            "\\p{...}; bundles they may concern do not move"
+        )
         return Check(name="policies", ok=False, detail=detail, fix=fix, severity="warning")
     if found.unreadable:
         detail = f"{len(found.unreadable)} namespaces' own cannot be read, e.g. {min(found.unreadable)}"

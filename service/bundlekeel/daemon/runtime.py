@@ -10,7 +10,7 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -36,8 +36,12 @@ from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Journal, LoadSour
 _log = structlog.get_logger(__name__)
 
 CHECKPOINT_SECONDS = 600.0
-# Moves in flight get this long of the 20 s within which a stopped sidecar is gone.
-STOP_GRACE_SECONDS = 15.0
+# A stopped sidecar is gone within this time, whatever hangs. Each step is over at its moment after the signal; what it
+# does not need is left to those after it.
+STOP_SECONDS = 20.0
+_MOVES_UNTIL, _API_UNTIL, _TASKS_UNTIL, _LEADERSHIP_UNTIL = 12.0, 15.0, 16.0, 17.0
+# Moves in flight are waited for so long; their outcomes are written afterwards.
+_MOVES_SECONDS = 11.0
 _HOUSEKEEPING_SECONDS = 1.0
 _COMPLAIN_SECONDS = 60.0
 
@@ -54,7 +58,7 @@ class Face(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeParts:
-    """Everything the runtime starts and stops. `faces` may be empty (tests)."""
+    """Everything the runtime starts and stops. `closers`: what else is closed at the end."""
 
     clock: Clock
     coordination: Coordination
@@ -79,6 +83,7 @@ class RuntimeParts:
     calibration: Calibration | None = None
     tournament: Tournament | None = None
     quotas: Quotas | None = None
+    closers: Sequence[Callable[[], Awaitable[None]]] = ()
 
 
 class Runtime:
@@ -308,6 +313,8 @@ class Runtime:
                 _log.warning("second signal: leaving at once", signal=number)
                 signal.raise_signal(signal.SIGKILL)
             _log.info("stopping", signal=number)
+            # The interpreter waits for threads that a dead disk or collector holds: the kernel does not (SIGALRM).
+            signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS + 1.0)
             self._stop.set()
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -322,31 +329,49 @@ class Runtime:
             return
 
     async def _shut_down(self, tasks: list[asyncio.Task[None]], faces: Sequence[Face]) -> None:
-        """Moves first, while we still lead; then leadership; then the rest."""
-        parts = self._parts
-        left = await parts.hand.stop(STOP_GRACE_SECONDS)
-        if left:
-            _log.warning("moves left to the next leader", bundles=list(left))
-        await asyncio.gather(*(face.stop() for face in faces))
+        """Moves first, while we still lead; then leadership; then the rest, at the same time."""
+        parts, began = self._parts, asyncio.get_running_loop().time()
+        await self._by(began + _MOVES_UNTIL, moves=self._stop_moves())
+        await self._by(began + _API_UNTIL, **{f"api {number}": face.stop() for number, face in enumerate(faces)})
         for task in tasks:
             task.cancel()
-        results: list[Any] = await asyncio.gather(*tasks, return_exceptions=True)
-        self._failed = any(isinstance(item, Exception) for item in results)
-        await parts.leadership.stop()
-        if parts.recorder is not None:
-            await parts.recorder.close()
-        if parts.notifications is not None:
-            await parts.notifications.close()
+        await self._by(began + _TASKS_UNTIL, **{task.get_name(): task for task in tasks})
+        await self._by(began + _LEADERSHIP_UNTIL, leadership=parts.leadership.stop())
         for watcher in (parts.calibration, parts.tournament):
             if watcher is not None:
                 watcher.close()
-        if parts.channel is not None:
-            await parts.channel.close()
-        await parts.source.close()
-        await parts.admin.close()
-        await parts.peers.close()
-        await parts.coordination.close()
+        optional = {"history": parts.recorder, "notifications": parts.notifications, "channel": parts.channel}
+        await self._by(
+            began + STOP_SECONDS,
+            **{name: part.close() for name, part in optional.items() if part is not None},
+            source=parts.source.close(),
+            admin=parts.admin.close(),
+            peers=parts.peers.close(),
+            coordination=parts.coordination.close(),
+            **{f"closer {number}": close() for number, close in enumerate(parts.closers)},
+        )
         parts.journal.close()
+
+    async def _stop_moves(self) -> None:
+        left = await self._parts.hand.stop(_MOVES_SECONDS)
+        if left:
+            _log.warning("moves left to the next leader", bundles=list(left))
+
+    async def _by(self, deadline: float, **steps: Awaitable[None]) -> None:
+        """Take these steps at the same time; those that are not over at the deadline (loop time) are cancelled and not
+        waited for, and what they raise makes the exit code 1."""
+        names: dict[asyncio.Future[None], str] = {asyncio.ensure_future(step): name for name, step in steps.items()}
+        if not names:
+            return
+        done, late = await asyncio.wait(names, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
+        for task in late:
+            task.cancel()
+            _log.warning("a step of the stop took too long", step=names[task])
+        for task in done:
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                self._failed = True
+                _log.error("a step of the stop failed", step=names[task], exc_info=error)
 
 
 def restore_averages(observer: Observer, part: AveragesPart | None, now_ms: int) -> None:

@@ -27,6 +27,7 @@ _SETTINGS: Final = {
     # Stages with few rows need no two hundred tasks.
     "spark.sql.adaptive.enabled": "true",
 }
+_ON_LOOPBACK: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 
 
@@ -38,9 +39,17 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
     # Workers on this machine must be the Python that has Bundlekeel; elsewhere the cluster's own settings say it.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("bundlekeel-recalibrate")
+    own = dict(_SETTINGS)
     if master is not None or _SUBMITTED not in os.environ:
-        builder = builder.master(master or os.environ.get("MASTER") or "local[*]")
-    for name, value in (_SETTINGS | dict(settings or {})).items():
+        chosen = master or os.environ.get("MASTER") or "local[*]"
+        builder = builder.master(chosen)
+        local = chosen == "local" or chosen.startswith("local[")
+        if local or chosen.startswith("k8s://"):
+            # Here Spark makes the secret itself and hands it to the executors; elsewhere the cluster must know it.
+            own["spark.authenticate"] = "true"
+        if local:
+            own |= _ON_LOOPBACK
+    for name, value in (own | dict(settings or {})).items():
         builder = builder.config(name, value)
     try:
         made = builder.getOrCreate()

@@ -5,6 +5,8 @@ Its lines form a hash chain (`codec.chain`) that goes on over rotation and resta
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 from collections import deque
 from collections.abc import Mapping
@@ -14,6 +16,7 @@ from typing import Any
 import msgspec
 
 from bundlekeel.codec import chain
+from bundlekeel.core.errors import ConfigError
 from bundlekeel.ports import Telemetry
 
 _KEPT_IN_MEMORY = 2_000
@@ -22,10 +25,11 @@ _READ_BACK_BYTES = 4 * 1024 * 1024
 
 
 class FileJournal:
-    """`ports.Journal` in one file; with `path` None it lives in memory only.
+    """`ports.Journal` in one file, which is locked for this process; with `path` None it lives in memory only.
 
-    The file is renamed to `NAME.1` when it passes `max_bytes`, older ones move on to `NAME.2` up to `backups`.
-    Writing never raises: a full or read-only disk is counted in `journal_errors_total`, and balancing goes on.
+    The file is renamed to `NAME.1` when it passes `max_bytes`, older ones move on to `NAME.2` up to `backups`; while it
+    cannot be renamed it grows. Writing never raises: a full or read-only disk is counted in `journal_errors_total`, and
+    balancing goes on. ConfigError at the start: another process writes the file.
     """
 
     def __init__(
@@ -40,18 +44,29 @@ class FileJournal:
         self._head = chain.GENESIS
         self._torn = self._lost = 0
         if path is not None:
+            try:
+                self._open(path)
+            except BlockingIOError:
+                raise ConfigError(
+                    f"journal.path: {path} is in use by another process; give each its own",
+                    field="journal.path",
+                    value=str(path),
+                ) from None
+            except OSError:
+                self._telemetry.count("journal_errors_total")
+            # Only now: no other process adds to it any more.
             self._recover(path)
-            self._open(path)
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record; it is on its way to the disk when this returns."""
-        self._recent.append(dict(record))
+        record = _encodable(record)
+        self._recent.append(record)
         if self._path is None:
             return
         try:
-            self._rotate_if_large(self._path)
             if self._fd is None:
                 self._open(self._path)
+            self._rotate_if_large(self._path)
             if self._fd is not None and self._write(self._fd, record):
                 return
         except OSError:
@@ -78,41 +93,68 @@ class FileJournal:
 
     def close(self) -> None:
         """Flush to the disk and close; a second call does nothing."""
-        if self._fd is not None:
+        if self._fd is not None and self._path is not None:
             fd, self._fd = self._fd, None
-            try:
-                os.fsync(fd)
-            except OSError:
-                self._telemetry.count("journal_errors_total")
-            os.close(fd)
+            self._finish(fd, self._path.parent)
 
     def _open(self, path: Path) -> None:
+        """OSError; BlockingIOError when another process has it."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(fd), path.stat()):
+                # Renamed before it was locked: another process is rotating it.
+                raise BlockingIOError
         except OSError:
-            self._fd = None
+            os.close(fd)
+            raise
+        self._fd = fd
+
+    def _finish(self, fd: int, folder: Path) -> None:
+        """Flush a file to the disk, then the names in its folder; close it."""
+        try:
+            os.fsync(fd)
+            names = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(names)
+            finally:
+                os.close(names)
+        except OSError:
             self._telemetry.count("journal_errors_total")
+        finally:
+            os.close(fd)
 
     def _rotate_if_large(self, path: Path) -> None:
-        if self._fd is None or os.fstat(self._fd).st_size < self._max_bytes:
+        """OSError: the new file cannot be opened."""
+        full = self._fd
+        if full is None or os.fstat(full).st_size < self._max_bytes:
             return
-        self.close()
-        for number in range(self._backups - 1, 0, -1):
-            older = path.with_name(f"{path.name}.{number}")
-            if older.exists():
-                older.replace(path.with_name(f"{path.name}.{number + 1}"))
-        if self._backups:
-            path.replace(path.with_name(f"{path.name}.1"))
-        else:
+        try:
+            self._rename(path)
+        except OSError:
+            self._telemetry.count("journal_errors_total")
+            return
+        # The full one stays locked until the new one is: nobody else may begin in between.
+        self._fd = None
+        try:
+            self._open(path)
+        finally:
+            self._finish(full, path.parent)
+
+    def _rename(self, path: Path) -> None:
+        if not self._backups:
             path.unlink()
-        self._open(path)
+            return
+        names = [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, self._backups + 1))]
+        # As far as the first free name: what was renamed before an error is not renamed again.
+        free = next((at for at, name in enumerate(names) if not name.exists()), self._backups)
+        for at in range(free, 0, -1):
+            names[at - 1].replace(names[at])
 
     def _recover(self, path: Path) -> None:
         """Read back the newest records; cut a torn last line off and keep a copy of it beside the journal."""
         if not path.is_file():
-            # Stopped between the two steps of a rotation: the chain goes on from the file before.
-            self._head = _last_head(path.with_name(f"{path.name}.1")) or chain.GENESIS
             return
         try:
             with path.open("rb") as stream:
@@ -125,6 +167,7 @@ class FileJournal:
         whole, newline, torn = data.rpartition(b"\n")
         if torn:
             self._set_aside(path, torn, keep=before + len(whole) + len(newline))
+        # Stopped between the two steps of a rotation: the chain goes on from the file before.
         self._head = _head_in(whole) or _last_head(path.with_name(f"{path.name}.1")) or chain.GENESIS
         # Unless it is the file's beginning, the first line is the end of one.
         for line in whole.split(b"\n")[1 if before else 0 :][-_KEPT_IN_MEMORY:]:
@@ -147,6 +190,17 @@ class FileJournal:
             os.truncate(path, keep)
         except OSError:
             self._telemetry.count("journal_errors_total")
+
+
+def _encodable(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with `?` for what is no character (half a surrogate pair, as JSON of others may hold it)."""
+    whole = dict(record)
+    try:
+        msgspec.json.encode(whole)
+    except UnicodeEncodeError:
+        text = json.dumps(whole, ensure_ascii=False, default=msgspec.to_builtins)
+        return dict(json.loads(text.encode(errors="replace")))
+    return whole
 
 
 def _head_in(data: bytes) -> str:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from datetime import date
@@ -50,12 +50,20 @@ class ParquetStore:
     def files(self) -> list[HistoryFile]:
         """Every file of ours."""
         with _answering():
-            selector = pafs.FileSelector(self._root, recursive=True, allow_not_found=True)
-            found = [info for info in self._fs.get_file_info(selector) if info.is_file]
-        sizes = {_name(info)[len(self._root) :].lstrip("/"): info.size or 0 for info in found}
+            found = [info for info in self._fs.get_file_info(self._selected()) if info.is_file]
+        sizes = {info.path[len(self._root) :].lstrip("/"): info.size or 0 for info in found}
         named = (_file(path, size) for path, size in sizes.items())
         # Numbers may be written otherwise (`01-7`, `1-7-7`): a copy beside the file of that name, and else no file.
         return sorted(file for file in named if file is not None and file.path in sizes)
+
+    def _selected(self) -> pafs.FileSelector | list[str]:
+        """What to list. In a folder of this machine links may lead back: no deeper than our files lie."""
+        if self._fs.type_name != "local":
+            return pafs.FileSelector(self._root, recursive=True, allow_not_found=True)
+        root = Path(self._root)
+        hours = _below(_below([root] if root.exists() else [], "date="), "hour=")
+        paths = [path for hour in hours for path in hour.iterdir()]
+        return [str(path) for path in paths if _PATH.fullmatch(path.relative_to(root).as_posix())]
 
     def span(self, file: HistoryFile) -> HistorySpan:
         """From the file's footer; the file is read whole only when that fails."""
@@ -228,12 +236,9 @@ def _answering() -> Iterator[None]:
         raise StoreError(f"the history store does not answer: {_short(error)}") from None
 
 
-def _name(info: pafs.FileInfo) -> str:
-    """Its path; empty when that is no text, and so none of ours."""
-    try:
-        return str(info.path)
-    except UnicodeDecodeError:
-        return ""
+def _below(folders: Iterable[Path], prefix: str) -> list[Path]:
+    """Folders in these whose names begin so."""
+    return [path for folder in folders for path in folder.iterdir() if path.name.startswith(prefix) and path.is_dir()]
 
 
 def _short(error: Exception) -> str:

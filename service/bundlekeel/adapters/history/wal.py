@@ -46,7 +46,7 @@ class FileWal:
                 self._sizes[Segment(epoch=int(found[1]), seq=int(found[2]))] = path.stat().st_size
 
     def append(self, epoch: int, record: CycleRecord) -> None:
-        """Write a record and wait for the disk; a part of it is taken away again."""
+        """Write a record and wait for the disk; a part of it is taken away again, or else ends its segment."""
         payload = _encoded(record)
         data = _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
         try:
@@ -57,11 +57,19 @@ class FileWal:
                     raise StoreError("the disk of history.wal is full")
                 os.fsync(fd)
             except (OSError, StoreError):
-                os.ftruncate(fd, before)
+                self._take_back(fd, before)
                 raise
         except OSError as error:
             raise StoreError(f"history.wal cannot be written: {error.strerror}") from None
         self._sizes[segment] = before + len(data)
+
+    def _take_back(self, fd: int, size: int) -> None:
+        """Cut the segment to this size; where that fails, the next record goes into a new one, since nobody reads
+        past what is not whole."""
+        try:
+            os.ftruncate(fd, size)
+        except OSError:
+            self.roll()
 
     def _segment(self, epoch: int) -> tuple[Segment, int]:
         if self._open is not None and self._open.epoch != epoch:

@@ -17,7 +17,8 @@ from bundlekeel.ports.notify import Notice
 PAYLOAD_VERSION: Final = 1
 _MAX_ADDRESS_BYTES: Final = 4096
 _COLOURS: Final = {"info": "#2e7d32", "warning": "#ed6c02", "critical": "#c62828"}
-_SLACK_ESCAPES: Final = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"))
+# Slack calls by `<!channel>`; Mattermost and Rocket.Chat by `@all`, which a sign of no width in it prevents.
+_SLACK_ESCAPES: Final = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\u200b"))
 # Slack cuts longer texts off by itself, in the middle of a word.
 _MOST_TEXT: Final = 3000
 
@@ -98,7 +99,8 @@ def slack(notice: Notice) -> dict[str, Any]:
     """The body of Slack's incoming webhooks, which Mattermost and Rocket.Chat take as well."""
     title = _escaped(f"Bundlekeel, {notice.cluster}: {notice.reason}")
     fields = [
-        {"title": name, "value": _escaped(_shown(value)), "short": True} for name, value in notice.details.items()
+        {"title": _escaped(name), "value": _escaped(_shown(value)), "short": True}
+        for name, value in notice.details.items()
     ]
     return {
         "text": title,

@@ -36,7 +36,7 @@ def matches(patterns: Iterable[str], text: str) -> bool | None:
         compiled = java_pattern(pattern)
         if compiled is None:
             unsure = True
-        elif compiled.fullmatch(text):
+        elif compiled.matches(text):
             return True
     return None if unsure else False
 

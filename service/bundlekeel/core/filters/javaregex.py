@@ -1,16 +1,24 @@
-"""Java's regular expressions in Python: isolation policies are matched by `String.matches`, that is fully.
+"""Java's regular expressions by RE2: isolation policies are matched by `String.matches`, that is fully.
 
-What means the same in both is kept, what is spelled differently is rewritten, and what cannot be said (or is no
-valid Java) is refused: a policy that cannot be read must not be taken for one that does not match.
+Whoever may write a policy chooses the expression, so matching takes time that grows with the text alone: RE2 never
+backtracks. What means the same in both is kept, what is spelled differently is rewritten, and what cannot be said
+(look-around, back-references, possessive quantifiers), or is no valid Java, is refused: a policy that cannot be read
+must not be taken for one that does not match.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, Final
+
+import re2
 
 # Pulsar's names are short; a longer expression is a mistake or an attack.
 MAX_CHARACTERS = 4096
+# Of one compiled expression: counted repetitions of counted repetitions want more, and are refused.
+_MAX_BYTES: Final = 1 << 20
 
 _POSIX = {
     "Lower": "a-z",
@@ -27,30 +35,50 @@ _POSIX = {
     "Cntrl": r"\x00-\x1f\x7f",
     "Punct": r"!-/:-@\[-`{-~",
 }
-_SAME_ESCAPES = frozenset("dDsSwWtnrfa")
-_ANCHORS = {"A": r"\A", "z": r"\Z", "Z": r"\Z", "b": r"\b", "B": r"\B"}
+_SAME_ESCAPES = frozenset("dDwWtnrfa")
+# RE2's own `\s` has no vertical tabulator.
+_SPACES = {"s": r"\t\n\x0b\f\r ", "S": r"\x00-\x08\x0e-\x1f!-\x{10ffff}"}
+# Names hold no line ends, before which Java's `\Z` matches too.
+_ANCHORS = {"A": r"\A", "z": r"\z", "Z": r"\z", "b": r"\b", "B": r"\B"}
 _QUANTIFIER = re.compile(r"\{\d{1,4}(,\d{0,4})?\}")
-_GROUP_OPENINGS = ("(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>")
 _NAMED = re.compile(r"\(\?<([A-Za-z][A-Za-z0-9]*)>")
-_FLAGS = re.compile(r"\(\?([ims]+)(:|\))")
-_HEX = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})")
+# Java repeats no flags; RE2 would repeat what stands before them.
+_FLAGS = re.compile(r"\(\?([ims]+)(:|\)(?![*+?{]))")
+_HEX = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u(?![dD][89a-fA-F])[0-9A-Fa-f]{4})")
 _PROPERTY = re.compile(r"\\([pP])\{(\w+)\}")
-_BACK = re.compile(r"\\k<([A-Za-z][A-Za-z0-9]*)>|\\[1-9]")
+# What every match begins with, unless there are alternatives.
+_PREFIX = re.compile(r"[A-Za-z0-9_/-]*(?![*?+{])")
 
 
 class _Untranslatable(ValueError):
-    """No Python expression says the same."""
+    """No expression of RE2 says the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class JavaPattern:
+    """A compiled expression. `prefix`: what every match begins with, since asking RE2 takes ten times as long."""
+
+    prefix: str
+    expression: Any
+
+    def matches(self, text: str) -> bool:
+        """Java's `text.matches(expression)`, for texts without line ends."""
+        return text.startswith(self.prefix) and bool(self.expression.fullmatch(text.encode(errors="surrogatepass")))
 
 
 @lru_cache(maxsize=10_000)
-def java_pattern(text: str) -> re.Pattern[str] | None:
-    """The expression for `fullmatch`, or None when Python cannot match it the way Java does."""
+def java_pattern(text: str) -> JavaPattern | None:
+    """The expression, or None when RE2 cannot match it the way Java does."""
     if len(text) > MAX_CHARACTERS:
         return None
+    options = re2.Options()
+    options.log_errors, options.never_capture, options.max_mem = False, True, _MAX_BYTES
+    prefix = _PREFIX.match(text)
     try:
-        return re.compile(_Translation(text).whole(), re.ASCII)
-    except (_Untranslatable, re.error, OverflowError, RecursionError):
+        expression = re2.compile(_Translation(text).whole(), options)
+    except (_Untranslatable, UnicodeEncodeError, re2.error):
         return None
+    return JavaPattern(prefix[0] if prefix and "|" not in text else "", expression)
 
 
 class _Translation:
@@ -88,17 +116,19 @@ class _Translation:
 
     def _group(self) -> str:
         rest = self.text[self.at :]
-        opening = next((item for item in _GROUP_OPENINGS if rest.startswith(item)), "")
-        if opening or not rest.startswith("(?"):
-            self.at += len(opening) or 1
-            return opening or "("
+        if not rest.startswith("(?"):
+            self.at += 1
+            return "("
+        if rest.startswith("(?:"):
+            self.at += 3
+            return "(?:"
         named = _NAMED.match(rest)
         if named is not None:
             self.at += named.end()
             return f"(?P<{named[1]}>"
-        # Python takes flags for the rest of a group only at the very beginning.
         flags = _FLAGS.match(rest)
-        if flags is None or (flags[2] == ")" and self.at > 0):
+        # RE2 ignores the case of all letters, Java of ASCII's.
+        if flags is None or ("i" in flags[1] and not self.text.isascii()):
             raise _Untranslatable
         self.at += flags.end()
         return flags[0]
@@ -110,10 +140,10 @@ class _Translation:
         if following in ("p", "P"):
             return self._property(in_class=in_class)
         if following in ("x", "u"):
-            return self._taken(_HEX)
-        if not in_class and (following == "k" or following.isdigit()):
-            return self._taken(_BACK).replace("\\k<", "(?P=").replace(">", ")")
+            return f"\\x{{{self._taken(_HEX)[2:]}}}"
         self.at += 2
+        if following in _SPACES:
+            return _SPACES[following] if in_class else f"[{_SPACES[following]}]"
         if following in _SAME_ESCAPES:
             return f"\\{following}"
         if following in _ANCHORS and not in_class:
