@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := service/bundlekeel dev tests
 
-.PHONY: help setup check test extensible chaos quotas quota-figures spark chart watch ui demo docs site bench reaction nightly lock format clean
+.PHONY: help setup check test extensible chaos quotas quota-figures spark chart watch ui demo docs site bench reaction mutation nightly lock format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -72,6 +72,9 @@ bench: setup ## Time planning and decoding beside Pulsar's own Java; renews docs
 
 reaction: setup ## Bundlekeel beside the native shedders on one step; renews docs/reference/reaction.md (hours; ARGS=--resume)
 	@$(BIN)/python -m dev.reaction --write $(ARGS)
+
+mutation: $(STAMP) ## Small changes of guard, planning, strategies, gate, execution, lease and auth: do tests notice? Renews docs/reference/mutation.md (an hour)
+	@$(BIN)/python -m dev.mutation --write $(ARGS)
 
 nightly: setup ## Long forms: stock statistics, many seeds (SHARD=1/4: the first of four parts; SEED=: as it was)
 	@$(BIN)/python -m dev.suites nightly

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
@@ -35,15 +36,16 @@ few = st.integers(0, 6)
 
 
 @st.composite
-def parameters(draw: st.DrawFn) -> dict[str, Any]:
+def parameters(draw: st.DrawFn, least: int = 0) -> dict[str, Any]:
     """All budgets at once, tight and wide ones."""
+    few = st.integers(least, 6)
     return {
         "max_moves_per_cycle": draw(few),
         "max_moves_per_source": draw(few),
         "max_moves_per_target": draw(few),
         "max_moves_per_namespace": draw(few),
-        "max_moves_per_tenant": draw(st.integers(-1, 6)),
-        "max_moves_per_hour": draw(st.integers(-1, 12)),
+        "max_moves_per_tenant": draw(st.one_of(st.just(-1), few)),
+        "max_moves_per_hour": draw(st.one_of(st.just(-1), st.integers(2 * least, 16))),
         "max_traffic_share_per_cycle": draw(st.sampled_from([0.0, 0.1, 0.3, 0.5, 1.0])),
     }
 
@@ -147,7 +149,9 @@ def guards(draw: st.DrawFn) -> GuardState:
     names = [bundle_name(number) for number in range(16)]
     some = st.sets(st.sampled_from(BROKERS), max_size=2)
     when = st.integers(NOW_MS - 2 * HOUR_MS, NOW_MS)
-    ends = st.integers(NOW_MS - 10, NOW_MS + 10)
+    # 0: without an end.
+    ends = st.one_of(st.just(0), st.integers(NOW_MS - 10, NOW_MS + 10))
+    quarantine = st.integers(NOW_MS - 10, NOW_MS + 10)
     recent = draw(st.dictionaries(st.sampled_from(names), st.tuples(when, st.sampled_from(BROKERS)), max_size=8))
     pairs = st.tuples(st.sampled_from(BROKERS), st.sampled_from(BROKERS))
     return replace(
@@ -155,38 +159,67 @@ def guards(draw: st.DrawFn) -> GuardState:
         recent={name: Moved(at_ms=at, source=source) for name, (at, source) in recent.items()},
         cordoned=frozenset(draw(some)),
         excluded=draw(
-            st.dictionaries(st.sampled_from(["t:t", "n:t/ns", "b:*1_*", "r:b0000*", "r:*"]), ends, max_size=2)
+            st.dictionaries(
+                st.sampled_from(["t:t", "n:t/n?", "b:*1_*", "b:*6_*", "b:*b_*", "r:b0001*", "r:b0002*", "r:b0003*"]),
+                ends,
+                max_size=2,
+            )
         ),
-        quarantined=draw(st.dictionaries(pairs, ends, max_size=3)),
+        quarantined=draw(st.dictionaries(pairs, quarantine, max_size=3)),
         pinned=draw(st.dictionaries(st.sampled_from(names), ends, max_size=3)),
         changed_brokers=draw(st.dictionaries(st.sampled_from(BROKERS), when, max_size=4)),
-        relief_until=draw(st.sampled_from([None, None, NOW_MS + 1000])),
+        relief_until=draw(st.sampled_from([None, None, None, NOW_MS + 1000])),
     )
+
+
+def lasts(end_ms: int) -> bool:
+    """Whether a pin or an exclusion with this end holds now; 0: it has no end."""
+    return end_ms == 0 or end_ms > NOW_MS
+
+
+def covers(pattern: str, move: Move) -> bool:
+    """Whether an exclusion names the bundle, what it belongs to, or a broker of the move."""
+    kind, _, text = pattern.partition(":")
+    tenant, namespace = tenant_of(move.bundle), namespace_of(move.bundle)
+    names = {"t": [tenant], "n": [namespace], "b": [move.bundle], "r": [move.source, move.target]}
+    return any(fnmatchcase(name, text) for name in names[kind])
+
+
+@st.composite
+def loads(draw: st.DrawFn) -> list[float]:
+    """Four bundles on each of the four brokers, those of the first one large, so that strategies have work to do."""
+    large, small = st.sampled_from([0.15, 0.25, 0.5]), st.sampled_from([0.0, 0.05, 0.1, 0.2])
+    hot, rest = st.lists(large, min_size=4, max_size=4), st.lists(small, min_size=12, max_size=12)
+    return [*draw(hot), *draw(rest)]
 
 
 STRATEGIES = ("avg", "threshold", "overload", "uniform", "transfer", "deviation")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.sampled_from([0.0, 0.05, 0.1, 0.2, 0.5]), min_size=16, max_size=16), parameters(), guards())
-def test_whole_plans(strategy: str, loads: list[float], given_params: dict[str, Any], guard: GuardState) -> None:
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(loads(), parameters(least=1), guards())
+def test_whole_plans(
+    moved: list[bool], strategy: str, shares: list[float], given_params: dict[str, Any], guard: GuardState
+) -> None:
     """Law: the plan of any strategy keeps all budgets, sends nothing to closed brokers, nothing back, nothing between
     quarantined brokers, nothing pinned, and under a hold relieves overload only."""
     reports = [
-        report(name, {bundle_name(4 * index + n): loads[4 * index + n] for n in range(4)})
+        report(name, {bundle_name(4 * index + n): shares[4 * index + n] for n in range(4)})
         for index, name in enumerate(BROKERS)
     ]
     aggressive = {"strategy": strategy, "transfer_hit_count": 0, "threshold_percent": 5.0, "deviation_threshold": 0.3}
     params = {**EAGER, **aggressive, **given_params}
     made = run(reports, guard=guard, **params).plan
+    moved.append(bool(made.moves))
     carried = {row.broker: (0.0, row.msg_rate_before, 0.0, row.throughput_before) for row in made.loads}
     assert broken(made.moves, Parameters(**params), guard, carried) == []
     held = any(at > NOW_MS - 60_000 for at in guard.changed_brokers.values()) or guard.relief_until is not None
     for move in made.moves:
         assert move.target not in guard.cordoned
         assert (move.source, move.target) not in {pair for pair, end in guard.quarantined.items() if end > NOW_MS}
-        assert not 0 < guard.pinned.get(move.bundle, 0) > NOW_MS
+        assert not lasts(guard.pinned.get(move.bundle, NOW_MS))
+        assert not any(lasts(end) and covers(pattern, move) for pattern, end in guard.excluded.items())
         if move.bundle in guard.recent:
             left = guard.recent[move.bundle]
             assert left.at_ms <= NOW_MS - HOUR_MS or left.source != move.target

@@ -104,11 +104,14 @@ def test_the_mask_agrees_with_the_pipeline(seen: Snapshot, rules: Policies) -> N
 
 
 @given(seen=snapshots(), rules=policies, strategy=st.sampled_from(STRATEGIES), compat=st.sampled_from(["none", "4.2"]))
-def test_no_plan_moves_to_a_forbidden_broker(seen: Snapshot, rules: Policies, strategy: str, compat: str) -> None:
+def test_no_plan_moves_to_a_forbidden_broker(
+    moved: list[bool], seen: Snapshot, rules: Policies, strategy: str, compat: str
+) -> None:
     """Nor two namespaces of one group; and a bundle that nobody else may take is refused as such, or for more."""
     params = Parameters(**{**EAGER, **KEEN, "strategy": strategy, "compat": compat})
     made = plan(PlanInput(snapshot=seen, params=params, policies=rules)).plan
     limits = limits_of(seen, rules)
+    moved.append(limits is not None and bool(made.moves))
     if limits is None:
         return
     names = seen.bundles.namespaces

@@ -9,13 +9,14 @@ import pytest
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.draft import Draft
-from bundlekeel.core.engine import PlanResult
+from bundlekeel.core.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.guard import GuardState, Moved
 from bundlekeel.core.ledger import Ledger, open_entries
 from bundlekeel.core.load import BrokerReport
 from bundlekeel.core.memory import Memory
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Plan
+from bundlekeel.core.policies import IsolationPolicy, Policies
 from tests.support.builders import (
     EAGER,
     NOW_MS,
@@ -152,6 +153,15 @@ def test_larger_target_is_tried_when_the_coldest_is_too_small() -> None:
     tiny = report("b0000:0", {}, limit=report("x", {}).limit * 0.1)
     plan = eager([tiny, *cluster([[0.4, 0.4], [0.01]])]).plan
     assert (plan.moves[0].source, plan.moves[0].target) == (broker(0), broker(1))
+
+
+def test_colder_brokers_that_may_not_take_it_hide_nobody() -> None:
+    """Rule: five colder brokers that policies forbid do not use up the tries; the allowed sixth gets the bundle."""
+    keep = IsolationPolicy(name="p", namespaces=("t/ns",), primary=("b0000", "b0006"))
+    seen = snapshot(cluster([[0.4, 0.4], [], [], [], [], [], [0.01]]))
+    params = Parameters(**EAGER)
+    made = plan(PlanInput(snapshot=seen, params=params, policies=Policies(isolation=(keep,)))).plan
+    assert [(move.source, move.target) for move in made.moves] == [(broker(0), broker(6))]
 
 
 # --- hits ----------------------------------------------------------------------------------------------------

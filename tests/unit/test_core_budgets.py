@@ -106,7 +106,7 @@ def test_share_of_traffic() -> None:
 
 def test_one_huge_bundle_is_not_stuck() -> None:
     """Rule: the first move of a source is always allowed, whatever it carries; then nothing more leaves."""
-    given = [move(0, share=0.9), move(1, share=0.01)]
+    given = [move(0, share=0.9), move(1, share=0.2)]
     done, refused = admit(given, Parameters(**WIDE, max_traffic_share_per_cycle=0.2), None, NOW_MS, CARRIED)
     assert [item.bundle for item in done] == [given[0].bundle]
     assert [item.code for item in refused] == [Code.BUDGET_OF_TRAFFIC]

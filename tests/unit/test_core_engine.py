@@ -11,7 +11,8 @@ from bundlekeel.core.capacity import CapacityOverride
 from bundlekeel.core.codes import Code
 from bundlekeel.core.guard import GuardState
 from bundlekeel.core.load import ExcludedBroker
-from bundlekeel.core.plan import imbalance, plan_hash
+from bundlekeel.core.plan import Verdict, imbalance, plan_hash
+from bundlekeel.core.shedding import SHEDDERS, Context, Decision
 from tests.support.builders import EAGER, broker, bundle_name, cluster, eager, report, run, snapshot
 
 OUT = [ExcludedBroker(broker_id="z:1", code="NotJson"), ExcludedBroker(broker_id="z:2", code="NotJson")]
@@ -71,6 +72,32 @@ def test_loads_after_are_those_of_the_admitted_moves() -> None:
     assert [row.msg_rate_before for row in part.loads] == pytest.approx([80e3, 0])
     assert "1 now, 3 in later cycles" in part.verdict.sentence
     assert [item.code for item in part.refusals].count(Code.BUDGET_PER_CYCLE) == 3
+
+
+def test_who_takes_because_it_gave_must_have_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: what a budget cuts out takes along the moves that were lawful only after it."""
+
+    def give_first(context: Context) -> Decision:
+        draft = context.draft
+        for row, source, target in ((5, 3, 1), (0, 0, 1), (3, 2, 0)):
+            draft.take(row, source, target, rule="give_first", threshold=0.0)
+        return Decision(verdict=Verdict(code=Code.OVERLOADED, sentence="as asked"), memory=context.memory)
+
+    monkeypatch.setitem(SHEDDERS, "give_first", give_first)
+    loads = [{"x/a": 0.3, "t/b": 0.3}, {"t/c": 0.01}, {"u/a": 0.25, "u/b": 0.1}, {"x/a": 0.1}]
+    names = iter(range(10))
+    reports = [
+        report(broker(index), {bundle_name(next(names), space): share for space, share in held.items()})
+        for index, held in enumerate(loads)
+    ]
+    whole = eager(reports, strategy="give_first").plan
+    cut = eager(reports, strategy="give_first", max_moves_per_namespace=1).plan
+    assert [move.source for move in whole.moves] == [broker(3), broker(0), broker(2)]
+    assert [move.source for move in cut.moves] == [broker(3)]
+    codes = {item.bundle: item.code for item in cut.refusals}
+    assert codes[bundle_name(0, "x/a")] is Code.BUDGET_PER_NAMESPACE
+    assert codes[bundle_name(3, "u/a")] is Code.NO_GAIN
+    assert max(row.score_after for row in cut.loads) <= max(row.score_before for row in cut.loads)
 
 
 def test_unequal_brokers_are_compared_by_their_own_limits() -> None:

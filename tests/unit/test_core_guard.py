@@ -13,7 +13,7 @@ from bundlekeel.core.guard import GuardState, Moved, completeness, eligibility
 from bundlekeel.core.load import ExcludedBroker
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Move
-from tests.support.builders import NOW_MS, bundle_name, cluster, eager, report, snapshot
+from tests.support.builders import NOW_MS, averages_of, bundle_name, cluster, eager, report, snapshot
 
 A, B, C, D = (bundle_name(number) for number in range(4))
 SYSTEM = "pulsar/system/0x00000000_0xffffffff"
@@ -33,6 +33,31 @@ def codes(state: GuardState | None = None, **more: Any) -> dict[str, Code]:
 def test_idle_and_system_bundles_never_move() -> None:
     """Rule: no traffic and Pulsar's own namespaces are obstacles in themselves; so is a move not yet shown."""
     assert codes() == {B: Code.IDLE, SYSTEM: Code.SYSTEM_BUNDLE, D: Code.UNSETTLED}
+
+
+@pytest.mark.parametrize(("latest", "usual"), [(0.0, 0.1), (0.1, 0.0)])
+def test_idle_now_or_idle_usually(latest: float, usual: float) -> None:
+    """Rule: a bundle moves only if it has traffic both in the latest report and on average."""
+    averages = averages_of([report("a:1", {A: usual, B: 0.1})])
+    seen = snapshot([report("a:1", {A: latest, B: 0.1})], averages=averages)
+    given = eligibility(seen, GuardState(), Parameters(), NOW_MS, frozenset())
+    assert [(item.bundle, item.code) for item in given.refusals(seen, 0)] == [(A, Code.IDLE)]
+
+
+def test_when_an_obstacle_ends() -> None:
+    """Rule: a refusal tells when a cool-down or a pin is over; 0 where nobody knows."""
+    state = GuardState(
+        recent={A: Moved(at_ms=NOW_MS - 60_000, source="x")}, pinned={B: NOW_MS + 5, C: 0}, frozen=frozenset({D})
+    )
+    seen = snapshot([report("a:1", dict.fromkeys((A, B, C, D), 0.1))])
+    given = eligibility(seen, state, Parameters(), NOW_MS, frozenset())
+    found = {item.bundle: (item.code, item.frees_ms) for item in given.refusals(seen, 0)}
+    assert found == {
+        A: (Code.COOL_DOWN, NOW_MS - 60_000 + 1_800_000),
+        B: (Code.PINNED, NOW_MS + 5),
+        C: (Code.PINNED, 0),
+        D: (Code.FROZEN_INTENT, 0),
+    }
 
 
 def limited(bundle: str, ago_ms: int) -> GuardState:

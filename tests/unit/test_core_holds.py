@@ -10,6 +10,7 @@ import pytest
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.guard import GuardState
+from bundlekeel.core.moments import clock_text
 from bundlekeel.core.plan import Plan
 from tests.support.builders import EAGER, NOW_MS, broker, cluster, run
 
@@ -73,6 +74,15 @@ def test_blast_radius(gone: tuple[int, ...], code: Code, everything: bool) -> No
     if everything:
         assert over.verdict.code is Code.BLAST_RADIUS
         assert "nothing moves" in over.verdict.sentence
+
+
+def test_the_later_of_two_restarts_ends_the_hold() -> None:
+    """Rule: the time told is the end of the last restart's quiet time, in the refusals and in the sentence."""
+    guard = GuardState(changed_brokers={broker(2): NOW_MS - 50_000, broker(3): NOW_MS - 20_000})
+    made = plan(CALM, guard)
+    assert made.verdict.code is Code.ROLLOUT_HOLD
+    assert {item.frees_ms for item in made.refusals if item.bundle} == {NOW_MS + 40_000}
+    assert clock_text(NOW_MS + 40_000) in made.verdict.sentence
 
 
 def test_when_the_blast_ends() -> None:

@@ -162,6 +162,14 @@ class TestWrites:
         assert [(item.place, item.why) for item in found.left] == [(HERE, BUDGET)]
         assert found.held == {HERE: held(Rate(10)), THERE: held(Rate(50), Rate(10))}
 
+    def test_a_restore_goes_before_a_rise(self) -> None:
+        """What is no longer ours to limit is given back first, however large the rise that waits."""
+        force = {HERE: InForce(topic=Rate(10)), THERE: InForce(topic=Rate(50))}
+        before = {HERE: held(Rate(10)), THERE: held(Rate(50), original=Rate(90))}
+        found = plan({T: 90, U: 500}, force, before, Thrift(most=1))
+        assert [(item.place, item.restores) for item in found.changes] == [(THERE, True)]
+        assert [(item.place, item.why) for item in found.left] == [(HERE, BUDGET)]
+
 
 class TestForeign:
     """Somebody else writes too."""
@@ -247,6 +255,16 @@ class TestKilledBetween:
         found = plan({T: 30}, {HERE: InForce(topic=at)}, before)
         assert bool(found.changes) is (at == Rate(50))
         assert found.held[HERE].original == Rate(90)
+
+    def test_a_superseded_value_is_no_longer_ours(self) -> None:
+        """Once the newest write was read back, whoever puts an older value there is somebody else."""
+        first = plan({T: 30}, {HERE: InForce(topic=Rate(50))}, {HERE: held(Rate(50))}).held
+        second = plan({T: 10}, {HERE: InForce(topic=Rate(30))}, first).held
+        found = plan({T: 10}, {HERE: InForce(topic=Rate(50))}, second)
+        assert found.held[HERE].original == Rate(50)
+        back = give_back(second, {HERE: InForce(topic=Rate(50))}, 10)
+        assert not back.changes
+        assert not back.held
 
 
 def test_stricter() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bundlekeel.core.rate import RateMemory, Signs, Usual, advance, without
 
 STEP = 30_000
-CALM = Signs(latency_ms=5.0)
+CALM = Signs(latency_ms=5.0, lookups_failed=0)
 BOTH = frozenset({"a", "b"})
 
 
@@ -38,6 +38,7 @@ def test_nothing_is_limited_at_first() -> None:
         (Signs(latency_ms=40.0), "latency"),
         (Signs(latency_ms=5.0, failures=30), "failed"),
         (Signs(latency_ms=5.0, connections=600), "connections"),
+        (Signs(latency_ms=5.0, lookups_failed=30), "lookups"),
     ],
 )
 def test_each_sign_halves(worse: Signs, word: str) -> None:
@@ -53,6 +54,7 @@ def test_each_sign_halves(worse: Signs, word: str) -> None:
         Signs(latency_ms=24.0),  # a multiple, but within what noise does
         Signs(latency_ms=5.0, failures=5),
         Signs(latency_ms=5.0, connections=149),
+        Signs(latency_ms=5.0, lookups_failed=5),
         Signs(latency_ms=None),
     ],
 )
@@ -101,7 +103,7 @@ def test_brokers_that_are_gone_are_forgotten() -> None:
     """Rule: memory holds those that are there."""
     found = without(looks(CALM, CALM), {"a"})
     assert (set(found.last), set(found.usual)) == ({"b"}, {"b"})
-    assert found.usual["b"] == Usual(latency_ms=5.0)
+    assert found.usual["b"] == Usual(latency_ms=5.0, lookups_failed=0.0)
 
 
 figures = st.builds(
