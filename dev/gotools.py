@@ -18,7 +18,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from dev.cluster.jars import cache_dir, locked
+from dev.cache import cache_dir, locked
 
 
 class ToolError(RuntimeError):

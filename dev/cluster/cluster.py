@@ -11,12 +11,13 @@ from types import TracebackType
 
 from dev.cluster import conf, probe
 from dev.cluster.cgroups import CpuGroups, open_groups
-from dev.cluster.jars import ensure_jars, require_tool
+from dev.cluster.jars import ensure_jars
 from dev.cluster.ports import free_ports
 from dev.cluster.process import Child, Spawner
 from dev.cluster.secure import Security
 from dev.cluster.spec import BrokerInfo, ClusterError, ClusterSpec, CpuIsolation, broker_info
 from dev.identity import Identity
+from dev.java import NO_JAVA, find_java
 
 BeforeBrokers = Callable[[list[BrokerInfo]], None]
 
@@ -226,8 +227,10 @@ class Cluster:
 
     def _java_command(self) -> list[str]:
         """Return the JVM and its class path."""
-        jars = ensure_jars()
-        return [require_tool("java"), "-cp", f"{jars[0].parent}/*"]
+        java = find_java()
+        if java is None:
+            raise ClusterError(NO_JAVA)
+        return [str(java), "-cp", f"{ensure_jars()[0].parent}/*"]
 
     def _make_spawner(self) -> Spawner:
         return Spawner()
