@@ -27,7 +27,7 @@ EPILOG = """examples:
   python -m dev.cluster down
 
 The jars, the state file and the lock live in $BUNDLEKEEL_CACHE (default ~/.cache/bundlekeel);
-one cluster of the command line runs per cache directory. BUNDLEKEEL_CLUSTER=jars forbids containers."""
+one cluster of the command line runs per cache directory. CLUSTER=docker runs it in containers."""
 
 ACTION_HELP = {
     "kill": "SIGKILL a process",

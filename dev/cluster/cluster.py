@@ -36,6 +36,9 @@ STOP_SECONDS = 7.0
 class Cluster:
     """A running cluster; a context manager, and usable from any thread once started."""
 
+    # Where every broker is found; None gives each a host of its own, as isolation policies want them.
+    _bind_host: str | None = None
+
     def __init__(self, spec: ClusterSpec, before_brokers: BeforeBrokers | None = None) -> None:
         """Describe a cluster; nothing runs before ``start``.
 
@@ -235,6 +238,9 @@ class Cluster:
     def _make_spawner(self) -> Spawner:
         return Spawner()
 
+    def _bookie_listens(self) -> bool:
+        return probe.accepts(HOST, self._bookie_port)
+
     def _limit_cpu(self, child: Child, cores: float) -> None:
         """Put a process that is about to start under its CPU quota."""
         child.cgroup_files = self._groups.create(child.name, cores)
@@ -258,7 +264,12 @@ class Cluster:
         self._zk_port, self._bookie_port, secure_port, *rest = free_ports(3 + 2 * count)
         self.brokers = [
             broker_info(
-                number, rest[2 * number - 2], rest[2 * number - 1], self.spec.advertise, secure=self.spec.secure
+                number,
+                rest[2 * number - 2],
+                rest[2 * number - 1],
+                self.spec.advertise,
+                secure=self.spec.secure,
+                bind_host=self._bind_host,
             )
             for number in range(1, count + 1)
         ]
@@ -337,7 +348,7 @@ class Cluster:
 
     def _wait_for_bookie(self, child: Child) -> None:
         # A bookie listens only after it has registered itself; on a busy machine that takes it as long as a broker.
-        probe.wait_until(lambda: probe.accepts(HOST, self._bookie_port), child, BROKER_READY_SECONDS)
+        probe.wait_until(self._bookie_listens, child, BROKER_READY_SECONDS)
 
     def _start_broker(self, broker: BrokerInfo) -> None:
         secure = self._security.broker_settings(broker.web_port, broker.service_port) if self._security else None
