@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -21,7 +22,7 @@ NO_JAVA = (
     f"Java {OLDEST_JAVA} or newer is neither in JAVA_HOME nor on the PATH, and the runtime of requirements/java.lock "
     "is not installed: run `make setup`, or install a JDK (for example: apt-get install openjdk-17-jdk)"
 )
-NO_COMPILER = "it compiles Java, and here is no `javac`; install a JDK: apt-get install openjdk-17-jdk"
+NO_COMPILER = "there is no `javac` here to compile Java with; install a JDK: apt-get install openjdk-17-jdk"
 # The wheel's runtime is linked without this module, which Spark's launcher asks for and does without.
 _FOR_SPARK = """#!/bin/sh
 for argument do
@@ -73,6 +74,13 @@ def spark_environment(environment: Mapping[str, str] = os.environ) -> dict[str, 
     return {"JAVA_HOME": str(wrapper.parent.parent)}
 
 
+def main(what: str) -> int:
+    """Say where it is, or in one sentence what adds it; the exit code."""
+    found = compiler() if what == "compiler" else find_java()
+    print(found or (NO_COMPILER if what == "compiler" else NO_JAVA))
+    return 0 if found else 1
+
+
 def java_version(java: Path) -> int:
     """Return the feature number of a JVM (8, 11, 17 …), 0 when it does not run or does not say."""
     try:
@@ -90,3 +98,9 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
     on_path = shutil.which("java", path=environment.get("PATH", ""))
     if on_path:
         yield Path(on_path)
+
+
+if __name__ == "__main__":
+    sys.exit(
+        main(sys.argv[1]) if sys.argv[1:] in (["java"], ["compiler"]) else "usage: python -m dev.java java|compiler"
+    )

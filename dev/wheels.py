@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,10 +22,10 @@ def install(name: str, python: str = sys.executable) -> str:
     # The lock is whole, so there is nothing to resolve.
     command = [python, *_PIP, "--require-hashes", "--no-deps", "-r", str(lock)]
     errors: list[str] = []
-    with _progress(f"packages of {lock.name}", total) as at:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
-        )
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
+    )
+    with process, _progress(f"packages of {lock.name}", total) as at:
         assert process.stdout is not None
         for line in process.stdout:
             word, _, rest = line.strip().partition(" ")
@@ -35,8 +36,19 @@ def install(name: str, python: str = sys.executable) -> str:
             elif word.startswith("ERROR"):
                 errors.append(rest)
     importlib.invalidate_caches()
-    code = process.wait()
+    code = process.returncode
     return "" if code == 0 else (errors or [f"pip ended with exit code {code}"])[-1]
+
+
+def program(name: str, lock: str) -> Path | None:
+    """Return a program of the PATH, else the one that `requirements/LOCK.lock` brings; None without."""
+    own = Path(sys.executable).with_name(name)
+    found = shutil.which(name)
+    if found is None and not own.is_file():
+        refused = install(lock)
+        if refused:
+            print(f"setup: requirements/{lock}.lock: {refused}", file=sys.stderr)
+    return Path(found) if found else own if own.is_file() else None
 
 
 class _Counter:

