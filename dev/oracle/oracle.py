@@ -159,7 +159,7 @@ def _compile(sources: list[Path], path: str, target: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def older_jar() -> Path:
-    """The broker's jar of the 4.0 line, fetched once into the cache."""
-    (jar,) = ensure_jars(HERE / "older.lock", f"pulsar-broker-{OLDER_VERSION}")
-    return jar
+def older_jar(artifact: str = "pulsar-broker") -> Path:
+    """A jar of the 4.0 line (those of `older.lock`), fetched once into the cache."""
+    jars = ensure_jars(HERE / "older.lock", f"pulsar-{OLDER_VERSION}")
+    return next(jar for jar in jars if jar.name == f"{artifact}-{OLDER_VERSION}.jar")
