@@ -74,10 +74,10 @@ class FakeEngine:
         if path.startswith("/exec/"):
             _, _, exec_id, verb = path.split("/")
             return 200, b"" if verb == "start" else {"ExitCode": self._execs[exec_id]}
-        _, _, container, *verb = path.split("/")
+        _, _, container, *rest = path.split("/")
         if container not in self.created or container in self.removed:
             return 404, {"message": f"No such container: {container}"}
-        return self._of_container(method, container, verb[0] if verb else "", query, body)
+        return self._of_container(method, container, rest[0] if rest else "", query, body)
 
     def _create(self, body: dict[str, Any]) -> tuple[int, Any]:
         if body["Image"] not in self.pulled:
@@ -124,7 +124,11 @@ class FakeEngine:
         # As the shell and the engine count deaths by signal.
         exit_code = 128 - code if code is not None and code < 0 else code or 0
         running = process is not None and code is None
-        state = {"Running": running, "Pid": process.pid if running and process else 0, "ExitCode": exit_code}
+        state: dict[str, Any] = {
+            "Running": running,
+            "Pid": process.pid if running and process else 0,
+            "ExitCode": exit_code,
+        }
         state["Status"] = "running" if running else "exited"
         return {"Id": container, "Name": f"/{container[:8]}", "State": state, "Config": {"Labels": {}}}
 
