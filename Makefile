@@ -1,4 +1,4 @@
-# Every command sets itself up first: a fresh clone needs nothing but Python 3.11+, a JDK 17+ and Maven.
+# Every command sets itself up first: a fresh clone needs nothing but Python 3.11+.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -7,26 +7,21 @@ PYTHON ?= python3
 MODE ?= modular
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+LOCKED := --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q
 SOURCES := service/bundlekeel dev tests
 
-.PHONY: help setup check test extensible chaos quotas quota-figures spark chart watch ui demo docs site bench reaction mutation nightly lock format clean
+.PHONY: help setup packages check test extensible chaos quotas quota-figures spark chart watch ui demo docs site bench reaction mutation nightly lock format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
-setup: $(STAMP) ## Virtual environment with bundlekeel in .venv/bin, and the Java dependencies of the local cluster
+setup: packages ## Virtual environment with bundlekeel in .venv/bin, and the jars of the local cluster
 	@$(BIN)/python -m dev.cluster jars
 
-$(STAMP): pyproject.toml requirements/dev.lock
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; name one with: make PYTHON=python3.12 ...")'
-	@echo "setup: virtual environment in $(VENV)"
-	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@touch $(STAMP)
+packages:
+	@$(PYTHON) -m dev.setup dev
 
-check: $(STAMP) ## The fast gate: format, lint, imports, types, sizes, generated files, unit and property tests
+check: packages ## The fast gate: format, lint, imports, types, sizes, generated files, unit and property tests
 	@$(BIN)/python -m dev.suites check
 
 test: setup ## Everything that must pass, on real clusters; a suite that takes twice its budget fails
@@ -56,15 +51,17 @@ watch: setup ## Dashboards, alerts and runbooks by promtool and a real Prometheu
 ui: setup ## The web page in real Chromium, over fakes and over a real cluster (needs Node.js 20+ with npm)
 	@$(BIN)/python -m dev.suites ui
 
-demo: setup ## Balance a real three-broker cluster, the leader killed half-way (MODE=modular or extensible)
+demo: ## Balance a real three-broker cluster, the leader killed half-way (MODE=modular or extensible; CLUSTER=docker)
+	@$(PYTHON) -m dev.setup demo
+	@$(BIN)/python -m dev.cluster jars
 	@$(BIN)/python -m dev.demo --mode $(MODE) $(ARGS)
 
-docs: $(STAMP) ## Write what is generated: docs/reference, example settings, config/openapi.json, dashboards, chart files
+docs: packages ## Write what is generated: docs/reference, example settings, config/openapi.json, dashboards, chart files
 	@$(BIN)/python -m dev.docs write
 	@$(BIN)/python -m dev.dashboards write
 	@$(BIN)/python -m dev.chart write
 
-site: $(STAMP) ## The documentation as a site in .run/site; a broken link fails
+site: packages ## The documentation as a site in .run/site; a broken link fails
 	@$(BIN)/mkdocs build --strict
 
 bench: setup ## Time planning and decoding beside Pulsar's own Java; renews docs/reference/bench.md (about 15 minutes)
@@ -73,22 +70,24 @@ bench: setup ## Time planning and decoding beside Pulsar's own Java; renews docs
 reaction: setup ## Bundlekeel beside the native shedders on one step; renews docs/reference/reaction.md (hours; ARGS=--resume)
 	@$(BIN)/python -m dev.reaction --write $(ARGS)
 
-mutation: $(STAMP) ## Small changes of guard, planning, strategies, gate, execution, lease and auth: do tests notice? Renews docs/reference/mutation.md (an hour)
+mutation: packages ## Small changes of guard, planning, strategies, gate, execution, lease and auth: do tests notice? Renews docs/reference/mutation.md (an hour)
 	@$(BIN)/python -m dev.mutation --write $(ARGS)
 
 nightly: setup ## Long forms: stock statistics, many seeds (SHARD=1/4: the first of four parts; SEED=: as it was)
 	@$(BIN)/python -m dev.suites nightly
 
-format: $(STAMP) ## Format the sources
+format: packages ## Format the sources
 	@$(BIN)/ruff format $(SOURCES)
 	@$(BIN)/ruff check --fix $(SOURCES)
 
-lock: $(STAMP) ## Resolve the dependencies anew into requirements/*.lock (hashes, no registry address); needs uv
-	uv pip compile pyproject.toml --extra topics --extra history --extra otel --extra spark --group dev --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/dev.lock
-	uv pip compile pyproject.toml --extra topics --extra history --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/runtime.lock
-	uv pip compile pyproject.toml --extra topics --extra history --extra otel -c requirements/runtime.lock -c requirements/dev.lock --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/otel.lock
-	uv pip compile pyproject.toml --extra history --extra spark -c requirements/dev.lock --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/spark.lock
-	printf 'hatchling==1.33.0\nsetuptools\nwheel\n' | uv pip compile - -c requirements/dev.lock --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q -o requirements/build.lock
+lock: packages ## Resolve the dependencies anew into requirements/*.lock (hashes, no registry address); needs uv
+	uv pip compile pyproject.toml --extra topics --extra history --extra otel --extra spark --group dev $(LOCKED) -o requirements/dev.lock
+	uv pip compile pyproject.toml --extra topics --extra history $(LOCKED) -o requirements/runtime.lock
+	uv pip compile pyproject.toml --extra topics --extra history --extra otel -c requirements/runtime.lock -c requirements/dev.lock $(LOCKED) -o requirements/otel.lock
+	uv pip compile pyproject.toml --extra history --extra spark -c requirements/dev.lock $(LOCKED) -o requirements/spark.lock
+	uv pip compile pyproject.toml --extra topics --group demo -c requirements/dev.lock $(LOCKED) -o requirements/demo.lock
+	for group in java go node; do uv pip compile --group $$group $(LOCKED) -o requirements/$$group.lock; done
+	printf 'hatchling==1.33.0\nsetuptools\nwheel\n' | uv pip compile - -c requirements/dev.lock $(LOCKED) -o requirements/build.lock
 
 clean: ## Remove the virtual environment and caches (the Java cache outside the tree stays)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache reports

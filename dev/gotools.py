@@ -18,7 +18,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from dev.cluster.jars import cache_dir, locked
+from dev.cache import cache_dir, locked
+from dev.wheels import program
 
 
 class ToolError(RuntimeError):
@@ -72,17 +73,15 @@ def _go_module(tool: GoTool) -> str:
 
 
 def _build(tool: GoTool, go_module: str, target: Path) -> None:
-    go = shutil.which("go")
+    go = program("go", "go")
     if go is None:
-        raise ToolError(
-            f"`{tool.name}` is built with Go, which is not on the PATH; install Go 1.26 or newer from go.dev"
-        )
+        raise ToolError(f"`{tool.name}` is built with Go, which is neither on the PATH nor to be had as a wheel")
     print(f"tools: building {tool.name} {tool.version}, once …", file=sys.stderr, flush=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
     try:
         (scratch / "go.mod").write_text(go_module)
-        _go(tool, scratch, [go, "get", "-tool", f"{tool.package}@{tool.version}"])
-        _go(tool, scratch, [go, "build", "-trimpath", "-ldflags=-s -w", "-o", "built", tool.package])
+        _go(tool, scratch, [str(go), "get", "-tool", f"{tool.package}@{tool.version}"])
+        _go(tool, scratch, [str(go), "build", "-trimpath", "-ldflags=-s -w", "-o", "built", tool.package])
         (scratch / "built").rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

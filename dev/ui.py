@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from dev.wheels import program
 
 ROOT = Path(__file__).resolve().parent.parent
 UI = ROOT / "ui"
@@ -82,10 +83,16 @@ def install() -> None:
 
 
 def _run(*command: str) -> None:
-    program = shutil.which(command[0])
-    if program is None:
-        raise BuildFailed(f"{command[0]} is missing: install Node.js 20 or newer with npm")
-    done = subprocess.run([program, *command[1:]], cwd=UI, capture_output=True, text=True, check=False)
+    found = program(command[0], "node")
+    if found is None:
+        raise BuildFailed(
+            f"{command[0]} is missing, and not to be had as a wheel: install Node.js 20 or newer with npm"
+        )
+    # What npm starts looks for `node` itself.
+    environment = os.environ | {"PATH": f"{found.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+    done = subprocess.run(
+        [str(found), *command[1:]], cwd=UI, env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         raise BuildFailed(f"{' '.join(command)}: {(done.stdout + done.stderr).strip()}")
 

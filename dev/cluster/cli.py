@@ -9,7 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from dev.cluster.jars import cache_dir, ensure_jars
+from dev.cache import cache_dir
+from dev.cluster.jars import ensure_jars, lock_jars
 from dev.cluster.launcher import ACTIONS, Launcher, State, ask, state_file
 from dev.cluster.spec import ClusterError, ClusterSpec
 
@@ -18,7 +19,7 @@ STOP_SECONDS = 60.0
 POLL_SECONDS = 0.1
 
 EPILOG = """examples:
-  python -m dev.cluster jars                      fetch the class path once (needs Maven)
+  python -m dev.cluster jars                      fetch the class path once
   python -m dev.cluster up                        3 brokers, until Ctrl-C
   python -m dev.cluster up --detach --cpu-quota 0.25
   python -m dev.cluster status -o json
@@ -26,7 +27,7 @@ EPILOG = """examples:
   python -m dev.cluster down
 
 The jars, the state file and the lock live in $BUNDLEKEEL_CACHE (default ~/.cache/bundlekeel);
-one cluster of the command line runs per cache directory. BUNDLEKEEL_CLUSTER=jars forbids containers."""
+one cluster of the command line runs per cache directory. CLUSTER=docker runs it in containers."""
 
 ACTION_HELP = {
     "kill": "SIGKILL a process",
@@ -67,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
         one.add_argument("name", metavar="NAME", help="zookeeper, bookie, broker-1, broker-2 …")
         one.set_defaults(run=run_action, action=action)
     commands.add_parser("jars", help="fetch the class path into the cache").set_defaults(run=run_jars)
+    commands.add_parser("lock", help="write jars.lock anew from pom.xml (needs Maven)").set_defaults(run=run_lock)
     return parser
 
 
@@ -189,9 +191,15 @@ def run_action(arguments: argparse.Namespace) -> int:
 
 
 def run_jars(_arguments: argparse.Namespace) -> int:
-    """Fetch the class path."""
+    """Fetch the class path; quick when it is there."""
     jars = ensure_jars()
     print(f"{len(jars)} jars in {jars[0].parent}")
+    return 0
+
+
+def run_lock(_arguments: argparse.Namespace) -> int:
+    """Resolve the class path with Maven."""
+    print(f"{lock_jars()} jars")
     return 0
 
 

@@ -11,12 +11,13 @@ from types import TracebackType
 
 from dev.cluster import conf, probe
 from dev.cluster.cgroups import CpuGroups, open_groups
-from dev.cluster.jars import ensure_jars, require_tool
+from dev.cluster.jars import ensure_jars
 from dev.cluster.ports import free_ports
 from dev.cluster.process import Child, Spawner
 from dev.cluster.secure import Security
 from dev.cluster.spec import BrokerInfo, ClusterError, ClusterSpec, CpuIsolation, broker_info
 from dev.identity import Identity
+from dev.java import NO_JAVA, find_java
 
 BeforeBrokers = Callable[[list[BrokerInfo]], None]
 
@@ -34,6 +35,9 @@ STOP_SECONDS = 7.0
 
 class Cluster:
     """A running cluster; a context manager, and usable from any thread once started."""
+
+    # Where every broker is found; None gives each a host of its own, as isolation policies want them.
+    _bind_host: str | None = None
 
     def __init__(self, spec: ClusterSpec, before_brokers: BeforeBrokers | None = None) -> None:
         """Describe a cluster; nothing runs before ``start``.
@@ -226,11 +230,16 @@ class Cluster:
 
     def _java_command(self) -> list[str]:
         """Return the JVM and its class path."""
-        jars = ensure_jars()
-        return [require_tool("java"), "-cp", f"{jars[0].parent}/*"]
+        java = find_java()
+        if java is None:
+            raise ClusterError(NO_JAVA)
+        return [str(java), "-cp", f"{ensure_jars()[0].parent}/*"]
 
     def _make_spawner(self) -> Spawner:
         return Spawner()
+
+    def _bookie_listens(self) -> bool:
+        return probe.accepts(HOST, self._bookie_port)
 
     def _limit_cpu(self, child: Child, cores: float) -> None:
         """Put a process that is about to start under its CPU quota."""
@@ -255,7 +264,12 @@ class Cluster:
         self._zk_port, self._bookie_port, secure_port, *rest = free_ports(3 + 2 * count)
         self.brokers = [
             broker_info(
-                number, rest[2 * number - 2], rest[2 * number - 1], self.spec.advertise, secure=self.spec.secure
+                number,
+                rest[2 * number - 2],
+                rest[2 * number - 1],
+                self.spec.advertise,
+                secure=self.spec.secure,
+                bind_host=self._bind_host,
             )
             for number in range(1, count + 1)
         ]
@@ -334,7 +348,7 @@ class Cluster:
 
     def _wait_for_bookie(self, child: Child) -> None:
         # A bookie listens only after it has registered itself; on a busy machine that takes it as long as a broker.
-        probe.wait_until(lambda: probe.accepts(HOST, self._bookie_port), child, BROKER_READY_SECONDS)
+        probe.wait_until(self._bookie_listens, child, BROKER_READY_SECONDS)
 
     def _start_broker(self, broker: BrokerInfo) -> None:
         secure = self._security.broker_settings(broker.web_port, broker.service_port) if self._security else None

@@ -1,8 +1,8 @@
-"""The same cluster from the official image, for machines with a Docker engine instead of Maven.
+"""The same cluster from Pulsar's official image, chosen by ``CLUSTER=docker``.
 
-Honest status: written against testcontainers' API and type-checked, but NOT RUN on the machine it was
-written on, which has no Docker engine. The containers share the host's network, so addresses, ports and
-configuration files are exactly those of the jar cluster; that works on Linux, not with Docker Desktop.
+All containers share the network of one that only holds it and publishes every port under its own number on 127.0.0.1.
+So an address means the same inside and outside, which is all that Docker Desktop allows; brokers differ by port, not by
+host. Not run on a real engine by those who wrote it: tests run it over a fake of the engine's API.
 """
 
 from __future__ import annotations
@@ -12,15 +12,23 @@ import shlex
 import signal
 import subprocess
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from docker.errors import DockerException
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.docker_client import DockerClient
+
 from dev.cluster.cgroups import PERIOD_MICROSECONDS, CpuGroups
-from dev.cluster.cluster import Cluster
+from dev.cluster.cluster import HOST, BeforeBrokers, Cluster
 from dev.cluster.process import Child, Handle, Spawner
-from dev.cluster.spec import PULSAR_VERSION
+from dev.cluster.spec import PULSAR_VERSION, ClusterError, ClusterSpec
 
 IMAGE = f"apachepulsar/pulsar:{PULSAR_VERSION}"
 POLL_SECONDS = 0.1
+# Published ports lead to a container's own address, not to its loopback.
+EVERYWHERE = "0.0.0.0"
 
 
 class ContainerHandle:
@@ -60,22 +68,27 @@ class ContainerHandle:
         """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
+    def succeeds(self, command: list[str]) -> bool:
+        """Run a command inside: whether it ended with 0; False when the container has ended."""
+        return self.poll() is None and self._container.exec_run(command).exit_code == 0
+
 
 class ContainerSpawner(Spawner):
     """Starts a container per process; testcontainers' reaper removes them if we die."""
 
-    def __init__(self) -> None:
-        """Start with no containers."""
+    def __init__(self, published: Callable[[], list[int]]) -> None:
+        """Start with no containers; `published` gives the ports once they are chosen."""
         super().__init__()
+        self._published = published
         self._started: list[Any] = []
 
     def _spawn(self, child: Child) -> Handle:
-        from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - only here, it is optional
-
+        if not self._started:
+            self._hold_network()
         # A shell only to have the log in the same file as with jars; exec makes java the main process.
         command = f"exec {shlex.join(child.command)} >> {shlex.quote(str(child.log))} 2>&1"
         options: dict[str, Any] = {
-            "network_mode": "host",
+            "network_mode": f"container:{self._started[0].get_wrapped_container().id}",
             "user": f"{os.getuid()}:{os.getgid()}",
             "working_dir": str(child.cwd),
             "entrypoint": ["sh", "-c"],
@@ -85,36 +98,75 @@ class ContainerSpawner(Spawner):
             options["cpu_quota"] = int(child.cpu_quota_cores * PERIOD_MICROSECONDS)
         container = DockerContainer(IMAGE, **options).with_command([command])
         container = container.with_volume_mapping(str(child.cwd), str(child.cwd), "rw")
-        container.start()
+        return self._run(container)
+
+    def _hold_network(self) -> None:
+        """Start what keeps the network while any of the others is killed."""
+        container: Any = DockerContainer(IMAGE, entrypoint=["sleep"]).with_command(["infinity"])
+        # On loopback only, which `with_bind_ports` cannot say.
+        container.ports = {f"{port}/tcp": (HOST, port) for port in self._published()}
+        self._run(container)
+
+    def _run(self, container: Any) -> ContainerHandle:
+        # Known before it is started: also what fails half-way is removed.
         self._started.append(container)
+        container.start()
         return ContainerHandle(container.get_wrapped_container())
 
     def close(self, *, clean: bool) -> None:
-        """Remove the containers, then do what every spawner does."""
+        """Remove the containers, the network's last, then do what every spawner does."""
         while self._started:
             self._started.pop().stop()
         super().close(clean=clean)
 
 
 class ContainerCluster(Cluster):
-    """``Cluster`` with a container per process; same names, addresses and files."""
+    """``Cluster`` with a container per process; same names and files, every address on 127.0.0.1."""
+
+    _bind_host = HOST
+
+    def __init__(self, spec: ClusterSpec, before_brokers: BeforeBrokers | None = None) -> None:
+        """Describe a cluster; nothing runs before ``start``."""
+        listening = {"clientPortAddress": EVERYWHERE}
+        if spec.secure:
+            listening["secureClientPortAddress"] = EVERYWHERE
+        spec = replace(
+            spec,
+            zk_settings={**listening, **spec.zk_settings},
+            broker_settings={"bindAddress": EVERYWHERE, **spec.broker_settings},
+        )
+        super().__init__(spec, before_brokers)
 
     def _java_command(self) -> list[str]:
+        try:
+            self._engine = DockerClient().client
+            self._engine.ping()
+        except DockerException as error:
+            raise ClusterError(
+                f"CLUSTER=docker asks for containers, but no Docker engine answers ({type(error).__name__}); start it, "
+                "or leave CLUSTER out to run from jars"
+            ) from None
         return ["java", "-cp", "/pulsar/lib/*"]
 
     def _make_spawner(self) -> Spawner:
-        return ContainerSpawner()
+        return ContainerSpawner(self._published)
+
+    def _published(self) -> list[int]:
+        """The ports that somebody outside of the containers asks; nobody asks the bookie."""
+        stores = [self._zk_port, *([self._zk_secure_port] if self.spec.secure else [])]
+        return stores + [port for broker in self.brokers for port in (broker.web_port, broker.service_port)]
+
+    def _bookie_listens(self) -> bool:
+        """Ask from inside: a published port would accept before anybody listens behind it."""
+        holder = self._child("bookie").process
+        assert isinstance(holder, ContainerHandle)
+        return holder.succeeds(["bash", "-c", f"exec 3<>/dev/tcp/{HOST}/{self._bookie_port}"])
 
     def _open_groups(self) -> None:
         """Let the engine create the cgroups; here they are only named."""
         if self.spec.cpu_quota_cores is not None:
-            answer = subprocess.run(
-                ["docker", "info", "--format", "{{.CgroupVersion}}"],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            self._groups = CpuGroups("cgroup-v2" if answer.stdout.strip() == "2" else "cgroup-v1")
+            second = str(self._engine.info().get("CgroupVersion")) == "2"
+            self._groups = CpuGroups("cgroup-v2" if second else "cgroup-v1")
 
     def _limit_cpu(self, child: Child, cores: float) -> None:
         child.cpu_quota_cores = cores

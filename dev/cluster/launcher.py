@@ -19,9 +19,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from dev.cache import cache_dir
 from dev.cluster.choose import open_cluster
 from dev.cluster.cluster import Cluster
-from dev.cluster.jars import cache_dir
 from dev.cluster.spec import ClusterError, ClusterSpec
 
 State = dict[str, Any]

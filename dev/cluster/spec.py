@@ -91,11 +91,17 @@ class BrokerInfo:
 
 
 def broker_info(
-    number: int, web_port: int, service_port: int, advertise: Advertise, *, secure: bool = False
+    number: int,
+    web_port: int,
+    service_port: int,
+    advertise: Advertise,
+    *,
+    secure: bool = False,
+    bind_host: str | None = None,
 ) -> BrokerInfo:
-    """Describe broker ``number`` (from 1): it binds 127.0.1.N and may advertise 127.0.0.1N."""
+    """Describe broker ``number`` (from 1): it is found at ``bind_host`` (127.0.1.N) and may advertise 127.0.0.1N."""
     web, service = ("https", "pulsar+ssl") if secure else ("http", "pulsar")
-    bind_host = f"127.0.1.{number}"
+    bind_host = bind_host or f"127.0.1.{number}"
     advertised_host = bind_host if advertise == "bind" else f"127.0.0.{10 + number}"
     return BrokerInfo(
         name=f"broker-{number}",

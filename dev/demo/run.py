@@ -84,6 +84,7 @@ class Demo:
             fast_stats=not self._options.stock_stats,
             secure=self._options.secure,
         )
+        self._say("starting ZooKeeper, a bookie and three brokers")
         with open_cluster(spec) as cluster:
             self._say(f"cluster up: {', '.join(broker.broker_id for broker in cluster.brokers)}")
             with self._traffic(cluster) as traffic:

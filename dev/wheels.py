@@ -1,0 +1,75 @@
+"""Install a lock file of `requirements/` with hashes, telling how far it is. Standard library alone: set-up uses it."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+REQUIREMENTS = Path(__file__).resolve().parent.parent / "requirements"
+_PIP = ("-m", "pip", "install", "--disable-pip-version-check", "--no-compile", "--progress-bar", "off")
+
+
+def install(name: str, python: str = sys.executable) -> str:
+    """Install `requirements/NAME.lock` into the environment of `python`: why it failed in one line, or ""."""
+    lock = REQUIREMENTS / f"{name}.lock"
+    total = len(re.findall(r"^[A-Za-z0-9]", lock.read_text(encoding="utf-8"), re.MULTILINE))
+    # The lock is whole, so there is nothing to resolve.
+    command = [python, *_PIP, "--require-hashes", "--no-deps", "-r", str(lock)]
+    errors: list[str] = []
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
+    )
+    with process, _progress(f"packages of {lock.name}", total) as at:
+        assert process.stdout is not None
+        for line in process.stdout:
+            word, _, rest = line.strip().partition(" ")
+            if word in ("Collecting", "Requirement", "Ignoring"):
+                at(rest.removeprefix("already satisfied: ").partition(" ")[0].partition("=")[0])
+            elif word == "Installing":
+                at("installing", done=True)
+            elif word.startswith("ERROR"):
+                errors.append(rest)
+    importlib.invalidate_caches()
+    code = process.returncode
+    return "" if code == 0 else (errors or [f"pip ended with exit code {code}"])[-1]
+
+
+def program(name: str, lock: str) -> Path | None:
+    """Return a program of the PATH, else the one that `requirements/LOCK.lock` brings; None without."""
+    own = Path(sys.executable).with_name(name)
+    found = shutil.which(name)
+    if found is None and not own.is_file():
+        refused = install(lock)
+        if refused:
+            print(f"setup: requirements/{lock}.lock: {refused}", file=sys.stderr)
+    return Path(found) if found else own if own.is_file() else None
+
+
+class _Counter:
+    """How far something is, on one line of a terminal, or on a line each quarter elsewhere."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self._what, self._total, self._count, self._width = what, max(1, total), 0, 0
+
+    def __call__(self, name: str, *, done: bool = False) -> None:
+        before, self._count = self._count, self._total if done else min(self._total, self._count + 1)
+        line = f"setup: {self._what} {self._count}/{self._total} {name}"
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{line:<{self._width}}")
+            self._width = len(line)
+        elif 4 * before // self._total != 4 * self._count // self._total or done:
+            sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[_Counter]:
+    yield _Counter(what, total)
+    if sys.stderr.isatty():
+        sys.stderr.write("\n")
