@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from bundlekeel.api.admission import BODY_SECONDS, MAX_BODY_BYTES
 from bundlekeel.api.openapi import openapi_document
 from bundlekeel.api.problems import STATUSES, TYPE_PREFIX
-from bundlekeel.api.shield import BODY_SECONDS, MAX_BODY_BYTES, REQUEST_SECONDS
+from bundlekeel.api.shield import REQUEST_SECONDS
 
 NOTE = "Made by `python -m dev.docs write`; do not edit."
 
