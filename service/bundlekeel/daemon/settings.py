@@ -30,6 +30,7 @@ from bundlekeel.daemon.settings_types import (
     Placement,
     Refusal,
     Section,
+    Shown,
     StoreAddress,
     Strategy,
     Words,
@@ -81,7 +82,14 @@ class AdminSettings(Section):
     tls_verify: bool = Field(default=True, description="check certificate and host name of https brokers")
     tls_cert_file: Path | None = Field(default=None, description="PEM client certificate chain shown to brokers")
     tls_key_file: Path | None = Field(default=None, description="its private key, PEM, not encrypted")
-    prefer_tls: bool = Field(default=False, description="take a broker's encrypted address when it has both")
+    prefer_tls: bool = Field(
+        default=False, description="take encrypted addresses of brokers; where a token goes along this is so anyway"
+    )
+
+    @property
+    def encrypted_first(self) -> bool:
+        """Whether a broker that has both addresses is called at the encrypted one."""
+        return self.prefer_tls or self.token is not None or self.token_file is not None
 
     @model_validator(mode="after")
     def _one_token(self) -> AdminSettings:
@@ -123,6 +131,8 @@ class ExtensibleSettings(Section):
     @field_validator("service_url")
     @classmethod
     def _is_service_url(cls, value: str | None) -> str | None:
+        if value is not None and "@" in value:
+            raise Refusal("holds credentials; give admin.token or admin.token_file", hidden=True)
         if value is not None and re.fullmatch(r"pulsar(\+ssl)?://[^\s/,]+(,[^\s/,]+)*/?", value) is None:
             raise Refusal("not a service URL of brokers")
         return value.rstrip("/") if value else None
@@ -193,7 +203,11 @@ class LeadershipSettings(Section):
         default=2.0, ge=0.05, description="how often leadership is confirmed; at most a third of store.session_timeout"
     )
     margin_ratio: float = Field(
-        default=0.2, ge=0, le=0.9, description="share of the negotiated session by which we stop before the store would"
+        default=0.2,
+        ge=0.05,
+        le=0.9,
+        description="share of the negotiated session by which we stop before the store would; without any, two could "
+        "lead for a moment",
     )
 
 
@@ -206,17 +220,24 @@ class ApiSettings(Section):
         default=Path("bundlekeel.sock"),
         description="unix socket of mode 0600 for the local CLI, which may pause without authentication; null: none",
     )
-    advertised_url: Annotated[str, Words("http(s)://host:port")] | None = Field(
+    advertised_url: Annotated[str, Shown, Words("http(s)://host:port")] | None = Field(
         default=None, description="where other sidecars reach this one; null derives it from host and port"
     )
     allowed_hosts: tuple[str, ...] = Field(
         default=(), description="further Host headers to accept (names of Services and proxies); others get 421"
     )
     max_concurrent: int = Field(
-        default=64, ge=1, le=10_000, description="requests worked on at once; more get 503 with Retry-After"
+        default=64,
+        ge=1,
+        le=10_000,
+        description="requests worked on at once; more get 503 with Retry-After, but for a quarter as many more that "
+        "change something",
     )
     max_connections: int = Field(
-        default=256, ge=8, le=100_000, description="connections open at once, of each listener; more are closed"
+        default=256,
+        ge=8,
+        le=100_000,
+        description="connections open at once, of each listener, a quarter of them from one address; more are closed",
     )
     auth: ApiAuthSettings = ApiAuthSettings()
     tls: ApiTlsSettings = ApiTlsSettings()
