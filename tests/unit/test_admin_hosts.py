@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bundlekeel.adapters.admin.hosts import InsecureRedirect, KnownHosts
@@ -48,7 +50,7 @@ def test_h19_a_redirect_to_http_leads_a_token_to_https() -> None:
 
 def test_h19_clients_of_topics_take_the_encrypted_address_with_a_token() -> None:
     """The token goes there too."""
-    given = [{}, {"admin.token": "x"}, {"admin.token_file": "x"}, {"admin.prefer_tls": True}]
+    given: list[dict[str, Any]] = [{}, {"admin.token": "x"}, {"admin.token_file": "x"}, {"admin.prefer_tls": True}]
     assert [load_settings(None, item, environ={}).settings.admin.encrypted_first for item in given] == [
         False, True, True, True,
     ]  # fmt: skip

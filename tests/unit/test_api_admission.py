@@ -14,6 +14,7 @@ from fastapi import APIRouter, FastAPI
 from bundlekeel.api import create_app
 from bundlekeel.api.admission import require_roles
 from bundlekeel.api.audit import Trail
+from bundlekeel.api.auth import Failures
 from bundlekeel.daemon.credentials import ROLES
 from tests.support.api_routes import Entry, ask, table
 from tests.support.fake_service import HASH, FakeService
@@ -265,6 +266,32 @@ async def test_h14_an_authenticated_mutation_that_is_not_taken_is_recorded(token
     headers = tokens.headers("operator") | {"content-length": "10000000"}
     assert await ask(app, "POST", f"/api/v1/plans/{HASH}/execute", headers=headers) == 413
     assert [(r["by"], r["status"], r["reason"]) for r in records] == [("the-operator", 413, "")]
+
+
+def test_the_address_that_failed_longest_ago_is_forgotten_first() -> None:
+    """Whoever fills the table frees no address that fails now, its own least of all."""
+    failures = Failures(1)
+    failures.add("10.255.0.1", 0.0)
+    failures.add("10.255.0.2", 0.0)
+    for number in range(9_998):
+        failures.add(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 1.0)
+    failures.add("10.255.0.1", 2.0)
+    assert failures.wait("10.255.0.2", 2.0) > 0
+    failures.add("10.254.0.1", 2.0)
+    assert failures.wait("10.254.0.1", 2.0) > 0 and failures.wait("10.255.0.1", 2.0) > 0
+    assert failures.wait("10.255.0.2", 2.0) == 0
+
+
+def test_addresses_of_one_host_count_together() -> None:
+    """IPv6 by /64, IPv4 inside IPv6 as IPv4; and the table of addresses is bounded."""
+    failures = Failures(1)
+    failures.add("2001:db8::1", 0.0)
+    failures.add("::ffff:10.0.0.1", 0.0)
+    assert failures.wait("2001:db8::ffff:2", 1.0) == 59.0 and failures.wait("2001:db8:0:1::1", 1.0) == 0.0
+    assert failures.wait("10.0.0.1", 1.0) == 59.0 and failures.wait("10.0.0.2", 1.0) == 0.0
+    for number in range(20_000):
+        failures.add(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 2.0)
+    assert len(failures._by_address) <= 10_000
 
 
 @pytest.mark.parametrize("origin", ["http://[", "http://]", "//[::1", "http://[::1]x:80"])

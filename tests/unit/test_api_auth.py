@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 from bundlekeel.api import create_app
 from bundlekeel.api.admission import SAFE_METHODS
 from bundlekeel.api.audit import Trail
-from bundlekeel.api.auth import Failures
 from bundlekeel.cli.app import make_app
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.daemon.credentials import ROLES, TokensFile, new_token, read_lines
@@ -282,32 +281,6 @@ async def test_guesses_at_once_are_limited_as_well(tokens: Tokens) -> None:
         wrong = [{"Authorization": f"Bearer bk.the-admin.{n}"} for n in range(20)]
         told = await asyncio.gather(*(http.get("/api/v1/state", headers=item) for item in wrong))
     assert sorted(item.status_code for item in told) == [401] * 3 + [429] * 17
-
-
-def test_the_address_that_failed_longest_ago_is_forgotten_first() -> None:
-    """Whoever fills the table frees no address that fails now, its own least of all."""
-    failures = Failures(1)
-    failures.add("10.255.0.1", 0.0)
-    failures.add("10.255.0.2", 0.0)
-    for number in range(9_998):
-        failures.add(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 1.0)
-    failures.add("10.255.0.1", 2.0)
-    assert failures.wait("10.255.0.2", 2.0) > 0
-    failures.add("10.254.0.1", 2.0)
-    assert failures.wait("10.254.0.1", 2.0) > 0 and failures.wait("10.255.0.1", 2.0) > 0
-    assert failures.wait("10.255.0.2", 2.0) == 0
-
-
-def test_addresses_of_one_host_count_together() -> None:
-    """IPv6 by /64, IPv4 inside IPv6 as IPv4; and the table of addresses is bounded."""
-    failures = Failures(1)
-    failures.add("2001:db8::1", 0.0)
-    failures.add("::ffff:10.0.0.1", 0.0)
-    assert failures.wait("2001:db8::ffff:2", 1.0) == 59.0 and failures.wait("2001:db8:0:1::1", 1.0) == 0.0
-    assert failures.wait("10.0.0.1", 1.0) == 59.0 and failures.wait("10.0.0.2", 1.0) == 0.0
-    for number in range(20_000):
-        failures.add(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 2.0)
-    assert len(failures._by_address) <= 10_000
 
 
 async def test_tokens_are_read_again_when_the_file_changes(tokens: Tokens) -> None:

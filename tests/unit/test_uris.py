@@ -43,6 +43,7 @@ WITHOUT = [
     "hdfs://namenode:8020/a@b",
     "abfss://container@account.dfs.core.windows.net/keel",
     "http://[::1]:4318/v1/traces",
+    "pulsar+ssl://a:6651,b:6651",
     "https://collector:4318/v1/traces",
 ]
 

