@@ -177,6 +177,31 @@ async def test_back_after_a_first_start_does_nothing(stage: Stage) -> None:
     assert stage.wishes.asked == []
 
 
+async def test_h19_with_tls_on_a_leader_in_the_clear_gets_no_token(tmp_path: Path) -> None:
+    """Nothing is sent to it, and the broker stops as it would have without us."""
+    bench = Stage(tmp_path)
+    bench.wishes.refuse = SnapshotError("there is no picture of the cluster yet")
+    reached: list[str] = []
+
+    async def leader(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reached.append("somebody connected")
+        writer.close()
+
+    server = await asyncio.start_server(leader, "127.0.0.1", 0)
+    bench.service.leader_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    token = tmp_path / "token"
+    token.write_text("secret-token\n", encoding="utf-8")
+    await bench.server.start()
+    try:
+        said = await bench.run("drain", BUNDLEKEEL_TOKEN_FILE=str(token), BUNDLEKEEL_TLS_CA=str(tmp_path / "ca.crt"))
+    finally:
+        await bench.server.stop()
+        server.close()
+        await server.wait_closed()
+    assert "not encrypted" in said and "given up" in said
+    assert reached == []
+
+
 async def test_without_a_seat_it_asks_the_leader(stage: Stage, tmp_path: Path) -> None:
     """503 here, so the leader's port with the token; its answer counts."""
     (tmp_path / "bench").mkdir()

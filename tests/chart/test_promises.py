@@ -117,13 +117,15 @@ def test_selectors_tell_candidates_from_jobs() -> None:
             assert (own.items() <= pod.labels.items()) is candidate, pod.owner
 
 
-def test_probes_of_candidates() -> None:
-    """A candidate is alive by /livez, which knows no ZooKeeper, and gets requests by /readyz."""
-    container = _spec("default", "keel-bundlekeel")["containers"][0]
-    assert container["livenessProbe"]["httpGet"] == {"path": "/livez", "port": 8090, "scheme": "HTTP"}
-    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
-    guarded = _spec("jwt-tls", "keel-bundlekeel")["containers"][0]
-    assert guarded["livenessProbe"]["exec"]["command"][-1] == "/livez"
+def test_h07_probes_of_candidates() -> None:
+    """A candidate is alive by /livez, which knows no ZooKeeper, and gets requests by /readyz; both are
+    asked through the unix socket, which nobody can fill from outside."""
+    for case in ("default", "jwt-tls"):
+        container = _spec(case, "keel-bundlekeel")["containers"][0]
+        for name, path in (("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
+            command = container[name]["exec"]["command"]
+            assert command == ["python", "/opt/bundlekeel/healthcheck.py", path]
+            assert container[name]["timeoutSeconds"] >= 5
 
 
 def test_pods_say_where_the_others_reach_them() -> None:

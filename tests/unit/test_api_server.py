@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from bundlekeel.api import ApiServer
+from bundlekeel.api.server import Protection
 from bundlekeel.core.errors import ConfigError
 from tests.support.fake_service import FakeService
 
@@ -83,3 +84,35 @@ async def test_stop_ends_requests_in_flight(tmp_path: Path) -> None:
         await server.stop()
     writer.close()
     del reader
+
+
+async def test_h07_one_address_does_not_take_all_connections(tmp_path: Path) -> None:
+    """256 idle connections of one address leave others, and the unix socket, answered; so many of the socket's owner
+    are no matter of addresses."""
+    path = tmp_path / "keel.sock"
+    server = ApiServer(FakeService(), "127.0.0.1", 0, path)
+    url = await server.start()
+    port = int(url.rpartition(":")[2])
+    idle = [await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)) for _ in range(256)]
+    for reader, _ in idle[64:]:
+        assert await reader.read(1) == b""
+    owned = [await asyncio.open_unix_connection(str(path)) for _ in range(100)]
+    async with httpx.AsyncClient(base_url=url, trust_env=False) as tcp:
+        assert (await tcp.get("/livez")).status_code == 200
+    async with httpx.AsyncClient(
+        base_url="http://localhost", transport=httpx.AsyncHTTPTransport(uds=str(path))
+    ) as unix:
+        assert (await unix.get("/livez")).status_code == 200
+    for _, writer in idle + owned:
+        writer.close()
+    await server.stop()
+
+
+async def test_h07_an_address_gets_its_connections_back() -> None:
+    """Those that have ended do not count."""
+    server = ApiServer(FakeService(), "127.0.0.1", 0, None, protection=Protection(max_connections=8))
+    url = await server.start()
+    async with httpx.AsyncClient(base_url=url, limits=httpx.Limits(max_keepalive_connections=0)) as tcp:
+        for _ in range(20):
+            assert (await tcp.get("/livez")).status_code == 200
+    await server.stop()

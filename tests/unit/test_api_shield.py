@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from bundlekeel.api import create_app
+from bundlekeel.api.admission import MAX_BODY_BYTES
 from bundlekeel.api.openapi import openapi_document, openapi_text
 from bundlekeel.api.reference import api_page
-from bundlekeel.api.shield import MAX_BODY_BYTES
 from tests.support.fake_service import FakeService
 from tests.unit.test_api_routes import client
 
@@ -58,6 +58,9 @@ async def test_probes_may_come_by_address(http: httpx.AsyncClient, path: str) ->
         ({"Origin": "https://evil.example"}, 403),
         ({"Origin": "null"}, 403),
         ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200),
     ],
 )
 async def test_origin_of_writes(http: httpx.AsyncClient, headers: dict[str, str], status: int) -> None:

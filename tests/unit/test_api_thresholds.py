@@ -12,8 +12,8 @@ import yaml
 from pydantic import TypeAdapter
 
 from bundlekeel.api import create_app, thresholds
-from bundlekeel.api.auth import role_needed
 from bundlekeel.core.errors import Conflict
+from tests.support.api_routes import roles
 from tests.support.fake_service import FakeService
 from tests.support.fake_thresholds import DIGEST
 from tests.unit.test_cli_commands import Sidecar, served, sidecar  # fixtures
@@ -63,8 +63,9 @@ async def test_changes_reach_the_service(
     TypeAdapter(model).validate_python(answer.json())
     async with client(service, mutations=False) as http:
         assert (await http.post(f"/api/v1/thresholds/{verb}", json=body | {"reason": "r"})).status_code in (404, 405)
-    assert role_needed("POST", f"/api/v1/thresholds/{verb}") == "operator"
-    assert role_needed("GET", "/api/v1/thresholds") == "viewer"
+    known = roles(create_app(service, mutations=True))
+    assert known["POST", f"/api/v1/thresholds/{verb}"] == "operator"
+    assert known["GET", "/api/v1/thresholds"] == "viewer"
 
 
 async def test_objections_come_as_a_conflict() -> None:

@@ -7,8 +7,9 @@ import pytest
 from bundlekeel.core.errors import ConfigError, NotFound
 from bundlekeel.daemon import tables
 from bundlekeel.daemon.views import PlanRequest
-from bundlekeel.daemon.where import WholeBundle, where, whole_bundles
+from bundlekeel.daemon.where import MOST_PARTITIONS, WholeBundle, where, whole_bundles
 from bundlekeel.daemon.why import why
+from bundlekeel.ports import Owner
 from tests.support.memory_source import MemoryMetadata, MemoryOwnership
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
@@ -51,6 +52,45 @@ async def test_where_says_unloading_and_unknown() -> None:
     for name in ("t/none", "persistent://t/none/x", "t/ns/0x00000000_0x10000000", "a/b/c/d://"):
         with pytest.raises(NotFound):
             await where(name, metadata=metadata, ownership=ownership)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../..", "./ns", "t/..", "t/n s", "t/ns\n", "t/ns\0", "../../0x00000000_0x40000000", "t/../0x00000000_0x40000000",
+     "persistent://t/../x", "persistent://../ns/x", "persistent://t/ns/..", "persistent://t/ns/.", "persistent://t/ns/a\0",
+     "persistent://t/ns/\ud800", "t/c/../0x00000000_0x40000000"],
+)  # fmt: skip
+async def test_h17_names_that_cannot_be_are_refused(name: str) -> None:
+    """By field and value, before any of it becomes part of a path; for moves by hand as for `where`."""
+    metadata, ownership = known()
+    with pytest.raises(ConfigError) as told:
+        await where(name, metadata=metadata, ownership=ownership)
+    assert told.value.field == "name" and str(told.value.value) in name
+    if name.count("/") != 1:
+        with pytest.raises(ConfigError):
+            await whole_bundles(name, metadata=metadata)
+
+
+async def test_h17_not_more_partitions_are_looked_at_than_fit_an_answer() -> None:
+    """The count is whatever the store says; a partition of that topic can still be named. Of a bundle with many of them
+    the owner is read once."""
+    metadata, ownership = known()
+    metadata.partition_counts["persistent://t/ns/parts"] = 2**62
+    for look in (where("persistent://t/ns/parts", metadata=metadata, ownership=ownership),
+                 whole_bundles("persistent://t/ns/parts", metadata=metadata)):  # fmt: skip
+        with pytest.raises(ConfigError, match="name one of them"):
+            await look
+    assert len(await where("persistent://t/ns/parts-partition-7", metadata=metadata, ownership=ownership)) == 1
+    metadata.partition_counts["persistent://t/ns/parts"] = MOST_PARTITIONS
+    asked: list[str] = []
+
+    class Counting(MemoryOwnership):
+        async def owner(self, bundle: str) -> Owner | None:
+            asked.append(bundle)
+            return await super().owner(bundle)
+
+    rows = await where("persistent://t/ns/parts", metadata=metadata, ownership=Counting())
+    assert len(rows) == MOST_PARTITIONS and sorted(asked) == sorted(set(asked)) and len(asked) == 4
 
 
 async def test_asked_for_a_topic_its_bundle_is_named_first() -> None:

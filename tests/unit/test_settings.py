@@ -404,3 +404,11 @@ def test_relative_files_belong_to_the_folder_of_the_settings_file(tmp_path: Path
     assert loaded.located(Path("/run/keel.sock")) == Path("/run/keel.sock")
     assert loaded.located(None) is None
     assert LoadedSettings.defaults().located(Path("keel.sock")) == Path("keel.sock")
+
+
+def test_h24_a_leader_keeps_a_margin(tmp_path: Path) -> None:
+    """With none it would act until the very moment at which the store lets another one lead."""
+    for given in ("0", "0.01"):
+        (problem,) = problems(tmp_path, f"leadership:\n  margin_ratio: {given}\n")
+        assert (problem.field, problem.allowed) == ("leadership.margin_ratio", "number >= 0.05 and <= 0.9")
+    assert load(tmp_path, "leadership:\n  margin_ratio: 0.05\n").settings.leadership.margin_ratio == 0.05

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.adapters.zookeeper.brokers import BrokerRecord, make_picture, mode_of, read_record
+from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.ownership import encode_local
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import StoreError
@@ -102,3 +103,14 @@ def test_encoded_names_are_javas(text: str) -> None:
     encoded = encode_local(text)
     assert unquote_plus(encoded) == text
     assert all(c.isascii() and (c.isalnum() or c in ".-*_+%") for c in encoded)
+
+
+async def test_h17_a_path_that_is_not_sent_takes_no_slot() -> None:
+    """kazoo refuses `..` by a ValueError before anything leaves: a StoreError here, and nothing seems to be under way,
+    which would have the connection cut as silent later."""
+    client = ZkClient("127.0.0.1:1", "", session_seconds=10.0, call_timeout_seconds=1.0)
+    client._kazoo._live.set()  # as if connected: nothing is sent all the same
+    for path in ("/admin/local-policies/../..", "/."):
+        with pytest.raises(StoreError, match="relative paths"):
+            await client.get(path)
+    assert client._in_flight == 0

@@ -10,12 +10,11 @@ from fastapi.routing import APIRoute
 from bundlekeel import __version__
 from bundlekeel.api import channel, drawing, events, operations, page, probes, problems, quotas, routes, thresholds
 from bundlekeel.api import mutations as mutating
-from bundlekeel.api.audit import Audit, Trail
-from bundlekeel.api.auth import Access, Guard
-from bundlekeel.api.shield import MAX_CONCURRENT, Shield
+from bundlekeel.api.admission import MAX_CONCURRENT, Admission, require_roles
+from bundlekeel.api.audit import Trail
+from bundlekeel.api.auth import Access
+from bundlekeel.api.shield import Shield
 from bundlekeel.daemon.views import Service
-
-OPENAPI_PATH = "/api/v1/openapi.json"
 
 DESCRIPTION = """A load balancer sidecar for Apache Pulsar. Every replica answers alike; what only the leader can do is
 passed on to it. Without authentication configured reads and dry runs need no credentials, and routes tagged
@@ -46,7 +45,8 @@ def create_app(
         title="Bundlekeel",
         version=version,
         description=DESCRIPTION,
-        openapi_url=OPENAPI_PATH,
+        # A route of ours with a role.
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         # No answer leads elsewhere: what is not here exactly so is not here.
@@ -57,7 +57,10 @@ def create_app(
     app.state.mutations = mutations
     app.state.streams = streams or events.Streams(most=events.most_streams(max_concurrent))
     app.state.role_without_credentials = "admin" if mutations and access is None else "viewer"
+    app.state.admission = admission = Admission(access=access, trail=trail, most=max_concurrent)
+    app.router.default = admission.unknown
     app.include_router(routes.router, prefix="/api/v1")
+    app.include_router(routes.dry_runs, prefix="/api/v1")
     app.include_router(drawing.router, prefix="/api/v1")
     app.include_router(events.router, prefix="/api/v1")
     app.include_router(channel.router, prefix="/api/v1")
@@ -66,18 +69,17 @@ def create_app(
     app.include_router(quotas.reads, prefix="/api/v1")
     if mutations:
         app.include_router(mutating.router, prefix="/api/v1")
+        app.include_router(mutating.admin, prefix="/api/v1")
         app.include_router(operations.changes, prefix="/api/v1")
         app.include_router(thresholds.changes, prefix="/api/v1")
         app.include_router(quotas.changes, prefix="/api/v1")
     app.include_router(probes.router)
     app.include_router(page.router)
+    require_roles(app)
     problems.install(app)
     # The last added is the outermost: the shield also adds its headers to a 500.
-    app.add_middleware(Audit, trail=trail)
-    if access is not None:
-        app.add_middleware(Guard, access=access)
     app.add_middleware(problems.Fallback)
-    app.add_middleware(Shield, allowed_hosts=allowed_hosts, max_concurrent=max_concurrent)
+    app.add_middleware(Shield, allowed_hosts=allowed_hosts)
     return app
 
 

@@ -1,4 +1,4 @@
-"""Who changed what, in the journal: one record a request that is no read, whatever came of it.
+"""Who changed what, or was refused it, in the journal: one record a request that would change something.
 
 Over TCP the name is the authenticated one: a `by` in the body is replaced by it before any route sees the body. What
 cannot be read here is not passed on: the routes' own parser reads more (UTF-16, a byte order mark), and would take a
@@ -14,39 +14,50 @@ from typing import Any
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bundlekeel.api.auth import PRINCIPAL, changes_something
+from bundlekeel.api.auth import PRINCIPAL, address_of, network_of
 from bundlekeel.api.problems import problem
 from bundlekeel.daemon.credentials import Principal
 
 SOCKET_OWNER = Principal("unix socket", "admin")
+REFUSALS_EVERY_SECONDS = 60.0
 _LONGEST_REASON = 1000
+# Of refusals counted apart; a caller beyond them shares one count with all others.
+_MOST_KEPT = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trail:
-    """Where the records go, and the wall clock (milliseconds since 1970)."""
+    """Where the records go, the wall clock (milliseconds since 1970) and the boot clock (seconds)."""
 
     record: Callable[[Mapping[str, Any]], None]
     wall_ms: Callable[[], int]
+    boot: Callable[[], float]
+
+
+@dataclass(slots=True)
+class _Refusals:
+    """Of one caller at one route: when the last record was written, and what came since."""
+
+    written: float
+    last: dict[str, Any]
+    attempts: int = 0
 
 
 class Audit:
-    """ASGI middleware behind the guard; the shield in front has read the body, which comes in one message."""
+    """The records of one listener. Without a trail bodies are signed all the same. `unnamed`: who asks when no
+    credentials were checked, or none held."""
 
-    def __init__(self, app: ASGIApp, *, trail: Trail | None) -> None:
-        self._app = app
+    def __init__(self, trail: Trail | None, *, unnamed: Principal) -> None:
         self._trail = trail
+        self._unnamed = unnamed
+        self._refusals: dict[tuple[str, ...], _Refusals] = {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, with the true name, and write down how it ended."""
-        if scope["type"] != "http" or not changes_something(scope["method"], scope["path"]):
-            await self._app(scope, receive, send)
-            return
+    async def signed(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on with the true name in its body, which comes in one message, and record how it ended."""
         principal = scope.get(PRINCIPAL)
         message = await receive()
         given = message.get("body", b"")
         body = _object(given) if given else {}
-        app: ASGIApp = self._app
         if body is None:
             app, body = (
                 problem(400, "not-an-object", "the body is no JSON object in UTF-8 (without a byte order mark)"),
@@ -58,7 +69,7 @@ class Audit:
         first: list[Message] = [message]
         status = 500
 
-        async def signed() -> Message:
+        async def replay() -> Message:
             return first.pop() if first else await receive()
 
         async def watched(answer: Message) -> None:
@@ -68,30 +79,57 @@ class Audit:
             await send(answer)
 
         try:
-            await app(scope, signed, watched)
+            await app(scope, replay, watched)
         finally:
-            self._write(scope, principal, body, status)
+            who = principal or self._unnamed
+            by = who.name if principal else str(body.get("by") or who.name)
+            reason = str(body.get("reason") or "")[:_LONGEST_REASON]
+            self._write(self._record(scope, who, status, by=by[:200], reason=reason))
 
-    def _write(self, scope: Scope, principal: Principal | None, body: dict[str, Any], status: int) -> None:
+    def refused(self, scope: Scope, route: str, status: int) -> None:
+        """Record a request that was refused before its body was read. Of one caller at one route there is a record a
+        minute, whose `attempts` counts those since the record before."""
         if self._trail is None:
             return
-        client = scope.get("client")
-        by = principal.name if principal else str(body.get("by") or SOCKET_OWNER.name)
-        reason = str(body.get("reason") or "")[:_LONGEST_REASON]
-        what = f"{scope['method']} {scope['path']}"
-        self._trail.record(
-            {
-                "kind": "audit",
-                "wall_ms": self._trail.wall_ms(),
-                "by": by[:200],
-                "role": (principal or SOCKET_OWNER).role,
-                "address": str(client[0]) if client else "unix socket",
-                "what": what[:1000],
-                "reason": reason,
-                "status": status,
-                "sentence": f"{by[:200]}: {what[:1000]} answered {status}",
-            }
-        )
+        now = self._trail.boot()
+        self.write_late(now - REFUSALS_EVERY_SECONDS)
+        who = scope.get(PRINCIPAL) or self._unnamed
+        key = (who.name or network_of(address_of(scope)), route, str(status))
+        if key not in self._refusals and len(self._refusals) >= _MOST_KEPT:
+            key = ("", "", "")
+        record = self._record(scope, who, status, by=who.name)
+        known = self._refusals.get(key)
+        if known is None:
+            self._refusals[key] = _Refusals(now, record)
+            self._write(record | {"attempts": 1})
+        else:
+            known.attempts += 1
+            known.last = record
+
+    def write_late(self, before: float = float("inf")) -> None:
+        """Write the counts of refusals that have waited since `before` (boot clock), and forget them."""
+        for key, known in list(self._refusals.items()):
+            if known.written <= before:
+                del self._refusals[key]
+                if known.attempts:
+                    self._write(known.last | {"attempts": known.attempts})
+
+    def _record(self, scope: Scope, who: Principal, status: int, *, by: str, reason: str = "") -> dict[str, Any]:
+        what = f"{scope['method']} {scope['path']}"[:1000]
+        return {
+            "kind": "audit",
+            "by": by,
+            "role": who.role,
+            "address": address_of(scope) or "unix socket",
+            "what": what,
+            "reason": reason,
+            "status": status,
+            "sentence": f"{by or 'somebody without valid credentials'}: {what} answered {status}",
+        }
+
+    def _write(self, record: dict[str, Any]) -> None:
+        if self._trail is not None:
+            self._trail.record({"wall_ms": self._trail.wall_ms(), **record})
 
 
 def _object(data: bytes) -> dict[str, Any] | None:

@@ -1,9 +1,4 @@
-"""Who may ask what over TCP: credentials in the `Authorization` header, a role for each kind of route.
-
-Reads need `viewer`, every other method `operator`, dry runs by POST too; the mode needs `admin`. Probes and metrics
-are open, and so are the files of the web page, which asks with its reader's token.
-A route that is not known here needs `operator` as soon as it is no read: nobody can forget one.
-"""
+"""Who asks over TCP: credentials in the `Authorization` header, and how many wrong ones an address may send."""
 
 from __future__ import annotations
 
@@ -14,20 +9,14 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from fastapi import Response
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
-from bundlekeel.api.page import belongs_to_page
 from bundlekeel.api.problems import problem
 from bundlekeel.daemon.credentials import Credentials, Principal
 from bundlekeel.ports import Telemetry
 
-OPEN = ("/livez", "/readyz", "/metrics")
-SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-# They compute and change nothing, so the journal does not keep them; asking costs the leader time, so who asks must be
-# an operator all the same.
-DRY_RUNS = ("/api/v1/plans", "/api/v1/assignments")
-FOR_ADMINS = (("PUT", "/api/v1/mode"),)
 # Where a request's principal is found in the ASGI scope.
 PRINCIPAL = "bundlekeel.principal"
 
@@ -37,21 +26,9 @@ _LONGEST_TOKEN = 16_384
 _CHALLENGE = 'Bearer realm="bundlekeel"'
 
 
-def role_needed(method: str, path: str) -> str:
-    """The least role for a request."""
-    if method in SAFE_METHODS:
-        return "viewer"
-    return "admin" if (method, path) in FOR_ADMINS else "operator"
-
-
-def changes_something(method: str, path: str) -> bool:
-    """Whether a request may change something: no read, and no dry run."""
-    return method not in SAFE_METHODS and not (method == "POST" and path in DRY_RUNS)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """What the guard of the TCP port goes by. `boot` is the boot clock in seconds."""
+    """What the check of credentials on the TCP port goes by. `boot` is the boot clock in seconds."""
 
     credentials: Credentials
     telemetry: Telemetry
@@ -69,7 +46,7 @@ class Failures:
 
     def wait(self, address: str, now: float) -> float:
         """Seconds until this address may try again; 0 when it may now."""
-        times = self._by_address.get(_network(address))
+        times = self._by_address.get(network_of(address))
         if times is None:
             return 0.0
         while times and now - times[0] >= _MINUTE:
@@ -78,52 +55,41 @@ class Failures:
 
     def add(self, address: str, now: float) -> None:
         """One more."""
-        network = _network(address)
+        network = network_of(address)
         self._by_address.setdefault(network, deque(maxlen=self.limit)).append(now)
         self._by_address.move_to_end(network)
         if len(self._by_address) > _MOST_ADDRESSES:
             self._by_address.popitem(last=False)
 
 
-class Guard:
-    """ASGI middleware of the TCP app when credentials are configured."""
+class Authentication:
+    """The check of credentials and of the role a route needs, where credentials are configured."""
 
-    def __init__(self, app: ASGIApp, *, access: Access) -> None:
-        self._app = app
+    def __init__(self, access: Access) -> None:
         self._access = access
         self._failures = Failures(access.failures_per_minute)
         # A hash takes a core for a while: one at a time leaves the rest to the balancer.
         self._checking = asyncio.Lock()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 401, 403 or 429, or pass on with the principal in the scope."""
-        if scope["type"] != "http" or _open(scope):
-            await self._app(scope, receive, send)
-            return
-        method, needed = scope["method"], role_needed(scope["method"], scope["path"])
+    async def refusal(self, scope: Scope, role: str) -> Response | None:
+        """401, 403 or 429; None when the request may pass. Sets the principal in the scope as soon as it is known."""
         given = Headers(scope=scope).get("authorization")
         if given is None:
-            if self._access.anonymous_reads and method in SAFE_METHODS:
-                await self._app(scope, receive, send)
-            else:
-                await self._unauthorized("credentials are needed: Authorization: Bearer TOKEN")(scope, receive, send)
-            return
-        found = await self._principal(given, _address(scope))
+            if self._access.anonymous_reads and role == "viewer":
+                return None
+            return self._unauthorized("credentials are needed: Authorization: Bearer TOKEN")
+        found = await self._principal(given, address_of(scope))
         if isinstance(found, float):
             self._count(429)
             headers = {"Retry-After": str(math.ceil(found))}
-            detail = "too many wrong credentials from this address"
-            await problem(429, "too-many-failures", detail, headers=headers)(scope, receive, send)
-        elif found is None:
-            detail = "these credentials are not valid, or not any more"
-            await self._unauthorized(detail, error="invalid_token")(scope, receive, send)
-        elif not found.may(needed):
+            return problem(429, "too-many-failures", "too many wrong credentials from this address", headers=headers)
+        if found is None:
+            return self._unauthorized("these credentials are not valid, or not any more", error="invalid_token")
+        scope[PRINCIPAL] = found
+        if not found.may(role):
             self._count(403)
-            detail = f"{found.name} has role {found.role or 'none'}; this needs {needed}"
-            await problem(403, "role", detail)(scope, receive, send)
-        else:
-            scope[PRINCIPAL] = found
-            await self._app(scope, receive, send)
+            return problem(403, "role", f"{found.name} has role {found.role or 'none'}; this needs {role}")
+        return None
 
     async def _principal(self, header: str, address: str) -> Principal | float | None:
         """Who asks; None when that cannot be told; seconds to wait when this address failed too often."""
@@ -147,7 +113,7 @@ class Guard:
             self._failures.add(address, self._access.boot())
         return known
 
-    def _unauthorized(self, detail: str, *, error: str = "") -> ASGIApp:
+    def _unauthorized(self, detail: str, *, error: str = "") -> Response:
         self._count(401)
         challenge = f'{_CHALLENGE}, error="{error}"' if error else _CHALLENGE
         return problem(401, "unauthenticated", detail, headers={"WWW-Authenticate": challenge})
@@ -156,16 +122,14 @@ class Guard:
         self._access.telemetry.count("api_refusals_total", code=str(status))
 
 
-def _open(scope: Scope) -> bool:
-    return scope["path"] in OPEN or belongs_to_page(scope["method"], scope["path"])
-
-
-def _address(scope: Scope) -> str:
+def address_of(scope: Scope) -> str:
+    """The address of the client; "" on the unix socket."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
+    """What counts as one address: an IPv4 address, or an IPv6 network of 64 bits, which one host has to itself."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

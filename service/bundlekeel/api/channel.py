@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import Field
 
+from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import MEDIA_TYPE
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes import PROBLEMS, Limit
@@ -22,7 +23,7 @@ NO_CHANNEL: dict[int | str, dict[str, Any]] = {
 }
 
 
-router = APIRouter(responses={**PROBLEMS, **NO_CHANNEL}, tags=["channel"])
+router = router_for("viewer", responses={**PROBLEMS, **NO_CHANNEL}, tags=["channel"])
 
 
 class UnitView(Answer):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
+from bundlekeel.api.admission import router_for
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes import PROBLEMS
 from bundlekeel.api.schemas import Answer
 
-router = APIRouter(responses=PROBLEMS, tags=["picture"])
+router = router_for("viewer", responses=PROBLEMS, tags=["picture"])
 
 
 class DrawnNamespace(Answer):

@@ -11,9 +11,10 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
+from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import problem
 from bundlekeel.api.reply import Backend
 from bundlekeel.api.routes import PROBLEMS
@@ -25,7 +26,7 @@ STREAM_SECONDS = 100.0
 LOOK_SECONDS = 0.5
 HEARTBEAT_SECONDS = 10.0
 
-router = APIRouter(responses=PROBLEMS)
+router = router_for("viewer", responses=PROBLEMS)
 
 
 def most_streams(max_concurrent: int) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from bundlekeel.api import schemas
+from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import MEDIA_TYPE
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes import NOT_FOUND, PROBLEMS
@@ -19,7 +20,8 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     )
 }
 
-router = APIRouter(responses=PROBLEMS | REFUSALS, tags=["mutations"])
+router = router_for("operator", changes=True, responses=PROBLEMS | REFUSALS, tags=["mutations"])
+admin = router_for("admin", changes=True, responses=PROBLEMS | REFUSALS, tags=["mutations"])
 
 
 @router.post("/plans/{hash}/execute", response_model=schemas.TaskView, status_code=202, responses=NOT_FOUND)
@@ -40,7 +42,7 @@ async def resume(service: Backend, body: schemas.ReasonBody) -> Response:
     return reply(await service.resume(reason=body.reason, by=body.by))
 
 
-@router.put("/mode", response_model=schemas.Answer)
+@admin.put("/mode", response_model=schemas.Answer)
 async def set_mode(service: Backend, body: schemas.ModeBody) -> Response:
     """Lower the mode, or restore it within the ceiling of the settings file."""
     return reply(await service.set_mode(body.mode, reason=body.reason, by=body.by))

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 from pydantic import Field, ValidationInfo, field_validator
 
 from bundlekeel.api import schemas
+from bundlekeel.api.admission import router_for
 from bundlekeel.api.mutations import REFUSALS
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes import NOT_FOUND, PROBLEMS
@@ -181,8 +182,8 @@ class ReviewView(schemas.Answer):
     actions: list[str]
 
 
-reads = APIRouter(responses=PROBLEMS, tags=["operations"])
-changes = APIRouter(responses=PROBLEMS | REFUSALS | NOT_FOUND, tags=["mutations"])
+reads = router_for("viewer", responses=PROBLEMS, tags=["operations"])
+changes = router_for("operator", changes=True, responses=PROBLEMS | REFUSALS | NOT_FOUND, tags=["mutations"])
 
 
 @reads.get("/operations", response_model=OperationsView)

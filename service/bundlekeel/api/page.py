@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Final
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from fastapi.responses import RedirectResponse
 from starlette.exceptions import HTTPException
+
+from bundlekeel.api.admission import ANYBODY, router_for
 
 HOME: Final = "/ui/"
 TYPES: Final[Mapping[str, str]] = {
@@ -26,12 +28,7 @@ CONTENT_SECURITY_POLICY: Final = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-router = APIRouter(include_in_schema=False)
-
-
-def belongs_to_page(method: str, path: str) -> bool:
-    """Whether this asks for a file of the page, or the way to it: open to everybody."""
-    return method in ("GET", "HEAD") and (path == "/" or path.startswith(HOME))
+router = router_for(ANYBODY, include_in_schema=False)
 
 
 @router.get("/")

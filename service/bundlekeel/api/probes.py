@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import Header, Request, Response
 from fastapi.responses import PlainTextResponse
 
+from bundlekeel.api.admission import ANYBODY, router_for
 from bundlekeel.api.reply import Backend
 from bundlekeel.daemon.views import Check
 
-router = APIRouter(tags=["probes"], responses={503: {"description": "a check fails", "content": {"text/plain": {}}}})
+router = router_for(
+    ANYBODY, tags=["probes"], responses={503: {"description": "a check fails", "content": {"text/plain": {}}}}
+)
 
 
 @router.get("/livez", response_class=PlainTextResponse)

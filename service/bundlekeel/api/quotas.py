@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 from pydantic import Field
 
 from bundlekeel.api import schemas
+from bundlekeel.api.admission import router_for
 from bundlekeel.api.mutations import REFUSALS
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes import NOT_FOUND, PROBLEMS
@@ -177,8 +178,8 @@ class GroupResetView(schemas.Answer):
     limits: RatesView | None = Field(description="null: the settings do not declare it any more")
 
 
-reads = APIRouter(responses=PROBLEMS, tags=["quotas"])
-changes = APIRouter(responses=PROBLEMS | REFUSALS | NOT_FOUND, tags=["mutations"])
+reads = router_for("viewer", responses=PROBLEMS, tags=["quotas"])
+changes = router_for("operator", changes=True, responses=PROBLEMS | REFUSALS | NOT_FOUND, tags=["mutations"])
 
 
 @reads.get("/quotas", response_model=QuotasView)

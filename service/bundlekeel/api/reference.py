@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from bundlekeel.api.admission import BODY_SECONDS, MAX_BODY_BYTES
 from bundlekeel.api.openapi import openapi_document
 from bundlekeel.api.problems import STATUSES, TYPE_PREFIX
-from bundlekeel.api.shield import BODY_SECONDS, MAX_BODY_BYTES, REQUEST_SECONDS
+from bundlekeel.api.shield import REQUEST_SECONDS
 
 NOTE = "Made by `python -m dev.docs write`; do not edit."
 
@@ -22,6 +23,7 @@ fields with later releases; requests with a field that is not known are refused.
 - **Writes** take `application/json` only (415), mutations a JSON object in UTF-8 (400), of this Origin only (403),
   up to {MAX_BODY_BYTES // 1024} KiB (413) that arrive within {BODY_SECONDS:.0f} s (408). A request ends after
   {REQUEST_SECONDS:.0f} s (504). There is no CORS.
+- **Paths** with control characters are refused (400).
 - **Page**: `/ui/` is the web page, with a policy of its own; `/` leads there.
 - **Probes**: `?verbose` lists the checks as `[+]name ok` and `[-]name reason`; 503 when one fails."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from bundlekeel.api import schemas
+from bundlekeel.api.admission import router_for
 from bundlekeel.api.auth import PRINCIPAL
 from bundlekeel.api.problems import MEDIA_TYPE
 from bundlekeel.api.reply import Backend, reply
@@ -15,7 +16,7 @@ from bundlekeel.daemon.credentials import Principal
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"description": text, "model": schemas.Problem, "content": {MEDIA_TYPE: {}}}
     for status, text in (
-        (400, "the body is no JSON object in UTF-8, or the request no HTTP"),
+        (400, "a control character in the path, a body that is no JSON object in UTF-8, or no HTTP"),
         (401, "credentials are missing or not valid (only where authentication is configured)"),
         (403, "the role is too low, or the Origin is foreign"),
         (408, "the body did not arrive in time"),
@@ -36,7 +37,10 @@ Limit = Annotated[int, Query(ge=1, le=10_000)]
 
 Kind = Literal["cycle", "move", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota"]
 
-router = APIRouter(responses=PROBLEMS)
+router = router_for("viewer", responses=PROBLEMS)
+# They compute and change nothing, so the journal does not keep them; asking costs the leader time, so who asks must be
+# an operator all the same.
+dry_runs = router_for("operator", responses=PROBLEMS)
 
 
 @router.get("/state", response_model=schemas.State, tags=["picture"])
@@ -106,7 +110,7 @@ async def settings(service: Backend) -> Response:
     return reply(service.settings())
 
 
-@router.post("/plans", response_model=schemas.PlanView, tags=["plans"])
+@dry_runs.post("/plans", response_model=schemas.PlanView, tags=["plans"])
 async def make_plan(service: Backend, body: schemas.PlanBody | None = None) -> Response:
     """A dry run on the leader's picture; nothing is touched."""
     return reply(await service.make_plan((body or schemas.PlanBody()).request()))
@@ -136,10 +140,16 @@ async def where(service: Backend, name: Annotated[str, Query(min_length=1, max_l
     return reply(await service.where(name))
 
 
-@router.post("/assignments", response_model=list[schemas.AssignmentView], responses=NOT_FOUND, tags=["plans"])
+@dry_runs.post("/assignments", response_model=list[schemas.AssignmentView], responses=NOT_FOUND, tags=["plans"])
 async def assignments(service: Backend, body: schemas.AssignmentBody) -> Response:
     """Where bundles would be placed if nobody owned them, step by step. Dry: no broker is asked, nothing assigned."""
     return reply(await service.assignments(body.names()))
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request) -> Response:
+    """The OpenAPI document of this address."""
+    return reply(request.app.openapi())
 
 
 @router.get("/doctor", response_model=list[schemas.CheckView], tags=["picture"])

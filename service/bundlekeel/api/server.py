@@ -20,11 +20,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from bundlekeel import __version__
+from bundlekeel.api.admission import MAX_CONCURRENT
 from bundlekeel.api.app import create_app
 from bundlekeel.api.audit import Trail
 from bundlekeel.api.auth import Access
 from bundlekeel.api.connection import HEAD_SECONDS, MAX_CONNECTIONS, connection_class
-from bundlekeel.api.shield import MAX_CONCURRENT
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.daemon.views import Service
 
@@ -142,6 +142,8 @@ class ApiServer:
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        for app in (self._tcp_app, self._unix_app):
+            app.state.admission.audit.write_late()
         if running and self._socket_path is not None:
             self._socket_path.unlink(missing_ok=True)
 

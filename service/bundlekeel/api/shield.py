@@ -1,4 +1,4 @@
-"""What a request must pass before any route sees it: Host, Origin, content type, size, time, and how many there are.
+"""What a request must pass before any route sees it: its path, Host, Origin, content type and time.
 
 Every answer leaves with the security headers.
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import unicodedata
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
@@ -17,17 +18,17 @@ from fastapi import Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bundlekeel.api.admission import SAFE_METHODS
 from bundlekeel.api.problems import problem
 
-MAX_BODY_BYTES = 256 * 1024
-BODY_SECONDS = 10.0
 REQUEST_SECONDS = 120.0
-MAX_CONCURRENT = 64
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # kubelet and Prometheus ask pods by their address; these paths take any address as Host, but no foreign name.
 BY_ADDRESS = ("/livez", "/readyz", "/metrics")
-SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
+# Categories of Unicode that no path needs: a pattern that ends with `$` matches before a line feed.
+UNSEEN = ("Cc", "Zl", "Zp")
 
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -47,6 +48,14 @@ def host_name(host: str) -> str:
         return ""
 
 
+def _net_location(origin: str) -> str | None:
+    """Host and port of an Origin header, lower case; None when it names none."""
+    try:
+        return urlsplit(origin).netloc.lower() or None
+    except ValueError:
+        return None
+
+
 def _is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)
@@ -58,16 +67,14 @@ def _is_address(name: str) -> bool:
 class Shield:
     """ASGI middleware around the whole app."""
 
-    def __init__(self, app: ASGIApp, *, allowed_hosts: Iterable[str], max_concurrent: int = MAX_CONCURRENT) -> None:
+    def __init__(self, app: ASGIApp, *, allowed_hosts: Iterable[str]) -> None:
         self._app = app
-        self._max_concurrent = max_concurrent
-        self._working = 0
         self._allowed = frozenset(LOOPBACK) | {
             host.lower() if host.startswith(".") else host_name(host) or host for host in allowed_hosts
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse, or pass on with the body read within size and time."""
+        """Refuse, or pass on for a limited time."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -79,23 +86,11 @@ class Shield:
                     headers.setdefault(name, value)
             await send(message)
 
-        # Probes and metrics are cheap, and needed most when there is too much of the rest.
-        counted = 0 if scope["path"] in BY_ADDRESS else 1
-        if self._working + counted > self._max_concurrent:
-            detail = f"{self._max_concurrent} requests are being worked on; try again"
-            await problem(503, "too-busy", detail, headers={"Retry-After": "1"})(scope, receive, with_headers)
-            return
-        self._working += counted
-        try:
-            headers = Headers(scope=scope)
-            refusal = self._refuse(scope, headers)
-            if refusal is None and scope["method"] not in SAFE_METHODS:
-                refusal, receive = await _read_body(headers, receive)
-            await (refusal or self._timed)(scope, receive, with_headers)
-        finally:
-            self._working -= counted
+        await (self._refuse(scope, Headers(scope=scope)) or self._timed)(scope, receive, with_headers)
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
+        if any(unicodedata.category(sign) in UNSEEN for sign in scope["path"]):
+            return problem(400, "wrong-path", "the path holds a control character or a line separator")
         host = headers.get("host", "")
         if not self._host_allowed(host, scope["path"]):
             detail = f"Host {host!r} is not served here; add it to `api.allowed_hosts`"
@@ -103,7 +98,7 @@ class Shield:
         if scope["method"] in SAFE_METHODS:
             return None
         origin = headers.get("origin")
-        foreign = origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+        foreign = origin is not None and _net_location(origin) != host.lower()
         if foreign or headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             return problem(403, "wrong-origin", f"Origin {origin!r} is not this server")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -135,30 +130,3 @@ class Shield:
             if started or not limit.expired():
                 raise
             await problem(504, "timeout", f"no answer within {REQUEST_SECONDS:.0f} s")(scope, receive, send)
-
-
-async def _read_body(headers: Headers, receive: Receive) -> tuple[Response | None, Receive]:
-    """The whole body within size and time, replayed for the app; or why not."""
-    too_large = problem(413, "too-large", f"the body is larger than {MAX_BODY_BYTES} bytes")
-    length = headers.get("content-length", "0")
-    if not length.isdigit() or int(length) > MAX_BODY_BYTES:
-        return too_large, receive
-    body, more = bytearray(), True
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    break
-                body += message.get("body", b"")
-                more = message.get("more_body", False)
-                if len(body) > MAX_BODY_BYTES:
-                    return too_large, receive
-    except TimeoutError:
-        return problem(408, "slow-body", f"the body did not arrive within {BODY_SECONDS:.0f} s"), receive
-    pending: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
-
-    async def replay() -> Message:
-        return pending.pop() if pending else await receive()
-
-    return None, replay

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import Field
 
 from bundlekeel.api import schemas
+from bundlekeel.api.admission import router_for
 from bundlekeel.api.mutations import REFUSALS
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes import NOT_FOUND, PROBLEMS
@@ -88,8 +89,8 @@ class AdoptionView(schemas.Answer):
     sentence: str
 
 
-reads = APIRouter(responses=PROBLEMS, tags=["operations"])
-changes = APIRouter(responses=PROBLEMS | REFUSALS | NOT_FOUND, tags=["mutations"])
+reads = router_for("viewer", responses=PROBLEMS, tags=["operations"])
+changes = router_for("operator", changes=True, responses=PROBLEMS | REFUSALS | NOT_FOUND, tags=["mutations"])
 
 
 @reads.get("/thresholds", response_model=ThresholdsView)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from bundlekeel.core.errors import ConfigError
+from bundlekeel.core.uris import place_fault
 from bundlekeel.daemon.recorder import Places, Recorder
 from bundlekeel.daemon.settings_load import LoadedSettings
-from bundlekeel.daemon.settings_types import is_place
 from bundlekeel.ports import Clock, Telemetry
 from bundlekeel.ports.history import HistoryStore
 
@@ -32,13 +32,8 @@ def history_store(loaded: LoadedSettings, uri: str | None) -> HistoryStore:
     """The store at this URI or folder; None: that of the settings."""
     if uri is not None:
         # `file:/x` would be a folder here, and every answer about an empty store.
-        if not is_place(uri):
-            raise ConfigError(
-                f"--history {uri!r} is neither a folder nor a URI with ://",
-                field="--history",
-                value=uri,
-                allowed="a folder or a URI with ://",
-            )
+        if fault := place_fault(uri):
+            raise ConfigError(f"--history: {fault}", field="--history", allowed="a folder or a URI with ://")
         return _store(uri if "://" in uri else Path(uri))
     named = loaded.settings.history.uri
     if named is None:

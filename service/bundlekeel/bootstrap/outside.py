@@ -74,7 +74,7 @@ def open_outside(loaded: LoadedSettings, permit: Callable[[], None]) -> Outside:
         },
         config,
         service_url=settings.extensible.service_url,
-        prefer_tls=settings.admin.prefer_tls,
+        prefer_tls=settings.admin.encrypted_first,
     )
     return Outside(
         clock=clock,
@@ -115,7 +115,7 @@ def _source(
             bundles=given.bundles,
             stats_interval=given.stats_interval,
             service_urls=(given.service_url,) if given.service_url else (),
-            prefer_tls=settings.admin.prefer_tls,
+            prefer_tls=settings.admin.encrypted_first,
             batch_window=settings.store.batch_window,
             force_mixed=settings.force_mixed,
         ),

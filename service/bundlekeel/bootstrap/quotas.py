@@ -33,7 +33,7 @@ def quotas_of(
         out.config,
         out.clock,
         service_urls=(service_url,) if service_url else (),
-        prefer_tls=loaded.settings.admin.prefer_tls,
+        prefer_tls=loaded.settings.admin.encrypted_first,
     )
     parts = QuotaParts(
         settings=loaded.settings.quotas,

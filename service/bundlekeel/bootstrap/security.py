@@ -45,7 +45,7 @@ def protection(
     given = loaded.settings.api
     return Protection(
         access=access_of(loaded, telemetry, clock),
-        trail=Trail(record=record, wall_ms=clock.wall_ms),
+        trail=Trail(record=record, wall_ms=clock.wall_ms, boot=clock.boot),
         tls=server_tls(loaded),
         max_concurrent=given.max_concurrent,
         max_connections=given.max_connections,

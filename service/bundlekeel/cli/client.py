@@ -15,6 +15,7 @@ import httpx
 
 from bundlekeel.cli.exits import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
 from bundlekeel.core.errors import ConfigError
+from bundlekeel.core.uris import credentials_fault
 from bundlekeel.daemon.settings_load import load_settings
 from bundlekeel.tls import ClientTls
 
@@ -79,6 +80,8 @@ class Address:
 def find_address(url: str | None, socket: Path | None, config: Path | None) -> Address:
     """`--url`, then `--socket`, then the settings file: its socket when there is one, else its host and port."""
     if url:
+        if fault := credentials_fault(url):
+            raise CliError(f"--url: {fault}; a token is given with --token-file", USAGE)
         if not url.startswith(("http://", "https://")):
             raise CliError(f"--url {url!r}: expected http://host:port", USAGE)
         return Address(url=url.rstrip("/"))

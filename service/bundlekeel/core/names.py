@@ -17,6 +17,8 @@ FULL_UPPER = 0xFFFFFFFF
 
 _RANGE = re.compile(r"^0x([0-9a-fA-F]{8})_0x([0-9a-fA-F]{8})$")
 _PARTITION = re.compile(r"^(.*)-partition-(\d+)$")
+# `NamedEntity`, and neither `.` nor `..`, which would lead elsewhere in a path.
+_ENTITY = re.compile(r"(?!\.{1,2}\Z)[-=:.\w]+", re.ASCII)
 _SLA_PREFIX = "sla-monitor/"
 _HEARTBEAT = re.compile(r"^pulsar/(?:[^/]+/)?[^/]+:\d+$")
 _SYSTEM_NAMESPACE = "pulsar/system"
@@ -58,6 +60,12 @@ def parse_bundle(text: str) -> BundleName:
     if lower >= upper:
         raise ValueError(f"{text!r}: the lower bound is not below the upper bound")
     return BundleName(namespace=namespace, lower=lower, upper=upper)
+
+
+def is_namespace(text: str) -> bool:
+    """Whether this is `tenant/ns` or `tenant/cluster/ns` with names that Pulsar takes."""
+    parts = text.split("/")
+    return len(parts) in (2, 3) and all(_ENTITY.fullmatch(part) for part in parts)
 
 
 def namespace_of(bundle: str) -> str:

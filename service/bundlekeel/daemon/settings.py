@@ -31,6 +31,7 @@ from bundlekeel.daemon.settings_types import (
     Placement,
     Refusal,
     Section,
+    Shown,
     StoreAddress,
     Strategy,
     Words,
@@ -82,7 +83,12 @@ class AdminSettings(Section):
     tls_verify: bool = Field(default=True, description="check certificate and host name of https brokers")
     tls_cert_file: Path | None = Field(default=None, description="PEM client certificate chain shown to brokers")
     tls_key_file: Path | None = Field(default=None, description="its private key, PEM, not encrypted")
-    prefer_tls: bool = Field(default=False, description="take a broker's encrypted address when it has both")
+    prefer_tls: bool = Field(default=False, description="take brokers' encrypted addresses; with a token so anyway")
+
+    @property
+    def encrypted_first(self) -> bool:
+        """Whether a broker that has both addresses is called at the encrypted one."""
+        return self.prefer_tls or self.token is not None or self.token_file is not None
 
     @model_validator(mode="after")
     def _one_token(self) -> AdminSettings:
@@ -114,7 +120,7 @@ class ExtensibleSettings(Section):
         le=3600,
         description="how often each broker is asked for its bundles' figures; also how soon a dead one is noticed",
     )
-    service_url: Annotated[str, Words("pulsar://host:port[,host:port] or pulsar+ssl://...")] | None = Field(
+    service_url: Annotated[str, Shown, Words("pulsar://host:port[,host:port] or pulsar+ssl://...")] | None = Field(
         default=None, description="where the load topics are read; null takes the addresses the brokers registered"
     )
     stuck_after: Duration = Field(
@@ -194,7 +200,7 @@ class LeadershipSettings(Section):
         default=2.0, ge=0.05, description="how often leadership is confirmed; at most a third of store.session_timeout"
     )
     margin_ratio: float = Field(
-        default=0.2, ge=0, le=0.9, description="share of the negotiated session by which we stop before the store would"
+        default=0.2, ge=0.05, le=0.9, description="share of the session by which we stop before the store would"
     )
 
 
@@ -207,17 +213,17 @@ class ApiSettings(Section):
         default=Path("bundlekeel.sock"),
         description="unix socket of mode 0600 for the local CLI, which may pause without authentication; null: none",
     )
-    advertised_url: Annotated[str, Words("http(s)://host:port")] | None = Field(
+    advertised_url: Annotated[str, Shown, Words("http(s)://host:port")] | None = Field(
         default=None, description="where other sidecars reach this one; null derives it from host and port"
     )
     allowed_hosts: tuple[str, ...] = Field(
         default=(), description="further Host headers to accept (names of Services and proxies); others get 421"
     )
     max_concurrent: int = Field(
-        default=64, ge=1, le=10_000, description="requests worked on at once; more get 503 with Retry-After"
+        default=64, ge=1, le=10_000, description="requests worked on at once, and a quarter more of changes; else 503"
     )
     max_connections: int = Field(
-        default=256, ge=8, le=100_000, description="connections open at once, of each listener; more are closed"
+        default=256, ge=8, le=100_000, description="open at once, of a listener, a quarter of one address; others close"
     )
     auth: ApiAuthSettings = ApiAuthSettings()
     tls: ApiTlsSettings = ApiTlsSettings()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from bundlekeel.core.thresholds import Rules
-from bundlekeel.daemon.settings_types import Duration, Refusal, Section, Strategy, Words, is_place
+from bundlekeel.daemon.settings_types import Duration, Place, Refusal, Section, Strategy
 
 
 class CalibrationSettings(Section):
@@ -17,7 +17,7 @@ class CalibrationSettings(Section):
         default="off",
         description="off: neither read nor in force; recommend: shown, people adopt; adopt: comes into force by itself",
     )
-    uri: Annotated[str, Words("a folder, or file://, s3://, gs://, hdfs://, abfss:// and so on")] | None = Field(
+    uri: Place | None = Field(
         default=None, description="where the job leaves DATE/thresholds.json, for all sidecars the same"
     )
     interval: Duration = Field(default=300.0, ge=1, le=86_400, description="how often a new proposal is looked for")
@@ -43,13 +43,6 @@ class CalibrationSettings(Section):
             min_days=self.min_days,
             min_coverage=self.min_coverage,
         )
-
-    @field_validator("uri")
-    @classmethod
-    def _is_place(cls, value: str | None) -> str | None:
-        if value is not None and not is_place(value):
-            raise Refusal("neither a folder nor a URI with ://")
-        return value
 
     @model_validator(mode="after")
     def _has_a_place(self) -> CalibrationSettings:

@@ -55,6 +55,8 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
     refusal = item.get("ctx", {}).get("error")
     if isinstance(refusal, Refusal):
         what, allowed = str(refusal), refusal.allowed
+        if refusal.hidden:
+            value = HIDDEN
         if refusal.field:
             path, value = (*path, *_relative(path, refusal.field)), None
     elif item["type"] == "extra_forbidden":

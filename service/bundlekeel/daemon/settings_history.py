@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from bundlekeel.daemon.settings_types import Refusal, Section, Words, is_place
+from bundlekeel.daemon.settings_types import Place, Section
 
 
 class HistorySettings(Section):
     """The record of what every cycle saw and decided, for replay and for the nightly recalibration."""
 
-    uri: Annotated[str, Words("a folder, or file://, s3://, gs://, hdfs://, abfss:// and so on")] | None = Field(
+    uri: Place | None = Field(
         default=None, description="where history is kept, for all sidecars the same; null records nothing"
     )
     wal: Path = Field(
@@ -28,10 +27,3 @@ class HistorySettings(Section):
     keep_days: int | None = Field(
         default=35, ge=1, le=36_500, description="older files are deleted by the leader; null keeps everything"
     )
-
-    @field_validator("uri")
-    @classmethod
-    def _is_place(cls, value: str | None) -> str | None:
-        if value is not None and not is_place(value):
-            raise Refusal("neither a folder nor a URI with ://")
-        return value

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field, field_validator
 
 from bundlekeel.daemon.settings_notify import is_http_url
-from bundlekeel.daemon.settings_types import Duration, Refusal, Section
+from bundlekeel.daemon.settings_types import Duration, Refusal, Section, Shown
 
 
 class TraceSettings(Section):
     """Each cycle, its plan and its moves as an OpenTelemetry trace. Off by default; needs the extra `otel`."""
 
-    otlp_endpoint: str | None = Field(
+    otlp_endpoint: Annotated[str, Shown] | None = Field(
         default=None,
         description="where spans are sent by OTLP over HTTP, e.g. http://collector:4318/v1/traces; null: no traces",
     )

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from bundlekeel.core.params import PLACEMENTS, RELEASES, STRATEGIES, choices
+from bundlekeel.core.uris import credentials_fault, place_fault
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
 _SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -25,11 +26,6 @@ class Words:
     allowed: str
 
 
-def is_place(text: str) -> bool:
-    """Whether this names a folder, or a URI with `://`."""
-    return bool(text.strip()) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*:(?!//)", text) is None
-
-
 class Section(BaseModel):
     """A part of the tree of settings: unknown keys are errors, values do not change."""
 
@@ -37,12 +33,14 @@ class Section(BaseModel):
 
 
 class Refusal(ValueError):
-    """What a validator of ours objects to; `field` is relative to the place of the validator."""
+    """What a validator of ours objects to; `field` is relative to the place of the validator. `hidden`: the value may
+    hold credentials and is not repeated."""
 
-    def __init__(self, message: str, *, field: str = "", allowed: str = "") -> None:
+    def __init__(self, message: str, *, field: str = "", allowed: str = "", hidden: bool = False) -> None:
         super().__init__(message)
         self.field = field
         self.allowed = allowed
+        self.hidden = hidden
 
 
 def parse_duration(value: object) -> float:
@@ -76,9 +74,23 @@ def _store_address(value: str) -> str:
     if value.startswith(_OTHER_STORES):
         kind = value.partition(":")[0]
         raise Refusal(f"{kind} is not supported by this release; only ZooKeeper is")
+    if "@" in value:
+        raise Refusal("holds credentials; give store.sasl_username and store.sasl_password", hidden=True)
     if _STORE.fullmatch(value) is None:
         raise Refusal("not an address of a metadata store")
     return value if value.startswith("zk:") else f"zk:{value}"
+
+
+def _place(value: str) -> str:
+    if fault := place_fault(value):
+        raise Refusal(fault, hidden=True)
+    return value
+
+
+def _web_address(value: str) -> str:
+    if fault := credentials_fault(value):
+        raise Refusal(fault, hidden=True)
+    return value
 
 
 def _one_of(parameter: str) -> AfterValidator:
@@ -97,6 +109,13 @@ Duration = Annotated[float, BeforeValidator(_duration), DURATION_WORDS]
 StoreAddress = Annotated[
     str, AfterValidator(_store_address), Words("ZooKeeper in Pulsar's form: zk:host1:2181,host2:2181/chroot")
 ]
+Place = Annotated[
+    str,
+    AfterValidator(_place),
+    Words("a folder, or file://, s3://, gs://, hdfs://, abfss:// and so on, no credentials"),
+]
+# An address that is shown.
+Shown = AfterValidator(_web_address)
 Strategy = Annotated[str, _one_of("strategy"), Words(", ".join(STRATEGIES))]
 Placement = Annotated[str, _one_of("placement"), Words(", ".join(PLACEMENTS))]
 # YAML reads an unquoted 4.2 as a number.

@@ -5,17 +5,21 @@ A lookup over REST would assign an unowned bundle; this reads boundaries and own
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from bundlekeel.core.errors import NotFound
-from bundlekeel.core.names import BundleName, TopicName, bundle_for_hash, parse_bundle, parse_topic
+from bundlekeel.core.errors import ConfigError, NotFound
+from bundlekeel.core.names import BundleName, TopicName, bundle_for_hash, is_namespace, parse_bundle, parse_topic
 from bundlekeel.core.splitting.children import holds
 from bundlekeel.ports import Metadata, Owner, Ownership
 
 Row = dict[str, Any]
+
+# Of one topic, looked at for one answer; the count is whatever the metadata store says.
+MOST_PARTITIONS = 10_000
 
 
 async def where(
@@ -26,7 +30,8 @@ async def where(
     preallocated: Mapping[str, str] | None = None,
     entry: Callable[[str], Row | None] = lambda _: None,
 ) -> list[Row]:
-    """One row a bundle (namespace), a topic, or a partition. NotFound when the namespace does not exist.
+    """One row a bundle (namespace), a topic, or a partition. NotFound when the namespace does not exist; ConfigError
+    for a name that cannot be, or a topic of too many partitions.
 
     `entry`: the row of a bundle in the ownership channel, where there is one.
     """
@@ -46,7 +51,13 @@ async def _rows(name: str, metadata: Metadata, ownership: Ownership, going: Mapp
         return [await _row(item, ownership, going) for item in _bundles(name, bounds)]
     topics = await _topics(name, metadata)
     bounds = await _boundaries(metadata, topics[0].namespace)
-    return [await _topic_row(item, bounds, ownership, going) for item in topics]
+    # Of a bundle that holds many of them the owner is read once.
+    hashes = {topic: topic.hash for topic in topics}
+    bundles = {topic: bundle_for_hash(topic.namespace, bounds, hash_) for topic, hash_ in hashes.items()}
+    rows = {bundle: await _row(bundle, ownership, going) for bundle in dict.fromkeys(bundles.values())}
+    return [
+        {**rows[bundle], "topic": str(topic), "hash": f"0x{hashes[topic]:08x}"} for topic, bundle in bundles.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +104,17 @@ async def _topics(name: str, metadata: Metadata) -> list[TopicName]:
         topic = parse_topic(name)
     except ValueError as error:
         raise NotFound(str(error)) from None
+    unseen = any(unicodedata.category(sign) in ("Cc", "Cs") for sign in topic.local)
+    if unseen or topic.local in (".", "..") or not is_namespace(topic.namespace):
+        raise _no_name(name)
     partitions = await metadata.partitions(str(topic)) if topic.partition < 0 else 0
+    if partitions > MOST_PARTITIONS:
+        raise ConfigError(
+            f"{topic} has {partitions} partitions: name one of them",
+            field="name",
+            value=name,
+            allowed=f"a partition, or a topic of at most {MOST_PARTITIONS} of them",
+        )
     return [topic.with_partition(index) for index in range(partitions)] or [topic]
 
 
@@ -108,17 +129,18 @@ def _bundles(namespace: str, bounds: list[int]) -> list[BundleName]:
     return [BundleName(namespace=namespace, lower=low, upper=high) for low, high in pairwise(bounds)]
 
 
+def _no_name(name: str) -> ConfigError:
+    allowed = "tenant/namespace, a bundle of it, or a topic; names of letters, digits and -=:._, neither . nor .."
+    return ConfigError(f"{name!r} cannot be a name", field="name", value=name, allowed=allowed)
+
+
 async def _boundaries(metadata: Metadata, namespace: str) -> list[int]:
+    if not is_namespace(namespace):
+        raise _no_name(namespace)
     bounds = await metadata.boundaries(namespace)
     if not bounds:
         raise NotFound(f"namespace {namespace} does not exist, or has no bundles yet")
     return bounds
-
-
-async def _topic_row(topic: TopicName, bounds: list[int], ownership: Ownership, going: Mapping[str, str]) -> Row:
-    bundle = bundle_for_hash(topic.namespace, bounds, topic.hash)
-    row = await _row(bundle, ownership, going)
-    return {**row, "topic": str(topic), "hash": f"0x{topic.hash:08x}"}
 
 
 async def _row(bundle: BundleName, ownership: Ownership, going: Mapping[str, str]) -> Row:

@@ -20,6 +20,7 @@ from bundlekeel.core.errors import ConfigError, HistoryError, StoreError
 from bundlekeel.core.params import STRATEGIES
 from bundlekeel.core.threshold_ranges import RANGES
 from bundlekeel.core.thresholds import Rules as Adoption
+from bundlekeel.core.uris import place_fault
 
 if TYPE_CHECKING:
     from bundlekeel.daemon.settings_load import LoadedSettings
@@ -144,8 +145,8 @@ def _seconds(text: str) -> float:
 
 
 def _place(text: str) -> str:
-    if not text.strip():
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a folder nor a URI")
+    if fault := place_fault(text):
+        raise argparse.ArgumentTypeError(fault)
     return text
 
 

@@ -63,8 +63,10 @@ def ask(method, path, body=None):
 
 
 def remote(url):
-    """A connection to the leader's port."""
+    """A connection to the leader's port; with TLS on, never one in the clear, over which the token would go."""
     parts = urlsplit(url)
+    if parts.scheme != "https" and os.environ.get("BUNDLEKEEL_TLS_CA"):
+        raise Refused(503, f"the leader's address {url} is not encrypted, and BUNDLEKEEL_TLS_CA is set")
     if parts.scheme == "https":
         trusted = ssl.create_default_context(cafile=os.environ.get("BUNDLEKEEL_TLS_CA"))
         return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=SECONDS, context=trusted)

@@ -247,17 +247,10 @@ seccompProfile:
 {{- end }}
 {{- end }}
 
+{{/* Through the unix socket: nobody who reaches the port can keep kubelet from being answered. */}}
 {{- define "bundlekeel.probe" -}}
-{{- $v := index . 0 -}}
-{{- if $v.api.tls.requireClientCertificate -}}
 exec:
-  command: [python, /opt/bundlekeel/healthcheck.py, {{ index . 1 }}]
-{{- else -}}
-httpGet:
-  path: {{ index . 1 }}
-  port: {{ int $v.api.port }}
-  scheme: {{ ternary "HTTPS" "HTTP" (ne $v.api.tls.existingSecret "") }}
-{{- end -}}
+  command: [python, /opt/bundlekeel/healthcheck.py, {{ . }}]
 {{- end }}
 
 {{/* Only the token of who must speak to the API server is mounted. */}}

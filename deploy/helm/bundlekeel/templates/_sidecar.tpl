@@ -12,7 +12,7 @@ env:
 ports:
   - {name: bundlekeel, containerPort: {{ int .Values.api.port }}, protocol: TCP}
 livenessProbe:
-  {{- include "bundlekeel.probe" (list .Values "/livez") | nindent 2 }}
+  {{- include "bundlekeel.probe" "/livez" | nindent 2 }}
   initialDelaySeconds: 20
   periodSeconds: 10
   timeoutSeconds: 5

@@ -16,7 +16,7 @@ import httpx
 
 from bundlekeel.adapters.admin import routes
 from bundlekeel.adapters.admin.answers import json_object, text_map
-from bundlekeel.adapters.admin.hosts import KnownHosts, joined
+from bundlekeel.adapters.admin.hosts import joined
 from bundlekeel.adapters.admin.quotas import HttpQuotaAdmin
 from bundlekeel.adapters.admin.routes import Route, bundle_path, lookup_path, with_query
 from bundlekeel.adapters.admin.token import TokenSource
@@ -55,7 +55,6 @@ class HttpBrokerAdmin:
         options: AdminOptions | None = None,
     ) -> None:
         options = options or AdminOptions()
-        self._use_tls = options.use_tls
         self._http = AdminHttp(
             telemetry=telemetry,
             permit=permit,
@@ -68,7 +67,7 @@ class HttpBrokerAdmin:
 
     def set_endpoints(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
         """The brokers known right now: the only hosts that are ever called or followed to."""
-        self._http.hosts = KnownHosts(endpoints, use_tls=self._use_tls)
+        self._http.know(endpoints)
 
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
         """Effective settings of that broker (GET, harmless)."""

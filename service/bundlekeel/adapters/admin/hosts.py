@@ -1,7 +1,7 @@
 """The hosts we talk to: the web endpoints of the brokers known right now, and where a redirect may lead.
 
 A redirect is followed only to such a host, to the same path, and never from https to http; the token goes
-nowhere else (style.md A5, B7).
+nowhere else (style.md A5, B7), and in the clear only to a broker that offers no https.
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ class InsecureRedirect(ForeignRedirect):
 
 
 class KnownHosts:
-    """The endpoints as origins. Built anew for each registry change, so a broker that left is forgotten."""
+    """The endpoints as origins. Built anew for each registry change, so a broker that left is forgotten. `use_tls`:
+    https only; `with_token`: https where a broker has both."""
 
-    def __init__(self, endpoints: Mapping[str, BrokerEndpoint], *, use_tls: bool) -> None:
+    def __init__(
+        self, endpoints: Mapping[str, BrokerEndpoint], *, use_tls: bool = False, with_token: bool = False
+    ) -> None:
         self._use_tls = use_tls
+        self._with_token = with_token
         self._endpoints = dict(endpoints)
         self._by_origin: dict[Origin, str] = {}
         self._by_service: dict[str, str] = {}
@@ -50,6 +54,8 @@ class KnownHosts:
         if self._use_tls:
             # Told to use TLS, we never fall back to plain text.
             first, second = endpoint.web_url_tls, ""
+        elif self._with_token:
+            first, second = second, first
         url = (first or second).rstrip("/")
         if origin_of(url) is None:
             raise AdminUnreachable(f"{broker_id} has no usable web endpoint", reason="no endpoint")
@@ -80,7 +86,8 @@ class KnownHosts:
     def next_hop(self, current: str, location: str) -> str:
         """The URL a redirect leads to. ForeignRedirect when it may not be followed; nothing is sent then."""
         target = joined(current, location).split("#", 1)[0]
-        if self.broker_at(target) is None:
+        broker_id = self.broker_at(target)
+        if broker_id is None:
             host = urlsplit(target).netloc.rpartition("@")[2]
             raise ForeignRedirect(f"redirect to {host or 'nowhere'}, which is no known broker", url=current)
         before, after = urlsplit(current), urlsplit(target)
@@ -88,6 +95,8 @@ class KnownHosts:
             raise InsecureRedirect(f"redirect from https to http at {after.netloc}", url=current)
         if unquote(before.path) != unquote(after.path):
             raise ForeignRedirect(f"redirect to another path at {after.netloc}", url=current)
+        if after.scheme == "http" and self._with_token:
+            return self.base_url(broker_id) + target[len(f"http://{after.netloc}") :]
         return target
 
 

@@ -7,7 +7,7 @@ may be retried (AdminUnreachable), everything else has an unknown outcome (Admin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from bundlekeel.core.errors import (
     ForeignRedirect,
     RedirectLoop,
 )
-from bundlekeel.ports import Clock, Telemetry
+from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry
 from bundlekeel.tls import ClientTls as AdminTls
 
 FOLLOWED: Final = (307, 308)
@@ -44,7 +44,7 @@ class AdminOptions:
 
     `query_timeout` is that of harmless reads. An answer above `max_answer_bytes` is given up while it is read: the
     statistics of 100,000 topics have about 100 MB. `use_tls` uses the brokers' https endpoints only; without it https
-    is used where there is no http.
+    is used where there is no http, or where there are both and a token goes along.
     """
 
     connect_timeout: float = 5.0
@@ -89,7 +89,7 @@ class AdminHttp:
         tls: AdminTls | None = None,
         options: AdminOptions,
     ) -> None:
-        self.hosts = KnownHosts({}, use_tls=options.use_tls)
+        self.hosts = KnownHosts({})
         self._telemetry = telemetry
         self._permit = permit
         self._clock = clock
@@ -102,6 +102,10 @@ class AdminHttp:
             headers=_HEADERS | {"User-Agent": options.user_agent},
             limits=httpx.Limits(max_connections=_MAX_CONNECTIONS, keepalive_expiry=_KEEPALIVE_SECONDS),
         )
+
+    def know(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
+        """The brokers known right now: the only hosts that are ever called or followed to."""
+        self.hosts = KnownHosts(endpoints, use_tls=self._options.use_tls, with_token=self._token is not None)
 
     async def close(self) -> None:
         """Close pooled connections."""

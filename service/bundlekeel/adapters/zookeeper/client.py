@@ -259,12 +259,16 @@ class ZkClient:
         if not self.connected:
             why = f": {self._obstacle}" if self._obstacle else ""
             raise StoreError(f"{verb} {path}: not connected to ZooKeeper at {self.hosts}{why}")
-        started = self._loop.time()
+        try:
+            asked = start(*args, **options)
+        except (TypeError, ValueError) as error:
+            # A path that kazoo does not even send, such as one with `..` in it.
+            raise StoreError(f"{verb} {path!r}: {error}") from None
         if self._in_flight == 0:
-            self._silent_since = started
+            self._silent_since = self._loop.time()
         self._in_flight += 1
         future: asyncio.Future[Any] = self._loop.create_future()
-        start(*args, **options).rawlink(partial(self._in_kazoo_thread, future))
+        asked.rawlink(partial(self._in_kazoo_thread, future))
         try:
             async with asyncio.timeout(self._call_timeout):
                 return await future

@@ -1,0 +1,143 @@
+"""The role of a route, and the way of a request from its route to its endpoint: who asks, role, slot, body, journal.
+
+A role stands on the route itself: the router that has matched asks for it, so no other reading of a path counts, and
+nothing of a body is read before. A route without a role cannot be registered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar, Final
+
+from fastapi import APIRouter, FastAPI, Response
+from fastapi.routing import APIRoute, iter_route_contexts
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bundlekeel.api.audit import SOCKET_OWNER, Audit, Trail
+from bundlekeel.api.auth import Access, Authentication
+from bundlekeel.api.problems import problem
+from bundlekeel.daemon.credentials import ROLES, Principal
+
+MAX_BODY_BYTES = 256 * 1024
+BODY_SECONDS = 10.0
+MAX_CONCURRENT = 64
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+# The role of routes that need no credentials: probes, metrics, the files of the page.
+ANYBODY: Final = "anybody"
+
+
+class Route(APIRoute):
+    """A route with a role. `changes`: its requests may change something, so the journal keeps them."""
+
+    role: ClassVar[str] = ""
+    changes: ClassVar[bool] = False
+
+    def __init__(self, path: str, *args: Any, **options: Any) -> None:
+        """TypeError when no role is named."""
+        if self.role not in (ANYBODY, *ROLES):
+            raise TypeError(f"the route {path} has no role: make its router with router_for")
+        super().__init__(path, *args, **options)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Admit the request, then run the endpoint."""
+        admission: Admission = scope["app"].state.admission
+        await admission.admit(self, super().handle, scope, receive, send)
+
+
+def router_for(role: str, *, changes: bool = False, **options: Any) -> APIRouter:
+    """A router all of whose routes need this role or a higher one."""
+    return APIRouter(route_class=type("RoleRoute", (Route,), {"role": role, "changes": changes}), **options)
+
+
+def require_roles(app: FastAPI) -> None:
+    """TypeError when a route of the app has no role; from here on none can be added without."""
+    app.router.route_class = Route
+    for context in iter_route_contexts(app.routes):
+        if not isinstance(context.original_route, Route):
+            raise TypeError(f"the route {context.path} has no role: make its router with router_for")
+
+
+class Admission:
+    """What stands between routes and endpoints of one listener. Without `access` no credentials are asked for.
+
+    `most` requests are worked on at once; a quarter as many more are kept for those that change something.
+    """
+
+    def __init__(self, *, access: Access | None, trail: Trail | None, most: int) -> None:
+        self.audit = Audit(trail, unnamed=SOCKET_OWNER if access is None else Principal("", ""))
+        self._authentication = None if access is None else Authentication(access)
+        self._most = most
+        self._kept = max(1, most // 4)
+        self._working = 0
+
+    async def admit(self, route: Route, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 401, 403, 429, 503, 408 or 413, or run the endpoint."""
+        if route.role == ANYBODY:
+            await endpoint(scope, receive, send)
+            return
+        known_method = scope["method"] in (route.methods or ())
+        refusal = await self._refusal(scope, route.role)
+        if refusal is None and not known_method:
+            await endpoint(scope, receive, send)  # 405
+            return
+        changes = route.changes and known_method
+        if refusal is None:
+            refusal = await self._work(endpoint, scope, receive, send, changes=changes)
+        if refusal is not None:
+            if changes:
+                self.audit.refused(scope, route.path, refusal.status_code)
+            await refusal(scope, receive, send)
+
+    async def _work(
+        self, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send, *, changes: bool
+    ) -> Response | None:
+        """Run the endpoint in a slot, with the body read; or why not."""
+        if self._working >= self._most + (self._kept if changes else 0):
+            detail = f"{self._working} requests are being worked on; try again"
+            return problem(503, "too-busy", detail, headers={"Retry-After": "1"})
+        self._working += 1
+        try:
+            if scope["method"] not in SAFE_METHODS:
+                refusal, receive = await _read_body(Headers(scope=scope), receive)
+                if refusal is not None:
+                    return refusal
+            await (self.audit.signed(endpoint, scope, receive, send) if changes else endpoint(scope, receive, send))
+        finally:
+            self._working -= 1
+        return None
+
+    async def unknown(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A path without a route: whoever may not read is not told which routes there are."""
+        refusal = await self._refusal(scope, "viewer")
+        await (refusal or problem(404, "not-found", "Not Found"))(scope, receive, send)
+
+    async def _refusal(self, scope: Scope, role: str) -> Response | None:
+        return None if self._authentication is None else await self._authentication.refusal(scope, role)
+
+
+async def _read_body(headers: Headers, receive: Receive) -> tuple[Response | None, Receive]:
+    """The whole body within size and time, replayed for the app; or why not."""
+    too_large = problem(413, "too-large", f"the body is larger than {MAX_BODY_BYTES} bytes")
+    length = headers.get("content-length", "0")
+    if not length.isdigit() or int(length) > MAX_BODY_BYTES:
+        return too_large, receive
+    body, more = bytearray(), True
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    break
+                body += message.get("body", b"")
+                more = message.get("more_body", False)
+                if len(body) > MAX_BODY_BYTES:
+                    return too_large, receive
+    except TimeoutError:
+        return problem(408, "slow-body", f"the body did not arrive within {BODY_SECONDS:.0f} s"), receive
+    pending: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+
+    async def replay() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return None, replay

@@ -1,0 +1,37 @@
+"""Addresses as people write them. They are shown in settings, answers, logs and errors, so none may hold credentials.
+
+The reasons given here never repeat the text.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qsl, unquote
+
+CREDENTIALS = "holds credentials, and addresses are shown: give them to the client by environment or file"
+
+# What stands before an `@` there is the name of a container, a user or an account.
+_NAMED = ("abfs", "abfss", "gcs", "gs", "hdfs", "sftp", "wasb", "wasbs")
+_NO_PLACE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?!//)")
+# A secret may hold a slash, and is then no part of the authority any more; but it is no port.
+_NO_PORT = re.compile(r"[^/?#:@\[\]]+:(?!\d*(?:[/?#,]|$))")
+_SECRET_OPTION = re.compile(r"(?:^|_)(?:credentials?|key|password|secret|sig|signature|token)(?:_|$)")
+
+
+def place_fault(text: str) -> str:
+    """Why this names neither a folder nor a URI with `://` without credentials; "" when it does."""
+    if not text.strip() or _NO_PLACE.match(text):
+        return "neither a folder nor a URI with ://"
+    return credentials_fault(text)
+
+
+def credentials_fault(text: str) -> str:
+    """Why this may not be shown; "" for what is no URI, or holds no credentials."""
+    scheme, mark, rest = text.partition("://")
+    if not mark:
+        return ""
+    user, at, _ = unquote(re.split(r"[/?#]", rest, maxsplit=1)[0]).rpartition("@")
+    held = (at and (":" in user or scheme.lower() not in _NAMED)) or (not at and _NO_PORT.match(rest))
+    options = parse_qsl(rest.partition("?")[2].partition("#")[0], keep_blank_values=True)
+    told = any(_SECRET_OPTION.search(name.lower().replace("-", "_")) or credentials_fault(of) for name, of in options)
+    return CREDENTIALS if held or told else ""
