@@ -34,7 +34,7 @@ from bundlekeel.daemon.foreign import ForeignWatch, second_balancer
 from bundlekeel.daemon.guarding import Guarding
 from bundlekeel.daemon.hand import LeaderHand, move_record
 from bundlekeel.daemon.leadership import BENCH, Leadership
-from bundlekeel.daemon.notify import ToldJournal
+from bundlekeel.daemon.notify import DatedJournal, ToldJournal
 from bundlekeel.daemon.observer import Observer
 from bundlekeel.daemon.operations import Operations
 from bundlekeel.daemon.outage import OutageWatch, settle_for
@@ -131,7 +131,7 @@ class Build:
         for listener in (self.notifications, self.traces):
             if listener is not None:
                 written = ToldJournal(written, listener.hear)
-        return written
+        return DatedJournal(written, self.outside.clock.stepped_ms)
 
     def _calibration(self) -> Calibration:
         return calibration(
@@ -196,7 +196,8 @@ class Build:
     def _guarding(self, settings: Settings) -> Guarding:
         rate = self.rate
         allowed = (lambda: None) if rate is None else (lambda: rate.moves)
-        return Guarding(lambda: self.sharing.moves, Calendar(settings.windows), allowed)
+        calendar = Calendar(settings.windows, self.outside.clock.stepped_ms)
+        return Guarding(lambda: self.sharing.moves, calendar, allowed)
 
     def _rate(self, settings: Settings) -> RateSignals | None:
         if not settings.rate.adaptive:
