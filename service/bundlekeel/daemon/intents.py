@@ -181,7 +181,7 @@ async def settle_intents(
             if owner is not None and owner.disabled and not is_over(intent, waited, patience):
                 frozen.add(bundle)
                 continue
-            outcome = _settled(intent, bundle, owner, clock=clock, epoch=epoch)
+            outcome = _settled(intent, bundle, owner, waited, clock=clock, epoch=epoch)
             removal = Change(path=document.path, data=None, version=document.version)
             await coordination.write_fenced(epoch, [removal, *changes(outcome)])
         except LeadershipLost:
@@ -224,7 +224,9 @@ def is_over(intent: Timed | None, waited: float, margin_seconds: float) -> bool:
     return waited >= length + margin_seconds
 
 
-def _settled(intent: Intent | None, bundle: str, owner: Owner | None, *, clock: Clock, epoch: int) -> MoveOutcome:
+def _settled(
+    intent: Intent | None, bundle: str, owner: Owner | None, waited: float, *, clock: Clock, epoch: int
+) -> MoveOutcome:
     """The outcome of a move of another epoch, as far as its owner tells."""
     landed = owner.broker_id if owner is not None and not owner.disabled else ""
     found = MoveOutcome(
@@ -250,7 +252,7 @@ def _settled(intent: Intent | None, bundle: str, owner: Owner | None, *, clock: 
         code="" if done else found.code,
         error=f"left open by epoch {intent.epoch}",
         started_wall_ms=intent.wall_ms,
-        seconds=0.0 if landed else max(0, clock.wall_ms() - intent.wall_ms) / 1000,
+        seconds=0.0 if landed else waited,
         topic=intent.topic,
         intent_id=intent.id,
         cycle_id=intent.cycle_id,

@@ -192,9 +192,14 @@ class Sharing:
             if record is None or record["started_ms"] < entry.opened_ms or record["outcome"] in NOT_BOOKED:
                 ledger = dropped(ledger, entry.bundle)
                 continue
-            recent[entry.bundle] = Moved(at_ms=record["wall_ms"], source=entry.source)
+            # Recorded in a term that stored no state: by a clock that we know nothing of.
+            strange = record["epoch"] != self.shared.epoch
+            ended_ms, landed_ms = (
+                self.shared.wall_ms if strange else record[name] for name in ("wall_ms", "landed_ms")
+            )
+            recent[entry.bundle] = Moved(at_ms=ended_ms, source=entry.source)
             if record["landed_on"]:
-                ledger = landed(ledger, entry.bundle, record["landed_on"], record["landed_ms"])
+                ledger = landed(ledger, entry.bundle, record["landed_on"], landed_ms)
         return self._by_our_clock(replace(standing, ledger=ledger, recent=recent))
 
     async def read_averages(self) -> AveragesPart | None:

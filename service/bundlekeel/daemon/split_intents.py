@@ -163,11 +163,11 @@ async def settle_splits(
         if intent is not None and intent.epoch == epoch:
             continue
         bundle = unquote(document.path.rpartition("/")[2])
+        waited = since_first_sight(seen, document, world.clock)
         try:
             found = Division(divided=False)
             if intent is not None:
                 found = await read_division(world, bundle, intent.positions)
-            waited = since_first_sight(seen, document, world.clock)
             if not found.complete and not is_over(intent, waited, margin_seconds):
                 frozen.add(bundle)
                 continue
