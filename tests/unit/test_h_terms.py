@@ -13,6 +13,7 @@ from bundlekeel.core.errors import LeadershipLost
 from bundlekeel.core.plan import Move
 from bundlekeel.daemon.cycle_parts import Standing
 from bundlekeel.daemon.intents import MoveOutcome, intent_path
+from bundlekeel.ports import Member
 from tests.support import split_bench
 from tests.support.builders import bundle_name
 from tests.support.executor_bench import BUNDLE as MOVED
@@ -73,7 +74,8 @@ async def ready(sidecar: FakeSidecar) -> FakeSidecar:
     return await sidecar.lead()
 
 
-async def _later(condition: Any) -> None:
+async def later(condition: Any) -> None:
+    """Wait until it holds."""
     for _ in range(1000):
         if condition():
             return
@@ -95,7 +97,7 @@ async def test_h05_an_attempt_of_an_earlier_term_is_refused_in_a_later_one_of_th
     await ready(a)
     a.admin.held = asyncio.Event()
     old = asyncio.create_task(carry_out(a, move(FIRST)))
-    await _later(lambda: a.admin.waiting)
+    await later(lambda: a.admin.waiting)
     cluster.store.expire(a.coordination)
     await ready(b)
     for _ in range(6):
@@ -200,6 +202,40 @@ def test_h06_the_deadline_counts_from_the_request_that_was_answered() -> None:
     run_virtually(scenario())
 
 
+class SlowAnswers(MemoryCoordination):
+    """The store takes 2 s to answer who leads."""
+
+    async def campaign(self, member: Member) -> int | None:
+        found = await super().campaign(member)
+        await asyncio.sleep(2.0)
+        return found
+
+    async def still_leading(self, epoch: int) -> bool:
+        found = await super().still_leading(epoch)
+        await asyncio.sleep(2.0)
+        return found
+
+
+class FarSidecar(FakeSidecar):
+    def connect(self) -> MemoryCoordination:
+        return SlowAnswers(self.cluster.store, session_seconds=10.0)
+
+
+def test_h06_the_deadline_counts_from_the_send() -> None:
+    """Not from the answer, won or renewed."""
+
+    async def scenario() -> None:
+        sidecar = FarSidecar(FakeCluster(clock=LoopClock()))
+        await sidecar.coordination.start()
+        await sidecar.leadership.turn()
+        assert sidecar.leadership.lease_remaining == pytest.approx(7.0, abs=0.01)
+        await asyncio.sleep(1.0)
+        await sidecar.leadership.turn()
+        assert sidecar.leadership.lease_remaining == pytest.approx(7.0, abs=0.01)
+
+    run_virtually(scenario())
+
+
 class Unexpected(MemoryAdmin):
     """Calls end in an error that nobody expects of them."""
 
@@ -243,7 +279,7 @@ async def test_h05_a_move_that_is_cancelled_leaves_its_intent() -> None:
     held.held = asyncio.Event()
     bench.executor = bench.build()
     moving = asyncio.create_task(bench.move())
-    await _later(lambda: held.waiting)
+    await later(lambda: held.waiting)
     moving.cancel()
     await asyncio.gather(moving, return_exceptions=True)
     assert await bench.intents() == [intent_path(MOVED)]

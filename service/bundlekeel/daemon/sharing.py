@@ -193,10 +193,8 @@ class Sharing:
                 ledger = dropped(ledger, entry.bundle)
                 continue
             # Recorded in a term that stored no state: by a clock that we know nothing of.
-            strange = record["epoch"] != self.shared.epoch
-            ended_ms, landed_ms = (
-                self.shared.wall_ms if strange else record[name] for name in ("wall_ms", "landed_ms")
-            )
+            known = record if record["epoch"] == self.shared.epoch else dict.fromkeys(record, self.shared.wall_ms)
+            ended_ms, landed_ms = known["wall_ms"], known["landed_ms"]
             recent[entry.bundle] = Moved(at_ms=ended_ms, source=entry.source)
             if record["landed_on"]:
                 ledger = landed(ledger, entry.bundle, record["landed_on"], landed_ms)
