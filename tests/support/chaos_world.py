@@ -23,8 +23,8 @@ from dev.chaos.history import Attempt, Intent, Stop, Term, Verb, Verdict, Wish
 from tests.support.faces import runtime_parts
 from tests.support.memory_admin import MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore, _Node
-from tests.support.virtual_time import LoopClock
-from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
+from tests.support.virtual_time import LoopClock, MachineClock
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar, TestClock, with_params
 
 T = TypeVar("T")
 SESSION_SECONDS = 6.0
@@ -206,7 +206,6 @@ class FarBrokers(MemoryAdmin):
         destination: str = "",
     ) -> T:
         world, life = self._sidecar.world, self._sidecar.life
-        self._there.set_endpoints(self._endpoints)
         await self._connect()
         fault = world.admin_faults.popleft() if faulty and world.admin_faults else "none"
         if fault == "unreachable":
@@ -239,6 +238,7 @@ class FarBrokers(MemoryAdmin):
 
     async def _connect(self) -> None:
         """A moment, now and then a long one; the permit is asked after it, as the real client does."""
+        self._there.set_endpoints(self._endpoints)
         world = self._sidecar.world
         slow = world.random.random() < self._sidecar.slow_connects
         connecting = world.random.uniform(0.5, CONNECT_SECONDS) if slow else 2 * _LATENCY_SECONDS
@@ -260,16 +260,11 @@ class FarBrokers(MemoryAdmin):
             await asyncio.sleep(3 * READ_SECONDS)
             raise AdminFault("500", status=500, reason="chaos")
         # Late: after the caller gave up, but before the intent's deadline; later than that nobody promises anything.
-        await asyncio.sleep(READ_SECONDS + 1.0 if fault == "late" else random_of(self).uniform(0.02, 0.4))
+        await asyncio.sleep(READ_SECONDS + 1.0 if fault == "late" else self._sidecar.world.random.uniform(0.02, 0.4))
         found = await work()
         if fault == "fails after":
             raise AdminFault("500", status=500, reason="chaos")
         return found
-
-
-def random_of(brokers: FarBrokers) -> random.Random:
-    """The world's dice."""
-    return brokers._sidecar.world.random
 
 
 class ChaosSidecar(FakeSidecar):
@@ -300,6 +295,17 @@ class ChaosSidecar(FakeSidecar):
         """How it reaches the brokers."""
         return FarBrokers(self)
 
+    def tell_time(self, cluster: FakeCluster) -> TestClock:
+        """Each process has clocks of its own: up to two hours off, and a little fast or slow."""
+        self.world.started += 1
+        return MachineClock.drawn(random.Random(f"{self.world.seed} {self.world.started}"))
+
+    async def _won(self, epoch: int) -> None:
+        """Now and then it takes long to take over what earlier leaders left."""
+        self.world.clock_of[epoch] = self.clock
+        await super()._won(epoch)
+        await asyncio.sleep(self.world.takeover_seconds)
+
     async def begin(self) -> None:
         """Start everything `Runtime.run` starts, but for signals."""
         await self.coordination.start()
@@ -326,7 +332,11 @@ class ChaosWorld(FakeCluster):
     """Brokers with clients and changing loads, a store, and sidecars of one kind by name."""
 
     def __init__(self, seed: int, kind: type[ChaosSidecar] = ChaosSidecar) -> None:
-        self.random = random.Random(seed)
+        self.seed, self.random = seed, random.Random(seed)
+        # Processes begun so far; by epoch, the clock of its leader.
+        self.started = 0
+        self.clock_of: dict[int, TestClock] = {}
+        self.takeover_seconds = 0.0
         self.witness = Witness(LoopClock())
         self.witness_store = WitnessStore(self.witness)
         super().__init__(LOADS, clock=self.witness.clock, store=self.witness_store)

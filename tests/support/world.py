@@ -168,7 +168,7 @@ class FakeSidecar:
         capacity: tuple[CapacityOverride, ...] = (),
         revert: bool = False,
     ) -> None:
-        self.cluster, self.clock = cluster, cluster.clock
+        self.cluster, self.clock = cluster, self.tell_time(cluster)
         self.telemetry = PrometheusTelemetry()
         self.coordination = self.connect()
         self.leadership = Leadership(
@@ -240,6 +240,10 @@ class FakeSidecar:
         )
         self.hand.stop_now = self.stops
         return watch
+
+    def tell_time(self, cluster: FakeCluster) -> TestClock:
+        """Its machine's clocks."""
+        return cluster.clock
 
     def connect(self) -> MemoryCoordination:
         """How it reaches the store."""
