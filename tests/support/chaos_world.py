@@ -296,7 +296,7 @@ class ChaosSidecar(FakeSidecar):
         return FarBrokers(self)
 
     def tell_time(self, cluster: FakeCluster) -> TestClock:
-        """Each process has clocks of its own: up to two hours off, and a little fast or slow."""
+        """Each process has clocks of its own, apart from the others'."""
         self.world.started += 1
         return MachineClock.drawn(random.Random(f"{self.world.seed} {self.world.started}"))
 
@@ -334,9 +334,8 @@ class ChaosWorld(FakeCluster):
     def __init__(self, seed: int, kind: type[ChaosSidecar] = ChaosSidecar) -> None:
         self.seed, self.random = seed, random.Random(seed)
         # Processes begun so far; by epoch, the clock of its leader.
-        self.started = 0
+        self.started, self.takeover_seconds = 0, 0.0
         self.clock_of: dict[int, TestClock] = {}
-        self.takeover_seconds = 0.0
         self.witness = Witness(LoopClock())
         self.witness_store = WitnessStore(self.witness)
         super().__init__(LOADS, clock=self.witness.clock, store=self.witness_store)
