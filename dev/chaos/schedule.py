@@ -39,6 +39,7 @@ class What(StrEnum):
     ADMIN_LOOPS = "admin-loops"
     ADMIN_UNREACHABLE = "admin-unreachable"
     SLOW_READS = "reads-slow"
+    SLOW_TAKEOVER = "takeover-slow"
     PAUSE = "wish-pause"
     PIN = "wish-pin"
     CORDON = "wish-cordon"
@@ -75,6 +76,7 @@ _DRAW: Final[dict[What, tuple[int, float, float]]] = {
     What.ADMIN_LOOPS: (1, 0.0, 0.0),
     What.ADMIN_UNREACHABLE: (1, 0.0, 0.0),
     What.SLOW_READS: (2, 1.0, 8.0),
+    What.SLOW_TAKEOVER: (2, 1.0, 9.0),
     What.PAUSE: (2, 2.0, 10.0),
     What.PIN: (2, 2.0, 10.0),
     What.CORDON: (2, 2.0, 10.0),

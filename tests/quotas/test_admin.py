@@ -38,7 +38,7 @@ class TestRealBrokers(QuotaContract):
 
     @pytest.fixture
     async def harness(self, with_topics: Cluster) -> AsyncIterator[QuotaHarness]:
-        admin = HttpBrokerAdmin(telemetry=Recorder(), permit=lambda: None, clock=RealClock())
+        admin = HttpBrokerAdmin(telemetry=Recorder(), clock=RealClock())
         admin.set_endpoints(
             {b.broker_id: BrokerEndpoint(broker_id=b.broker_id, web_url=b.web_url) for b in with_topics.brokers}
         )

@@ -15,7 +15,7 @@ from dev.chaos.history import History, Record, Rules, Stop, Violation, Wish
 from dev.chaos.judging import judge
 from dev.chaos.schedule import Fault, Schedule, What, draw
 from tests.support.chaos_world import COOL_DOWN_SECONDS, SESSION_SECONDS, ChaosSidecar, ChaosWorld
-from tests.support.virtual_time import boot_of, run_virtually
+from tests.support.virtual_time import CLOCK_RATES, MachineClock, run_virtually
 from tests.support.world import BROKERS
 
 Change = Callable[[Desired], Desired]
@@ -26,6 +26,7 @@ TARGETS = {
     "admin": ("brokers",),
     "reads": ("brokers",),
     "wish": ("people",),
+    "takeover": ("sidecars",),
 }
 ADMIN = {
     What.ADMIN_FAILS: "fails before",
@@ -38,12 +39,16 @@ ADMIN = {
 }
 SECONDS = 28.0
 # Until every intent left open must be settled: its length, the margin for clocks, and a few cycles.
-QUIET_SECONDS = 30.0
+QUIET_SECONDS = 40.0
 _AIM_SECONDS = 10.0
 _TRIES = 60
-_HOUR_MS = 3_600_000
-# Its deadline, the margin for clocks, and as long as a leader may be missing or the store be away.
-RULES = Rules(cool_down_seconds=COOL_DOWN_SECONDS, stayed_seconds=COOL_DOWN_SECONDS, open_seconds=45.0)
+_SLOW_FOR_SECONDS = 10.0
+# Longer than any two clocks are apart.
+_LONG_MS = 5 * 3_600_000
+# Its length and the margin from when a leader first sees it, and as long as none may be there or the store be away.
+OPEN_SECONDS = 60.0
+RESTS = COOL_DOWN_SECONDS / CLOCK_RATES[1]
+RULES = Rules(cool_down_seconds=RESTS, stayed_seconds=RESTS, open_seconds=OPEN_SECONDS)
 
 
 def schedule_of(seed: int) -> Schedule:
@@ -116,12 +121,18 @@ class _Run:
                 source=item["source"],
                 landed_on=item["landed_on"],
                 outcome=item["outcome"],
-                started=boot_of(item["started_ms"]),
-                at=boot_of(item["wall_ms"]),
+                started=self._boot_of(int(item["intent"].partition(".")[0]), item["started_ms"]),
+                at=self._boot_of(item["epoch"], item["wall_ms"]),
                 intent=item["intent"],
             )
             for item in reader.sharing.moves
         ]
+
+    def _boot_of(self, epoch: int, wall_ms: int) -> float:
+        """A moment noted by the leader of this epoch, by the world's own clock."""
+        clock = self._world.clock_of[epoch]
+        assert isinstance(clock, MachineClock)
+        return clock.boot_of(wall_ms)
 
     # --- faults --------------------------------------------------------------------------------------------
 
@@ -136,6 +147,10 @@ class _Run:
             world.read_seconds = 2.5
             await asyncio.sleep(fault.seconds)
             world.read_seconds = 0.01
+        elif what is What.SLOW_TAKEOVER:
+            world.takeover_seconds = fault.seconds
+            await asyncio.sleep(_SLOW_FOR_SECONDS)
+            world.takeover_seconds = 0.0
         elif what is What.STOP_STORE:
             await self._stop_store(fault.seconds)
         elif what is What.KILL_STORE:
@@ -277,12 +292,12 @@ class _Run:
         if what is What.DRAIN:
             return Wish(kind="drain", since=0.0, broker=broker), "drains", broker, asked
         if what is What.EXCLUDE:
-            return Wish(kind="exclusion", since=0.0, bundle=bundle), "excluded", f"b:{bundle}", now + _HOUR_MS
+            return Wish(kind="exclusion", since=0.0, bundle=bundle), "excluded", f"b:{bundle}", now + _LONG_MS
         if what is What.PAUSE_SCOPE:
             namespace = bundle.rpartition("/")[0]
             pause = Pause(reason="chaos", by="people", since_ms=now)
             return Wish(kind="pause", since=0.0, bundle=namespace), "pauses", f"namespace:{namespace}", pause
-        return Wish(kind="pin", since=0.0, bundle=bundle), "pinned", bundle, now + _HOUR_MS
+        return Wish(kind="pin", since=0.0, bundle=bundle), "pinned", bundle, now + _LONG_MS
 
     async def _wish(self, wish: Wish, asked: Change, over: Change | None, seconds: float) -> None:
         """Ask any sidecar that hears, and take it back after a while."""

@@ -17,13 +17,14 @@ from bundlekeel.core.errors import AdminFault, AdminRefused, AdminTimeout, Admin
 from bundlekeel.daemon.attempt import ExecutorLimits
 from bundlekeel.daemon.intents import INTENTS, decode_intent
 from bundlekeel.daemon.runtime import Runtime
-from bundlekeel.ports import Change, Document, Member, UnloadAnswer
+from bundlekeel.ports import Change, Document, Member
+from bundlekeel.ports.commands import Permit, UnloadAnswer, by_person
 from dev.chaos.history import Attempt, Intent, Stop, Term, Verb, Verdict, Wish
 from tests.support.faces import runtime_parts
 from tests.support.memory_admin import MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore, _Node
-from tests.support.virtual_time import LoopClock
-from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
+from tests.support.virtual_time import LoopClock, MachineClock
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar, TestClock, with_params
 
 T = TypeVar("T")
 SESSION_SECONDS = 6.0
@@ -164,7 +165,6 @@ class FarBrokers(MemoryAdmin):
         super().__init__(sidecar.world.model)
         self._sidecar = sidecar
         self._there = MemoryAdmin(sidecar.world.model)
-        self._permit_now = sidecar.permit
 
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
         """See `ports.BrokerAdmin`."""
@@ -177,37 +177,40 @@ class FarBrokers(MemoryAdmin):
         await self._sidecar.life.go()
         return await super().topics_of_bundle(bundle, owner)
 
-    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
+    async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
         """See `ports.BrokerAdmin`."""
         return await self._ask(
             "unload",
             bundle,
-            lambda: self._there.unload(bundle, destination=destination, at=at),
+            lambda: self._there.unload(bundle, destination=destination, at=at, permit=by_person),
+            permit,
             faulty=True,
             destination=destination or "",
         )
 
-    async def claim(self, topic: str, *, broker_id: str) -> str:
+    async def claim(self, topic: str, *, broker_id: str, permit: Permit) -> str:
         """See `ports.BrokerAdmin`."""
         bundle = self._sidecar.world.model.bundle_of(topic) or ""
-        return await self._ask("claim", bundle, lambda: self._there.claim(topic, broker_id=broker_id))
+        return await self._ask(
+            "claim", bundle, lambda: self._there.claim(topic, broker_id=broker_id, permit=by_person), permit
+        )
 
     async def _ask(
-        self, verb: Verb, bundle: str, work: Callable[[], Awaitable[T]], *, faulty: bool = False, destination: str = ""
+        self,
+        verb: Verb,
+        bundle: str,
+        work: Callable[[], Awaitable[T]],
+        permit: Permit,
+        *,
+        faulty: bool = False,
+        destination: str = "",
     ) -> T:
         world, life = self._sidecar.world, self._sidecar.life
-        self._there.set_endpoints(self._endpoints)
-        # Connecting takes a moment, now and then a long one; right before the request is sent the permit is asked, as
-        # the real client does.
-        slow = world.random.random() < self._sidecar.slow_connects
-        connecting = world.random.uniform(0.5, CONNECT_SECONDS) if slow else 2 * _LATENCY_SECONDS
-        for _ in range(2):
-            await asyncio.sleep(connecting / 2)
-            await life.go()
+        await self._connect()
         fault = world.admin_faults.popleft() if faulty and world.admin_faults else "none"
         if fault == "unreachable":
             raise AdminUnreachable("connection refused")
-        self._permit_now()
+        permit()
         number = len(world.witness.attempts)
         sent = Attempt(
             verb=verb,
@@ -233,6 +236,16 @@ class FarBrokers(MemoryAdmin):
         await life.go()
         return found
 
+    async def _connect(self) -> None:
+        """A moment, now and then a long one; the permit is asked after it, as the real client does."""
+        self._there.set_endpoints(self._endpoints)
+        world = self._sidecar.world
+        slow = world.random.random() < self._sidecar.slow_connects
+        connecting = world.random.uniform(0.5, CONNECT_SECONDS) if slow else 2 * _LATENCY_SECONDS
+        for _ in range(2):
+            await asyncio.sleep(connecting / 2)
+            await self._sidecar.life.go()
+
     def _settle(self, number: int, verdict: Verdict) -> None:
         attempts = self._sidecar.world.witness.attempts
         attempts[number] = Attempt(**_fields(attempts[number]) | {"verdict": verdict})
@@ -247,16 +260,11 @@ class FarBrokers(MemoryAdmin):
             await asyncio.sleep(3 * READ_SECONDS)
             raise AdminFault("500", status=500, reason="chaos")
         # Late: after the caller gave up, but before the intent's deadline; later than that nobody promises anything.
-        await asyncio.sleep(READ_SECONDS + 1.0 if fault == "late" else random_of(self).uniform(0.02, 0.4))
+        await asyncio.sleep(READ_SECONDS + 1.0 if fault == "late" else self._sidecar.world.random.uniform(0.02, 0.4))
         found = await work()
         if fault == "fails after":
             raise AdminFault("500", status=500, reason="chaos")
         return found
-
-
-def random_of(brokers: FarBrokers) -> random.Random:
-    """The world's dice."""
-    return brokers._sidecar.world.random
 
 
 class ChaosSidecar(FakeSidecar):
@@ -287,9 +295,16 @@ class ChaosSidecar(FakeSidecar):
         """How it reaches the brokers."""
         return FarBrokers(self)
 
-    def permit(self) -> None:
-        """Asked by its client right before a request leaves."""
-        self.leadership.permit()
+    def tell_time(self, cluster: FakeCluster) -> TestClock:
+        """Each process has clocks of its own, apart from the others'."""
+        self.world.started += 1
+        return MachineClock.drawn(random.Random(f"{self.world.seed} {self.world.started}"))
+
+    async def _won(self, epoch: int) -> None:
+        """Now and then it takes long to take over what earlier leaders left."""
+        self.world.clock_of[epoch] = self.clock
+        await super()._won(epoch)
+        await asyncio.sleep(self.world.takeover_seconds)
 
     async def begin(self) -> None:
         """Start everything `Runtime.run` starts, but for signals."""
@@ -317,7 +332,10 @@ class ChaosWorld(FakeCluster):
     """Brokers with clients and changing loads, a store, and sidecars of one kind by name."""
 
     def __init__(self, seed: int, kind: type[ChaosSidecar] = ChaosSidecar) -> None:
-        self.random = random.Random(seed)
+        self.seed, self.random = seed, random.Random(seed)
+        # Processes begun so far; by epoch, the clock of its leader.
+        self.started, self.takeover_seconds = 0, 0.0
+        self.clock_of: dict[int, TestClock] = {}
         self.witness = Witness(LoopClock())
         self.witness_store = WitnessStore(self.witness)
         super().__init__(LOADS, clock=self.witness.clock, store=self.witness_store)

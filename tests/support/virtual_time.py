@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -11,6 +12,9 @@ from tests.support.world import TestClock
 
 T = TypeVar("T")
 _START_BOOT = 1_000.0
+# Within what a lease's margin covers.
+CLOCK_RATES = (0.95, 1.05)
+_APART = 7200.0
 _START_WALL_MS = 1_700_000_000_000
 
 
@@ -53,9 +57,36 @@ class LoopClock(TestClock):
         return _START_WALL_MS + int((asyncio.get_running_loop().time() + self.offset) * 1000)
 
 
-def boot_of(wall_ms: int) -> float:
-    """The boot clock's reading at a wall clock's, for clocks without offset."""
-    return _START_BOOT + (wall_ms - _START_WALL_MS) / 1000
+class MachineClock(LoopClock):
+    """The clocks of one process: `rate` of both, and how far the wall clock was ahead when the process began. As with
+    the real one, setting it later changes nothing."""
+
+    def __init__(self, *, ahead_seconds: float, rate: float) -> None:
+        super().__init__()
+        self._ahead_seconds, self._rate = ahead_seconds, rate
+        self._began = asyncio.get_running_loop().time()
+
+    @classmethod
+    def drawn(cls, dice: random.Random) -> MachineClock:
+        """Up to two hours off, and a little fast or slow."""
+        ahead = dice.choice((-_APART, 0.0, dice.uniform(-_APART, _APART), _APART))
+        return cls(ahead_seconds=ahead, rate=dice.uniform(*CLOCK_RATES))
+
+    def _elapsed(self) -> float:
+        return self._began + self._rate * (asyncio.get_running_loop().time() - self._began)
+
+    def boot(self) -> float:
+        """Seconds."""
+        return _START_BOOT + self._elapsed()
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return _START_WALL_MS + int((self._elapsed() + self._ahead_seconds) * 1000)
+
+    def boot_of(self, wall_ms: int) -> float:
+        """The boot clock of the world at a reading of this wall clock."""
+        elapsed = (wall_ms - _START_WALL_MS) / 1000 - self._ahead_seconds
+        return _START_BOOT + self._began + (elapsed - self._began) / self._rate
 
 
 class InlineLoop(VirtualLoop):

@@ -168,7 +168,7 @@ class FakeSidecar:
         capacity: tuple[CapacityOverride, ...] = (),
         revert: bool = False,
     ) -> None:
-        self.cluster, self.clock = cluster, cluster.clock
+        self.cluster, self.clock = cluster, self.tell_time(cluster)
         self.telemetry = PrometheusTelemetry()
         self.coordination = self.connect()
         self.leadership = Leadership(
@@ -182,14 +182,7 @@ class FakeSidecar:
         )
         self.sharing = Sharing(self.coordination, self.leadership, self.clock)
         self.admin = self.reach()
-        world = World(
-            admin=self.admin,
-            coordination=self.coordination,
-            ownership=cluster.model,
-            metadata=cluster.metadata,
-            clock=self.clock,
-        )
-        self.hand = self.employ(world)
+        self.hand = self.employ(self._world())
         self.observer = Observer(cluster.source, self.clock, self.telemetry, capacity)
         self.config = BrokerConfig(self.admin, self.clock, max_age_seconds=0.0)
         self.journal = FileJournal(journal, telemetry=self.telemetry)
@@ -197,6 +190,16 @@ class FakeSidecar:
         self.planner = Planner(self.cycle, self.clock.wall_ms)
         self.executions = self._executions(mode)
         self.leadership.on_won = self._won
+
+    def _world(self) -> World:
+        return World(
+            admin=self.admin,
+            commands=self.admin,
+            coordination=self.coordination,
+            ownership=self.cluster.model,
+            metadata=self.cluster.metadata,
+            clock=self.clock,
+        )
 
     def _executions(self, mode: str) -> Executions:
         self.by_hand = ByHand(
@@ -238,13 +241,17 @@ class FakeSidecar:
         self.hand.stop_now = self.stops
         return watch
 
+    def tell_time(self, cluster: FakeCluster) -> TestClock:
+        """Its machine's clocks."""
+        return cluster.clock
+
     def connect(self) -> MemoryCoordination:
         """How it reaches the store."""
         return MemoryCoordination(self.cluster.store)
 
     def reach(self) -> MemoryAdmin:
         """How it reaches the brokers."""
-        return MemoryAdmin(self.cluster.model, permit=self.leadership.permit)
+        return MemoryAdmin(self.cluster.model)
 
     def employ(self, world: World) -> LeaderHand:
         """Its hand."""

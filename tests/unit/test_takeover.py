@@ -37,6 +37,7 @@ class Office:
         self.coordination = MemoryCoordination(MemoryStore())
         self.desk = Desk(
             admin=self.admin,
+            commands=self.admin,
             coordination=self.coordination,
             endpoints=self.model.endpoints(),
             clock=RealClock(),

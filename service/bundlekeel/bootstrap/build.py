@@ -22,7 +22,6 @@ from bundlekeel.bootstrap.quotas import quotas_of
 from bundlekeel.bootstrap.security import peers_of, protection
 from bundlekeel.bootstrap.traces import traces_of
 from bundlekeel.core.effects import Rules
-from bundlekeel.core.errors import Forbidden
 from bundlekeel.core.params import Parameters
 from bundlekeel.daemon.attempt import ExecutorLimits, World
 from bundlekeel.daemon.byhand import ByHand, HandParts
@@ -35,7 +34,7 @@ from bundlekeel.daemon.foreign import ForeignWatch, second_balancer
 from bundlekeel.daemon.guarding import Guarding
 from bundlekeel.daemon.hand import LeaderHand, move_record
 from bundlekeel.daemon.leadership import BENCH, Leadership
-from bundlekeel.daemon.notify import ToldJournal
+from bundlekeel.daemon.notify import DatedJournal, ToldJournal
 from bundlekeel.daemon.observer import Observer
 from bundlekeel.daemon.operations import Operations
 from bundlekeel.daemon.outage import OutageWatch, settle_for
@@ -79,7 +78,7 @@ class Build:
 
     def __init__(self, loaded: LoadedSettings) -> None:
         self.loaded = loaded
-        self.outside = out = open_outside(loaded, self._permit)
+        self.outside = out = open_outside(loaded)
         self.notifications = notifications(
             loaded,
             self.outside.telemetry,
@@ -132,7 +131,7 @@ class Build:
         for listener in (self.notifications, self.traces):
             if listener is not None:
                 written = ToldJournal(written, listener.hear)
-        return written
+        return DatedJournal(written, self.outside.clock.stepped_ms)
 
     def _calibration(self) -> Calibration:
         return calibration(
@@ -154,6 +153,7 @@ class Build:
             seats=settings.leadership.seats,
             heartbeat_seconds=settings.leadership.heartbeat,
             margin_ratio=settings.leadership.margin_ratio,
+            acts=settings.mode == "act",
         )
         found.on_won = self._on_won
         return found
@@ -162,6 +162,7 @@ class Build:
         out = self.outside
         world = World(
             admin=out.admin,
+            commands=out.admin,
             coordination=out.coordination,
             ownership=out.ownership,
             metadata=out.metadata,
@@ -195,7 +196,8 @@ class Build:
     def _guarding(self, settings: Settings) -> Guarding:
         rate = self.rate
         allowed = (lambda: None) if rate is None else (lambda: rate.moves)
-        return Guarding(lambda: self.sharing.moves, Calendar(settings.windows), allowed)
+        calendar = Calendar(settings.windows, self.outside.clock.stepped_ms)
+        return Guarding(lambda: self.sharing.moves, calendar, allowed)
 
     def _rate(self, settings: Settings) -> RateSignals | None:
         if not settings.rate.adaptive:
@@ -348,11 +350,6 @@ class Build:
                 ceiling=self.loaded.settings.mode,
             )
         )
-
-    def _permit(self) -> None:
-        if self.loaded.settings.mode != "act":
-            raise Forbidden(f"mode is {self.loaded.settings.mode}: nothing may be changed at the brokers")
-        self.leadership.permit()
 
     async def _on_won(self, epoch: int) -> None:
         """The first fenced write, then what the last leader left: standing, averages, open intents."""

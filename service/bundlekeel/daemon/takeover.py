@@ -2,19 +2,20 @@
 
 Dynamic overrides are cluster-wide and survive restarts, so what was there before is written into the shared document
 `takeover` before anything is changed; that record stays until every broker is seen to run as before. A person asks
-for these calls, no leader: the admin given here carries a permit of its own.
+for these calls, no leader: they need no lease.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from bundlekeel.core.errors import AdminApiError, Conflict, StaleWrite
 from bundlekeel.daemon.takeover_record import EXCLUDED, TAKEOVER, Ended, Record, decode_takeover, name_set
 from bundlekeel.ports import BrokerAdmin, BrokerEndpoint, Clock, Coordination
+from bundlekeel.ports.commands import BrokerCommands, by_person
 
 ENABLED: Final = "loadBalancerEnabled"
 SHEDDING: Final = "loadBalancerSheddingEnabled"
@@ -55,9 +56,10 @@ class TakeoverResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """What both ways need: an admin whose permit is a person's, the shared state, the brokers registered now."""
+    """What both ways need: the brokers registered now, how to ask and to change them, the shared state."""
 
     admin: BrokerAdmin
+    commands: BrokerCommands
     coordination: Coordination
     endpoints: Mapping[str, BrokerEndpoint]
     clock: Clock
@@ -89,7 +91,7 @@ async def takeover(desk: Desk, *, split: bool, reason: str, by: str, namespaces:
         if not _differs(stored, key, value):
             continue
         try:
-            await desk.admin.set_dynamic(key, value)
+            await desk.commands.set_dynamic(key, value, permit=by_person)
         except AdminApiError as error:
             # Perhaps it took effect: the brokers are read next, and they decide.
             warnings.append(f"{key} could not be set: {error}")
@@ -131,20 +133,33 @@ def _scope(known: Record | None, namespaces: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted({*(known.namespaces if known is not None else ()), *namespaces})) if namespaces else ()
 
 
-async def handback(desk: Desk, *, reason: str = "", by: str = "", deadman: bool = False) -> TakeoverResult | None:
+async def _go_on() -> None:
+    """A person's word needs no second look."""
+
+
+async def handback(
+    desk: Desk,
+    *,
+    reason: str = "",
+    by: str = "",
+    deadman: bool = False,
+    look_again: Callable[[], Awaitable[None]] = _go_on,
+) -> TakeoverResult | None:
     """Restore what the record says, verify each broker, close the record with who did it and why. None when there is no
-    takeover to undo. Two at once do the same: the one that closes the record second finds it closed."""
+    takeover to undo. Two at once do the same: the one that closes the record second finds it closed. `look_again`:
+    awaited right before each write to the brokers; what it raises ends it there."""
     found = await read_record(desk.coordination)
     if found is None:
         return None
     record, version = found
     warnings = []
     for key, value in record.overrides.items():
+        await look_again()
         try:
             if value is None:
-                await desk.admin.delete_dynamic(key)
+                await desk.commands.delete_dynamic(key, permit=by_person)
             else:
-                await desk.admin.set_dynamic(key, value)
+                await desk.commands.set_dynamic(key, value, permit=by_person)
         except AdminApiError as error:
             warnings.append(f"{key} could not be restored: {error}")
     rows = await _verify(desk, {broker: _restored(record, endpoint) for broker, endpoint in desk.endpoints.items()})
