@@ -135,13 +135,13 @@ def gate_page() -> str:
         "",
         f"<!-- {NOTE} -->",
         "",
-        "Whatever changes a cluster asks one gate first. The checks are made in the order of the second table; the first "
-        "that fails is the answer, with its [code](codes.md). Before each single move and split the same question is asked "
-        "again, after reading from the store what people want.",
+        "Whatever changes a cluster asks one gate first. The checks are made in the order of the second table; the",
+        "first that fails is the answer, with its [code](codes.md). Before each single move and split the",
+        "same question is asked again, after reading from the store what people want.",
         "",
         *_table(["action", "what is meant"], [[_words(action.name), action.value] for action in Action]),
         "",
-        "Taking over, handing back and the dead man ask no gate: they run without a sidecar, and go by the takeover record.",
+        "Taking over, handing back and the dead man ask no gate: they run without a sidecar, by the takeover record.",
         "",
     ]
     rows = [

@@ -5,12 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import AdminTimeout, Forbidden
+from bundlekeel.daemon.documents import Desired, Pause
 from bundlekeel.daemon.settings_guard import WindowSettings
-from bundlekeel.ports import UnloadAnswer
 from tests.support.builders import bundle_name
 from tests.support.faces import wishing
-from tests.support.memory_admin import MemoryAdmin
+from tests.support.memory_admin import Fault
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, WallClock, with_params
 
 B1, B2, B3 = BROKERS
@@ -96,18 +99,6 @@ async def test_a_request_is_not_carried_out_while_the_channel_is_torn() -> None:
 # --- windows and pauses that come amid a plan --------------------------------------------------------------------
 
 
-class _Slow(MemoryAdmin):
-    """Every unload takes an hour of people's time."""
-
-    clock: WallClock
-
-    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
-        """See `ports.BrokerAdmin`."""
-        answer = await super().unload(bundle, destination=destination, at=at)
-        self.clock.offset += 3600
-        return answer
-
-
 class Windowed(FakeSidecar):
     """Its window opened a minute ago and lasts for half an hour."""
 
@@ -116,19 +107,55 @@ class Windowed(FakeSidecar):
         self.windows = (WindowSettings(cron=f"{opened.minute} {opened.hour} * * *", minutes=30),)
         super().__init__(cluster, **more)
 
-    def reach(self) -> MemoryAdmin:
-        """Brokers that take long."""
-        admin = _Slow(self.cluster.model, permit=self.leadership.permit)
-        assert isinstance(self.clock, WallClock)
-        admin.clock = self.clock
-        return admin
-
 
 async def test_a_window_that_closes_amid_a_plan_stops_the_rest() -> None:
     """What is under way ends; what has not begun by then waits for the next window."""
     cluster = FakeCluster(clock=WallClock())
     sidecar = await Windowed(cluster, params=with_params(max_moves_per_source=100)).lead()
+
+    def an_hour_later(_bundle: str) -> None:
+        cluster.clock.offset = 3600.0
+
+    cluster.model.after_unload = an_hour_later
     report = await sidecar.cycle.turn()
     assert report.plan is not None and len(report.plan.moves) > 1
     assert len(cluster.model.unloads) == 1
     assert {outcome.code for outcome in report.outcomes if outcome.outcome == "refused"} == {Code.OUTSIDE_WINDOW}
+
+
+# --- what people ask for -------------------------------------------------------------------------------------------
+
+
+async def test_moves_by_hand_are_refused_while_everything_is_paused() -> None:
+    """At once, at whichever sidecar they are asked of; planning them is no harm."""
+    sidecar = await FakeSidecar(still()).lead()
+    await sidecar.cycle.turn()
+    face, pause = wishing(sidecar), Pause(reason="an incident", by="ann", since_ms=0)
+    await sidecar.sharing.change_desired(lambda _: Desired(pause=pause))
+    assert (await face.by_hand("transfer", BUNDLE, to=B3))["state"] == "planned"
+    with pytest.raises(Forbidden, match="by ann: an incident"):
+        await face.by_hand("transfer", BUNDLE, to=B3, execute=True, reason="r", by="ann")
+    assert await sidecar.sharing.take_requests() == []
+
+
+async def test_an_approval_leaves_a_record() -> None:
+    """Who approved what, and why: nobody else writes that down."""
+    sidecar = await Reviewing(still()).lead()
+    left = await asked(sidecar, review=True)
+    await wishing(sidecar, review=True).approve(left["review"], reason="looks right", by="bob")
+    (line,) = [item for item in sidecar.journal.tail(10, kind="wish") if "approval" in item["what"]]
+    assert (line["by"], line["reason"], line["what"]) == ("bob", "looks right", f"approval of {left['review']}")
+
+
+# --- brokers that shed ---------------------------------------------------------------------------------------------
+
+
+async def test_a_broker_that_cannot_be_asked_counts_as_shedding() -> None:
+    """Acting needs proof that nobody else sheds."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    sidecar.admin.fail("runtime_configuration", Fault(error=AdminTimeout("no answer")))
+    report = await sidecar.cycle.turn()
+    assert report.plan is not None and report.plan.moves
+    assert report.obstacle is not None and report.obstacle.code is Code.BROKERS_SHED_THEMSELVES
+    assert report.obstacle.detail == f"could not be asked: {B1}"
+    assert sidecar.cluster.model.unloads == []

@@ -207,3 +207,27 @@ async def test_a_record_nobody_can_read_is_never_overwritten(office: Office, dat
     with pytest.raises(CodecError):
         await handback(office.desk)
     assert office.mutations() == []
+
+
+class _Forgetful(MemoryAdmin):
+    """Says that an override is gone, and keeps it."""
+
+    async def delete_dynamic(self, key: str) -> None:
+        """See `ports.BrokerAdmin`."""
+        self.calls.append(("delete_dynamic", key))
+
+
+async def test_a_handback_reads_the_stored_overrides_back(office: Office) -> None:
+    """Each broker runs as before, since its own file says the same; the override would outlive its next change."""
+    for settings in office.model.static.values():
+        settings[SHEDDING] = "false"
+    taken = await takeover(office.desk, split=False, reason="r", by="ann")
+    assert taken.overrides == {SHEDDING: None}
+    office.model.dynamic[SHEDDING] = "false"
+    admin = _Forgetful(office.model)
+    admin.set_endpoints(office.model.endpoints())
+    back = await handback(replace(office.desk, admin=admin))
+    assert back is not None and back.unverified == () and not back.complete
+    assert await read_record(office.coordination) is not None
+    done = await handback(office.desk)
+    assert done is not None and done.complete and office.model.dynamic == {}
