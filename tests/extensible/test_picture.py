@@ -17,9 +17,10 @@ from bundlekeel.core.extensible import is_rest
 from bundlekeel.core.load import PRODUCERS, RATE_IN, RATE_OUT, THROUGHPUT_IN, TOPICS
 from bundlekeel.daemon.extensible_source import ClusterSource, ExtensibleOptions
 from bundlekeel.ports import Picture
+from bundlekeel.ports.commands import by_person
 from dev.cluster import Cluster
 from dev.traffic import Traffic, TrafficSpec
-from tests.support.contracts.admin import Permit, Recorder
+from tests.support.contracts.admin import Recorder
 from tests.support.contracts.coordination import eventually
 from tests.support.memory_source import RealClock
 
@@ -56,7 +57,7 @@ class Watched:
         clock = RealClock()
         self.telemetry = Recorder()
         self.store = ZkClient(cluster.zk_hosts, "/pulsar", session_seconds=10.0, call_timeout_seconds=3.0)
-        self.admin = HttpBrokerAdmin(telemetry=self.telemetry, permit=Permit(), clock=clock)
+        self.admin = HttpBrokerAdmin(telemetry=self.telemetry, clock=clock)
         self.feed = TopicLoadFeed(TopicsProcess(TopicsOptions(), clock=clock), clock=clock)
         self.source = ClusterSource(
             registry=ZkLoadSource(self.store, batch_window_seconds=0.25, max_report_bytes=2**20, clock=clock),
@@ -179,7 +180,7 @@ async def test_a_transfer_removes_nobody(extensible_cluster: Cluster, watched: W
     await asyncio.sleep(11.0)
     looking = asyncio.create_task(look())
     try:
-        answer = await watched.admin.unload(bundle, destination=target, at=source)
+        answer = await watched.admin.unload(bundle, destination=target, at=source, permit=by_person)
         assert answer.status == 204
 
         async def told_there() -> bool:
@@ -194,7 +195,7 @@ async def test_a_transfer_removes_nobody(extensible_cluster: Cluster, watched: W
         await asyncio.gather(looking, return_exceptions=True)
     assert {source, target} <= withdrawn
     assert set(reported) == {3}
-    await watched.admin.unload(bundle, destination=source, at=target)
+    await watched.admin.unload(bundle, destination=source, at=target, permit=by_person)
 
 
 async def test_a_killed_broker_leaves_and_returns(

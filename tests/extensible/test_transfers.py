@@ -17,6 +17,7 @@ from bundlekeel.daemon.executor import ExecutorLimits, MoveRequest
 from bundlekeel.daemon.intents import MoveOutcome
 from bundlekeel.daemon.splits import SplitRequest
 from bundlekeel.daemon.takeover import SHEDDING, SPLITTING, Desk, handback, read_record, sheds_itself, takeover
+from bundlekeel.ports.commands import by_person
 from dev.cluster import Cluster
 from dev.traffic import Traffic, TrafficReport, TrafficSpec
 from dev.traffic.admin import ensure_namespace, place_all_on, request
@@ -107,7 +108,7 @@ async def carry_on(world: ExtensibleWorld, bundles: list[str]) -> list[MoveOutco
 
 async def transfers_under_traffic(world: ExtensibleWorld, namespace: str) -> None:
     """All land where they were asked, several at a time, and no message is lost."""
-    await world.admin.set_dynamic(SHEDDING, "false")
+    await world.admin.set_dynamic(SHEDDING, "false", permit=by_person)
     spec = TrafficSpec(
         service_url=world.cluster.service_url,
         admin_url=world.cluster.brokers[0].web_url,
@@ -125,7 +126,7 @@ async def transfers_under_traffic(world: ExtensibleWorld, namespace: str) -> Non
         report = await asyncio.to_thread(traffic.stop)
     finally:
         traffic.close()
-        await world.admin.delete_dynamic(SHEDDING)
+        await world.admin.delete_dynamic(SHEDDING, permit=by_person)
     print("\n" + told(outcomes, report, world.counting.together))  # noqa: T201
     assert world.counting.unloads == len(outcomes) == TRANSFERS
     assert world.counting.together > 1
@@ -234,14 +235,14 @@ async def test_what_brokers_do_with_positions(world: ExtensibleWorld) -> None:
     (bundle,) = await place(world, "demo/positions", topics=1)
     owner = world.cluster.brokers[0]
     with pytest.raises(AdminRefused) as several:
-        await world.admin.split(bundle, positions=[0x40000000, 0x80000000], at=owner.broker_id)
+        await world.admin.split(bundle, positions=[0x40000000, 0x80000000], at=owner.broker_id, permit=by_person)
     assert several.value.status == 412
     assert await world.metadata.boundaries("demo/positions") == [0, HASH_END]
-    await world.admin.split(bundle, positions=[0x80000000], at=world.cluster.brokers[1].broker_id)
+    await world.admin.split(bundle, positions=[0x80000000], at=world.cluster.brokers[1].broker_id, permit=by_person)
     assert await world.metadata.boundaries("demo/positions") == [0, 0x80000000, HASH_END]
     children = (f"demo/positions/0x00000000_0x{0x80000000:08x}", f"demo/positions/0x{0x80000000:08x}_0x{HASH_END:08x}")
     assert [await world.owner_of(child) for child in children] == [owner.broker_id] * 2
-    await world.admin.unload(children[1], destination=None, at=owner.broker_id)
+    await world.admin.unload(children[1], destination=None, at=owner.broker_id, permit=by_person)
     request_ = SplitRequest(bundle=children[1], broker=owner.broker_id, rule="topics", max_bundles=128)
     outcome = await world.splitter().split(request_)
     assert (outcome.outcome, outcome.code) == ("refused", Code.UNOWNED)
@@ -254,8 +255,8 @@ async def test_takeover_and_handback(world: ExtensibleWorld) -> None:
     """Every broker stops shedding and splitting its own bundles, and afterwards runs and is configured as before."""
     admin, endpoints = world.admin, world.endpoints
     for key in (SHEDDING, SPLITTING):
-        await admin.delete_dynamic(key)
-    desk = Desk(admin=admin, coordination=world.coordination, endpoints=endpoints, clock=world.clock)
+        await admin.delete_dynamic(key, permit=by_person)
+    desk = Desk(admin=admin, commands=admin, coordination=world.coordination, endpoints=endpoints, clock=world.clock)
     before = {broker: await admin.runtime_configuration(broker) for broker in endpoints}
     taken = await takeover(desk, split=True, reason="test", by="test")
     assert taken.complete, taken

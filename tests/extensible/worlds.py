@@ -11,7 +11,8 @@ from bundlekeel.daemon.attempt import ExecutorLimits, Term, World
 from bundlekeel.daemon.executor import Executor
 from bundlekeel.daemon.ownership import serving
 from bundlekeel.daemon.splits import Splitter
-from bundlekeel.ports import Channel, Owner, UnloadAnswer
+from bundlekeel.ports import Channel, Owner
+from bundlekeel.ports.commands import Permit, UnloadAnswer
 from dev.cluster import Cluster
 from tests.integration.conftest import RealWorld
 from tests.support.contracts.coordination import eventually
@@ -33,13 +34,13 @@ class CountingAdmin(HttpBrokerAdmin):
 
     running = unloads = together = 0
 
-    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
+    async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
         """See `ports.BrokerAdmin`."""
         self.unloads += 1
         self.running += 1
         self.together = max(self.together, self.running)
         try:
-            return await super().unload(bundle, destination=destination, at=at)
+            return await super().unload(bundle, destination=destination, at=at, permit=permit)
         finally:
             self.running -= 1
 
@@ -54,9 +55,7 @@ class ExtensibleWorld(RealWorld):
             ZkChannel(self.store, clock=self.clock) if store else TopicChannel(process, clock=self.clock)
         )
         self.by_channel = ByChannel(self.channel)
-        self.counting = CountingAdmin(
-            telemetry=self.telemetry, permit=self.permit, clock=self.clock, options=AdminOptions(read_timeout=95)
-        )
+        self.counting = CountingAdmin(telemetry=self.telemetry, clock=self.clock, options=AdminOptions(read_timeout=95))
         self.counting.set_endpoints(self.endpoints)
 
     @property
@@ -64,6 +63,7 @@ class ExtensibleWorld(RealWorld):
         """As executor and splitter take them."""
         return World(
             admin=self.counting,
+            commands=self.counting,
             coordination=self.coordination,
             ownership=self.by_channel,
             metadata=self.metadata,

@@ -40,9 +40,7 @@ class RealWorld:
         self.clock = RealClock()
         self.permit = Permit()
         self.telemetry = Recorder()
-        self.admin = HttpBrokerAdmin(
-            telemetry=self.telemetry, permit=self.permit, clock=self.clock, options=AdminOptions(read_timeout=95)
-        )
+        self.admin = HttpBrokerAdmin(telemetry=self.telemetry, clock=self.clock, options=AdminOptions(read_timeout=95))
         self.endpoints = {
             b.broker_id: BrokerEndpoint(broker_id=b.broker_id, web_url=b.web_url, service_url=b.service_url)
             for b in cluster.brokers

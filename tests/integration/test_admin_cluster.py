@@ -41,7 +41,7 @@ async def test_topics_and_claims_with_odd_names(real_world: RealWorld, topics: d
             t for t, b in topics.items() if b == bundle
         }
     for topic in topics:
-        assert await real_world.admin.claim(topic, broker_id=first) == second
+        assert await real_world.admin.claim(topic, broker_id=first, permit=real_world.permit) == second
 
 
 async def test_reads_assign_nothing(real_world: RealWorld) -> None:
@@ -67,7 +67,7 @@ async def test_refusals_of_an_unload(real_world: RealWorld, topics: dict[str, st
         ("public/no-such/0x00000000_0x10000000", None, {404, 412}),
     ):
         with pytest.raises(AdminRefused) as caught:
-            await real_world.admin.unload(name, destination=destination, at=at)
+            await real_world.admin.unload(name, destination=destination, at=at, permit=real_world.permit)
         assert caught.value.status in statuses
         assert "\n" not in caught.value.reason
     owner = await real_world.ownership.owner(bundle)

@@ -27,6 +27,7 @@ def executor_of(world: RealWorld) -> Executor:
     """An executor with its defaults over the real cluster."""
     ports = World(
         admin=world.admin,
+        commands=world.admin,
         coordination=world.coordination,
         ownership=world.ownership,
         metadata=world.metadata,
@@ -54,7 +55,7 @@ async def requests_for(world: RealWorld, bundles: list[str], rng: random.Random)
 
 async def test_a_hundred_moves_under_traffic(real_world: RealWorld) -> None:
     """At least 99 of 100 are done where asked, and none is reported done that is not."""
-    await real_world.admin.set_dynamic(SHEDDING, "false")
+    await real_world.admin.set_dynamic(SHEDDING, "false", permit=real_world.permit)
     brokers = real_world.cluster.brokers
     spec = TrafficSpec(
         service_url=real_world.cluster.service_url,
@@ -80,7 +81,7 @@ async def test_a_hundred_moves_under_traffic(real_world: RealWorld) -> None:
         report = await asyncio.to_thread(traffic.stop)
     finally:
         traffic.close()
-        await real_world.admin.delete_dynamic(SHEDDING)
+        await real_world.admin.delete_dynamic(SHEDDING, permit=real_world.permit)
     counts = Counter((outcome.outcome, outcome.code) for outcome in outcomes)
     seconds = sorted(outcome.seconds for outcome in outcomes)
     print(  # noqa: T201

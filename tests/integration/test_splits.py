@@ -170,7 +170,9 @@ async def test_a_bundle_of_one_topic_is_not_split(real_world: RealWorld) -> None
         assert "add partitions" in outcome.error
         name = parse_bundle(giant.bundle)
         position = (name.lower + name.upper) // 2
-        assert (await real_world.admin.split(giant.bundle, positions=[position], at=broker)).status == 204
+        assert (
+            await real_world.admin.split(giant.bundle, positions=[position], at=broker, permit=real_world.permit)
+        ).status == 204
         assert await real_world.metadata.boundaries(namespace) == before
     finally:
         traffic.close()
@@ -180,6 +182,7 @@ def ports(world: RealWorld) -> World:
     """The ports as a splitter takes them."""
     return World(
         admin=world.admin,
+        commands=world.admin,
         coordination=world.coordination,
         ownership=world.ownership,
         metadata=world.metadata,
@@ -223,10 +226,10 @@ async def small_limits(real_world: RealWorld) -> AsyncIterator[None]:
         "defaultNamespaceBundleSplitAlgorithm": "flow_or_qps_equally_divide",
     }
     for key, value in changes.items():
-        await real_world.admin.set_dynamic(key, value)
+        await real_world.admin.set_dynamic(key, value, permit=real_world.permit)
     yield
     for key in reversed(changes):
-        await real_world.admin.delete_dynamic(key)
+        await real_world.admin.delete_dynamic(key, permit=real_world.permit)
 
 
 @pytest.mark.usefixtures("small_limits")
@@ -253,7 +256,9 @@ async def test_several_positions_and_the_load_of_topics(real_world: RealWorld) -
     async with running(real_world, namespace, topics=3, rate=90.0, owner=second) as loads:
         assert [load.sessions for load in loads] == [2, 2, 2]
         hashes = sorted(load.hash for load in loads)
-        answer = await real_world.admin.split(f"{namespace}/{WHOLE}", positions=hashes[1:], at=first.broker_id)
+        answer = await real_world.admin.split(
+            f"{namespace}/{WHOLE}", positions=hashes[1:], at=first.broker_id, permit=real_world.permit
+        )
         assert (answer.status, answer.hops[-1]) == (204, second.broker_id)
         assert await real_world.metadata.boundaries(namespace) == [0, *hashes[1:], HASH_END]
 

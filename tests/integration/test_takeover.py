@@ -8,6 +8,7 @@ from bundlekeel.core.errors import AdminRefused
 from bundlekeel.daemon.canary import left_to_us
 from bundlekeel.daemon.takeover import SHEDDING, SPLITTING, Desk, handback, read_record, sheds_itself, takeover
 from bundlekeel.daemon.takeover_record import EXCLUDED, name_set
+from bundlekeel.ports.commands import by_person
 from tests.integration.conftest import RealWorld
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -19,12 +20,14 @@ async def test_round_trip(real_world: RealWorld, before: str | None) -> None:
     admin, endpoints = real_world.admin, real_world.endpoints
     # Another test may have left an override; this one starts from what it says.
     for key in (SHEDDING, SPLITTING):
-        await admin.delete_dynamic(key)
+        await admin.delete_dynamic(key, permit=by_person)
     if before is not None:
-        await admin.set_dynamic(SHEDDING, before)
+        await admin.set_dynamic(SHEDDING, before, permit=by_person)
     original = await admin.dynamic_configuration()
     assert original == ({} if before is None else {SHEDDING: before})
-    desk = Desk(admin=admin, coordination=real_world.coordination, endpoints=endpoints, clock=real_world.clock)
+    desk = Desk(
+        admin=admin, commands=admin, coordination=real_world.coordination, endpoints=endpoints, clock=real_world.clock
+    )
 
     taken = await takeover(desk, split=True, reason="test", by="test")
     assert taken.complete, taken
@@ -41,21 +44,23 @@ async def test_round_trip(real_world: RealWorld, before: str | None) -> None:
     assert await admin.dynamic_configuration() == original
     assert await sheds_itself(admin, endpoints) == dict.fromkeys(endpoints, True)
     assert await read_record(real_world.coordination) is None
-    await admin.delete_dynamic(SHEDDING)
+    await admin.delete_dynamic(SHEDDING, permit=by_person)
 
 
 async def test_only_dynamic_keys_are_taken(real_world: RealWorld) -> None:
     """The load balancer itself cannot be switched at run time: a broker says so, and it is typed."""
     with pytest.raises(AdminRefused, match="non-dynamic"):
-        await real_world.admin.set_dynamic("loadBalancerEnabled", "false")
+        await real_world.admin.set_dynamic("loadBalancerEnabled", "false", permit=real_world.permit)
 
 
 async def test_canary(real_world: RealWorld) -> None:
     """Every broker (4.2 and later) shows what it leaves to us, goes on shedding, and is as before afterwards."""
     admin, endpoints = real_world.admin, real_world.endpoints
     for key in (SHEDDING, SPLITTING, EXCLUDED):
-        await admin.delete_dynamic(key)
-    desk = Desk(admin=admin, coordination=real_world.coordination, endpoints=endpoints, clock=real_world.clock)
+        await admin.delete_dynamic(key, permit=by_person)
+    desk = Desk(
+        admin=admin, commands=admin, coordination=real_world.coordination, endpoints=endpoints, clock=real_world.clock
+    )
     names = ("public/default", "public/other")
     taken = await takeover(desk, split=False, reason="test", by="test", namespaces=names)
     assert taken.complete, taken

@@ -39,7 +39,7 @@ class TestRealBrokers(QuotaContract):
 
     @pytest.fixture
     async def harness(self, two_brokers: Cluster) -> AsyncIterator[QuotaHarness]:
-        admin = HttpBrokerAdmin(telemetry=Recorder(), permit=lambda: None, clock=RealClock())
+        admin = HttpBrokerAdmin(telemetry=Recorder(), clock=RealClock())
         admin.set_endpoints(
             {b.broker_id: BrokerEndpoint(broker_id=b.broker_id, web_url=b.web_url) for b in two_brokers.brokers}
         )

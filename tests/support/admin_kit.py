@@ -17,9 +17,7 @@ class Kit:
 
     def __init__(self, brokers: HttpBrokers, options: AdminOptions, token: TokenSource | None = None) -> None:
         self.telemetry, self.permit = Recorder(), Permit()
-        self.admin = HttpBrokerAdmin(
-            telemetry=self.telemetry, permit=self.permit, clock=RealClock(), token=token, options=options
-        )
+        self.admin = HttpBrokerAdmin(telemetry=self.telemetry, clock=RealClock(), token=token, options=options)
         self.admin.set_endpoints(brokers.endpoints())
 
 
@@ -30,7 +28,7 @@ def redirect(to: str) -> Script:
 
 async def unload(kit: Kit, brokers: HttpBrokers, at: int = 0) -> None:
     """An unload without destination at broker `at`."""
-    await kit.admin.unload(BUNDLE, destination=None, at=brokers.ids[at])
+    await kit.admin.unload(BUNDLE, destination=None, at=brokers.ids[at], permit=kit.permit)
 
 
 def self_signed(folder: Path) -> tuple[Path, ssl.SSLContext]:

@@ -33,7 +33,7 @@ class Following:
             for chroot in ("/pulsar", "/config")
         )
         self.source = ZkLoadSource(self.store, batch_window_seconds=0.2, max_report_bytes=1_000_000, clock=self.clock)
-        self.admin = HttpBrokerAdmin(telemetry=telemetry, permit=_never, clock=self.clock)
+        self.admin = HttpBrokerAdmin(telemetry=telemetry, clock=self.clock)
         self.config = BrokerConfig(self.admin, self.clock)
         process = TopicsProcess(TopicsOptions(), clock=self.clock)
         self.channel = ChannelByVariant(

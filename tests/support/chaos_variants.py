@@ -14,7 +14,8 @@ from bundlekeel.daemon.documents import Desired, decode, encode
 from bundlekeel.daemon.hand import LeaderHand
 from bundlekeel.daemon.intents import INTENTS
 from bundlekeel.daemon.leadership import Leadership
-from bundlekeel.ports import Change, Document, UnloadAnswer
+from bundlekeel.ports import Change, Document
+from bundlekeel.ports.commands import Permit, UnloadAnswer
 from tests.support.chaos_world import ChaosSidecar, FarBrokers, FarStore
 from tests.support.memory_admin import MemoryAdmin
 
@@ -28,7 +29,7 @@ class _Always:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._leadership, name)
 
-    def permit(self) -> None:
+    def permit(self, epoch: int) -> None:
         """Whatever the time."""
 
 
@@ -39,10 +40,7 @@ class FarAway(ChaosSidecar):
 
 
 class WithoutPermit(FarAway):
-    """Neither its executor nor its client asks whether it still leads."""
-
-    def permit(self) -> None:
-        """Whatever the time."""
+    """Nobody asks whether it still leads."""
 
     def employ(self, world: World) -> LeaderHand:
         """A hand that asks nobody."""
@@ -52,20 +50,16 @@ class WithoutPermit(FarAway):
 class _EndsItself(_Always):
     """A leadership that takes a suspended connection for the end of its term."""
 
-    def permit(self) -> None:
+    def permit(self, epoch: int) -> None:
         """LeadershipLost for whatever reason."""
         try:
-            self._leadership.permit()
+            self._leadership.permit(epoch)
         except StoreError as error:
             raise LeadershipLost(str(error)) from error
 
 
 class GivesUpEarly(FarAway):
     """As Bundlekeel was before a suspension was told from the end of a term: its hand stays idle, its intent open."""
-
-    def permit(self) -> None:
-        """Asked by its client."""
-        _EndsItself(self.leadership).permit()
 
     def employ(self, world: World) -> LeaderHand:
         """A hand that gives up early."""
@@ -91,12 +85,12 @@ class WithoutIntents(ChaosSidecar):
 class _AsksAgain(FarBrokers):
     """Brokers that are asked again when they do not answer."""
 
-    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
+    async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
         """See `ports.BrokerAdmin`."""
         try:
-            return await super().unload(bundle, destination=destination, at=at)
+            return await super().unload(bundle, destination=destination, at=at, permit=permit)
         except AdminApiError:
-            return await super().unload(bundle, destination=destination, at=at)
+            return await super().unload(bundle, destination=destination, at=at, permit=permit)
 
 
 class BlindRetry(ChaosSidecar):

@@ -17,7 +17,8 @@ from bundlekeel.core.errors import AdminFault, AdminRefused, AdminTimeout, Admin
 from bundlekeel.daemon.attempt import ExecutorLimits
 from bundlekeel.daemon.intents import INTENTS, decode_intent
 from bundlekeel.daemon.runtime import Runtime
-from bundlekeel.ports import Change, Document, Member, UnloadAnswer
+from bundlekeel.ports import Change, Document, Member
+from bundlekeel.ports.commands import Permit, UnloadAnswer, by_person
 from dev.chaos.history import Attempt, Intent, Stop, Term, Verb, Verdict, Wish
 from tests.support.faces import runtime_parts
 from tests.support.memory_admin import MemoryAdmin
@@ -164,7 +165,6 @@ class FarBrokers(MemoryAdmin):
         super().__init__(sidecar.world.model)
         self._sidecar = sidecar
         self._there = MemoryAdmin(sidecar.world.model)
-        self._permit_now = sidecar.permit
 
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
         """See `ports.BrokerAdmin`."""
@@ -177,37 +177,41 @@ class FarBrokers(MemoryAdmin):
         await self._sidecar.life.go()
         return await super().topics_of_bundle(bundle, owner)
 
-    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
+    async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
         """See `ports.BrokerAdmin`."""
         return await self._ask(
             "unload",
             bundle,
-            lambda: self._there.unload(bundle, destination=destination, at=at),
+            lambda: self._there.unload(bundle, destination=destination, at=at, permit=by_person),
+            permit,
             faulty=True,
             destination=destination or "",
         )
 
-    async def claim(self, topic: str, *, broker_id: str) -> str:
+    async def claim(self, topic: str, *, broker_id: str, permit: Permit) -> str:
         """See `ports.BrokerAdmin`."""
         bundle = self._sidecar.world.model.bundle_of(topic) or ""
-        return await self._ask("claim", bundle, lambda: self._there.claim(topic, broker_id=broker_id))
+        return await self._ask(
+            "claim", bundle, lambda: self._there.claim(topic, broker_id=broker_id, permit=by_person), permit
+        )
 
     async def _ask(
-        self, verb: Verb, bundle: str, work: Callable[[], Awaitable[T]], *, faulty: bool = False, destination: str = ""
+        self,
+        verb: Verb,
+        bundle: str,
+        work: Callable[[], Awaitable[T]],
+        permit: Permit,
+        *,
+        faulty: bool = False,
+        destination: str = "",
     ) -> T:
         world, life = self._sidecar.world, self._sidecar.life
         self._there.set_endpoints(self._endpoints)
-        # Connecting takes a moment, now and then a long one; right before the request is sent the permit is asked, as
-        # the real client does.
-        slow = world.random.random() < self._sidecar.slow_connects
-        connecting = world.random.uniform(0.5, CONNECT_SECONDS) if slow else 2 * _LATENCY_SECONDS
-        for _ in range(2):
-            await asyncio.sleep(connecting / 2)
-            await life.go()
+        await self._connect()
         fault = world.admin_faults.popleft() if faulty and world.admin_faults else "none"
         if fault == "unreachable":
             raise AdminUnreachable("connection refused")
-        self._permit_now()
+        permit()
         number = len(world.witness.attempts)
         sent = Attempt(
             verb=verb,
@@ -232,6 +236,15 @@ class FarBrokers(MemoryAdmin):
         self._settle(number, "ok")
         await life.go()
         return found
+
+    async def _connect(self) -> None:
+        """A moment, now and then a long one; the permit is asked after it, as the real client does."""
+        world = self._sidecar.world
+        slow = world.random.random() < self._sidecar.slow_connects
+        connecting = world.random.uniform(0.5, CONNECT_SECONDS) if slow else 2 * _LATENCY_SECONDS
+        for _ in range(2):
+            await asyncio.sleep(connecting / 2)
+            await self._sidecar.life.go()
 
     def _settle(self, number: int, verdict: Verdict) -> None:
         attempts = self._sidecar.world.witness.attempts
@@ -286,10 +299,6 @@ class ChaosSidecar(FakeSidecar):
     def reach(self) -> MemoryAdmin:
         """How it reaches the brokers."""
         return FarBrokers(self)
-
-    def permit(self) -> None:
-        """Asked by its client right before a request leaves."""
-        self.leadership.permit()
 
     async def begin(self) -> None:
         """Start everything `Runtime.run` starts, but for signals."""

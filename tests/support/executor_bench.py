@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from bundlekeel.core.errors import BundlekeelError
 from bundlekeel.daemon.executor import Executor, ExecutorHooks, ExecutorLimits, MoveRequest, Term, World
 from bundlekeel.daemon.intents import MoveOutcome
-from bundlekeel.ports import Member, UnloadAnswer
+from bundlekeel.ports import Member, commands
+from bundlekeel.ports.commands import UnloadAnswer
 from tests.support.extensible_brokers import ExtensibleModel
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
@@ -68,7 +69,7 @@ class Bench:
         self.model = (ExtensibleModel if self.mode == "extensible" else BrokerModel)([A, B, C])
         self.model.add(BUNDLE, B, TOPIC, "non-persistent://t/n/a", "persistent://t/n/__change_events")
         self.permit = Permit()
-        self.admin = MemoryAdmin(self.model, permit=self.permit)
+        self.admin = MemoryAdmin(self.model)
         self.admin.set_endpoints(self.model.endpoints())
         self.store = MemoryStore()
         self.coordination = MemoryCoordination(self.store)
@@ -82,6 +83,7 @@ class Bench:
         """Another executor over the same world."""
         world = World(
             admin=self.admin,
+            commands=self.admin,
             coordination=self.coordination,
             ownership=self.model,
             metadata=self.metadata,
@@ -124,18 +126,18 @@ class SlowAdmin(MemoryAdmin):
     """Unloads take a second; remembers how many ran together."""
 
     def __init__(self, bench: Bench) -> None:
-        super().__init__(bench.model, permit=bench.permit)
+        super().__init__(bench.model)
         self.set_endpoints(bench.model.endpoints())
         self._clock = bench.clock
         self.running: set[str] = set()
         self.together: list[frozenset[str]] = []
 
-    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
+    async def unload(self, bundle: str, *, destination: str | None, at: str, permit: commands.Permit) -> UnloadAnswer:
         self.running.add(bundle)
         self.together.append(frozenset(self.running))
         await self._clock.sleep(1.0)
         self.running.discard(bundle)
-        return await super().unload(bundle, destination=destination, at=at)
+        return await super().unload(bundle, destination=destination, at=at, permit=permit)
 
 
 def fleet(bench: Bench) -> list[MoveRequest]:

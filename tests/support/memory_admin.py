@@ -17,7 +17,8 @@ from bundlekeel.core.extensible import BundleLoads
 from bundlekeel.core.names import namespace_of, parse_bundle, parse_topic
 from bundlekeel.core.rate import Signs
 from bundlekeel.core.splitting.children import children_of
-from bundlekeel.ports import BrokerEndpoint, Owner, TopicLoad, UnloadAnswer
+from bundlekeel.ports import BrokerEndpoint, Owner, TopicLoad
+from bundlekeel.ports.commands import Permit, UnloadAnswer
 from tests.support.quota_model import QuotaModel
 
 SHEDDING = "loadBalancerSheddingEnabled"
@@ -219,12 +220,13 @@ class Fault:
 
 
 class MemoryAdmin:
-    """`ports.BrokerAdmin` without a network. `fail("unload", Fault(...))` scripts the next calls of a method."""
+    """`ports.BrokerAdmin` and `ports.commands.BrokerCommands` without a network.
 
-    def __init__(self, model: BrokerModel, *, permit: Callable[[], None] = lambda: None) -> None:
+    `fail("unload", Fault(...))` scripts the next calls of a method."""
+
+    def __init__(self, model: BrokerModel) -> None:
         self.model = model
         self.calls: list[tuple[str, ...]] = []
-        self._permit = permit
         self._endpoints: Mapping[str, BrokerEndpoint] = {}
         self._faults: dict[str, deque[Fault | None]] = defaultdict(deque)
 
@@ -248,16 +250,16 @@ class MemoryAdmin:
         _leave(self._enter("dynamic_configuration"))
         return dict(self.model.dynamic)
 
-    async def set_dynamic(self, key: str, value: str) -> None:
-        """See `ports.BrokerAdmin`."""
-        self._permit()
+    async def set_dynamic(self, key: str, value: str, *, permit: Permit) -> None:
+        """See `ports.commands.BrokerCommands`."""
+        permit()
         after = self._enter("set_dynamic", key, value)
         _raise_for(self.model.set_dynamic(key, value))
         _leave(after)
 
-    async def delete_dynamic(self, key: str) -> None:
-        """See `ports.BrokerAdmin`."""
-        self._permit()
+    async def delete_dynamic(self, key: str, *, permit: Permit) -> None:
+        """See `ports.commands.BrokerCommands`."""
+        permit()
         after = self._enter("delete_dynamic", key)
         self.model.dynamic.pop(key, None)
         _leave(after)
@@ -316,10 +318,10 @@ class MemoryAdmin:
         _leave(after)
         return self.model.owned_by(broker_id)
 
-    async def split(self, bundle: str, *, positions: Sequence[int], at: str) -> UnloadAnswer:
-        """See `ports.BrokerAdmin`."""
+    async def split(self, bundle: str, *, positions: Sequence[int], at: str, permit: Permit) -> UnloadAnswer:
+        """See `ports.commands.BrokerCommands`."""
         self._check_registered(at)
-        self._permit()
+        permit()
         after = self._enter("split", bundle, str(list(positions)), at)
         hops: list[str] = []
         broker = at
@@ -333,10 +335,10 @@ class MemoryAdmin:
             broker = reply.to
         raise RedirectLoop("redirected in circles")
 
-    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
-        """See `ports.BrokerAdmin`."""
+    async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
+        """See `ports.commands.BrokerCommands`."""
         self._check_registered(at)
-        self._permit()
+        permit()
         after = self._enter("unload", bundle, destination or "", at)
         hops: list[str] = []
         broker, query = at, {} if destination is None else {"destinationBroker": destination}
@@ -350,10 +352,10 @@ class MemoryAdmin:
             broker, query = reply.to, dict(reply.query)
         raise RedirectLoop("redirected in circles")
 
-    async def claim(self, topic: str, *, broker_id: str) -> str:
-        """See `ports.BrokerAdmin`."""
+    async def claim(self, topic: str, *, broker_id: str, permit: Permit) -> str:
+        """See `ports.commands.BrokerCommands`."""
         self._check_registered(broker_id)
-        self._permit()
+        permit()
         after = self._enter("claim", topic, broker_id)
         reply = self.model.lookup(topic, at=broker_id, authoritative=True)
         _raise_for(reply)

@@ -21,7 +21,8 @@ from bundlekeel.daemon.settings_load import load_settings
 from bundlekeel.daemon.settings_quotas import QuotaSettings
 from bundlekeel.daemon.sidecar import Sidecar, SidecarParts
 from bundlekeel.daemon.views import Service
-from bundlekeel.ports import Owner, UnloadAnswer
+from bundlekeel.ports import Owner
+from bundlekeel.ports.commands import Permit, UnloadAnswer
 from dev.loop_thread import LoopThread
 from tests.support.builders import bundle_name, report
 from tests.support.faces import NoPeers, runtime_parts, wishing
@@ -102,10 +103,10 @@ class PacedAdmin(MemoryAdmin):
 
     seconds = 0.0
 
-    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
+    async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
         """See `ports.BrokerAdmin`."""
         await asyncio.sleep(self.seconds)
-        return await super().unload(bundle, destination=destination, at=at)
+        return await super().unload(bundle, destination=destination, at=at, permit=permit)
 
 
 class PageSidecar(FakeSidecar):
@@ -128,13 +129,13 @@ class PageSidecar(FakeSidecar):
         store = MemoryCalibration()
         store.put("2026-09-15/thresholds.json", as_bytes(document(self.clock.wall_ms())))
         self.calibration = self._calibration(store)
-        quota_admin = MemoryQuotaAdmin(cluster.model, permit=self.leadership.permit)
+        quota_admin = MemoryQuotaAdmin(cluster.model)
         self.quotas = service_of(self, cluster.metadata, quota_admin, quotas or QuotaSettings(), mode)
         self.face = Sidecar(self._sidecar_parts())
 
     def reach(self) -> MemoryAdmin:
         """Brokers that take their time."""
-        admin = PacedAdmin(self.cluster.model, permit=self.leadership.permit)
+        admin = PacedAdmin(self.cluster.model)
         admin.seconds = self.pace
         return admin
 

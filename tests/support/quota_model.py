@@ -12,6 +12,7 @@ from bundlekeel.core.errors import AdminRefused, AdminUnreachable
 from bundlekeel.core.quotas.enforce import Place, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
 from bundlekeel.core.quotas.usage import TopicRates, topic_of
+from bundlekeel.ports.commands import Permit
 from bundlekeel.ports.quotas import NamespaceRates
 
 if TYPE_CHECKING:
@@ -65,13 +66,13 @@ class QuotaModel:
 
 
 class MemoryQuotaAdmin:
-    """`ports.quotas.QuotaAdmin` without a network. `fail("set_topic_rate", error)` scripts the next calls: None lets
-    one pass."""
+    """`ports.quotas.QuotaAdmin` and `ports.commands.QuotaCommands` without a network.
 
-    def __init__(self, model: BrokerModel, *, permit: Callable[[], None] = lambda: None) -> None:
+    `fail("set_topic_rate", error)` scripts the next calls: None lets one pass."""
+
+    def __init__(self, model: BrokerModel) -> None:
         self.model = model
         self.calls: list[tuple[str, ...]] = []
-        self._permit = permit
         self._faults: dict[str, deque[Exception | None]] = defaultdict(deque)
 
     def fail(self, method: str, *faults: Exception | None) -> None:
@@ -103,16 +104,16 @@ class MemoryQuotaAdmin:
         group = self.model.quotas.attached.get(namespace, "")
         return NamespaceRates(publish=found.publish, dispatch=found.dispatch, resource_group=group)
 
-    async def topic_rate(self, place: Place) -> Rate | None:
+    async def topic_rate(self, place: Place, *, permit: Permit) -> Rate | None:
         """See `ports.quotas.QuotaAdmin`."""
-        self._permit()
+        permit()
         self._enter("topic_rate", place.topic, place.side)
         _raise(self.model.quotas.refusal(place.topic))
         return self.model.quotas.rates.get(place)
 
-    async def set_topic_rate(self, place: Place, rate: Rate | None) -> None:
+    async def set_topic_rate(self, place: Place, rate: Rate | None, *, permit: Permit) -> None:
         """See `ports.quotas.QuotaAdmin`."""
-        self._permit()
+        permit()
         self._enter("set_topic_rate", place.topic, place.side)
         _raise(self.model.quotas.refusal(place.topic))
         self.model.quotas.set_rate(place, rate)
@@ -122,18 +123,18 @@ class MemoryQuotaAdmin:
         self._enter("resource_group", name)
         return self.model.quotas.groups.get(name)
 
-    async def set_resource_group(self, name: str, group: ResourceGroup | None) -> None:
+    async def set_resource_group(self, name: str, group: ResourceGroup | None, *, permit: Permit) -> None:
         """See `ports.quotas.QuotaAdmin`."""
-        self._permit()
+        permit()
         self._enter("set_resource_group", name)
         if group is None:
             _raise(self.model.quotas.remove_group(name))
         else:
             self.model.quotas.groups[name] = group
 
-    async def attach(self, namespace: str, name: str) -> None:
+    async def attach(self, namespace: str, name: str, *, permit: Permit) -> None:
         """See `ports.quotas.QuotaAdmin`."""
-        self._permit()
+        permit()
         self._enter("attach", namespace, name)
         _raise(self.model.quotas.attach(namespace, name))
 

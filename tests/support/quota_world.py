@@ -16,7 +16,7 @@ from bundlekeel.daemon.quota_service import QuotaService
 from bundlekeel.daemon.quotas import QuotaParts, Quotas
 from bundlekeel.daemon.settings_quotas import QuotaSettings
 from bundlekeel.ports import Change, Metadata
-from bundlekeel.ports.quotas import QuotaAdmin, UsageFeed
+from bundlekeel.ports.quotas import UsageFeed
 from tests.support.memory_admin import BrokerModel
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.memory_usage import MemoryUsageFeed
@@ -104,7 +104,7 @@ class _Coordination(MemoryCoordination):
 def service_of(
     sidecar: FakeSidecar,
     metadata: Metadata,
-    admin: QuotaAdmin,
+    admin: MemoryQuotaAdmin,
     settings: QuotaSettings,
     ceiling: str,
     usage: UsageFeed | None = None,
@@ -114,6 +114,8 @@ def service_of(
     parts = QuotaParts(
         settings=settings,
         admin=admin,
+        commands=admin,
+        permit=sidecar.leadership.permit,
         hearing=Hearing(feed, sidecar.config, sidecar.clock),
         metadata=metadata,
         config=sidecar.config,
@@ -158,7 +160,7 @@ class QuotaSidecar(FakeSidecar):
 
     def reach_quotas(self) -> MemoryQuotaAdmin:
         """How quotas reach the brokers."""
-        return MemoryQuotaAdmin(self.quota_cluster.model, permit=self.leadership.permit)
+        return MemoryQuotaAdmin(self.quota_cluster.model)
 
     def connect(self) -> MemoryCoordination:
         """The store takes no fenced writes while `deaf`."""

@@ -46,7 +46,7 @@ class Bench:
         self.model.add_loads(BUNDLE, *(topics or TWO_HOT))
         self.model.own(BUNDLE, B)
         self.permit = Permit()
-        self.admin = MemoryAdmin(self.model, permit=self.permit)
+        self.admin = MemoryAdmin(self.model)
         self.admin.set_endpoints(self.model.endpoints())
         self.store = MemoryStore()
         self.coordination = coordination(self.store)
@@ -57,6 +57,7 @@ class Bench:
         self.prepared: list[Family] = []
         self.world = World(
             admin=self.admin,
+            commands=self.admin,
             coordination=self.coordination,
             ownership=self.model,
             metadata=self.metadata,

@@ -177,25 +177,28 @@ class FakeSidecar:
         self.leadership = self._leadership(name)
         self.sharing = Sharing(self.coordination, self.leadership, self.clock)
         self.admin = self.reach()
-        world = World(
-            admin=self.admin,
-            coordination=self.coordination,
-            ownership=cluster.model,
-            metadata=cluster.metadata,
-            clock=self.clock,
-        )
         self.config = BrokerConfig(self.admin, self.clock, max_age_seconds=0.0)
         self.journal = FileJournal(journal, telemetry=self.telemetry)
         self.sharing.on_takeover = lambda record: self.journal.append(takeover_wish(record))
         self.outage = self._outage()
         self.calendar = Calendar(self.windows)
         self.gate = self._gate(mode)
-        self.hand = self.employ(world)
+        self.hand = self.employ(self._world())
         self.observer = Observer(cluster.source, self.clock, self.telemetry, capacity)
         self.cycle = Cycle(self._parts(params, revert))
         self.planner = Planner(self.cycle, self.clock.wall_ms)
         self.executions = self._executions()
         self.leadership.on_won = self._won
+
+    def _world(self) -> World:
+        return World(
+            admin=self.admin,
+            commands=self.admin,
+            coordination=self.coordination,
+            ownership=self.cluster.model,
+            metadata=self.cluster.metadata,
+            clock=self.clock,
+        )
 
     def _leadership(self, name: str) -> Leadership:
         return Leadership(
@@ -260,7 +263,7 @@ class FakeSidecar:
 
     def reach(self) -> MemoryAdmin:
         """How it reaches the brokers."""
-        return MemoryAdmin(self.cluster.model, permit=self.leadership.permit)
+        return MemoryAdmin(self.cluster.model)
 
     def employ(self, world: World) -> LeaderHand:
         """Its hand."""

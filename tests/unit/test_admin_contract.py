@@ -23,7 +23,7 @@ class TestMemoryAdmin(AdminContract):
         model = BrokerModel(["b1:8080", "b2:8080", "b3:8080"])
         fill(model)
         permit = Permit()
-        admin = MemoryAdmin(model, permit=permit)
+        admin = MemoryAdmin(model)
         admin.set_endpoints(model.endpoints())
         return Harness(admin=admin, model=model, permit=permit)
 
@@ -37,7 +37,7 @@ class TestHttpBrokerAdmin(AdminContract):
         fill(brokers.model)
         permit = Permit()
         async with brokers.serve():
-            admin = HttpBrokerAdmin(telemetry=Recorder(), permit=permit, clock=RealClock())
+            admin = HttpBrokerAdmin(telemetry=Recorder(), clock=RealClock())
             admin.set_endpoints(brokers.endpoints())
             yield Harness(admin=admin, model=brokers.model, permit=permit)
             await admin.close()
@@ -65,7 +65,7 @@ class TestHttpBrokerAdminExtensible(ExtensibleAdminContract):
         assert isinstance(model, ExtensibleModel)
         fill(model)
         async with brokers.serve():
-            admin = HttpBrokerAdmin(telemetry=Recorder(), permit=lambda: None, clock=RealClock())
+            admin = HttpBrokerAdmin(telemetry=Recorder(), clock=RealClock())
             admin.set_endpoints(brokers.endpoints())
             yield ExtensibleHarness(admin=admin, model=model)
             await admin.close()

@@ -9,7 +9,7 @@ import pytest
 from bundlekeel.adapters.admin import AdminOptions
 from bundlekeel.core.errors import AdminApiError, AdminFault, AdminRefused, LeadershipLost
 from tests.support.admin_kit import Kit, unload
-from tests.support.contracts.admin import TOPIC, fill
+from tests.support.contracts.admin import BUNDLE, TOPIC, fill
 from tests.support.http_brokers import Answer, HttpBrokers
 
 
@@ -37,12 +37,10 @@ async def test_the_permit_is_asked_when_the_request_leaves(brokers: HttpBrokers,
         kit.permit()
         kit.permit.error = LeadershipLost("the deadline passed while connecting")
 
-    kit.admin._http._permit = over_once_connecting
     with pytest.raises(LeadershipLost):
-        await unload(kit, brokers)
+        await kit.admin.unload(BUNDLE, destination=None, at=brokers.ids[0], permit=over_once_connecting)
     assert brokers.seen == []
     kit.permit.error = None
-    kit.admin._http._permit = kit.permit
     await unload(kit, brokers, at=1)
     assert len(brokers.seen) == 1
 
@@ -54,7 +52,7 @@ async def test_a_location_that_is_no_url(brokers: HttpBrokers, kit: Kit, locatio
     with pytest.raises(AdminApiError):
         await unload(kit, brokers)
     with pytest.raises(AdminApiError):
-        await kit.admin.claim(TOPIC, broker_id=brokers.ids[0])
+        await kit.admin.claim(TOPIC, broker_id=brokers.ids[0], permit=kit.permit)
 
 
 async def test_an_answer_nested_too_deeply(brokers: HttpBrokers, kit: Kit) -> None:

@@ -26,8 +26,9 @@ from bundlekeel.core.errors import (
     RedirectLoop,
 )
 from bundlekeel.ports import BrokerEndpoint
+from bundlekeel.ports.commands import by_person
 from tests.support.admin_kit import Kit, redirect, self_signed, unload
-from tests.support.contracts.admin import BUNDLE, OTHER, TOPIC, Permit, Recorder, fill
+from tests.support.contracts.admin import BUNDLE, OTHER, TOPIC, Recorder, fill
 from tests.support.http_brokers import Answer, HttpBrokers, Seen, answer
 from tests.support.memory_source import RealClock
 
@@ -66,7 +67,7 @@ async def make(brokers: HttpBrokers) -> AsyncIterator[Callable[..., Kit]]:
 async def test_a_redirect_keeps_method_query_and_token(brokers: HttpBrokers, make: Callable[..., Kit]) -> None:
     """Each hop is a PUT with the broker's own query and our token."""
     kit = make(TokenSource("canary"))
-    await kit.admin.unload(BUNDLE, destination=brokers.ids[2], at=brokers.ids[2])
+    await kit.admin.unload(BUNDLE, destination=brokers.ids[2], at=brokers.ids[2], permit=kit.permit)
     assert [seen.method for seen in brokers.seen] == ["PUT"] * 3
     assert [seen.headers["authorization"] for seen in brokers.seen] == ["Bearer canary"] * 3
     assert [seen.query for seen in brokers.seen] == [
@@ -82,13 +83,15 @@ async def test_a_redirect_keeps_method_query_and_token(brokers: HttpBrokers, mak
 async def test_a_redirect_keeps_the_body(brokers: HttpBrokers) -> None:
     """A body reaches the last hop unchanged."""
     telemetry = Recorder()
-    http = AdminHttp(telemetry=telemetry, permit=lambda: None, clock=RealClock(), options=AdminOptions(read_timeout=5))
+    http = AdminHttp(telemetry=telemetry, clock=RealClock(), options=AdminOptions(read_timeout=5))
     kit = Kit(brokers, AdminOptions())
     http.hosts = kit.admin._http.hosts
     brokers.script(0, redirect(f"http://{brokers.ids[1]}"))
     brokers.script(1, answer(204))
     route = Route(method="PUT", template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/split")
-    reply = await http.follow(Call(route=route, target="/x/split?unload=false", content=b"[1,2]"), at=brokers.ids[0])
+    reply = await http.follow(
+        Call(route=route, target="/x/split?unload=false", content=b"[1,2]", permit=by_person), at=brokers.ids[0]
+    )
     await http.close()
     await kit.admin.close()
     assert reply.hops == (brokers.ids[0], brokers.ids[1])
@@ -168,16 +171,16 @@ async def test_https_to_http_is_refused(tmp_path: Path) -> None:
     }
 
     def build(tls: AdminTls) -> HttpBrokerAdmin:
-        admin = HttpBrokerAdmin(telemetry=Recorder(), permit=Permit(), clock=RealClock(), tls=tls)
+        admin = HttpBrokerAdmin(telemetry=Recorder(), clock=RealClock(), tls=tls)
         admin.set_endpoints(endpoints)
         return admin
 
     trusting, strict = build(AdminTls(trust_certs=cert)), build(AdminTls())
     async with brokers.serve(tls={0: context}):
         with pytest.raises(InsecureRedirect):
-            await trusting.unload(BUNDLE, destination=None, at=brokers.ids[0])
+            await trusting.unload(BUNDLE, destination=None, at=brokers.ids[0], permit=by_person)
         with pytest.raises(AdminUnreachable):
-            await strict.unload(BUNDLE, destination=None, at=brokers.ids[0])
+            await strict.unload(BUNDLE, destination=None, at=brokers.ids[0], permit=by_person)
         await trusting.close()
         await strict.close()
     assert [seen.broker for seen in brokers.seen] == [brokers.ids[0]]
@@ -325,12 +328,12 @@ async def test_nobody_listens(brokers: HttpBrokers, make: Callable[..., Kit]) ->
     dead = "127.0.0.1:1"
     kit.admin.set_endpoints({dead: BrokerEndpoint(broker_id=dead, web_url=f"http://{dead}"), **brokers.endpoints()})
     with pytest.raises(AdminUnreachable) as caught:
-        await kit.admin.unload(BUNDLE, destination=None, at=dead)
+        await kit.admin.unload(BUNDLE, destination=None, at=dead, permit=kit.permit)
     assert not caught.value.outcome_unknown
     with pytest.raises(AdminUnreachable):
         await kit.admin.runtime_configuration(dead)
     assert await kit.admin.dynamic_configuration() == {}
-    await kit.admin.set_dynamic("loadBalancerSheddingEnabled", "false")
+    await kit.admin.set_dynamic("loadBalancerSheddingEnabled", "false", permit=kit.permit)
     assert brokers.model.dynamic == {"loadBalancerSheddingEnabled": "false"}
 
 
@@ -342,7 +345,7 @@ async def test_a_mutation_of_unknown_outcome_is_not_tried_elsewhere(
     brokers.script(order[0], lambda _seen: Answer(reset=True), lambda _seen: Answer(reset=True))
     kit = make()
     with pytest.raises(AdminTimeout):
-        await kit.admin.set_dynamic("loadBalancerSheddingEnabled", "false")
+        await kit.admin.set_dynamic("loadBalancerSheddingEnabled", "false", permit=kit.permit)
     assert len(brokers.seen) == 1
     assert await kit.admin.dynamic_configuration() == {}
     assert len(brokers.seen) == 3
@@ -352,9 +355,9 @@ async def test_a_claim_reports_a_redirect_without_following(brokers: HttpBrokers
     """A 307 of a lookup names a broker; a foreign one is an error. One request either way."""
     kit = make()
     brokers.script(0, redirect(f"http://{brokers.ids[2]}"), redirect("http://evil.example"))
-    assert await kit.admin.claim(TOPIC, broker_id=brokers.ids[0]) == brokers.ids[2]
+    assert await kit.admin.claim(TOPIC, broker_id=brokers.ids[0], permit=kit.permit) == brokers.ids[2]
     with pytest.raises(ForeignRedirect):
-        await kit.admin.claim(TOPIC, broker_id=brokers.ids[0])
+        await kit.admin.claim(TOPIC, broker_id=brokers.ids[0], permit=kit.permit)
     assert len(brokers.seen) == 2
 
 
@@ -363,7 +366,7 @@ async def test_an_answer_without_sense_is_a_fault(brokers: HttpBrokers, make: Ca
     """A 200 that is not what the route promises is an unknown outcome, never a success."""
     brokers.script(0, answer(200, body=body))
     with pytest.raises(AdminFault):
-        await make().admin.claim(TOPIC, broker_id=brokers.ids[0])
+        await make().admin.claim(TOPIC, broker_id=brokers.ids[0], permit=by_person)
 
 
 async def test_a_claim_knows_brokers_by_service_url(brokers: HttpBrokers, make: Callable[..., Kit]) -> None:
@@ -376,8 +379,8 @@ async def test_a_claim_knows_brokers_by_service_url(brokers: HttpBrokers, make: 
         answer(200, body=b'{"brokerUrl": "pulsar://b:6650"}'),
         answer(200, body=b'{"httpUrl": "http://new:8080/"}'),
     )
-    assert await kit.admin.claim(TOPIC, broker_id=brokers.ids[0]) == "b:1"
-    assert await kit.admin.claim(TOPIC, broker_id=brokers.ids[0]) == "new:8080"
+    assert await kit.admin.claim(TOPIC, broker_id=brokers.ids[0], permit=kit.permit) == "b:1"
+    assert await kit.admin.claim(TOPIC, broker_id=brokers.ids[0], permit=kit.permit) == "new:8080"
 
 
 async def test_a_v1_namespace_is_refused_before_anything_leaves(brokers: HttpBrokers, make: Callable[..., Kit]) -> None:
@@ -385,7 +388,7 @@ async def test_a_v1_namespace_is_refused_before_anything_leaves(brokers: HttpBro
     kit = make()
     for bundle in ("t/cluster/ns/0x00000000_0xffffffff", "t/ns/LARGEST", "", "t//0x00000000_0xffffffff"):
         with pytest.raises(AdminRefused):
-            await kit.admin.unload(bundle, destination=None, at=brokers.ids[0])
+            await kit.admin.unload(bundle, destination=None, at=brokers.ids[0], permit=kit.permit)
     with pytest.raises(AdminRefused):
-        await kit.admin.claim("persistent://only/two", broker_id=brokers.ids[0])
+        await kit.admin.claim("persistent://only/two", broker_id=brokers.ids[0], permit=kit.permit)
     assert OTHER not in brokers.model.owners

@@ -31,6 +31,7 @@ async def desk_of(cluster: FakeCluster, release: str = "4.2") -> Desk:
     await coordination.start()
     return Desk(
         admin=admin,
+        commands=admin,
         coordination=coordination,
         endpoints=cluster.model.endpoints(),
         clock=cluster.clock,

@@ -13,7 +13,7 @@ from bundlekeel.core.plan import Move, Plan, Refusal
 from bundlekeel.daemon.documents import LeaderState, decode, join
 from bundlekeel.daemon.intents import MoveOutcome
 from bundlekeel.daemon.sharing import STATE
-from bundlekeel.ports import UnloadAnswer
+from bundlekeel.ports.commands import Permit, UnloadAnswer
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import MemoryAdmin
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
@@ -28,10 +28,10 @@ class _Reading(MemoryAdmin):
 
     read: Any
 
-    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
-        """See `ports.BrokerAdmin`."""
+    async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
+        """See `ports.commands.BrokerCommands`."""
         await self.read()
-        return await super().unload(bundle, destination=destination, at=at)
+        return await super().unload(bundle, destination=destination, at=at, permit=permit)
 
 
 class Watched(FakeSidecar):
@@ -39,7 +39,7 @@ class Watched(FakeSidecar):
 
     def reach(self) -> MemoryAdmin:
         """How it reaches the brokers."""
-        admin = _Reading(self.cluster.model, permit=self.leadership.permit)
+        admin = _Reading(self.cluster.model)
         admin.read, self.seen = self._read, list[frozenset[str]]()
         return admin
 

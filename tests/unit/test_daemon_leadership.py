@@ -11,12 +11,12 @@ from tests.support.world import FakeCluster, FakeSidecar
 async def test_permit_ends_with_our_own_deadline() -> None:
     """Past the deadline nothing may be sent, whatever the library says about the session."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
-    sidecar.leadership.permit()
+    sidecar.leadership.permit(1)
     session = sidecar.coordination.session_seconds
     sidecar.clock.offset = session * 0.9 + 0.01
     assert sidecar.coordination.connected
     with pytest.raises(LeadershipLost):
-        sidecar.leadership.permit()
+        sidecar.leadership.permit(1)
     with pytest.raises(LeadershipLost):
         sidecar.leadership.current_epoch()
 
@@ -35,10 +35,10 @@ async def test_suspended_store_forbids_at_once() -> None:
     sidecar.cluster.store.suspend(sidecar.coordination)
     assert sidecar.leadership.leading
     with pytest.raises(StoreError) as raised:
-        sidecar.leadership.permit()
+        sidecar.leadership.permit(1)
     assert not isinstance(raised.value, LeadershipLost)
     sidecar.cluster.store.resume(sidecar.coordination)
-    sidecar.leadership.permit()
+    sidecar.leadership.permit(1)
 
 
 async def test_a_term_whose_deadline_passed_is_never_resumed() -> None:
@@ -47,9 +47,11 @@ async def test_a_term_whose_deadline_passed_is_never_resumed() -> None:
     before = sidecar.leadership.epoch
     sidecar.clock.offset = sidecar.coordination.session_seconds
     with pytest.raises(LeadershipLost):
-        sidecar.leadership.permit()
+        sidecar.leadership.permit(1)
     await sidecar.leadership.turn()
-    sidecar.leadership.permit()
+    sidecar.leadership.permit(2)
+    with pytest.raises(LeadershipLost):
+        sidecar.leadership.permit(1)
     assert before is not None
     assert sidecar.leadership.epoch == before + 1
 

@@ -126,7 +126,7 @@ async def test_a_proposal_whose_leader_died_amid_its_task_is_aborted() -> None:
     task = (await shown(reviews))["task"]
     await reviews.begin(ID, task)
     sidecar.sharing.remember_task({"task": task, "state": "running"})
-    await sidecar.sharing.close_request(task)
+    await sidecar.sharing.close_request(task, sidecar.sharing.current_epoch())
     sidecar.sharing.tasks = []
     assert (await shown(reviews))["state"] == "executing"
     await sidecar.executions.serve()

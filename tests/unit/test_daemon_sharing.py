@@ -42,12 +42,12 @@ async def test_large_state_is_stored_in_chunks_and_shrinks() -> None:
     """State beyond one node's size is stored whole, and a smaller one leaves no old chunk behind."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     noise = {f"t/ns/{hash(str(i)):x}": Moved(at_ms=hash(str(i * 7)) % 10**12, source=f"b{i}:1") for i in range(30_000)}
-    await sidecar.sharing.save(Standing(cycle=1, recent=noise), {})
+    await sidecar.sharing.save(Standing(cycle=1, recent=noise), {}, epoch=sidecar.sharing.current_epoch())
     nodes = await sidecar.coordination.read_tree(sharing.STATE)
     assert len(nodes) > 1
     other = await FakeSidecar(sidecar.cluster, "b").lead()
     assert other.sharing.shared.recent == noise
-    await sidecar.sharing.save(Standing(cycle=2), {})
+    await sidecar.sharing.save(Standing(cycle=2), {}, epoch=sidecar.sharing.current_epoch())
     assert len(await sidecar.coordination.read_tree(sharing.STATE)) == 1
 
 
@@ -77,7 +77,7 @@ async def test_move_records_are_kept_in_chunks_and_bounded() -> None:
         await sidecar.coordination.write_fenced(sidecar.sharing.current_epoch(), changes)
     nodes = await sidecar.coordination.read_tree(sharing.MOVES)
     assert 3 <= len(nodes) <= 5
-    await sidecar.sharing.save(Standing(cycle=1), {})
+    await sidecar.sharing.save(Standing(cycle=1), {}, epoch=sidecar.sharing.current_epoch())
     other = await FakeSidecar(sidecar.cluster, "b").lead()
     assert [item["bundle"] for item in other.sharing.moves][-30:] == [str(n) for n in range(45, 75)]
 
@@ -86,11 +86,11 @@ async def test_deposed_leader_cannot_write() -> None:
     """A late save of a leader whose term is over changes nothing and raises."""
     cluster = FakeCluster()
     old = await FakeSidecar(cluster, "a").lead()
-    await old.sharing.save(Standing(cycle=5), {})
+    await old.sharing.save(Standing(cycle=5), {}, epoch=old.sharing.current_epoch())
     epoch = old.sharing.current_epoch()
     cluster.store.expire(old.coordination)
     new = await FakeSidecar(cluster, "b").lead()
-    await new.sharing.save(Standing(cycle=6), {})
+    await new.sharing.save(Standing(cycle=6), {}, epoch=new.sharing.current_epoch())
     await old.coordination.start()
     with pytest.raises(LeadershipLost):
         await documents.store_blob(old.coordination, epoch, sharing.STATE, LeaderState(cycle=99), [])

@@ -130,7 +130,7 @@ async def test_an_execution_of_a_dead_leader_does_not_run_for_ever() -> None:
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
     first.sharing.tasks = [{"task": "r1", "state": "running"}, {"task": "r0", "state": "done"}]
-    await first.sharing.save(Standing(cycle=1), {})
+    await first.sharing.save(Standing(cycle=1), {}, epoch=first.sharing.current_epoch())
     cluster.store.expire(first.coordination)
     second = await FakeSidecar(cluster, "b").lead()
     assert [task["state"] for task in second.sharing.tasks] == ["failed", "done"]
@@ -143,8 +143,8 @@ async def test_state_is_stored_again_after_an_answer_was_lost() -> None:
     store = _LostAnswers(leader.coordination)
     shared = sharing.Sharing(store, leader.leadership, leader.clock)  # type: ignore[arg-type]
     with pytest.raises(StoreError):
-        await shared.save(Standing(cycle=1), {})
-    await shared.save(Standing(cycle=2), {})
+        await shared.save(Standing(cycle=1), {}, epoch=1)
+    await shared.save(Standing(cycle=2), {}, epoch=1)
     await leader.sharing._read_leader_state()
     assert leader.sharing.shared.cycle == 2
 

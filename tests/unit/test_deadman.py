@@ -59,6 +59,7 @@ class Watchman:
         """What it restores with."""
         return Desk(
             admin=self.admin,
+            commands=self.admin,
             coordination=self.coordination,
             endpoints=self.cluster.model.endpoints(),
             clock=RealClock(),

@@ -69,7 +69,7 @@ async def test_the_next_leader_does_not_wait_for_it_either() -> None:
     assert made is not None and sidecar.cycle.snapshot is not None
     move, now = made.moves[0], sidecar.clock.wall_ms()
     ledger = open_entries(sidecar.cycle.standing.ledger, [move], sidecar.cycle.snapshot, now - 10)
-    await sidecar.sharing.save(Standing(cycle=1, ledger=ledger), {})
+    await sidecar.sharing.save(Standing(cycle=1, ledger=ledger), {}, epoch=sidecar.sharing.current_epoch())
     outcome = MoveOutcome(
         bundle=move.bundle,
         source=move.source,

@@ -11,7 +11,8 @@ from bundlekeel.core.errors import StoreError
 from bundlekeel.daemon.executor import Term
 from bundlekeel.daemon.intents import MoveOutcome, intent_path
 from bundlekeel.daemon.split_intents import split_path
-from bundlekeel.ports import Change, Document, UnloadAnswer
+from bundlekeel.ports import Change, Document
+from bundlekeel.ports.commands import Permit, UnloadAnswer
 from tests.support import split_bench
 from tests.support.executor_bench import BUNDLE, Bench
 from tests.support.memory_admin import MemoryAdmin
@@ -41,7 +42,6 @@ async def suspending(mode: str = "modular") -> Bench:
     bench = Bench(mode=mode)
     bench.coordination = Suspending(bench.store)
     bench.permit = lambda: permit(bench)  # type: ignore[assignment]
-    bench.admin._permit = bench.permit
     bench.executor = bench.build(changes=lambda outcome: [record_of(outcome)])
     return await bench.lead()
 
@@ -91,10 +91,10 @@ class HeldAdmin(MemoryAdmin):
         self.set_endpoints(bench.model.endpoints())
         self.asked, self.go_on = asyncio.Event(), asyncio.Event()
 
-    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
+    async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
         self.asked.set()
         await self.go_on.wait()
-        return await super().unload(bundle, destination=destination, at=at)
+        return await super().unload(bundle, destination=destination, at=at, permit=permit)
 
 
 async def test_the_next_intent_of_a_bundle_is_not_taken_for_the_one_left() -> None:

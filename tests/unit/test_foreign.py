@@ -10,6 +10,7 @@ from bundlekeel.core.foreign import REST_MS, UNDONE_MS, Change, ForeignBook, Lan
 from bundlekeel.core.snapshot import Snapshot
 from bundlekeel.daemon.documents import Desired, Pause
 from bundlekeel.daemon.foreign import second_balancer
+from bundlekeel.ports.commands import by_person
 from tests.support.builders import bundle_name, report, snapshot
 from tests.support.memory_admin import MemoryAdmin
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
@@ -113,7 +114,7 @@ async def by_hand(cluster: FakeCluster, bundle: str, target: str) -> None:
     """A person moves a bundle."""
     admin = MemoryAdmin(cluster.model)
     admin.set_endpoints(cluster.model.endpoints())
-    await admin.unload(bundle, destination=target, at=cluster.model.leader)
+    await admin.unload(bundle, destination=target, at=cluster.model.leader, permit=by_person)
     cluster.model.own(bundle, target)
 
 

@@ -69,7 +69,7 @@ class TestHttpQuotaAdmin(QuotaContract):
         brokers = HttpBrokers(2)
         fill(brokers.model)
         async with brokers.serve():
-            admin = HttpBrokerAdmin(telemetry=Recorder(), permit=lambda: None, clock=RealClock())
+            admin = HttpBrokerAdmin(telemetry=Recorder(), clock=RealClock())
             admin.set_endpoints(brokers.endpoints())
             yield harness_of(admin, brokers.model)
             await admin.close()
@@ -82,13 +82,13 @@ async def both(request: pytest.FixtureRequest) -> AsyncIterator[tuple[QuotaHarne
     if request.param == "memory":
         model = BrokerModel(["b1:8080", "b2:8080"])
         fill(model)
-        yield harness_of(MemoryQuotaAdmin(model, permit=permit), model), model, permit
+        yield harness_of(MemoryQuotaAdmin(model), model), model, permit
         return
     brokers = HttpBrokers(2)
     model = brokers.model
     fill(model)
     async with brokers.serve():
-        admin = HttpBrokerAdmin(telemetry=Recorder(), permit=permit, clock=RealClock())
+        admin = HttpBrokerAdmin(telemetry=Recorder(), clock=RealClock())
         admin.set_endpoints(brokers.endpoints())
         yield harness_of(admin, model), model, permit
         await admin.close()
@@ -107,13 +107,13 @@ async def test_nothing_mutates_without_permit(both: tuple[QuotaHarness, BrokerMo
     harness, model, permit = both
     permit.error = LeadershipLost("over")
     for call in (
-        harness.admin.topic_rate(PUBLISHED),
-        harness.admin.set_topic_rate(PUBLISHED, Rate(1)),
-        harness.admin.set_topic_rate(PUBLISHED, None),
-        harness.admin.set_resource_group("g", ResourceGroup(1)),
-        harness.admin.set_resource_group("g", None),
-        harness.admin.attach(NAMESPACE, "g"),
-        harness.admin.attach(NAMESPACE, ""),
+        harness.admin.topic_rate(PUBLISHED, permit=permit),
+        harness.admin.set_topic_rate(PUBLISHED, Rate(1), permit=permit),
+        harness.admin.set_topic_rate(PUBLISHED, None, permit=permit),
+        harness.admin.set_resource_group("g", ResourceGroup(1), permit=permit),
+        harness.admin.set_resource_group("g", None, permit=permit),
+        harness.admin.attach(NAMESPACE, "g", permit=permit),
+        harness.admin.attach(NAMESPACE, "", permit=permit),
     ):
         with pytest.raises(LeadershipLost):
             await call
@@ -124,10 +124,10 @@ async def test_nothing_mutates_without_permit(both: tuple[QuotaHarness, BrokerMo
 
 async def test_topic_policies_off(both: tuple[QuotaHarness, BrokerModel, Permit]) -> None:
     """Refused with 405."""
-    harness, model, _ = both
+    harness, model, permit = both
     model.quotas.on = False
     with pytest.raises(AdminRefused) as caught:
-        await harness.admin.topic_rate(PUBLISHED)
+        await harness.admin.topic_rate(PUBLISHED, permit=permit)
     assert caught.value.status == 405
 
 
@@ -138,8 +138,8 @@ async def test_answers_that_are_none(body: bytes) -> None:
     fill_at = Place(topic=TOPIC, side=PUBLISH)
     brokers.always(0, answer(200, body=body))
     async with brokers.serve():
-        admin = HttpBrokerAdmin(telemetry=Recorder(), permit=lambda: None, clock=RealClock())
+        admin = HttpBrokerAdmin(telemetry=Recorder(), clock=RealClock())
         admin.set_endpoints(brokers.endpoints())
         with pytest.raises(AdminFault):
-            await admin.quotas.topic_rate(fill_at)
+            await admin.quotas.topic_rate(fill_at, permit=Permit())
         await admin.close()

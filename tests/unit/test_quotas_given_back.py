@@ -90,16 +90,16 @@ class TestWhatWasThere:
         await sidecar.turn(3)
         person = MemoryQuotaAdmin(cluster.model)
         person.fail("set_topic_rate", AdminTimeout("no answer"))
-        said = await give_quotas_back(person, sidecar.config, sidecar.coordination, sidecar.clock)
+        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
         assert said[0].startswith("15 rates") and "could not be given back: no answer" in said[1]
-        said = await give_quotas_back(person, sidecar.config, sidecar.coordination, sidecar.clock)
+        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
         assert said == ["1 rates and resource groups of quotas given back"]
         assert cluster.model.quotas.rates == before
         await sidecar.leadership.stop()
         second = await leading(cluster, name="b", enforcer="off")
         await second.turn()
         assert cluster.model.quotas.rates == before and not second.quotas.rates.held
-        assert await give_quotas_back(person, sidecar.config, second.coordination, sidecar.clock) == []
+        assert await give_quotas_back(person, person, sidecar.config, second.coordination, sidecar.clock) == []
 
     async def test_what_could_not_be_read_is_named(self) -> None:
         """Place by place: what was not given back is not passed over in silence."""
@@ -109,10 +109,10 @@ class TestWhatWasThere:
         held = sidecar.quotas.rates.held
         person = MemoryQuotaAdmin(cluster.model)
         person.fail("topic_rate", *[AdminTimeout("no answer")] * len(held))
-        said = await give_quotas_back(person, sidecar.config, sidecar.coordination, sidecar.clock)
+        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
         unread = {f"the {place.side} rate of {place.topic} could not be read: not given back" for place in held}
         assert said[0].startswith("0 rates") and unread == set(said[1:-1]) and "no answer" in said[-1]
-        said = await give_quotas_back(person, sidecar.config, sidecar.coordination, sidecar.clock)
+        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
         assert said == [f"{len(held)} rates and resource groups of quotas given back"]
         assert not cluster.model.quotas.rates
 
@@ -122,11 +122,11 @@ class TestWhatWasThere:
         await sidecar.turn(3)
         person = MemoryQuotaAdmin(sidecar.quota_cluster.model)
         person.fail("resource_group", AdminTimeout("no answer"))
-        said = await give_quotas_back(person, sidecar.config, sidecar.coordination, sidecar.clock)
+        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
         # Its namespaces are given back all the same.
         assert said[0].startswith("2 rates") and set(sidecar.quota_cluster.model.quotas.groups) == {"acme"}
         assert said[-1] == "resource group acme, or a namespace of it, could not be read: not given back"
-        (said_again,) = await give_quotas_back(person, sidecar.config, sidecar.coordination, sidecar.clock)
+        (said_again,) = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
         assert not said_again.startswith("0 rates") and not sidecar.quota_cluster.model.quotas.groups
 
     async def test_what_is_as_before_is_not_named(self) -> None:
@@ -136,7 +136,7 @@ class TestWhatWasThere:
         await sidecar.turn(3)
         cluster.model.quotas.rates.pop(Place(topic=HOT, side=PUBLISH))
         person = MemoryQuotaAdmin(cluster.model)
-        (said,) = await give_quotas_back(person, sidecar.config, sidecar.coordination, sidecar.clock)
+        (said,) = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
         assert said.startswith(f"{len(sidecar.quotas.rates.held) - 1} rates")
 
     @pytest.mark.parametrize("known", [None, "ended", "active"])

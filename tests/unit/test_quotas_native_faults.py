@@ -13,6 +13,7 @@ from bundlekeel.core.quotas.groups import Group, Limits
 from bundlekeel.core.quotas.native import ResourceGroup
 from bundlekeel.daemon.quota_back import give_quotas_back
 from bundlekeel.daemon.quota_held import NATIVE
+from bundlekeel.ports.commands import Permit
 from bundlekeel.ports.quotas import NamespaceRates
 from tests.support.builders import report
 from tests.support.quota_model import MemoryQuotaAdmin
@@ -51,13 +52,13 @@ class FaultyAdmin(MemoryQuotaAdmin):
             raise self.unread[namespace]
         return await super().namespace_rates(namespace, cluster)
 
-    async def attach(self, namespace: str, name: str) -> None:
+    async def attach(self, namespace: str, name: str, *, permit: Permit) -> None:
         """See `ports.quotas.QuotaAdmin`."""
         self.calls.append(("begun", namespace, name))
         await asyncio.sleep(4 * CYCLE if namespace in self.hanging else self.seconds)
         if namespace in self.refused:
             raise self.refused[namespace]
-        await super().attach(namespace, name)
+        await super().attach(namespace, name, permit=permit)
 
     def begun(self) -> list[str]:
         """Namespaces whose attachment was tried."""
@@ -72,7 +73,7 @@ class NativeSidecar(QuotaSidecar):
 
     def reach_quotas(self) -> FaultyAdmin:
         """How quotas reach the brokers."""
-        return FaultyAdmin(self.quota_cluster.model, permit=self.leadership.permit)
+        return FaultyAdmin(self.quota_cluster.model)
 
     def unreadable(self, namespace: str, error: AdminApiError) -> None:
         """From now on; nothing is remembered of any."""
@@ -191,7 +192,7 @@ async def test_a_deleted_namespace(by_hand: bool) -> None:
     if by_hand:
         person = FaultyAdmin(sidecar.quota_cluster.model)
         person.unread[EVENTS] = DELETED
-        said = await give_quotas_back(person, sidecar.config, sidecar.coordination, sidecar.clock)
+        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
         assert said == ["2 rates and resource groups of quotas given back"]
     else:
         await sidecar.service.remove("acme", **WHO)
@@ -211,7 +212,7 @@ async def test_a_namespace_that_cannot_be_read(by_hand: bool) -> None:
     if by_hand:
         person = FaultyAdmin(sidecar.quota_cluster.model)
         person.unread[EVENTS] = AdminTimeout("no answer")
-        said = await give_quotas_back(person, sidecar.config, sidecar.coordination, sidecar.clock)
+        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
         left = "resource group acme, or a namespace of it, could not be read: not given back"
         assert said == ["1 rates and resource groups of quotas given back", unread, left]
     else:

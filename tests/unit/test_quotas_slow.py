@@ -13,6 +13,7 @@ from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import AdminTimeout
 from bundlekeel.core.quotas.enforce import PUBLISH, Place, Rate
 from bundlekeel.daemon.quota_pace import LEAST, PARALLEL
+from bundlekeel.ports.commands import Permit
 from bundlekeel.ports.quotas import NamespaceRates
 from bundlekeel.work import within
 from tests.support.quota_model import MemoryQuotaAdmin
@@ -38,15 +39,15 @@ class SlowAdmin(MemoryQuotaAdmin):
     most = 0
     _now = 0
 
-    async def topic_rate(self, place: Place) -> Rate | None:
+    async def topic_rate(self, place: Place, *, permit: Permit) -> Rate | None:
         """See `ports.quotas.QuotaAdmin`."""
         await self._wait(place.topic)
-        return await super().topic_rate(place)
+        return await super().topic_rate(place, permit=permit)
 
-    async def set_topic_rate(self, place: Place, rate: Rate | None) -> None:
+    async def set_topic_rate(self, place: Place, rate: Rate | None, *, permit: Permit) -> None:
         """See `ports.quotas.QuotaAdmin`."""
         await self._wait(place.topic)
-        await super().set_topic_rate(place, rate)
+        await super().set_topic_rate(place, rate, permit=permit)
 
     async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
         """See `ports.quotas.QuotaAdmin`."""
@@ -72,7 +73,7 @@ class SlowSidecar(QuotaSidecar):
 
     def reach_quotas(self) -> SlowAdmin:
         """How quotas reach the brokers."""
-        return SlowAdmin(self.quota_cluster.model, permit=self.leadership.permit)
+        return SlowAdmin(self.quota_cluster.model)
 
     async def cycles(self, count: int) -> list[float]:
         """So many, as the sidecar runs them; how long each took."""
@@ -206,13 +207,13 @@ class _SlowWrites:
         admin = sidecar.quota_admin
         write = admin.set_topic_rate
 
-        async def hang(place: Place, rate: Rate | None) -> None:
+        async def hang(place: Place, rate: Rate | None, *, permit: Permit) -> None:
             if place.topic == HOT and self.begun < 2:
                 self.begun += 1
                 self.since = len(admin.calls)
                 await asyncio.sleep(GIVEN_UP)
                 raise AdminTimeout("no answer in time")
-            await write(place, rate)
+            await write(place, rate, permit=permit)
 
         admin.set_topic_rate = hang  # type: ignore[method-assign]
 

@@ -7,6 +7,7 @@ import pytest
 from bundlekeel.core.errors import AdminTimeout
 from bundlekeel.core.quotas.enforce import PUBLISH, Place, Rate
 from bundlekeel.core.quotas.usage import TopicRates
+from bundlekeel.ports.commands import Permit
 from tests.support.quota_world import QuotaCluster, QuotaSidecar, leading
 from tests.support.world import BROKERS
 
@@ -115,11 +116,11 @@ async def test_a_write_that_lands_late_is_still_ours() -> None:
     cluster, place = sidecar.quota_cluster, Place(topic=BIG[0], side=PUBLISH)
     really, lost = sidecar.quota_admin.set_topic_rate, list[Rate | None]()
 
-    async def losing(where: Place, rate: Rate | None) -> None:
+    async def losing(where: Place, rate: Rate | None, *, permit: Permit) -> None:
         if where == place and not lost:
             lost.append(rate)
             raise AdminTimeout("no answer")
-        await really(where, rate)
+        await really(where, rate, permit=permit)
 
     sidecar.quota_admin.set_topic_rate = losing  # type: ignore[method-assign]
     await sidecar.turn()

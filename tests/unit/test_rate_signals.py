@@ -80,7 +80,7 @@ class Looking:
     def __init__(self, count: int = 2, mode: str = "modular") -> None:
         self.model = BrokerModel([f"b{index:03d}:8080" for index in range(count)])
         self.model.signs = {broker: Signs(latency_ms=5.0) for broker in self.model.brokers}
-        self.admin = MemoryAdmin(self.model, permit=lambda: None)
+        self.admin = MemoryAdmin(self.model)
         self.admin.set_endpoints(self.model.endpoints())
         self.mode = mode
         self.clock = _Clock()

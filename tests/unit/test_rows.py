@@ -104,6 +104,7 @@ class HttpBench:
         metadata.leader = brokers.ids[0]
         world = World(
             admin=self.kit.admin,
+            commands=self.kit.admin,
             coordination=self.coordination,
             ownership=brokers.model,
             metadata=metadata,
@@ -186,16 +187,13 @@ async def test_a6_admin_failures(bench: HttpBench, script: Script, outcome: str,
 
 @pytest.mark.parametrize("calls", range(6))
 async def test_a_permit_lost_amid_a_batch_over_fakes(calls: int) -> None:
-    """After so many calls the permit is gone: no further call, every move has its outcome, and the books hold them."""
+    """After so many unloads the permit is gone: no more calls, every move has its outcome, and the books hold them."""
     bench = await Bench().lead()
     requests = fleet(bench)
-    left = calls
 
     def permit() -> None:
-        nonlocal left
-        if left <= 0:
+        if bench.unloads() >= calls:
             raise LeadershipLost("deadline")
-        left -= 1
 
     bench.permit = permit  # type: ignore[assignment]
     bench.executor = bench.build()
@@ -226,7 +224,7 @@ async def test_a_stepped_wall_clock_over_fakes(hours: int) -> None:
     sidecar = await FakeSidecar(cluster).lead()
     before = sidecar.leadership.lease_remaining
     clock.step_ms = hours * 3_600_000
-    sidecar.leadership.permit()
+    sidecar.leadership.permit(1)
     assert sidecar.leadership.lease_remaining == pytest.approx(before, abs=1.0)
     cluster.publish()
     outcomes = (await sidecar.cycle.turn()).outcomes
@@ -234,7 +232,7 @@ async def test_a_stepped_wall_clock_over_fakes(hours: int) -> None:
     assert all(0.0 <= item.seconds < 60.0 for item in outcomes)
     clock.offset = sidecar.coordination.session_seconds
     with pytest.raises(LeadershipLost):
-        sidecar.leadership.permit()
+        sidecar.leadership.permit(1)
 
 
 FULL_DISK = """

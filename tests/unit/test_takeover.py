@@ -20,6 +20,7 @@ from bundlekeel.daemon.takeover import (
     sheds_itself,
     takeover,
 )
+from bundlekeel.ports.commands import Permit
 from tests.support.memory_admin import BrokerModel, Fault, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import RealClock
@@ -37,6 +38,7 @@ class Office:
         self.coordination = MemoryCoordination(MemoryStore())
         self.desk = Desk(
             admin=self.admin,
+            commands=self.admin,
             coordination=self.coordination,
             endpoints=self.model.endpoints(),
             clock=RealClock(),
@@ -212,8 +214,9 @@ async def test_a_record_nobody_can_read_is_never_overwritten(office: Office, dat
 class _Forgetful(MemoryAdmin):
     """Says that an override is gone, and keeps it."""
 
-    async def delete_dynamic(self, key: str) -> None:
-        """See `ports.BrokerAdmin`."""
+    async def delete_dynamic(self, key: str, *, permit: Permit) -> None:
+        """See `ports.commands.BrokerCommands`."""
+        permit()
         self.calls.append(("delete_dynamic", key))
 
 
@@ -224,9 +227,7 @@ async def test_a_handback_reads_the_stored_overrides_back(office: Office) -> Non
     taken = await takeover(office.desk, split=False, reason="r", by="ann")
     assert taken.overrides == {SHEDDING: None}
     office.model.dynamic[SHEDDING] = "false"
-    admin = _Forgetful(office.model)
-    admin.set_endpoints(office.model.endpoints())
-    back = await handback(replace(office.desk, admin=admin))
+    back = await handback(replace(office.desk, commands=_Forgetful(office.model)))
     assert back is not None and back.unverified == () and not back.complete
     assert await read_record(office.coordination) is not None
     done = await handback(office.desk)

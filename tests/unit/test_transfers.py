@@ -24,7 +24,7 @@ from bundlekeel.core.errors import (
 from bundlekeel.daemon.attempt import ExecutorLimits
 from bundlekeel.daemon.executor import MoveRequest
 from bundlekeel.daemon.intents import intent_path
-from bundlekeel.ports import UnloadAnswer
+from bundlekeel.ports.commands import Permit, UnloadAnswer, by_person
 from tests.support.executor_bench import BUNDLE, A, B, Bench, C, SlowAdmin, fleet
 from tests.support.extensible_brokers import ExtensibleModel
 from tests.support.memory_admin import Fault, UnloadSeen
@@ -89,7 +89,7 @@ async def test_ids_that_end_alike_are_refused_before_any_call(bench: Bench) -> N
     outcome = await bench.move(long, A)
     assert (outcome.outcome, outcome.code, bench.unloads()) == ("refused", Code.ALIKE_BROKERS, 0)
     with pytest.raises(AdminRefused, match="cannot be transfer to same broker"):
-        await bench.admin.unload(BUNDLE, destination=A, at=long)
+        await bench.admin.unload(BUNDLE, destination=A, at=long, permit=by_person)
     model.own(BUNDLE, A)
     assert (await bench.move(A, long)).outcome == "done"
 
@@ -131,9 +131,9 @@ async def test_the_brokers_leader_ends_what_was_stuck(
     class Leader(SlowAdmin):
         """Gives the bundle away a while after the broker's time-out."""
 
-        async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
+        async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
             try:
-                return await super().unload(bundle, destination=destination, at=at)
+                return await super().unload(bundle, destination=destination, at=at, permit=permit)
             finally:
                 later.append(asyncio.ensure_future(self.give()))
 
@@ -161,7 +161,7 @@ async def test_a_transfer_ended_otherwise_need_not_be_waited_out(bench: Bench, b
     class Hanging(SlowAdmin):
         """Answers a minute later."""
 
-        async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
+        async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
             model.publish(bundle, UnitState.ASSIGNING, destination or "", at)
             asked.append(bundle)
             await bench.clock.sleep(10)
@@ -186,7 +186,7 @@ async def test_what_is_still_under_way_is_waited_for(bench: Bench) -> None:
     class Slow(SlowAdmin):
         """Takes half a minute, the last ten seconds of it with the bundle landed already."""
 
-        async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
+        async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
             await bench.clock.sleep(5)
             model.publish(bundle, UnitState.RELEASING, destination or "", at)
             await bench.clock.sleep(15)

@@ -10,7 +10,7 @@ import structlog
 from bundlekeel.bootstrap.build import Build
 from bundlekeel.bootstrap.history import history_store
 from bundlekeel.bootstrap.logs import configure_logging
-from bundlekeel.bootstrap.oneoff import dead_man, hand_back, never, once, take_over
+from bundlekeel.bootstrap.oneoff import dead_man, hand_back, once, take_over
 from bundlekeel.bootstrap.outside import connected, patient, settled, unrecorded, until_connected, watch
 from bundlekeel.bootstrap.plugins import load_plugins
 from bundlekeel.cli.app import make_app
@@ -71,7 +71,7 @@ class Bootstrap:
         """Every connection and permission, tested by this process."""
 
         async def run() -> list[Check]:
-            async with connected(settings, never) as out:
+            async with connected(settings) as out:
                 await out.source.start()
                 return await examine(patient(settings.settings, out, watch(out, unrecorded, lambda: True)))
 
@@ -81,7 +81,7 @@ class Bootstrap:
         """Where a topic, bundle or namespace is, read from the stores."""
 
         async def run() -> list[Json]:
-            async with connected(settings, never) as out:
+            async with connected(settings) as out:
                 await until_connected(settings.settings, out)
                 await settled(out)
                 view = await out.channel.view() if out.channel.on else None

@@ -22,7 +22,6 @@ from bundlekeel.bootstrap.quotas import quotas_of
 from bundlekeel.bootstrap.security import peers_of, protection
 from bundlekeel.bootstrap.traces import traces_of
 from bundlekeel.core.effects import Rules
-from bundlekeel.core.errors import Forbidden
 from bundlekeel.core.params import Parameters
 from bundlekeel.daemon.attempt import ExecutorLimits, World
 from bundlekeel.daemon.byhand import ByHand, HandParts
@@ -79,7 +78,7 @@ class Build:
 
     def __init__(self, loaded: LoadedSettings) -> None:
         self.loaded = loaded
-        self.outside = out = open_outside(loaded, self._permit)
+        self.outside = out = open_outside(loaded)
         self.notifications = notifications(
             loaded,
             self.outside.telemetry,
@@ -156,6 +155,7 @@ class Build:
             seats=settings.leadership.seats,
             heartbeat_seconds=settings.leadership.heartbeat,
             margin_ratio=settings.leadership.margin_ratio,
+            acts=settings.mode == "act",
         )
         found.on_won = self._on_won
         return found
@@ -164,6 +164,7 @@ class Build:
         out = self.outside
         world = World(
             admin=out.admin,
+            commands=out.admin,
             coordination=out.coordination,
             ownership=out.ownership,
             metadata=out.metadata,
@@ -349,11 +350,6 @@ class Build:
                 gate=self.gate,
             )
         )
-
-    def _permit(self) -> None:
-        if self.loaded.settings.mode != "act":
-            raise Forbidden(f"mode is {self.loaded.settings.mode}: nothing may be changed at the brokers")
-        self.leadership.permit()
 
     async def _on_won(self, epoch: int) -> None:
         """The first fenced write, then what the last leader left: standing, averages, open intents."""

@@ -11,7 +11,6 @@ from typing import TypeVar
 from bundlekeel.bootstrap.logs import configure_logging
 from bundlekeel.bootstrap.outside import Outside, connected, endpoints_of, until_connected
 from bundlekeel.cli.wiring import Split
-from bundlekeel.core.errors import Forbidden
 from bundlekeel.daemon.deadman import Terms, judge
 from bundlekeel.daemon.quota_back import give_quotas_back, put_quotas_aside, quotas_held
 from bundlekeel.daemon.settings_load import LoadedSettings
@@ -20,14 +19,6 @@ from bundlekeel.daemon.views import Json
 from bundlekeel.ports import BrokerEndpoint
 
 T = TypeVar("T")
-
-
-def never() -> None:
-    raise Forbidden("this command only reads")
-
-
-def always() -> None:
-    """A person asked for it."""
 
 
 def once(loaded: LoadedSettings, body: Callable[[], Awaitable[T]]) -> T:
@@ -48,7 +39,7 @@ async def take_over(
     dry_run: bool,
     namespaces: tuple[str, ...] = (),
 ) -> Json:
-    async with connected(loaded, never if dry_run else always) as out:
+    async with connected(loaded) as out:
         endpoints = await endpoints_of(loaded.settings, out)
         before = await _shedding_now(out, endpoints)
         would = f"would leave {', '.join(namespaces)} to us" if namespaces else "would be set"
@@ -58,13 +49,15 @@ async def take_over(
                 for broker, value in before.items()
             ]
             return {"brokers": rows, "warnings": [], "split": split, "done": False}
-        desk = Desk(admin=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints)
+        desk = Desk(
+            admin=out.admin, commands=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints
+        )
         result = await takeover(desk, split=split == "off", reason=reason, by=by, namespaces=namespaces)
         return _json_result(result, before)
 
 
 async def hand_back(loaded: LoadedSettings, *, reason: str, by: str, dry_run: bool) -> Json:
-    async with connected(loaded, never if dry_run else always) as out:
+    async with connected(loaded) as out:
         endpoints = await endpoints_of(loaded.settings, out)
         before = await _shedding_now(out, endpoints)
         if dry_run:
@@ -74,13 +67,17 @@ async def hand_back(loaded: LoadedSettings, *, reason: str, by: str, dry_run: bo
             ]
             held = await quotas_held(out.coordination)
             return {"brokers": rows, "warnings": held, "split": "", "done": False}
-        desk = Desk(admin=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints)
+        desk = Desk(
+            admin=out.admin, commands=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints
+        )
         result = await handback(desk, reason=reason, by=by)
         aside: list[str] = []
         if result is None and (loaded.settings.quotas.enforcer != "off" or await quotas_held(out.coordination)):
             # Before anything is given back: a running leader would write it again.
             aside = await put_quotas_aside(out.coordination, out.clock, reason=reason, by=by)
-        quotas = aside + await give_quotas_back(out.admin.quotas, out.config, out.coordination, out.clock)
+        quotas = aside + await give_quotas_back(
+            out.admin.quotas, out.admin.quotas, out.config, out.coordination, out.clock
+        )
         if result is None:
             rows = [_json_row(broker, value, value, ok=True, detail="unchanged") for broker, value in before.items()]
             return {"brokers": rows, "warnings": ["there is no takeover to undo", *quotas], "split": "", "done": True}
@@ -90,7 +87,7 @@ async def hand_back(loaded: LoadedSettings, *, reason: str, by: str, dry_run: bo
 
 async def dead_man(loaded: LoadedSettings, *, terms: Terms, dry_run: bool) -> Json:
     """Judge, and restore when the sidecars are dead. The brokers are asked only then."""
-    async with connected(loaded, never if dry_run else always) as out:
+    async with connected(loaded) as out:
         # The configuration store is not needed: that it is away must not keep the brokers from being given back.
         await until_connected(loaded.settings, out, configuration=False)
         before: dict[str, str] = {}
@@ -98,7 +95,9 @@ async def dead_man(loaded: LoadedSettings, *, terms: Terms, dry_run: bool) -> Js
         async def desk() -> Desk:
             endpoints = await endpoints_of(loaded.settings, out)
             before.update(await _shedding_now(out, endpoints))
-            return Desk(admin=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints)
+            return Desk(
+                admin=out.admin, commands=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints
+            )
 
         found = await judge(out.coordination, out.clock, terms, None if dry_run else desk)
         empty: Json = {"brokers": [], "warnings": [], "split": "", "done": found.state != "dead"}

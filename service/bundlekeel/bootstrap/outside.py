@@ -54,15 +54,15 @@ class Outside:
     config: BrokerConfig
 
 
-def open_outside(loaded: LoadedSettings, permit: Callable[[], None]) -> Outside:
-    """Make the adapters; nothing is connected yet. `permit` is asked before every call that changes a broker."""
+def open_outside(loaded: LoadedSettings) -> Outside:
+    """Make the adapters; nothing is connected yet."""
     settings, clock, telemetry = loaded.settings, SystemClock(), PrometheusTelemetry()
     store = _client(loaded, settings.metadata_store, "metadata_store")
     other = settings.configuration_store
     configuration = store
     if other is not None and other != settings.metadata_store:
         configuration = _client(loaded, other, "configuration_store")
-    admin = _admin(loaded, telemetry, permit, clock)
+    admin = _admin(loaded, telemetry, clock)
     config = BrokerConfig(admin, clock)
     topics = TopicsProcess(topics_options(loaded), clock=clock)
     source = _source(settings, store, topics, admin, clock, telemetry)
@@ -149,9 +149,7 @@ def _client(loaded: LoadedSettings, address: str, field: str) -> ZkClient:
     )
 
 
-def _admin(
-    loaded: LoadedSettings, telemetry: PrometheusTelemetry, permit: Callable[[], None], clock: SystemClock
-) -> HttpBrokerAdmin:
+def _admin(loaded: LoadedSettings, telemetry: PrometheusTelemetry, clock: SystemClock) -> HttpBrokerAdmin:
     settings, given = loaded.settings, loaded.settings.admin
     token = None
     if given.token is not None or given.token_file is not None:
@@ -159,7 +157,6 @@ def _admin(
         token = TokenSource(secret, file=loaded.located(given.token_file))
     return HttpBrokerAdmin(
         telemetry=telemetry,
-        permit=permit,
         clock=clock,
         token=token,
         tls=broker_tls(loaded),
@@ -208,9 +205,9 @@ def patient(settings: Settings, out: Outside, channel: ChannelWatch) -> Patient:
 
 
 @asynccontextmanager
-async def connected(loaded: LoadedSettings, permit: Callable[[], None]) -> AsyncIterator[Outside]:
+async def connected(loaded: LoadedSettings) -> AsyncIterator[Outside]:
     """Adapters of a one-off command, connected; closed at the end."""
-    out = open_outside(loaded, permit)
+    out = open_outside(loaded)
     await out.coordination.start()
     if out.configuration is not out.store:
         out.configuration.start()

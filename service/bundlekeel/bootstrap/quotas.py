@@ -38,6 +38,8 @@ def quotas_of(
     parts = QuotaParts(
         settings=loaded.settings.quotas,
         admin=out.admin.quotas,
+        commands=out.admin.quotas,
+        permit=leadership.permit,
         hearing=hearing,
         metadata=out.metadata,
         config=out.config,

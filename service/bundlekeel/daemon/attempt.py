@@ -26,6 +26,7 @@ from bundlekeel.core.names import is_system_bundle
 from bundlekeel.core.plan import Refusal
 from bundlekeel.daemon.intents import INTENT_SECONDS, Intent, MoveOutcome, OutcomeWord
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Metadata, Owner, Ownership
+from bundlekeel.ports.commands import BrokerCommands, Permit
 
 MODULAR: Final = "modular"
 EXTENSIBLE: Final = "extensible"
@@ -61,6 +62,7 @@ class World:
     """The ports a move needs, and which load manager the brokers run now (`Picture.mode`)."""
 
     admin: BrokerAdmin
+    commands: BrokerCommands
     coordination: Coordination
     ownership: Ownership
     metadata: Metadata
@@ -70,12 +72,12 @@ class World:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """A leader's term. `permit` raises when we may not act right now: LeadershipLost past our own deadline, for good;
+    """A leader's term. `permit` raises when this term may not act right now: LeadershipLost when it is over, for good;
     StoreError while the store is out of reach, for the moment."""
 
     epoch: int
     member: str
-    permit: Callable[[], None]
+    permit: Permit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,8 +200,9 @@ class Attempt:
         """
         request = self.request
         try:
-            self.term.permit()
-            answer = await self.world.admin.unload(request.bundle, destination=request.destination, at=at)
+            answer = await self.world.commands.unload(
+                request.bundle, destination=request.destination, at=at, permit=self.term.permit
+            )
         except LeadershipLost as error:
             # The permit is asked before each hop, and only the last hop unloads: nothing happened to the bundle.
             self.lost = True

@@ -270,7 +270,7 @@ class Cycle:
         self._observer.in_transit = self.standing.ledger.bundles()
         self._rules = {move.bundle: move.rule for move in moves}
         try:
-            await self._term.save(self.standing, report.record(epoch))
+            await self._term.save(self.standing, report.record(epoch), epoch=epoch)
             report.acted = True
             report.outcomes = await self._parts.hand.carry_out(
                 moves, epoch=epoch, cycle=report.cycle, on_outcome=self.book
@@ -378,7 +378,7 @@ class Cycle:
             publish_plan(self._telemetry, given, result)
         if epoch is not None:
             try:
-                await self._term.save(self.standing, record)
+                await self._term.save(self.standing, record, epoch=epoch)
             except StoreError as error:
                 _log.warning("leader state could not be stored", error=str(error))
 

@@ -95,8 +95,8 @@ class Term(Protocol):
     def current_epoch(self) -> int:
         """The epoch; LeadershipLost when we do not lead."""
 
-    async def save(self, standing: Standing, report: Mapping[str, Any]) -> None:
-        """Store the leader's standing (fenced); does nothing on a follower."""
+    async def save(self, standing: Standing, report: Mapping[str, Any], *, epoch: int) -> None:
+        """Store the leader's standing, fenced by the epoch it is of. LeadershipLost when that term is over."""
 
 
 class Wishes(Protocol):

@@ -58,14 +58,15 @@ class Executions:
         """
         if not self._cycle.leads:
             return
+        epoch = self._sharing.current_epoch()
         await self._settle_reviews()
         for request_id, body in await self._sharing.take_requests():
             task = task_of(request_id, body, "running")
             try:
                 self._sharing.remember_task(task)
                 # In this order, so that every replica finds request or task at any time.
-                await self._sharing.save(self._cycle.standing, self._sharing.shared.report)
-                await self._sharing.close_request(request_id)
+                await self._sharing.save(self._cycle.standing, self._sharing.shared.report, epoch=epoch)
+                await self._sharing.close_request(request_id, epoch)
             except StoreError as error:
                 # Taken or not: it is never begun twice. If it still stands, it is taken the next time.
                 task.update(state="failed", detail=f"could not be taken from the store: {error}")
@@ -79,7 +80,7 @@ class Executions:
             finally:
                 self._hand.request = None
             _log.info("execution ended", task=request_id, state=task["state"], detail=task["detail"])
-            await self._sharing.save(self._cycle.standing, self._sharing.shared.report)
+            await self._sharing.save(self._cycle.standing, self._sharing.shared.report, epoch=epoch)
             self._settled = -1
             await self._settle_reviews()
 

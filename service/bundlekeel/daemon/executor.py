@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import structlog
+
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError, LeadershipLost, StaleWrite, StoreError
 from bundlekeel.core.plan import Refusal
@@ -22,6 +24,8 @@ from bundlekeel.daemon.unload_and_claim import UNLOAD_AND_CLAIM
 from bundlekeel.ports import Change, Document
 
 __all__ = ["Executor", "ExecutorHooks", "ExecutorLimits", "MoveRequest", "Term", "World"]
+
+_log = structlog.get_logger(__name__)
 
 _STOP_POLL_SECONDS: Final = 0.05
 # A check is good for so long; after slow preparations it is made again, a few times.
@@ -170,7 +174,14 @@ class Executor:
         return refusal or attempt.refuse(Code.STORE_UNAVAILABLE, "it answers too slowly to know what people want")
 
     async def _carry_out(self, attempt: Attempt, way: Way) -> MoveOutcome:
-        outcome = await way.carry_out(attempt)
+        # Whatever ends it, its outcome is recorded where its intent stands. When we are cancelled ourselves the call
+        # may still be under way: then the intent stays and tells the next leader.
+        (ended,) = await asyncio.gather(way.carry_out(attempt), return_exceptions=True)
+        if isinstance(ended, MoveOutcome):
+            outcome = ended
+        else:
+            _log.error("move ended unexpectedly", bundle=attempt.request.bundle, exc_info=ended)
+            outcome = attempt.outcome("unknown", Code.INTERNAL_ERROR, error=repr(ended))
         if attempt.lost:
             # Write nothing more: the intent tells the next leader where to look.
             await self._end(Code.NOT_LEADER)

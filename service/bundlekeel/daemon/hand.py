@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -126,7 +127,8 @@ class LeaderHand:
         """A new term: a new executor, and every intent of another epoch is looked at afresh."""
         self._epoch = epoch
         self._seen = {}
-        term = ExecutorTerm(epoch=epoch, member=self._leadership.member.id, permit=self._leadership.permit)
+        permit = partial(self._leadership.permit, epoch)
+        term = ExecutorTerm(epoch=epoch, member=self._leadership.member.id, permit=permit)
         hooks = ExecutorHooks(
             policy=self._policy, on_outcome=self._tell, changes=self._changes, confirm_seconds=self._confirm_seconds
         )

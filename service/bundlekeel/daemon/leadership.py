@@ -1,19 +1,22 @@
-"""Who leads: a seat, a term (epoch), and our own deadline on the boot clock.
+"""Who leads: a seat, a term (epoch), and our own deadline on the boot clock, together a lease (daemon/state/lease.py).
 
 A session of the metadata store is refreshed no earlier than the moment we *sent* a request that it answered. So it
 cannot expire at the server before that moment plus the negotiated time-out, and our deadline is that, less a margin.
 kazoo's own events do not end leadership (while the ensemble is away LOST may never come): the deadline does.
-The admin API takes no fencing token; `permit` is therefore asked right before each call that changes anything.
+The admin API takes no fencing token; `permit` is therefore asked, for the epoch in which a change was decided, right
+before each request that changes anything.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import structlog
 
-from bundlekeel.core.errors import LeadershipLost, StoreError
+from bundlekeel.core.errors import Forbidden, LeadershipLost, StoreError
+from bundlekeel.daemon.state.lease import Lease
 from bundlekeel.ports import Clock, Coordination, Member, Telemetry
 
 _log = structlog.get_logger(__name__)
@@ -34,38 +37,47 @@ class Leadership:
         seats: int,
         heartbeat_seconds: float,
         margin_ratio: float,
+        acts: bool = True,
     ) -> None:
+        """`acts`: whether this process may change brokers at all (mode `act` in its settings)."""
         self._coordination = coordination
         self._clock = clock
         self._telemetry = telemetry
         self._seats = seats
         self._heartbeat = heartbeat_seconds
         self._margin_ratio = margin_ratio
+        self._acts = acts
         self.member = member
         self.members: list[Member] = []
         self.leader: Member | None = None
+        # Ours since we won; the term begins (`epoch`) when everything is taken over.
+        self.lease: Lease | None = None
         self.epoch: int | None = None
         self.role = BENCH
-        self._deadline = 0.0
         self._stopping = False
         self.on_won: Callable[[int], Awaitable[None]] | None = None
 
     @property
     def lease_remaining(self) -> float:
         """Seconds until our own deadline; 0 when not leading."""
-        return max(0.0, self._deadline - self._clock.boot()) if self.epoch is not None else 0.0
+        return self.lease.remaining(self._clock.boot()) if self.epoch is not None and self.lease is not None else 0.0
 
     @property
     def leading(self) -> bool:
         """Whether we lead at this very moment, by our own deadline."""
-        return self.epoch is not None and self._clock.boot() < self._deadline
+        return self.lease_remaining > 0
 
-    def permit(self) -> None:
-        """Raise unless we lead now and the store answers: asked right before anything is changed.
+    def permit(self, epoch: int) -> None:
+        """Raise unless the term of this epoch lasts and the store answers: asked right before anything is changed.
 
-        LeadershipLost past our deadline: the term is over. StoreError while the connection is suspended: nothing may be
-        sent now, but the term lasts if the connection comes back in time.
+        LeadershipLost past our deadline and in any later term. StoreError while the connection is suspended: nothing
+        may be sent now, but the term lasts if the connection comes back in time. Forbidden where nothing may be changed
+        at all.
         """
+        if not self._acts:
+            raise Forbidden("the mode of the settings file lets nothing be changed at the brokers")
+        if epoch != self.epoch:
+            raise LeadershipLost(f"the term of epoch {epoch} is over")
         if not self.leading:
             raise LeadershipLost("our leadership deadline has passed")
         if not self._coordination.connected:
@@ -86,9 +98,9 @@ class Leadership:
     async def turn(self) -> None:
         """Renew the deadline, or try for a seat and for leadership. A store that does not answer only costs time."""
         try:
-            if self.epoch is not None:
-                await self._renew(self.epoch)
-            if self.epoch is None:
+            if self.lease is not None:
+                await self._renew(self.lease)
+            if self.lease is None:
                 await self._follow()
         except StoreError as error:
             _log.debug("leadership turn failed", error=str(error))
@@ -99,33 +111,30 @@ class Leadership:
     async def stop(self) -> None:
         """Give leadership up at once; the seat goes with the session."""
         self._stopping = True
-        epoch, self.epoch = self.epoch, None
-        self._deadline = 0.0
-        if epoch is not None:
+        lease, self.lease, self.epoch = self.lease, None, None
+        if lease is not None:
             try:
-                await self._coordination.resign(epoch)
+                await self._coordination.resign(lease.epoch)
             except StoreError as error:
                 _log.info("could not resign; the session's end will", error=str(error))
 
-    async def _renew(self, epoch: int) -> None:
+    async def _renew(self, lease: Lease) -> None:
         sent = self._clock.boot()
-        if not await self._coordination.still_leading(epoch):
+        if not await self._coordination.still_leading(lease.epoch):
             self._drop("somebody else leads")
-        elif not self.leading:
+        elif not lease.remaining(self._clock.boot()):
             # Whoever asked for a permit meanwhile was told that this term is over. It is: a new one begins.
             self._drop("deadline passed")
         else:
-            self._deadline = self._deadline_from(sent)
+            self.lease = self._lease_of(lease.epoch, sent)
             self.members = await self._coordination.members()
 
-    def _deadline_from(self, sent: float) -> float:
-        return sent + self._coordination.session_seconds * (1 - self._margin_ratio)
+    def _lease_of(self, epoch: int, sent: float) -> Lease:
+        return Lease(epoch, sent + self._coordination.session_seconds * (1 - self._margin_ratio))
 
     def _drop(self, why: str) -> None:
-        _log.warning("leadership lost", epoch=self.epoch, why=why)
-        self.epoch = None
-        self.leader = None
-        self._deadline = 0.0
+        _log.warning("leadership lost", epoch=self.lease.epoch if self.lease is not None else None, why=why)
+        self.lease = self.epoch = self.leader = None
         self._become(FOLLOWER)
 
     async def _follow(self) -> None:
@@ -150,14 +159,41 @@ class Leadership:
         if epoch is None:
             self.leader = await self._coordination.leader()
             return
-        if self.on_won is not None:
-            # Nothing is done before everything is taken over; a term that could not be begun is won anew.
-            await self.on_won(epoch)
-        self._deadline = self._deadline_from(sent)
-        self.epoch = epoch
-        self.leader = replace(self.member, epoch=epoch)
-        _log.info("leadership won", epoch=epoch)
-        self._become(LEADER)
+        self.lease = self._lease_of(epoch, sent)
+        try:
+            await self._take_over(epoch)
+            self.epoch = self.lease.epoch if self.lease is not None else None
+        finally:
+            if self.epoch is None:
+                # A term that could not be begun is won anew.
+                self.lease = None
+        if self.epoch is not None:
+            self.leader = replace(self.member, epoch=epoch)
+            _log.info("leadership won", epoch=epoch)
+            self._become(LEADER)
+
+    async def _take_over(self, epoch: int) -> None:
+        """Everything that earlier leaders left, before anything is done, in a task of its own: it may take longer than
+        a session lasts, so the lease is renewed meanwhile. It is given up when the lease is lost."""
+        if self.on_won is None:
+            return
+        task = asyncio.ensure_future(self.on_won(epoch))
+        try:
+            while self.lease is not None and not (await asyncio.wait({task}, timeout=self._heartbeat))[0]:
+                await self._hold(self.lease)
+            if task.done():
+                task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _hold(self, lease: Lease) -> None:
+        try:
+            await self._renew(lease)
+        except StoreError as error:
+            _log.debug("lease not renewed", error=str(error))
+        if self.lease is not None and not self.lease.remaining(self._clock.boot()):
+            self._drop("deadline passed while taking over")
 
     def _become(self, role: str) -> None:
         if role != self.role:

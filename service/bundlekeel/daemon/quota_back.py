@@ -16,6 +16,7 @@ from bundlekeel.daemon.quota_native import NativeKeeper, put_said
 from bundlekeel.daemon.quota_rates import RateKeeper
 from bundlekeel.daemon.takeover_record import TAKEOVER, Ended, Record
 from bundlekeel.ports import Clock, Coordination
+from bundlekeel.ports.commands import QuotaCommands, by_person
 from bundlekeel.ports.quotas import QuotaAdmin
 
 _ALL = 2**31
@@ -51,7 +52,7 @@ async def put_quotas_aside(coordination: Coordination, clock: Clock, *, reason: 
 
 
 async def give_quotas_back(
-    admin: QuotaAdmin, config: BrokerConfig, coordination: Coordination, clock: Clock
+    admin: QuotaAdmin, commands: QuotaCommands, config: BrokerConfig, coordination: Coordination, clock: Clock
 ) -> list[str]:
     """What was given back and what could not be, a line each; empty when nothing was held. Never raises for what
     brokers or the store refuse."""
@@ -63,14 +64,14 @@ async def give_quotas_back(
     if not held and not kept:
         return []
     reader = NamespaceReader(admin, config, clock)
-    rates, native = RateKeeper(admin, config, book, reader), NativeKeeper(admin, config, book, reader)
-    rates.begin(held)
-    native.begin(kept)
+    rates, native = RateKeeper(commands, config, book, reader), NativeKeeper(admin, commands, config, book, reader)
+    rates.begin(held, by_person)
+    native.begin(kept, by_person)
     plan, groups = await rates.plan_back(_ALL), await native.plan(Membership())
     said = []
     for change in plan.changes:
         try:
-            await admin.set_topic_rate(change.place, change.rate)
+            await commands.set_topic_rate(change.place, change.rate, permit=by_person)
         except AdminApiError as error:
             said.append(f"the {change.place.side} rate of {change.place.topic} could not be given back: {error}")
     given, _ = await native.write(groups)

@@ -36,6 +36,7 @@ from bundlekeel.daemon.quota_held import HeldBook
 from bundlekeel.daemon.quota_namespaces import NamespaceReader
 from bundlekeel.daemon.quota_pace import Pace
 from bundlekeel.daemon.quota_report import MOST_CHANGES
+from bundlekeel.ports.commands import Permit, QuotaCommands, before_any_term
 from bundlekeel.ports.quotas import QuotaAdmin
 
 _log = structlog.get_logger(__name__)
@@ -61,8 +62,17 @@ class NativeKeeper:
     """ResourceGroups and attachments, as read and written here. `kept`: by group, what was there before; `problems`:
     what could not be read for the last plan."""
 
-    def __init__(self, admin: QuotaAdmin, config: BrokerConfig, book: HeldBook, reader: NamespaceReader) -> None:
+    def __init__(
+        self,
+        admin: QuotaAdmin,
+        commands: QuotaCommands,
+        config: BrokerConfig,
+        book: HeldBook,
+        reader: NamespaceReader,
+    ) -> None:
         self._admin = admin
+        self._commands = commands
+        self._permit: Permit = before_any_term
         self._config = config
         self._book = book
         self._reader = reader
@@ -80,9 +90,10 @@ class NativeKeeper:
         self._reads: Pace[str] = Pace()
         self._writes: Pace[str] = Pace()
 
-    def begin(self, kept: Mapping[str, Kept]) -> None:
-        """A term begins: what the last leader kept."""
+    def begin(self, kept: Mapping[str, Kept], permit: Permit) -> None:
+        """A term begins, with its permit: what the last leader kept."""
         self.kept = dict(kept)
+        self._permit = permit
         self._serving = {name: item.serving for name, item in kept.items()}
         self._asked.clear()
         self._found.clear()
@@ -166,7 +177,7 @@ class NativeKeeper:
         for stage in (plan.sets, plan.moves, plan.ends):
             waiting = _waiting(plan, fine)
             ready = [put for put in stage if put in chosen and put not in waiting]
-            jobs = {put.what: partial(self._write, put, fine) for put in ready}
+            jobs = {put.what: partial(self._write, put, fine, self._permit) for put in ready}
             count = await self._writes.run(jobs, None if until is None else max(0.0, until - loop.time()))
             begun.update(ready[:count])
         written, self._written = self._written, NativeWritten()
@@ -178,12 +189,12 @@ class NativeKeeper:
         self._tried = turns | {put.what: self._turn for put in begun}
         return written, fine
 
-    async def _write(self, put: Put, fine: set[Put]) -> None:
+    async def _write(self, put: Put, fine: set[Put], permit: Permit) -> None:
         try:
             if put.namespace:
-                await self._admin.attach(put.namespace, put.name)
+                await self._commands.attach(put.namespace, put.name, permit=permit)
             else:
-                await self._admin.set_resource_group(put.name, put.group)
+                await self._commands.set_resource_group(put.name, put.group, permit=permit)
         except (AdminApiError, LeadershipLost, Forbidden) as error:
             self._written.failed.append((put, str(error)))
             _log.warning("resource group not written", group=put.name, namespace=put.namespace, error=str(error))

@@ -46,7 +46,8 @@ from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.quota_held import HeldBook
 from bundlekeel.daemon.quota_namespaces import NamespaceReader
 from bundlekeel.daemon.quota_pace import Pace
-from bundlekeel.ports.quotas import NamespaceRates, QuotaAdmin
+from bundlekeel.ports.commands import Permit, QuotaCommands, before_any_term
+from bundlekeel.ports.quotas import NamespaceRates
 
 _log = structlog.get_logger(__name__)
 
@@ -79,8 +80,9 @@ class Written:
 class RateKeeper:
     """What is in force for topics, as read and written here. `held`: by place, what we hold."""
 
-    def __init__(self, admin: QuotaAdmin, config: BrokerConfig, book: HeldBook, reader: NamespaceReader) -> None:
-        self._admin = admin
+    def __init__(self, commands: QuotaCommands, config: BrokerConfig, book: HeldBook, reader: NamespaceReader) -> None:
+        self._commands = commands
+        self._permit: Permit = before_any_term
         self._config = config
         self._book = book
         self._reader = reader
@@ -103,9 +105,10 @@ class RateKeeper:
         # What follows from namespaces and brokers' settings, by namespace and side; made anew in each cycle.
         self._arounds: dict[tuple[str, str], InForce] = {}
 
-    def begin(self, held: Mapping[Place, Held]) -> None:
-        """A term begins: what the last leader held, and nothing read yet."""
+    def begin(self, held: Mapping[Place, Held], permit: Permit) -> None:
+        """A term begins, with its permit: what the last leader held, and nothing read yet."""
         self.held = dict(held)
+        self._permit = permit
         self._topics.clear()
         self._arounds.clear()
         self._tried.clear()
@@ -231,14 +234,14 @@ class RateKeeper:
 
     async def _read(self, due: Sequence[Place], seconds: float | None) -> None:
         """Read topics' own policies anew, in this order, as far as the time goes."""
-        count = await self._reads.run({place: partial(self._ask, place) for place in due}, seconds)
+        count = await self._reads.run({place: partial(self._ask, place, self._permit) for place in due}, seconds)
         begun = set(due[:count])
         self._tried |= dict.fromkeys(begun, self._turn)
         self._round = [place for place in self._round if place not in begun]
 
-    async def _ask(self, place: Place) -> None:
+    async def _ask(self, place: Place, permit: Permit) -> None:
         """Read one. What cannot be read is not known any more."""
-        found = await self._own(place)
+        found = await self._own(place, permit)
         if found is None:
             self._topics.pop(place, None)
             self._refused.add(place)
@@ -247,11 +250,11 @@ class RateKeeper:
             self._refused.discard(place)
             self._fresh.add(place)
 
-    async def _own(self, place: Place) -> InForce | None:
+    async def _own(self, place: Place, permit: Permit) -> InForce | None:
         if not self._allowed():
             return InForce(allowed=False)
         try:
-            return InForce(topic=await self._admin.topic_rate(place))
+            return InForce(topic=await self._commands.topic_rate(place, permit=permit))
         except AdminRefused as error:
             if error.status == _NOT_ALLOWED:
                 return InForce(allowed=False)
@@ -304,7 +307,8 @@ class RateKeeper:
             await self._book.store(epoch, plan.held)
         self.held = dict(plan.held)
         most = _WRITES_PART * seconds
-        count = await self._writes.run({item.place: partial(self._write, item) for item in plan.changes}, most)
+        jobs = {item.place: partial(self._write, item, self._permit) for item in plan.changes}
+        count = await self._writes.run(jobs, most)
         written, self._written = self._written, Written()
         hanging = tuple(change for change in plan.changes[:count] if change.place in self._writes.under_way)
         waiting = plan.changes[count:]
@@ -317,9 +321,9 @@ class RateKeeper:
             await self._book.store(epoch, self.held)
         return written
 
-    async def _write(self, change: Change) -> None:
+    async def _write(self, change: Change, permit: Permit) -> None:
         try:
-            await self._admin.set_topic_rate(change.place, change.rate)
+            await self._commands.set_topic_rate(change.place, change.rate, permit=permit)
         except (AdminApiError, LeadershipLost, Forbidden) as error:
             # Perhaps it took effect: read again before anything else is made of it.
             self._topics.pop(change.place, None)

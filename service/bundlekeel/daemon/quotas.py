@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -40,6 +41,7 @@ from bundlekeel.daemon.quota_usage import Survey, UsageSurvey
 from bundlekeel.daemon.settings_quotas import QuotaSettings
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.ports import Clock, Coordination, Journal, Metadata, Picture, Telemetry
+from bundlekeel.ports.commands import QuotaCommands
 from bundlekeel.ports.quotas import QuotaAdmin
 
 _log = structlog.get_logger(__name__)
@@ -54,10 +56,12 @@ _MINUTE: Final = 60.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaParts:
     """What it works with. `picture`, `snapshot`: the cycle's latest; `arriving`: bundles on their way, with their
-    target. `ceiling`: the mode of the settings file."""
+    target. `ceiling`: the mode of the settings file. `permit`: raises unless the term of an epoch lasts."""
 
     settings: QuotaSettings
     admin: QuotaAdmin
+    commands: QuotaCommands
+    permit: Callable[[int], None]
     hearing: Hearing
     metadata: Metadata
     config: BrokerConfig
@@ -90,8 +94,8 @@ class Quotas:
         self.register = Register(parts.settings.declared())
         self.book = HeldBook(parts.coordination)
         self.namespaces = NamespaceReader(parts.admin, parts.config, parts.clock)
-        self.rates = RateKeeper(parts.admin, parts.config, self.book, self.namespaces)
-        self.native = NativeKeeper(parts.admin, parts.config, self.book, self.namespaces)
+        self.rates = RateKeeper(parts.commands, parts.config, self.book, self.namespaces)
+        self.native = NativeKeeper(parts.admin, parts.commands, parts.config, self.book, self.namespaces)
         self.usage = UsageSurvey(parts.admin, parts.metadata, parts.clock, parts.settings.report_every)
         self.epoch: int | None = None
         self.report: Json | None = None
@@ -202,8 +206,9 @@ class Quotas:
 
     async def _begin(self, epoch: int) -> None:
         held, kept = await self.book.load()
-        self.rates.begin(held)
-        self.native.begin(kept)
+        permit = partial(self._p.permit, epoch)
+        self.rates.begin(held, permit)
+        self.native.begin(kept, permit)
         self.namespaces.clear()
         self.report, self.seen = await self.book.read_report(), None
         self._said, self._book, self._memory = Said(), Book(), Remembered()

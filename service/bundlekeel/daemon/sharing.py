@@ -203,12 +203,9 @@ class Sharing:
 
     # --- writing, leader only ---
 
-    async def save(self, standing: Standing, report: Mapping[str, Any]) -> None:
-        """Store the leader's standing and its last report; nothing when we do not lead."""
-        if not self.leading:
-            return
+    async def save(self, standing: Standing, report: Mapping[str, Any], *, epoch: int) -> None:
+        """Store the leader's standing and its last report for the term they are of. LeadershipLost when it is over."""
         async with self._saving:
-            epoch = self.current_epoch()
             state = LeaderState(
                 epoch=epoch,
                 cycle=standing.cycle,
@@ -328,9 +325,9 @@ class Sharing:
         others = [item for item in self.tasks if item.get("task") != task["task"]]
         self.tasks = [*others, task][-KEPT_TASKS:]
 
-    async def close_request(self, request_id: str) -> None:
+    async def close_request(self, request_id: str, epoch: int) -> None:
         """Remove a request that is taken (fenced)."""
-        await self._coordination.write_fenced(self.current_epoch(), [Change(path=f"requests/{request_id}", data=None)])
+        await self._coordination.write_fenced(epoch, [Change(path=f"requests/{request_id}", data=None)])
 
 
 def _desired(document: Document | None) -> Desired:

@@ -8,8 +8,11 @@ what another epoch left open. Children stay where they are; moving them is the b
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+
+import structlog
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import (
@@ -28,6 +31,8 @@ from bundlekeel.core.splitting.positions import NoCut, split_bundle
 from bundlekeel.daemon.attempt import ExecutorLimits, Term, World, refusal_code
 from bundlekeel.daemon.split_intents import Division, SplitIntent, SplitOutcome, read_division, split_path
 from bundlekeel.ports import Change
+
+_log = structlog.get_logger(__name__)
 
 SplitPolicy = Callable[[str], Awaitable[Refusal | None]]
 
@@ -146,30 +151,41 @@ class Splitter:
     # --- the call --------------------------------------------------------------------------------------------
 
     async def _carry_out(self, request: SplitRequest, blank: SplitOutcome) -> SplitOutcome:
-        assert blank.family is not None
         path = split_path(request.bundle)
         await self._announce(request, blank, path)
+        # As with moves: whatever ends it is recorded where its intent stands, unless we are cancelled ourselves.
+        (ended,) = await asyncio.gather(self._call(request, blank), return_exceptions=True)
+        if isinstance(ended, SplitOutcome):
+            outcome = ended
+        else:
+            _log.error("split ended unexpectedly", bundle=request.bundle, exc_info=ended)
+            outcome = replace(blank, outcome="unknown", code=Code.INTERNAL_ERROR, error=repr(ended))
+        if outcome.code != Code.NOT_LEADER:
+            await self._remove(path, version=0)
+        return outcome
+
+    async def _call(self, request: SplitRequest, blank: SplitOutcome) -> SplitOutcome:
+        assert blank.family is not None
         try:
             self.term.permit()
             self.prepare(blank.family)
-            await self.world.admin.split(request.bundle, positions=blank.positions, at=request.broker)
-            outcome = await self._confirm(blank, "")
+            await self.world.commands.split(
+                request.bundle, positions=blank.positions, at=request.broker, permit=self.term.permit
+            )
+            return await self._confirm(blank, "")
         except LeadershipLost as error:
             # The permit is asked before each hop: nothing left. The intent tells the next leader where to look.
             self._ended = Code.NOT_LEADER
             return replace(blank, code=Code.NOT_LEADER, error=str(error))
         except StoreError as error:
             # The permit again: the store is out of reach for the moment, and nothing left.
-            outcome = replace(blank, code=Code.STORE_UNAVAILABLE, error=str(error))
+            return replace(blank, code=Code.STORE_UNAVAILABLE, error=str(error))
         except AdminApiError as error:
             if error.outcome_unknown:
-                outcome = await self._confirm(blank, str(error))
-            else:
-                outcome = replace(blank, code=refusal_code(error), error=str(error))
+                return await self._confirm(blank, str(error))
+            return replace(blank, code=refusal_code(error), error=str(error))
         except BundlekeelError as error:
-            outcome = replace(blank, code=Code.NOT_PERMITTED, error=str(error))
-        await self._remove(path, version=0)
-        return outcome
+            return replace(blank, code=Code.NOT_PERMITTED, error=str(error))
 
     async def flush(self) -> None:
         """Try again to remove intents of splits that are over. Quiet when the store still does not answer."""

@@ -2,7 +2,7 @@
 
 Dynamic overrides are cluster-wide and survive restarts, so what was there before is written into the shared document
 `takeover` before anything is changed; that record stays until every broker is seen to run as before. A person asks
-for these calls, no leader: the admin given here carries a permit of its own.
+for these calls, no leader: they need no lease.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final
 from bundlekeel.core.errors import AdminApiError, Conflict, StaleWrite
 from bundlekeel.daemon.takeover_record import EXCLUDED, TAKEOVER, Ended, Record, decode_takeover, name_set
 from bundlekeel.ports import BrokerAdmin, BrokerEndpoint, Clock, Coordination
+from bundlekeel.ports.commands import BrokerCommands, by_person
 
 ENABLED: Final = "loadBalancerEnabled"
 SHEDDING: Final = "loadBalancerSheddingEnabled"
@@ -55,9 +56,10 @@ class TakeoverResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """What both ways need: an admin whose permit is a person's, the shared state, the brokers registered now."""
+    """What both ways need: the brokers registered now, how to ask and to change them, the shared state."""
 
     admin: BrokerAdmin
+    commands: BrokerCommands
     coordination: Coordination
     endpoints: Mapping[str, BrokerEndpoint]
     clock: Clock
@@ -89,7 +91,7 @@ async def takeover(desk: Desk, *, split: bool, reason: str, by: str, namespaces:
         if not _differs(stored, key, value):
             continue
         try:
-            await desk.admin.set_dynamic(key, value)
+            await desk.commands.set_dynamic(key, value, permit=by_person)
         except AdminApiError as error:
             # Perhaps it took effect: the brokers are read next, and they decide.
             warnings.append(f"{key} could not be set: {error}")
@@ -142,9 +144,9 @@ async def handback(desk: Desk, *, reason: str = "", by: str = "", deadman: bool 
     for key, value in record.overrides.items():
         try:
             if value is None:
-                await desk.admin.delete_dynamic(key)
+                await desk.commands.delete_dynamic(key, permit=by_person)
             else:
-                await desk.admin.set_dynamic(key, value)
+                await desk.commands.set_dynamic(key, value, permit=by_person)
         except AdminApiError as error:
             warnings.append(f"{key} could not be restored: {error}")
     rows = await _verify(desk, {broker: _restored(record, endpoint) for broker, endpoint in desk.endpoints.items()})

@@ -114,9 +114,10 @@ class _Claims:
 
     async def _claim(self) -> None:
         attempt, pause = self._attempt, _CLAIM_FIRST_SECONDS
+        destination, permit = attempt.request.destination, attempt.term.permit
         while not attempt.lost:
             try:
-                answering = await attempt.world.admin.claim(attempt.topic, broker_id=attempt.request.destination)
+                answering = await attempt.world.commands.claim(attempt.topic, broker_id=destination, permit=permit)
             except LeadershipLost:
                 attempt.lost = True
                 return

@@ -52,7 +52,6 @@ __all__ = [
     "RejectedUnit",
     "Telemetry",
     "TopicLoad",
-    "UnloadAnswer",
 ]
 
 
@@ -252,20 +251,11 @@ class Coordination(Protocol):
         """Give up seat and leadership (by closing the session) and disconnect."""
 
 
-# --- the hand ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnloadAnswer:
-    """What the chain of an unload or a split said: final status, hops taken (broker ids), and seconds it took."""
-
-    status: int
-    hops: tuple[str, ...]
-    seconds: float
+# --- the brokers ---------------------------------------------------------------------------------------
 
 
 class BrokerAdmin(Protocol):
-    """The admin REST API of the brokers. Reads are on an allow-list; mutations need `permit` (see adapter)."""
+    """The admin REST API of the brokers, as far as it is read; what changes a cluster is in `ports.commands`."""
 
     def set_endpoints(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
         """The brokers known right now: the only hosts that are ever called or followed to."""
@@ -275,12 +265,6 @@ class BrokerAdmin(Protocol):
 
     async def dynamic_configuration(self) -> dict[str, str]:
         """Dynamic overrides stored for the cluster (GET, harmless)."""
-
-    async def set_dynamic(self, key: str, value: str) -> None:
-        """Store a dynamic override. Mutates."""
-
-    async def delete_dynamic(self, key: str) -> None:
-        """Remove a dynamic override. Mutates."""
 
     async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
         """Full names of the topics of a bundle, asked at its owner (`topicHashPositions`, harmless)."""
@@ -305,16 +289,6 @@ class BrokerAdmin(Protocol):
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
         """Every bundle that broker owns, sorted, with those that have no topics; asked at the broker (harmless).
         `cluster`: the name of the Pulsar cluster (`clusterName`)."""
-
-    async def split(self, bundle: str, *, positions: Sequence[int], at: str) -> UnloadAnswer:
-        """Split at these positions without unloading the children, asked at the owner `at`. Mutates. Success does not
-        mean that anything was split: re-read the boundaries."""
-
-    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
-        """Unload, following 307s by hand from broker `at` (the leader broker if known). Mutates."""
-
-    async def claim(self, topic: str, *, broker_id: str) -> str:
-        """Authoritative lookup at `broker_id`: it takes the bundle; returns the answering broker's id. Mutates."""
 
     async def close(self) -> None:
         """Close pooled connections."""

@@ -1,4 +1,4 @@
-"""What quotas read and set at the brokers by admin REST, and what brokers tell each other."""
+"""What quotas read at the brokers by admin REST, and what brokers tell each other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bundlekeel.core.quotas.enforce import Place, Rate
+from bundlekeel.core.quotas.enforce import Rate
 from bundlekeel.core.quotas.native import ResourceGroup
 from bundlekeel.core.quotas.told import Passed
 from bundlekeel.core.quotas.usage import TopicRates
@@ -24,7 +24,7 @@ class NamespaceRates:
 
 
 class QuotaAdmin(Protocol):
-    """The admin REST API as far as quotas need it. Raises AdminApiError."""
+    """The admin REST API as far as quotas read it; what they set is in `ports.commands`. Raises AdminApiError."""
 
     async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> TopicRates:
         """What each topic or partition of these namespaces passes at that broker, as of its last statistics run
@@ -33,21 +33,8 @@ class QuotaAdmin(Protocol):
     async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
         """The rates in a namespace's policies for a Pulsar cluster (harmless). AdminRefused without the namespace."""
 
-    async def topic_rate(self, place: Place) -> Rate | None:
-        """A topic's own policy, None without one. AdminRefused (404) without the topic, (405) where topic policies are
-        off. Mutates as far as we know: the broker assigns the topic's bundle when nobody owns it."""
-
-    async def set_topic_rate(self, place: Place, rate: Rate | None) -> None:
-        """Set a topic's own policy, None removes it. Mutates."""
-
     async def resource_group(self, name: str) -> ResourceGroup | None:
         """A ResourceGroup, None without one (harmless)."""
-
-    async def set_resource_group(self, name: str, group: ResourceGroup | None) -> None:
-        """Make or change a ResourceGroup, None removes it. Mutates; AdminRefused (412) while namespaces use it."""
-
-    async def attach(self, namespace: str, name: str) -> None:
-        """Attach a namespace to a ResourceGroup, "" detaches it. Mutates; AdminRefused (412) without the group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

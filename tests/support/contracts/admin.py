@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import pytest
 
@@ -15,6 +16,7 @@ from bundlekeel.core.errors import AdminFault, AdminRefused, AdminUnreachable, B
 from bundlekeel.core.names import parse_topic
 from bundlekeel.core.rate import Signs
 from bundlekeel.ports import BrokerAdmin, TopicLoad
+from bundlekeel.ports.commands import BrokerCommands
 from tests.support.memory_admin import SHEDDING, BrokerModel, UnloadSeen
 
 BUNDLE = "public/default/0x00000000_0x40000000"
@@ -68,11 +70,15 @@ class Permit:
             raise self.error
 
 
+class Admin(BrokerAdmin, BrokerCommands, Protocol):
+    """Reads and commands."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Harness:
     """An admin over a model of three brokers; the first leads, the second owns `BUNDLE`."""
 
-    admin: BrokerAdmin
+    admin: Admin
     model: BrokerModel
     permit: Permit
 
@@ -89,7 +95,7 @@ class AdminContract:
     async def test_unload_follows_leader_then_owner(self, harness: Harness) -> None:
         """An unload with a destination goes to the leader, then to the owner, without the destination."""
         leader, owner, third = harness.model.brokers
-        answer = await harness.admin.unload(BUNDLE, destination=third, at=third)
+        answer = await harness.admin.unload(BUNDLE, destination=third, at=third, permit=harness.permit)
         assert (answer.status, answer.hops) == (204, (third, leader, owner))
         assert harness.model.unloads == [
             UnloadSeen(at=third, bundle=BUNDLE, destination=third),
@@ -102,13 +108,16 @@ class AdminContract:
     async def test_claim_takes_an_unowned_bundle(self, harness: Harness) -> None:
         """An authoritative lookup makes the asked broker the owner when nobody is."""
         third = harness.model.brokers[2]
-        assert await harness.admin.claim("persistent://public/default/unowned", broker_id=third) == third
+        assert (
+            await harness.admin.claim("persistent://public/default/unowned", broker_id=third, permit=harness.permit)
+            == third
+        )
         assert harness.model.owners[OTHER].broker_id == third
 
     async def test_claim_names_the_owner_it_found(self, harness: Harness) -> None:
         """A claim of an owned bundle changes nothing and names its owner."""
         _, owner, third = harness.model.brokers
-        assert await harness.admin.claim(TOPIC, broker_id=third) == owner
+        assert await harness.admin.claim(TOPIC, broker_id=third, permit=harness.permit) == owner
         assert harness.model.owners[BUNDLE].broker_id == owner
 
     async def test_topics(self, harness: Harness) -> None:
@@ -189,7 +198,7 @@ class AdminContract:
         """A split follows to the owner with its positions; the children stay there."""
         _, owner, third = harness.model.brokers
         harness.model.add_loads(BUNDLE, HOT, COLD)
-        answer = await harness.admin.split(BUNDLE, positions=[0x20000000], at=third)
+        answer = await harness.admin.split(BUNDLE, positions=[0x20000000], at=third, permit=harness.permit)
         assert (answer.status, answer.hops) == (204, (third, owner))
         assert [(seen.at, seen.positions) for seen in harness.model.splits] == [
             (third, (0x20000000,)),
@@ -201,33 +210,39 @@ class AdminContract:
     async def test_a_split_without_effect_is_a_success(self, harness: Harness) -> None:
         """One topic, or no position inside: the broker answers 204 and splits nothing."""
         owner = harness.model.brokers[1]
-        assert (await harness.admin.split(BUNDLE, positions=[0x20000000], at=owner)).status == 204
+        assert (
+            await harness.admin.split(BUNDLE, positions=[0x20000000], at=owner, permit=harness.permit)
+        ).status == 204
         harness.model.add_loads(BUNDLE, HOT)
-        assert (await harness.admin.split(BUNDLE, positions=[0x50000000], at=owner)).status == 204
+        assert (
+            await harness.admin.split(BUNDLE, positions=[0x50000000], at=owner, permit=harness.permit)
+        ).status == 204
         assert list(harness.model.owners) == [BUNDLE]
         with pytest.raises(AdminRefused):
-            await harness.admin.split(BUNDLE, positions=[], at=owner)
+            await harness.admin.split(BUNDLE, positions=[], at=owner, permit=harness.permit)
 
     async def test_dynamic_configuration_round_trip(self, harness: Harness) -> None:
         """An override is stored, seen at each broker, and gone after its removal."""
         admin, brokers = harness.admin, harness.model.brokers
         assert await admin.dynamic_configuration() == {}
-        await admin.set_dynamic(SHEDDING, "false")
+        await admin.set_dynamic(SHEDDING, "false", permit=harness.permit)
         assert await admin.dynamic_configuration() == {SHEDDING: "false"}
         assert [(await admin.runtime_configuration(b))[SHEDDING] for b in brokers] == ["false"] * 3
-        await admin.delete_dynamic(SHEDDING)
+        await admin.delete_dynamic(SHEDDING, permit=harness.permit)
         assert await admin.dynamic_configuration() == {}
         with pytest.raises(AdminRefused, match="non-dynamic"):
-            await admin.set_dynamic("zookeeperServers", "x")
+            await admin.set_dynamic("zookeeperServers", "x", permit=harness.permit)
 
     @pytest.mark.parametrize(
         "act",
         [
-            lambda h: h.admin.unload(BUNDLE, destination=None, at=h.model.brokers[1]),
-            lambda h: h.admin.claim("persistent://public/default/unowned", broker_id=h.model.brokers[0]),
-            lambda h: h.admin.split(BUNDLE, positions=[0x20000000], at=h.model.brokers[1]),
-            lambda h: h.admin.set_dynamic(SHEDDING, "false"),
-            lambda h: h.admin.delete_dynamic(SHEDDING),
+            lambda h: h.admin.unload(BUNDLE, destination=None, at=h.model.brokers[1], permit=h.permit),
+            lambda h: h.admin.claim(
+                "persistent://public/default/unowned", broker_id=h.model.brokers[0], permit=h.permit
+            ),
+            lambda h: h.admin.split(BUNDLE, positions=[0x20000000], at=h.model.brokers[1], permit=h.permit),
+            lambda h: h.admin.set_dynamic(SHEDDING, "false", permit=h.permit),
+            lambda h: h.admin.delete_dynamic(SHEDDING, permit=h.permit),
         ],
         ids=["unload", "claim", "split", "set_dynamic", "delete_dynamic"],
     )
@@ -260,19 +275,19 @@ class AdminContract:
         """A broker's no carries status and reason."""
         leader = harness.model.brokers[0]
         with pytest.raises(AdminRefused) as inactive:
-            await harness.admin.unload(BUNDLE, destination="10.9.9.9:8080", at=leader)
+            await harness.admin.unload(BUNDLE, destination="10.9.9.9:8080", at=leader, permit=harness.permit)
         assert inactive.value.status == 409
         with pytest.raises(AdminRefused) as unknown:
-            await harness.admin.unload(UNKNOWN_BUNDLE, destination=None, at=leader)
+            await harness.admin.unload(UNKNOWN_BUNDLE, destination=None, at=leader, permit=harness.permit)
         assert unknown.value.status == 412
         assert "Invalid upper boundary" in unknown.value.reason
 
     async def test_only_registered_brokers_are_called(self, harness: Harness) -> None:
         """A broker that is not registered is unreachable: nothing leaves."""
         with pytest.raises(AdminUnreachable):
-            await harness.admin.claim(TOPIC, broker_id="10.9.9.9:8080")
+            await harness.admin.claim(TOPIC, broker_id="10.9.9.9:8080", permit=harness.permit)
         with pytest.raises(AdminUnreachable):
-            await harness.admin.unload(BUNDLE, destination=None, at="10.9.9.9:8080")
+            await harness.admin.unload(BUNDLE, destination=None, at="10.9.9.9:8080", permit=harness.permit)
         harness.admin.set_endpoints({})
         with pytest.raises(AdminUnreachable):
             await harness.admin.runtime_configuration(harness.model.brokers[0])

@@ -11,8 +11,8 @@ import pytest
 
 from bundlekeel.core.channel import UnitState
 from bundlekeel.core.errors import AdminFault, AdminRefused
-from bundlekeel.ports import BrokerAdmin
-from tests.support.contracts.admin import BUNDLE, OTHER
+from bundlekeel.ports.commands import by_person
+from tests.support.contracts.admin import BUNDLE, OTHER, Admin
 from tests.support.extensible_brokers import ExtensibleModel
 from tests.support.memory_admin import UnloadSeen
 
@@ -21,7 +21,7 @@ from tests.support.memory_admin import UnloadSeen
 class ExtensibleHarness:
     """An admin over a model of three extensible brokers."""
 
-    admin: BrokerAdmin
+    admin: Admin
     model: ExtensibleModel
 
 
@@ -31,7 +31,7 @@ class ExtensibleAdminContract:
     async def test_a_transfer_is_finished_with_its_answer(self, harness: ExtensibleHarness) -> None:
         """The owner hands the bundle over: when it answers, the channel says Owned at the destination."""
         _, owner, third = harness.model.brokers
-        answer = await harness.admin.unload(BUNDLE, destination=third, at=owner)
+        answer = await harness.admin.unload(BUNDLE, destination=third, at=owner, permit=by_person)
         assert (answer.status, answer.hops) == (204, (owner,))
         assert harness.model.changes[-3:] == [
             (BUNDLE, UnitState.RELEASING, third, owner),
@@ -42,7 +42,7 @@ class ExtensibleAdminContract:
     async def test_a_redirect_keeps_the_destination(self, harness: ExtensibleHarness) -> None:
         """Asked anywhere else, brokers send on to the owner with the destination; no leader is involved."""
         _, owner, third = harness.model.brokers
-        answer = await harness.admin.unload(BUNDLE, destination=third, at=third)
+        answer = await harness.admin.unload(BUNDLE, destination=third, at=third, permit=by_person)
         assert (answer.status, answer.hops) == (204, (third, owner))
         assert harness.model.unloads == [
             UnloadSeen(at=third, bundle=BUNDLE, destination=third),
@@ -54,7 +54,7 @@ class ExtensibleAdminContract:
         """Brokers say it with a 500, but nothing has happened by then."""
         owner, before = harness.model.brokers[1], list(harness.model.changes)
         with pytest.raises(AdminRefused, match="cannot be transfer to same broker") as refused:
-            await harness.admin.unload(BUNDLE, destination=owner, at=owner)
+            await harness.admin.unload(BUNDLE, destination=owner, at=owner, permit=by_person)
         assert refused.value.status == 500
         assert not refused.value.outcome_unknown
         assert harness.model.changes == before
@@ -64,7 +64,7 @@ class ExtensibleAdminContract:
         _, owner, third = harness.model.brokers
         harness.model.stuck_in = UnitState.ASSIGNING
         with pytest.raises(AdminFault) as fault:
-            await harness.admin.unload(BUNDLE, destination=third, at=owner)
+            await harness.admin.unload(BUNDLE, destination=third, at=owner, permit=by_person)
         assert fault.value.outcome_unknown
         assert harness.model.units[BUNDLE].state == UnitState.ASSIGNING
 
@@ -72,9 +72,9 @@ class ExtensibleAdminContract:
         """A destination that is not registered is refused; what nobody owns is left alone, with a 204."""
         owner, third = harness.model.brokers[1:]
         with pytest.raises(AdminRefused) as inactive:
-            await harness.admin.unload(BUNDLE, destination="10.9.9.9:8080", at=owner)
+            await harness.admin.unload(BUNDLE, destination="10.9.9.9:8080", at=owner, permit=by_person)
         assert inactive.value.status == 409
-        assert (await harness.admin.unload(OTHER, destination=third, at=owner)).status == 204
+        assert (await harness.admin.unload(OTHER, destination=third, at=owner, permit=by_person)).status == 204
         assert OTHER not in harness.model.owners
 
     async def test_one_split_position_a_call(self, harness: ExtensibleHarness) -> None:
@@ -82,9 +82,9 @@ class ExtensibleAdminContract:
         topics does not matter."""
         owner = harness.model.brokers[1]
         with pytest.raises(AdminRefused) as several:
-            await harness.admin.split(BUNDLE, positions=[0x18000000, 0x20000000], at=owner)
+            await harness.admin.split(BUNDLE, positions=[0x18000000, 0x20000000], at=owner, permit=by_person)
         assert several.value.status == 412
-        assert (await harness.admin.split(BUNDLE, positions=[0x20000000], at=owner)).status == 204
+        assert (await harness.admin.split(BUNDLE, positions=[0x20000000], at=owner, permit=by_person)).status == 204
         children = ("public/default/0x00000000_0x20000000", "public/default/0x20000000_0x40000000")
         assert {b: o.broker_id for b, o in harness.model.owners.items()} == dict.fromkeys(children, owner)
         assert harness.model.changes[-4:] == [

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import pytest
 
 from bundlekeel.core.errors import AdminRefused
 from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
+from bundlekeel.ports.commands import QuotaCommands, by_person
 from bundlekeel.ports.quotas import NamespaceRates, QuotaAdmin
 from tests.support.contracts.coordination import eventually
 
@@ -20,11 +22,15 @@ PUBLISHED, DELIVERED = Place(topic=TOPIC, side=PUBLISH), Place(topic=TOPIC, side
 GROUP = ResourceGroup(100, 1000, -1, 5000)
 
 
+class Admin(QuotaAdmin, QuotaCommands, Protocol):
+    """Reads and commands."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class QuotaHarness:
     """`broker` owns both topics; `set_namespace_rates` sets the namespace's publish and dispatch rate."""
 
-    admin: QuotaAdmin
+    admin: Admin
     broker: str
     cluster: str
     set_namespace_rates: Callable[[Rate, Rate], Awaitable[None]]
@@ -56,18 +62,21 @@ class QuotaContract:
     async def test_topic_rates_round_trip(self, harness: QuotaHarness, place: Place, rate: Rate) -> None:
         """None, set, changed, removed; the name may hold odd characters. Removing what is not there is quiet."""
         admin = harness.admin
-        assert await admin.topic_rate(place) is None
-        await admin.set_topic_rate(place, Rate(1, 1))
-        await admin.set_topic_rate(place, rate)
-        await becomes(lambda: admin.topic_rate(place), rate)
-        await admin.set_topic_rate(place, None)
-        await admin.set_topic_rate(place, None)
-        await becomes(lambda: admin.topic_rate(place), None)
+        assert await admin.topic_rate(place, permit=by_person) is None
+        await admin.set_topic_rate(place, Rate(1, 1), permit=by_person)
+        await admin.set_topic_rate(place, rate, permit=by_person)
+        await becomes(lambda: admin.topic_rate(place, permit=by_person), rate)
+        await admin.set_topic_rate(place, None, permit=by_person)
+        await admin.set_topic_rate(place, None, permit=by_person)
+        await becomes(lambda: admin.topic_rate(place, permit=by_person), None)
 
     async def test_unknown_topic(self, harness: QuotaHarness) -> None:
         """Refused with 404, and not created."""
         place = Place(topic=f"persistent://{NAMESPACE}/nobody", side=PUBLISH)
-        for call in (harness.admin.topic_rate(place), harness.admin.set_topic_rate(place, Rate(1))):
+        for call in (
+            harness.admin.topic_rate(place, permit=by_person),
+            harness.admin.set_topic_rate(place, Rate(1), permit=by_person),
+        ):
             with pytest.raises(AdminRefused) as caught:
                 await call
             assert caught.value.status == 404
@@ -90,18 +99,18 @@ class QuotaContract:
 
         assert await admin.resource_group("acme") is None
         with pytest.raises(AdminRefused):
-            await admin.attach(NAMESPACE, "acme")
-        await admin.set_resource_group("acme", ResourceGroup(1, 2, 3, 4))
+            await admin.attach(NAMESPACE, "acme", permit=by_person)
+        await admin.set_resource_group("acme", ResourceGroup(1, 2, 3, 4), permit=by_person)
         await becomes(lambda: admin.resource_group("acme"), ResourceGroup(1, 2, 3, 4))
-        await admin.set_resource_group("acme", GROUP)
+        await admin.set_resource_group("acme", GROUP, permit=by_person)
         await becomes(lambda: admin.resource_group("acme"), GROUP)
-        await admin.attach(NAMESPACE, "acme")
+        await admin.attach(NAMESPACE, "acme", permit=by_person)
         await becomes(attached, "acme")
         with pytest.raises(AdminRefused):
-            await admin.set_resource_group("acme", None)
-        await admin.attach(NAMESPACE, "")
+            await admin.set_resource_group("acme", None, permit=by_person)
+        await admin.attach(NAMESPACE, "", permit=by_person)
         await becomes(attached, "")
-        await admin.set_resource_group("acme", None)
+        await admin.set_resource_group("acme", None, permit=by_person)
         await becomes(lambda: admin.resource_group("acme"), None)
 
     async def test_topics_of_other_namespaces_are_not_told(self, harness: QuotaHarness) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -33,7 +33,8 @@ from bundlekeel.core.errors import (
 )
 from bundlekeel.core.extensible import BundleLoads
 from bundlekeel.core.rate import Signs
-from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry, TopicLoad, UnloadAnswer
+from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry, TopicLoad
+from bundlekeel.ports.commands import Permit, UnloadAnswer
 from bundlekeel.tls import ClientTls as AdminTls
 
 # Brokers may list every topic on their Prometheus page: of a page longer than this, failed lookups are not read.
@@ -41,14 +42,12 @@ _PAGE_BYTES: Final = 32 * 1024 * 1024
 
 
 class HttpBrokerAdmin:
-    """Implements `ports.BrokerAdmin`. `permit` is called right before each mutating request leaves; it raises
-    when we may not act (a leader's deadline; a person's CLI passes one that never does)."""
+    """Implements `ports.BrokerAdmin` and `ports.commands.BrokerCommands`."""
 
     def __init__(
         self,
         *,
         telemetry: Telemetry,
-        permit: Callable[[], None],
         clock: Clock,
         token: TokenSource | None = None,
         tls: AdminTls | None = None,
@@ -58,7 +57,6 @@ class HttpBrokerAdmin:
         self._use_tls = options.use_tls
         self._http = AdminHttp(
             telemetry=telemetry,
-            permit=permit,
             clock=clock,
             token=token,
             tls=tls,
@@ -80,15 +78,15 @@ class HttpBrokerAdmin:
         reply = await self._http.anywhere(Call(route=routes.DYNAMIC, target=routes.DYNAMIC.path()))
         return text_map(json_object(reply.response, "dynamic configuration"))
 
-    async def set_dynamic(self, key: str, value: str) -> None:
-        """Store a dynamic override. Mutates. Pulsar checks the key (412), not always the value."""
+    async def set_dynamic(self, key: str, value: str, *, permit: Permit) -> None:
+        """Store a dynamic override. Pulsar checks the key (412), not always the value."""
         route = routes.SET_DYNAMIC
-        await self._http.anywhere(Call(route=route, target=route.path(key=key, value=value)))
+        await self._http.anywhere(Call(route=route, target=route.path(key=key, value=value), permit=permit))
 
-    async def delete_dynamic(self, key: str) -> None:
-        """Remove a dynamic override. Mutates; quiet when there was none."""
+    async def delete_dynamic(self, key: str, *, permit: Permit) -> None:
+        """Remove a dynamic override; quiet when there was none."""
         route = routes.DELETE_DYNAMIC
-        await self._http.anywhere(Call(route=route, target=route.path(key=key)))
+        await self._http.anywhere(Call(route=route, target=route.path(key=key), permit=permit))
 
     async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
         """Full names of the topics of a bundle, asked at its owner (harmless), sorted.
@@ -170,30 +168,31 @@ class HttpBrokerAdmin:
             raise AdminFault("topic hash positions: the answer has no positions", status=200)
         return positions
 
-    async def split(self, bundle: str, *, positions: Sequence[int], at: str) -> UnloadAnswer:
-        """Split at these positions, children staying where they are. Mutates. A broker answers 204 also when it
+    async def split(self, bundle: str, *, positions: Sequence[int], at: str, permit: Permit) -> UnloadAnswer:
+        """Split at these positions, children staying where they are. A broker answers 204 also when it
         splits nothing, for example when the bundle holds fewer than two topics by then."""
         query = {"unload": "false", "splitAlgorithmName": "specified_positions_divide"}
         target = with_query(bundle_path(routes.SPLIT, bundle), query)
         content = json.dumps(list(positions)).encode()
-        reply = await self._http.follow(Call(route=routes.SPLIT, target=target, content=content), at=at)
+        call = Call(route=routes.SPLIT, target=target, content=content, permit=permit)
+        reply = await self._http.follow(call, at=at)
         return UnloadAnswer(status=reply.response.status_code, hops=reply.hops, seconds=reply.seconds)
 
-    async def unload(self, bundle: str, *, destination: str | None, at: str) -> UnloadAnswer:
-        """Unload, following 307s by hand from broker `at` (the leader broker if known). Mutates.
+    async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
+        """Unload, following 307s by hand from broker `at` (the leader broker if known).
 
         The chain is followed to its end: stopping after the leader would leave its affinity armed.
         """
         query = {} if destination is None else {"destinationBroker": destination}
         target = with_query(bundle_path(routes.UNLOAD, bundle), query)
-        reply = await self._http.follow(Call(route=routes.UNLOAD, target=target), at=at)
+        reply = await self._http.follow(Call(route=routes.UNLOAD, target=target, permit=permit), at=at)
         return UnloadAnswer(status=reply.response.status_code, hops=reply.hops, seconds=reply.seconds)
 
-    async def claim(self, topic: str, *, broker_id: str) -> str:
+    async def claim(self, topic: str, *, broker_id: str, permit: Permit) -> str:
         """Authoritative lookup at `broker_id`: that broker takes the bundle if nobody owns it; returns the broker
-        that answers for it. Mutates. A redirect means it did not take it: its target is reported, not followed."""
+        that answers for it. A redirect means it did not take it: its target is reported, not followed."""
         target = with_query(lookup_path(topic), {"authoritative": "true"})
-        response = await self._http.once(Call(route=routes.LOOKUP, target=target), at=broker_id)
+        response = await self._http.once(Call(route=routes.LOOKUP, target=target, permit=permit), at=broker_id)
         if response.status_code in FOLLOWED:
             return self._redirected_to(response)
         answering = self._http.hosts.answering_broker(json_object(response, "lookup"))

@@ -21,6 +21,7 @@ from bundlekeel.core.errors import AdminFault, AdminRefused, CodecError
 from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
 from bundlekeel.core.quotas.usage import TopicRates
+from bundlekeel.ports.commands import Permit
 from bundlekeel.ports.quotas import NamespaceRates
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ _NOT_FOUND: Final = 404
 
 
 class HttpQuotaAdmin:
-    """Implements `ports.quotas.QuotaAdmin` over the connections of the admin client."""
+    """Implements `ports.quotas.QuotaAdmin` and `ports.commands.QuotaCommands` over the admin client's connections."""
 
     def __init__(self, http: AdminHttp) -> None:
         self._http = http
@@ -50,18 +51,19 @@ class HttpQuotaAdmin:
         publish, dispatch, group = _decoded(lambda: decode_namespace_rates(body, cluster), f"policies of {namespace}")
         return NamespaceRates(publish=publish, dispatch=dispatch, resource_group=group)
 
-    async def topic_rate(self, place: Place) -> Rate | None:
+    async def topic_rate(self, place: Place, *, permit: Permit) -> Rate | None:
         """A topic's own policy. Counts as a mutation: see `routes.TOPIC_RATE`."""
         route = routes.TOPIC_RATE
-        reply = await self._http.anywhere(Call(route=route, target=rate_path(route, place.topic, _PATHS[place.side])))
+        target = rate_path(route, place.topic, _PATHS[place.side])
+        reply = await self._http.anywhere(Call(route=route, target=target, permit=permit))
         return _decoded(lambda: decode_rate(reply.response.content, place.side), f"{place.side} rate of {place.topic}")
 
-    async def set_topic_rate(self, place: Place, rate: Rate | None) -> None:
+    async def set_topic_rate(self, place: Place, rate: Rate | None, *, permit: Permit) -> None:
         """Set or remove a topic's own policy."""
         route = routes.DELETE_TOPIC_RATE if rate is None else routes.SET_TOPIC_RATE
         content = b"" if rate is None else encode_rate(rate, place.side)
         target = rate_path(route, place.topic, _PATHS[place.side])
-        await self._http.anywhere(Call(route=route, target=target, content=content))
+        await self._http.anywhere(Call(route=route, target=target, content=content, permit=permit))
 
     async def resource_group(self, name: str) -> ResourceGroup | None:
         """A ResourceGroup (GET, harmless)."""
@@ -74,17 +76,17 @@ class HttpQuotaAdmin:
             raise
         return _decoded(lambda: decode_resource_group(reply.response.content), f"resource group {name}")
 
-    async def set_resource_group(self, name: str, group: ResourceGroup | None) -> None:
+    async def set_resource_group(self, name: str, group: ResourceGroup | None, *, permit: Permit) -> None:
         """Make, change or remove a ResourceGroup."""
         route = routes.DELETE_RESOURCE_GROUP if group is None else routes.SET_RESOURCE_GROUP
         content = b"" if group is None else encode_resource_group(group)
-        await self._http.anywhere(Call(route=route, target=route.path(name=name), content=content))
+        await self._http.anywhere(Call(route=route, target=route.path(name=name), content=content, permit=permit))
 
-    async def attach(self, namespace: str, name: str) -> None:
+    async def attach(self, namespace: str, name: str, *, permit: Permit) -> None:
         """Attach a namespace to a ResourceGroup, or detach it."""
         route = routes.ATTACH if name else routes.DETACH
         target = namespace_path(route, namespace, **({"name": name} if name else {}))
-        await self._http.anywhere(Call(route=route, target=target))
+        await self._http.anywhere(Call(route=route, target=target, permit=permit))
 
 
 def _decoded(decode: Callable[[], T], what: str) -> T:

@@ -7,7 +7,7 @@ may be retried (AdminUnreachable), everything else has an unknown outcome (Admin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,12 +21,14 @@ from bundlekeel.adapters.admin.token import TokenSource
 from bundlekeel.core.errors import (
     AdminApiError,
     AdminFault,
+    AdminRefused,
     AdminTimeout,
     AdminUnreachable,
     ForeignRedirect,
     RedirectLoop,
 )
 from bundlekeel.ports import Clock, Telemetry
+from bundlekeel.ports.commands import Permit
 from bundlekeel.tls import ClientTls as AdminTls
 
 FOLLOWED: Final = (307, 308)
@@ -56,15 +58,26 @@ class AdminOptions:
     user_agent: str = f"bundlekeel/{__version__}"
 
 
+def _harmless() -> None:
+    """What only reads needs no permit."""
+
+
+def _forbidden() -> None:
+    """What was sent to read may have been redirected to something else."""
+    raise AdminRefused("not sent: it may change something, and has no permit", reason="no permit")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """What is asked: `target` is the path with its query. Method and content are kept over redirects. `max_bytes`: of
-    the answer, where less than `AdminOptions.max_answer_bytes` is to be read."""
+    the answer, where less than `AdminOptions.max_answer_bytes` is to be read. `permit`: asked right before a request
+    that changes something leaves; without one nothing is changed."""
 
     route: Route
     target: str
     content: bytes = b""
     max_bytes: int | None = None
+    permit: Permit = _forbidden
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +96,6 @@ class AdminHttp:
         self,
         *,
         telemetry: Telemetry,
-        permit: Callable[[], None],
         clock: Clock,
         token: TokenSource | None = None,
         tls: AdminTls | None = None,
@@ -91,7 +103,6 @@ class AdminHttp:
     ) -> None:
         self.hosts = KnownHosts({}, use_tls=options.use_tls)
         self._telemetry = telemetry
-        self._permit = permit
         self._clock = clock
         self._token = token
         self._options = options
@@ -174,7 +185,7 @@ class AdminHttp:
         limit = self._options.query_timeout if harmless else self._options.read_timeout
         remaining = max(0.001, limit - (self._clock.boot() - since))
         connect = self._options.connect_timeout
-        trace = _Trace((lambda: None) if harmless else self._permit)
+        trace = _Trace(_harmless if harmless else call.permit)
         request = self._client.build_request(
             method,
             parsed,
@@ -185,8 +196,7 @@ class AdminHttp:
         )
         if call.content:
             request.headers["Content-Type"] = "application/json"
-        if not harmless:
-            self._permit()
+        trace.permit()
         started = self._clock.boot()
         code = "aborted"
         try:
@@ -252,13 +262,13 @@ class _Trace:
     connecting may have taken seconds, or the process may have been stopped in between. What it raises, sends nothing.
     """
 
-    def __init__(self, permit: Callable[[], None]) -> None:
+    def __init__(self, permit: Permit) -> None:
         self.left = False
-        self._permit = permit
+        self.permit = permit
 
     async def __call__(self, event: str, _info: dict[str, Any]) -> None:
         if event.endswith("send_request_headers.started"):
-            self._permit()
+            self.permit()
             self.left = True
 
 

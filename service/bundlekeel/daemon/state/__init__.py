@@ -1,0 +1,1 @@
+"""What the members of one cluster share: terms, documents, records."""
