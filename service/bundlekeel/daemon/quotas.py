@@ -206,7 +206,7 @@ class Quotas:
 
     async def _begin(self, epoch: int) -> None:
         held, kept = await self.book.load()
-        permit = partial(self._p.permit, epoch)
+        permit = partial(self._permit, epoch)
         self.rates.begin(held, permit)
         self.native.begin(kept, permit)
         self.namespaces.clear()
@@ -259,6 +259,12 @@ class Quotas:
     def obstacle(self) -> Obstacle | None:
         """Why nothing is written now, or None."""
         return self._p.gate.check(Question(action=Action.QUOTAS, epoch=self.epoch))
+
+    def _permit(self, epoch: int) -> None:
+        """Asked right before each request: a cycle's writes take long, and a pause is to stop those not yet sent.
+        Forbidden, LeadershipLost, StoreError."""
+        self._p.permit(epoch)
+        self._p.gate.demand(Question(action=Action.QUOTAS, epoch=epoch))
 
     @property
     def handed_back(self) -> bool:
