@@ -10,6 +10,7 @@ from bundlekeel.daemon.hand import move_record
 from bundlekeel.daemon.intents import (
     IN_FLIGHT_SECONDS,
     INTENT_SECONDS,
+    FirstSeen,
     Intent,
     MoveOutcome,
     decode_intent,
@@ -65,7 +66,7 @@ class Successor:
         self.coordination = MemoryCoordination(self.store)
         self.ownership = MemoryOwnership()
         self.clock = SteppedClock()
-        self.seen: dict[str, float] = {}
+        self.seen: FirstSeen = {}
         self.changes: list[Change] = []
         self.outcomes: list[MoveOutcome] = []
 
@@ -162,13 +163,6 @@ async def test_on_its_way_for_good_is_unknown(successor: Successor) -> None:
     assert not await successor.stands()
 
 
-async def test_an_old_intent_is_settled_at_once(successor: Successor) -> None:
-    """Nothing waits for a deadline that passed while nobody led."""
-    await successor.find(intent(wall_ms=1_000_000).encode())
-    frozen, settled = await successor.settle()
-    assert (frozen, len(settled)) == (frozenset(), 1)
-
-
 async def test_a_writer_whose_clock_was_ahead(successor: Successor) -> None:
     """An intent from the future is settled after its own length, counted from when we saw it, not in an hour."""
     await successor.find(intent(wall_ms=5_000_000 + 3_600_000).encode())
@@ -199,7 +193,9 @@ async def test_what_cannot_be_read_stays_frozen_for_the_usual_length(successor: 
 
 async def test_a_store_that_fails_leaves_it_frozen(successor: Successor) -> None:
     """No owner, no outcome: the next look decides."""
-    await successor.find(intent(wall_ms=0).encode())
+    await successor.find(intent().encode())
+    await successor.settle()
+    successor.clock.now += 120 + MARGIN
     successor.ownership.suspended = True
     assert await successor.settle() == (frozenset({BUNDLE}), [])
     successor.ownership.suspended = False
@@ -211,7 +207,9 @@ async def test_a_store_that_fails_leaves_it_frozen(successor: Successor) -> None
 
 async def test_a_deposed_leader_settles_nothing(successor: Successor) -> None:
     """The removal is fenced."""
-    await successor.find(intent(wall_ms=0).encode())
+    await successor.find(intent().encode())
+    await successor.settle()
+    successor.clock.now += 120 + MARGIN
     other = MemoryCoordination(successor.store)
     await other.start()
     successor.store.expire(successor.coordination)

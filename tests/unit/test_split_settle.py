@@ -10,6 +10,7 @@ from bundlekeel.core.channel import UnitState
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import LeadershipLost
 from bundlekeel.daemon.attempt import World
+from bundlekeel.daemon.intents import FirstSeen
 from bundlekeel.daemon.split_intents import SplitIntent, settle_splits, split_path
 from bundlekeel.ports import Change
 from tests.support.executor_bench import B
@@ -50,7 +51,7 @@ async def test_a_successor_waits_until_the_call_must_be_over() -> None:
     """Frozen until the deadline and a margin, then not split, and never repeated."""
     bench = await Bench().lead()
     world = await left_open(bench)
-    seen: dict[str, float] = {}
+    seen: FirstSeen = {}
     assert await settle_splits(world, epoch=2, seen=seen) == (frozenset({BUNDLE}), [])
     bench.clock.now += 134
     assert await settle_splits(world, epoch=2, seen=seen) == (frozenset({BUNDLE}), [])
@@ -65,7 +66,7 @@ async def test_an_unreadable_intent_is_waited_for_too() -> None:
     """Whatever stands there, its name says which bundle to leave alone."""
     bench = await Bench().lead()
     world = await left_open(bench, b"{")
-    seen: dict[str, float] = {}
+    seen: FirstSeen = {}
     assert await settle_splits(world, epoch=2, seen=seen) == (frozenset({BUNDLE}), [])
     bench.clock.now += 140
     frozen, settled = await settle_splits(world, epoch=2, seen=seen)
@@ -79,10 +80,12 @@ async def test_own_intents_and_an_unreadable_store() -> None:
     assert await settle_splits(world, epoch=1, seen={}) == (frozenset(), [])
     bench.metadata.suspended = True
     bench.clock.now += 500
-    assert await settle_splits(world, epoch=2, seen={}) == (frozenset({BUNDLE}), [])
+    seen: FirstSeen = {}
+    assert await settle_splits(world, epoch=2, seen=seen) == (frozenset({BUNDLE}), [])
+    bench.clock.now += 500
     bench.metadata.suspended = False
     with pytest.raises(LeadershipLost):
-        await settle_splits(bench.world, epoch=3, seen={})
+        await settle_splits(bench.world, epoch=3, seen=seen)
 
 
 async def test_boundaries_without_owners_are_waited_for_in_extensible_mode() -> None:
@@ -107,7 +110,7 @@ async def test_boundaries_decide_once_the_call_must_be_over() -> None:
     bench = await Bench(mode="extensible").lead()
     world = await left_open(bench)
     bench.divided(BUNDLE, CHILDREN)
-    seen: dict[str, float] = {}
+    seen: FirstSeen = {}
     assert await settle_splits(world, epoch=2, seen=seen) == (frozenset({BUNDLE}), [])
     bench.clock.now += 140
     frozen, settled = await settle_splits(world, epoch=2, seen=seen)

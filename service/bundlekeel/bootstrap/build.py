@@ -35,7 +35,7 @@ from bundlekeel.daemon.gate.gate import Gate, GateParts
 from bundlekeel.daemon.guarding import Guarding
 from bundlekeel.daemon.hand import LeaderHand, move_record
 from bundlekeel.daemon.leadership import BENCH, Leadership
-from bundlekeel.daemon.notify import ToldJournal
+from bundlekeel.daemon.notify import DatedJournal, ToldJournal
 from bundlekeel.daemon.observer import Observer
 from bundlekeel.daemon.operations import Operations
 from bundlekeel.daemon.outage import OutageWatch, settle_for
@@ -94,7 +94,7 @@ class Build:
         self.sharing.on_takeover = lambda record: self.journal.append(takeover_wish(record))
         self.channel = watch(self.outside, self.journal.append, lambda: self.leadership.role != BENCH)
         self.outage = self._outage(loaded.settings)
-        self.calendar = Calendar(loaded.settings.windows)
+        self.calendar = Calendar(loaded.settings.windows, out.clock.stepped_ms)
         self.config = self.outside.config
         self.gate = self._gate(loaded.settings)
         self.hand = self._hand(loaded.settings)
@@ -132,7 +132,7 @@ class Build:
         for listener in (self.notifications, self.traces):
             if listener is not None:
                 written = ToldJournal(written, listener.hear)
-        return written
+        return DatedJournal(written, self.outside.clock.stepped_ms)
 
     def _calibration(self) -> Calibration:
         return calibration(

@@ -6,7 +6,8 @@ last completed cycle (`LeaderState.completed_ms`) from the shared state and rest
 
 It never restores on doubt. What cannot be read is an error, not a death; and the moment is one of another machine's
 clock, so before anything is restored the state is watched for `confirm_seconds`: any cycle completed meanwhile, also
-one of a leader whose clock is wrong or that has just come back after an outage, calls it off.
+one of a leader whose clock is wrong or that has just come back after an outage, calls it off. It is looked at once
+more right before each write to the brokers: reading their settings first may take long.
 """
 
 from __future__ import annotations
@@ -111,19 +112,45 @@ async def judge(
     deadline = clock.boot() + terms.confirm_seconds
     while clock.boot() < deadline:
         await clock.sleep(min(_POLL_SECONDS, max(0.0, deadline - clock.boot())))
-        now = await feel(coordination, clock)
-        if now.record is None or now.record.wall_ms != pulse.record.wall_ms:
-            return Judgement(state="not_taken_over", sentence="somebody else ended the takeover meanwhile", pulse=now)
-        if (now.completed_ms, now.record) != (pulse.completed_ms, pulse.record):
-            return _alive(now)
+        called_off = _changed(pulse, await feel(coordination, clock))
+        if called_off is not None:
+            return called_off
     why = _why(pulse)
     if desk is None:
         return Judgement(state="dead", sentence=f"{why}; the brokers' shedding would be restored", pulse=pulse)
-    return await _restore(await desk(), pulse, why, terms)
+
+    async def look_again() -> None:
+        called_off = _changed(pulse, await feel(coordination, clock))
+        if called_off is not None:
+            raise _CalledOff(called_off)
+
+    try:
+        return await _restore(await desk(), pulse, why, terms, look_again)
+    except _CalledOff as found:
+        return found.judgement
 
 
-async def _restore(desk: Desk, pulse: Pulse, why: str, terms: Terms) -> Judgement:
-    result = await handback(desk, reason=why, by=terms.by, deadman=True)
+class _CalledOff(Exception):
+    """A sign of life amid the restoration."""
+
+    def __init__(self, judgement: Judgement) -> None:
+        super().__init__(judgement.sentence)
+        self.judgement = judgement
+
+
+def _changed(pulse: Pulse, now: Pulse) -> Judgement | None:
+    """What calls a restoration off, if anything has changed since that pulse."""
+    if pulse.record is None or now.record is None or now.record.wall_ms != pulse.record.wall_ms:
+        return Judgement(state="not_taken_over", sentence="somebody else ended the takeover meanwhile", pulse=now)
+    if (now.completed_ms, now.record) != (pulse.completed_ms, pulse.record):
+        return _alive(now)
+    return None
+
+
+async def _restore(
+    desk: Desk, pulse: Pulse, why: str, terms: Terms, look_again: Callable[[], Awaitable[None]]
+) -> Judgement:
+    result = await handback(desk, reason=why, by=terms.by, deadman=True, look_again=look_again)
     if result is None:
         return Judgement(state="not_taken_over", sentence="somebody else restored it meanwhile", pulse=pulse)
     if result.complete:

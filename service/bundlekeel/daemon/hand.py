@@ -20,7 +20,7 @@ from bundlekeel.daemon.attempt import Term as ExecutorTerm
 from bundlekeel.daemon.durations import Durations
 from bundlekeel.daemon.executor import Executor, ExecutorHooks, ExecutorLimits
 from bundlekeel.daemon.gate.gate import Action, Gate, Question
-from bundlekeel.daemon.intents import MoveOutcome, Settlement, settle_intents
+from bundlekeel.daemon.intents import FirstSeen, MoveOutcome, Settlement, settle_intents
 from bundlekeel.daemon.leadership import Leadership
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.daemon.split_intents import SplitOutcome, settle_splits
@@ -79,7 +79,7 @@ class LeaderHand:
         self._executor: Executor | None = None
         self._splitter: Splitter | None = None
         self._epoch = -1
-        self._seen: dict[str, float] = {}
+        self._seen: FirstSeen = {}
         self._settled_splits: list[SplitOutcome] = []
         self._on_outcome: Callable[[MoveOutcome], None] = _nobody
         # Asked right before each move (daemon/policies.py); set where the daemon is put together.
@@ -124,9 +124,8 @@ class LeaderHand:
         return outcomes
 
     def begin(self, epoch: int) -> None:
-        """A new term: a new executor, and every intent of another epoch is looked at afresh."""
+        """A new term: a new executor."""
         self._epoch = epoch
-        self._seen = {}
         permit = partial(self._leadership.permit, epoch)
         term = ExecutorTerm(epoch=epoch, member=self._leadership.member.id, permit=permit)
         hooks = ExecutorHooks(

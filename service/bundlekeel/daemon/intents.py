@@ -102,6 +102,9 @@ class Settlement:
     settled: tuple[MoveOutcome, ...]
 
 
+FirstSeen = dict[tuple[str, bytes], float]
+"""By path and content of an intent's node, the boot clock when we first saw it."""
+
 ChangesFor = Callable[[MoveOutcome], Sequence[Change]]
 """Further changes to write in the transaction that removes an intent, e.g. the record of the move."""
 
@@ -149,17 +152,16 @@ async def settle_intents(
     *,
     epoch: int,
     clock: Clock,
-    seen: dict[str, float],
+    seen: FirstSeen,
     margin_seconds: float = MARGIN_SECONDS,
     changes: ChangesFor = no_changes,
 ) -> Settlement:
     """Look at the intents other epochs left; call again each cycle until nothing is frozen.
 
-    An intent is frozen until its deadline plus the margin has passed on our wall clock, or, should the writer's
-    clock have been ahead, until its own length plus the margin has passed since we first saw it (`seen`: node path
-    to boot seconds; one dict per term). The margin must cover how far wall clocks may be apart. A bundle that its
-    owner is giving away then has no outcome yet: it stays frozen until somebody has it, `IN_FLIGHT_SECONDS` at most.
-    A node that is no intent is frozen for the usual length, then removed as `unknown`. LeadershipLost ends it.
+    An intent is frozen until its own length plus the margin has passed since we first saw it (`seen`: node path and
+    content to boot seconds): its writer's clock is never compared with ours. A bundle that its owner is giving away
+    then has no outcome yet: it stays frozen until somebody has it, `IN_FLIGHT_SECONDS` at most. A node that is no
+    intent is frozen for the usual length, then removed as `unknown`. LeadershipLost ends it.
     """
     frozen: set[str] = set()
     settled: list[MoveOutcome] = []
@@ -169,16 +171,17 @@ async def settle_intents(
             continue
         # The node's name is the bundle's, whatever stands in it.
         bundle = unquote(document.path.rpartition("/")[2])
-        if not is_over(intent, clock, seen.setdefault(document.path, clock.boot()), margin_seconds):
+        waited = since_first_sight(seen, document, clock)
+        if not is_over(intent, waited, margin_seconds):
             frozen.add(bundle)
             continue
         try:
             owner = await ownership.owner(bundle)
             patience = margin_seconds + IN_FLIGHT_SECONDS
-            if owner is not None and owner.disabled and not is_over(intent, clock, seen[document.path], patience):
+            if owner is not None and owner.disabled and not is_over(intent, waited, patience):
                 frozen.add(bundle)
                 continue
-            outcome = _settled(intent, bundle, owner, clock=clock, epoch=epoch)
+            outcome = _settled(intent, bundle, owner, waited, clock=clock, epoch=epoch)
             removal = Change(path=document.path, data=None, version=document.version)
             await coordination.write_fenced(epoch, [removal, *changes(outcome)])
         except LeadershipLost:
@@ -209,17 +212,21 @@ class Timed(Protocol):
         """When its call must be over."""
 
 
-def is_over(intent: Timed | None, clock: Clock, first_seen: float, margin_seconds: float) -> bool:
-    """Whether the call of an intent (None: unreadable) of another epoch must be over; see `settle_intents`."""
-    waited = clock.boot() - first_seen
-    if intent is None:
-        return waited >= INTENT_SECONDS + margin_seconds
-    length = max(0, intent.deadline_ms - intent.wall_ms) / 1000
-    passed = (clock.wall_ms() - intent.deadline_ms) / 1000
-    return passed >= margin_seconds or waited >= length + margin_seconds
+def since_first_sight(seen: FirstSeen, document: Document, clock: Clock) -> float:
+    """Seconds since we first saw this very intent; one bundle's next one has another id."""
+    return clock.boot() - seen.setdefault((document.path, document.data), clock.boot())
 
 
-def _settled(intent: Intent | None, bundle: str, owner: Owner | None, *, clock: Clock, epoch: int) -> MoveOutcome:
+def is_over(intent: Timed | None, waited: float, margin_seconds: float) -> bool:
+    """Whether the call of an intent (None: unreadable) of another epoch must be over, so many seconds after we first
+    saw it; see `settle_intents`."""
+    length = INTENT_SECONDS if intent is None else max(0, intent.deadline_ms - intent.wall_ms) / 1000
+    return waited >= length + margin_seconds
+
+
+def _settled(
+    intent: Intent | None, bundle: str, owner: Owner | None, waited: float, *, clock: Clock, epoch: int
+) -> MoveOutcome:
     """The outcome of a move of another epoch, as far as its owner tells."""
     landed = owner.broker_id if owner is not None and not owner.disabled else ""
     found = MoveOutcome(
@@ -245,7 +252,7 @@ def _settled(intent: Intent | None, bundle: str, owner: Owner | None, *, clock: 
         code="" if done else found.code,
         error=f"left open by epoch {intent.epoch}",
         started_wall_ms=intent.wall_ms,
-        seconds=0.0 if landed else max(0, clock.wall_ms() - intent.wall_ms) / 1000,
+        seconds=0.0 if landed else waited,
         topic=intent.topic,
         intent_id=intent.id,
         cycle_id=intent.cycle_id,

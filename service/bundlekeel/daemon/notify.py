@@ -125,6 +125,31 @@ class Notifications:
         self._telemetry.gauge("notifications_waiting", float(len(sink.waiting)), sink=sink.name)
 
 
+class DatedJournal:
+    """`ports.Journal` whose records carry the moments that people's clocks show. `stepped_ms`: how far the wall clock
+    has been set since this process began."""
+
+    _MOMENTS = ("wall_ms", "started_ms", "landed_ms")
+
+    def __init__(self, journal: Journal, stepped_ms: Callable[[], int]) -> None:
+        self._journal = journal
+        self._stepped_ms = stepped_ms
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Write one record."""
+        by = self._stepped_ms()
+        dated = {name: record[name] + by for name in self._MOMENTS if record.get(name)}
+        self._journal.append({**record, **dated})
+
+    def tail(self, limit: int, *, kind: str | None = None) -> list[dict[str, Any]]:
+        """The newest records, oldest first."""
+        return self._journal.tail(limit, kind=kind)
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._journal.close()
+
+
 class ToldJournal:
     """`ports.Journal` of whose records somebody hears as well, after they are written."""
 

@@ -33,6 +33,7 @@ from bundlekeel.daemon.documents import (
     store_blob,
 )
 from bundlekeel.daemon.leadership import Leadership
+from bundlekeel.daemon.state.rebase import rebased
 from bundlekeel.daemon.takeover_record import TAKEOVER, Record, decode_takeover
 from bundlekeel.ports import Change, Clock, Coordination, Document
 
@@ -45,6 +46,8 @@ MOVES_PER_CHUNK = 500
 BUNDLES_PER_CHUNK = 2_000
 KEPT_TASKS = 50
 _CAS_TRIES = 5
+# A state is read so long after it was stored, at most; more than that is another clock, or a time without a leader.
+_READ_WITHIN_MS = 2_000
 # Outcomes after which no broker carries what a move was to bring.
 NOT_BOOKED = ("refused", "released")
 
@@ -85,6 +88,8 @@ class Sharing:
         # Grows with whatever we change ourselves: a read under way then is older than what we hold.
         self._mark = 0
         self._saving = asyncio.Lock()
+        # Which state was seen first how much later than it was stored, by our clock and its writer's.
+        self._first_seen: tuple[int, int, int] = (-1, 0, 0)
 
     @property
     def leading(self) -> bool:
@@ -124,6 +129,8 @@ class Sharing:
         if found is None:
             return
         newer = (found.epoch, found.wall_ms) != (self.shared.epoch, self.shared.wall_ms)
+        if self._first_seen[:2] != (found.epoch, found.wall_ms):
+            self._first_seen = (found.epoch, found.wall_ms, self._clock.wall_ms() - found.wall_ms)
         self.shared = found
         self.tasks = list(found.tasks)
         self.realised = found.realised
@@ -146,7 +153,18 @@ class Sharing:
         self._oldest_index = _index(documents[0]) if documents else 0
 
     def standing(self) -> Standing:
-        """What the last leader left, as the start of our own cycles."""
+        """What the last leader left, as the start of our own cycles, by our own clock."""
+        return self._by_our_clock(self._stored())
+
+    def _by_our_clock(self, standing: Standing) -> Standing:
+        """The writer's clock is never compared with ours: what was left of a rest when the state was stored is left
+        of it when we first see that state. When a cycle was completed last is the dead man's to judge."""
+        late = self._first_seen[2]
+        if abs(late) <= _READ_WITHIN_MS:
+            return standing
+        return replace(rebased(standing, late), completed_ms=standing.completed_ms)
+
+    def _stored(self) -> Standing:
         shared = self.shared
         return Standing(
             cycle=shared.cycle,
@@ -164,7 +182,7 @@ class Sharing:
     def taken_over(self) -> Standing:
         """The same as the start of a term: moves that ended after the last leader stored it are booked by their
         records, and those that never began (neither intent nor record) are forgotten."""
-        standing = self.standing()
+        standing = self._stored()
         ledger, recent = standing.ledger, dict(standing.recent)
         ended = {record["bundle"]: record for record in self.moves}
         for entry in standing.ledger.entries:
@@ -174,10 +192,15 @@ class Sharing:
             if record is None or record["started_ms"] < entry.opened_ms or record["outcome"] in NOT_BOOKED:
                 ledger = dropped(ledger, entry.bundle)
                 continue
-            recent[entry.bundle] = Moved(at_ms=record["wall_ms"], source=entry.source)
+            # Recorded in a term that stored no state: by a clock that we know nothing of.
+            strange = record["epoch"] != self.shared.epoch
+            ended_ms, landed_ms = (
+                self.shared.wall_ms if strange else record[name] for name in ("wall_ms", "landed_ms")
+            )
+            recent[entry.bundle] = Moved(at_ms=ended_ms, source=entry.source)
             if record["landed_on"]:
-                ledger = landed(ledger, entry.bundle, record["landed_on"], record["landed_ms"])
-        return replace(standing, ledger=ledger, recent=recent)
+                ledger = landed(ledger, entry.bundle, record["landed_on"], landed_ms)
+        return self._by_our_clock(replace(standing, ledger=ledger, recent=recent))
 
     async def read_averages(self) -> AveragesPart | None:
         """The last checkpoint of the averages, or None."""
@@ -224,7 +247,7 @@ class Sharing:
                 realised=self.realised,
             )
             await self._store(epoch, STATE, state)
-            self.shared = state
+            self.shared, self._first_seen = state, (epoch, state.wall_ms, 0)
 
     async def save_averages(self, part: AveragesPart) -> None:
         """Store a checkpoint of the averages, node by node: all of a large cluster's do not fit into one request.

@@ -17,7 +17,7 @@ from bundlekeel.core.errors import CodecError, LeadershipLost, StoreError
 from bundlekeel.core.names import namespace_of
 from bundlekeel.core.splitting.children import Family, children_of
 from bundlekeel.daemon.attempt import MODULAR, World
-from bundlekeel.daemon.intents import MARGIN_SECONDS, is_over
+from bundlekeel.daemon.intents import MARGIN_SECONDS, FirstSeen, is_over, since_first_sight
 from bundlekeel.ports import Change, Document
 
 SPLITS: Final = "splits"
@@ -149,7 +149,7 @@ async def read_division(world: World, bundle: str, positions: Sequence[int]) -> 
 
 
 async def settle_splits(
-    world: World, *, epoch: int, seen: dict[str, float], margin_seconds: float = MARGIN_SECONDS
+    world: World, *, epoch: int, seen: FirstSeen, margin_seconds: float = MARGIN_SECONDS
 ) -> tuple[frozenset[str], list[SplitOutcome]]:
     """Look at the split intents of other epochs: the bundles to leave alone for now, and those settled just now.
 
@@ -163,12 +163,12 @@ async def settle_splits(
         if intent is not None and intent.epoch == epoch:
             continue
         bundle = unquote(document.path.rpartition("/")[2])
+        waited = since_first_sight(seen, document, world.clock)
         try:
             found = Division(divided=False)
             if intent is not None:
                 found = await read_division(world, bundle, intent.positions)
-            first_seen = seen.setdefault(document.path, world.clock.boot())
-            if not found.complete and not is_over(intent, world.clock, first_seen, margin_seconds):
+            if not found.complete and not is_over(intent, waited, margin_seconds):
                 frozen.add(bundle)
                 continue
             removal = Change(path=document.path, data=None, version=document.version)

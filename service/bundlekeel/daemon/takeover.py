@@ -8,7 +8,7 @@ for these calls, no leader: they need no lease.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -133,15 +133,28 @@ def _scope(known: Record | None, namespaces: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted({*(known.namespaces if known is not None else ()), *namespaces})) if namespaces else ()
 
 
-async def handback(desk: Desk, *, reason: str = "", by: str = "", deadman: bool = False) -> TakeoverResult | None:
+async def _go_on() -> None:
+    """A person's word needs no second look."""
+
+
+async def handback(
+    desk: Desk,
+    *,
+    reason: str = "",
+    by: str = "",
+    deadman: bool = False,
+    look_again: Callable[[], Awaitable[None]] = _go_on,
+) -> TakeoverResult | None:
     """Restore what the record says, verify each broker, close the record with who did it and why. None when there is no
-    takeover to undo. Two at once do the same: the one that closes the record second finds it closed."""
+    takeover to undo. Two at once do the same: the one that closes the record second finds it closed. `look_again`:
+    awaited right before each write to the brokers; what it raises ends it there."""
     found = await read_record(desk.coordination)
     if found is None:
         return None
     record, version = found
     warnings = []
     for key, value in record.overrides.items():
+        await look_again()
         try:
             if value is None:
                 await desk.commands.delete_dynamic(key, permit=by_person)

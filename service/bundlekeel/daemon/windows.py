@@ -7,7 +7,7 @@ clock shows such a time: twice, or not at all. A window lasts its minutes in rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from zoneinfo import ZoneInfo
@@ -23,7 +23,9 @@ from bundlekeel.daemon.settings_guard import WindowSettings
 class Calendar:
     """The windows of the settings; asked in every cycle, computed anew only when one opens or closes."""
 
-    def __init__(self, windows: Sequence[WindowSettings] = ()) -> None:
+    def __init__(self, windows: Sequence[WindowSettings] = (), stepped_ms: Callable[[], int] = lambda: 0) -> None:
+        """`stepped_ms`: how far the wall clock has been set since `ports.Clock.wall_ms` began: people mean that one."""
+        self._stepped_ms = stepped_ms
         self._windows = tuple(windows)
         self._known: tuple[int, int, Allowance] | None = None
 
@@ -31,6 +33,7 @@ class Calendar:
         """What may move at this moment (wall milliseconds)."""
         if not self._windows:
             return Allowance()
+        now_ms += self._stepped_ms()
         if self._known is None or not self._known[0] <= now_ms < self._known[1]:
             spans = [span_of(window, now_ms) for window in self._windows]
             turns = [at for span in spans for at in (span.ends_ms, span.next_ms) if at > now_ms]

@@ -56,13 +56,14 @@ __all__ = [
 
 
 class Clock(Protocol):
-    """Time as a port. Deadlines use `boot` (goes on during suspend), display uses `wall_ms`."""
+    """Time as a port. Deadlines use `boot` (goes on during suspend); moments that are stored, compared or shown use
+    `wall_ms`."""
 
     def boot(self) -> float:
         """Seconds on the boot clock (CLOCK_BOOTTIME)."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, UTC; may jump."""
+        """Milliseconds since 1970, UTC, by the wall clock as it was when this process began; never jumps."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait; tests advance a virtual clock instead."""
