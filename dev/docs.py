@@ -21,6 +21,7 @@ from bundlekeel.cli.reference import cli_page
 from bundlekeel.cli.scenario_page import scenarios_page
 from bundlekeel.core.channel_findings import FINDINGS
 from bundlekeel.core.codes import EXPLANATIONS, Code
+from bundlekeel.daemon.gate.gate import CHECKS, Action, Check
 from bundlekeel.daemon.settings import Settings
 from bundlekeel.daemon.settings_describe import parameter_rows
 from bundlekeel.daemon.settings_parameters import TOP_LEVEL
@@ -127,6 +128,35 @@ def codes_page() -> str:
     return "\n".join([*lines, *_table(["code", "meaning"], body), ""])
 
 
+def gate_page() -> str:
+    """docs/reference/gate.md: which kind of action is checked for what."""
+    lines = [
+        "# What may be done now",
+        "",
+        f"<!-- {NOTE} -->",
+        "",
+        "Whatever changes a cluster asks one gate first. The checks are made in the order of the second table; the",
+        "first that fails is the answer, with its [code](codes.md). Before each single move and split the",
+        "same question is asked again, after reading from the store what people want.",
+        "",
+        *_table(["action", "what is meant"], [[_words(action.name), action.value] for action in Action]),
+        "",
+        "Taking over, handing back and the dead man ask no gate: they run without a sidecar, by the takeover record;",
+        "the dead man looks for a sign of life again before each of its writes.",
+        "",
+    ]
+    rows = [
+        [_words(check.name), check.value, *("yes" if check in CHECKS[action] else "" for action in Action)]
+        for check in Check
+    ]
+    head = ["check", "what must hold", *(_words(action.name) for action in Action)]
+    return "\n".join([*lines, *_table(head, rows), ""])
+
+
+def _words(name: str) -> str:
+    return name.lower().replace("_", " ")
+
+
 def metrics_page() -> str:
     """docs/reference/metrics.md: every metric with type, labels and meaning."""
     rows = [[_code(f"{PREFIX}{metric.name}"), metric.kind, ", ".join(metric.labels), metric.help] for metric in METRICS]
@@ -166,6 +196,7 @@ PAGES: list[Page] = [
     ("docs/reference/settings.md", settings_page),
     ("docs/reference/parameters.md", parameters_page),
     ("docs/reference/codes.md", codes_page),
+    ("docs/reference/gate.md", gate_page),
     ("docs/reference/metrics.md", metrics_page),
     ("docs/reference/cli.md", cli_page),
     ("docs/reference/api.md", api_page),

@@ -44,7 +44,7 @@ class WithoutPermit(FarAway):
 
     def employ(self, world: World) -> LeaderHand:
         """A hand that asks nobody."""
-        return LeaderHand(world, _Always(self.leadership), self.sharing, self.limits)  # type: ignore[arg-type]
+        return LeaderHand(world, _Always(self.leadership), self.sharing, self.limits, self.gate)  # type: ignore[arg-type]
 
 
 class _EndsItself(_Always):
@@ -63,7 +63,7 @@ class GivesUpEarly(FarAway):
 
     def employ(self, world: World) -> LeaderHand:
         """A hand that gives up early."""
-        return LeaderHand(world, _EndsItself(self.leadership), self.sharing, self.limits)  # type: ignore[arg-type]
+        return LeaderHand(world, _EndsItself(self.leadership), self.sharing, self.limits, self.gate)  # type: ignore[arg-type]
 
 
 class _NoIntents(FarStore):

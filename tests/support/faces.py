@@ -55,7 +55,7 @@ def runtime_parts(
     )
 
 
-def wishing(sidecar: FakeSidecar, *, review: bool = False, ceiling: str = "act") -> Wishing:
+def wishing(sidecar: FakeSidecar, *, review: bool = False) -> Wishing:
     """The face of this sidecar's wishes."""
     return Wishing(
         WishingParts(
@@ -68,6 +68,6 @@ def wishing(sidecar: FakeSidecar, *, review: bool = False, ceiling: str = "act")
             ownership=sidecar.cluster.model,
             journal=sidecar.journal,
             clock=sidecar.clock,
-            ceiling=ceiling,
+            gate=sidecar.gate,
         )
     )

@@ -153,7 +153,7 @@ class PageSidecar(FakeSidecar):
                 journal=self.journal,
                 telemetry=self.telemetry,
                 clock=self.clock,
-                ceiling=self.mode,
+                gate=self.gate,
             )
         )
 
@@ -176,7 +176,8 @@ class PageSidecar(FakeSidecar):
             config=self.config,
             policies=self.policies,
             runtime=Runtime(runtime_parts(self, interval_seconds=CYCLE_SECONDS)),
-            wishing=wishing(self, review=self.review, ceiling=self.mode),
+            wishing=wishing(self, review=self.review),
+            gate=self.gate,
             calibration=self.calibration,
             overlay=self.overlay,
             quotas=self.quotas,

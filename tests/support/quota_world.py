@@ -124,7 +124,7 @@ def service_of(
         picture=lambda: sidecar.cycle.picture,
         snapshot=lambda: sidecar.cycle.snapshot,
         arriving=lambda: [(item.bundle, item.target) for item in sidecar.cycle.standing.ledger.entries],
-        stop=sidecar.outage.obstacle,
+        gate=sidecar.gate,
         journal=sidecar.journal,
         telemetry=sidecar.telemetry,
         clock=sidecar.clock,

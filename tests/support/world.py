@@ -24,6 +24,7 @@ from bundlekeel.daemon.cycle_parts import CycleParts
 from bundlekeel.daemon.effects import Effects
 from bundlekeel.daemon.executions import Executions
 from bundlekeel.daemon.foreign import ForeignWatch, second_balancer
+from bundlekeel.daemon.gate.gate import Gate, GateParts
 from bundlekeel.daemon.guarding import Guarding
 from bundlekeel.daemon.hand import LeaderHand, move_record
 from bundlekeel.daemon.leadership import Leadership
@@ -36,7 +37,6 @@ from bundlekeel.daemon.policies import PolicyBook
 from bundlekeel.daemon.reviews import Reviews
 from bundlekeel.daemon.settings_guard import WindowSettings
 from bundlekeel.daemon.sharing import Sharing
-from bundlekeel.daemon.stops import Stops, put_aside
 from bundlekeel.daemon.takeover_record import takeover_wish
 from bundlekeel.daemon.windows import Calendar
 from bundlekeel.ports import Member
@@ -155,6 +155,9 @@ class FakeSidecar:
     heartbeat_seconds = 0.05
     settle_after_outage_seconds = 180.0
     windows: tuple[WindowSettings, ...] = ()
+    review = False
+    # Why the ownership channel tells nothing that may be acted on, or "".
+    channel_fault = ""
     limits = ExecutorLimits(confirm_seconds=0.3, poll_first_seconds=0.01, intent_seconds=5.0)
 
     def __init__(
@@ -171,24 +174,20 @@ class FakeSidecar:
         self.cluster, self.clock = cluster, self.tell_time(cluster)
         self.telemetry = PrometheusTelemetry()
         self.coordination = self.connect()
-        self.leadership = Leadership(
-            self.coordination,
-            self.clock,
-            self.telemetry,
-            Member(id=name),
-            seats=3,
-            heartbeat_seconds=self.heartbeat_seconds,
-            margin_ratio=0.1,
-        )
+        self.leadership = self._leadership(name)
         self.sharing = Sharing(self.coordination, self.leadership, self.clock)
         self.admin = self.reach()
-        self.hand = self.employ(self._world())
-        self.observer = Observer(cluster.source, self.clock, self.telemetry, capacity)
         self.config = BrokerConfig(self.admin, self.clock, max_age_seconds=0.0)
         self.journal = FileJournal(journal, telemetry=self.telemetry)
-        self.cycle = Cycle(self._parts(mode, params, revert))
+        self.sharing.on_takeover = lambda record: self.journal.append(takeover_wish(record))
+        self.outage = self._outage()
+        self.calendar = Calendar(self.windows)
+        self.gate = self._gate(mode)
+        self.hand = self.employ(self._world())
+        self.observer = Observer(cluster.source, self.clock, self.telemetry, capacity)
+        self.cycle = Cycle(self._parts(params, revert))
         self.planner = Planner(self.cycle, self.clock.wall_ms)
-        self.executions = self._executions(mode)
+        self.executions = self._executions()
         self.leadership.on_won = self._won
 
     def _world(self) -> World:
@@ -201,7 +200,18 @@ class FakeSidecar:
             clock=self.clock,
         )
 
-    def _executions(self, mode: str) -> Executions:
+    def _leadership(self, name: str) -> Leadership:
+        return Leadership(
+            self.coordination,
+            self.clock,
+            self.telemetry,
+            Member(id=name),
+            seats=3,
+            heartbeat_seconds=self.heartbeat_seconds,
+            margin_ratio=0.1,
+        )
+
+    def _executions(self) -> Executions:
         self.by_hand = ByHand(
             HandParts(
                 cycle=self.cycle,
@@ -215,15 +225,14 @@ class FakeSidecar:
             self.sharing,
             self.cycle,
             self.planner,
-            self.config,
+            self.gate,
             hand=self.hand,
             by_hand=self.by_hand,
-            reviews=Reviews(self.coordination, self.sharing, self.clock, required=False),
-            ceiling=mode,
+            reviews=Reviews(self.coordination, self.sharing, self.clock, required=self.review),
         )
 
     def _outage(self) -> OutageWatch:
-        watch = OutageWatch(
+        return OutageWatch(
             self.coordination,
             self.cluster.source,
             self.leadership,
@@ -232,14 +241,21 @@ class FakeSidecar:
             settle=settle_for(self.settle_after_outage_seconds, 3.0),
             session_seconds=10.0,
         )
-        self.sharing.on_takeover = lambda record: self.journal.append(takeover_wish(record))
-        self.stops = Stops(
-            watch.obstacle,
-            lambda _picture: put_aside(self.sharing.takeover),
-            lambda _picture: second_balancer(self.cycle.standing.foreign, self.clock.wall_ms()),
+
+    def _gate(self, ceiling: str) -> Gate:
+        return Gate(
+            GateParts(
+                ceiling=ceiling,
+                review_required=self.review,
+                shared=self.sharing,
+                config=self.config,
+                clock=self.clock,
+                outage=self.outage.obstacle,
+                second_balancer=lambda: second_balancer(self.cycle.standing.foreign, self.clock.wall_ms()),
+                channel=lambda: self.channel_fault,
+                windows=self.calendar.obstacle,
+            )
         )
-        self.hand.stop_now = self.stops
-        return watch
 
     def tell_time(self, cluster: FakeCluster) -> TestClock:
         """Its machine's clocks."""
@@ -255,10 +271,9 @@ class FakeSidecar:
 
     def employ(self, world: World) -> LeaderHand:
         """Its hand."""
-        return LeaderHand(world, self.leadership, self.sharing, self.limits)
+        return LeaderHand(world, self.leadership, self.sharing, self.limits, self.gate)
 
-    def _parts(self, mode: str, params: Parameters, revert: bool = False) -> CycleParts:
-        self.outage = self._outage()
+    def _parts(self, params: Parameters, revert: bool = False) -> CycleParts:
         self.effects = Effects(self.journal.append, self.telemetry, revert=revert)
         self.operations = Operations(self.sharing, self.admin, self.config, self.clock, self.telemetry)
         self.policies = PolicyBook(self.cluster.metadata, self.config)
@@ -274,12 +289,11 @@ class FakeSidecar:
             journal=self.journal,
             telemetry=self.telemetry,
             clock=self.clock,
-            mode=mode,
             parameters=self.overlay,
             describe=move_record,
             wishes=self.operations,
-            guarding=Guarding(lambda: self.sharing.moves, Calendar(self.windows)),
-            stop=self.stops,
+            guarding=Guarding(lambda: self.sharing.moves, self.calendar),
+            gate=self.gate,
             effects=self.effects,
             history=self.history,
             shadow=self.shadow,

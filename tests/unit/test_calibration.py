@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from bundlekeel.core.adoption import noted
@@ -15,6 +16,7 @@ from bundlekeel.core.errors import Conflict, Forbidden, NotFound, SnapshotError
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.thresholds import Rules
 from bundlekeel.daemon.calibration import Calibration, CalibrationParts
+from bundlekeel.daemon.documents import Pause
 from bundlekeel.daemon.views import PlanRequest
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.threshold_cases import as_bytes, document, measures, proposed
@@ -53,7 +55,7 @@ class Calibrated(FakeSidecar):
                 journal=self.journal,
                 telemetry=self.telemetry,
                 clock=self.clock,
-                ceiling=mode,
+                gate=self.gate,
             )
         )
 
@@ -331,12 +333,16 @@ async def test_what_cannot_be_done_is_said() -> None:
         await blind.calibration.adopt(digest=None, force=False, reason="r", by="ann")
 
 
-@pytest.mark.parametrize("mode", ["recommend", "observe"])
-async def test_nothing_is_adopted_where_nothing_is_carried_out(mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "code"), [("recommend", "RecommendOnly"), ("observe", "ObserveOnly"), ("act", "Paused")]
+)
+async def test_nothing_is_adopted_where_nothing_is_carried_out(mode: str, code: str) -> None:
     """Nobody would see whether it helps. A person may."""
     sidecar = await ready(MemoryCalibration(), mode=mode)
+    paused = Pause(reason="an incident", by="ann", since_ms=0) if mode == "act" else None
+    await sidecar.sharing.change_desired(lambda found: msgspec.structs.replace(found, pause=paused))
     await sidecar.calibration.check()
-    assert sidecar.codes() == [{"recommend": "RecommendOnly", "observe": "ObserveOnly"}[mode]]
+    assert (sidecar.codes(), sidecar.told()) == ([code], ["refused"])
     await sidecar.calibration.adopt(digest=None, force=False, reason="I look", by="ann")
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 20.0

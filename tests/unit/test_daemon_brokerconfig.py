@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bundlekeel.core.errors import AdminTimeout
-from bundlekeel.daemon.acting import mode_in_force
 from bundlekeel.daemon.documents import Desired
+from bundlekeel.daemon.gate.in_force import mode_in_force
 from tests.support.memory_admin import Fault
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 

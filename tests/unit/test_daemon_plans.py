@@ -51,11 +51,10 @@ class Replicas:
     async def close(self) -> None:
         """Nothing is open."""
 
-    def join(self, sidecar: FakeSidecar, url: str, ceiling: str = "act") -> Plans:
+    def join(self, sidecar: FakeSidecar, url: str) -> Plans:
         """The plans of this sidecar, which the others find under the URL."""
         parts = PlansParts(
-            ceiling=ceiling,
-            clock=sidecar.clock,
+            gate=sidecar.gate,
             leadership=sidecar.leadership,
             sharing=sidecar.sharing,
             planner=sidecar.planner,
@@ -71,9 +70,9 @@ async def two(ceiling: str = "act") -> tuple[Replicas, FakeSidecar, FakeSidecar]
     cluster, replicas = FakeCluster(), Replicas()
     made = []
     for name in "ab":
-        sidecar = FakeSidecar(cluster, name, params=PATIENT)
+        sidecar = FakeSidecar(cluster, name, mode=ceiling, params=PATIENT)
         sidecar.leadership.member = Member(id=name, url=f"http://{name}")
-        replicas.join(sidecar, f"http://{name}", ceiling)
+        replicas.join(sidecar, f"http://{name}")
         made.append(await sidecar.lead())
     leader, follower = made
     for sidecar in (leader, follower, leader):
@@ -174,12 +173,13 @@ async def test_a_task_that_fails_for_what_changed_says_what() -> None:
 
 async def test_nothing_is_carried_out_where_the_mode_forbids_it() -> None:
     """Before anything is planned again; a what-if never is, wherever it was made."""
-    replicas, _, follower = await two("recommend")
+    replicas, _, _ = await two("recommend")
     a, b = replicas.plans["http://a"], replicas.plans["http://b"]
     made = await a.make(AT_ONCE)
-    with pytest.raises(Forbidden, match="not `act`"):
+    with pytest.raises(Forbidden, match="mode is `recommend`"):
         await b.execute(made["hash"], **WHO)
-    acting = replicas.join(follower, "http://b")
+    replicas, _, _ = await two()
+    a, acting = replicas.plans["http://a"], replicas.plans["http://b"]
     for changed in ({"traffic_scale": 2.0}, {"add_brokers": ("new-1",)}):
         other = await a.make(PlanRequest(ignore_hit_counts=True, **changed))
         with pytest.raises(Forbidden, match="what-if"):

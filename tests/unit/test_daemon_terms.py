@@ -11,9 +11,9 @@ import pytest
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import StaleWrite, StoreError
 from bundlekeel.daemon import sharing
-from bundlekeel.daemon.acting import pause_in_force
 from bundlekeel.daemon.cycle_parts import Standing
 from bundlekeel.daemon.documents import AveragesPart, Desired, decode
+from bundlekeel.daemon.gate.in_force import pause_in_force
 from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.daemon.views import PlanRequest
 from bundlekeel.ports import Change, Picture

@@ -20,6 +20,7 @@ from bundlekeel.daemon.takeover import (
     sheds_itself,
     takeover,
 )
+from bundlekeel.ports.commands import Permit
 from tests.support.memory_admin import BrokerModel, Fault, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import RealClock
@@ -208,3 +209,26 @@ async def test_a_record_nobody_can_read_is_never_overwritten(office: Office, dat
     with pytest.raises(CodecError):
         await handback(office.desk)
     assert office.mutations() == []
+
+
+class _Forgetful(MemoryAdmin):
+    """Says that an override is gone, and keeps it."""
+
+    async def delete_dynamic(self, key: str, *, permit: Permit) -> None:
+        """See `ports.commands.BrokerCommands`."""
+        permit()
+        self.calls.append(("delete_dynamic", key))
+
+
+async def test_a_handback_reads_the_stored_overrides_back(office: Office) -> None:
+    """Each broker runs as before, since its own file says the same; the override would outlive its next change."""
+    for settings in office.model.static.values():
+        settings[SHEDDING] = "false"
+    taken = await takeover(office.desk, split=False, reason="r", by="ann")
+    assert taken.overrides == {SHEDDING: None}
+    office.model.dynamic[SHEDDING] = "false"
+    back = await handback(replace(office.desk, commands=_Forgetful(office.model)))
+    assert back is not None and back.unverified == () and not back.complete
+    assert await read_record(office.coordination) is not None
+    done = await handback(office.desk)
+    assert done is not None and done.complete and office.model.dynamic == {}

@@ -31,6 +31,7 @@ from bundlekeel.daemon.cycle_parts import Chronicle, CycleParts, every
 from bundlekeel.daemon.effects import Effects
 from bundlekeel.daemon.executions import Executions
 from bundlekeel.daemon.foreign import ForeignWatch, second_balancer
+from bundlekeel.daemon.gate.gate import Gate, GateParts
 from bundlekeel.daemon.guarding import Guarding
 from bundlekeel.daemon.hand import LeaderHand, move_record
 from bundlekeel.daemon.leadership import BENCH, Leadership
@@ -49,7 +50,6 @@ from bundlekeel.daemon.settings_load import LoadedSettings
 from bundlekeel.daemon.settings_parameters import to_parameters
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.daemon.sidecar import Sidecar, SidecarParts
-from bundlekeel.daemon.stops import Stops, put_aside
 from bundlekeel.daemon.takeover_record import takeover_wish
 from bundlekeel.daemon.windows import Calendar
 from bundlekeel.daemon.wishing import Wishing, WishingParts
@@ -91,18 +91,20 @@ class Build:
         self.journal = self._journal(loaded.settings)
         self.peers = peers_of(loaded)
         self.sharing = Sharing(self.outside.coordination, self.leadership, self.outside.clock)
-        self.hand = self._hand(loaded.settings)
-        self.observer = Observer(out.source, out.clock, out.telemetry, loaded.settings.capacity_overrides)
-        self.config = self.outside.config
-        self.policies = PolicyBook(self.outside.metadata, self.config)
-        self.hand.forbids = self.policies.forbids
+        self.sharing.on_takeover = lambda record: self.journal.append(takeover_wish(record))
         self.channel = watch(self.outside, self.journal.append, lambda: self.leadership.role != BENCH)
         self.outage = self._outage(loaded.settings)
-        self.stops = self._stops()
+        self.calendar = Calendar(loaded.settings.windows, out.clock.stepped_ms)
+        self.config = self.outside.config
+        self.gate = self._gate(loaded.settings)
+        self.hand = self._hand(loaded.settings)
+        self.observer = Observer(out.source, out.clock, out.telemetry, loaded.settings.capacity_overrides)
+        self.policies = PolicyBook(self.outside.metadata, self.config)
+        self.hand.forbids = self.policies.forbids
         self.operations = Operations(self.sharing, out.admin, self.config, out.clock, out.telemetry)
         self.recorder = recorder(loaded, self.outside.telemetry, self.outside.clock, lambda: self.leadership.leading)
         self.rate = self._rate(loaded.settings)
-        self.guarding = self._guarding(loaded.settings)
+        self.guarding = self._guarding()
         self.overlay = overlay_of(loaded, parameters_from(loaded), self.sharing)
         self.tournament = tournament(loaded, self.outside.telemetry, self.outside.clock)
         self.calibration = self._calibration()
@@ -111,13 +113,12 @@ class Build:
         self.guarding.limited = self.quotas.quotas.limited
         self.planner = Planner(self.cycle, self.outside.clock.wall_ms)
         self.by_hand = self._by_hand()
-        required = loaded.settings.review == "required"
-        self.reviews = Reviews(out.coordination, self.sharing, out.clock, required=required)
+        self.reviews = Reviews(out.coordination, self.sharing, out.clock, required=loaded.settings.reviewed)
         self.runtime = Runtime(self._runtime_parts())
         self.sidecar = Sidecar(self._sidecar_parts())
 
     def _quotas(self) -> QuotaService:
-        known = (self.sharing, self.cycle, self.outage, self.journal, self.leadership, self.peers)
+        known = (self.sharing, self.cycle, self.gate, self.journal, self.leadership, self.peers)
         return quotas_of(self.loaded, self.outside, *known)
 
     def _journal(self, settings: Settings) -> Journal:
@@ -138,6 +139,7 @@ class Build:
             self.loaded,
             overlay=self.overlay,
             sharing=self.sharing,
+            gate=self.gate,
             sees=lambda: self.cycle.picture is not None,
             journal=self.journal,
             telemetry=self.outside.telemetry,
@@ -170,7 +172,7 @@ class Build:
             mode=lambda: self.observer.picture.mode if self.observer.picture else "",
         )
         limits = ExecutorLimits(intent_seconds=settings.admin.read_timeout + CONFIRM_ALLOWANCE_SECONDS)
-        return LeaderHand(world, self.leadership, self.sharing, limits)
+        return LeaderHand(world, self.leadership, self.sharing, limits, self.gate)
 
     def _by_hand(self) -> ByHand:
         return ByHand(
@@ -193,11 +195,10 @@ class Build:
         telemetry = self.outside.telemetry
         return Effects(self.journal.append, telemetry, rules=rules, revert=given.revert_worse_moves)
 
-    def _guarding(self, settings: Settings) -> Guarding:
+    def _guarding(self) -> Guarding:
         rate = self.rate
         allowed = (lambda: None) if rate is None else (lambda: rate.moves)
-        calendar = Calendar(settings.windows, self.outside.clock.stepped_ms)
-        return Guarding(lambda: self.sharing.moves, calendar, allowed)
+        return Guarding(lambda: self.sharing.moves, self.calendar, allowed)
 
     def _rate(self, settings: Settings) -> RateSignals | None:
         if not settings.rate.adaptive:
@@ -212,15 +213,20 @@ class Build:
             every_seconds=every,
         )
 
-    def _stops(self) -> Stops:
-        """What stops everything, asked before each move as well; and who hears of takeovers."""
-        self.sharing.on_takeover = lambda record: self.journal.append(takeover_wish(record))
-        self.hand.stop_now = stops = Stops(
-            self.outage.obstacle,
-            lambda _picture: put_aside(self.sharing.takeover),
-            lambda _picture: second_balancer(self.cycle.standing.foreign, self.outside.clock.wall_ms()),
+    def _gate(self, settings: Settings) -> Gate:
+        return Gate(
+            GateParts(
+                ceiling=settings.mode,
+                review_required=settings.reviewed,
+                shared=self.sharing,
+                config=self.config,
+                clock=self.outside.clock,
+                outage=self.outage.obstacle,
+                second_balancer=lambda: second_balancer(self.cycle.standing.foreign, self.outside.clock.wall_ms()),
+                channel=self.channel.unfit,
+                windows=self.calendar.obstacle,
+            )
         )
-        return stops
 
     def _outage(self, settings: Settings) -> OutageWatch:
         return OutageWatch(
@@ -244,13 +250,11 @@ class Build:
             journal=self.journal,
             telemetry=self.outside.telemetry,
             clock=self.outside.clock,
-            mode=self.loaded.settings.mode,
             parameters=self.overlay,
             describe=move_record,
             wishes=self.operations,
             guarding=self.guarding,
-            channel=self.channel.unfit,
-            stop=self.stops,
+            gate=self.gate,
             effects=self._effects(),
             foreign=self._foreign(),
             history=self._chronicle(),
@@ -267,7 +271,7 @@ class Build:
         return every(*heard)
 
     def _runtime_parts(self) -> RuntimeParts:
-        out, ceiling = self.outside, self.loaded.settings.mode
+        out = self.outside
         return RuntimeParts(
             clock=out.clock,
             coordination=out.coordination,
@@ -285,11 +289,10 @@ class Build:
                 self.sharing,
                 self.cycle,
                 self.planner,
-                self.config,
+                self.gate,
                 hand=self.hand,
                 by_hand=self.by_hand,
                 reviews=self.reviews,
-                ceiling=ceiling,
             ),
             operations=self.operations,
             interval_seconds=self.loaded.settings.cycle.interval,
@@ -326,6 +329,7 @@ class Build:
             policies=self.policies,
             runtime=self.runtime,
             wishing=self._wishing(),
+            gate=self.gate,
             calibration=self.calibration,
             overlay=self.overlay,
             quotas=self.quotas,
@@ -347,7 +351,7 @@ class Build:
                 ownership=out.ownership,
                 journal=self.journal,
                 clock=out.clock,
-                ceiling=self.loaded.settings.mode,
+                gate=self.gate,
             )
         )
 

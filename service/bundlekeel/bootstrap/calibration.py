@@ -9,6 +9,7 @@ from pathlib import Path
 from bundlekeel.core.errors import ConfigError, StoreError
 from bundlekeel.core.params import Parameters
 from bundlekeel.daemon.calibration import Calibration, CalibrationParts
+from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.overlay import Overlay
 from bundlekeel.daemon.settings_load import LoadedSettings
 from bundlekeel.daemon.sharing import Sharing
@@ -31,6 +32,7 @@ def calibration(
     *,
     overlay: Overlay,
     sharing: Sharing,
+    gate: Gate,
     sees: Callable[[], bool],
     journal: Journal,
     telemetry: Telemetry,
@@ -51,7 +53,7 @@ def calibration(
             journal=journal,
             telemetry=telemetry,
             clock=clock,
-            ceiling=loaded.settings.mode,
+            gate=gate,
         )
     )
 

@@ -6,8 +6,8 @@ from bundlekeel.adapters.topics.process import TopicsProcess
 from bundlekeel.adapters.topics.usage import TopicUsageFeed
 from bundlekeel.bootstrap.outside import Outside, topics_options
 from bundlekeel.daemon.cycle import Cycle
+from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.leadership import Leadership
-from bundlekeel.daemon.outage import OutageWatch
 from bundlekeel.daemon.quota_heard import Hearing
 from bundlekeel.daemon.quota_service import QuotaService
 from bundlekeel.daemon.quotas import QuotaParts, Quotas
@@ -21,7 +21,7 @@ def quotas_of(
     out: Outside,
     sharing: Sharing,
     cycle: Cycle,
-    outage: OutageWatch,
+    gate: Gate,
     journal: Journal,
     leadership: Leadership,
     peers: Peers,
@@ -48,7 +48,7 @@ def quotas_of(
         picture=lambda: cycle.picture,
         snapshot=lambda: cycle.snapshot,
         arriving=lambda: [(entry.bundle, entry.target) for entry in cycle.standing.ledger.entries],
-        stop=outage.obstacle,
+        gate=gate,
         journal=journal,
         telemetry=out.telemetry,
         clock=out.clock,

@@ -79,6 +79,7 @@ class Code(StrEnum):
     OUTSIDE_WINDOW = "OutsideWindow"
     BUDGET_OF_DRAIN = "BudgetOfDrain"
     STOPPED = "Stopped"
+    NOT_REVIEWED = "NotReviewed"
     # moves that were not begun, or did not end where they were asked to
     OWNER_CHANGED = "OwnerChanged"
     UNOWNED = "Unowned"
@@ -189,7 +190,7 @@ EXPLANATIONS: dict[Code, str] = {
     Code.SETTLING_AFTER_OUTAGE: "after an outage nothing moves until all brokers are back and the registry is quiet",
     Code.PUT_ASIDE: "the dead man gave the shedding back to the brokers; run `bundlekeel takeover` to act again",
     Code.SECOND_BALANCER: "something else keeps undoing our moves; find it (see `bundlekeel journal --kind foreign`)",
-    Code.PAUSED: "a person paused the balancer",
+    Code.PAUSED: "a person paused the balancer; `bundlekeel resume` ends that",
     Code.NOT_LEADER: "another sidecar leads",
     Code.STORE_UNAVAILABLE: "the metadata store does not answer",
     Code.OBSERVE_ONLY: "mode is `observe`: nothing is planned for execution",
@@ -228,6 +229,7 @@ EXPLANATIONS: dict[Code, str] = {
     Code.OUTSIDE_WINDOW: "no maintenance window is open",
     Code.BUDGET_OF_DRAIN: "this cycle's budget of moves for drains is used up",
     Code.STOPPED: "a person stopped the task before this move was begun",
+    Code.NOT_REVIEWED: "the leader's settings say `review: required`: a second person has to approve it first",
     Code.OWNER_CHANGED: "the bundle is owned by another broker than planned; it is planned anew",
     Code.UNOWNED: "nobody owns the bundle: the next lookup places it, there is nothing to unload",
     Code.STOPPING: "the sidecar is stopping; the move was not begun",

@@ -32,7 +32,6 @@ from bundlekeel.core.errors import Conflict, Forbidden, NotFound, SnapshotError,
 from bundlekeel.core.operations.stage import RULES
 from bundlekeel.core.plan import imbalance
 from bundlekeel.core.thresholds import Objection, Rules, Thresholds, checked
-from bundlekeel.daemon.acting import mode_in_force
 from bundlekeel.daemon.calibration_view import (
     adopted_view,
     changes_of,
@@ -43,6 +42,7 @@ from bundlekeel.daemon.calibration_view import (
     sentence_of,
 )
 from bundlekeel.daemon.documents import Desired
+from bundlekeel.daemon.gate.gate import Action, Gate, Question
 from bundlekeel.daemon.overlay import Overlay
 from bundlekeel.daemon.proposals import Proposals
 from bundlekeel.daemon.sharing import Sharing
@@ -74,7 +74,7 @@ _LANDED: Final = ("done", "landed_elsewhere", "released")
 class CalibrationParts:
     """What it works with. `mode`: off, recommend or adopt. `store` opens the place of proposals; it is called in a
     thread, StoreError: tried again later. `sees`: whether there is a picture of the cluster, so that `overlay` knows
-    what the brokers run with. `ceiling`: the mode of the settings file."""
+    what the brokers run with."""
 
     mode: str
     rules: Rules
@@ -87,7 +87,7 @@ class CalibrationParts:
     journal: Journal
     telemetry: Telemetry
     clock: Clock
-    ceiling: str
+    gate: Gate
 
 
 class Calibration:
@@ -217,11 +217,11 @@ class Calibration:
         return (*found, *self._not_by_itself(desired, now)) if by_itself else found
 
     def _not_by_itself(self, desired: Desired, now: int) -> list[Objection]:
-        """Where nothing is carried out nobody sees whether it helps; and one thing is tried at a time."""
-        found, mode = [], mode_in_force(self._p.ceiling, desired)
-        if mode != "act":
-            code = Code.RECOMMEND_ONLY if mode == "recommend" else Code.OBSERVE_ONLY
-            found.append(Objection(code=code, field="", detail="adopting by itself needs mode act"))
+        """What the gate says, and one thing is tried at a time."""
+        found, obstacle = [], self._p.gate.check(Question(action=Action.ADOPTION))
+        if obstacle is not None:
+            detail = obstacle.detail or "nothing is adopted by itself then"
+            found.append(Objection(code=obstacle.code, field="", detail=detail))
         adopted = desired.adopted
         if adopted is not None and adopted.digest and self._on_trial:
             found.append(Objection(code=Code.ON_PROBATION, field="", detail=f"{adopted.digest} is on trial"))

@@ -7,10 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.names import namespace_of
 from bundlekeel.core.params import Parameters
-from bundlekeel.core.plan import Refusal
 from bundlekeel.core.scope import matches
 from bundlekeel.daemon.takeover_record import EXCLUDED, Record, name_set
 
@@ -42,11 +39,3 @@ def scoped(params: Parameters, namespaces: tuple[str, ...]) -> Parameters:
         wanted |= matches(pattern, namespaces)
     both = tuple(name for name, held in zip(namespaces, wanted.tolist(), strict=True) if held)
     return replace(params, included_namespaces=(both or (NOTHING,)) if params.included_namespaces else namespaces)
-
-
-def outside(bundle: str, namespaces: tuple[str, ...]) -> Refusal | None:
-    """Why a bundle is not ours to touch, whoever asks."""
-    if not namespaces or namespace_of(bundle) in namespaces:
-        return None
-    text = f"only {', '.join(namespaces)} are taken over"
-    return Refusal(code=Code.BROKERS_SHED_THEMSELVES, bundle=bundle, detail=text)

@@ -25,11 +25,12 @@ from bundlekeel.core.operations.stage import RULES
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Move, Plan, Split
 from bundlekeel.core.snapshot import Snapshot
-from bundlekeel.daemon.acting import Obstacle, acting_obstacle, picture_obstacle
 from bundlekeel.daemon.canary import adopted, namespaces_of, scoped
 from bundlekeel.daemon.cycle_metrics import publish_plan
 from bundlekeel.daemon.cycle_parts import CycleParts, Standing
 from bundlekeel.daemon.cycle_report import CycleReport
+from bundlekeel.daemon.gate.gate import Action, Question
+from bundlekeel.daemon.gate.obstacle import Obstacle
 from bundlekeel.daemon.intents import MoveOutcome
 from bundlekeel.daemon.own_splits import SplitWatch
 from bundlekeel.daemon.split_intents import SplitOutcome
@@ -140,16 +141,16 @@ class Cycle:
         self.standing = replace(self.standing, effects=effects)
         report = CycleReport.of(result.plan, self.standing.cycle)
         report.seconds["plan"] = self._clock.boot() - started
-        cluster = picture_obstacle(picture, self._config)
+        cluster = self._parts.gate.cluster_obstacle()
         if cluster is not None:
             report.code, report.sentence = cluster.code, cluster.sentence
-        report.obstacle = stopped = self._stopped(picture)
-        await self._parts.wishes.planned(result.ready, result.plan.refusals, acting=stopped is None)
-        await self._after_rollout(snapshot, acting=stopped is None)
+        report.obstacle = closed = self._obstacle(Action.PLAN)
+        relocates = self._obstacle(Action.RELOCATION) is None
+        await self._parts.wishes.planned(result.ready, result.plan.refusals, acting=relocates)
+        await self._after_rollout(snapshot, acting=closed is None)
         report.operations = self._parts.wishes.record()
         report.shadow = self._parts.shadow()
-        if stopped is None:
-            report.obstacle = self._parts.guarding.obstacle(snapshot.wall_ms)
+        if relocates:
             await self._carry_out(report, result.plan, snapshot)
         report.sentence = report.full_sentence()
         return report
@@ -157,20 +158,11 @@ class Cycle:
     async def _after_rollout(self, snapshot: Snapshot, *, acting: bool) -> None:
         """When brokers have stopped restarting, those that did are filled gently (warm), by whoever leads then."""
         restarted = self._parts.guarding.rolled_out(snapshot.wall_ms, self.params.rollout_quiet_seconds)
-        if restarted and acting and self._parts.guarding.obstacle(snapshot.wall_ms) is None:
+        if restarted and acting:
             await self._parts.wishes.warm_up(restarted)
 
-    def _stopped(self, picture: Picture) -> Obstacle | None:
-        return acting_obstacle(
-            picture=picture,
-            config=self._config,
-            ceiling=self._parts.mode,
-            desired=self._term.desired,
-            leading=self.leads,
-            channel=self._parts.channel(),
-            stop=self._parts.stop(picture),
-            canary=namespaces_of(self._term.takeover),
-        )
+    def _obstacle(self, action: Action) -> Obstacle | None:
+        return self._parts.gate.check(Question(action=action, epoch=self.epoch))
 
     async def _look(self) -> tuple[Snapshot, Picture]:
         """The newest picture, and everything about it that a plan needs."""
@@ -180,6 +172,7 @@ class Cycle:
         self._parts.guarding.see(picture, snapshot.wall_ms)
         self._parts.admin.set_endpoints(picture.endpoints)
         await self._config.refresh(picture.endpoints)
+        self._parts.gate.see(picture)
         self._own_splits.look(picture, self._term.takeover)
         canary = namespaces_of(self._term.takeover)
         self.params = scoped(self._parts.parameters(adopted(self._config.adoptable(), canary)), canary)
@@ -197,17 +190,13 @@ class Cycle:
             picture,
             moves=self._term.moves,
             unsettled=books.bundles() | self._term.frozen,
-            trusted=self._stopped(picture) is None,
+            trusted=self._obstacle(Action.RELOCATION) is None,
             lag_seconds=params.statistics_interval_seconds + params.host_usage_interval_seconds,
             within=namespaces_of(self._term.takeover),
         )
         told = apart_from(changes, self._term.desired.drains)
         recent = {**self.standing.recent, **{item.bundle: Moved(at_ms=now, source=item.source) for item in changes}}
         self.standing = replace(self.standing, recent=recent, foreign=noted(self.standing.foreign, told, now))
-
-    def stop(self) -> Obstacle | None:
-        """What stops everything right now, beyond modes, pauses and the brokers' own settings."""
-        return self._parts.stop(self.picture) if self.picture is not None else None
 
     async def _carry_out(self, report: CycleReport, made: Plan, snapshot: Snapshot) -> None:
         """Moves first: they relieve at once. Splits need a term that still lasts after them. Outside of the maintenance

@@ -16,11 +16,11 @@ from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Move, Split
 from bundlekeel.core.snapshot import Snapshot
 from bundlekeel.core.splitting.children import Divided, Family
-from bundlekeel.daemon.acting import Obstacle
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.documents import Desired
 from bundlekeel.daemon.effects import Effects
 from bundlekeel.daemon.foreign import ForeignWatch
+from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.guarding import Guarding
 from bundlekeel.daemon.intents import MoveOutcome
 from bundlekeel.daemon.observer import Observer
@@ -141,8 +141,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleParts:
-    """What a cycle works with. `mode` is the settings file's ceiling; `parameters` merges adopted broker settings;
-    `channel` says why the ownership channel tells nothing to act on, or ""; `stop` what else stops everything now.
+    """What a cycle works with. `parameters` merges adopted broker settings.
     `history` hears of every cycle when it is over (daemon/recorder.py): its epoch, what it planned with, its record.
     `shadow`: what strategies that plan along found since it was asked last (daemon/tournament.py)."""
 
@@ -155,14 +154,12 @@ class CycleParts:
     journal: Journal
     telemetry: Telemetry
     clock: Clock
-    mode: str
     parameters: Callable[[Mapping[str, str]], Parameters]
     describe: Callable[[MoveOutcome], Mapping[str, Any]]
     wishes: Wishes
     effects: Effects
     foreign: ForeignWatch
     guarding: Guarding
-    channel: Callable[[], str] = lambda: ""
-    stop: Callable[[Picture], Obstacle | None] = lambda _picture: None
+    gate: Gate
     history: Chronicle = unrecorded
     shadow: Callable[[], Mapping[str, Any]] = dict

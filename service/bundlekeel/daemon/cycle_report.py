@@ -9,7 +9,7 @@ from typing import Any
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.plan import Plan, imbalance
-from bundlekeel.daemon.acting import Obstacle
+from bundlekeel.daemon.gate.obstacle import Obstacle
 from bundlekeel.daemon.intents import MoveOutcome
 from bundlekeel.daemon.split_intents import SplitOutcome
 from bundlekeel.ports import Telemetry

@@ -15,11 +15,11 @@ from bundlekeel.core.errors import AdminUnauthorized, BundlekeelError, CodecErro
 from bundlekeel.core.filters.javaregex import java_pattern
 from bundlekeel.core.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, ExcludedBroker
 from bundlekeel.core.names import namespace_of
-from bundlekeel.daemon.acting import ACTED_ON
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.canary import left_to_us, namespaces_of
 from bundlekeel.daemon.channel_checks import channel_checks
 from bundlekeel.daemon.channel_watch import ChannelWatch
+from bundlekeel.daemon.gate.gate import ACTED_ON
 from bundlekeel.daemon.own_splits import REMEDY, turned_off
 from bundlekeel.daemon.policies import PolicyBook
 from bundlekeel.daemon.takeover import read_record

@@ -11,11 +11,9 @@ import structlog
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import BundlekeelError, Conflict, Forbidden, StoreError
 from bundlekeel.core.plan import Move, Plan, Split
-from bundlekeel.daemon.acting import Obstacle, acting_obstacle
-from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.byhand import ByHand
-from bundlekeel.daemon.canary import namespaces_of
 from bundlekeel.daemon.cycle import Cycle
+from bundlekeel.daemon.gate.gate import Action, Gate, Question
 from bundlekeel.daemon.hand import LeaderHand
 from bundlekeel.daemon.planner import Planner
 from bundlekeel.daemon.reviews import Reviews
@@ -36,12 +34,11 @@ class Executions:
         sharing: Sharing,
         cycle: Cycle,
         planner: Planner,
-        config: BrokerConfig,
+        gate: Gate,
         *,
         hand: LeaderHand,
         by_hand: ByHand,
         reviews: Reviews,
-        ceiling: str,
     ) -> None:
         self._sharing = sharing
         self._cycle = cycle
@@ -51,8 +48,7 @@ class Executions:
         self._reviews = reviews
         # The epoch in which the ends of all reviewed tasks are stored.
         self._settled = -1
-        self._config = config
-        self._ceiling = ceiling
+        self._gate = gate
         self._wall_ms = sharing.wall_ms
 
     async def serve(self) -> None:
@@ -82,7 +78,7 @@ class Executions:
                 if isinstance(error, Conflict):
                     task["difference"] = error.difference
             finally:
-                self._hand.task = ""
+                self._hand.request = None
             _log.info("execution ended", task=request_id, state=task["state"], detail=task["detail"])
             await self._sharing.save(self._cycle.standing, self._sharing.shared.report, epoch=epoch)
             self._settled = -1
@@ -114,20 +110,19 @@ class Executions:
         )
 
     async def _may_begin(self, task: dict[str, Any], body: Mapping[str, Any]) -> None:
-        """Asked when no cycle is under way. Forbidden when nothing may be carried out, or a person stopped the task;
-        Conflict when it is too old, or its proposal is not, or no longer, approved."""
-        await self._sharing.refresh()
+        """Asked when no cycle is under way. Forbidden when the gate says so; Conflict when it is too old, or its
+        proposal is not, or no longer, approved."""
         self._still_young(body)
-        stop = self._sharing.desired.stops.get(task["task"])
-        if stop is not None:
-            task.update(state="stopped")
-            raise Forbidden(f"not begun: {stop.by} stopped it: {stop.reason}")
-        obstacle = self._obstacle()
+        review = str(body.get("review") or "")
+        request = Question(action=Action.REQUEST, epoch=self._cycle.epoch, task=task["task"], approved=bool(review))
+        obstacle = await self._gate.check_anew(request)
         if obstacle is not None:
+            if obstacle.code is Code.STOPPED:
+                task.update(state="stopped")
             raise Forbidden(f"not carried out: {obstacle.sentence}")
-        if body.get("review"):
-            await self._reviews.begin(str(body["review"]), task["task"])
-        self._hand.task = task["task"]
+        if review:
+            await self._reviews.begin(review, task["task"])
+        self._hand.request = request
 
     def _still_young(self, body: Mapping[str, Any]) -> None:
         """Conflict when nobody led, or a cycle hung, for so long that whoever asked has given up or asked again."""
@@ -158,19 +153,6 @@ class Executions:
         if changed:
             raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
         return made.moves, made
-
-    def _obstacle(self) -> Obstacle | None:
-        if self._cycle.picture is None:
-            return None
-        return acting_obstacle(
-            picture=self._cycle.picture,
-            config=self._config,
-            ceiling=self._ceiling,
-            desired=self._sharing.desired,
-            leading=self._sharing.leading,
-            stop=self._cycle.stop(),
-            canary=namespaces_of(self._sharing.takeover),
-        )
 
 
 def task_of(request_id: str, body: Mapping[str, Any], state: str) -> dict[str, Any]:

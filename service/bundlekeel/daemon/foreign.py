@@ -14,7 +14,7 @@ from bundlekeel.core.errors import CodecError, StoreError
 from bundlekeel.core.foreign import Change, ForeignBook, Landing, Seen
 from bundlekeel.core.names import namespace_of
 from bundlekeel.core.snapshot import Snapshot
-from bundlekeel.daemon.acting import Obstacle
+from bundlekeel.daemon.gate.obstacle import Obstacle
 from bundlekeel.ports import Ownership, Picture, Telemetry
 
 _log = structlog.get_logger(__name__)

@@ -14,7 +14,6 @@ from bundlekeel.core.guard import Begun, GuardState
 from bundlekeel.core.ledger import Ledger
 from bundlekeel.core.moments import HOUR_MS
 from bundlekeel.core.names import namespace_of
-from bundlekeel.daemon.acting import Obstacle
 from bundlekeel.daemon.windows import Calendar
 from bundlekeel.ports import Picture
 
@@ -110,10 +109,6 @@ class Guarding:
             if ended >= since_ms and record.get("outcome") != "refused":
                 found |= {str(record.get("source", "")), str(record.get("landed_on") or record.get("destination", ""))}
         return found
-
-    def obstacle(self, now_ms: int) -> Obstacle | None:
-        """Why the plan is not carried out by itself now: no window is open. What people ask for is carried out."""
-        return self._calendar.obstacle(now_ms)
 
     def _last_hour(self, ledger: Ledger, now_ms: int) -> tuple[Begun, ...]:
         """Moves begun within an hour, oldest first: those that ended, and those in the books that have not."""

@@ -10,18 +10,16 @@ from typing import Any
 
 import structlog
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import CodecError, StoreError
+from bundlekeel.core.errors import CodecError
 from bundlekeel.core.ledger import Entry
+from bundlekeel.core.operations.stage import RULES
 from bundlekeel.core.plan import Move, Refusal, Split
-from bundlekeel.core.scope import pattern_for
 from bundlekeel.core.splitting.children import Family
-from bundlekeel.daemon.acting import Obstacle, mode_in_force, pause_in_force, scope_in_force
 from bundlekeel.daemon.attempt import MoveRequest, World
 from bundlekeel.daemon.attempt import Term as ExecutorTerm
-from bundlekeel.daemon.canary import namespaces_of, outside
 from bundlekeel.daemon.durations import Durations
 from bundlekeel.daemon.executor import Executor, ExecutorHooks, ExecutorLimits
+from bundlekeel.daemon.gate.gate import Action, Gate, Question
 from bundlekeel.daemon.intents import FirstSeen, MoveOutcome, Settlement, settle_intents
 from bundlekeel.daemon.leadership import Leadership
 from bundlekeel.daemon.sharing import Sharing
@@ -69,8 +67,12 @@ def move_record(outcome: MoveOutcome) -> dict[str, Any]:
 class LeaderHand:
     """`cycle.Hand` for whoever leads: `begin` starts a term, `stop` ends it; in between moves may be carried out."""
 
-    def __init__(self, world: World, leadership: Leadership, sharing: Sharing, limits: ExecutorLimits) -> None:
+    def __init__(
+        self, world: World, leadership: Leadership, sharing: Sharing, limits: ExecutorLimits, gate: Gate
+    ) -> None:
+        """`gate` is asked before each move and split."""
         self._world = world
+        self._gate = gate
         self._leadership = leadership
         self._sharing = sharing
         self._limits = limits
@@ -82,11 +84,11 @@ class LeaderHand:
         self._on_outcome: Callable[[MoveOutcome], None] = _nobody
         # Asked right before each move (daemon/policies.py); set where the daemon is put together.
         self.forbids: Callable[[str, str], Awaitable[Refusal | None]] = _nothing
-        # The task a person asked for whose moves are being carried out: he may stop it between two of them.
-        self.task = ""
+        # What a person asked for that is being carried out, as the gate let it begin; None: a cycle's own plan.
+        self.request: Question | None = None
+        # Which moves of the cycle under way a drain or a warm-up asked for.
+        self._relocated: frozenset[str] = frozenset()
         self.durations = Durations()
-        # What stops everything right now (an outage that begins amid a plan); set there as well.
-        self.stop_now: Callable[[], Obstacle | None] = lambda: None
 
     async def split(
         self,
@@ -103,13 +105,14 @@ class LeaderHand:
             return []
         outcomes = []
         self._splitter.prepare = prepare
+        self._relocated = frozenset()
         for split in splits:
             request = SplitRequest(
                 bundle=split.bundle,
                 broker=split.broker,
                 rule=split.rule,
                 max_bundles=max_bundles,
-                cycle_id=self.task or str(cycle),
+                cycle_id=self._cause(cycle),
                 at=split.at,
             )
             outcome = await self._splitter.split(request)
@@ -138,12 +141,13 @@ class LeaderHand:
         if self._executor is None or epoch != self._epoch:
             return []
         self._on_outcome = on_outcome
+        self._relocated = frozenset(move.bundle for move in moves if move.rule in RULES)
         requests = [
             MoveRequest(
                 bundle=move.bundle,
                 source=move.source,
                 destination=move.target,
-                cycle_id=self.task or str(cycle),
+                cycle_id=self._cause(cycle),
                 predicted=(move.source_before, move.source_after, move.target_before, move.target_after),
             )
             for move in moves
@@ -198,50 +202,20 @@ class LeaderHand:
         return left
 
     async def _policy(self, request: MoveRequest) -> Refusal | None:
-        brokers = (request.source, request.destination)
-        return (
-            await self._not_now(request.bundle, brokers)
-            or self._unwanted(request)
-            or await self.forbids(request.bundle, request.destination)
-        )
+        bundle, target = request.bundle, request.destination
+        return await self._not_now(bundle, source=request.source, target=target) or await self.forbids(bundle, target)
 
-    def _unwanted(self, request: MoveRequest) -> Refusal | None:
-        """A cordon or a drain that came after the plan holds too; the desired state has just been read."""
-        desired, bundle = self._sharing.desired, request.bundle
-        if request.destination in desired.cordons or request.destination in desired.drains:
-            return Refusal(code=Code.CORDONED, bundle=bundle, detail=request.destination)
-        return None
+    async def _not_now(self, bundle: str, *, source: str = "", target: str = "") -> Refusal | None:
+        """A pause or a lowered mode stops a plan half-way too: the gate is asked anew before each move and split."""
+        action = Action.RELOCATION if bundle in self._relocated else Action.PLAN
+        asked = self.request or Question(action=action)
+        question = replace(asked, epoch=self._epoch, bundle=bundle, source=source, target=target)
+        obstacle = await self._gate.check_anew(question)
+        return Refusal(code=obstacle.code, bundle=bundle, detail=obstacle.detail) if obstacle is not None else None
 
-    async def _not_now(self, bundle: str, brokers: tuple[str, ...] = ()) -> Refusal | None:
-        """A pause or a lowered mode stops a plan half-way too: asked of the store before each move and split."""
-        try:
-            await self._sharing.refresh()
-        except StoreError as error:
-            return Refusal(code=Code.STORE_UNAVAILABLE, bundle=bundle, detail=str(error))
-        refusal = outside(bundle, namespaces_of(self._sharing.takeover))
-        if refusal is not None:
-            return refusal
-        stop = self.stop_now()
-        if stop is not None:
-            return Refusal(code=stop.code, bundle=bundle, detail=stop.detail)
-        desired = self._sharing.desired
-        pause = pause_in_force(desired, self._world.clock.wall_ms())
-        if pause is not None:
-            return Refusal(code=Code.PAUSED, bundle=bundle, detail=f"by {pause.by}: {pause.reason}")
-        scope = scope_in_force(desired, self._world.clock.wall_ms(), bundle, brokers)
-        if scope:
-            return Refusal(code=Code.PAUSED, bundle=bundle, detail=f"its scope {scope} is paused")
-        excluded = pattern_for(desired.excluded, self._world.clock.wall_ms(), bundle, brokers)
-        if excluded:
-            return Refusal(code=Code.EXCLUDED, bundle=bundle, detail=f"by {excluded}")
-        pinned_until = desired.pinned.get(bundle)
-        if pinned_until is not None and (not pinned_until or pinned_until > self._world.clock.wall_ms()):
-            return Refusal(code=Code.PINNED, bundle=bundle, detail="since this plan was made")
-        if self.task and self.task in desired.stops:
-            return Refusal(code=Code.STOPPED, bundle=bundle, detail=f"by {desired.stops[self.task].by}")
-        if mode_in_force("act", desired) != "act":
-            return Refusal(code=Code.RECOMMEND_ONLY, bundle=bundle, detail=f"mode is {desired.mode}")
-        return None
+    def _cause(self, cycle: int) -> str:
+        """What moves and splits are recorded under: the task a person asked for, or the cycle."""
+        return self.request.task if self.request is not None else str(cycle)
 
     def seconds_per_move(self) -> float:
         """How long a move takes here, as far as is known: for an ETA."""

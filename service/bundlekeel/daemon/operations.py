@@ -22,10 +22,10 @@ from bundlekeel.core.names import is_system_bundle, parse_bundle
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.plan import Refusal
 from bundlekeel.core.snapshot import Snapshot
-from bundlekeel.daemon.acting import scopes_paused
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.documents import Desired, Wish
 from bundlekeel.daemon.durations import GUESS_SECONDS
+from bundlekeel.daemon.gate.in_force import scopes_paused
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.ports import BrokerAdmin, Clock, Picture, Telemetry
 

@@ -17,7 +17,7 @@ from bundlekeel.core import outage as core
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import SnapshotError, StaleWrite, StoreError
 from bundlekeel.core.outage import Calm, Outage, Settle, Sight, Wait
-from bundlekeel.daemon.acting import Obstacle
+from bundlekeel.daemon.gate.obstacle import Obstacle
 from bundlekeel.ports import Clock, Coordination, LoadSource, Member, Picture, Telemetry
 
 _log = structlog.get_logger(__name__)

@@ -9,14 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from bundlekeel.core.errors import Conflict, Forbidden, NotFound, StoreError
-from bundlekeel.daemon.acting import mode_in_force, pause_in_force
 from bundlekeel.daemon.executions import difference, request_of, task_of
+from bundlekeel.daemon.gate.gate import Action, Gate, Question
 from bundlekeel.daemon.leadership import Leadership
 from bundlekeel.daemon.planner import Planner
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.daemon.views import Json, PlanRequest
 from bundlekeel.daemon.wishing import Wishing
-from bundlekeel.ports import Clock, Member, Peers
+from bundlekeel.ports import Member, Peers
 
 # What a plan's hash looks like: nothing else becomes part of another sidecar's URL.
 _HASH = re.compile(r"[0-9a-f]{1,64}")
@@ -24,10 +24,9 @@ _HASH = re.compile(r"[0-9a-f]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlansParts:
-    """What plans are asked for with. `ceiling`: the mode of the settings file."""
+    """What plans are asked for with."""
 
-    ceiling: str
-    clock: Clock
+    gate: Gate
     leadership: Leadership
     sharing: Sharing
     planner: Planner
@@ -103,13 +102,7 @@ class Plans:
     def _may_be_carried_out(self, request: PlanRequest) -> None:
         if request.what_if:
             raise Forbidden("this plan is a what-if: brokers or traffic in it are not as they are; make one without")
-        desired = self._p.sharing.desired
-        if self._p.ceiling != "act":
-            raise Forbidden("the mode is not `act`: set it in the settings file, and run `bundlekeel takeover`")
-        if mode_in_force(self._p.ceiling, desired) != "act":
-            raise Forbidden("the mode was lowered; `bundlekeel mode act` restores it")
-        if pause_in_force(desired, self._p.clock.wall_ms()):
-            raise Forbidden("the balancer is paused; `bundlekeel resume` first")
+        self._p.gate.demand(Question(action=Action.SUBMISSION))
 
     def _leader(self) -> Member | None:
         """Another sidecar that leads and can be asked."""

@@ -263,7 +263,7 @@ class RateKeeper:
                 return InForce() if place in self.held else None
             self.unread = str(error)
             return None
-        except AdminApiError as error:
+        except (AdminApiError, Forbidden) as error:
             self.unread = str(error)
             _log.info("rate not read", topic=place.topic, side=place.side, error=str(error))
             return None

@@ -11,8 +11,8 @@ from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.core.errors import NotFound, StoreError
 from bundlekeel.core.quotas.groups import KINDS, Group, check_group, check_groups, check_least, resolve
 from bundlekeel.core.quotas.usage import topic_of
-from bundlekeel.daemon.acting import mode_in_force
 from bundlekeel.daemon.documents import Desired, QuotaWish
+from bundlekeel.daemon.gate.in_force import mode_in_force
 from bundlekeel.daemon.leadership import Leadership
 from bundlekeel.daemon.quota_groups import API, SETTINGS, Declared, removed_by
 from bundlekeel.daemon.quota_report import topic_row

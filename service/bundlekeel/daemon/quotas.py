@@ -27,8 +27,9 @@ from bundlekeel.core.quotas.native import NativePlan
 from bundlekeel.core.quotas.shares import Claims, Remembered, Shares, claims_of, share_out
 from bundlekeel.core.quotas.usage import Catalogue, UsageTable
 from bundlekeel.core.snapshot import Snapshot
-from bundlekeel.daemon.acting import Obstacle, mode_in_force, pause_in_force
 from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.gate.gate import Action, Gate, Question
+from bundlekeel.daemon.gate.obstacle import Obstacle
 from bundlekeel.daemon.quota_groups import Declared, Register
 from bundlekeel.daemon.quota_heard import Hearing
 from bundlekeel.daemon.quota_held import HeldBook
@@ -55,8 +56,7 @@ _MINUTE: Final = 60.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaParts:
     """What it works with. `picture`, `snapshot`: the cycle's latest; `arriving`: bundles on their way, with their
-    target; `stop`: what stops everything (an outage). `ceiling`: the mode of the settings file. `permit`: raises unless
-    the term of an epoch lasts."""
+    target. `ceiling`: the mode of the settings file. `permit`: raises unless the term of an epoch lasts."""
 
     settings: QuotaSettings
     admin: QuotaAdmin
@@ -70,7 +70,7 @@ class QuotaParts:
     picture: Callable[[], Picture | None]
     snapshot: Callable[[], Snapshot | None]
     arriving: Callable[[], Iterable[tuple[str, str]]]
-    stop: Callable[[], Obstacle | None]
+    gate: Gate
     journal: Journal
     telemetry: Telemetry
     clock: Clock
@@ -206,7 +206,7 @@ class Quotas:
 
     async def _begin(self, epoch: int) -> None:
         held, kept = await self.book.load()
-        permit = partial(self._p.permit, epoch)
+        permit = partial(self._permit, epoch)
         self.rates.begin(held, permit)
         self.native.begin(kept, permit)
         self.namespaces.clear()
@@ -258,14 +258,13 @@ class Quotas:
 
     def obstacle(self) -> Obstacle | None:
         """Why nothing is written now, or None."""
-        p, desired = self._p, self._p.sharing.desired
-        mode = mode_in_force(p.ceiling, desired)
-        if mode != "act":
-            return Obstacle(code=Code.OBSERVE_ONLY if mode == "observe" else Code.RECOMMEND_ONLY)
-        pause = pause_in_force(desired, p.clock.wall_ms())
-        if pause is not None:
-            return Obstacle(code=Code.PAUSED, detail=f"by {pause.by}: {pause.reason}")
-        return p.stop()
+        return self._p.gate.check(Question(action=Action.QUOTAS, epoch=self.epoch))
+
+    def _permit(self, epoch: int) -> None:
+        """Asked right before each request: a cycle's writes take long, and a pause is to stop those not yet sent.
+        Forbidden, LeadershipLost, StoreError."""
+        self._p.permit(epoch)
+        self._p.gate.demand(Question(action=Action.QUOTAS, epoch=epoch))
 
     @property
     def handed_back(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.scope import BROKER, check_pattern, is_glob, matching_bundles
 from bundlekeel.core.snapshot import Snapshot
-from bundlekeel.daemon.acting import PAUSE_SCOPES
+from bundlekeel.daemon.gate.in_force import PAUSE_SCOPES
 
 _ALLOWED = "tenant:NAME, namespace:TENANT/NAME or broker:ID"
 

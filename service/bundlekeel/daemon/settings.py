@@ -403,6 +403,11 @@ class Settings(BaseSettings):
         return self
 
     @property
+    def reviewed(self) -> bool:
+        """Whether a second person has to approve what somebody asks for."""
+        return self.review == "required"
+
+    @property
     def root_path(self) -> str:
         """Where shared state lives in the metadata store."""
         return f"/bundlekeel/{self.cluster}"

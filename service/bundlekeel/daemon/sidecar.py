@@ -10,7 +10,6 @@ from bundlekeel import __version__
 from bundlekeel.core.channel import UnitState
 from bundlekeel.core.errors import Conflict, Forbidden, NotFound
 from bundlekeel.daemon import drawing, tables, why
-from bundlekeel.daemon.acting import MODES, mode_in_force, pause_in_force, pause_view
 from bundlekeel.daemon.assignments import assignments
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.calibration import Calibration
@@ -20,6 +19,8 @@ from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.doctor import Patient, examine
 from bundlekeel.daemon.documents import Desired, Pause
 from bundlekeel.daemon.effects import joined
+from bundlekeel.daemon.gate.gate import Gate
+from bundlekeel.daemon.gate.in_force import MODES, mode_in_force, pause_in_force, pause_view
 from bundlekeel.daemon.leadership import BENCH, Leadership
 from bundlekeel.daemon.outage import OutageWatch
 from bundlekeel.daemon.overlay import Overlay
@@ -57,6 +58,7 @@ class SidecarParts:
     policies: PolicyBook
     runtime: Runtime
     wishing: Wishing
+    gate: Gate
     calibration: Calibration
     overlay: Overlay
     quotas: QuotaService
@@ -73,8 +75,7 @@ class Sidecar:
         self._started = parts.clock.boot()
         self._plans = Plans(
             PlansParts(
-                ceiling=parts.loaded.settings.mode,
-                clock=parts.clock,
+                gate=parts.gate,
                 leadership=parts.leadership,
                 sharing=parts.sharing,
                 planner=parts.planner,

@@ -16,7 +16,7 @@ from cronsim import CronSim, CronSimError
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.windows import Allowance, Span, allowance
-from bundlekeel.daemon.acting import Obstacle
+from bundlekeel.daemon.gate.obstacle import Obstacle
 from bundlekeel.daemon.settings_guard import WindowSettings
 
 

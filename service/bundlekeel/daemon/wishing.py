@@ -14,18 +14,18 @@ from bundlekeel.core.errors import (
     AdminApiError,
     ConfigError,
     Conflict,
-    Forbidden,
     NotFound,
     SnapshotError,
 )
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.operations.stage import RULES
 from bundlekeel.core.snapshot import Snapshot
-from bundlekeel.daemon.acting import mode_in_force, pause_in_force, pause_view
 from bundlekeel.daemon.byhand import ByHand
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.documents import Desired, Pause, Wish
 from bundlekeel.daemon.executions import task_of
+from bundlekeel.daemon.gate.gate import Action, Gate, Question
+from bundlekeel.daemon.gate.in_force import lasts, pause_view
 from bundlekeel.daemon.operations import Operations
 from bundlekeel.daemon.reviews import Reviews
 from bundlekeel.daemon.scopes import matched, pattern_of, scope_of
@@ -43,7 +43,7 @@ _ENDED: Final = ("done", "failed", "stopped")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WishingParts:
-    """What wishes are made with. `ceiling`: the mode of the settings file."""
+    """What wishes are made with."""
 
     sharing: Sharing
     cycle: Cycle
@@ -54,7 +54,7 @@ class WishingParts:
     ownership: Ownership
     journal: Journal
     clock: Clock
-    ceiling: str
+    gate: Gate
 
 
 class Wishing:
@@ -79,7 +79,7 @@ class Wishing:
             "pauses": [
                 {"scope": scope, **msgspec.to_builtins(pause)}
                 for scope, pause in sorted(desired.all_pauses().items())
-                if pause.until_ms == 0 or pause.until_ms > now
+                if lasts(pause.until_ms, now)
             ],
         }
 
@@ -114,7 +114,7 @@ class Wishing:
             return _put(found, "drains", broker, self._wish(reason, by))
 
         if not dry_run:
-            self._mode_acts()
+            self._p.gate.demand(Question(action=Action.ORDER))
             await self._note(drained, f"drain of {broker}", reason, by)
         return {"broker": broker, "dry_run": dry_run, **shown}
 
@@ -129,7 +129,7 @@ class Wishing:
             return _put(found, "warms", broker, self._wish(reason, by))
 
         if not dry_run:
-            self._mode_acts()
+            self._p.gate.demand(Question(action=Action.ORDER))
             await self._note(warmed, f"warm of {broker}", reason, by)
         return {"broker": broker, "dry_run": dry_run, **shown}
 
@@ -227,7 +227,7 @@ class Wishing:
         answer |= {"dry_run": not execute, "task": None, "state": "planned", "review": None}
         if not execute:
             return answer
-        self._may_act()
+        self._p.gate.demand(Question(action=Action.SUBMISSION))
         if not wish:
             said = [f"{item['code']}: {item['explanation']}" for item in answer["refusals"]]
             raise Conflict(f"not carried out: {'; '.join(said)}", difference=said)
@@ -242,16 +242,6 @@ class Wishing:
         left = await self._p.reviews.submit(id_, "plan", title, body)
         self._record(title, str(body.get("reason", "")), str(body.get("by", "")))
         return left
-
-    def _mode_acts(self) -> None:
-        if mode_in_force(self._p.ceiling, self._p.sharing.desired) != "act":
-            raise Forbidden("the mode is not `act`: nothing is carried out")
-
-    def _may_act(self) -> None:
-        desired = self._p.sharing.desired
-        self._mode_acts()
-        if pause_in_force(desired, self._p.clock.wall_ms()) is not None:
-            raise Forbidden("the balancer is paused; `bundlekeel resume` first")
 
     async def stop(self, task: str, *, reason: str, by: str) -> Json:
         """Begin no further move of a task."""
@@ -275,7 +265,7 @@ class Wishing:
 
     async def approve(self, id_: str, *, reason: str, by: str) -> Json:
         """Let a proposal be carried out."""
-        self._may_act()
+        self._p.gate.demand(Question(action=Action.SUBMISSION))
         answer = await self._p.reviews.approve(id_, reason=reason, by=by)
         self._record(f"approval of {id_}", reason, by)
         return answer
@@ -379,7 +369,7 @@ def _rows(wishes: Mapping[str, Wish]) -> list[Json]:
 
 
 def _lasting(until: Mapping[str, int], now: int, name: str) -> list[Json]:
-    return [{name: key, "until_ms": end} for key, end in sorted(until.items()) if end == 0 or end > now]
+    return [{name: key, "until_ms": end} for key, end in sorted(until.items()) if lasts(end, now)]
 
 
 def _put(desired: Desired, table: str, name: str, value: Any) -> Desired:

@@ -1,0 +1,280 @@
+"""The one gate: may this be done now? Asked for cycles, requests, each single move and split, quotas and adoptions.
+
+Which checks apply depends on what kind of action asks (`CHECKS`). They are made in the order of `Check`, and the first
+one that fails is the answer, with its code. The gate reads what it is given and changes nothing.
+
+Not here, because it is no question of now: which bundles may move where and how many (core/guard), and whether the
+proposed thresholds are any good (core/thresholds.py). Taking over, handing back and the dead man ask no gate: they run
+without a sidecar, at the word of a person or because every sidecar failed, and go by the takeover record alone
+(daemon/takeover.py, daemon/deadman.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Protocol
+
+from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import Forbidden, LeadershipLost, StoreError
+from bundlekeel.core.names import namespace_of
+from bundlekeel.core.scope import pattern_for
+from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.daemon.canary import left_to_us, namespaces_of
+from bundlekeel.daemon.documents import Desired
+from bundlekeel.daemon.gate.in_force import lasts, mode_in_force, pause_in_force, scopes_paused
+from bundlekeel.daemon.gate.obstacle import Obstacle
+from bundlekeel.daemon.takeover_record import Record
+from bundlekeel.ports import Clock, Picture
+
+# Load managers that are acted on; the others (Simple, Noop) are observed.
+ACTED_ON: Final = ("modular", "extensible")
+
+
+class Check(Enum):
+    """What is checked, in this order; the value says what must hold."""
+
+    TASK = "nobody has stopped the task that asks"
+    MODE = "the settings file and people at run time say `act`"
+    PAUSE = "nobody has paused everything"
+    LEASE = "whoever asks leads, in the very term it asks for"
+    OUTAGE = "brokers have settled after an outage of the metadata store"
+    PUT_ASIDE = "the dead man has not ended the takeover"
+    SECOND_BALANCER = "nobody keeps undoing our moves"
+    CLUSTER = "all brokers run one load manager that is acted on, and their reports are alive"
+    LOAD = "no broker's load is about to be told"
+    CHANNEL = "the ownership channel is followed (extensible load manager)"
+    SHEDDING = "no broker sheds by itself what is taken over"
+    WINDOW = "a maintenance window allows it"
+    REVIEW = "a second person has approved it, where the settings ask for that"
+    SCOPE = "the bundle is taken over"
+    BUNDLE = "neither it nor its brokers are paused or excluded, and it is not pinned"
+    TARGET = "the target is neither cordoned nor drained"
+
+
+class Action(Enum):
+    """What kind of action asks; the value says which actions are meant."""
+
+    PLAN = "what a cycle moves and splits by itself"
+    RELOCATION = "what a drain or a warm-up moves, in a cycle"
+    REQUEST = "a plan, move or split that a person asked for, right before the leader carries it out"
+    SUBMISSION = "the same when a person asks any replica for it, or approves it"
+    ORDER = "a drain or a warm-up when a person asks any replica for it"
+    QUOTAS = "rates and resource groups of quota groups"
+    ADOPTION = "thresholds that come into force by themselves"
+
+
+_CLUSTER_CHANGES: Final = frozenset(Check) - {Check.TASK, Check.WINDOW, Check.REVIEW}
+CHECKS: Final[Mapping[Action, frozenset[Check]]] = {
+    Action.PLAN: _CLUSTER_CHANGES | {Check.WINDOW},
+    Action.RELOCATION: _CLUSTER_CHANGES,
+    Action.REQUEST: _CLUSTER_CHANGES | {Check.TASK, Check.REVIEW},
+    Action.SUBMISSION: frozenset({Check.MODE, Check.PAUSE}),
+    Action.ORDER: frozenset({Check.MODE}),
+    Action.QUOTAS: frozenset({Check.MODE, Check.PAUSE, Check.LEASE, Check.OUTAGE}),
+    # Where nothing is carried out nobody sees whether it helps. Only the leader's task adopts (daemon/calibration.py).
+    Action.ADOPTION: frozenset({Check.MODE, Check.PAUSE, Check.PUT_ASIDE}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Who asks for what. `epoch`: the term it is to be done in, None for whoever does not lead. `bundle`, `source`,
+    `target`: of a single move or split; without a bundle no bundle is asked about. `task`, `approved`: of a request."""
+
+    action: Action
+    epoch: int | None = None
+    bundle: str = ""
+    source: str = ""
+    target: str = ""
+    task: str = ""
+    approved: bool = False
+
+
+class Shared(Protocol):
+    """What the gate needs of the shared state (daemon/sharing.py)."""
+
+    @property
+    def desired(self) -> Desired:
+        """What people asked for at run time."""
+
+    @property
+    def takeover(self) -> Record | None:
+        """The last takeover, in force or ended."""
+
+    def current_epoch(self) -> int:
+        """The epoch; LeadershipLost when we do not lead."""
+
+    async def refresh(self) -> None:
+        """Read what people want anew. StoreError when it cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateParts:
+    """What the gate looks at. `ceiling`, `review_required`: of the settings file. `outage` is shown each new picture,
+    and asked without one. `second_balancer`, `channel` ("" for none), `windows` (at a wall ms): why not, if so."""
+
+    ceiling: str
+    review_required: bool
+    shared: Shared
+    config: BrokerConfig
+    clock: Clock
+    outage: Callable[[Picture | None], Obstacle | None]
+    second_balancer: Callable[[], Obstacle | None]
+    channel: Callable[[], str]
+    windows: Callable[[int], Obstacle | None]
+
+
+class Gate:
+    """One for each sidecar."""
+
+    def __init__(self, parts: GateParts) -> None:
+        self._p = parts
+        self._picture: Picture | None = None
+        self._made: Mapping[Check, Callable[[Question], Obstacle | None]] = {
+            Check.TASK: self._task,
+            Check.MODE: self._mode,
+            Check.PAUSE: self._pause,
+            Check.LEASE: self._lease,
+            Check.OUTAGE: lambda _: self._p.outage(None),
+            Check.PUT_ASIDE: self._put_aside,
+            Check.SECOND_BALANCER: lambda _: self._p.second_balancer(),
+            Check.CLUSTER: lambda _: self.cluster_obstacle(),
+            Check.LOAD: self._load,
+            Check.CHANNEL: self._channel,
+            Check.SHEDDING: self._shedding,
+            Check.WINDOW: lambda _: self._p.windows(self._p.clock.wall_ms()),
+            Check.REVIEW: self._review,
+            Check.SCOPE: self._scope,
+            Check.BUNDLE: self._bundle,
+            Check.TARGET: self._target,
+        }
+
+    def see(self, picture: Picture) -> None:
+        """A new picture of the cluster: from now on actions are judged by it."""
+        self._picture = picture
+        self._p.outage(picture)
+
+    def check(self, question: Question) -> Obstacle | None:
+        """The first reason why this may not be done now, or None. By what is known here; see `check_anew`."""
+        wanted = CHECKS[question.action]
+        found = (self._made[check](question) for check in Check if check in wanted)
+        return next((obstacle for obstacle in found if obstacle is not None), None)
+
+    async def check_anew(self, question: Question) -> Obstacle | None:
+        """The same after reading what people want from the store: right before anything is changed."""
+        try:
+            await self._p.shared.refresh()
+        except StoreError as error:
+            return Obstacle(code=Code.STORE_UNAVAILABLE, detail=str(error))
+        return self.check(question)
+
+    def demand(self, question: Question) -> None:
+        """Forbidden, with the reason, unless it may be done now."""
+        obstacle = self.check(question)
+        if obstacle is not None:
+            raise Forbidden(f"not carried out: {obstacle.sentence}")
+
+    def cluster_obstacle(self) -> Obstacle | None:
+        """What about the cluster itself forbids acting, in any mode: observed, reported, never acted on."""
+        picture = self._picture
+        if picture is None:
+            return None
+        if picture.mode not in ACTED_ON:
+            kinds = ", ".join(sorted({item.load_manager.rpartition(".")[2] for item in picture.endpoints.values()}))
+            code = Code.MIXED_LOAD_MANAGERS if picture.mode == "mixed" else Code.UNSUPPORTED_LOAD_MANAGER
+            return Obstacle(code=code, detail=kinds or picture.mode)
+        frozen = [broker for broker in picture.endpoints if self._p.config.reports_frozen(broker)]
+        return Obstacle(code=Code.FROZEN_REPORTS, detail=", ".join(sorted(frozen))) if frozen else None
+
+    # --- the checks, in their order ---
+
+    def _task(self, question: Question) -> Obstacle | None:
+        stop = self._p.shared.desired.stops.get(question.task) if question.task else None
+        return Obstacle(code=Code.STOPPED, detail=f"by {stop.by}: {stop.reason}") if stop is not None else None
+
+    def _mode(self, _question: Question) -> Obstacle | None:
+        ceiling = self._p.ceiling
+        mode = mode_in_force(ceiling, self._p.shared.desired)
+        if mode == "act":
+            return None
+        code = Code.OBSERVE_ONLY if mode == "observe" else Code.RECOMMEND_ONLY
+        lowered = f"lowered from {ceiling}; `bundlekeel mode {ceiling}` restores it" if mode != ceiling else ""
+        return Obstacle(code=code, detail=lowered)
+
+    def _pause(self, _question: Question) -> Obstacle | None:
+        pause = pause_in_force(self._p.shared.desired, self._p.clock.wall_ms())
+        return Obstacle(code=Code.PAUSED, detail=f"by {pause.by}: {pause.reason}") if pause is not None else None
+
+    def _lease(self, question: Question) -> Obstacle | None:
+        try:
+            current = self._p.shared.current_epoch()
+        except LeadershipLost:
+            return Obstacle(code=Code.NOT_LEADER)
+        return Obstacle(code=Code.NOT_LEADER) if question.epoch != current else None
+
+    def _put_aside(self, _question: Question) -> Obstacle | None:
+        """The dead man ended the last takeover: nobody acts before a person takes over anew.
+
+        That the brokers shed again would stop us too (SHEDDING), but not where they did not shed before.
+        """
+        record = self._p.shared.takeover
+        if record is None or record.active or record.ended is None or not record.ended.deadman:
+            return None
+        return Obstacle(code=Code.PUT_ASIDE, detail=f"{record.ended.by}: {record.ended.reason}")
+
+    def _load(self, _question: Question) -> Obstacle | None:
+        """A plan by the traffic of idle brokers alone would be a wrong one; in a moment there is a better one."""
+        awaited = self._picture.awaited if self._picture is not None else ()
+        return Obstacle(code=Code.LOAD_AWAITED, detail=", ".join(awaited)) if awaited else None
+
+    def _channel(self, _question: Question) -> Obstacle | None:
+        fault = self._p.channel()
+        return Obstacle(code=Code.CHANNEL_NOT_FOLLOWED, detail=fault) if fault else None
+
+    def _shedding(self, _question: Question) -> Obstacle | None:
+        """Brokers that leave the namespaces of a partial takeover alone may shed the others."""
+        config, taken = self._p.config, namespaces_of(self._p.shared.takeover)
+        shedding = [
+            broker
+            for broker in (self._picture.endpoints if self._picture is not None else ())
+            if config.sheds(broker) is not False and not left_to_us(config.values(broker), taken)
+        ]
+        if not shedding:
+            return None
+        unknown = [broker for broker in shedding if config.sheds(broker) is None]
+        detail = f"could not be asked: {', '.join(sorted(unknown))}" if unknown else ", ".join(sorted(shedding))
+        return Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail=detail)
+
+    def _review(self, question: Question) -> Obstacle | None:
+        needed = self._p.review_required and not question.approved
+        return Obstacle(code=Code.NOT_REVIEWED) if needed else None
+
+    def _scope(self, question: Question) -> Obstacle | None:
+        taken = namespaces_of(self._p.shared.takeover)
+        if not question.bundle or not taken or namespace_of(question.bundle) in taken:
+            return None
+        return Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail=f"only {', '.join(taken)} are taken over")
+
+    def _bundle(self, question: Question) -> Obstacle | None:
+        """A scope that was paused or excluded, or a pin, after the plan was made holds too."""
+        bundle, desired, now = question.bundle, self._p.shared.desired, self._p.clock.wall_ms()
+        if not bundle:
+            return None
+        brokers = [broker for broker in (question.source, question.target) if broker]
+        paused = pattern_for(scopes_paused(desired, now), now, bundle, brokers)
+        if paused:
+            return Obstacle(code=Code.PAUSED, detail=f"its scope {paused} is paused")
+        excluded = pattern_for(desired.excluded, now, bundle, brokers)
+        if excluded:
+            return Obstacle(code=Code.EXCLUDED, detail=f"by {excluded}")
+        pinned_until = desired.pinned.get(bundle)
+        if pinned_until is not None and lasts(pinned_until, now):
+            return Obstacle(code=Code.PINNED, detail="since this plan was made")
+        return None
+
+    def _target(self, question: Question) -> Obstacle | None:
+        desired, target = self._p.shared.desired, question.target
+        closed = bool(target) and (target in desired.cordons or target in desired.drains)
+        return Obstacle(code=Code.CORDONED, detail=target) if closed else None

@@ -1,0 +1,46 @@
+"""What people asked for at run time, as it is in force at one moment: mode, pauses, paused scopes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bundlekeel.daemon.documents import Desired, Pause
+
+MODES: Final = ("observe", "recommend", "act")
+# The kinds of scope a pause may have, and how the guard's patterns begin (core/scope.py).
+PAUSE_SCOPES: Final = {"tenant": "t", "namespace": "n", "broker": "r"}
+
+
+def mode_in_force(ceiling: str, desired: Desired) -> str:
+    """The lower of the settings file's mode and what people asked for at run time."""
+    if desired.mode is None:
+        return ceiling
+    if desired.mode not in MODES:
+        return MODES[0]  # a word of a newer version: the safe reading
+    return MODES[min(MODES.index(ceiling), MODES.index(desired.mode))]
+
+
+def lasts(until_ms: int, now_ms: int) -> bool:
+    """Whether something with this end is in force (wall ms; 0: until a person ends it)."""
+    return until_ms == 0 or until_ms > now_ms
+
+
+def pause_in_force(desired: Desired, now_ms: int) -> Pause | None:
+    """The pause, unless its end has passed."""
+    pause = desired.pause
+    return pause if pause is not None and lasts(pause.until_ms, now_ms) else None
+
+
+def pause_view(pause: Pause) -> dict[str, Any]:
+    """A pause as it is answered: `until_ms` None is until resumed."""
+    return {"reason": pause.reason, "by": pause.by, "since_ms": pause.since_ms, "until_ms": pause.until_ms or None}
+
+
+def scopes_paused(desired: Desired, now_ms: int) -> dict[str, int]:
+    """The guard's patterns of the scopes that are paused now, with the end of each pause in ms (0: until resumed)."""
+    found = {}
+    for scope, pause in desired.pauses.items():
+        kind, _, name = scope.partition(":")
+        if kind in PAUSE_SCOPES and lasts(pause.until_ms, now_ms):
+            found[f"{PAUSE_SCOPES[kind]}:{name}"] = pause.until_ms
+    return found
