@@ -16,6 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bundlekeel.api.auth import PRINCIPAL, changes_something
 from bundlekeel.api.problems import problem
+from bundlekeel.codec.foreign import clean, load
+from bundlekeel.core.errors import CodecError
 from bundlekeel.daemon.credentials import Principal
 
 SOCKET_OWNER = Principal("unix socket", "admin")
@@ -76,9 +78,9 @@ class Audit:
         if self._trail is None:
             return
         client = scope.get("client")
-        by = principal.name if principal else str(body.get("by") or SOCKET_OWNER.name)
-        reason = str(body.get("reason") or "")[:_LONGEST_REASON]
-        what = f"{scope['method']} {scope['path']}"
+        by = clean(principal.name if principal else str(body.get("by") or SOCKET_OWNER.name))
+        reason = clean(str(body.get("reason") or ""))[:_LONGEST_REASON]
+        what = clean(f"{scope['method']} {scope['path']}")
         self._trail.record(
             {
                 "kind": "audit",
@@ -97,7 +99,7 @@ class Audit:
 def _object(data: bytes) -> dict[str, Any] | None:
     """A body that is a JSON object in UTF-8; None otherwise."""
     try:
-        found = msgspec.json.decode(data)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+        found = load(data, what="the body", exact=True)
+    except CodecError:
         return None
     return found if isinstance(found, dict) else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from bundlekeel.codec.foreign import clean
 from bundlekeel.codec.report import MAX_REPORT_BYTES
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError
@@ -112,9 +113,12 @@ def _varint(data: memoryview, at: int, where: str) -> tuple[int, int]:
 
 def _text(value: int | memoryview, where: str) -> str:
     try:
-        return bytes(_nested(value, where)).decode()
+        text = bytes(_nested(value, where)).decode()
     except UnicodeDecodeError:
         raise _wrong(where, "is no text") from None
+    if clean(text) != text:
+        raise _wrong(where, "holds a control character")
+    return text
 
 
 def _nested(value: int | memoryview, where: str) -> memoryview:

@@ -115,6 +115,8 @@ class Executions:
     async def _may_begin(self, task: dict[str, Any], body: Mapping[str, Any]) -> None:
         """Asked when no cycle is under way. Forbidden when nothing may be carried out, or a person stopped the task;
         Conflict when it is too old, or its proposal is not, or no longer, approved."""
+        if not body:
+            raise Conflict("the request cannot be read; another version of Bundlekeel left it?")
         await self._sharing.refresh()
         self._still_young(body)
         stop = self._sharing.desired.stops.get(task["task"])
