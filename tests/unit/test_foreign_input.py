@@ -234,8 +234,8 @@ async def test_h10_the_leaders_state_inflates_within_a_limit() -> None:
     await second.lead()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    # Pieces and their sum, 32 MiB each.
-    assert peak < 72_000_000 and second.sharing.leading
+    # Pieces and their sum, 8 MiB each.
+    assert peak < 20_000_000 and second.sharing.leading
     assert list(second.sharing.unreadable[STATE]) == [STATE]
 
 

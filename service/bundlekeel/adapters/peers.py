@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import httpx
 
-from bundlekeel.codec.foreign import LARGE, load
+from bundlekeel.codec.foreign import DOCUMENT, load
 from bundlekeel.core.errors import AdminUnauthorized, CodecError, StoreError
 
 
@@ -66,10 +66,10 @@ class HttpPeers:
                 content = bytearray()
                 async for chunk in answer.aiter_raw():
                     content += chunk
-                    if len(content) > LARGE.nbytes:
+                    if len(content) > DOCUMENT.nbytes:
                         break
             # A body in an encoding is no JSON: none was asked for.
-            return load(bytes(content), what="its answer", limit=LARGE)
+            return load(bytes(content), what="its answer")
         except (httpx.HTTPError, httpx.InvalidURL, AdminUnauthorized, CodecError, ValueError) as error:
             raise StoreError(f"the sidecar at {url} did not answer: {error}") from error
 

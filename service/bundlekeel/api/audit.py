@@ -99,7 +99,8 @@ class Audit:
 def _object(data: bytes) -> dict[str, Any] | None:
     """A body that is a JSON object in UTF-8; None otherwise."""
     try:
-        found = load(data, what="the body", exact=True)
-    except CodecError:
+        load(data, what="the body", exact=True)  # within its bounds
+        found = msgspec.json.decode(data)
+    except (CodecError, ValueError):
         return None
     return found if isinstance(found, dict) else None

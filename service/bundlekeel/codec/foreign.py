@@ -35,8 +35,8 @@ class Limit:
 
 
 # One node, message, request or answer. ZooKeeper's nodes have 1 MiB at most; ours are compressed about 1:6.
-DOCUMENT: Final = Limit(nbytes=8 * 1024 * 1024, values=100_000)
-# The leader's state in several nodes; lists of 100,000 bundles or topics in one answer.
+DOCUMENT: Final = Limit(nbytes=8 * 1024 * 1024, values=200_000)
+# Metrics of thousands of namespaces, read in a thread.
 LARGE: Final = Limit(nbytes=32 * 1024 * 1024, values=2_500_000)
 GROWTH_BYTES: Final = 64 * 1024 * 1024
 

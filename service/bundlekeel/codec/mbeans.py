@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bundlekeel.codec.foreign import LARGE, read
+from bundlekeel.codec.foreign import read
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError
 
@@ -29,7 +29,7 @@ def decode_cpu_load(body: bytes) -> float:
     CodecError when the answer does not tell: no such bean, or no load between 0 and 1 (a JVM says -1 or NaN while it
     does not know). The larger one of `CpuLoad` and `ProcessCpuLoad` counts, since each is 0 when asked twice at once.
     """
-    beans = read(body, list[_Bean], what="the list of beans", limit=LARGE)
+    beans = read(body, list[_Bean], what="the list of beans")
     told = [bean.metrics.get(name) for bean in beans if bean.dimensions.bean == _BEAN for name in _LOADS]
     loads = [float(load) for load in told if isinstance(load, int | float) and 0.0 <= load <= 1.0]
     if not loads:

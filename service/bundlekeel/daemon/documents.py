@@ -217,21 +217,14 @@ def encode(value: object) -> bytes:
     return zlib.compress(data, 3)
 
 
-def decode(
-    data: bytes,
-    kind: type[T],
-    *,
-    what: str = "the document",
-    limit: foreign.Limit = foreign.DOCUMENT,
-    exact: bool = False,
-) -> T:
+def decode(data: bytes, kind: type[T], *, what: str = "the document", exact: bool = False) -> T:
     """The document. CodecError when it cannot be read: a newer schema, a torn write, beyond the limits."""
-    return foreign.read(foreign.inflated(data, what=what, limit=limit), kind, what=what, limit=limit, exact=exact)
+    return foreign.read(foreign.inflated(data, what=what), kind, what=what, exact=exact)
 
 
 def decode_state(documents: Sequence[Document], *, what: str) -> LeaderState:
     """The leader's state out of its chunks. CodecError."""
-    found = decode(join(documents), LeaderState, what=what, limit=foreign.LARGE)
+    found = decode(join(documents), LeaderState, what=what)
     try:
         msgspec.convert(found.tasks, list[_TaskShape])
         msgspec.convert(found.report, _ReportShape)

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bundlekeel.codec import foreign
 from bundlekeel.core.errors import CodecError, StoreError
 from bundlekeel.core.quotas.enforce import Held, Place, Rate
 from bundlekeel.core.quotas.native import Kept, ResourceGroup, Serving
@@ -112,7 +111,7 @@ class HeldBook:
         """What the leader stored last, None before. StoreError."""
         documents = await self._coordination.read_tree(REPORT)
         try:
-            return decode(join(documents), dict, what=REPORT, limit=foreign.LARGE) if documents else None
+            return decode(join(documents), dict, what=REPORT) if documents else None
         except CodecError:
             return None
 

@@ -141,18 +141,16 @@ class Sharing:
             await self._read_moves()
 
     async def _read_moves(self) -> None:
-        mark, records = self._mark, list[dict[str, Any]]()
+        mark, records, unreadable = self._mark, list[dict[str, Any]](), dict[str, str]()
         index, chunk = 0, list[dict[str, Any]]()
         documents = [item for item in await self._coordination.read_tree(MOVES) if _index(item) >= 0]
         if mark != self._mark:
             return
-        unreadable: dict[str, str] = {}
         for document in documents:
             try:
                 index, chunk = _index(document), decode_moves(document.data, what=document.path)
             except CodecError as error:
-                # After a chunk that cannot be read a new one begins.
-                index, chunk = _index(document) + 1, []
+                index, chunk = _index(document) + 1, []  # a new one begins behind it
                 unreadable[document.path] = str(error)
             records.extend(chunk)
         self.set_aside(MOVES, unreadable)
@@ -162,33 +160,31 @@ class Sharing:
 
     def set_aside(self, folder: str, found: Mapping[str, str]) -> None:
         """Note the documents of a folder that could not be read: path -> why. They are logged once."""
-        for path, why in found.items():
-            if path not in self.unreadable.get(folder, {}):
-                _log.warning("a stored document is set aside", path=path, why=why)
+        for path in sorted(found.keys() - self.unreadable.get(folder, {}).keys()):
+            _log.warning("a stored document is set aside", path=path, why=found[path])
         self.unreadable[folder] = dict(found)
 
     def _desired(self, document: Document | None) -> Desired:
         """What people want. A document nobody can read may be an emergency stop: it counts as one."""
-        if document is None or not document.data:
-            self.set_aside(DESIRED, {})
-            return Desired()
-        try:
-            found = decode(document.data, Desired, what=DESIRED, exact=True)
-        except CodecError as error:
-            self.set_aside(DESIRED, {DESIRED: str(error)})
-            reason = "the desired state cannot be read; `bundlekeel resume` writes it anew"
-            return Desired(pause=Pause(reason=reason, by="bundlekeel", since_ms=0))
-        self.set_aside(DESIRED, {})
+        found, why = Desired(), dict[str, str]()
+        if document is not None and document.data:
+            try:
+                found = decode(document.data, Desired, what=DESIRED, exact=True)
+            except CodecError as error:
+                why = {DESIRED: str(error)}
+                reason = "the desired state cannot be read; `bundlekeel resume` writes it anew"
+                found = Desired(pause=Pause(reason=reason, by="bundlekeel", since_ms=0))
+        self.set_aside(DESIRED, why)
         return found
 
     def _takeover(self, document: Document | None) -> Record | None:
         """What the last takeover was. A record nobody can read changes nothing of what is known."""
+        found, why = self.takeover, dict[str, str]()
         try:
             found = decode_takeover(document.data) if document is not None else None
         except CodecError as error:
-            self.set_aside(TAKEOVER, {TAKEOVER: str(error)})
-            return self.takeover
-        self.set_aside(TAKEOVER, {})
+            why = {TAKEOVER: str(error)}
+        self.set_aside(TAKEOVER, why)
         return found
 
     def standing(self) -> Standing:
@@ -229,8 +225,7 @@ class Sharing:
         """The last checkpoint of the averages, or None."""
         documents = await self._coordination.read_tree(AVERAGES)
         self._chunks[AVERAGES] = [replace(document, data=b"") for document in documents]
-        parts: list[AveragesPart] = []
-        unreadable: dict[str, str] = {}
+        parts, unreadable = list[AveragesPart](), dict[str, str]()
         for document in documents:
             try:
                 parts.append(decode(document.data, AveragesPart, what=document.path))
@@ -321,8 +316,7 @@ class Sharing:
         unknown = chunk[place] if place < len(chunk) and chunk[place].get("outcome") == "unknown" else None
         if place == len(chunk) or unknown is not None:
             chunk[place : place + 1] = [record]
-        # Encoded before it is kept: a record that cannot be encoded must not spoil those after it.
-        data = encode(chunk)
+        data = encode(chunk)  # before it is kept: what cannot be encoded must not spoil what comes after it
         self._mark += 1
         self._open_chunk = chunk
         if not any(_same_move(item, record) for item in islice(reversed(self.moves), 2 * self._moves_per_chunk)):
@@ -369,8 +363,7 @@ class Sharing:
 
     async def take_requests(self) -> list[tuple[str, dict[str, Any]]]:
         """Requests waiting for the leader, oldest first: (id, body). Unreadable ones come with an empty body."""
-        found = []
-        unreadable: dict[str, str] = {}
+        found, unreadable = list[tuple[str, dict[str, Any]]](), dict[str, str]()
         for document in await self._coordination.read_tree(REQUESTS):
             body: dict[str, Any] = {}
             try:
@@ -388,8 +381,8 @@ class Sharing:
 
     async def close_request(self, request_id: str) -> None:
         """Remove a request that is taken (fenced)."""
-        change = Change(path=f"{REQUESTS}/{request_id}", data=None)
-        await self._coordination.write_fenced(self.current_epoch(), [change])
+        path = f"{REQUESTS}/{request_id}"
+        await self._coordination.write_fenced(self.current_epoch(), [Change(path=path, data=None)])
 
 
 def _abandoned(task: dict[str, Any]) -> dict[str, Any]:

@@ -167,7 +167,7 @@ async def settle_splits(
     for document in await world.coordination.read_tree(SPLITS):
         bundle, intent = unquote(document.path.rpartition("/")[2]), None
         try:
-            intent = _read(document, bundle)
+            intent = decode_split(document, bundle)
         except CodecError as error:
             unreadable[document.path] = str(error)
         if intent is not None and intent.epoch == epoch:
@@ -224,7 +224,7 @@ class _Stored(msgspec.Struct):
     cycle_id: str
 
 
-def _read(document: Document, bundle: str) -> SplitIntent:
+def decode_split(document: Document, bundle: str) -> SplitIntent:
     """CodecError for anything a leader would not have written."""
     found = foreign.read(document.data, _Stored, what=document.path, exact=True)
     check_times(found, document.path)

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bundlekeel.codec.foreign import LARGE, clean, load, text_of
+from bundlekeel.codec.foreign import clean, load, text_of
 from bundlekeel.core.errors import AdminApiError, AdminFault, AdminRefused, AdminUnauthorized, CodecError
 
 _MAX_REASON: Final = 300
@@ -61,7 +61,7 @@ def error_of(answer: Answer, what: str) -> AdminApiError:
 def json_object(answer: Answer, what: str) -> dict[str, Any]:
     """The JSON object of a 200. AdminFault when the answer is something else (a proxy's page, for example)."""
     try:
-        body = load(answer.content, what=what, limit=LARGE)
+        body = load(answer.content, what=what)
     except CodecError as error:
         raise AdminFault(str(error), status=answer.status, url=answer.url) from error
     if not isinstance(body, dict):
