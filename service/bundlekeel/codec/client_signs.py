@@ -21,9 +21,8 @@ from bundlekeel.core.rate import Signs
 _BUCKET: Final = re.compile(r"brk_AddEntryLatencyBuckets_([0-9.]+)_([0-9.]+|OVERFLOW)")
 _OPENED: Final = "brk_connection_created_total_count"
 # In Prometheus' text format, with whatever labels.
-_LOOKUPS: Final = re.compile(
-    rb"^pulsar_broker_lookup_failures_total(?:\{[^\n]*\})?[ \t]+([0-9.eE+]{1,40})", re.MULTILINE
-)
+_LOOKUPS_NAME: Final = b"pulsar_broker_lookup_failures_total"
+_LOOKUPS: Final = re.compile(_LOOKUPS_NAME + rb"(?:\{[^\n]*\})?[ \t]+([0-9.eE+]{1,40})")
 _FAILED: Final = ("brk_connection_create_fail_count", "brk_topic_load_failed_count")
 
 
@@ -61,7 +60,10 @@ def decode_signs(body: bytes) -> Signs:
 
 def decode_lookup_failures(page: bytes) -> int | None:
     """Lookups that failed since the broker's start, None when the page does not tell."""
-    found = _LOOKUPS.search(page)
+    at = page.find(_LOOKUPS_NAME)
+    while at > 0 and page[at - 1] != ord("\n"):
+        at = page.find(_LOOKUPS_NAME, at + 1)
+    found = _LOOKUPS.match(page, at) if at >= 0 else None
     if found is None:
         return None
     try:

@@ -34,8 +34,10 @@ class Limit:
     values: int
 
 
-# One node, message, request or answer. ZooKeeper's nodes have 1 MiB at most; ours are compressed about 1:6.
+# One node, message, request or answer.
 DOCUMENT: Final = Limit(nbytes=8 * 1024 * 1024, values=200_000)
+# What is stored compressed. Nodes have 1 MiB at most, ours 256 KiB, and those hold about 1.5 MiB.
+INFLATED_BYTES: Final = 4 * 1024 * 1024
 # Metrics of thousands of namespaces, read in a thread.
 LARGE: Final = Limit(nbytes=32 * 1024 * 1024, values=2_500_000)
 GROWTH_BYTES: Final = 64 * 1024 * 1024
@@ -76,15 +78,15 @@ def text_of(data: bytes) -> str:
     return clean_lines(data.decode("utf-8", "replace"))
 
 
-def inflated(data: bytes, *, what: str, limit: Limit = DOCUMENT) -> bytes:
+def inflated(data: bytes, *, what: str) -> bytes:
     """What `zlib.compress` made `data` of. CodecError when it is torn or larger than the limit."""
     inflater = zlib.decompressobj()
     try:
-        found = inflater.decompress(data, limit.nbytes + 1)
+        found = inflater.decompress(data, INFLATED_BYTES + 1)
     except zlib.error as error:
         raise unreadable(what, error) from None
-    if len(found) > limit.nbytes:
-        raise _too_large(what, limit)
+    if len(found) > INFLATED_BYTES:
+        raise _too_large(what, INFLATED_BYTES)
     if not inflater.eof:
         raise unreadable(what, "it is cut off")
     return found
@@ -138,15 +140,15 @@ def cleaned(value: Any, *, text: Callable[[str], str] = clean, finite: bool = Fa
 
 def _check_size(data: bytes, what: str, limit: Limit) -> None:
     if len(data) > limit.nbytes:
-        raise _too_large(what, limit)
+        raise _too_large(what, limit.nbytes)
     if not data.strip():
         raise unreadable(what, "it is empty", code=Code.EMPTY_REPORT)
     if len(data) > limit.values and len(data.translate(None, _NO_VALUES)) > limit.values:
         raise unreadable(what, f"it holds more than {limit.values} values", code=Code.REPORT_TOO_LARGE)
 
 
-def _too_large(what: str, limit: Limit) -> CodecError:
-    return unreadable(what, f"it has more than {limit.nbytes} bytes", code=Code.REPORT_TOO_LARGE)
+def _too_large(what: str, nbytes: int) -> CodecError:
+    return unreadable(what, f"it has more than {nbytes} bytes", code=Code.REPORT_TOO_LARGE)
 
 
 def _is_plain(data: bytes, limit: Limit) -> bool:

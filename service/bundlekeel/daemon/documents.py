@@ -109,8 +109,8 @@ def rewritten(stored: bytes, wanted: Desired) -> bytes:
     That holds for fields of the document, and for those of a pause or wish that is not changed.
     """
     try:
-        before = decode(stored, Desired, what="desired")
-        raw = foreign.load(foreign.inflated(stored, what="desired"), what="desired")
+        data = foreign.inflated(stored, what="desired")
+        before, raw = foreign.read(data, Desired, what="desired"), foreign.load(data, what="desired")
     except CodecError:
         return encode(wanted)
     was, now = msgspec.to_builtins(before), msgspec.to_builtins(wanted)
