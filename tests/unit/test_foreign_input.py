@@ -11,12 +11,14 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 
 from bundlekeel.adapters.admin import AdminOptions
 from bundlekeel.adapters.peers import HttpPeers
 from bundlekeel.api.audit import Audit, Trail
+from bundlekeel.cli.client import _shown
 from bundlekeel.core.errors import AdminApiError, AdminFault, StoreError
 from bundlekeel.daemon.attempt import World
 from bundlekeel.daemon.brokerconfig import BrokerConfig
@@ -334,3 +336,9 @@ def _outcome(bundle: str, error: str) -> MoveOutcome:
 
 async def _settled(world: World, seen: dict[str, float]) -> Any:
     return await settle_intents(world.coordination, world.ownership, epoch=2, clock=world.clock, seen=seen)
+
+
+def test_h13_what_the_command_line_prints_holds_no_escape() -> None:
+    """Records written before, or by another release, are cleaned where they are read; line feeds stay."""
+    answer = httpx.Response(200, content=b'[{"what":"PUT /\\u001b[2J\\u009b1m","detail":"one\\ntwo"}]')
+    assert _shown(answer) == [{"what": "PUT /\ufffd[2J\ufffd1m", "detail": "one\ntwo"}]
