@@ -8,6 +8,7 @@ from bundlekeel.daemon.doctor import Patient, examine
 from bundlekeel.daemon.takeover import SPLITTING
 from bundlekeel.daemon.takeover_record import EXCLUDED, TAKEOVER, Record
 from bundlekeel.daemon.views import Check
+from bundlekeel.ports import Change
 from tests.support.builders import report
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
@@ -33,6 +34,24 @@ def patient(sidecar: FakeSidecar, *, mode: str = "recommend", capacity: tuple[Ca
 def named(checks: list[Check], name: str) -> Check:
     """The one check of this name."""
     return next(check for check in checks if check.name == name)
+
+
+async def test_h10_documents_that_cannot_be_read_are_named() -> None:
+    """Each by its path, with why; without any the check passes."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.sharing.change_desired(lambda wanted: wanted)
+    await sidecar.sharing.leave_request({"hash": "a"})
+    await sidecar.sharing.save(sidecar.sharing.standing(), {})
+    assert named(await examine(patient(sidecar)), "documents").ok
+    epoch = sidecar.sharing.current_epoch()
+    for path in ("intents/%2E%2E", "splits/x", "moves/00000007", "quotas/held/0001"):
+        change = Change(path=path, data=b"{", create=True)
+        await sidecar.coordination.write_fenced(epoch, [change])
+    await sidecar.coordination.write_shared("desired", b"\xff", version=0)
+    found = named(await examine(patient(sidecar)), "documents")
+    assert not found.ok and "resume" in found.fix
+    for path in ("intents/%2E%2E", "splits/x", "moves/00000007", "quotas/held/0001", "desired"):
+        assert path in found.detail
 
 
 async def test_brokers_that_share_a_machine_are_found_although_samples_differ() -> None:

@@ -6,11 +6,13 @@ import asyncio
 
 import pytest
 
-from bundlekeel.core.errors import LeadershipLost
+from bundlekeel.core.errors import CodecError, LeadershipLost
 from bundlekeel.core.guard import Moved
 from bundlekeel.daemon import documents, sharing
 from bundlekeel.daemon.cycle_parts import Standing
 from bundlekeel.daemon.documents import Desired, LeaderState, Pause, decode, encode, join, split
+from bundlekeel.daemon.hand import move_record
+from bundlekeel.daemon.intents import MoveOutcome
 from bundlekeel.daemon.views import PlanRequest
 from bundlekeel.ports import Document
 from tests.support.world import FakeCluster, FakeSidecar
@@ -23,9 +25,10 @@ def test_document_survives_encoding() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"garbage", encode({"cycle": "many"}), encode([1, 2]), encode(5)])
-def test_unreadable_document_is_as_if_absent(data: bytes) -> None:
-    """A torn or foreign document never stops a sidecar."""
-    assert decode(data, LeaderState) is None
+def test_unreadable_document_is_refused(data: bytes) -> None:
+    """A torn or foreign document is refused in the one way that its readers expect."""
+    with pytest.raises(CodecError):
+        decode(data, LeaderState)
 
 
 def test_chunks_join_and_ignore_leftovers() -> None:
@@ -68,12 +71,18 @@ async def test_concurrent_wishes_both_hold() -> None:
     assert one.sharing.desired.pause is not None
 
 
+def _moved(number: int) -> MoveOutcome:
+    return MoveOutcome(
+        bundle=str(number), source="a", destination="b", outcome="done", started_wall_ms=number, landed_wall_ms=number
+    )
+
+
 async def test_move_records_are_kept_in_chunks_and_bounded() -> None:
     """Records roll over into new chunks, old chunks go, and another replica reads the newest ones."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     small = sharing.Sharing(sidecar.coordination, sidecar.leadership, sidecar.clock, kept_moves=30, moves_per_chunk=10)
     for number in range(75):
-        changes = small.move_change({"kind": "move", "bundle": str(number), "wall_ms": number})
+        changes = small.move_change(move_record(_moved(number)))
         await sidecar.coordination.write_fenced(sidecar.sharing.current_epoch(), changes)
     nodes = await sidecar.coordination.read_tree(sharing.MOVES)
     assert 3 <= len(nodes) <= 5

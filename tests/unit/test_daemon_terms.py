@@ -14,6 +14,8 @@ from bundlekeel.daemon import sharing
 from bundlekeel.daemon.cycle_parts import Standing
 from bundlekeel.daemon.documents import AveragesPart, Desired, decode
 from bundlekeel.daemon.gate.in_force import pause_in_force
+from bundlekeel.daemon.hand import move_record
+from bundlekeel.daemon.intents import MoveOutcome
 from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.daemon.views import PlanRequest
 from bundlekeel.ports import Change, Picture
@@ -150,13 +152,15 @@ async def test_state_is_stored_again_after_an_answer_was_lost() -> None:
 
 
 def _record(name: str) -> dict[str, Any]:
-    return {"kind": "move", "bundle": name, "intent": f"1.{name}", "started_ms": 1, "wall_ms": 1}
+    return move_record(
+        MoveOutcome(bundle=name, source="a", destination="b", outcome="done", intent_id=f"1.{name}", started_wall_ms=1)
+    )
 
 
 async def _chunk(leader: FakeSidecar) -> list[str]:
     found: list[str] = []
     for document in await leader.coordination.read_tree(sharing.MOVES):
-        found += [record["bundle"] for record in decode(document.data, list) or []]
+        found += [record["bundle"] for record in decode(document.data, list)]
     return found
 
 

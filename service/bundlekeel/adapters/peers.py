@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 import httpx
 
-from bundlekeel.core.errors import AdminUnauthorized, StoreError
+from bundlekeel.codec.foreign import DOCUMENT, load
+from bundlekeel.core.errors import AdminUnauthorized, CodecError, StoreError
 
 
 class HttpPeers:
@@ -26,7 +27,9 @@ class HttpPeers:
         tls: ssl.SSLContext | None = None,
         token: Callable[[], str] | None = None,
     ) -> None:
-        self._http = httpx.AsyncClient(timeout=timeout_seconds, trust_env=False, verify=tls or True)
+        self._http = httpx.AsyncClient(
+            timeout=timeout_seconds, trust_env=False, verify=tls or True, headers={"Accept-Encoding": "identity"}
+        )
         self._https_only = tls is not None
         self._token = token
 
@@ -55,12 +58,19 @@ class HttpPeers:
             if self._https_only and not url.startswith("https://"):
                 raise StoreError(f"the sidecar says {url}, and api.tls is on here: not called without https")
             headers = {"Authorization": f"Bearer {self._token()}"} if self._token is not None else {}
-            answer = await self._http.request(method, f"{url.rstrip('/')}/api/v1/{path}", headers=headers, **more)
-            if answer.status_code == 404:
-                return None
-            answer.raise_for_status()
-            return answer.json()
-        except (httpx.HTTPError, httpx.InvalidURL, AdminUnauthorized, ValueError) as error:
+            asked = f"{url.rstrip('/')}/api/v1/{path}"
+            async with self._http.stream(method, asked, headers=headers, **more) as answer:
+                if answer.status_code == 404:
+                    return None
+                answer.raise_for_status()
+                content = bytearray()
+                async for chunk in answer.aiter_raw():
+                    content += chunk
+                    if len(content) > DOCUMENT.nbytes:
+                        break
+            # A body in an encoding is no JSON: none was asked for.
+            return load(bytes(content), what="its answer")
+        except (httpx.HTTPError, httpx.InvalidURL, AdminUnauthorized, CodecError, ValueError) as error:
             raise StoreError(f"the sidecar at {url} did not answer: {error}") from error
 
     async def close(self) -> None:

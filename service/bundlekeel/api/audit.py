@@ -16,6 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bundlekeel.api.auth import PRINCIPAL, address_of, network_of
 from bundlekeel.api.problems import problem
+from bundlekeel.codec.foreign import clean, load
+from bundlekeel.core.errors import CodecError
 from bundlekeel.daemon.credentials import Principal
 
 SOCKET_OWNER = Principal("unix socket", "admin")
@@ -115,7 +117,7 @@ class Audit:
                     self._write(known.last | {"attempts": known.attempts})
 
     def _record(self, scope: Scope, who: Principal, status: int, *, by: str, reason: str = "") -> dict[str, Any]:
-        what = f"{scope['method']} {scope['path']}"[:1000]
+        what = clean(f"{scope['method']} {scope['path']}")[:1000]
         return {
             "kind": "audit",
             "by": by,
@@ -135,7 +137,8 @@ class Audit:
 def _object(data: bytes) -> dict[str, Any] | None:
     """A body that is a JSON object in UTF-8; None otherwise."""
     try:
+        load(data, what="the body", exact=True)  # within its bounds
         found = msgspec.json.decode(data)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except (CodecError, ValueError):
         return None
     return found if isinstance(found, dict) else None

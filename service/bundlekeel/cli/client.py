@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket as socketlib
 import ssl
@@ -14,6 +15,7 @@ from urllib.parse import quote
 import httpx
 
 from bundlekeel.cli.exits import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
+from bundlekeel.codec.foreign import clean_lines, cleaned
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.uris import credentials_fault
 from bundlekeel.daemon.settings_load import load_settings
@@ -157,13 +159,13 @@ class Client:
         if not answer.is_success:
             raise self._problem(answer)
         try:
-            return answer.json()
+            return _shown(answer)
         except ValueError:
             raise CliError(f"what answers at {self.address} is no sidecar", UNREACHABLE) from None
 
     def _problem(self, answer: httpx.Response) -> CliError:
         try:
-            told = answer.json()
+            told = _shown(answer)
             detail, difference = str(told["detail"]), told.get("difference") or []
         except (ValueError, KeyError, TypeError):
             return CliError(f"what answers at {self.address} is no sidecar (HTTP {answer.status_code})", UNREACHABLE)
@@ -176,6 +178,11 @@ class Client:
             detail += f" (allowed: {told['allowed']})"
         code = _CODES.get(answer.status_code, UNREACHABLE if answer.status_code >= 502 else BAD_NEWS)
         return CliError("\n".join([detail, *(f"  - {item}" for item in difference)]), code)
+
+
+def _shown(answer: httpx.Response) -> Any:
+    """Its JSON, fit for a terminal: reasons and names come from anybody. ValueError when it is none."""
+    return cleaned(json.loads(answer.content), text=clean_lines)
 
 
 def _knock(path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bundlekeel.codec.foreign import clean
 from bundlekeel.codec.report import is_bundle
 from bundlekeel.codec.tolerant import load_object
 from bundlekeel.core.channel import MAX_VERSION, MIN_VERSION, ServiceUnit, UnitState
@@ -68,7 +69,7 @@ def check_bundle(name: str) -> str:
 
 def _odd(data: bytes) -> _Data:
     """What the strict decoder refused, field by field, to name the one that is wrong."""
-    raw = load_object(data)
+    raw = load_object(data, exact=True)
     children = _field(raw, _CHILDREN, dict, {})
     for child, broker in children.items():
         if broker is not None and not isinstance(broker, str):
@@ -122,12 +123,10 @@ def _checked(raw: _Data) -> ServiceUnit:
 
 
 def _broker(name: str, broker: str | None) -> str:
-    """A broker id, "" for null; one that could not be written out again (a lone surrogate) is none."""
+    """A broker id, "" for null; one that could not be written out again as it is (a control character) is none."""
     text = broker or ""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise _wrong(name, f"{text[:50]!a} is no broker id") from None
+    if "\ufffd" in text or clean(text) != text:
+        raise _wrong(name, f"{text[:50]!a} is no broker id")
     return text
 
 

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from bundlekeel.codec.foreign import LARGE, read
+from bundlekeel.codec.tolerant import MAX_NUMBER
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError
 from bundlekeel.core.rate import Signs
@@ -19,7 +21,8 @@ from bundlekeel.core.rate import Signs
 _BUCKET: Final = re.compile(r"brk_AddEntryLatencyBuckets_([0-9.]+)_([0-9.]+|OVERFLOW)")
 _OPENED: Final = "brk_connection_created_total_count"
 # In Prometheus' text format, with whatever labels.
-_LOOKUPS: Final = re.compile(rb"^pulsar_broker_lookup_failures_total(?:\{[^\n]*\})?[ \t]+([0-9.eE+]+)", re.MULTILINE)
+_LOOKUPS_NAME: Final = b"pulsar_broker_lookup_failures_total"
+_LOOKUPS: Final = re.compile(_LOOKUPS_NAME + rb"(?:\{[^\n]*\})?[ \t]+([0-9.eE+]{1,40})")
 _FAILED: Final = ("brk_connection_create_fail_count", "brk_topic_load_failed_count")
 
 
@@ -27,18 +30,12 @@ class _Group(msgspec.Struct):
     metrics: dict[str, Any] = {}
 
 
-_GROUPS = msgspec.json.Decoder(list[_Group])
-
-
 def decode_signs(body: bytes) -> Signs:
     """Publish latency, failures and opened connections of the asked broker.
 
     Unknown groups and figures are passed over. CodecError when it is no such list, or tells of no connections.
     """
-    try:
-        groups = _GROUPS.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CodecError(f"no list of metrics: {error}", code=Code.NOT_JSON) from error
+    groups = read(body, list[_Group], what="the list of metrics", limit=LARGE)
     stored, waited, opened, failed = 0.0, 0.0, None, 0.0
     for group in groups:
         for name, raw in group.metrics.items():
@@ -63,7 +60,10 @@ def decode_signs(body: bytes) -> Signs:
 
 def decode_lookup_failures(page: bytes) -> int | None:
     """Lookups that failed since the broker's start, None when the page does not tell."""
-    found = _LOOKUPS.search(page)
+    at = page.find(_LOOKUPS_NAME)
+    while at > 0 and page[at - 1] != ord("\n"):
+        at = page.find(_LOOKUPS_NAME, at + 1)
+    found = _LOOKUPS.match(page, at) if at >= 0 else None
     if found is None:
         return None
     try:
@@ -77,5 +77,4 @@ def _number(raw: object) -> float:
     """A figure; what is none, negative or not finite counts as nothing."""
     if isinstance(raw, bool) or not isinstance(raw, int | float):
         return 0.0
-    value = float(raw)
-    return value if math.isfinite(value) and value > 0 else 0.0
+    return float(raw) if 0 < raw <= MAX_NUMBER else 0.0

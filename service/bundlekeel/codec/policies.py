@@ -14,7 +14,7 @@ from bundlekeel.core.policies import IsolationPolicy
 def decode_isolation_policies(data: bytes) -> tuple[IsolationPolicy, ...]:
     """`/admin/clusters/{cluster}/namespaceIsolationPolicies`: policies in the order of the text. CodecError."""
     faults = Faults()
-    fields = Fields(load_object(data), faults)
+    fields = Fields(load_object(data, exact=True), faults)
     found = tuple(_policy(name, fields.child(name), faults) for name in fields.names())
     _refuse(faults)
     return found
@@ -37,7 +37,7 @@ def _policy(name: str, fields: Fields, faults: Faults) -> IsolationPolicy:
 def decode_failure_domain(data: bytes) -> tuple[str, ...]:
     """`/admin/clusters/{cluster}/failureDomain/{domain}`: its broker ids. CodecError."""
     faults = Faults()
-    brokers = _texts(Fields(load_object(data), faults), "brokers", "brokers", faults)
+    brokers = _texts(Fields(load_object(data, exact=True), faults), "brokers", "brokers", faults)
     _refuse(faults)
     return brokers
 
@@ -45,7 +45,7 @@ def decode_failure_domain(data: bytes) -> tuple[str, ...]:
 def decode_anti_affinity_group(data: bytes) -> str:
     """`/admin/local-policies/{tenant}/{namespace}`: the group, "" when the namespace has none. CodecError."""
     faults = Faults()
-    group = Fields(load_object(data), faults).text("namespaceAntiAffinityGroup")
+    group = Fields(load_object(data, exact=True), faults).text("namespaceAntiAffinityGroup")
     _refuse(faults)
     return group
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import CodecError
+from bundlekeel.codec.foreign import read
 from bundlekeel.core.quotas.enforce import PUBLISH, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
 
@@ -38,9 +37,6 @@ class _Group(msgspec.Struct):
     dispatchRateInBytes: int | None = None
 
 
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-
 def _publish(found: _Publish) -> Rate:
     return Rate(found.publishThrottlingRateInMsg, found.publishThrottlingRateInByte)
 
@@ -58,12 +54,8 @@ def decode_rate(body: bytes, side: str) -> Rate | None:
     """A topic's publish or dispatch rate; None for an empty body or `null`: it has none. CodecError."""
     if body.strip() in (b"", b"null"):
         return None
-    try:
-        if side == PUBLISH:
-            return _publish(msgspec.json.decode(body, type=_Publish))
-        return _dispatch(msgspec.json.decode(body, type=_Dispatch))
-    except _UNREADABLE as error:
-        raise CodecError(f"the answer is no {side} rate", code=Code.NOT_JSON) from error
+    what = f"the {side} rate"
+    return _publish(read(body, _Publish, what=what)) if side == PUBLISH else _dispatch(read(body, _Dispatch, what=what))
 
 
 def encode_rate(rate: Rate, side: str) -> bytes:
@@ -83,10 +75,7 @@ def encode_rate(rate: Rate, side: str) -> bytes:
 
 def decode_namespace_rates(body: bytes, cluster: str) -> tuple[Rate | None, Rate | None, str]:
     """Publish and dispatch rate of a namespace's topics in this cluster, and its ResourceGroup. CodecError."""
-    try:
-        found = msgspec.json.decode(body, type=_Policies)
-    except _UNREADABLE as error:
-        raise CodecError("the answer is no policies of a namespace", code=Code.NOT_JSON) from error
+    found = read(body, _Policies, what="the policies of a namespace")
     publish = (found.publishMaxMessageRate or {}).get(cluster)
     dispatch = (found.topicDispatchRate or {}).get(cluster)
     return (
@@ -98,10 +87,7 @@ def decode_namespace_rates(body: bytes, cluster: str) -> tuple[Rate | None, Rate
 
 def decode_resource_group(body: bytes) -> ResourceGroup:
     """A ResourceGroup; rates that are not said are no limit. CodecError."""
-    try:
-        found = msgspec.json.decode(body, type=_Group)
-    except _UNREADABLE as error:
-        raise CodecError("the answer is no resource group", code=Code.NOT_JSON) from error
+    found = read(body, _Group, what="the resource group")
     given = (found.publishRateInMsgs, found.publishRateInBytes, found.dispatchRateInMsgs, found.dispatchRateInBytes)
     return ResourceGroup(*(-1 if value is None else value for value in given))
 

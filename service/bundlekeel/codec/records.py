@@ -159,7 +159,7 @@ def decode_endpoint(broker_id: str, data: bytes | msgspec.Raw) -> BrokerEndpoint
 
 def _open(data: bytes | msgspec.Raw) -> tuple[Fields, Faults]:
     faults = Faults()
-    return Fields(load_object(bytes(data)), faults), faults
+    return Fields(load_object(bytes(data), exact=True), faults), faults
 
 
 def _rates(fields: Fields, names: tuple[str, str, str, str]) -> _Rates:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
+from bundlekeel.codec.foreign import clean
 from bundlekeel.codec.tolerant import MAX_INTEGER, MAX_NUMBER, Faults, Fields, load_object
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError
@@ -23,8 +24,8 @@ from bundlekeel.core.load import BrokerReport, Floats, Ints
 MAX_REPORT_BYTES: Final = 1_048_576
 
 # Stricter than `core.names.parse_bundle` in one point: a name that could not be written out again
-# (whitespace, lone surrogates) is no name.
-_PART = r"[^/\s\ud800-\udfff]+"
+# (whitespace, control characters, lone surrogates), or that holds what stands for such, is no name.
+_PART = r"[^/\s\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffd]+"
 _BUNDLE = re.compile(rf"{_PART}/{_PART}(?:/{_PART})?/0x([0-9a-fA-F]{{8}})_0x([0-9a-fA-F]{{8}})")
 # The same for all names of a report at once, one a line, in the only spelling that brokers use.
 _USUAL_BUNDLES = re.compile(r"(?:[!-.0-~]++/[!-.0-~]++/(?:[!-.0-~]++/)?+0x[0-9a-f]{8}_0x[0-9a-f]{8}\n)*+", re.ASCII)
@@ -131,11 +132,11 @@ def _from_typed(broker_id: str, typed: _LocalBrokerData) -> BrokerReport:
         bundle_counts=counts,
         persistent_topics_enabled=typed.persistent_topics_enabled,
         non_persistent_topics_enabled=typed.non_persistent_topics_enabled,
-        load_manager=typed.load_manager_class_name,
-        version=typed.broker_version_string,
-        web_url=typed.web_service_url,
-        web_url_tls=typed.web_service_url_tls,
-        service_url=typed.pulsar_service_url,
+        load_manager=clean(typed.load_manager_class_name),
+        version=clean(typed.broker_version_string),
+        web_url=clean(typed.web_service_url),
+        web_url_tls=clean(typed.web_service_url_tls),
+        service_url=clean(typed.pulsar_service_url),
         faults=faults.as_tuple(),
     )
 

@@ -6,11 +6,11 @@ numbers. A fault is a (code, field) pair; the reader of the record decides what 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+from bundlekeel.codec.foreign import clean, load
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError
 
@@ -21,16 +21,11 @@ MAX_INTEGER: Final = 2**53
 MAX_FAULTS: Final = 100
 
 
-def load_object(data: bytes) -> dict[str, Any]:
-    """The JSON object in `data`, with the standard library: it accepts what a strict decoder refuses."""
-    if not data.strip():
-        raise CodecError("the record is empty", code=Code.EMPTY_REPORT)
-    try:
-        value = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise CodecError(f"the record is not JSON: {str(error)[:200]}", code=Code.NOT_JSON) from None
+def load_object(data: bytes, *, what: str = "the record", exact: bool = False) -> dict[str, Any]:
+    """The JSON object in `data`, with the standard library's syntax: NaN is a number. CodecError."""
+    value = load(data, what=what, exact=exact)
     if not isinstance(value, dict):
-        raise CodecError(f"the record is a {type(value).__name__}, not an object", code=Code.WRONG_TYPE)
+        raise CodecError(f"{what} is a {type(value).__name__}, not an object", code=Code.WRONG_TYPE)
     return value
 
 
@@ -54,11 +49,6 @@ class Faults:
         return (*self._found, *rest)
 
 
-def clean(text: str) -> str:
-    """Text that can be written out again: lone surrogates, which JSON can spell, are replaced."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
 class Fields:
     """One JSON object, read field by field; `prefix` says where in the record it lies."""
 
@@ -73,7 +63,7 @@ class Fields:
         if value is None:
             return ""
         if isinstance(value, str):
-            return clean(value)
+            return value
         self._faults.add(Code.WRONG_TYPE, self._prefix + name)
         return ""
 

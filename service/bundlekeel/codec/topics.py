@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from bundlekeel.codec.foreign import clean
 from bundlekeel.codec.report import is_bundle
 from bundlekeel.codec.tolerant import MAX_INTEGER, MAX_NUMBER, Faults
 from bundlekeel.core.codes import Code
@@ -62,6 +63,8 @@ def decode_topic_stats(body: bytes, bundle: str) -> dict[str, Figures]:
     found: dict[str, Figures] = {}
     for topics in domains.values():
         for topic, raw in topics.items():
+            if clean(topic) != topic:
+                continue
             try:
                 found[topic] = _figures(_TOPIC.decode(raw))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -85,7 +88,7 @@ def decode_topic_rates(body: bytes, namespaces: Collection[str]) -> tuple[tuple[
             except _UNREADABLE:
                 continue
             for name, topic in ((name, topic) for topics in domains.values() for name, topic in topics.items()):
-                if not name.rpartition("/")[2].startswith("__"):
+                if not name.rpartition("/")[2].startswith("__") and clean(name) == name:
                     (rate_in, rate_out, bytes_in, bytes_out), _ = _figures(topic)
                     found[name] = rate_in, bytes_in, rate_out, bytes_out
     names = tuple(sorted(found))
@@ -96,11 +99,11 @@ def _figures(topic: _Topic) -> Figures:
     consumers = sum(len(item.consumers) for item in topic.subscriptions.values())
     traffic = (topic.msg_rate_in, topic.msg_rate_out, topic.msg_throughput_in, topic.msg_throughput_out)
     a, b, c, d = (_usable(value) for value in traffic)
-    return (a, b, c, d), max(0, topic.producer_count) + consumers
+    return (a, b, c, d), min(max(0, topic.producer_count), MAX_INTEGER) + consumers
 
 
 def _usable(value: float) -> float:
-    return float(value) if math.isfinite(value) and value > 0 else 0.0
+    return value if 0 < value <= MAX_NUMBER else 0.0
 
 
 def decode_bundle_stats(body: bytes) -> BundleLoads:

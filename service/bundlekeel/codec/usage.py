@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from bundlekeel.codec.report import MAX_REPORT_BYTES
+from bundlekeel.codec.foreign import clean
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError
 from bundlekeel.core.quotas.told import Passed, Told, UsageMessage
+
+# Some 5,000 ResourceGroups of one broker.
+MAX_USAGE_BYTES: Final = 256 * 1024
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZE: Final = {_FIXED64: 8, _FIXED32: 4}
@@ -29,7 +32,7 @@ _NETWORK: Final = {1: "bytesPerPeriod", 2: "messagesPerPeriod"}
 _Fields = Iterator[tuple[str, int | memoryview]]
 
 
-def decode_usage(data: bytes, *, max_bytes: int = MAX_REPORT_BYTES) -> UsageMessage:
+def decode_usage(data: bytes, *, max_bytes: int = MAX_USAGE_BYTES) -> UsageMessage:
     """Decode one message. CodecError names the field that cannot be read or is missing; of a field that comes twice
     the last one counts."""
     if len(data) > max_bytes:
@@ -112,9 +115,12 @@ def _varint(data: memoryview, at: int, where: str) -> tuple[int, int]:
 
 def _text(value: int | memoryview, where: str) -> str:
     try:
-        return bytes(_nested(value, where)).decode()
+        text = bytes(_nested(value, where)).decode()
     except UnicodeDecodeError:
         raise _wrong(where, "is no text") from None
+    if clean(text) != text:
+        raise _wrong(where, "holds a control character")
+    return text
 
 
 def _nested(value: int | memoryview, where: str) -> memoryview:

@@ -78,7 +78,7 @@ def _next(last: tuple[int, int, Frame] | None, record: CycleRecord) -> Frame:
             changed(before.brokers if before else None, replace(record.brokers, order=orders.get("brokers"))),
             changed(before.bundles if before else None, replace(record.bundles, order=orders.get("bundles"))),
         )
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise HistoryError(f"its changes cannot be applied: {error!r}") from None
     if frame.seal() != record.seal:
         raise HistoryError("its checksum does not hold")

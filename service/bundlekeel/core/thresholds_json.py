@@ -243,7 +243,8 @@ class _Reader:
         return self.values[key]
 
     def _refuse(self, where: str, value: object, text: str, allowed: str) -> None:
-        shown = "" if value is None else f" {repr(value)[:60]}"
+        beginning = value[:60] if isinstance(value, str | list) else value
+        shown = "" if value is None else f" {repr(beginning)[:60]}"
         raise ThresholdsError(
             f"{where or 'the document'}:{shown} {text}; expected {allowed}",
             code=Code.WRONG_TYPE,

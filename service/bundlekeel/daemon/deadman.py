@@ -16,9 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import CodecError
-from bundlekeel.daemon.documents import LeaderState, decode, join
+from bundlekeel.daemon.documents import LeaderState, decode_state
 from bundlekeel.daemon.sharing import STATE
 from bundlekeel.daemon.takeover import Desk, TakeoverResult, handback, read_record
 from bundlekeel.daemon.takeover_record import Record
@@ -83,9 +81,7 @@ async def feel(coordination: Coordination, clock: Clock) -> Pulse:
     """The pulse right now. StoreError when the store does not answer, CodecError when its documents cannot be read."""
     found = await read_record(coordination)
     documents = await coordination.read_tree(STATE)
-    state = decode(join(documents), LeaderState) if documents else LeaderState()
-    if state is None:
-        raise CodecError("the leader's state cannot be read: written by another version?", code=Code.WRONG_TYPE)
+    state = decode_state(documents, what="the leader's state") if documents else LeaderState()
     record = found[0] if found is not None else None
     last = max(state.completed_ms, record.wall_ms if record is not None else 0)
     return Pulse(

@@ -19,6 +19,7 @@ from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.canary import left_to_us, namespaces_of
 from bundlekeel.daemon.channel_checks import channel_checks
 from bundlekeel.daemon.channel_watch import ChannelWatch
+from bundlekeel.daemon.document_checks import document_check
 from bundlekeel.daemon.gate.gate import ACTED_ON
 from bundlekeel.daemon.own_splits import REMEDY, turned_off
 from bundlekeel.daemon.policies import PolicyBook
@@ -56,7 +57,8 @@ async def examine(patient: Patient, *, within: float = 10.0) -> list[Check]:
     checks = [await _store(patient, within)]
     if not checks[0].ok:
         return checks
-    checks += [_session(patient), await _root(patient), await _members(patient)]
+    checks += [_session(patient), await _root(patient), await document_check(patient.coordination)]
+    checks.append(await _members(patient))
     picture, check = await _picture(patient, within)
     checks.append(check)
     if picture is None:

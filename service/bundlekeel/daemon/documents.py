@@ -21,8 +21,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from bundlekeel.codec import foreign
 from bundlekeel.core.adoption import Adopted, Realised, Reverted
+from bundlekeel.core.codes import Code
 from bundlekeel.core.effects import Book
+from bundlekeel.core.errors import CodecError
 from bundlekeel.core.foreign import ForeignBook
 from bundlekeel.core.guard import Moved, SplitFailed
 from bundlekeel.core.ledger import Ledger
@@ -105,10 +108,11 @@ def rewritten(stored: bytes, wanted: Desired) -> bytes:
 
     That holds for fields of the document, and for those of a pause or wish that is not changed.
     """
-    before = decode(stored, Desired) if stored else None
-    if before is None:
+    try:
+        data = foreign.inflated(stored, what="desired")
+        before, raw = foreign.read(data, Desired, what="desired"), foreign.load(data, what="desired")
+    except CodecError:
         return encode(wanted)
-    raw = msgspec.json.decode(zlib.decompress(stored))
     was, now = msgspec.to_builtins(before), msgspec.to_builtins(wanted)
     return encode({name: value for name, value in raw.items() if name not in was} | _kept(raw, was, now))
 
@@ -155,6 +159,47 @@ class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
     realised: Realised = msgspec.field(default_factory=Realised)
 
 
+class _MoveShape(msgspec.Struct):
+    """What readers of a move record rely on; there is more in it."""
+
+    bundle: str
+    source: str
+    destination: str
+    outcome: str
+    wall_ms: int
+    started_ms: int
+    landed_ms: int
+    landed_on: str
+    seconds: float
+
+
+class _TaskShape(msgspec.Struct):
+    task: str
+    state: str
+
+
+class _ReportShape(msgspec.Struct):
+    operations: dict[str, dict[str, Any]] = {}
+    seconds: dict[str, Any] = {}
+
+
+class _RequestShape(msgspec.Struct):
+    """What a request may hold, of any kind."""
+
+    kind: str = "plan"
+    hash: str = ""
+    by: str = ""
+    reason: str = ""
+    review: str | None = None
+    left_ms: int = 0
+    moves: list[tuple[str, str, str]] = []
+    request: dict[str, Any] | None = None
+    bundle: str = ""
+    source: str = ""
+    target: str = ""
+    at: int | None = None
+
+
 class AveragesPart(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint of the averages."""
 
@@ -164,16 +209,45 @@ class AveragesPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(value: object) -> bytes:
-    """Compact, compressed bytes of a document."""
-    return zlib.compress(msgspec.json.encode(value), 3)
-
-
-def decode(data: bytes, kind: type[T]) -> T | None:
-    """The document, or None when it cannot be read (a newer schema, a torn write): then it is as if absent."""
+    """Compact, compressed bytes of a document. A text that cannot be encoded is stored with replaced letters."""
     try:
-        return msgspec.json.decode(zlib.decompress(data), type=kind, strict=False)
-    except (msgspec.DecodeError, zlib.error, ValueError):
-        return None
+        data = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        data = msgspec.json.encode(foreign.cleaned(msgspec.to_builtins(value)))
+    return zlib.compress(data, 3)
+
+
+def decode(data: bytes, kind: type[T], *, what: str = "the document", exact: bool = False) -> T:
+    """The document. CodecError when it cannot be read: a newer schema, a torn write, beyond the limits."""
+    return foreign.read(foreign.inflated(data, what=what), kind, what=what, exact=exact)
+
+
+def decode_state(documents: Sequence[Document], *, what: str) -> LeaderState:
+    """The leader's state out of its chunks. CodecError."""
+    found = decode(join(documents), LeaderState, what=what)
+    try:
+        msgspec.convert(found.tasks, list[_TaskShape])
+        msgspec.convert(found.report, _ReportShape)
+    except msgspec.ValidationError as error:
+        raise foreign.unreadable(what, error, code=Code.WRONG_TYPE) from None
+    return found
+
+
+def decode_moves(data: bytes, *, what: str) -> list[dict[str, Any]]:
+    """A chunk of move records. CodecError."""
+    found = decode(data, list[dict[str, Any]], what=what)
+    try:
+        msgspec.convert(found, list[_MoveShape])
+    except msgspec.ValidationError as error:
+        raise foreign.unreadable(what, error, code=Code.WRONG_TYPE) from None
+    return found
+
+
+def decode_request(data: bytes, *, what: str) -> dict[str, Any]:
+    """A request left for the leader. CodecError."""
+    foreign.read(data, _RequestShape, what=what)
+    found: dict[str, Any] = foreign.load(data, what=what)
+    return found
 
 
 def split(data: bytes, size: int = CHUNK_BYTES) -> list[bytes]:

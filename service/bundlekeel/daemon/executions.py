@@ -110,8 +110,10 @@ class Executions:
         )
 
     async def _may_begin(self, task: dict[str, Any], body: Mapping[str, Any]) -> None:
-        """Asked when no cycle is under way. Forbidden when the gate says so; Conflict when it is too old, or its
-        proposal is not, or no longer, approved."""
+        """Asked when no cycle is under way. Forbidden when the gate says so; Conflict when it cannot be read or is too
+        old, or its proposal is not, or no longer, approved."""
+        if not body:
+            raise Conflict("the request cannot be read; another version of Bundlekeel left it?")
         self._still_young(body)
         review = str(body.get("review") or "")
         request = Question(action=Action.REQUEST, epoch=self._cycle.epoch, task=task["task"], approved=bool(review))

@@ -20,10 +20,10 @@ from bundlekeel.daemon.attempt import Term as ExecutorTerm
 from bundlekeel.daemon.durations import Durations
 from bundlekeel.daemon.executor import Executor, ExecutorHooks, ExecutorLimits
 from bundlekeel.daemon.gate.gate import Action, Gate, Question
-from bundlekeel.daemon.intents import FirstSeen, MoveOutcome, Settlement, settle_intents
+from bundlekeel.daemon.intents import INTENTS, FirstSeen, MoveOutcome, Settlement, settle_intents
 from bundlekeel.daemon.leadership import Leadership
 from bundlekeel.daemon.sharing import Sharing
-from bundlekeel.daemon.split_intents import SplitOutcome, settle_splits
+from bundlekeel.daemon.split_intents import SPLITS, SplitOutcome, settle_splits
 from bundlekeel.daemon.splits import SplitRequest, Splitter
 from bundlekeel.ports import Change
 
@@ -157,7 +157,8 @@ class LeaderHand:
     async def settle(self) -> Settlement:
         """Settle what earlier terms left open; the rest stays frozen. StoreError when the store does not answer."""
         # Splits first: what `settle_intents` settled would be lost if the store failed us after it.
-        splitting, splits = await settle_splits(self._world, epoch=self._epoch, seen=self._seen)
+        splitting, splits, unreadable = await settle_splits(self._world, epoch=self._epoch, seen=self._seen)
+        self._sharing.set_aside(SPLITS, unreadable)
         self._settled_splits += splits
         settlement = await settle_intents(
             self._world.coordination,
@@ -169,6 +170,7 @@ class LeaderHand:
         )
         settlement = replace(settlement, frozen=settlement.frozen | splitting)
         self._sharing.frozen = settlement.frozen
+        self._sharing.set_aside(INTENTS, settlement.unreadable)
         return settlement
 
     async def flush(self) -> None:

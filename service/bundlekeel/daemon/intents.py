@@ -8,17 +8,22 @@ and then to look who owns it. An intent is never carried out again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
 from urllib.parse import quote, unquote
 
+import msgspec
+
+from bundlekeel.codec import foreign
+from bundlekeel.codec.report import is_bundle
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError, LeadershipLost, StoreError
 from bundlekeel.ports import Change, Clock, Coordination, Document, Owner, Ownership
 
 INTENTS: Final = "intents"
 INTENT_SECONDS: Final = 120.0
+LONGEST_MS: Final = 86_400_000
 MARGIN_SECONDS: Final = 15.0
 # By then the brokers' leader has ended a transfer that got stuck: its monitor looks every 60 s for what is in flight
 # for more than 30 s, after 180 s without trouble with its own session.
@@ -96,10 +101,12 @@ class MoveOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """What a look at foreign intents found: bundles to leave alone for now, and moves settled just now."""
+    """What a look at foreign intents found: bundles to leave alone for now, moves settled just now, and the nodes that
+    could not be read (path -> why)."""
 
     frozen: frozenset[str]
     settled: tuple[MoveOutcome, ...]
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
 
 FirstSeen = dict[tuple[str, bytes], float]
@@ -121,29 +128,22 @@ def intent_path(bundle: str) -> str:
 
 def decode_intent(document: Document) -> Intent:
     """Read an intent's node. CodecError for anything a leader would not have written."""
-    try:
-        record = json.loads(document.data)
-        return Intent(
-            id=_text(record, "id"),
-            bundle=_text(record, "bundle"),
-            source=_text(record, "from"),
-            destination=_text(record, "to"),
-            epoch=int(record["epoch"]),
-            member=_text(record, "member"),
-            wall_ms=int(record["wall_ms"]),
-            deadline_ms=int(record["deadline_ms"]),
-            cycle_id=_text(record, "cycle_id"),
-            topic=_text(record, "topic"),
-        )
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        raise CodecError(f"{document.path} is no intent: {error}", code=Code.WRONG_TYPE) from error
+    found = foreign.read(document.data, _Stored, what=document.path, exact=True)
+    check_times(found, document.path)
+    return Intent(**msgspec.structs.asdict(found))
 
 
-def _text(record: dict[str, object], key: str) -> str:
-    value = record[key]
-    if not isinstance(value, str):
-        raise TypeError(f"{key} is no text")
-    return value
+class _Stored(msgspec.Struct, rename={"source": "from", "destination": "to"}):
+    id: str
+    bundle: str
+    source: str
+    destination: str
+    epoch: int
+    member: str
+    wall_ms: int
+    deadline_ms: int
+    cycle_id: str
+    topic: str
 
 
 async def settle_intents(
@@ -161,16 +161,24 @@ async def settle_intents(
     An intent is frozen until its own length plus the margin has passed since we first saw it (`seen`: node path and
     content to boot seconds): its writer's clock is never compared with ours. A bundle that its owner is giving away
     then has no outcome yet: it stays frozen until somebody has it, `IN_FLIGHT_SECONDS` at most. A node that is no
-    intent is frozen for the usual length, then removed as `unknown`. LeadershipLost ends it.
+    intent is frozen for the usual length, then removed as `unknown`; one
+    whose name is that of no bundle is left where it is. LeadershipLost ends it.
     """
     frozen: set[str] = set()
     settled: list[MoveOutcome] = []
+    unreadable: dict[str, str] = {}
     for document in await coordination.read_tree(INTENTS):
-        intent = _readable(document)
+        # The node's name is the bundle's, whatever stands in it.
+        bundle, intent = unquote(document.path.rpartition("/")[2]), None
+        try:
+            intent = decode_intent(document)
+        except CodecError as error:
+            unreadable[document.path] = str(error)
         if intent is not None and intent.epoch == epoch:
             continue
-        # The node's name is the bundle's, whatever stands in it.
-        bundle = unquote(document.path.rpartition("/")[2])
+        if not is_bundle(bundle):
+            unreadable[document.path] = "its name is that of no bundle"
+            continue
         waited = since_first_sight(seen, document, clock)
         if not is_over(intent, waited, margin_seconds):
             frozen.add(bundle)
@@ -190,14 +198,7 @@ async def settle_intents(
             frozen.add(bundle)
             continue
         settled.append(outcome)
-    return Settlement(frozen=frozenset(frozen), settled=tuple(settled))
-
-
-def _readable(document: Document) -> Intent | None:
-    try:
-        return decode_intent(document)
-    except CodecError:
-        return None
+    return Settlement(frozen=frozenset(frozen), settled=tuple(settled), unreadable=unreadable)
 
 
 class Timed(Protocol):
@@ -210,6 +211,12 @@ class Timed(Protocol):
     @property
     def deadline_ms(self) -> int:
         """When its call must be over."""
+
+
+def check_times(found: Timed, path: str) -> None:
+    """CodecError for a deadline that no leader wrote: it would freeze the bundle for years."""
+    if not 0 <= found.deadline_ms - found.wall_ms <= LONGEST_MS:
+        raise foreign.unreadable(path, "its deadline is not within a day of when it was written", code=Code.WRONG_TYPE)
 
 
 def since_first_sight(seen: FirstSeen, document: Document, clock: Clock) -> float:

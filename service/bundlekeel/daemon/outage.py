@@ -13,9 +13,10 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
+from bundlekeel.codec.foreign import read
 from bundlekeel.core import outage as core
 from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import SnapshotError, StaleWrite, StoreError
+from bundlekeel.core.errors import CodecError, SnapshotError, StaleWrite, StoreError
 from bundlekeel.core.outage import Calm, Outage, Settle, Sight, Wait
 from bundlekeel.daemon.gate.obstacle import Obstacle
 from bundlekeel.ports import Clock, Coordination, LoadSource, Member, Picture, Telemetry
@@ -259,6 +260,6 @@ def _registrations(picture: Picture) -> frozenset[core.Registration]:
 
 def _decode(data: bytes) -> Notice | None:
     try:
-        return msgspec.json.decode(data, type=Notice)
-    except (msgspec.DecodeError, ValueError):
+        return read(data, Notice, what=OUTAGE)
+    except CodecError:
         return None

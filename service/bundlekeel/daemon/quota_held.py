@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bundlekeel.core.errors import StoreError
+from bundlekeel.core.errors import CodecError, StoreError
 from bundlekeel.core.quotas.enforce import Held, Place, Rate
 from bundlekeel.core.quotas.native import Kept, ResourceGroup, Serving
 from bundlekeel.daemon.documents import CHUNK_BYTES, SCHEMA, decode, encode, join, store_blob
@@ -110,7 +110,10 @@ class HeldBook:
     async def read_report(self) -> dict[str, Any] | None:
         """What the leader stored last, None before. StoreError."""
         documents = await self._coordination.read_tree(REPORT)
-        return decode(join(documents), dict) if documents else None
+        try:
+            return decode(join(documents), dict, what=REPORT) if documents else None
+        except CodecError:
+            return None
 
     async def _known(self) -> dict[str, bytes]:
         if self._nodes is None:
@@ -147,7 +150,7 @@ def _batches(changes: list[Change]) -> Iterator[list[Change]]:
 
 
 def _decoded(document: Document, kind: type[T]) -> T:
-    found = decode(document.data, kind)
-    if found is None:
-        raise StoreError(f"{document.path} cannot be read; it says which rates of topics to give back")
-    return found
+    try:
+        return decode(document.data, kind, what=document.path)
+    except CodecError as error:
+        raise StoreError(f"{error}; it says which rates of topics to give back") from error

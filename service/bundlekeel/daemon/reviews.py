@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bundlekeel.core.errors import Conflict, Forbidden, NotFound, StaleWrite, StoreError
+from bundlekeel.core.errors import CodecError, Conflict, Forbidden, NotFound, StaleWrite, StoreError
 from bundlekeel.daemon.documents import SCHEMA, decode, encode
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.daemon.views import Json
@@ -190,8 +190,10 @@ class Reviews:
         document = await self._coordination.read(REVIEWS)
         if document is None:
             return [], None
-        found = decode(document.data, Proposals) if document.data else Proposals()
-        return (found.items if found is not None else []), document.version
+        try:
+            return decode(document.data, Proposals, what=REVIEWS).items, document.version
+        except CodecError:
+            return [], document.version
 
     async def _change(self, change: Callable[[list[Proposal]], list[Proposal]]) -> list[Proposal]:
         for _ in range(_CAS_TRIES):

@@ -27,8 +27,10 @@ from bundlekeel.daemon.documents import (
     LeaderState,
     Pause,
     decode,
+    decode_moves,
+    decode_request,
+    decode_state,
     encode,
-    join,
     rewritten,
     store_blob,
 )
@@ -40,6 +42,7 @@ from bundlekeel.ports import Change, Clock, Coordination, Document
 _log = structlog.get_logger(__name__)
 
 DESIRED, STATE, AVERAGES, MOVES, TERM = "desired", "state/leader", "state/averages", "moves", "state/term"
+REQUESTS = "requests"
 KEPT_MOVES = 10_000
 MOVES_PER_CHUNK = 500
 # About 220 KB a node.
@@ -73,6 +76,8 @@ class Sharing:
         self.on_takeover: Callable[[Record], None] = lambda _record: None
         self._heard_of_takeover = False
         self.frozen: frozenset[str] = frozenset()
+        # Documents under our root that could not be read: by folder, path -> why.
+        self.unreadable: dict[str, dict[str, str]] = {}
         self.shared = LeaderState()
         self.tasks: list[dict[str, Any]] = []
         # How balanced the cluster was lately (daemon/calibration.py); stored with the leader's state.
@@ -108,8 +113,8 @@ class Sharing:
 
     async def refresh(self) -> None:
         """Read the desired state, and on a follower what the leader last stored. StoreError when it cannot be read."""
-        self.desired = _desired(await self._coordination.read(DESIRED))
-        self._hear_of(_takeover(await self._coordination.read(TAKEOVER), self.takeover))
+        self.desired = self._desired(await self._coordination.read(DESIRED))
+        self._hear_of(self._takeover(await self._coordination.read(TAKEOVER)))
         if not self.leading:
             await self._read_leader_state()
 
@@ -125,9 +130,14 @@ class Sharing:
         if mark != self._mark:
             return  # a term of ours began, or a move ended, meanwhile: what was read is older than what we hold
         self._chunks[STATE] = documents
-        found = decode(join(documents), LeaderState) if documents else None
-        if found is None:
+        if not documents:
             return
+        try:
+            found = decode_state(documents, what=STATE)
+        except CodecError as error:
+            self.set_aside(STATE, {STATE: str(error)})
+            return
+        self.set_aside(STATE, {})
         newer = (found.epoch, found.wall_ms) != (self.shared.epoch, self.shared.wall_ms)
         if self._first_seen[:2] != (found.epoch, found.wall_ms):
             self._first_seen = (found.epoch, found.wall_ms, self._clock.wall_ms() - found.wall_ms)
@@ -138,19 +148,51 @@ class Sharing:
             await self._read_moves()
 
     async def _read_moves(self) -> None:
-        mark, records = self._mark, list[dict[str, Any]]()
+        mark, records, unreadable = self._mark, list[dict[str, Any]](), dict[str, str]()
         index, chunk = 0, list[dict[str, Any]]()
         documents = [item for item in await self._coordination.read_tree(MOVES) if _index(item) >= 0]
         if mark != self._mark:
             return
         for document in documents:
-            index, found = _index(document), decode(document.data, list)
-            # After a chunk that cannot be read a new one begins.
-            index, chunk = (index + 1, []) if found is None else (index, found)
+            try:
+                index, chunk = _index(document), decode_moves(document.data, what=document.path)
+            except CodecError as error:
+                index, chunk = _index(document) + 1, []  # a new one begins behind it
+                unreadable[document.path] = str(error)
             records.extend(chunk)
+        self.set_aside(MOVES, unreadable)
         self.moves = deque(records, maxlen=self._kept_moves)
         self._open_index, self._open_chunk, self._chunk_stored = index, list(chunk), bool(chunk)
         self._oldest_index = _index(documents[0]) if documents else 0
+
+    def set_aside(self, folder: str, found: Mapping[str, str]) -> None:
+        """Note the documents of a folder that could not be read: path -> why. They are logged once."""
+        for path in sorted(found.keys() - self.unreadable.get(folder, {}).keys()):
+            _log.warning("a stored document is set aside", path=path, why=found[path])
+        self.unreadable[folder] = dict(found)
+
+    def _desired(self, document: Document | None) -> Desired:
+        """What people want. A document nobody can read may be an emergency stop: it counts as one."""
+        found, why = Desired(), dict[str, str]()
+        if document is not None and document.data:
+            try:
+                found = decode(document.data, Desired, what=DESIRED, exact=True)
+            except CodecError as error:
+                why = {DESIRED: str(error)}
+                reason = "the desired state cannot be read; `bundlekeel resume` writes it anew"
+                found = Desired(pause=Pause(reason=reason, by="bundlekeel", since_ms=0))
+        self.set_aside(DESIRED, why)
+        return found
+
+    def _takeover(self, document: Document | None) -> Record | None:
+        """What the last takeover was. A record nobody can read changes nothing of what is known."""
+        found, why = self.takeover, dict[str, str]()
+        try:
+            found = decode_takeover(document.data) if document is not None else None
+        except CodecError as error:
+            why = {TAKEOVER: str(error)}
+        self.set_aside(TAKEOVER, why)
+        return found
 
     def standing(self) -> Standing:
         """What the last leader left, as the start of our own cycles, by our own clock."""
@@ -204,7 +246,13 @@ class Sharing:
         """The last checkpoint of the averages, or None."""
         documents = await self._coordination.read_tree(AVERAGES)
         self._chunks[AVERAGES] = [replace(document, data=b"") for document in documents]
-        parts = [part for document in documents if (part := decode(document.data, AveragesPart)) is not None]
+        parts, unreadable = list[AveragesPart](), dict[str, str]()
+        for document in documents:
+            try:
+                parts.append(decode(document.data, AveragesPart, what=document.path))
+            except CodecError as error:
+                unreadable[document.path] = str(error)
+        self.set_aside(AVERAGES, unreadable)
         bundles = [item for part in parts for item in part.bundles]
         return AveragesPart(wall_ms=min(part.wall_ms for part in parts), bundles=bundles) if parts else None
 
@@ -280,22 +328,23 @@ class Sharing:
 
         Asked again because that write failed, it gives the chunk as it is by now, with what was added meanwhile.
         """
+        chunk = list(self._open_chunk)
+        place = next((n for n, item in enumerate(chunk) if _same_move(item, record)), len(chunk))
+        # Its record was stored with that of another move, its intent stayed: by now somebody has seen the owner.
+        unknown = chunk[place] if place < len(chunk) and chunk[place].get("outcome") == "unknown" else None
+        if place == len(chunk) or unknown is not None:
+            chunk[place : place + 1] = [record]
+        data = encode(chunk)  # before it is kept: what cannot be encoded must not spoil what comes after it
         self._mark += 1
+        self._open_chunk = chunk
         if not any(_same_move(item, record) for item in islice(reversed(self.moves), 2 * self._moves_per_chunk)):
             self.moves.append(record)
-        place = next((n for n, item in enumerate(self._open_chunk) if _same_move(item, record)), len(self._open_chunk))
-        if place == len(self._open_chunk):
-            self._open_chunk.append(record)
-        elif self._open_chunk[place].get("outcome") == "unknown":
-            # Its record was stored with that of another move, its intent stayed: by now somebody has seen the owner.
-            self.moves = deque(
-                (record if item is self._open_chunk[place] else item for item in self.moves), maxlen=self._kept_moves
-            )
-            self._open_chunk[place] = record
+        elif unknown is not None:
+            self.moves = deque((record if item is unknown else item for item in self.moves), maxlen=self._kept_moves)
         # Whoever wrote first into a new chunk makes it; the others fail until that has come through.
         create = place == 0 and not self._chunk_stored
         path = f"{MOVES}/{self._open_index:08d}"
-        changes = [Change(path=path, data=encode(self._open_chunk), create=create)]
+        changes = [Change(path=path, data=data, create=create)]
         if len(self._open_chunk) >= self._moves_per_chunk:
             self._open_index += 1
             self._open_chunk, self._chunk_stored = [], False
@@ -311,7 +360,7 @@ class Sharing:
         """Read, change, compare-and-set; a few tries when several people write at once. StoreError when it fails."""
         for _ in range(_CAS_TRIES):
             document = await self._coordination.read(DESIRED)
-            wanted = change(_desired(document))
+            wanted = change(self._desired(document))
             try:
                 await self._coordination.write_shared(
                     DESIRED,
@@ -327,18 +376,20 @@ class Sharing:
     async def leave_request(self, body: Mapping[str, Any]) -> str:
         """Leave a request for the leader, whoever that is; returns its id. `left_ms` says when."""
         data = msgspec.json.encode({**body, "left_ms": self.wall_ms()})
-        path = await self._coordination.create_sequential("requests/req-", data)
+        path = await self._coordination.create_sequential(f"{REQUESTS}/req-", data)
         return path.rpartition("/")[2]
 
     async def take_requests(self) -> list[tuple[str, dict[str, Any]]]:
         """Requests waiting for the leader, oldest first: (id, body). Unreadable ones come with an empty body."""
-        found = []
-        for document in await self._coordination.read_tree("requests"):
+        found, unreadable = list[tuple[str, dict[str, Any]]](), dict[str, str]()
+        for document in await self._coordination.read_tree(REQUESTS):
+            body: dict[str, Any] = {}
             try:
-                body = msgspec.json.decode(document.data)
-            except msgspec.DecodeError:
-                body = {}
-            found.append((document.path.rpartition("/")[2], body if isinstance(body, dict) else {}))
+                body = decode_request(document.data, what=document.path)
+            except CodecError as error:
+                unreadable[document.path] = str(error)
+            found.append((document.path.rpartition("/")[2], body))
+        self.set_aside(REQUESTS, unreadable)
         return found
 
     def remember_task(self, task: dict[str, Any]) -> None:
@@ -348,28 +399,7 @@ class Sharing:
 
     async def close_request(self, request_id: str, epoch: int) -> None:
         """Remove a request that is taken (fenced)."""
-        await self._coordination.write_fenced(epoch, [Change(path=f"requests/{request_id}", data=None)])
-
-
-def _desired(document: Document | None) -> Desired:
-    """What people want. A document nobody can read may be an emergency stop: it counts as one."""
-    if document is None or not document.data:
-        return Desired()
-    found = decode(document.data, Desired)
-    if found is not None:
-        return found
-    reason = "the desired state cannot be read; `bundlekeel resume` writes it anew"
-    return Desired(pause=Pause(reason=reason, by="bundlekeel", since_ms=0))
-
-
-def _takeover(document: Document | None, known: Record | None) -> Record | None:
-    """What the last takeover was. A record nobody can read changes nothing of what is known."""
-    if document is None:
-        return None
-    try:
-        return decode_takeover(document.data)
-    except CodecError:
-        return known
+        await self._coordination.write_fenced(epoch, [Change(path=f"{REQUESTS}/{request_id}", data=None)])
 
 
 def _abandoned(task: dict[str, Any]) -> dict[str, Any]:

@@ -368,6 +368,8 @@ class Sidecar:
             on = mode == mode_in_force(p.loaded.settings.mode, p.sharing.desired)
             p.telemetry.gauge("mode_info", 1.0 if on else 0.0, mode=mode)
         p.telemetry.gauge("open_intents", float(len(p.sharing.frozen)))
+        unreadable = sum(len(found) for found in p.sharing.unreadable.values())
+        p.telemetry.gauge("unreadable_documents", float(unreadable))
         return p.telemetry.render(accept)
 
 

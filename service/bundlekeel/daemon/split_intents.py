@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import quote, unquote
 
+import msgspec
+
+from bundlekeel.codec import foreign
+from bundlekeel.codec.report import is_bundle
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError, LeadershipLost, StoreError
 from bundlekeel.core.names import namespace_of
 from bundlekeel.core.splitting.children import Family, children_of
 from bundlekeel.daemon.attempt import MODULAR, World
-from bundlekeel.daemon.intents import MARGIN_SECONDS, FirstSeen, is_over, since_first_sight
+from bundlekeel.daemon.intents import MARGIN_SECONDS, FirstSeen, check_times, is_over, since_first_sight
 from bundlekeel.ports import Change, Document
 
 SPLITS: Final = "splits"
@@ -150,19 +154,27 @@ async def read_division(world: World, bundle: str, positions: Sequence[int]) -> 
 
 async def settle_splits(
     world: World, *, epoch: int, seen: FirstSeen, margin_seconds: float = MARGIN_SECONDS
-) -> tuple[frozenset[str], list[SplitOutcome]]:
-    """Look at the split intents of other epochs: the bundles to leave alone for now, and those settled just now.
+) -> tuple[frozenset[str], list[SplitOutcome], dict[str, str]]:
+    """Look at the split intents of other epochs: the bundles to leave alone for now, those settled just now, and the
+    nodes that could not be read (path -> why).
 
     A division that is complete settles it at once. Else the call may still be on its way until the intent's deadline
     and a margin have passed (`seen` as in `settle_intents`); then the boundaries decide. LeadershipLost ends it.
     """
     frozen: set[str] = set()
     settled: list[SplitOutcome] = []
+    unreadable: dict[str, str] = {}
     for document in await world.coordination.read_tree(SPLITS):
-        intent = _readable(document)
+        bundle, intent = unquote(document.path.rpartition("/")[2]), None
+        try:
+            intent = decode_split(document, bundle)
+        except CodecError as error:
+            unreadable[document.path] = str(error)
         if intent is not None and intent.epoch == epoch:
             continue
-        bundle = unquote(document.path.rpartition("/")[2])
+        if not is_bundle(bundle):
+            unreadable[document.path] = "its name is that of no bundle"
+            continue
         waited = since_first_sight(seen, document, world.clock)
         try:
             found = Division(divided=False)
@@ -179,7 +191,7 @@ async def settle_splits(
             frozen.add(bundle)
             continue
         settled.append(_settled(intent, bundle, done=found.divided, epoch=epoch, now_ms=world.clock.wall_ms()))
-    return frozenset(frozen), settled
+    return frozenset(frozen), settled, unreadable
 
 
 def _settled(intent: SplitIntent | None, bundle: str, *, done: bool, epoch: int, now_ms: int) -> SplitOutcome:
@@ -199,20 +211,25 @@ def _settled(intent: SplitIntent | None, bundle: str, *, done: bool, epoch: int,
     )
 
 
-def _readable(document: Document) -> SplitIntent | None:
+class _Stored(msgspec.Struct):
+    id: str
+    bundle: str
+    broker: str
+    rule: str
+    positions: tuple[int, ...]
+    epoch: int
+    member: str
+    wall_ms: int
+    deadline_ms: int
+    cycle_id: str
+
+
+def decode_split(document: Document, bundle: str) -> SplitIntent:
+    """CodecError for anything a leader would not have written."""
+    found = foreign.read(document.data, _Stored, what=document.path, exact=True)
+    check_times(found, document.path)
     try:
-        record = json.loads(document.data)
-        return SplitIntent(
-            id=str(record["id"]),
-            bundle=str(record["bundle"]),
-            broker=str(record["broker"]),
-            rule=str(record["rule"]),
-            positions=tuple(int(position) for position in record["positions"]),
-            epoch=int(record["epoch"]),
-            member=str(record["member"]),
-            wall_ms=int(record["wall_ms"]),
-            deadline_ms=int(record["deadline_ms"]),
-            cycle_id=str(record["cycle_id"]),
-        )
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-        return None
+        children_of(bundle, found.positions)
+    except ValueError as error:
+        raise foreign.unreadable(document.path, error, code=Code.WRONG_TYPE) from None
+    return SplitIntent(**msgspec.structs.asdict(found))

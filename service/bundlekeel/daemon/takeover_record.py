@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from bundlekeel.codec.foreign import load
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError
 
@@ -95,7 +96,7 @@ def takeover_wish(record: Record) -> dict[str, Any]:
 def decode_takeover(data: bytes) -> Record:
     """Read the document. CodecError: it must not be overwritten then, because it alone knows what was there before."""
     try:
-        record: dict[str, Any] = json.loads(data)
+        record: dict[str, Any] = load(data, what=f"the document {TAKEOVER}", exact=True)
         return Record(
             by=str(record["by"]),
             reason=str(record["reason"]),
@@ -106,7 +107,7 @@ def decode_takeover(data: bytes) -> Record:
             active=bool(record["active"]),
             ended=_ended(record.get("ended")),
         )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise CodecError(f"the document {TAKEOVER} cannot be read: {error}", code=Code.WRONG_TYPE) from error
 
 

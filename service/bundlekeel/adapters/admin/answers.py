@@ -2,63 +2,86 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import re
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
-import httpx
+from bundlekeel.codec.foreign import clean, load, text_of
+from bundlekeel.core.errors import AdminApiError, AdminFault, AdminRefused, AdminUnauthorized, CodecError
 
-from bundlekeel.core.errors import AdminApiError, AdminFault, AdminRefused, AdminUnauthorized
-
-_MAX_REASON = 300
-_TITLE = re.compile(r"<title>\s*(.*?)\s*</title>", re.IGNORECASE | re.DOTALL)
+_MAX_REASON: Final = 300
+# Of an error page this much is looked at, of a refusal in JSON (it may hold a stack trace) as much as is read of it.
+_PAGE_BYTES: Final = 4096
+ERROR_BYTES: Final = 64 * 1024
 # Pulsar frames unexpected exceptions as "\n --- An unexpected error occurred in the server ---\n\nMessage: ...".
-_FRAME = "---"
+_FRAME: Final = "---"
 # The extensible load manager refuses a transfer to the owner itself with a 500, before it does anything.
-_CERTAIN = "cannot be transfer to same broker"
+_CERTAIN: Final = "cannot be transfer to same broker"
 
 
-def reason_of(response: httpx.Response) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One answer as it came over the wire: bytes that nobody has decoded. Of an error its first `ERROR_BYTES`."""
+
+    status: int
+    url: str
+    phrase: str = ""
+    location: str = ""
+    content: bytes = b""
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status is 2xx."""
+        return 200 <= self.status < 300
+
+
+def reason_of(answer: Answer) -> str:
     """The first telling line of a refusal; never the Java stack trace that may follow it."""
-    text = response.text
-    try:
-        body = json.loads(text)
-    except (ValueError, RecursionError):
-        title = _TITLE.search(text)
-        text = title[1] if title else ("" if "<" in text else text)
-    else:
-        text = str(body["reason"]) if isinstance(body, dict) and body.get("reason") else ""
-    for line in text.splitlines():
-        stripped = line.strip()
+    for line in _message(answer).replace("  ", "\n").splitlines():
+        stripped = clean(line).strip()
         if stripped and not stripped.startswith(_FRAME):
             return stripped.removeprefix("Message: ")[:_MAX_REASON]
-    return response.reason_phrase
+    return answer.phrase
 
 
-def error_of(response: httpx.Response, what: str) -> AdminApiError:
+def error_of(answer: Answer, what: str) -> AdminApiError:
     """The typed error of an answer that is no success; redirects are handled before."""
-    status, reason, url = response.status_code, reason_of(response), str(response.url)
+    status, reason = answer.status, reason_of(answer)
     kind: type[AdminApiError]
     if status in (401, 403):
         kind = AdminUnauthorized
-    elif 400 <= status < 500 or _CERTAIN in response.text:
+    elif 400 <= status < 500 or _CERTAIN.encode() in answer.content[:_PAGE_BYTES]:
         kind = AdminRefused
     else:
         kind = AdminFault
-    return kind(f"{what}: {status} {reason}", status=status, url=url, reason=reason)
+    return kind(f"{what}: {status} {reason}", status=status, url=answer.url, reason=reason)
 
 
-def json_object(response: httpx.Response, what: str) -> dict[str, Any]:
+def json_object(answer: Answer, what: str) -> dict[str, Any]:
     """The JSON object of a 200. AdminFault when the answer is something else (a proxy's page, for example)."""
     try:
-        body = json.loads(response.content)
-    except (ValueError, RecursionError):
-        body = None
+        body = load(answer.content, what=what)
+    except CodecError as error:
+        raise AdminFault(str(error), status=answer.status, url=answer.url) from error
     if not isinstance(body, dict):
-        raise AdminFault(f"{what}: the answer is no JSON object", status=response.status_code, url=str(response.url))
+        raise AdminFault(f"{what}: the answer is no JSON object", status=answer.status, url=answer.url)
     return body
 
 
 def text_map(body: dict[str, Any]) -> dict[str, str]:
     """A map of strings; Pulsar writes all settings as strings, anything else is rendered as JSON would."""
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in body.items()}
+
+
+def _message(answer: Answer) -> str:
+    """The reason in JSON, a page's title, or the text."""
+    with contextlib.suppress(CodecError):
+        # Its line feeds are to be seen: texts have none once they are cleaned.
+        body = load(answer.content.replace(rb"\n", b"  "), what="the refusal")
+        return str(body["reason"]) if isinstance(body, dict) and body.get("reason") else ""
+    text = text_of(answer.content[:_PAGE_BYTES])
+    start, end = text.lower().find("<title>"), text.lower().find("</title>")
+    if 0 <= start < end:
+        return text[start + len("<title>") : end]
+    return "" if "<" in text else text

@@ -12,10 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import httpx
-
 from bundlekeel.adapters.admin import routes
-from bundlekeel.adapters.admin.answers import json_object, text_map
+from bundlekeel.adapters.admin.answers import Answer, json_object, text_map
 from bundlekeel.adapters.admin.hosts import joined
 from bundlekeel.adapters.admin.quotas import HttpQuotaAdmin
 from bundlekeel.adapters.admin.routes import Route, bundle_path, lookup_path, with_query
@@ -70,12 +68,12 @@ class HttpBrokerAdmin:
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
         """Effective settings of that broker (GET, harmless)."""
         reply = await self._http.read(Call(route=routes.RUNTIME, target=routes.RUNTIME.path()), at=broker_id)
-        return text_map(json_object(reply.response, "runtime configuration"))
+        return text_map(json_object(reply.answer, "runtime configuration"))
 
     async def dynamic_configuration(self) -> dict[str, str]:
         """Dynamic overrides stored for the cluster (GET, harmless)."""
         reply = await self._http.anywhere(Call(route=routes.DYNAMIC, target=routes.DYNAMIC.path()))
-        return text_map(json_object(reply.response, "dynamic configuration"))
+        return text_map(json_object(reply.answer, "dynamic configuration"))
 
     async def set_dynamic(self, key: str, value: str, *, permit: Permit) -> None:
         """Store a dynamic override. Pulsar checks the key (412), not always the value."""
@@ -105,7 +103,7 @@ class HttpBrokerAdmin:
         """
         positions = await self._positions(bundle, owner)
         reply = await self._http.read(Call(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=owner)
-        figures = decode_topic_stats(reply.response.content, bundle)
+        figures = decode_topic_stats(reply.answer.content, bundle)
         loads = []
         for topic, position in sorted(positions.items()):
             if not isinstance(position, int):
@@ -119,7 +117,7 @@ class HttpBrokerAdmin:
         with more than `AdminOptions.max_answer_bytes`. Decoded in a thread: it may be 100 MB."""
         reply = await self._http.read(Call(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=broker_id)
         try:
-            return await asyncio.to_thread(decode_bundle_stats, reply.response.content)
+            return await asyncio.to_thread(decode_bundle_stats, reply.answer.content)
         except CodecError as error:
             raise AdminFault(f"topic statistics of {broker_id}: {error}", status=200) from error
 
@@ -127,7 +125,7 @@ class HttpBrokerAdmin:
         """Used share of the broker's CPU, 0..1; AdminFault when it does not tell. 100 KB on 4.2.4."""
         reply = await self._http.read(Call(route=routes.MBEANS, target=routes.MBEANS.path()), at=broker_id)
         try:
-            return decode_cpu_load(reply.response.content)
+            return decode_cpu_load(reply.answer.content)
         except CodecError as error:
             raise AdminFault(f"beans of {broker_id}: {error}", status=200) from error
 
@@ -137,7 +135,7 @@ class HttpBrokerAdmin:
             raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
         reply = await self._http.read(Call(route=routes.METRICS, target=routes.METRICS.path()), at=broker_id)
         try:
-            signs = await asyncio.to_thread(decode_signs, reply.response.content)
+            signs = await asyncio.to_thread(decode_signs, reply.answer.content)
         except CodecError as error:
             raise AdminFault(f"metrics of {broker_id}: {error}", status=200) from error
         return replace(signs, lookups_failed=await self._lookups_failed(broker_id))
@@ -149,7 +147,7 @@ class HttpBrokerAdmin:
             reply = await self._http.read(call, at=broker_id)
         except AdminApiError:
             return None
-        return await asyncio.to_thread(decode_lookup_failures, reply.response.content)
+        return await asyncio.to_thread(decode_lookup_failures, reply.answer.content)
 
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
         """Every bundle the broker owns, sorted. Load reports and topic statistics name only those with topics."""
@@ -157,12 +155,12 @@ class HttpBrokerAdmin:
         reply = await self._http.read(
             Call(route=route, target=route.path(cluster=cluster, broker=broker_id)), at=broker_id
         )
-        return sorted(json_object(reply.response, "owned namespaces"))
+        return sorted(json_object(reply.answer, "owned namespaces"))
 
     async def _positions(self, bundle: str, owner: str) -> dict[str, Any]:
         route: Route = routes.HASH_POSITIONS
         reply = await self._http.read(Call(route=route, target=bundle_path(route, bundle)), at=owner)
-        positions = json_object(reply.response, "topic hash positions").get("topicHashPositions")
+        positions = json_object(reply.answer, "topic hash positions").get("topicHashPositions")
         if not isinstance(positions, dict):
             raise AdminFault("topic hash positions: the answer has no positions", status=200)
         return positions
@@ -175,7 +173,7 @@ class HttpBrokerAdmin:
         content = json.dumps(list(positions)).encode()
         call = Call(route=routes.SPLIT, target=target, content=content, permit=permit)
         reply = await self._http.follow(call, at=at)
-        return UnloadAnswer(status=reply.response.status_code, hops=reply.hops, seconds=reply.seconds)
+        return UnloadAnswer(status=reply.answer.status, hops=reply.hops, seconds=reply.seconds)
 
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
         """Unload, following 307s by hand from broker `at` (the leader broker if known).
@@ -185,27 +183,26 @@ class HttpBrokerAdmin:
         query = {} if destination is None else {"destinationBroker": destination}
         target = with_query(bundle_path(routes.UNLOAD, bundle), query)
         reply = await self._http.follow(Call(route=routes.UNLOAD, target=target, permit=permit), at=at)
-        return UnloadAnswer(status=reply.response.status_code, hops=reply.hops, seconds=reply.seconds)
+        return UnloadAnswer(status=reply.answer.status, hops=reply.hops, seconds=reply.seconds)
 
     async def claim(self, topic: str, *, broker_id: str, permit: Permit) -> str:
         """Authoritative lookup at `broker_id`: that broker takes the bundle if nobody owns it; returns the broker
         that answers for it. A redirect means it did not take it: its target is reported, not followed."""
         target = with_query(lookup_path(topic), {"authoritative": "true"})
-        response = await self._http.once(Call(route=routes.LOOKUP, target=target, permit=permit), at=broker_id)
-        if response.status_code in FOLLOWED:
-            return self._redirected_to(response)
-        answering = self._http.hosts.answering_broker(json_object(response, "lookup"))
+        answer = await self._http.once(Call(route=routes.LOOKUP, target=target, permit=permit), at=broker_id)
+        if answer.status in FOLLOWED:
+            return self._redirected_to(answer)
+        answering = self._http.hosts.answering_broker(json_object(answer, "lookup"))
         if answering is None:
-            raise AdminFault("lookup: the answer names no broker", status=response.status_code)
+            raise AdminFault("lookup: the answer names no broker", status=answer.status)
         return answering
 
     async def close(self) -> None:
         """Close pooled connections."""
         await self._http.close()
 
-    def _redirected_to(self, response: httpx.Response) -> str:
-        url = str(response.url)
-        broker_id = self._http.hosts.broker_at(joined(url, response.headers.get("Location", "")))
+    def _redirected_to(self, answer: Answer) -> str:
+        broker_id = self._http.hosts.broker_at(joined(answer.url, answer.location))
         if broker_id is None:
-            raise ForeignRedirect("lookup redirected to no known broker", url=url)
+            raise ForeignRedirect("lookup redirected to no known broker", url=answer.url)
         return broker_id

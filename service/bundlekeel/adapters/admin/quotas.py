@@ -39,7 +39,7 @@ class HttpQuotaAdmin:
         """What topics pass at a broker. Decoded in a thread: the statistics may have 100 MB."""
         route = routes.TOPIC_STATS
         reply = await self._http.read(Call(route=route, target=route.path()), at=broker_id)
-        body, names = reply.response.content, tuple(namespaces)
+        body, names = reply.answer.content, tuple(namespaces)
         found = await asyncio.to_thread(_decoded, lambda: decode_topic_rates(body, names), f"topics of {broker_id}")
         return TopicRates(broker_id, *found)
 
@@ -47,7 +47,7 @@ class HttpQuotaAdmin:
         """The rates in a namespace's policies (GET, harmless)."""
         route = routes.NAMESPACE
         reply = await self._http.anywhere(Call(route=route, target=namespace_path(route, namespace)))
-        body = reply.response.content
+        body = reply.answer.content
         publish, dispatch, group = _decoded(lambda: decode_namespace_rates(body, cluster), f"policies of {namespace}")
         return NamespaceRates(publish=publish, dispatch=dispatch, resource_group=group)
 
@@ -56,7 +56,7 @@ class HttpQuotaAdmin:
         route = routes.TOPIC_RATE
         target = rate_path(route, place.topic, _PATHS[place.side])
         reply = await self._http.anywhere(Call(route=route, target=target, permit=permit))
-        return _decoded(lambda: decode_rate(reply.response.content, place.side), f"{place.side} rate of {place.topic}")
+        return _decoded(lambda: decode_rate(reply.answer.content, place.side), f"{place.side} rate of {place.topic}")
 
     async def set_topic_rate(self, place: Place, rate: Rate | None, *, permit: Permit) -> None:
         """Set or remove a topic's own policy."""
@@ -74,7 +74,7 @@ class HttpQuotaAdmin:
             if error.status == _NOT_FOUND:
                 return None
             raise
-        return _decoded(lambda: decode_resource_group(reply.response.content), f"resource group {name}")
+        return _decoded(lambda: decode_resource_group(reply.answer.content), f"resource group {name}")
 
     async def set_resource_group(self, name: str, group: ResourceGroup | None, *, permit: Permit) -> None:
         """Make, change or remove a ResourceGroup."""

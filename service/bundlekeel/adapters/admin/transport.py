@@ -7,17 +7,18 @@ may be retried (AdminUnreachable), everything else has an unknown outcome (Admin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import httpx
 
 from bundlekeel import __version__
-from bundlekeel.adapters.admin.answers import error_of
+from bundlekeel.adapters.admin.answers import ERROR_BYTES, Answer, error_of
 from bundlekeel.adapters.admin.hosts import KnownHosts
 from bundlekeel.adapters.admin.routes import Route, is_harmless
 from bundlekeel.adapters.admin.token import TokenSource
+from bundlekeel.codec.foreign import clean
 from bundlekeel.core.errors import (
     AdminApiError,
     AdminFault,
@@ -84,7 +85,7 @@ class Call:
 class Reply:
     """The last answer of a chain, the brokers asked in order, and the seconds it took."""
 
-    response: httpx.Response
+    answer: Answer
     hops: tuple[str, ...]
     seconds: float
 
@@ -133,13 +134,13 @@ class AdminHttp:
                 raise RedirectLoop(f"{call.route.template}: redirected in circles after {len(hops)} hops", url=url)
             seen.add(url)
             hops.append(self.hosts.broker_at(url) or at)
-            response = await self._send(call, url, since=started)
-            if response.status_code not in FOLLOWED:
+            answer = await self._send(call, url, since=started)
+            if answer.status not in FOLLOWED:
                 break
-            url = self.hosts.next_hop(url, _location(response, call))
-        if not response.is_success:
-            raise error_of(response, f"{call.route.method} {call.route.template} at {hops[-1]}")
-        return Reply(response=response, hops=tuple(hops), seconds=self._clock.boot() - started)
+            url = self.hosts.next_hop(url, _location(answer, call))
+        if not answer.is_success:
+            raise error_of(answer, f"{call.route.method} {call.route.template} at {hops[-1]}")
+        return Reply(answer=answer, hops=tuple(hops), seconds=self._clock.boot() - started)
 
     async def read(self, call: Call, *, at: str) -> Reply:
         """A harmless read: repeated once when it provably never left."""
@@ -163,25 +164,25 @@ class AdminHttp:
                 failure = error
         raise failure
 
-    async def once(self, call: Call, *, at: str) -> httpx.Response:
+    async def once(self, call: Call, *, at: str) -> Answer:
         """Ask broker `at` and do not follow: the answer is 2xx or a redirect. Raises otherwise."""
-        response = await self._send(call, self.hosts.base_url(at) + call.target, since=self._clock.boot())
-        if response.is_success or response.status_code in FOLLOWED:
-            return response
-        raise error_of(response, f"{call.route.method} {call.route.template} at {at}")
+        answer = await self._send(call, self.hosts.base_url(at) + call.target, since=self._clock.boot())
+        if answer.is_success or answer.status in FOLLOWED:
+            return answer
+        raise error_of(answer, f"{call.route.method} {call.route.template} at {at}")
 
-    async def _send(self, call: Call, url: str, *, since: float) -> httpx.Response:
+    async def _send(self, call: Call, url: str, *, since: float) -> Answer:
         """One hop; after a 401 once more if the token file holds another token by now (a 401 did nothing)."""
         token = self._token.current() if self._token is not None else ""
-        response = await self._exchange(call, url, token, since)
-        if response.status_code == httpx.codes.UNAUTHORIZED and self._token is not None:
+        answer = await self._exchange(call, url, token, since)
+        if answer.status == httpx.codes.UNAUTHORIZED and self._token is not None:
             self._token.forget()
             fresh = self._token.current()
             if fresh != token:
-                response = await self._exchange(call, url, fresh, since)
-        return response
+                answer = await self._exchange(call, url, fresh, since)
+        return answer
 
-    async def _exchange(self, call: Call, url: str, token: str, since: float) -> httpx.Response:
+    async def _exchange(self, call: Call, url: str, token: str, since: float) -> Answer:
         method = call.route.method
         parsed = _parsed(call, url)
         # Judged as it leaves: httpx resolves dot segments, which a redirect may hold.
@@ -205,12 +206,12 @@ class AdminHttp:
         code = "aborted"
         try:
             async with asyncio.timeout(connect + remaining):
-                response = await self._whole(request, call)
-            code = str(response.status_code)
+                answer = await self._whole(request, call)
+            code = str(answer.status)
         except (TimeoutError, httpx.TimeoutException) as error:
             code = "timeout"
             raise _failure(call, url, "no answer in time", trace) from error
-        except httpx.RequestError as error:
+        except (httpx.RequestError, httpx.StreamError, httpx.InvalidURL, ValueError) as error:
             code = "broken"
             raise _failure(call, url, type(error).__name__, trace) from error
         finally:
@@ -218,47 +219,35 @@ class AdminHttp:
                 route = call.route.template
                 self._telemetry.count("admin_requests_total", route=route, method=method, code=code)
                 self._telemetry.time("admin_request_seconds", self._clock.boot() - started, route=route, method=method)
-        return response
+        return answer
 
-    async def _whole(self, request: httpx.Request, call: Call) -> httpx.Response:
-        """The answer with its body, as long as that stays below the limit. AdminFault beyond it."""
+    async def _whole(self, request: httpx.Request, call: Call) -> Answer:
+        """The answer with its body as it came, as long as that stays below the limit. AdminFault beyond it, and for a
+        body in an encoding: nobody asked for one, and what it unpacks to has no bound. Of an error only the beginning.
+        """
         response = await self._client.send(request, stream=True)
+        status, url, what = response.status_code, str(request.url), call.route.template
         try:
-            limit = call.max_bytes or self._options.max_answer_bytes
-            if isinstance(response.stream, httpx.AsyncByteStream):
-                response.stream = _Limited(response.stream, limit)
-            await response.aread()
-        except _TooLarge as error:
-            raise AdminFault(
-                f"{call.route.template}: the answer has more than {limit} bytes",
-                status=response.status_code,
-                url=str(request.url),
-            ) from error
+            encoding = clean(response.headers.get("Content-Encoding", "identity")).strip().lower()
+            if encoding not in ("", "identity"):
+                raise AdminFault(f"{what}: the answer is encoded as {encoding[:50]}", status=status, url=url)
+            limit = (call.max_bytes or self._options.max_answer_bytes) if response.is_success else ERROR_BYTES
+            content = bytearray()
+            async for chunk in response.aiter_raw():
+                content += chunk
+                if len(content) > limit:
+                    break
+            if response.is_success and len(content) > limit:
+                raise AdminFault(f"{what}: the answer has more than {limit} bytes", status=status, url=url)
         finally:
             await response.aclose()
-        return response
-
-
-class _TooLarge(Exception):
-    """More came over the wire than is read."""
-
-
-class _Limited(httpx.AsyncByteStream):
-    """A body that ends in `_TooLarge` as soon as more than `limit` bytes of it have come."""
-
-    def __init__(self, body: httpx.AsyncByteStream, limit: int) -> None:
-        self._body = body
-        self._left = limit
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._body:
-            self._left -= len(chunk)
-            if self._left < 0:
-                raise _TooLarge
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._body.aclose()
+        return Answer(
+            status=status,
+            url=url,
+            phrase=clean(response.reason_phrase),
+            location=response.headers.get("Location", ""),
+            content=bytes(content[:limit]),
+        )
 
 
 class _Trace:
@@ -289,10 +278,7 @@ def _parsed(call: Call, url: str) -> httpx.URL:
         raise ForeignRedirect(f"{call.route.template}: redirected to what is no URL", url=url) from error
 
 
-def _location(response: httpx.Response, call: Call) -> str:
-    location = response.headers.get("Location", "")
-    if not location:
-        raise AdminFault(
-            f"{call.route.template}: a redirect without a target", status=response.status_code, url=str(response.url)
-        )
-    return str(location)
+def _location(answer: Answer, call: Call) -> str:
+    if not answer.location:
+        raise AdminFault(f"{call.route.template}: a redirect without a target", status=answer.status, url=answer.url)
+    return answer.location

@@ -117,7 +117,7 @@ def records_of(tables: Iterable[pa.Table]) -> list[CycleRecord]:
             _record(row, pieces["broker"].of(row["cycle"]), pieces["bundle"].of(row["cycle"]))
             for row in sorted(cycles, key=lambda row: int(row["cycle"]))
         ]
-    except (pa.ArrowException, KeyError, ValueError, TypeError, IndexError) as error:
+    except (pa.ArrowException, KeyError, ValueError, TypeError, IndexError, OverflowError, RecursionError) as error:
         raise HistoryError(f"not a file of recorded cycles: {error!r}") from None
 
 

@@ -77,7 +77,7 @@ class ParquetStore:
             told = json.loads(said[_META])
             # A newer release may say more.
             return HistorySpan(**{name: int(told[name]) for name in _SPAN})
-        except (KeyError, ValueError, TypeError):
+        except (KeyError, ValueError, TypeError, OverflowError, RecursionError):
             raise HistoryError(f"{file.path} was not recorded by Bundlekeel") from None
 
     def records(self, file: HistoryFile) -> list[CycleRecord]:

@@ -32,7 +32,8 @@ from bundlekeel.adapters.zookeeper.records import (
     TransactionFailed,
 )
 from bundlekeel.adapters.zookeeper.watches import Target, WatchSet
-from bundlekeel.core.errors import LeadershipLost, StaleWrite, StoreError
+from bundlekeel.codec.foreign import read
+from bundlekeel.core.errors import CodecError, LeadershipLost, StaleWrite, StoreError
 from bundlekeel.ports import Change, Clock, Document, Member
 from bundlekeel.work import bounded
 
@@ -297,6 +298,6 @@ def _encode(member: Member) -> bytes:
 def _decode(data: bytes) -> Member | None:
     """A member as a sidecar of any version wrote it; unknown fields are ignored, an unreadable one is None."""
     try:
-        return msgspec.json.decode(data, type=Member)
-    except (msgspec.DecodeError, ValueError):
+        return read(data, Member, what="the member")
+    except CodecError:
         return None

@@ -12,6 +12,7 @@ import msgspec
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.policies import ZkPolicies
 from bundlekeel.codec import decode_boundaries, decode_ephemeral, decode_leader_broker
+from bundlekeel.codec.foreign import read
 from bundlekeel.core.errors import CodecError
 from bundlekeel.core.load import Owner
 from bundlekeel.core.names import TopicName, parse_bundle, parse_topic
@@ -83,8 +84,8 @@ class ZkMetadata:
         if found is None:
             return 0
         try:
-            return max(0, msgspec.json.decode(found[0], type=_Partitions).partitions)
-        except (msgspec.DecodeError, ValueError):
+            return max(0, read(found[0], _Partitions, what="the partitioned topic").partitions)
+        except CodecError:
             return 0
 
     async def metadata_leader(self) -> str | None:

@@ -1,0 +1,172 @@
+"""The one door of foreign input: bytes that others wrote become values here, within bounds, or `CodecError`.
+
+Bounded are decoded bytes, nesting, the number of values and the digits of integers, each before it costs anything. Text
+is UTF-8 with replacement; control characters and lone surrogates are replaced, so that whatever came in can be encoded
+again and shown on a terminal. No regular expression is used.
+
+What is read has at most `Limit.nbytes` bytes, and reading it takes at most `GROWTH_BYTES` beside them (for `DOCUMENT`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+import numpy as np
+
+from bundlekeel.core.codes import Code
+from bundlekeel.core.errors import CodecError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """At most so many decoded bytes, and values (commas and brackets are counted, those inside texts too)."""
+
+    nbytes: int
+    values: int
+
+
+# One node, message, request or answer.
+DOCUMENT: Final = Limit(nbytes=8 * 1024 * 1024, values=200_000)
+# What is stored compressed. Nodes have 1 MiB at most, ours 256 KiB, and those hold about 1.5 MiB.
+INFLATED_BYTES: Final = 4 * 1024 * 1024
+# Metrics of thousands of namespaces, read in a thread.
+LARGE: Final = Limit(nbytes=32 * 1024 * 1024, values=2_500_000)
+GROWTH_BYTES: Final = 64 * 1024 * 1024
+
+# Nobody nests deeper than 12; Python's own recursion ends near 1,000.
+MAX_DEPTH: Final = 64
+# A Java long has 19 digits and a sign. Longer numbers become floats: whoever wants a whole number refuses those.
+_MAX_DIGITS: Final = 20
+_LONG: Final = b"0" * _MAX_DIGITS
+_DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
+_NO_VALUES: Final = bytes(byte for byte in range(256) if byte not in b"[]{},")
+_NO_NESTING: Final = bytes(byte for byte in range(256) if byte not in b'[]{}"')
+_STEPS: Final = np.zeros(256, dtype=np.int32)
+_STEPS[list(b"[{")] = 1
+_STEPS[list(b"]}")] = -1
+_CLEANED: Final = dict.fromkeys((*range(32), *range(127, 160), *range(0xD800, 0xE000)), "\ufffd") | dict.fromkeys(
+    map(ord, "\t\n\r"), " "
+)
+
+
+def unreadable(what: str, why: object, *, code: str = Code.NOT_JSON, field: str = "") -> CodecError:
+    """The one error: what cannot be read, and why."""
+    return CodecError(f"{what} cannot be read: {clean(str(why))[:200]}", code=code, field=field)
+
+
+def clean(text: str) -> str:
+    """`text` without control characters and lone surrogates: it can be encoded, and printed on a terminal."""
+    return text if text.isprintable() else text.translate(_CLEANED)
+
+
+def clean_lines(text: str) -> str:
+    """The same, but line feeds stay."""
+    return text if text.isprintable() else "\n".join(map(clean, text.split("\n")))
+
+
+def text_of(data: bytes) -> str:
+    """UTF-8 with replacement, cleaned; line feeds stay."""
+    return clean_lines(data.decode("utf-8", "replace"))
+
+
+def inflated(data: bytes, *, what: str) -> bytes:
+    """What `zlib.compress` made `data` of. CodecError when it is torn or larger than the limit."""
+    inflater = zlib.decompressobj()
+    try:
+        found = inflater.decompress(data, INFLATED_BYTES + 1)
+    except zlib.error as error:
+        raise unreadable(what, error) from None
+    if len(found) > INFLATED_BYTES:
+        raise _too_large(what, INFLATED_BYTES)
+    if not inflater.eof:
+        raise unreadable(what, "it is cut off")
+    return found
+
+
+def load(data: bytes, *, what: str, limit: Limit = DOCUMENT, exact: bool = False, finite: bool = False) -> Any:
+    """The JSON in `data` as dicts, lists and scalars, all texts cleaned; CodecError. NaN, infinities and numbers too
+    large are floats, `finite` refuses them. `exact` refuses bytes that are no UTF-8, where a name with a replaced
+    letter would be taken for another one.
+    """
+    _check_size(data, what, limit)
+    try:
+        text = data.decode("utf-8", "strict" if exact else "replace")
+        if _is_plain(data, limit) and not finite:
+            with contextlib.suppress(ValueError):  # a control character as it is
+                return json.loads(text)
+        return cleaned(json.loads(text, parse_int=_integer, strict=False), finite=finite)
+    except (ValueError, RecursionError) as error:
+        raise unreadable(what, error) from None
+
+
+def read(data: bytes, kind: type[T], *, what: str, limit: Limit = DOCUMENT, exact: bool = False) -> T:
+    """The JSON in `data` as a value of a type, as `load` cleans it; numbers and flags may be texts. CodecError names
+    the field that does not fit. What holds nothing to clean goes straight to the typed decoder."""
+    _check_size(data, what, limit)
+    try:
+        if _is_plain(data, limit):
+            with contextlib.suppress(UnicodeDecodeError):
+                return msgspec.json.decode(data, type=kind, strict=False)
+        return msgspec.convert(load(data, what=what, limit=limit, exact=exact, finite=True), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise unreadable(what, error, code=Code.WRONG_TYPE) from None
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise unreadable(what, error) from None
+
+
+def cleaned(value: Any, *, text: Callable[[str], str] = clean, finite: bool = False, depth: int = MAX_DEPTH) -> Any:
+    """The same value with all its texts cleaned. ValueError when it is nested deeper, or (`finite`) holds no number."""
+    if isinstance(value, str):
+        return text(value)
+    if finite and isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is no number")
+    if not isinstance(value, dict | list):
+        return value
+    if not depth:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+    if isinstance(value, list):
+        return [cleaned(item, text=text, finite=finite, depth=depth - 1) for item in value]
+    return {clean(key): cleaned(item, text=text, finite=finite, depth=depth - 1) for key, item in value.items()}
+
+
+def _check_size(data: bytes, what: str, limit: Limit) -> None:
+    if len(data) > limit.nbytes:
+        raise _too_large(what, limit.nbytes)
+    if not data.strip():
+        raise unreadable(what, "it is empty", code=Code.EMPTY_REPORT)
+    if len(data) > limit.values and len(data.translate(None, _NO_VALUES)) > limit.values:
+        raise unreadable(what, f"it holds more than {limit.values} values", code=Code.REPORT_TOO_LARGE)
+
+
+def _too_large(what: str, nbytes: int) -> CodecError:
+    return unreadable(what, f"it has more than {nbytes} bytes", code=Code.REPORT_TOO_LARGE)
+
+
+def _is_plain(data: bytes, limit: Limit) -> bool:
+    """Whether a decoder may have it as it is: nothing to clean, no long integer, not deep."""
+    if b"\\" in data:
+        # Quotes and backslashes are the only harmless things to escape.
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if b"\\" in data or b"\x7f" in data or b"\xc2" in data or _LONG in data.translate(_DIGITS):
+        return False
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return True
+    nesting = np.frombuffer(data.translate(None, _NO_NESTING), dtype=np.uint8)
+    if len(nesting) > 8 * limit.values:
+        return False
+    steps = _STEPS[nesting]
+    steps[np.cumsum(nesting == ord('"')) % 2 == 1] = 0  # inside a text
+    return int(np.cumsum(steps).max()) <= MAX_DEPTH
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
