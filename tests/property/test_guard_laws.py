@@ -166,7 +166,7 @@ def guards(draw: st.DrawFn) -> GuardState:
             )
         ),
         quarantined=draw(st.dictionaries(pairs, quarantine, max_size=3)),
-        pinned=draw(st.dictionaries(st.sampled_from(names), ends, max_size=3)),
+        pinned=draw(st.dictionaries(st.sampled_from(names), ends, max_size=6)),
         changed_brokers=draw(st.dictionaries(st.sampled_from(BROKERS), when, max_size=4)),
         relief_until=draw(st.sampled_from([None, None, None, NOW_MS + 1000])),
     )
