@@ -58,16 +58,23 @@ GATE = Suite(
 _SHARED = ("-n", "3", "--dist", "worksteal")
 # Among them are tests of our own child processes, by the real clock.
 UNIT = Suite(
-    "unit and property", 6, (_pytest(*_SHARED, "-m", "not nightly", "tests/unit", "tests/property"),), real=True
+    "unit and property", 10, (_pytest(*_SHARED, "-m", "not nightly", "tests/unit", "tests/property"),), real=True
 )
-PARITY = Suite("parity and simulation", 4, (_pytest("-m", "not nightly", "tests/parity", "tests/simulation"),))
-MODULAR = Suite("modular cluster", 5, (_pytest("-m", "not nightly", "tests/integration"),), real=True)
+# Pulsar's own classes are run beside ours by a Java program that is compiled here.
+PARITY = Suite(
+    "parity",
+    4,
+    (_pytest("-m", "not nightly", "tests/parity"),),
+    tools=((sys.executable, "-m", "dev.java", "compiler"),),
+)
+SIMULATION = Suite("simulation", 2, (_pytest("-m", "not nightly", "tests/simulation"),))
+MODULAR = Suite("modular cluster", 6, (_pytest("-m", "not nightly", "tests/integration"),), real=True)
 CHAOS = Suite("chaos", 8, (_pytest("-m", "not nightly", "tests/chaos"),), real=True)
-EXTENSIBLE = Suite("extensible cluster", 4, (_pytest("-m", "not nightly", "tests/extensible"),), real=True)
+EXTENSIBLE = Suite("extensible cluster", 5, (_pytest("-m", "not nightly", "tests/extensible"),), real=True)
 QUOTAS = Suite("quotas", 6, (_pytest("-m", "not nightly", "-s", "tests/quotas"),), real=True)
 # The newcomer, who types every command of README and getting-started in a fresh copy, installs anew: nightly.
-DEMO = Suite("demo", 2, (_pytest("-m", "not nightly", "tests/e2e"),), real=True)
-SPARK = Suite("spark", 2, (_pytest("-m", "not nightly", "tests/spark"),))
+DEMO = Suite("demo", 3, (_pytest("-m", "not nightly", "tests/e2e"),), real=True)
+SPARK = Suite("spark", 3, (_pytest("-m", "not nightly", "tests/spark"),))
 # A real cluster's history, refused and adopted: three minutes of it are recorded.
 HISTORY = Suite("history, whole way", 7, (_pytest("-m", "cluster", "tests/spark"),), real=True)
 WATCH = Suite(
@@ -78,13 +85,13 @@ WATCH = Suite(
 )
 CHART = Suite(
     "chart and image",
-    2,
+    3,
     (_pytest("-m", "not nightly", "tests/chart"),),
     tools=((sys.executable, "-m", "dev.gotools"),),
 )
 UI = Suite(
     "web page",
-    2,
+    4,
     (_pytest("-m", "not nightly and not cluster", "tests/ui"),),
     tools=((sys.executable, "-m", "dev.tools_chromium"), (sys.executable, "-m", "dev.ui", "install")),
 )
@@ -110,7 +117,7 @@ NIGHTLY = nightly(os.environ.get("SHARD", ""), os.environ.get("SEED", "") or str
 PLANS: dict[str, tuple[Suite, ...]] = {
     "check": (GATE, UNIT),
     "chaos": (CHAOS,),
-    "all": (GATE, UNIT, PARITY, MODULAR, EXTENSIBLE, SPARK, CHAOS, QUOTAS, DEMO, WATCH, CHART, UI),
+    "all": (GATE, UNIT, PARITY, SIMULATION, MODULAR, EXTENSIBLE, SPARK, CHAOS, QUOTAS, DEMO, WATCH, CHART, UI),
     "extensible": (EXTENSIBLE,),
     "quotas": (QUOTAS,),
     "spark": (SPARK, HISTORY),

@@ -97,7 +97,7 @@ def wishes(what: What) -> tuple[Fault, ...]:
 )
 def test_a_missing_safeguard_is_caught(kind: type[ChaosSidecar], faults: tuple[Fault, ...], crime: Kind) -> None:
     """The sidecar as it is passes the same schedule."""
-    assert crime in {violation.kind for violation in check(only(*faults), kind)}
+    assert crime in {violation.kind for violation in check(only(*faults, seed=2), kind)}
     assert check(only(*faults)) == []
 
 

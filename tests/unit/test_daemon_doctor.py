@@ -41,9 +41,9 @@ async def test_h10_documents_that_cannot_be_read_are_named() -> None:
     sidecar = await FakeSidecar(FakeCluster()).lead()
     await sidecar.sharing.change_desired(lambda wanted: wanted)
     await sidecar.sharing.leave_request({"hash": "a"})
-    await sidecar.sharing.save(sidecar.sharing.standing(), {})
-    assert named(await examine(patient(sidecar)), "documents").ok
     epoch = sidecar.sharing.current_epoch()
+    await sidecar.sharing.save(sidecar.sharing.standing(), {}, epoch=epoch)
+    assert named(await examine(patient(sidecar)), "documents").ok
     for path in ("intents/%2E%2E", "splits/x", "moves/00000007", "quotas/held/0001"):
         change = Change(path=path, data=b"{", create=True)
         await sidecar.coordination.write_fenced(epoch, [change])

@@ -17,7 +17,7 @@ import pytest
 
 from bundlekeel.adapters.admin import AdminOptions
 from bundlekeel.adapters.peers import HttpPeers
-from bundlekeel.api.audit import Audit, Trail
+from bundlekeel.api.audit import SOCKET_OWNER, Audit, Trail
 from bundlekeel.cli.client import _shown
 from bundlekeel.core.errors import AdminApiError, AdminFault, StoreError
 from bundlekeel.daemon.attempt import World
@@ -212,7 +212,7 @@ async def test_h10_records_that_are_none_keep_nobody_from_leading(records: Any) 
     first = await FakeSidecar(cluster, "a").lead()
     epoch = first.sharing.current_epoch()
     await first.coordination.write_fenced(epoch, first.sharing.move_change(move_record(_outcome(BUNDLE, ""))))
-    await first.sharing.save(first.sharing.standing(), {})
+    await first.sharing.save(first.sharing.standing(), {}, epoch=first.sharing.current_epoch())
     await _put(first, f"{MOVES}/00000000", zlib.compress(json.dumps(records).encode()))
     cluster.store.expire(first.coordination)
     second = await FakeSidecar(cluster, "b").lead()
@@ -227,7 +227,7 @@ async def test_h10_the_leaders_state_inflates_within_a_limit() -> None:
     """A node of 40 KB that is 80 MB: what was known before stays, and a term still begins."""
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
-    await first.sharing.save(first.sharing.standing(), {})
+    await first.sharing.save(first.sharing.standing(), {}, epoch=first.sharing.current_epoch())
     bomb = (1).to_bytes(4, "big") + zlib.compress(b'{"report":{"x":"' + b" " * 80_000_000 + b'"}}')
     await _put(first, f"{STATE}/0000", bomb)
     cluster.store.expire(first.coordination)
@@ -317,9 +317,10 @@ async def test_h13_no_record_of_the_journal_holds_an_escape() -> None:
     async def send(_message: Any) -> None:
         return None
 
-    audit = Audit(refused, trail=Trail(record=records.append, wall_ms=lambda: 1))
+    trail = Trail(record=records.append, wall_ms=lambda: 1, boot=lambda: 1.0)
+    audit = Audit(trail, unnamed=SOCKET_OWNER)
     scope = {"type": "http", "method": "POST", "path": "/api/v1/\x1b]0;x\x07\x9b", "client": None}
-    await audit(scope, receive, send)
+    await audit.signed(refused, scope, receive, send)
     texts = [value for value in records[0].values() if isinstance(value, str)]
     assert all(text.isprintable() for text in texts)
     assert records[0]["by"] == "ops\ufffd[2J"

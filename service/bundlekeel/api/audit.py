@@ -120,13 +120,13 @@ class Audit:
         what = clean(f"{scope['method']} {scope['path']}")[:1000]
         return {
             "kind": "audit",
-            "by": by,
+            "by": clean(by),
             "role": who.role,
             "address": address_of(scope) or "unix socket",
             "what": what,
-            "reason": reason,
+            "reason": clean(reason),
             "status": status,
-            "sentence": f"{by or 'somebody without valid credentials'}: {what} answered {status}",
+            "sentence": f"{clean(by) or 'somebody without valid credentials'}: {what} answered {status}",
         }
 
     def _write(self, record: dict[str, Any]) -> None:

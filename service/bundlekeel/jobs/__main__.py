@@ -20,7 +20,7 @@ from bundlekeel.core.errors import ConfigError, HistoryError, StoreError
 from bundlekeel.core.params import STRATEGIES
 from bundlekeel.core.threshold_ranges import RANGES
 from bundlekeel.core.thresholds import Rules as Adoption
-from bundlekeel.core.uris import place_fault
+from bundlekeel.core.uris import CREDENTIALS, place_fault
 
 if TYPE_CHECKING:
     from bundlekeel.daemon.settings_load import LoadedSettings
@@ -146,7 +146,7 @@ def _seconds(text: str) -> float:
 
 def _place(text: str) -> str:
     if fault := place_fault(text):
-        raise argparse.ArgumentTypeError(fault)
+        raise argparse.ArgumentTypeError(fault if fault == CREDENTIALS else f"{text!r} is {fault}")
     return text
 
 
