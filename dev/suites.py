@@ -68,13 +68,13 @@ PARITY = Suite(
     tools=((sys.executable, "-m", "dev.java", "compiler"),),
 )
 SIMULATION = Suite("simulation", 2, (_pytest("-m", "not nightly", "tests/simulation"),))
-MODULAR = Suite("modular cluster", 6, (_pytest("-m", "not nightly", "tests/integration"),), real=True)
-CHAOS = Suite("chaos", 8, (_pytest("-m", "not nightly", "tests/chaos"),), real=True)
+MODULAR = Suite("modular cluster", 8, (_pytest("-m", "not nightly", "tests/integration"),), real=True)
+CHAOS = Suite("chaos", 12, (_pytest("-m", "not nightly", "tests/chaos"),), real=True)
 EXTENSIBLE = Suite("extensible cluster", 5, (_pytest("-m", "not nightly", "tests/extensible"),), real=True)
 QUOTAS = Suite("quotas", 6, (_pytest("-m", "not nightly", "-s", "tests/quotas"),), real=True)
 # The newcomer, who types every command of README and getting-started in a fresh copy, installs anew: nightly.
 DEMO = Suite("demo", 3, (_pytest("-m", "not nightly", "tests/e2e"),), real=True)
-SPARK = Suite("spark", 3, (_pytest("-m", "not nightly", "tests/spark"),))
+SPARK = Suite("spark", 4, (_pytest("-m", "not nightly", "tests/spark"),))
 # A real cluster's history, refused and adopted: three minutes of it are recorded.
 HISTORY = Suite("history, whole way", 7, (_pytest("-m", "cluster", "tests/spark"),), real=True)
 WATCH = Suite(

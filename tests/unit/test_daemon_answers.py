@@ -121,6 +121,42 @@ async def test_the_partitions_of_a_topic_may_be_several_bundles() -> None:
             await whole_bundles(name, metadata=metadata)
 
 
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("t/ns/0x0_0x1", "t/ns/0x00000000_0x40000000"),
+        ("t/ns/0x40000000-0x80000000", "t/ns/0x40000000_0x80000000"),
+        ("t/ns/0X80000000_0XC0000000", "t/ns/0x80000000_0xc0000000"),
+        ("t/ns/0x00000000_0x80000000", "t/ns/0x00000000_0x40000000"),
+        ("t/ns/orders0x", ""),
+        ("0x0_0x1", ""),
+    ],
+)
+async def test_j14_a_name_with_0x_is_a_bundle_of_the_cluster_or_an_error(name: str, nearest: str) -> None:
+    """It is never taken for a topic, whose bundle is another one. With `persistent://` it is a topic."""
+    metadata, ownership = known()
+    for asked in (
+        lambda: where(name, metadata=metadata, ownership=ownership),
+        lambda: whole_bundles(name, metadata=metadata),
+    ):
+        with pytest.raises(NotFound) as caught:
+            await asked()
+        assert (f"nearest: {nearest};" in str(caught.value)) == bool(nearest)
+        assert "persistent://" in str(caught.value)
+    topic = f"persistent://t/ns/{name.rpartition('/')[2]}"
+    assert (await whole_bundles(topic, metadata=metadata))[0].topics == (topic,)
+
+
+async def test_j14_why_takes_no_misspelt_bundle_for_a_topic() -> None:
+    """`why` answers about what was asked, or not at all."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.cycle.turn()
+    metadata, _ = known()
+    for name in ("t/ns/0x0_0x1", "0x00000000_0x40000000"):
+        with pytest.raises(NotFound, match="not a bundle of the cluster"):
+            await why(name, cycle=sidecar.cycle, metadata=metadata, records=[])
+
+
 async def test_why_names_the_obstacle_and_what_would_change_it() -> None:
     """A bundle that rests says so, with its history; an unknown name is NotFound."""
     sidecar = await FakeSidecar(FakeCluster(), params=with_params(max_moves_per_cycle=1)).lead()

@@ -5,8 +5,10 @@ A lookup over REST would assign an unowned bundle; this reads boundaries and own
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -20,6 +22,7 @@ Row = dict[str, Any]
 
 # Of one topic, looked at for one answer; the count is whatever the metadata store says.
 MOST_PARTITIONS = 10_000
+_LOWER = re.compile(r"0x([0-9a-f]{1,8})", re.IGNORECASE)
 
 
 async def where(
@@ -40,11 +43,8 @@ async def where(
 
 
 async def _rows(name: str, metadata: Metadata, ownership: Ownership, going: Mapping[str, str]) -> list[Row]:
-    bundle = _as_bundle(name)
+    bundle = await bundle_named(name, metadata)
     if bundle is not None:
-        bounds = await _boundaries(metadata, bundle.namespace)
-        if bundle.lower not in bounds or bundle.upper not in bounds:
-            raise NotFound(f"{bundle} is not a bundle of {bundle.namespace} now; it may have been split")
         return [await _row(bundle, ownership, going)]
     if "://" not in name and name.count("/") == 1:
         bounds = await _boundaries(metadata, name)
@@ -80,11 +80,8 @@ class WholeBundle:
 async def whole_bundles(name: str, *, metadata: Metadata) -> list[WholeBundle]:
     """What moves when a person asks to move a bundle, a topic or all partitions of one: whole bundles, in the order of
     their ranges. NotFound when there is no such namespace, bundle or topic name; StoreError."""
-    bundle = _as_bundle(name)
+    bundle = await bundle_named(name, metadata)
     if bundle is not None:
-        bounds = await _boundaries(metadata, bundle.namespace)
-        if not holds(bounds, str(bundle)):
-            raise NotFound(f"{bundle} is not a bundle of {bundle.namespace} now; it may have been split")
         return [WholeBundle(bundle=str(bundle), others=len(await metadata.topics(str(bundle))))]
     found: dict[BundleName, list[str]] = {}
     topics = await _topics(name, metadata)
@@ -118,11 +115,25 @@ async def _topics(name: str, metadata: Metadata) -> list[TopicName]:
     return [topic.with_partition(index) for index in range(partitions)] or [topic]
 
 
-def _as_bundle(name: str) -> BundleName | None:
-    try:
-        return parse_bundle(name)
-    except ValueError:
+async def bundle_named(name: str, metadata: Metadata) -> BundleName | None:
+    """The bundle of this name; None for the name of a namespace or topic. ConfigError for a name that cannot be.
+
+    A name that ends in something with `0x`, and has no `persistent://` in front, is a bundle of the cluster or a
+    NotFound with the nearest one: a topic of that name would lie in another bundle, and that one would be moved.
+    """
+    namespace, slash, tail = name.rpartition("/")
+    if "://" in name or "0x" not in tail.lower() or (slash and "/" not in namespace):
         return None
+    if slash and not is_namespace(namespace):
+        raise _no_name(namespace)
+    bounds = await metadata.boundaries(namespace) if slash else None
+    with suppress(ValueError):
+        bundle = parse_bundle(name)
+        if bounds and holds(bounds, str(bundle)):
+            return bundle
+    lower = _LOWER.search(tail)
+    nearest = f"; nearest: {bundle_for_hash(namespace, bounds, int(lower[1], 16))}" if bounds and lower else ""
+    raise NotFound(f"{name!r} is not a bundle of the cluster now{nearest}; for a topic write persistent://...")
 
 
 def _bundles(namespace: str, bounds: list[int]) -> list[BundleName]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from bundlekeel.core.codes import EXPLANATIONS, Code
@@ -11,6 +12,7 @@ from bundlekeel.core.plan import Plan
 from bundlekeel.core.snapshot import Snapshot
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.tables import obstacles
+from bundlekeel.daemon.where import bundle_named
 from bundlekeel.ports import Metadata
 
 Json = dict[str, Any]
@@ -60,10 +62,9 @@ async def why(name: str, *, cycle: Cycle, metadata: Metadata, records: list[Json
 
 
 async def _bundle_of(name: str, metadata: Metadata) -> str:
-    try:
+    with suppress(ValueError):
         return str(parse_bundle(name))
-    except ValueError:
-        pass
+    await bundle_named(name, metadata)
     try:
         topic = parse_topic(name)
     except ValueError:
