@@ -74,13 +74,14 @@ EXTENSIBLE = Suite("extensible cluster", 5, (_pytest("-m", "not nightly", "tests
 QUOTAS = Suite("quotas", 6, (_pytest("-m", "not nightly", "-s", "tests/quotas"),), real=True)
 # The newcomer, who types every command of README and getting-started in a fresh copy, installs anew: nightly.
 DEMO = Suite("demo", 3, (_pytest("-m", "not nightly", "tests/e2e"),), real=True)
-SPARK = Suite("spark", 4, (_pytest("-m", "not nightly", "tests/spark"),))
+SPARK = Suite("spark", 4, (_pytest("-m", "not nightly", "tests/spark"),), real=True)
 # A real cluster's history, refused and adopted: three minutes of it are recorded.
 HISTORY = Suite("history, whole way", 7, (_pytest("-m", "cluster", "tests/spark"),), real=True)
 WATCH = Suite(
     "dashboards and alerts",
     2,
     (_pytest("-m", "not nightly", "tests/watch"),),
+    real=True,
     tools=((sys.executable, "-m", "dev.tools_prometheus"),),
 )
 CHART = Suite(
@@ -93,6 +94,7 @@ UI = Suite(
     "web page",
     4,
     (_pytest("-m", "not nightly and not cluster", "tests/ui"),),
+    real=True,
     tools=((sys.executable, "-m", "dev.tools_chromium"), (sys.executable, "-m", "dev.ui", "install")),
 )
 UI_BUILD = Suite("web page, built anew", 2, ((sys.executable, "-m", "dev.ui", "check"),))

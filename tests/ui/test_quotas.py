@@ -165,6 +165,30 @@ def test_topics_and_why(limited: ServedSidecar, open_page: Open) -> None:
     expect(drawer.get_by_role("alert")).to_contain_text("no broker told of persistent://shop/orders/nowhere")
 
 
+LATE_CLOSE = """document.addEventListener("close", (event) => {
+    if (event.detail === "late") return;
+    event.stopImmediatePropagation();
+    setTimeout(() => event.target.dispatchEvent(new CustomEvent("close", { detail: "late" })), 400);
+}, true)"""
+
+
+def test_a_late_close_takes_nothing_away(limited: ServedSidecar, open_page: Open) -> None:
+    """Browsers tell that a dialog was closed later, even after the next keys: they go where the person is by then."""
+    page = open_page(limited.url)
+    view(page, "Quotas")
+    page.evaluate(LATE_CLOSE)
+    asked = page.get_by_label("Why does a topic pass what it passes?")
+    drawer = page.get_by_role("dialog", name="Why it passes what it passes")
+    topics(page, SHOP).get_by_role("button", name=f"Why {BUSY}").click()
+    expect(drawer).to_contain_text(BUSY)
+    page.keyboard.press("Escape")
+    asked.fill(SKEWED)
+    page.keyboard.press("Enter")
+    expect(drawer).to_contain_text(SKEWED)
+    page.wait_for_timeout(600)
+    expect(drawer).to_contain_text(SKEWED)
+
+
 def test_what_is_wrong_is_explained(open_page: Open) -> None:
     """Problems, defects and rates that are left, each code in words; before the leader looked, that is said."""
     with ServedFake() as served:

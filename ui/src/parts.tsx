@@ -1,7 +1,7 @@
 // Small parts of several views.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Problem } from "./api";
 import type { Answer } from "./live";
 import { clock } from "./words";
@@ -57,16 +57,23 @@ export function Loaded<T>(props: { answer: Answer<T>; empty?: string; children: 
 /** A panel at the side, over everything else; Escape closes it and the focus goes back to where it was. */
 export function Drawer(props: { title: string; onClose: () => void; children: ComponentChildren }) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const before = document.activeElement as HTMLElement | null;
     dialog.current!.showModal();
     return () => before?.focus();
   }, []);
+  // A browser tells `close` later, even after the next key: by then the person may be elsewhere, or have opened another
+  // drawer. `cancel` comes with the key. (It may be left out where nothing was clicked; then `close` has to do.)
+  const cancel = (event: Event) => {
+    event.preventDefault();
+    props.onClose();
+  };
+  const close = (event: Event) => (event.currentTarget as HTMLElement).isConnected && props.onClose();
   return (
-    <dialog ref={dialog} class="drawer" aria-labelledby="drawer-title" onClose={props.onClose}>
+    <dialog ref={dialog} class="drawer" aria-labelledby="drawer-title" onCancel={cancel} onClose={close}>
       <header>
         <h2 id="drawer-title">{props.title}</h2>
-        <button type="button" onClick={() => dialog.current!.close()}>
+        <button type="button" onClick={props.onClose}>
           Close
         </button>
       </header>
