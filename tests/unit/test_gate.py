@@ -26,6 +26,7 @@ PARTIAL = replace(RECORD, namespaces=("other/ns",))
 # What each check answers when it alone fails.
 CODES = {
     Check.TASK: Code.STOPPED,
+    Check.WISH: Code.STOPPED,
     Check.MODE: Code.OBSERVE_ONLY,
     Check.PAUSE: Code.PAUSED,
     Check.LEASE: Code.NOT_LEADER,
@@ -66,6 +67,7 @@ async def asked(sidecar: FakeSidecar, action: Action, failing: Collection[Check]
         pause=Pause(reason="r", by="ann", since_ms=1) if Check.PAUSE in failing else None,
         pinned={BUNDLE: 0} if Check.BUNDLE in failing else {},
         cordons={TARGET: WISH} if Check.TARGET in failing else {},
+        drains={} if Check.WISH in failing else {SOURCE: WISH},
     )
     sidecar.sharing.takeover = ASIDE if Check.PUT_ASIDE in failing else PARTIAL if Check.SCOPE in failing else RECORD
     gate = Gate(

@@ -228,7 +228,7 @@ EXPLANATIONS: dict[Code, str] = {
     Code.BLAST_RADIUS: "too many brokers came, went or restarted at once",
     Code.OUTSIDE_WINDOW: "no maintenance window is open",
     Code.BUDGET_OF_DRAIN: "this cycle's budget of moves for drains is used up",
-    Code.STOPPED: "a person stopped the task before this move was begun",
+    Code.STOPPED: "a person stopped the task, drain or warm-up that asked for this move before it was begun",
     Code.NOT_REVIEWED: "the leader's settings say `review: required`: a second person has to approve it first",
     Code.OWNER_CHANGED: "the bundle is owned by another broker than planned; it is planned anew",
     Code.UNOWNED: "nobody owns the bundle: the next lookup places it, there is nothing to unload",

@@ -36,6 +36,7 @@ class Check(Enum):
     """What is checked, in this order; the value says what must hold."""
 
     TASK = "nobody has stopped the task that asks"
+    WISH = "the drain or warm-up that asks for it has not ended"
     MODE = "the settings file and people at run time say `act`"
     PAUSE = "nobody has paused everything"
     LEASE = "whoever asks leads, in the very term it asks for"
@@ -65,10 +66,10 @@ class Action(Enum):
     ADOPTION = "thresholds that come into force by themselves"
 
 
-_CLUSTER_CHANGES: Final = frozenset(Check) - {Check.TASK, Check.WINDOW, Check.REVIEW}
+_CLUSTER_CHANGES: Final = frozenset(Check) - {Check.TASK, Check.WISH, Check.WINDOW, Check.REVIEW}
 CHECKS: Final[Mapping[Action, frozenset[Check]]] = {
     Action.PLAN: _CLUSTER_CHANGES | {Check.WINDOW},
-    Action.RELOCATION: _CLUSTER_CHANGES,
+    Action.RELOCATION: _CLUSTER_CHANGES | {Check.WISH},
     Action.REQUEST: _CLUSTER_CHANGES | {Check.TASK, Check.REVIEW},
     Action.SUBMISSION: frozenset({Check.MODE, Check.PAUSE}),
     Action.ORDER: frozenset({Check.MODE}),
@@ -134,6 +135,7 @@ class Gate:
         self._picture: Picture | None = None
         self._made: Mapping[Check, Callable[[Question], Obstacle | None]] = {
             Check.TASK: self._task,
+            Check.WISH: self._wish,
             Check.MODE: self._mode,
             Check.PAUSE: self._pause,
             Check.LEASE: self._lease,
@@ -193,6 +195,13 @@ class Gate:
     def _task(self, question: Question) -> Obstacle | None:
         stop = self._p.shared.desired.stops.get(question.task) if question.task else None
         return Obstacle(code=Code.STOPPED, detail=f"by {stop.by}: {stop.reason}") if stop is not None else None
+
+    def _wish(self, question: Question) -> Obstacle | None:
+        """A bundle leaves a draining broker within its cool-down: not when the drain ended while the move waited."""
+        desired = self._p.shared.desired
+        if not question.bundle or question.source in desired.drains or question.target in desired.warms:
+            return None
+        return Obstacle(code=Code.STOPPED, detail="the drain or warm-up has ended")
 
     def _mode(self, _question: Question) -> Obstacle | None:
         ceiling = self._p.ceiling
