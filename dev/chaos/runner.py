@@ -82,7 +82,8 @@ class Ground:
 
     def history(self, since: float, first: Mapping[str, str], rules: Rules) -> History:
         """What happened since then. A move that ended just before we look, or while we do, counts as open: its record
-        is known to followers a second after the leader, and its bundle has no final owner."""
+        is known to followers a second after the leader, and its bundle has no final owner. The witness of intents may
+        be late on a busy machine, so the records are asked too."""
         looked = boot() - _RECORDED_SECONDS
         moving = set(self.witness.open_intents())
         owners = self.owners()
@@ -91,7 +92,9 @@ class Ground:
             for item in self.witness.intents()
             if item.ended is None or item.ended >= since
         ]
+        records = [item for item in self._records() if item.at >= since]
         moving |= {item.bundle for item in intents if item.ended is None}
+        moving |= {item.bundle for item in records if item.at >= looked}
         final = {bundle: owner for bundle, owner in owners.items() if bundle not in moving}
         return History(
             attempts=[item for item in attempts(self.recorder) if item.sent >= since],
@@ -99,7 +102,7 @@ class Ground:
             terms=self.witness.terms(),
             stops=self.stops,
             wishes=self.wishes,
-            records=[item for item in self._records() if item.at >= since],
+            records=records,
             disturbances=self.disturbances,
             first=first,
             final=final,

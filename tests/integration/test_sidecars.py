@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dev.cluster import Cluster
 from dev.sidecar import Sidecar, bundlekeel, leader_of
@@ -144,6 +146,39 @@ def test_a_mode_is_a_ceiling(scene: Scene, tmp_path: Path) -> None:
         cycles = sidecars[0].metric("cycles_total")
         until(lambda: sidecars[0].metric("cycles_total") >= cycles + 3, "some cycles", within=30)
         assert set(scene.owners().values()) == {scene.cluster.brokers[0].broker_id}
+
+
+@pytest.mark.parametrize("adopt", [False, True])
+def test_j02_j04_what_is_shown_is_in_force_also_after_a_change(busy: Scene, tmp_path: Path, adopt: bool) -> None:
+    """The API tells the very figures of the metrics, which are those of the plan; a changed file holds without a
+    restart, watched or by SIGHUP; a wrong one changes nothing."""
+    with busy.sidecars("A", tmp_path, mode="observe", adopt_broker_settings=adopt, parameters={}) as (sidecar,):
+        until(lambda: sidecar.metric("cycles_total") >= 1 and sidecar.picture(), "a cycle", within=60)
+
+        def shown() -> dict[str, Any]:
+            rows = {row["key"]: row for row in sidecar.get("/api/v1/settings")}
+            for key, row in rows.items():
+                if key.startswith("parameters.") and isinstance(row["value"], int | float):
+                    assert sidecar.metric("parameter", parameter=key[11:]) == row["value"], row
+            assert sidecar.state()["strategy"] == rows["strategy"]["value"]
+            return rows
+
+        rows = shown()
+        theirs = ("threshold", "broker") if adopt else ("avg", "default")
+        assert (rows["strategy"]["value"], rows["strategy"]["origin"]) == theirs
+        told = bundlekeel("config", "show", "-c", str(sidecar.config), "--running", "--origin", "-o", "json", within=120)
+        assert json.loads(told.stdout)["strategy"]["origin"] == theirs[1], told.stderr
+        settings = yaml.safe_load(sidecar.config.read_text(encoding="utf-8"))
+        wanted = settings | {"strategy": "uniform", "parameters": {"cpu_weight": 0.5}, "cycle": {"interval": "3s"}}
+        sidecar.config.write_text(yaml.safe_dump(wanted), encoding="utf-8")
+        until(lambda: sidecar.metric("parameter", parameter="cpu_weight") == 0.5, "it holds", within=30)
+        assert shown()["strategy"]["value"] == "uniform"
+        (record,) = sidecar.get("/api/v1/journal", kind="settings")
+        assert record["restart_needed"] == ["cycle.interval"] and "strategy" in record["applied"]
+        sidecar.config.write_text("parameters: {cpu_weight: high}", encoding="utf-8")
+        sidecar.send(signal.SIGHUP)
+        until(lambda: sidecar.metric("settings_read_total", outcome="refused") == 1, "it is refused", within=30)
+        assert sidecar.alive and shown()["parameters.cpu_weight"]["value"] == 0.5
 
 
 def test_a_plan_through_a_follower(scene: Scene, tmp_path: Path) -> None:

@@ -6,8 +6,10 @@ from typing import Any
 
 from bundlekeel.core.errors import StoreError
 from bundlekeel.daemon.outage import OutageWatch
+from bundlekeel.daemon.reload import Reload
 from bundlekeel.daemon.reviews import Reviews
 from bundlekeel.daemon.runtime import RuntimeParts
+from bundlekeel.daemon.settings_load import LoadedSettings
 from bundlekeel.daemon.wishing import Wishing, WishingParts
 from tests.support.world import FakeSidecar
 
@@ -50,6 +52,7 @@ def runtime_parts(
         cycle=sidecar.cycle,
         executions=sidecar.executions,
         operations=sidecar.operations,
+        reload=Reload(LoadedSettings.defaults(), sidecar.overlay, sidecar.journal, sidecar.telemetry, sidecar.clock),
         interval_seconds=interval_seconds,
         outage=outage,
     )

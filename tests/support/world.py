@@ -15,7 +15,7 @@ from bundlekeel.core.capacity import CapacityOverride
 from bundlekeel.core.engine import PlanInput, PlanResult
 from bundlekeel.core.load import TopicLoad
 from bundlekeel.core.names import FULL_LOWER, FULL_UPPER, parse_bundle
-from bundlekeel.core.params import Parameters
+from bundlekeel.core.params import BY_NAME, Parameters
 from bundlekeel.daemon.attempt import ExecutorLimits, World
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.byhand import ByHand, HandParts
@@ -36,6 +36,7 @@ from bundlekeel.daemon.planner import Planner
 from bundlekeel.daemon.policies import PolicyBook
 from bundlekeel.daemon.reviews import Reviews
 from bundlekeel.daemon.settings_guard import WindowSettings
+from bundlekeel.daemon.settings_parameters import Merged
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.daemon.takeover_record import takeover_wish
 from bundlekeel.daemon.windows import Calendar
@@ -278,7 +279,9 @@ class FakeSidecar:
         self.operations = Operations(self.sharing, self.admin, self.config, self.clock, self.telemetry)
         self.policies = PolicyBook(self.cluster.metadata, self.config)
         self.hand.forbids = self.policies.forbids
-        self.overlay = Overlay(lambda _adopted: params, lambda: self.sharing.desired.adopted)
+        self.overlay = Overlay(
+            lambda _brokers: Merged(params, dict.fromkeys(BY_NAME, "settings")), lambda: self.sharing.desired.adopted
+        )
         return CycleParts(
             observer=self.observer,
             admin=self.admin,

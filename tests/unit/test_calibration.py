@@ -119,8 +119,8 @@ async def test_adopted_by_itself_and_in_every_plan() -> None:
     assert sidecar.cycle.params.avg_low_threshold_percent == 20.0
     request = PlanRequest(parameters={LOW: 12})
     assert (await sidecar.planner.make(request))["strategy"] == "avg"
-    rows = sidecar.overlay.described([{"key": f"parameters.{LOW}", "value": 15.0, "origin": "default"}, {"key": "x"}])
-    assert rows == [{"key": f"parameters.{LOW}", "value": 20.0, "origin": "calibration"}, {"key": "x"}]
+    shown = sidecar.overlay.effective
+    assert shown.values == sidecar.cycle.params and shown.origins[LOW] == "calibration"
     await sidecar.calibration.check()
     view = sidecar.calibration.view()
     assert view["sentence"] == "the newest proposal is in force, on trial"

@@ -9,6 +9,7 @@ import pytest
 
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.daemon.proposals import Proposals
+from bundlekeel.daemon.settings_parameters import Merged
 from bundlekeel.ports.calibration import Found
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.threshold_cases import as_bytes, document, proposed
@@ -48,7 +49,7 @@ async def test_settings_of_people_are_not_judged_as_an_adoption() -> None:
     sidecar = await ready(store)
     await sidecar.calibration.check()
     before = sidecar.overlay.base
-    sidecar.overlay._settings = lambda _: replace(before, avg_low_threshold_percent=12.5)
+    sidecar.overlay.merge = lambda _: Merged(replace(before, avg_low_threshold_percent=12.5), {})
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 12.5
     sidecar.live_on(CANARY_SECONDS, 0.9)

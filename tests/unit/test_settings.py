@@ -283,7 +283,9 @@ class TestParameters:
 
     def test_explicit_wins_over_adopted_wins_over_default(self, tmp_path: Path) -> None:
         """Also for the strategy, and a setting that happens to equal our default still is explicit."""
-        loaded = load(tmp_path, "placement: least_resource_usage\nparameters: {cpu_weight: 1}")
+        loaded = load(
+            tmp_path, "adopt_broker_settings: true\nplacement: least_resource_usage\nparameters: {cpu_weight: 1}"
+        )
         adopted = {
             "loadBalancerCPUResourceWeight": "0.3",
             "loadBalancerLoadSheddingStrategy": "org.apache.pulsar.broker.loadbalance.impl.ThresholdShedder",
@@ -305,7 +307,7 @@ class TestParameters:
 
     def test_one_key_of_the_brokers_reaches_both_strategies(self, tmp_path: Path) -> None:
         """`maxUnloadPercentage`, written or adopted."""
-        adopted, _ = to_parameters(Settings(), {"maxUnloadPercentage": "0.3"})
+        adopted, _ = to_parameters(Settings(adopt_broker_settings=True), {"maxUnloadPercentage": "0.3"})
         written, _ = to_parameters(load(tmp_path, "parameters: {maxUnloadPercentage: 0.3}").settings)
         for got in (adopted, written):
             assert (got.max_unload_ratio, got.uniform_max_unload_ratio) == (0.3, 0.3)
@@ -334,7 +336,7 @@ class TestParameters:
             "loadBalancerBandwidthInResourceWeight": current,
             "loadBalancerBandwithInResourceWeight": old,
         }
-        assert to_parameters(Settings(), adopted)[0].bandwidth_in_weight == expected
+        assert to_parameters(Settings(adopt_broker_settings=True), adopted)[0].bandwidth_in_weight == expected
 
     def test_a_layer_overrides_another_whatever_the_spelling(self, tmp_path: Path) -> None:
         """The file uses Pulsar's name, the environment ours: no contradiction."""

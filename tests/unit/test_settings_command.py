@@ -72,7 +72,7 @@ class TestCommand:
 
     def test_what_is_shown_can_be_read_again(self) -> None:
         """The tree of the defaults is a valid file that means the same."""
-        tree = as_tree(describe(LoadedSettings.defaults()), {})
+        tree = as_tree(describe(LoadedSettings.defaults()))
         loaded = load_settings(None, tree, environ={})
         assert to_parameters(loaded.settings)[0] == Parameters()
         assert loaded.settings.model_dump(exclude={"parameters"}) == Settings().model_dump(exclude={"parameters"})

@@ -145,6 +145,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("history_files_total", "counter", ("what",), "History files: published, merged, removed, set_aside."),
     Metric("history_torn_total", "counter", ("where",), "Torn ends of the local log, and torn files of the store."),
     Metric("history_store_errors_total", "counter", (), "Attempts to publish history that the store refused."),
+    Metric("settings_read_total", "counter", ("outcome",), "Readings of a changed settings file, or by SIGHUP."),
+    Metric("settings_restart_needed", "gauge", (), "Settings of the file that hold only after a restart."),
     Metric("thresholds_age_seconds", "gauge", (), "Age of the newest proposal of the nightly job."),
     Metric("thresholds_objections", "gauge", ("code",), "1 for each reason why the newest proposal is not adopted."),
     Metric("thresholds_in_force", "gauge", (), "Parameters that adopted thresholds set."),

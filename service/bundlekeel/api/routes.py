@@ -35,7 +35,9 @@ NOT_FOUND: dict[int | str, dict[str, Any]] = {
 
 Limit = Annotated[int, Query(ge=1, le=10_000)]
 
-Kind = Literal["cycle", "move", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota"]
+Kind = Literal[
+    "cycle", "move", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota", "settings"
+]
 
 router = router_for("viewer", responses=PROBLEMS)
 # They compute and change nothing, so the journal does not keep them; asking costs the leader time, so who asks must be

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import structlog
@@ -22,7 +21,6 @@ from bundlekeel.bootstrap.quotas import quotas_of
 from bundlekeel.bootstrap.security import peers_of, protection
 from bundlekeel.bootstrap.traces import traces_of
 from bundlekeel.core.effects import Rules
-from bundlekeel.core.params import Parameters
 from bundlekeel.daemon.attempt import ExecutorLimits, World
 from bundlekeel.daemon.byhand import ByHand, HandParts
 from bundlekeel.daemon.calibration import Calibration
@@ -43,11 +41,11 @@ from bundlekeel.daemon.planner import Planner
 from bundlekeel.daemon.policies import PolicyBook
 from bundlekeel.daemon.quota_service import QuotaService
 from bundlekeel.daemon.rate_signals import RateSignals
+from bundlekeel.daemon.reload import Reload
 from bundlekeel.daemon.reviews import Reviews
 from bundlekeel.daemon.runtime import Runtime, RuntimeParts, restore_averages
 from bundlekeel.daemon.settings import Settings
 from bundlekeel.daemon.settings_load import LoadedSettings
-from bundlekeel.daemon.settings_parameters import to_parameters
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.daemon.sidecar import Sidecar, SidecarParts
 from bundlekeel.daemon.takeover_record import takeover_wish
@@ -57,20 +55,6 @@ from bundlekeel.ports import Journal, Member
 
 # An intent outlives the longest call by the time it takes to see where the bundle landed.
 CONFIRM_ALLOWANCE_SECONDS = 30.0
-# Facts about the brokers rather than preferences: always taken from them unless the settings say otherwise.
-ALWAYS_ADOPTED = ("statsUpdateFrequencyInSecs", "loadBalancerHostUsageCheckIntervalMinutes")
-
-
-def parameters_from(loaded: LoadedSettings) -> Callable[[Mapping[str, str]], Parameters]:
-    """Settings and what the brokers run with, merged; explicit settings win."""
-
-    def merge(broker_settings: Mapping[str, str]) -> Parameters:
-        adopted = dict(broker_settings)
-        if not loaded.settings.adopt_broker_settings:
-            adopted = {key: value for key, value in adopted.items() if key in ALWAYS_ADOPTED}
-        return to_parameters(loaded.settings, adopted, origins=loaded.origins)[0]
-
-    return merge
 
 
 class Build:
@@ -105,7 +89,7 @@ class Build:
         self.recorder = recorder(loaded, self.outside.telemetry, self.outside.clock, lambda: self.leadership.leading)
         self.rate = self._rate(loaded.settings)
         self.guarding = self._guarding()
-        self.overlay = overlay_of(loaded, parameters_from(loaded), self.sharing)
+        self.overlay = overlay_of(loaded, self.sharing)
         self.tournament = tournament(loaded, self.outside.telemetry, self.outside.clock)
         self.calibration = self._calibration()
         self.cycle = Cycle(self._cycle_parts())
@@ -295,6 +279,7 @@ class Build:
                 reviews=self.reviews,
             ),
             operations=self.operations,
+            reload=Reload(self.loaded, self.overlay, self.journal, out.telemetry, out.clock),
             interval_seconds=self.loaded.settings.cycle.interval,
             channel=self.channel,
             outage=self.outage,

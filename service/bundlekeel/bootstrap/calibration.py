@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
 from bundlekeel.core.errors import ConfigError, StoreError
-from bundlekeel.core.params import Parameters
 from bundlekeel.daemon.calibration import Calibration, CalibrationParts
 from bundlekeel.daemon.gate.gate import Gate
-from bundlekeel.daemon.overlay import Overlay
+from bundlekeel.daemon.overlay import Overlay, merging
 from bundlekeel.daemon.settings_load import LoadedSettings
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.daemon.tournament import Tournament
@@ -18,13 +17,10 @@ from bundlekeel.ports import Clock, Journal, Telemetry
 from bundlekeel.ports.calibration import CalibrationStore
 
 
-def overlay_of(
-    loaded: LoadedSettings, settings: Callable[[Mapping[str, str]], Parameters], sharing: Sharing
-) -> Overlay:
+def overlay_of(loaded: LoadedSettings, sharing: Sharing) -> Overlay:
     """The parameters of every plan. With calibration off nothing that was adopted earlier is in force."""
-    if loaded.settings.calibration.mode == "off":
-        return Overlay(settings, lambda: None)
-    return Overlay(settings, lambda: sharing.desired.adopted)
+    off = loaded.settings.calibration.mode == "off"
+    return Overlay(merging(loaded), lambda: None if off else sharing.desired.adopted)
 
 
 def calibration(

@@ -9,7 +9,17 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from bundlekeel.cli.client import Credentials, connect
 from bundlekeel.cli.output import Output, console, dump
+from bundlekeel.cli.session import (
+    SocketOption,
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
+    TokenFileOption,
+    UrlOption,
+    guarded,
+)
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.daemon.settings_describe import as_tree, describe, parameter_rows
 from bundlekeel.daemon.settings_load import LoadedSettings, load_settings
@@ -38,23 +48,39 @@ def check(
 
 
 @config_app.command()
-def show(
+@guarded
+def show(  # noqa: PLR0913, PLR0917 - the options of one command
     file: Annotated[
         Path | None, typer.Option("-c", "--config", envvar="BUNDLEKEEL_CONFIG", help="The settings file.")
     ] = None,
     origin: Annotated[bool, typer.Option("--origin", help="Say where each value comes from.")] = False,
+    running: Annotated[bool, typer.Option("--running", help="Ask the sidecar that the settings file is for.")] = False,
+    url: UrlOption = None,
+    socket: SocketOption = None,
+    token_file: TokenFileOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show the settings in effect, secrets hidden, parameters with Pulsar's key names."""
-    loaded = _load(file)
-    rows = describe(loaded)
+    """Show the settings in effect, secrets hidden, parameters with Pulsar's key names.
+
+    With --running, --url or --socket as the sidecar runs them now, with what brokers and calibration add; else as
+    the settings file and the environment say.
+    """
+    if running or url or socket:
+        credentials = Credentials(token_file=token_file, trust_certs=tls_ca, cert=tls_cert, key=tls_key)
+        with connect(url, socket, file, credentials) as client:
+            rows = client.get("settings")
+    else:
+        rows = describe(_load(file))
     if output in TABLES:
         _print_settings(rows, origin=origin)
     elif origin:
         shown = {row["key"]: {name: row[name] for name in ("value", "origin", "pulsar_keys")} for row in rows}
         dump(shown, output)
     else:
-        dump(as_tree(rows, loaded.settings.capacity), output)
+        dump(as_tree(rows), output)
 
 
 @config_app.command()

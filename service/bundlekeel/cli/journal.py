@@ -34,6 +34,7 @@ class Kind(StrEnum):
     FOREIGN = "foreign"
     ADOPTION = "adoption"
     QUOTA = "quota"
+    SETTINGS = "settings"
 
 
 journal_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")

@@ -25,7 +25,7 @@ from bundlekeel.core.operations.stage import RULES
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Move, Plan, Split
 from bundlekeel.core.snapshot import Snapshot
-from bundlekeel.daemon.canary import adopted, namespaces_of, scoped
+from bundlekeel.daemon.canary import namespaces_of
 from bundlekeel.daemon.cycle_metrics import publish_plan
 from bundlekeel.daemon.cycle_parts import CycleParts, Standing
 from bundlekeel.daemon.cycle_report import CycleReport
@@ -61,7 +61,7 @@ class Cycle:
         self.snapshot: Snapshot | None = None
         self.picture: Picture | None = None
         self.report: CycleReport | None = None
-        self.params: Parameters = parts.parameters({})
+        self.params: Parameters = parts.parameters({}, ())
         self.busy = asyncio.Lock()
         self.epoch: int | None = None
         self._planned: tuple[PlanInput, PlanResult] | None = None
@@ -174,8 +174,7 @@ class Cycle:
         await self._config.refresh(picture.endpoints)
         self._parts.gate.see(picture)
         self._own_splits.look(picture, self._term.takeover)
-        canary = namespaces_of(self._term.takeover)
-        self.params = scoped(self._parts.parameters(adopted(self._config.adoptable(), canary)), canary)
+        self.params = self._parts.parameters(self._config.adoptable(), namespaces_of(self._term.takeover))
         self.snapshot = snapshot = await self._parts.wishes.complete(snapshot, picture)
         await self._parts.policies.refresh(snapshot)
         return snapshot, picture

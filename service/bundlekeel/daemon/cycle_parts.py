@@ -141,7 +141,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleParts:
-    """What a cycle works with. `parameters` merges adopted broker settings.
+    """What a cycle works with. `parameters`: see daemon/overlay.py.
     `history` hears of every cycle when it is over (daemon/recorder.py): its epoch, what it planned with, its record.
     `shadow`: what strategies that plan along found since it was asked last (daemon/tournament.py)."""
 
@@ -154,7 +154,7 @@ class CycleParts:
     journal: Journal
     telemetry: Telemetry
     clock: Clock
-    parameters: Callable[[Mapping[str, str]], Parameters]
+    parameters: Callable[[Mapping[str, str], tuple[str, ...]], Parameters]
     describe: Callable[[MoveOutcome], Mapping[str, Any]]
     wishes: Wishes
     effects: Effects

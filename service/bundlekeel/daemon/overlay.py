@@ -1,43 +1,59 @@
-"""Where adopted thresholds meet the settings: the one place every plan takes its parameters from."""
+"""The parameters in force, and whence each one came: the one place that plans, the API, the page and the CLI go by."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
 
 from bundlekeel.core.adoption import Adopted, in_force, overlay
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.thresholds import Number
+from bundlekeel.daemon import canary
+from bundlekeel.daemon.settings_load import LoadedSettings
+from bundlekeel.daemon.settings_parameters import Merged, to_parameters
+
+# What brokers run with, under Pulsar's keys -> the settings merged with it.
+Merge = Callable[[Mapping[str, str]], Merged]
+
+
+def merging(loaded: LoadedSettings) -> Merge:
+    """These settings, to be merged with what brokers run with."""
+    return partial(to_parameters, loaded.settings, origins=loaded.origins)
 
 
 class Overlay:
-    """The parameters of every plan: settings and brokers' settings merged, and over them what was adopted."""
+    """Settings and brokers' settings merged, over them what was adopted, and over all the scope of a takeover."""
 
-    def __init__(
-        self, settings: Callable[[Mapping[str, str]], Parameters], adopted: Callable[[], Adopted | None]
-    ) -> None:
-        self._settings = settings
+    def __init__(self, merge: Merge, adopted: Callable[[], Adopted | None]) -> None:
+        # May be replaced at any time (daemon/reload.py): the next cycle goes by it.
+        self.merge = merge
         self._adopted = adopted
-        self.base = settings({})
+        self._namespaces: tuple[str, ...] = ()
+        self._merged = merge({})
 
-    def __call__(self, broker_settings: Mapping[str, str]) -> Parameters:
+    def __call__(self, brokers: Mapping[str, str], namespaces: tuple[str, ...]) -> Parameters:
         """See `cycle_parts.CycleParts.parameters`."""
-        self.base = self._settings(broker_settings)
-        return in_force(self.base, self._adopted())
+        self._namespaces = namespaces
+        self._merged = self.merge(canary.adopted(brokers, namespaces))
+        return self.current
+
+    @property
+    def base(self) -> Parameters:
+        """What would be in force if nothing were adopted and everything taken over."""
+        return self._merged.values
 
     @property
     def current(self) -> Parameters:
         """What is in force now, or with the next cycle."""
-        return in_force(self.base, self._adopted())
+        return canary.scoped(in_force(self.base, self._adopted()), self._namespaces)
 
     @property
     def values(self) -> dict[str, Number]:
-        """What lies over the settings now, by parameter."""
+        """What was adopted and is in force now, by parameter."""
         return overlay(self.base, self._adopted())
 
-    def described(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Rows of the effective settings (daemon/settings_describe.py), with adopted values where they are in force."""
-        laid = {f"parameters.{name}": value for name, value in self.values.items()}
-        return [
-            row | {"value": laid[row["key"]], "origin": "calibration"} if row["key"] in laid else row for row in rows
-        ]
+    @property
+    def effective(self) -> Merged:
+        """What is in force, with its origins; those of ours are `calibration` and `takeover`."""
+        origins = {**self._merged.origins, **dict.fromkeys(self.values, "calibration")}
+        return Merged(self.current, origins | ({"included_namespaces": "takeover"} if self._namespaces else {}))

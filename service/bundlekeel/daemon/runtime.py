@@ -29,6 +29,7 @@ from bundlekeel.daemon.outage import OutageWatch
 from bundlekeel.daemon.quotas import Quotas
 from bundlekeel.daemon.rate_signals import RateSignals
 from bundlekeel.daemon.recorder import Recorder
+from bundlekeel.daemon.reload import Reload
 from bundlekeel.daemon.sharing import Sharing
 from bundlekeel.daemon.tournament import Tournament
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Journal, LoadSource, Peers, Telemetry
@@ -74,6 +75,7 @@ class RuntimeParts:
     cycle: Cycle
     executions: Executions
     operations: Operations
+    reload: Reload
     interval_seconds: float
     channel: ChannelWatch | None = None
     outage: OutageWatch | None = None
@@ -114,6 +116,7 @@ class Runtime:
             asyncio.create_task(self._root("housekeeping", self._housekeeping)),
             asyncio.create_task(self._root("executions", self._executions)),
             asyncio.create_task(self._root("operations", self._operations)),
+            asyncio.create_task(self._root("settings", parts.reload.run)),
         ]
         if parts.channel is not None:
             tasks.append(asyncio.create_task(self._root("channel", parts.channel.run)))
@@ -319,6 +322,7 @@ class Runtime:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self._parts.reload.ask)
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but not past a stop."""

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 from bundlekeel.core.params import BY_NAME, PARAMETERS
 from bundlekeel.daemon.settings_load import LoadedSettings
-from bundlekeel.daemon.settings_parameters import TOP_LEVEL, to_parameters
+from bundlekeel.daemon.settings_parameters import TOP_LEVEL, Merged, to_parameters
 from bundlekeel.daemon.settings_schema import by_key, parameter_allowed, plain, pulsar_keys, rows
 
 Json = dict[str, Any]
 
 
-def describe(loaded: LoadedSettings, adopted: Mapping[str, str] | None = None) -> list[Json]:
-    """One row a key: {key, value, origin, pulsar_keys, unit, why}, secrets hidden, parameters as they take effect."""
-    parameters, sources = to_parameters(loaded.settings, adopted, origins=loaded.origins)
-    effective = asdict(parameters)
+def describe(loaded: LoadedSettings, parameters: Merged | None = None) -> list[Json]:
+    """One row a key: {key, value, origin, pulsar_keys, unit, why}, secrets hidden. `parameters`: those in force in a
+    sidecar; without them, what the settings alone say."""
+    merged = parameters or to_parameters(loaded.settings, origins=loaded.origins)
+    effective, sources = asdict(merged.values), merged.origins
     found: list[Json] = []
     for row in rows():
         if row.key == "parameters":
@@ -36,13 +37,24 @@ def describe(loaded: LoadedSettings, adopted: Mapping[str, str] | None = None) -
     return found
 
 
-def as_tree(described: list[Json], patterns: Mapping[str, Any]) -> Json:
-    """The same nested as in a settings file; `patterns` names those of `capacity`, which contain dots."""
+def differences(before: LoadedSettings, after: LoadedSettings) -> dict[str, tuple[object, object]]:
+    """Keys that these two do not set alike, with the value of each as it may be shown (secrets are hidden)."""
+    old, new = ({row["key"]: row["value"] for row in describe(loaded)} for loaded in (before, after))
+    found = {}
+    for key in {**old, **new}:
+        hidden = not key.startswith(("parameters.", "capacity.")) and _value(before, key) != _value(after, key)
+        if hidden or old.get(key) != new.get(key):
+            found[key] = old.get(key), new.get(key)
+    return found
+
+
+def as_tree(described: Iterable[Json]) -> Json:
+    """The same nested as in a settings file; patterns of `capacity` contain dots."""
     tree: Json = {}
     for row in described:
         parts = row["key"].split(".")
         if parts[0] == "capacity":
-            parts = ["capacity", next(p for p in patterns if row["key"].startswith(f"capacity.{p}.")), parts[-1]]
+            parts = ["capacity", ".".join(parts[1:-1]), parts[-1]]
         node = tree
         for part in parts[:-1]:
             node = node.setdefault(part, {})
@@ -52,7 +64,7 @@ def as_tree(described: list[Json], patterns: Mapping[str, Any]) -> Json:
 
 def parameter_rows() -> list[Json]:
     """The table of parameters: {name, pulsar_keys, default, unit, allowed, used_by, why}."""
-    default = asdict(to_parameters(LoadedSettings.defaults().settings)[0])
+    default = asdict(to_parameters(LoadedSettings.defaults().settings).values)
     return [
         {
             "name": name,

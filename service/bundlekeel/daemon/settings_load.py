@@ -7,8 +7,9 @@ Environment: `BUNDLEKEEL__CYCLE__INTERVAL=5s` is `cycle.interval`. Secrets: a di
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,10 +34,14 @@ _Layer = dict[_Path, tuple[object, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSettings:
-    """Settings with the origin of every key: `default`, `file:...`, `env:...`, `secret:...` or `cli`."""
+    """Settings with the origin of every key: `default`, `file:...`, `env:...`, `secret:...` or `cli`.
+
+    `again` reads the same sources anew (ConfigErrors as `load_settings`).
+    """
 
     settings: Settings
     origins: Mapping[str, str]
+    again: Callable[[], LoadedSettings] = field(repr=False, compare=False)
     path: Path | None = None
 
     def located(self, file: Path | None) -> Path | None:
@@ -85,7 +90,8 @@ def load_settings(
         problems += from_pydantic(error, origins)
     if problems:
         raise ConfigErrors(problems)
-    return LoadedSettings(settings=settings, origins=_all_origins(origins), path=path)
+    again = partial(load_settings, path, overrides, environ=environ, secrets_dir=secrets_dir)
+    return LoadedSettings(settings=settings, origins=_all_origins(origins), path=path, again=again)
 
 
 # --- the four sources ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.params import (
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # These have a place of their own at the top of the settings; `parameters` accepts them as well.
 TOP_LEVEL = ("strategy", "placement", "compat")
+# Facts about the brokers rather than preferences: taken from them whatever `adopt_broker_settings` says.
+ALWAYS_ADOPTED = ("statsUpdateFrequencyInSecs", "loadBalancerHostUsageCheckIntervalMinutes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,13 @@ class Given:
 
     key: str
     value: object
+
+
+class Merged(NamedTuple):
+    """Parameters of plans, and whence each of them came, by name."""
+
+    values: Parameters
+    origins: Mapping[str, str]
 
 
 def find_specs(key: str) -> tuple[ParameterSpec, ...]:
@@ -79,26 +88,29 @@ def canonical(raw: Mapping[str, object]) -> tuple[dict[str, Given], list[ConfigE
 
 def to_parameters(
     settings: Settings,
-    adopted: Mapping[str, str] | None = None,
+    brokers: Mapping[str, str] | None = None,
     *,
     origins: Mapping[str, str] | None = None,
-) -> tuple[Parameters, dict[str, str]]:
+) -> Merged:
     """What `plan()` runs with, and whence each value came: `default`, `broker` or the origin of the setting.
 
-    `adopted` holds the brokers' settings under Pulsar's keys, or None when they are not to be adopted; a value of
-    theirs that we cannot use leaves our default, and its origin says so. `origins` are those of `LoadedSettings`.
+    `brokers` holds what they run with, under Pulsar's keys; with `adopt_broker_settings: false` only facts of it
+    count. A value of theirs that we cannot use leaves our default, and its origin says so. `origins` are those of
+    `LoadedSettings`.
     """
     found: dict[str, object] = {}
     sources = dict.fromkeys(defaults(), "default")
+    whole = settings.adopt_broker_settings
+    adopted = {key: value for key, value in (brokers or {}).items() if whole or key in ALWAYS_ADOPTED}
     for spec in PARAMETERS:
-        _adopt(spec, adopted or {}, found, sources)
+        _adopt(spec, adopted, found, sources)
     explicit = {f"parameters.{name}": (name, value) for name, value in settings.parameters.items()}
     explicit |= {name: (name, getattr(settings, name)) for name in TOP_LEVEL if name in settings.model_fields_set}
     for key, (name, value) in explicit.items():
         found[name] = coerce(name, value)
         sources[name] = (origins or {}).get(key, "settings")
     values = defaults() | compat_defaults(settings.compat, found.get("strategy")) | found
-    return Parameters(**values), sources  # type: ignore[arg-type]
+    return Merged(Parameters(**values), sources)  # type: ignore[arg-type]
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

@@ -208,14 +208,14 @@ class Sidecar:
         moves = joined(list(self._p.sharing.moves)[-limit:], judged)
         if kind == "move":
             return moves
-        local = ("cycle", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota")
+        local = ("cycle", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota", "settings")
         own = {item: self._p.journal.tail(limit, kind=item) for item in local if kind in (None, item)}
         records = [record for found in own.values() for record in found] + ([] if kind else moves)
         return sorted(records, key=lambda item: int(item["wall_ms"]))[-limit:]
 
     def settings(self) -> list[Json]:
-        """The effective settings with their origins."""
-        return self._p.overlay.described(describe(self._p.loaded, self._p.config.adoptable() or None))
+        """The settings in effect with their origins; parameters are those of the plan."""
+        return describe(self._p.loaded, self._p.overlay.effective)
 
     # --- planning ---
 
