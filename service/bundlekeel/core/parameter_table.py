@@ -12,6 +12,7 @@ PLACEMENTS = ("least_resource_usage", "least_long_term_message_rate", "round_rob
 RELEASES = ("none", "4.0", "4.2")
 
 _S = ParameterSpec
+_MINIMUM = "a broker that would give less gives nothing; 0: no such minimum"
 PARAMETERS: tuple[ParameterSpec, ...] = (
     _S(
         name="strategy",
@@ -267,25 +268,22 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         name="min_unload_message_rate",
         pulsar_keys=("minUnloadMessage",),
         unit="msg/s",
-        used_by="avg, uniform, compat only",
-        why="Pulsar's absolute minimum; it leaves small clusters unbalanced",
-        instead="min_unload_share, a share of the mean broker load",
+        used_by="avg, uniform",
+        why=f"{_MINIMUM}; that of the bytes, once reached, is enough (compat: 1000)",
     ),
     _S(
         name="min_unload_throughput",
         pulsar_keys=("minUnloadMessageThroughput",),
         unit="bytes/s",
-        used_by="avg, uniform, compat only",
-        why="Pulsar's absolute minimum; it leaves small clusters unbalanced",
-        instead="min_unload_share, a share of the mean broker load",
+        used_by="avg, uniform",
+        why=f"{_MINIMUM}; that of the messages, once reached, is enough (compat: 1048576)",
     ),
     _S(
         name="min_unload_throughput_mb",
         pulsar_keys=("loadBalancerBundleUnloadMinThroughputThreshold",),
         unit="MiB/s",
-        used_by="threshold, compat only",
-        why="Pulsar's absolute minimum of ThresholdShedder",
-        instead="min_unload_share, a share of the mean broker load",
+        used_by="threshold",
+        why=f"{_MINIMUM} (compat: 10)",
     ),
     _S(
         name="statistics_interval_seconds",

@@ -29,7 +29,9 @@ from bundlekeel.core.shedding.common import (
     Decision,
     best_fit,
     candidates,
+    refuse_all,
     refuse_rest,
+    traffic_of,
 )
 from bundlekeel.core.shedding.reasons import Attempt, refuse_unfit, stuck
 from bundlekeel.core.snapshot import Bools
@@ -234,9 +236,12 @@ def _move(context: Context, active: set[int], low: float) -> list[Refusal]:
         if float(draft.score[hot] - draft.score[cold]) < low / 2:
             end = Code.BALANCED
             break
+        unfit = None
         if hot not in donors:
             donors[hot] = candidates(context, hot)
-        unfit = _move_one(context, cold, hot, donors[hot].left(draft), mean, low)
+            unfit = _below_minimum(context, cold, hot, donors[hot].rows)
+        if unfit is None:
+            unfit = _move_one(context, cold, hot, donors[hot].left(draft), mean, low)
         if unfit is not None:
             stopped[hot] = unfit
             can_give[hot] = False
@@ -270,6 +275,18 @@ def _next_pair(draft: Draft, involved: Bools, can_give: Bools) -> tuple[int, int
         if everybody:
             break
     return best
+
+
+def _below_minimum(context: Context, cold: int, hot: int, rows: Ints) -> list[Refusal] | None:
+    """Refusals when what a broker should give reaches none of the minima that an operator set (AvgShedder)."""
+    draft, params = context.draft, context.params
+    want = _want(float(draft.score[hot]), float(draft.score[cold]), context.mean, params.max_unload_ratio)
+    messages, size = traffic_of(draft, hot, want)
+    minima = ((messages, params.min_unload_message_rate), (size, params.min_unload_throughput))
+    reached = [value >= minimum for value, minimum in minima if minimum > 0]
+    if any(reached) or not reached:
+        return None
+    return refuse_all(context, hot, rows, Code.BELOW_MINIMUM, f"{messages:.0f} msg/s and {size:.0f} B/s would leave")
 
 
 def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, low: float) -> list[Refusal] | None:
