@@ -5,6 +5,8 @@ from __future__ import annotations
 from bundlekeel.core.capacity import CapacityOverride
 from bundlekeel.core.policies import IsolationPolicy
 from bundlekeel.daemon.doctor import Patient, examine
+from bundlekeel.daemon.settings import Settings
+from bundlekeel.daemon.settings_parameters import to_parameters
 from bundlekeel.daemon.takeover import SPLITTING
 from bundlekeel.daemon.takeover_record import EXCLUDED, TAKEOVER, Record
 from bundlekeel.daemon.views import Check
@@ -28,6 +30,7 @@ def patient(sidecar: FakeSidecar, *, mode: str = "recommend", capacity: tuple[Ca
         heartbeat_seconds=2.0,
         store_address="zk:here",
         capacity=capacity,
+        used=lambda values: to_parameters(Settings(), values),
     )
 
 

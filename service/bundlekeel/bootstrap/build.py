@@ -24,6 +24,7 @@ from bundlekeel.bootstrap.traces import traces_of
 from bundlekeel.core.effects import Rules
 from bundlekeel.core.params import Parameters
 from bundlekeel.daemon.attempt import ExecutorLimits, World
+from bundlekeel.daemon.brokerconfig import STOCK
 from bundlekeel.daemon.byhand import ByHand, HandParts
 from bundlekeel.daemon.calibration import Calibration
 from bundlekeel.daemon.cycle import Cycle
@@ -57,8 +58,6 @@ from bundlekeel.ports import Journal, Member
 
 # An intent outlives the longest call by the time it takes to see where the bundle landed.
 CONFIRM_ALLOWANCE_SECONDS = 30.0
-# Facts about the brokers rather than preferences: always taken from them unless the settings say otherwise.
-ALWAYS_ADOPTED = ("statsUpdateFrequencyInSecs", "loadBalancerHostUsageCheckIntervalMinutes")
 
 
 def parameters_from(loaded: LoadedSettings) -> Callable[[Mapping[str, str]], Parameters]:
@@ -67,7 +66,7 @@ def parameters_from(loaded: LoadedSettings) -> Callable[[Mapping[str, str]], Par
     def merge(broker_settings: Mapping[str, str]) -> Parameters:
         adopted = dict(broker_settings)
         if not loaded.settings.adopt_broker_settings:
-            adopted = {key: value for key, value in adopted.items() if key in ALWAYS_ADOPTED}
+            adopted = {key: value for key, value in adopted.items() if key in STOCK}
         return to_parameters(loaded.settings, adopted, origins=loaded.origins)[0]
 
     return merge

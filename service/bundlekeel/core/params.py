@@ -107,7 +107,10 @@ class Parameters:
     # time: how old the brokers' figures are by design
     statistics_interval_seconds: float = 60.0
     host_usage_interval_seconds: float = 60.0
-    ledger_timeout_seconds: float = 1080.0
+    report_change_percent: float = 10.0
+    report_min_interval_seconds: float = 5.0
+    report_max_interval_seconds: float = 900.0
+    report_max_bundles: int = 10
     # guard
     cool_down_seconds: float = 1800.0
     cool_down_limited_factor: float = 2.0

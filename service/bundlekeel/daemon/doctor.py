@@ -6,7 +6,7 @@ The one exception is a write below our own root, which every sidecar needs and w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bundlekeel.core.capacity import CapacityOverride, match_capacity
@@ -15,7 +15,8 @@ from bundlekeel.core.errors import AdminUnauthorized, BundlekeelError, CodecErro
 from bundlekeel.core.filters.javaregex import java_pattern
 from bundlekeel.core.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, ExcludedBroker
 from bundlekeel.core.names import namespace_of
-from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.core.params import BY_PULSAR_KEY, Parameters
+from bundlekeel.daemon.brokerconfig import STOCK, BrokerConfig
 from bundlekeel.daemon.canary import left_to_us, namespaces_of
 from bundlekeel.daemon.channel_checks import channel_checks
 from bundlekeel.daemon.channel_watch import ChannelWatch
@@ -36,7 +37,7 @@ CPU_ALIKE_SHARE = 0.03
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patient:
-    """What is examined."""
+    """What is examined. `used`: the parameters that follow from a broker's configuration, and where each is from."""
 
     coordination: Coordination
     source: LoadSource
@@ -48,6 +49,7 @@ class Patient:
     heartbeat_seconds: float
     store_address: str
     capacity: Sequence[CapacityOverride]
+    used: Callable[[Mapping[str, str]], tuple[Parameters, Mapping[str, str]]]
     channel: ChannelWatch | None = None
     feed: Callable[[], LoadTables] = LoadTables
 
@@ -66,7 +68,7 @@ async def examine(patient: Patient, *, within: float = 10.0) -> list[Check]:
     patient.admin.set_endpoints(picture.endpoints)
     await patient.config.refresh(picture.endpoints, force=True)
     checks += _reports(picture)
-    checks += _admin(patient, picture)
+    checks += [*_admin(patient, picture), *_reporting(patient, picture)]
     record = await _takeover(patient)
     checks += [_load_manager(picture), _shedding(patient, picture, namespaces_of(record))]
     checks += [_splitting(patient, picture, record), await _leader(patient)]
@@ -192,6 +194,21 @@ def _admin(patient: Patient, picture: Picture) -> list[Check]:
     if answered:
         checks.append(Check(name="admin API", ok=True, detail=f"{answered} brokers show their configuration"))
     return checks
+
+
+def _reporting(patient: Patient, picture: Picture) -> list[Check]:
+    """How each broker measures and reports; a plan reckons with the largest of each figure (`BrokerConfig`)."""
+    alike: dict[str, list[str]] = {}
+    for broker in sorted(picture.endpoints):
+        params, origins = patient.used(patient.config.values(broker) or {})
+        told = []
+        for key in STOCK:
+            (spec,) = BY_PULSAR_KEY[key]
+            origin = "default of its release" if origins[spec.name] == "default" else origins[spec.name]
+            told.append(f"{key} {getattr(params, spec.name) / spec.factor:g} ({origin})")
+        alike.setdefault(", ".join(told), []).append(broker)
+    name = "load reports of brokers"
+    return [Check(name=name, ok=True, detail=f"{', '.join(who)}: {text}") for text, who in alike.items()]
 
 
 def _load_manager(picture: Picture) -> Check:

@@ -219,6 +219,9 @@ def parameters(scenario: Scenario, contender: Contender) -> Parameters:
         **compat_defaults(str(named.get("compat", "none")), named.get("strategy")),
         "statistics_interval_seconds": scenario.settings.statistics_interval,
         "host_usage_interval_seconds": scenario.settings.host_interval,
+        "report_min_interval_seconds": scenario.settings.report_interval,
+        "report_max_interval_seconds": scenario.settings.report_max_silence,
+        "report_change_percent": 100 * scenario.settings.report_threshold,
         "split_enabled": scenario.splits == "bundlekeel",
         **named,
     }

@@ -38,8 +38,8 @@ from bundlekeel.core.snapshot import Bools
 
 # When a bundle fits on the coldest broker in no way, these many next ones are tried: they may be larger.
 TARGETS_TRIED = 4
-# A look of a broker at itself (loadBalancerReportUpdateMinIntervalMillis, 5 s in stock settings) and time to tell.
-SILENCE_SECONDS = 6.0
+# A broker that has looked at itself (`report_min_interval_seconds`) needs this long to tell.
+TELLING_SECONDS = 1.0
 
 
 def shed(context: Context) -> Decision:
@@ -113,7 +113,8 @@ def _fresh(context: Context, row: int) -> bool:
     shortest = min(params.statistics_interval_seconds, params.host_usage_interval_seconds)
     elapsed = (context.snapshot.wall_ms - known.at_ms) / 1000
     reported = int(brokers.last_update[row]) > known.reported
-    return elapsed >= (shortest if reported else max(shortest, SILENCE_SECONDS))
+    silence = max(shortest, params.report_min_interval_seconds + TELLING_SECONDS)
+    return elapsed >= (shortest if reported else silence)
 
 
 def _told_since(context: Context, other: int, row: int) -> bool:
