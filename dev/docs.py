@@ -97,6 +97,8 @@ def parameters_page() -> str:
         "",
         "Set them under `parameters` by our name or by any of Pulsar's keys (then in Pulsar's unit), each once.",
         "With `adopt_broker_settings: true` the brokers' own values hold unless they are set here.",
+        "That goes for stock values too: 1,000 msg/s, 1 MiB/s and 10 MiB/s are then minima (`min_unload_*`), which a",
+        "small cluster may never reach; write `minUnloadMessage: 0` and so on beside it.",
         "",
     ]
     body = [

@@ -82,8 +82,8 @@ class Ground:
 
     def history(self, since: float, first: Mapping[str, str], rules: Rules) -> History:
         """What happened since then. A move that ended just before we look, or while we do, counts as open: its record
-        is known to followers a second after the leader, and its bundle has no final owner. Calls are read before the intents
-        they need, and these before the records of their ends: reading takes seconds on a busy machine."""
+        is known to followers a second after the leader, and its bundle has no final owner. Calls are read before the
+        intents they need, and these before the records of their ends: reading takes seconds on a busy machine."""
         looked = boot() - _RECORDED_SECONDS
         calls = [item for item in attempts(self.recorder) if item.sent >= since]
         moving = set(self.witness.open_intents())

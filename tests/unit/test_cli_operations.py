@@ -153,6 +153,7 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     (["unload", BUNDLE, "--yes"], None, 2, "--reason"),
     (["split", BUNDLE, "--yes"], None, 2, "--reason"),
     (["cordon", BROKERS[1]], None, 2, "--reason"),
+    (["cordon", BROKERS[1], *WHO], _fail("cordon", Conflict("no other broker is open")), 4, "no other broker is open"),
     (["cordon", BROKERS[1], "--reason", "  "], None, 2, "must say something"),
     (["drain", BROKERS[2], "--yes", "--wait", *WHO], None, 1, "not drained any more"),
 ]

@@ -34,6 +34,7 @@ from bundlekeel.daemon.extensible_source import ClusterSource, ExtensibleOptions
 from bundlekeel.daemon.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
 from bundlekeel.daemon.settings import Settings
 from bundlekeel.daemon.settings_load import LoadedSettings
+from bundlekeel.daemon.settings_parameters import to_parameters
 from bundlekeel.ports import BrokerEndpoint
 
 
@@ -201,6 +202,7 @@ def patient(settings: Settings, out: Outside, channel: ChannelWatch) -> Patient:
         heartbeat_seconds=settings.leadership.heartbeat,
         store_address=settings.store_url,
         capacity=settings.capacity_overrides,
+        used=lambda values: to_parameters(settings, values),
     )
 
 

@@ -27,7 +27,7 @@ class OperationsService(Protocol):
         sentence, detail}. Without `dry_run` the wish is written."""
 
     async def cordon(self, broker: str, *, reason: str, by: str) -> Json:
-        """Let nothing come to a broker by us: {broker, state: cordoned}"""
+        """Let nothing come to a broker by us: {broker, state: cordoned}; Conflict for the last one open to bundles."""
 
     async def uncordon(self, broker: str, *, reason: str, by: str) -> Json:
         """End cordon, drain and warm of a broker: {broker, ended: [..]}; NotFound when there is none."""

@@ -136,8 +136,13 @@ class Wishing:
     async def cordon(self, broker: str, *, reason: str, by: str) -> Json:
         """Let nothing come to a broker."""
         self._known(broker)
-        wish = self._wish(reason, by)
-        await self._note(lambda found: _put(found, "cordons", broker, wish), f"cordon of {broker}", reason, by)
+
+        def cordoned(found: Desired) -> Desired:
+            if broker not in found.cordons:
+                self._others_take(found, broker)
+            return _put(found, "cordons", broker, self._wish(reason, by))
+
+        await self._note(cordoned, f"cordon of {broker}", reason, by)
         return {"broker": broker, "state": "cordoned"}
 
     async def uncordon(self, broker: str, *, reason: str, by: str) -> Json:
@@ -290,7 +295,10 @@ class Wishing:
     def _others_take(self, desired: Desired, broker: str) -> None:
         """Conflict when every other broker is drained or cordoned: somebody has to serve the topics."""
         if not set(self._registered()) - {broker, *desired.drains, *desired.cordons}:
-            raise Conflict(f"no other broker could take the bundles of {broker}", difference=["no broker is left"])
+            raise Conflict(
+                f"no other broker is open to bundles: all but {broker} are drained or cordoned; uncordon one first",
+                difference=["no broker is left"],
+            )
 
     def _wish(self, reason: str, by: str) -> Wish:
         return Wish(by=by, reason=reason, since_ms=self._p.clock.wall_ms())

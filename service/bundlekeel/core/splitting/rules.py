@@ -41,8 +41,6 @@ HOT = "hot"
 LIMIT_RULES = ("topics", "sessions", "msg_rate", "bandwidth")
 # A broker nearer to the mean than this share of it is balanced as far as its bundles are concerned.
 HOT_MARGIN = 0.1
-# A quiet broker reports every 15 minutes; hits further apart than two such silences are not in a row.
-HITS_LAST_MS = 30 * 60 * 1000
 _MIB = 1024 * 1024
 
 
@@ -236,7 +234,8 @@ def _counted(given: SplitInput, row: int) -> Hits:
     name, _ = _names(given, row)
     known, now = given.memory.split_hits.get(name), given.snapshot.wall_ms
     reported = int(given.snapshot.brokers.last_update[given.snapshot.bundles.owner[row]])
-    if known is None or now - known.at_ms > HITS_LAST_MS:
+    # Hits further apart than twice the longest silence of a broker are not in a row.
+    if known is None or now - known.at_ms > 2000 * given.params.report_max_interval_seconds:
         return Hits(side="split", low=1, reported=reported, at_ms=now)
     # One interval's silence says "unchanged", as in `avg`: a quiet broker would take an hour for four hits.
     interval = max(given.params.statistics_interval_seconds, given.params.host_usage_interval_seconds)
