@@ -63,7 +63,9 @@ def test_j03_below_an_absolute_minimum_nothing_moves(
 ) -> None:
     """`compat: none`: the keys mean something once an operator sets them, in the settings or at the brokers."""
     for keys, moves in ((enough, True), (too_much, False)):
-        adopted, _ = to_parameters(Settings(), {key: str(value) for key, value in keys.items()})
+        adopted, _ = to_parameters(
+            Settings(adopt_broker_settings=True), {key: str(value) for key, value in keys.items()}
+        )
         names = [spec.name for key in keys for spec in BY_PULSAR_KEY[key]]
         plan = planned(strategy, **{name: getattr(adopted, name) for name in names})
         assert bool(plan.moves) is moves

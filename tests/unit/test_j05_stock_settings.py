@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bundlekeel.bootstrap.build import parameters_from
 from bundlekeel.core.errors import AdminTimeout
 from bundlekeel.core.params import Parameters
 from bundlekeel.daemon.doctor import examine
+from bundlekeel.daemon.overlay import merging
 from bundlekeel.daemon.settings_load import LoadedSettings
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import Fault
@@ -37,14 +37,14 @@ async def test_j05_a_plan_reckons_with_the_slowest_broker() -> None:
     first |= {CHANGE: "5", SHORTEST: "20000", LONGEST: "30", TOP: "25", "statsUpdateFrequencyInSecs": "30"}
     second |= {CHANGE: "25", SHORTEST: "1000", LONGEST: "soon", TOP: "25", "statsUpdateFrequencyInSecs": "90"}
     sidecar = await asked(cluster)
-    parameters = parameters_from(LoadedSettings.defaults())
-    got = parameters(sidecar.config.adoptable())
+    parameters = merging(LoadedSettings.defaults())
+    got = parameters(sidecar.config.adoptable()).values
     assert (got.report_change_percent, got.report_min_interval_seconds) == (25.0, 20.0)
     assert (got.report_max_interval_seconds, got.report_max_bundles) == (1800.0, 25)
     assert got.statistics_interval_seconds == 90.0
     first |= {CHANGE: "1", LONGEST: "1"}
     second |= {CHANGE: "1", LONGEST: "1"}
-    got = parameters((await asked(cluster)).config.adoptable())
+    got = parameters((await asked(cluster)).config.adoptable()).values
     assert (got.report_change_percent, got.report_max_interval_seconds) == (10.0, 900.0), "the third broker's"
 
 
