@@ -170,6 +170,33 @@ class FakeWishes:
         }
         return answer
 
+    async def unload_namespace(
+        self,
+        namespace: str,
+        *,
+        override_cool_down: bool = False,
+        execute: bool = False,
+        reason: str = "",
+        by: str = "",
+    ) -> Json:
+        """One bundle moves, one is pinned; all of them are with `refused`."""
+        self._called("unload_namespace", (namespace, override_cool_down, execute, reason, by))
+        return {
+            "kind": "unload",
+            "namespace": namespace,
+            "bundles": 2,
+            "moves": [] if self.refused else [move()],
+            "refusals": [_refusal(Code.PINNED)],
+            "refusal_counts": {"Pinned": 1},
+            "eta_seconds": 1.0,
+            "sentence": f"1 of 2 bundles of {namespace} leave their brokers; 1 fit the budgets of one cycle",
+            "hash": "5f0c3a1be2d4977a",
+            "dry_run": not execute,
+            "task": "t-1" if execute and not self.review else None,
+            "state": "waiting" if execute else "planned",
+            "review": self.review if execute else None,
+        }
+
     async def task(self, task: str) -> Json:
         """One task; NotFound for others."""
         self._called("task", task)

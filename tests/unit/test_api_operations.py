@@ -70,6 +70,13 @@ CHANGES: list[tuple[str, str, dict[str, Any], tuple[str, Any], Any]] = [
     ),
     (
         "POST",
+        "namespaces/shop/orders/unload",
+        {"execute": True},
+        ("unload_namespace", ("shop/orders", False, True, "r", "ann")),
+        operations.NamespaceUnloadView,
+    ),
+    (
+        "POST",
         f"bundles/{BUNDLE}/split",
         {"at": 0x8000000},
         ("by_hand", ("split", BUNDLE, "", 0x8000000, False, False, "r", "ann")),

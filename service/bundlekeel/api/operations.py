@@ -165,6 +165,24 @@ class HandView(schemas.Answer):
     review: str | None
 
 
+class NamespaceUnloadView(schemas.Answer):
+    """The unload of a namespace. With `execute`: its task, or the review it waits for."""
+
+    kind: str
+    namespace: str
+    bundles: int = Field(description="how many the namespace has")
+    moves: list[dict[str, Any]] = Field(description="as of now; each bundle goes where there is most room when it goes")
+    refusals: list[dict[str, Any]]
+    refusal_counts: dict[str, int]
+    eta_seconds: float | None = Field(description="what the moves alone take, in seconds; null: none may move")
+    sentence: str
+    hash: str
+    dry_run: bool
+    task: str | None
+    state: str
+    review: str | None
+
+
 class ReviewView(schemas.Answer):
     """What one person proposes and another one has to approve."""
 
@@ -249,6 +267,19 @@ async def unload(service: Backend, bundle: Named, body: HandBody) -> Response:
     made = await service.wishes.by_hand(
         "unload",
         bundle,
+        override_cool_down=body.override_cool_down,
+        execute=body.execute,
+        reason=body.reason or "",
+        by=body.by,
+    )
+    return reply(made)
+
+
+@changes.post("/namespaces/{namespace:path}/unload", response_model=NamespaceUnloadView)
+async def unload_namespace(service: Backend, namespace: Named, body: HandBody) -> Response:
+    """Move every bundle of a namespace off its broker, cycle by cycle, within the budgets of a cycle."""
+    made = await service.wishes.unload_namespace(
+        namespace,
         override_cool_down=body.override_cool_down,
         execute=body.execute,
         reason=body.reason or "",

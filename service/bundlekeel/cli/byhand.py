@@ -1,4 +1,4 @@
-"""`transfer`, `unload`, `split`: one bundle by hand. A dry run unless `--yes`."""
+"""`transfer`, `unload`, `split`: a bundle by hand, or with `unload` a whole namespace. A dry run unless `--yes`."""
 
 from __future__ import annotations
 
@@ -42,16 +42,21 @@ def transfer(
 @connected_once
 def unload(
     session: Session,
-    name: NameArgument,
+    name: Annotated[
+        str, typer.Argument(help="A bundle, a topic or a namespace (TENANT/NAMESPACE).", show_default=False)
+    ],
     reason: ReasonToActOption = "",
     yes: CarryOutOption = False,
     override_cool_down: OverrideOption = False,
     wait: WaitOption = False,
     by: ByOption = "",
 ) -> None:
-    """Move a bundle off its broker, to the one with most room: a dry run unless --yes (exit code 4 when refused)."""
+    """Move a bundle, or all bundles of a namespace, off the broker, each to the one with most room: a dry run unless
+    --yes (exit code 4 when refused). A namespace leaves cycle by cycle, within the budgets; `stop` ends it."""
     body = {"override_cool_down": override_cool_down, **asked_by(reason, by, yes=yes)}
-    _do(session, "unload", name, body, wait=wait)
+    # As `where` tells them apart.
+    of_namespace = "://" not in name and name.count("/") == 1
+    _do(session, "unload", name, body, wait=wait, of_namespace=of_namespace)
 
 
 @connected_once
@@ -77,14 +82,18 @@ def split(
     _do(session, "split", name, body, wait=wait)
 
 
-def _do(session: Session, verb: str, name: str, body: dict[str, Any], *, wait: bool) -> None:
+def _do(
+    session: Session, verb: str, name: str, body: dict[str, Any], *, wait: bool, of_namespace: bool = False
+) -> None:
     """Ask, wait for the task when it has one, and print all in one answer."""
-    answer = session.client.send("POST", f"bundles/{path_part(name)}/{verb}", body)
+    kind = "namespaces" if of_namespace else "bundles"
+    answer = session.client.send("POST", f"{kind}/{path_part(name)}/{verb}", body)
     if wait and answer.get("task"):
         begun = {"task": answer["task"], "state": "waiting"}
-        answer["ended"] = finished(session.client, begun, time.monotonic() + WAIT_SECONDS)
-    session.tell(answer, operation_tables.by_hand)
-    if answer.get("dry_run") and answer.get("refusals"):
+        moves = len(answer.get("moves") or [0])
+        answer["ended"] = finished(session.client, begun, time.monotonic() + WAIT_SECONDS * moves)
+    session.tell(answer, operation_tables.unload if of_namespace else operation_tables.by_hand)
+    if answer.get("dry_run") and answer.get("refusals") and not answer.get("moves"):
         raise typer.Exit(REFUSED)
     ended = answer.get("ended", {})
     if ended.get("state", "done") != "done":

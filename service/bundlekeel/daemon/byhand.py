@@ -1,20 +1,22 @@
 """Transfers, unloads and splits that a person asks for: planned here, dry first; carried out by the leader.
 
 The leader plans again from its own picture right before it acts, with the same guard, and makes exactly that move or
-none: a request names bundle, source and target.
+none: a request names bundle, source and target. The unload of a namespace names bundles and their sources: it takes
+many cycles, and each bundle goes where there is most room by then.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.core.errors import AdminApiError, CodecError, ConfigError, Conflict, NotFound, SnapshotError, StoreError
 from bundlekeel.core.names import parse_bundle
-from bundlekeel.core.operations.byhand import RULE, Candidate, HandPlan, by_hand
+from bundlekeel.core.operations.byhand import RULE, Candidate, HandPlan, Unloads, by_hand, unload_all
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.operations.stage import Request, by_person
 from bundlekeel.core.plan import Move, Refusal, Split
@@ -24,9 +26,10 @@ from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.policies import PolicyBook
 from bundlekeel.daemon.splits import SplitRefused, SplitRequest, cut_of
 from bundlekeel.daemon.views import Json
-from bundlekeel.daemon.where import WholeBundle, whole_bundles
+from bundlekeel.daemon.where import WholeBundle, bundles_of, whole_bundles
 from bundlekeel.ports import BrokerAdmin, Metadata, Ownership
 
+UNREADABLE: Final = "the request cannot be read; another version of Bundlekeel left it?"
 POLICIES = (Code.POLICY_FORBIDS, Code.POLICY_UNREADABLE, Code.HAS_POLICY)
 
 
@@ -98,13 +101,47 @@ class ByHand:
         wish = {"kind": "split", "bundle": whole.bundle, "source": owner, "at": at, "hash": answer["hash"]}
         return answer, wish | {"moves": [[whole.bundle, owner, ""]]}
 
+    async def unload_namespace(self, namespace: str, *, override_cool_down: bool = False) -> tuple[Json, Json]:
+        """The dry run of the unload of every bundle of a namespace, and the request for the leader; no request (empty)
+        when all of them stay."""
+        bundles = [str(bundle) for bundle in await bundles_of(namespace, self._p.metadata)]
+        owners, unowned = await self._owners(bundles)
+        made = await self._unloads(owners, override_cool_down=override_cool_down)
+        refused = (*unowned, *made.refused)
+        wanted = {item.bundle: owners[item.bundle] for item in (*made.moves, *made.waiting)}
+        sentence = f"{len(wanted)} of {len(bundles)} bundles of {namespace} leave their brokers"
+        answer: Json = {
+            "kind": "unload",
+            "namespace": namespace,
+            "bundles": len(bundles),
+            "moves": [asdict(move) | {"sentence": move.sentence} for move in made.moves],
+            "refusals": [_refusal(item) for item in refused],
+            "refusal_counts": dict(Counter(item.code.value for item in refused)),
+            "sentence": f"{sentence}; {len(made.admitted)} fit the budgets of one cycle",
+            "override_cool_down": override_cool_down,
+            "hash": _hash("unload", namespace, *(f"{name}@{owner}" for name, owner in sorted(wanted.items()))),
+        }
+        if not wanted:
+            return answer, {}
+        wish = {"kind": "unload", "sources": wanted, "override_cool_down": override_cool_down, "hash": answer["hash"]}
+        return answer, wish | {"moves": [[name, owner, ""] for name, owner in wanted.items()]}
+
     # --- on the leader, right before it acts ---
+
+    async def unloads_of(self, sources: Mapping[str, str], *, override_cool_down: bool) -> Unloads:
+        """What of these bundles (bundle -> the broker it is to leave) may go in this cycle, what waits, what stays."""
+        owners, refused = await self._owners(sources)
+        left = {name: owner for name, owner in owners.items() if owner != sources[name]}
+        refused += [Refusal(Code.OWNER_CHANGED, name, sources[name], f"owned by {left[name]} now") for name in left]
+        here = {name: owner for name, owner in owners.items() if name not in left}
+        made = await self._unloads(here, override_cool_down=override_cool_down)
+        return replace(made, refused=(*refused, *made.refused))
 
     async def moves_of(self, body: Mapping[str, Any]) -> tuple[Move, ...]:
         """The one move of a request, planned again. Conflict with what has changed."""
         bundle, source, target = (str(body.get(key, "")) for key in ("bundle", "source", "target"))
         if not bundle or not source or not target:
-            raise Conflict("the request cannot be read; another version of Bundlekeel left it?")
+            raise Conflict(UNREADABLE)
         owner = await self._owner(bundle)
         if owner != source:
             raise Conflict(
@@ -120,7 +157,7 @@ class ByHand:
         """The split of a request; where to cut is computed when it is carried out."""
         bundle, source, at = str(body.get("bundle", "")), str(body.get("source", "")), body.get("at")
         if not bundle or not source or not (at is None or isinstance(at, int)):
-            raise Conflict("the request cannot be read; another version of Bundlekeel left it?")
+            raise Conflict(UNREADABLE)
         try:
             self._may_split(bundle, source)
         except SplitRefused as error:
@@ -153,15 +190,35 @@ class ByHand:
             raise Conflict(f"{bundle}: {EXPLANATIONS[Code.IN_TRANSIT]}", difference=[Code.IN_TRANSIT.value])
         return owner.broker_id
 
+    async def _owners(self, bundles: Iterable[str]) -> tuple[dict[str, str], list[Refusal]]:
+        """bundle -> its owner, and why the others have none."""
+        owners, refused = dict[str, str](), list[Refusal]()
+        for bundle in bundles:
+            try:
+                owners[bundle] = await self._owner(bundle)
+            except Conflict as error:
+                refused.append(Refusal(Code(error.difference[0]), bundle))
+        return owners, refused
+
     def _registered(self) -> tuple[str, ...]:
         picture = self._p.cycle.picture
         return tuple(picture.endpoints) if picture is not None else ()
 
     async def _planned(self, bundle: str, owner: str, to: str, *, override_cool_down: bool) -> HandPlan:
-        snapshot = with_owned(self._snapshot(), {owner: [bundle]})
-        policies = await self._p.policies.read(snapshot.bundles.namespaces)
-        request = replace(self._request(snapshot), policies=policies)
+        request = await self._with_policies({bundle: owner})
         return by_hand(request, bundle, owner, to, override_cool_down=override_cool_down)
+
+    async def _unloads(self, owners: Mapping[str, str], *, override_cool_down: bool) -> Unloads:
+        return unload_all(await self._with_policies(owners), owners, override_cool_down=override_cool_down)
+
+    async def _with_policies(self, owners: Mapping[str, str]) -> Request:
+        """What a plan of moves depends on, with each of these bundles at its owner, and policies read anew."""
+        owned: dict[str, list[str]] = {}
+        for bundle, owner in owners.items():
+            owned.setdefault(owner, []).append(bundle)
+        snapshot = with_owned(self._snapshot(), owned)
+        policies = await self._p.policies.read(snapshot.bundles.namespaces)
+        return replace(self._request(snapshot), policies=policies)
 
     def _request(self, snapshot: Snapshot) -> Request:
         given = self._p.cycle.plan_input(snapshot)

@@ -73,6 +73,19 @@ class OperationsService(Protocol):
         something refuses. `override_cool_down`: although it moved lately, also straight back; what else of the guard
         binds a person says core/operations/byhand.py."""
 
+    async def unload_namespace(
+        self,
+        namespace: str,
+        *,
+        override_cool_down: bool = False,
+        execute: bool = False,
+        reason: str = "",
+        by: str = "",
+    ) -> Json:
+        """Each bundle of a namespace off its broker, cycle by cycle within the budgets of the guard. Dry unless
+        `execute`: {kind, namespace, bundles, moves: [Move fields + sentence], refusals, refusal_counts, eta_seconds:
+        float|None, sentence, hash, dry_run, task, state, review}. Conflict when all are to stay."""
+
     async def task(self, task: str) -> Json:
         """One task as in `tasks`, or, while the leader has not taken it, its request (state `waiting`); NotFound."""
 
