@@ -7,6 +7,7 @@ from typing import Any
 
 from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.core.errors import NotFound
+from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
 from bundlekeel.daemon.views_operations import Json, OperationsService, Verb
 from tests.support.fake_places import BROKERS
 
@@ -138,14 +139,15 @@ class FakeWishes:
         name: str,
         *,
         to: str = "",
-        at: int | None = None,
+        options: SplitOptions = BY_LOAD,
         override_cool_down: bool = False,
         execute: bool = False,
         reason: str = "",
         by: str = "",
     ) -> Json:
         """A move or a split; refused with `refused`, proposed with `review`."""
-        self._called("by_hand", (verb, name, to, at, override_cool_down, execute, reason, by))
+        how = (options,) if verb == "split" else (to, override_cool_down)
+        self._called("by_hand", (verb, name, *how, execute, reason, by))
         answer: Json = {
             "kind": verb,
             "name": name,

@@ -11,6 +11,7 @@ import yaml
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import Conflict, Forbidden, NotFound
+from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from tests.support.fake_service import BROKERS, HASH, FakeService
 from tests.unit.test_cli_commands import Sidecar, served, sidecar  # fixtures
 
@@ -57,15 +58,31 @@ CHANGES: list[tuple[list[str], str, Any]] = [
     (
         ["transfer", BUNDLE, "--to", BROKERS[2]],
         "by_hand",
-        ("transfer", BUNDLE, BROKERS[2], None, False, False, "r", "ann"),
+        ("transfer", BUNDLE, BROKERS[2], False, False, "r", "ann"),
     ),
     (
         ["unload", "persistent://shop/orders/a?b#c", "--yes", "--override-cool-down"],
         "by_hand",
-        ("unload", "persistent://shop/orders/a?b#c", "", None, True, True, "r", "ann"),
+        ("unload", "persistent://shop/orders/a?b#c", "", True, True, "r", "ann"),
+    ),
+    (
+        ["split", "shop/orders/LARGEST", "--algorithm", "topic_count_equally_divide", "--unload", "--yes"],
+        "by_hand",
+        (
+            "split",
+            "shop/orders/LARGEST",
+            SplitOptions(algorithm=SplitAlgorithm.TOPIC_COUNT, unload=True),
+            True,
+            "r",
+            "ann",
+        ),
     ),
     (["unload", "shop/orders", "--yes"], "unload_namespace", ("shop/orders", False, True, "r", "ann")),
-    (["split", BUNDLE, "--at", "0x8000000"], "by_hand", ("split", BUNDLE, "", 0x8000000, False, False, "r", "ann")),
+    (
+        ["split", BUNDLE, "--at", "0x8000000"],
+        "by_hand",
+        ("split", BUNDLE, SplitOptions(at=(0x8000000,)), False, "r", "ann"),
+    ),
 ]
 
 
@@ -159,6 +176,7 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     ),
     (["review", "approve", HASH, *WHO], _fail("approve", Forbidden("ann proposed it")), 4, "ann proposed it"),
     (["split", BUNDLE, "--at", "half", *WHO], None, 2, "0x40000000"),
+    (["split", BUNDLE, "--algorithm", "thirds", *WHO], None, 2, "flow_or_qps_equally_divide"),
     (["pin", BUNDLE, "--for", "soon", *WHO], None, 2, "2h"),
     (["transfer", BUNDLE, *WHO], None, 2, "--to"),
     (["drain", BROKERS[1], "--yes"], None, 2, "--reason"),

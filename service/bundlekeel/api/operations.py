@@ -15,6 +15,7 @@ from bundlekeel.api.admission import router_for
 from bundlekeel.api.mutations import REFUSALS
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes import NOT_FOUND, PROBLEMS
+from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 
 HASH_MAX = 0xFFFFFFFF
 Named = Annotated[str, Path(min_length=1, max_length=4096)]
@@ -57,10 +58,19 @@ class TransferBody(HandBody):
 
 
 class SplitBody(OperationBody):
-    """Where to cut."""
+    """Where to cut, and whether the children go elsewhere then."""
 
-    at: int | None = Field(
-        default=None, ge=1, lt=HASH_MAX, strict=True, description="a hash inside the bundle; absent: where load divides"
+    algorithm: SplitAlgorithm | None = Field(
+        default=None, description="Pulsar's, with the limits of the bundle's broker; absent: where load divides"
+    )
+    at: list[Annotated[int, Field(ge=1, lt=HASH_MAX, strict=True)]] = Field(
+        default=[],
+        max_length=1024,
+        description="hashes inside the bundle, for `specified_positions_divide` or without an algorithm; one with the "
+        "extensible load manager",
+    )
+    unload: bool = Field(
+        default=False, strict=True, description="the children leave their broker in the cycles after the split"
     )
 
 
@@ -290,9 +300,14 @@ async def unload_namespace(service: Backend, namespace: Named, body: HandBody) -
 
 @changes.post("/bundles/{bundle:path}/split", response_model=HandView)
 async def split(service: Backend, bundle: Named, body: SplitBody) -> Response:
-    """Divide a bundle, or the bundle of a topic, at its owner."""
+    """Divide a bundle, the bundle of a topic, or the largest by load (TENANT/NAMESPACE/LARGEST), at its owner."""
     made = await service.wishes.by_hand(
-        "split", bundle, at=body.at, execute=body.execute, reason=body.reason or "", by=body.by
+        "split",
+        bundle,
+        options=SplitOptions(algorithm=body.algorithm, at=tuple(body.at), unload=body.unload),
+        execute=body.execute,
+        reason=body.reason or "",
+        by=body.by,
     )
     return reply(made)
 

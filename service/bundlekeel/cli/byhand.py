@@ -12,6 +12,7 @@ from bundlekeel.cli.changes import finished
 from bundlekeel.cli.client import path_part
 from bundlekeel.cli.exits import BAD_NEWS, REFUSED, USAGE, CliError
 from bundlekeel.cli.session import ByOption, ReasonToActOption, Session, asked_by, connected_once
+from bundlekeel.core.splitting.algorithms import SplitAlgorithm
 
 NameArgument = Annotated[str, typer.Argument(help="A bundle or a topic; bundles move whole.", show_default=False)]
 CarryOutOption = Annotated[bool, typer.Option("--yes", "-y", help="Carry it out; without it this is a dry run.")]
@@ -60,25 +61,36 @@ def unload(
 
 
 @connected_once
-def split(
+def split(  # noqa: PLR0913, PLR0917 - the options of one command
     session: Session,
-    name: NameArgument,
+    name: Annotated[
+        str,
+        typer.Argument(help="A bundle, a topic, or TENANT/NAMESPACE/LARGEST: the largest by load.", show_default=False),
+    ],
     reason: ReasonToActOption = "",
-    at: Annotated[
-        str | None,
-        typer.Option("--at", metavar="HASH", help="Cut here, e.g. 0x40000000; else where load divides."),
+    algorithm: Annotated[
+        SplitAlgorithm | None,
+        typer.Option("--algorithm", help="Pulsar's algorithm; else where load divides.", show_default=False),
     ] = None,
+    at: Annotated[
+        list[str] | None,
+        typer.Option("--at", metavar="HASH", help="Cut here, e.g. 0x40000000; several times in modular clusters."),
+    ] = None,
+    unload: Annotated[
+        bool, typer.Option("--unload", help="Then move the children off the broker, cycle by cycle.")
+    ] = False,
     yes: CarryOutOption = False,
     wait: WaitOption = False,
     by: ByOption = "",
 ) -> None:
-    """Divide a bundle at its owner; nothing moves: a dry run unless --yes (exit code 4 when refused)."""
-    body: dict[str, Any] = asked_by(reason, by, yes=yes)
-    if at is not None:
-        try:
-            body["at"] = int(at, 0)
-        except ValueError:
-            raise CliError(f"--at {at!r}: expected a number such as 0x40000000", USAGE) from None
+    """Divide a bundle at its owner; nothing moves without --unload. A dry run unless --yes (exit code 4: refused)."""
+    body: dict[str, Any] = {"unload": unload, **asked_by(reason, by, yes=yes)}
+    if algorithm is not None:
+        body["algorithm"] = algorithm.value
+    try:
+        body["at"] = [int(position, 0) for position in at or ()]
+    except ValueError:
+        raise CliError(f"--at {', '.join(at or ())!r}: expected numbers such as 0x40000000", USAGE) from None
     _do(session, "split", name, body, wait=wait)
 
 

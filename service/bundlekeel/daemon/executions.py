@@ -112,12 +112,19 @@ class Executions:
             (split,) = await self._cycle.execute_split(partial(self._split_still_wanted, task, body)) or (None,)
             if split is None or split.outcome != "done":
                 raise Conflict(f"not split: {split.code} {split.error}".strip() if split else "not split")
-            task.update(state="done", detail=f"split into {', '.join(split.children)}")
+            done = f"split into {', '.join(split.children)}"
+            task.update(state="done", detail=done)
+            if body.get("unload"):
+                # Which child carries what is known with the next picture.
+                self._unloaded = self._cycle.standing.cycle
+                left = dict.fromkeys(split.children, split.broker)
+                unload = _Unload(task=task, body=body, epoch=split.epoch, left=left, before=f"{done}; ", begun=True)
+                self._unloads.append(unload)
+                task.update(state="running", detail=unload.progress)
             return
         if "sources" in body:
-            self._unloads.append(
-                _Unload(task=task, body=body, epoch=self._sharing.current_epoch(), left=_sources_of(body))
-            )
+            left = dict(body["sources"])
+            self._unloads.append(_Unload(task=task, body=body, epoch=self._sharing.current_epoch(), left=left))
             return
         outcomes = await self._cycle.execute(partial(self._moves_still_wanted, task, body))
         landed = sum(outcome.outcome in ("done", "released") for outcome in outcomes)
@@ -130,22 +137,22 @@ class Executions:
 
     async def _unload(self, unload: _Unload) -> None:
         """As many bundles as the budgets of one cycle let go. The task runs until none waits any more."""
-        task, rows = unload.task, unload.task["moves"]
+        task = unload.task
         try:
             outcomes = await self._cycle.execute(partial(self._unloads_still_wanted, unload))
         except BundlekeelError as error:
             if not unload.begun:
                 raise
             stopped = task["state"] == "stopped"
-            rows += [_not_begun(name, Code.STOPPED if stopped else Code.NOT_PERMITTED) for name in unload.left]
+            unload.end(Code.STOPPED if stopped else Code.NOT_PERMITTED)
             task.update(state="stopped" if stopped else "failed", detail=f"{unload.progress}; {error}")
             return
         for outcome in outcomes:
-            rows.append(_row(outcome))
+            task["moves"].append(_row(outcome))
             unload.left.pop(outcome.bundle, None)
         state, unload.begun = "done" if unload.landed else "failed", True
         if any(outcome.code == Code.STOPPED for outcome in outcomes):
-            rows += [_not_begun(name, Code.STOPPED) for name in unload.left]
+            unload.end(Code.STOPPED)
             state = "stopped"
         elif unload.left:
             self._unloads.append(unload)
@@ -188,8 +195,7 @@ class Executions:
         override = bool(unload.body.get("override_cool_down"))
         made = await self._by_hand.unloads_of(unload.left, override_cool_down=override)
         for refusal in made.refused:
-            unload.task["moves"].append(_not_begun(refusal.bundle, refusal.code))
-            del unload.left[refusal.bundle]
+            unload.refuse(refusal.bundle, refusal.code)
         unload.waiting = made.waiting
         return made.admitted, None
 
@@ -215,14 +221,25 @@ class Executions:
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Unload:
     """An unload of many bundles, carried out in the term of `epoch`. `left`: bundle -> the broker it is to leave;
-    `waiting`: why bundles did not go at its last turn."""
+    `waiting`: why bundles did not go at its last turn; `before`: what its task had done before, for people."""
 
     task: dict[str, Any]
     body: Mapping[str, Any]
     epoch: int
     left: dict[str, str]
+    before: str = ""
     begun: bool = False
     waiting: tuple[Refusal, ...] = ()
+
+    def refuse(self, bundle: str, code: str) -> None:
+        """It stays, for this reason."""
+        del self.left[bundle]
+        self.task["moves"].append({"bundle": bundle, "outcome": "refused", "landed_on": "", "code": code})
+
+    def end(self, code: str) -> None:
+        """All that are left stay."""
+        for bundle in list(self.left):
+            self.refuse(bundle, code)
 
     @property
     def landed(self) -> int:
@@ -232,7 +249,7 @@ class _Unload:
     @property
     def progress(self) -> str:
         """How far it is, for people."""
-        return f"{self.landed} of {len(self.body['sources'])} left their brokers"
+        return f"{self.before}{self.landed} of {len(self.task['moves']) + len(self.left)} left their brokers"
 
     @property
     def waits(self) -> str:
@@ -244,18 +261,6 @@ class _Unload:
 def _row(outcome: MoveOutcome) -> dict[str, Any]:
     """A move of a task, as people see it."""
     return {name: getattr(outcome, name) for name in ("bundle", "outcome", "landed_on", "code")}
-
-
-def _not_begun(bundle: str, code: str) -> dict[str, Any]:
-    return {"bundle": bundle, "outcome": "refused", "landed_on": "", "code": code}
-
-
-def _sources_of(body: Mapping[str, Any]) -> dict[str, str]:
-    """What is to leave which broker. Conflict when another version wrote it."""
-    sources = body.get("sources")
-    if not isinstance(sources, dict) or not all(isinstance(item, str) for item in sources.values()):
-        raise Conflict(UNREADABLE)
-    return dict(sources)
 
 
 def task_of(request_id: str, body: Mapping[str, Any], state: str) -> dict[str, Any]:

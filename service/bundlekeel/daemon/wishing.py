@@ -20,6 +20,7 @@ from bundlekeel.core.errors import (
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.operations.stage import RULES
 from bundlekeel.core.snapshot import Snapshot
+from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
 from bundlekeel.daemon.byhand import ByHand
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.documents import Desired, Pause, Wish
@@ -210,7 +211,7 @@ class Wishing:
         name: str,
         *,
         to: str = "",
-        at: int | None = None,
+        options: SplitOptions = BY_LOAD,
         override_cool_down: bool = False,
         execute: bool = False,
         reason: str = "",
@@ -220,7 +221,7 @@ class Wishing:
         if verb == "transfer" and not to:
             raise ConfigError("a transfer names a broker", field="to", value=to, allowed="a broker id")
         if verb == "split":
-            answer, wish = await self._p.by_hand.split(name, at=at)
+            answer, wish = await self._p.by_hand.split(name, options)
         else:
             aim = to if verb == "transfer" else ""
             answer, wish = await self._p.by_hand.move(name, aim, override_cool_down=override_cool_down)
