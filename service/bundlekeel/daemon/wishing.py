@@ -20,6 +20,7 @@ from bundlekeel.core.errors import (
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.operations.stage import RULES
 from bundlekeel.core.snapshot import Snapshot
+from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
 from bundlekeel.daemon.byhand import ByHand
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.documents import Desired, Pause, Wish
@@ -215,7 +216,7 @@ class Wishing:
         name: str,
         *,
         to: str = "",
-        at: int | None = None,
+        options: SplitOptions = BY_LOAD,
         override_cool_down: bool = False,
         execute: bool = False,
         reason: str = "",
@@ -225,21 +226,39 @@ class Wishing:
         if verb == "transfer" and not to:
             raise ConfigError("a transfer names a broker", field="to", value=to, allowed="a broker id")
         if verb == "split":
-            answer, wish = await self._p.by_hand.split(name, at=at)
+            answer, wish = await self._p.by_hand.split(name, options)
         else:
             aim = to if verb == "transfer" else ""
             answer, wish = await self._p.by_hand.move(name, aim, override_cool_down=override_cool_down)
+        return await self._asked(verb, answer, wish, execute=execute, reason=reason, by=by)
+
+    async def unload_namespace(
+        self,
+        namespace: str,
+        *,
+        override_cool_down: bool = False,
+        execute: bool = False,
+        reason: str = "",
+        by: str = "",
+    ) -> Json:
+        """Unload every bundle of a namespace; dry unless `execute`."""
+        answer, wish = await self._p.by_hand.unload_namespace(namespace, override_cool_down=override_cool_down)
+        answer["eta_seconds"] = self._p.operations.eta(len(answer["moves"])) if wish else None
+        return await self._asked("unload", answer, wish, execute=execute, reason=reason, by=by)
+
+    async def _asked(self, verb: Verb, answer: Json, wish: Json, *, execute: bool, reason: str, by: str) -> Json:
+        """The answer to a person, and the request to the leader, if it is to be carried out."""
         answer |= {"dry_run": not execute, "task": None, "state": "planned", "review": None}
         if not execute:
             return answer
         self._p.gate.demand(Question(action=Action.SUBMISSION))
         if not wish:
-            said = [f"{item['code']}: {item['explanation']}" for item in answer["refusals"]]
+            said = sorted({f"{item['code']}: {item['explanation']}" for item in answer["refusals"]})
             raise Conflict(f"not carried out: {'; '.join(said)}", difference=said)
         left = await self._p.reviews.submit(
             answer["hash"], verb, answer["sentence"], wish | {"reason": reason, "by": by}
         )
-        self._record(f"{verb} of {answer['bundle']}", reason, by)
+        self._record(f"{verb} of {answer.get('bundle') or answer['namespace']}", reason, by)
         return answer | left
 
     async def submit(self, id_: str, title: str, body: Mapping[str, Any]) -> Json:

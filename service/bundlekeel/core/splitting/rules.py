@@ -35,7 +35,7 @@ from bundlekeel.core.names import parse_bundle
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Refusal, Split
 from bundlekeel.core.scope import excluded_bundles
-from bundlekeel.core.snapshot import Snapshot
+from bundlekeel.core.snapshot import BundleTable, Snapshot
 
 HOT = "hot"
 LIMIT_RULES = ("topics", "sessions", "msg_rate", "bandwidth")
@@ -118,6 +118,26 @@ def choose_splits(given: SplitInput) -> SplitChoice:
             )
         )
     return SplitChoice(splits=tuple(chosen), refusals=tuple(refusals), hits=hits)
+
+
+def largest_bundle(bundles: BundleTable, namespace: str) -> tuple[str, str] | None:
+    """The bundle of a namespace with most load, and how much that is, in words; None when no broker reports one.
+
+    Load: the mean of its shares of the namespace's messages and bytes, in and out, short-term averages. Where nothing
+    has traffic, the number of topics, as Pulsar's `LARGEST` has it (`getBundleWithHighestTopics`).
+    """
+    named = bundles.namespaces.index(namespace) if namespace in bundles.namespaces else -1
+    rows = np.flatnonzero(bundles.namespace == named)
+    if not len(rows):
+        return None
+    traffic, topics = bundles.short[rows], bundles.counts[rows, TOPICS]
+    rates = traffic[:, RATE_IN] + traffic[:, RATE_OUT]
+    sizes = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
+    load = (rates / (rates.sum() or 1.0) + sizes / (sizes.sum() or 1.0)) / 2
+    best = int(np.lexsort((-topics, -load))[0])
+    of_load = f"{load[best]:.0%} of the messages and bytes of {namespace}"
+    why = of_load if load[best] > 0 else f"{topics[best]} topics, nothing of {namespace} has traffic"
+    return bundles.names[rows[best]], why
 
 
 def in_quiet_hours(windows: tuple[str, ...], wall_ms: int) -> bool:
