@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import Path, Response
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
@@ -63,7 +63,11 @@ class SplitBody(OperationBody):
     algorithm: SplitAlgorithm | None = Field(
         default=None, description="Pulsar's, with the limits of the bundle's broker; absent: where load divides"
     )
-    at: list[Annotated[int, Field(ge=1, lt=HASH_MAX, strict=True)]] = Field(
+    at: Annotated[
+        list[Annotated[int, Field(ge=1, lt=HASH_MAX, strict=True)]],
+        # One number may stand alone.
+        BeforeValidator(lambda given: [given] if isinstance(given, int) else given),
+    ] = Field(
         default=[],
         max_length=1024,
         description="hashes inside the bundle, for `specified_positions_divide` or without an algorithm; one with the "
