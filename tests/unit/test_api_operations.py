@@ -79,7 +79,7 @@ CHANGES: list[tuple[str, str, dict[str, Any], tuple[str, Any], Any]] = [
     (
         "POST",
         f"bundles/{BUNDLE}/split",
-        {"at": [0x8000000]},
+        {"at": 0x8000000},
         ("by_hand", ("split", BUNDLE, SplitOptions(at=(0x8000000,)), False, "r", "ann")),
         operations.HandView,
     ),
