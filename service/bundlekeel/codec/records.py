@@ -154,6 +154,8 @@ def decode_endpoint(broker_id: str, data: bytes | msgspec.Raw) -> BrokerEndpoint
         load_manager=fields.text("loadManagerClassName"),
         version=fields.text("brokerVersionString") or fields.text("brokerVersion"),
         start_timestamp=fields.integer("startTimestamp"),
+        persistent_topics_enabled=fields.flag("persistentTopicsEnabled", default=True),
+        non_persistent_topics_enabled=fields.flag("nonPersistentTopicsEnabled", default=True),
     )
 
 

@@ -92,7 +92,9 @@ class TopicLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEndpoint:
-    """Where a registered broker's admin API listens; redirects go to these hosts only. Clients use `service_url`."""
+    """Where a registered broker's admin API listens; redirects go to these hosts only. Clients use `service_url`.
+
+    What kinds of topics it serves is read here of extensible brokers alone: modular ones say so in their report."""
 
     broker_id: str
     web_url: str
@@ -102,6 +104,8 @@ class BrokerEndpoint:
     load_manager: str = ""
     version: str = ""
     start_timestamp: int = 0
+    persistent_topics_enabled: bool = True
+    non_persistent_topics_enabled: bool = True
 
     def client_url(self, *, tls: bool) -> str:
         """Where a client connects, "" for nowhere; with both addresses the encrypted one if `tls`."""
