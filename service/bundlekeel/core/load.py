@@ -90,6 +90,15 @@ class TopicLoad:
     sessions: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One of a broker's `advertisedListeners`: the address that lookups give to clients that ask with its name, ""
+    for a listener of HTTP only."""
+
+    name: str
+    service_url: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEndpoint:
     """Where a registered broker's admin API listens; redirects go to these hosts only. Clients use `service_url`.
@@ -106,6 +115,7 @@ class BrokerEndpoint:
     start_timestamp: int = 0
     persistent_topics_enabled: bool = True
     non_persistent_topics_enabled: bool = True
+    listeners: tuple[Listener, ...] = ()
 
     def client_url(self, *, tls: bool) -> str:
         """Where a client connects, "" for nowhere; with both addresses the encrypted one if `tls`."""
@@ -121,3 +131,4 @@ class Owner:
     disabled: bool = False
     web_url: str = ""
     service_url: str = ""
+    listeners: tuple[Listener, ...] = ()
