@@ -92,7 +92,7 @@ def test_j07_half_of_avg_shedder_is_not_adopted(
     tmp_path: Path, named: dict[str, str], brokers: dict[str, str], expected: tuple[str, str], left: str | None
 ) -> None:
     """What the brokers run with stays out where it does not go with the settings, and its origin says so."""
-    got, origins = to_parameters(load(tmp_path, compat="4.2", **named), brokers)
+    got, origins = to_parameters(load(tmp_path, compat="4.2", adopt_broker_settings=True, **named), brokers)
     assert pair(got) == expected
     refused = [name for name in ("strategy", "placement") if "cannot be used with" in origins[name]]
     assert refused == ([left] if left else [])
