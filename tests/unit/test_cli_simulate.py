@@ -243,7 +243,7 @@ def test_shipped_scenarios_say_what_they_are() -> None:
 def test_config_check_warns_of_what_has_no_effect(tmp_path: Path, text: str, warned: str) -> None:
     """It is a warning on stderr, never a refusal."""
     path = tmp_path / "keel.yaml"
-    path.write_text(text)
+    path.write_text(f"metadata_store: zk:127.0.0.1:2181\n{text}")
     result = CliRunner().invoke(make_app(FakeWiring()), ["config", "check", str(path)])
     assert result.exit_code == 0 and result.stdout == "ok\n"
     assert (warned in result.stderr) if warned else result.stderr == ""

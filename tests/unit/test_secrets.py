@@ -49,7 +49,7 @@ def test_shown_settings_hide_it(key: str, tmp_path: Path) -> None:
     for text in (repr(loaded), str(loaded.settings), loaded.settings.model_dump_json(), repr(loaded.settings)):
         assert CANARY not in text
     config = tmp_path / "config.yaml"
-    tree: dict[str, dict[str, str]] = {}
+    tree: dict[str, Any] = {"metadata_store": "zk:127.0.0.1:2181"}
     for name, value in given.items():
         section, _, leaf = name.partition(".")
         tree.setdefault(section, {})[leaf] = value

@@ -44,9 +44,9 @@ def check(
     A shedder and a placement that do not go together are warned of.
     """
     settings = _load(file).settings
-    _ = settings.store_url
     for text in warnings_of(settings):
         typer.echo(f"warning: {text}", err=True)
+    _ = settings.store_url  # without one the file is no good
     typer.echo("ok")
 
 
