@@ -76,14 +76,14 @@ def settings_page() -> str:
         "line. Durations are written `10s`, `500ms`, `1m`, `2h`, `1d` or as a number of seconds.",
         "",
         "`bundlekeel config check FILE` names every mistake, `bundlekeel config show --origin` says whence each value",
-        "is; with `--running` it asks the sidecar, so that what brokers, calibration and a partial takeover add is there",
-        "too. All keys as a file with comments: `config/bundlekeel.example.yaml`; [parameters](parameters.md) apart.",
+        "is; with `--running` it asks the sidecar, which knows what brokers, calibration and a partial takeover add.",
+        "All keys as a file with comments: `config/bundlekeel.example.yaml`; [parameters](parameters.md) apart.",
         "",
-        "A running sidecar reads the file again within five seconds of a change (a mounted ConfigMap as well), and at once",
-        "on SIGHUP. It is checked whole: one that would not do is refused and what ran goes on. `strategy`, `placement`,",
-        "`compat`, `adopt_broker_settings` and `parameters` hold from the next cycle; for other keys the journal",
-        "(`bundlekeel journal --kind settings`), the log and `bundlekeel_settings_restart_needed` say that a restart is",
-        "needed. Change the file of every sidecar: the leader's parameters are those that count.",
+        "A running sidecar reads the file again within five seconds of a change (a mounted ConfigMap as well), and at",
+        "once on SIGHUP. It is checked whole: one that would not do is refused and what ran goes on. `strategy`,",
+        "`placement`, `compat`, `adopt_broker_settings` and `parameters` hold from the next cycle; for other keys the",
+        "journal (`bundlekeel journal --kind settings`), the log and `bundlekeel_settings_restart_needed` say that a",
+        "restart is needed. Change the file of every sidecar: the leader's parameters are those that count.",
         "",
     ]
     body = [[f"`{row.key}`", _code(plain(row.default, row)), row.allowed, row.why] for row in rows()]
@@ -99,6 +99,8 @@ def parameters_page() -> str:
         "",
         "Set them under `parameters` by our name or by any of Pulsar's keys (then in Pulsar's unit), each once.",
         "With `adopt_broker_settings: true` the brokers' own values hold unless they are set here.",
+        "That goes for stock values too: 1,000 msg/s, 1 MiB/s and 10 MiB/s are then minima (`min_unload_*`), which a",
+        "small cluster may never reach; write `minUnloadMessage: 0` and so on beside it.",
         "",
     ]
     body = [

@@ -82,9 +82,10 @@ class Ground:
 
     def history(self, since: float, first: Mapping[str, str], rules: Rules) -> History:
         """What happened since then. A move that ended just before we look, or while we do, counts as open: its record
-        is known to followers a second after the leader, and its bundle has no final owner. The witness of intents may
-        be late on a busy machine, so the records are asked too."""
+        is known to followers a second after the leader, and its bundle has no final owner. Calls are read before the
+        intents they need, and these before the records of their ends: reading takes seconds on a busy machine."""
         looked = boot() - _RECORDED_SECONDS
+        calls = [item for item in attempts(self.recorder) if item.sent >= since]
         moving = set(self.witness.open_intents())
         owners = self.owners()
         intents = [
@@ -97,7 +98,7 @@ class Ground:
         moving |= {item.bundle for item in records if item.at >= looked}
         final = {bundle: owner for bundle, owner in owners.items() if bundle not in moving}
         return History(
-            attempts=[item for item in attempts(self.recorder) if item.sent >= since],
+            attempts=calls,
             intents=intents,
             terms=self.witness.terms(),
             stops=self.stops,

@@ -189,3 +189,26 @@ def test_by_hand_over_the_real_brokers(scene: Scene, tmp_path: Path) -> None:
             assert owner_of(client, other) == unloaded["target"] != first.broker_id
         again = bundlekeel("transfer", bundle, "--to", first.broker_id, *where, within=60)
         assert (again.returncode, "CoolDown" in again.stdout) == (4, True)
+
+
+def test_j08_the_largest_bundle_is_split_and_its_namespace_unloaded(scene: Scene, tmp_path: Path) -> None:
+    """Halved by the broker's own algorithm, which needs no two topics, the children elsewhere; then every bundle off
+    its broker, cycle by cycle; nothing is lost."""
+    with scene.sidecars("A", tmp_path, parameters=PATIENT) as (sidecar,):
+        where = ["--socket", str(sidecar.socket), "--reason", "test", "--by", "test", "-o", "json"]
+        largest = ["split", "drain/traffic/LARGEST", "--algorithm", "range_equally_divide", "--unload"]
+        split = json.loads(bundlekeel(*largest, "--yes", "--wait", *where, within=240).stdout)
+        assert split["ended"]["state"] == "done", split["ended"]
+        assert split["bundle"] in {plan.bundle for plan in scene.plans}
+        assert {row["bundle"] for row in split["ended"]["moves"]} == {row["bundle"] for row in split["children"]}
+        before = {bundle: broker.broker_id for broker in scene.cluster.brokers for bundle in owned(broker)}
+        done = bundlekeel("unload", "drain/traffic", "--yes", "--wait", *where, within=400)
+        unloaded = json.loads(done.stdout)
+        moved = [row for row in unloaded["ended"]["moves"] if row["outcome"] == "done"]
+        assert (done.returncode, len(moved)) == (0, len(unloaded["moves"])), unloaded["ended"]
+        assert len(moved) >= BUNDLES - 1
+        after = {bundle: broker.broker_id for broker in scene.cluster.brokers for bundle in owned(broker)}
+        assert all(after[row["bundle"]] == row["landed_on"] != before[row["bundle"]] for row in moved)
+        cycles = {record["cycle"] for record in sidecar.records() if record["kind"] == "move"}
+        assert cycles == {split["task"], unloaded["task"]}
+    assert scene.traffic.stop().lost == 0

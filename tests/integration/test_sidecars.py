@@ -166,7 +166,9 @@ def test_j02_j04_what_is_shown_is_in_force_also_after_a_change(busy: Scene, tmp_
         rows = shown()
         theirs = ("threshold", "broker") if adopt else ("avg", "default")
         assert (rows["strategy"]["value"], rows["strategy"]["origin"]) == theirs
-        told = bundlekeel("config", "show", "-c", str(sidecar.config), "--running", "--origin", "-o", "json", within=120)
+        told = bundlekeel(
+            "config", "show", "-c", str(sidecar.config), "--running", "--origin", "-o", "json", within=120
+        )
         assert json.loads(told.stdout)["strategy"]["origin"] == theirs[1], told.stderr
         settings = yaml.safe_load(sidecar.config.read_text(encoding="utf-8"))
         wanted = settings | {"strategy": "uniform", "parameters": {"cpu_weight": 0.5}, "cycle": {"interval": "3s"}}

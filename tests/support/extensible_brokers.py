@@ -64,9 +64,9 @@ class ExtensibleModel(BrokerModel):
             )
         return self._transfer(bundle, at, destination or "")
 
-    def split(self, bundle: str, *, at: str, positions: Sequence[int]) -> ModelReply:
+    def split(self, bundle: str, *, at: str, positions: Sequence[int] | None) -> ModelReply:
         """One hop of a split: one position a call."""
-        if len(positions) > 1 and bundle in self.topics:
+        if positions is not None and len(positions) > 1 and bundle in self.topics:
             self.splits.append(SplitSeen(at=at, bundle=bundle, positions=tuple(positions)))
             return ModelReply(status=412, reason="Split bundle failed due to invalid request")
         return super().split(bundle, at=at, positions=positions)

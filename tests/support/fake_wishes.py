@@ -7,6 +7,7 @@ from typing import Any
 
 from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.core.errors import NotFound
+from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
 from bundlekeel.daemon.views_operations import Json, OperationsService, Verb
 from tests.support.fake_places import BROKERS
 
@@ -138,14 +139,15 @@ class FakeWishes:
         name: str,
         *,
         to: str = "",
-        at: int | None = None,
+        options: SplitOptions = BY_LOAD,
         override_cool_down: bool = False,
         execute: bool = False,
         reason: str = "",
         by: str = "",
     ) -> Json:
         """A move or a split; refused with `refused`, proposed with `review`."""
-        self._called("by_hand", (verb, name, to, at, override_cool_down, execute, reason, by))
+        how = (options,) if verb == "split" else (to, override_cool_down)
+        self._called("by_hand", (verb, name, *how, execute, reason, by))
         answer: Json = {
             "kind": verb,
             "name": name,
@@ -169,6 +171,33 @@ class FakeWishes:
             "review": self.review if execute else None,
         }
         return answer
+
+    async def unload_namespace(
+        self,
+        namespace: str,
+        *,
+        override_cool_down: bool = False,
+        execute: bool = False,
+        reason: str = "",
+        by: str = "",
+    ) -> Json:
+        """One bundle moves, one is pinned; all of them are with `refused`."""
+        self._called("unload_namespace", (namespace, override_cool_down, execute, reason, by))
+        return {
+            "kind": "unload",
+            "namespace": namespace,
+            "bundles": 2,
+            "moves": [] if self.refused else [move()],
+            "refusals": [_refusal(Code.PINNED)],
+            "refusal_counts": {"Pinned": 1},
+            "eta_seconds": 1.0,
+            "sentence": f"1 of 2 bundles of {namespace} leave their brokers; 1 fit the budgets of one cycle",
+            "hash": "5f0c3a1be2d4977a",
+            "dry_run": not execute,
+            "task": "t-1" if execute and not self.review else None,
+            "state": "waiting" if execute else "planned",
+            "review": self.review if execute else None,
+        }
 
     async def task(self, task: str) -> Json:
         """One task; NotFound for others."""

@@ -21,6 +21,10 @@ from bundlekeel.ports import BrokerEndpoint
 from tests.support.http_quotas import quota_route
 from tests.support.memory_admin import BrokerModel, ModelReply
 
+# `unload` and `splitAlgorithmName` of the two splits that the port promises.
+BY_POSITIONS = ("false", "specified_positions_divide")
+BY_HALVES = ("false", "range_equally_divide")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
@@ -166,10 +170,10 @@ class HttpBrokers:
                 destination = seen.query.get("destinationBroker")
                 return _reply(model.unload(f"{tenant}/{namespace}/{rng}", at=broker, destination=destination), seen)
             case ("PUT", "admin", "v2", "namespaces", tenant, namespace, rng, "split"):
-                known = (seen.query.get("unload"), seen.query.get("splitAlgorithmName"))
-                if known != ("false", "specified_positions_divide"):
+                how = seen.query.get("unload"), seen.query.get("splitAlgorithmName")
+                if how not in (BY_POSITIONS, BY_HALVES):
                     return Answer(status=412, body=b'{"reason": "another split than the port promises"}')
-                bundle, positions = f"{tenant}/{namespace}/{rng}", json.loads(seen.body)
+                bundle, positions = f"{tenant}/{namespace}/{rng}", None if how == BY_HALVES else json.loads(seen.body)
                 reply = model.split(bundle, at=broker, positions=positions)
                 return _reply(replace(reply, query={**seen.query, **reply.query}), seen)
             case ("GET", "admin", "v2", "brokers", cluster, asked, "ownedNamespaces"):

@@ -50,7 +50,7 @@ class SplitSeen:
 
     at: str
     bundle: str
-    positions: tuple[int, ...]
+    positions: tuple[int, ...] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,9 +163,10 @@ class BrokerModel:
         self.after_unload(bundle)
         return ModelReply(status=204)
 
-    def split(self, bundle: str, *, at: str, positions: Sequence[int]) -> ModelReply:
-        """One hop of a split by `specified_positions_divide`, as pulsar.md 2.11 and 7.1 have it."""
-        self.splits.append(SplitSeen(at=at, bundle=bundle, positions=tuple(positions)))
+    def split(self, bundle: str, *, at: str, positions: Sequence[int] | None) -> ModelReply:
+        """One hop of a split by `specified_positions_divide`, or `range_equally_divide` (None), as pulsar.md 2.11 and
+        7.1 have it."""
+        self.splits.append(SplitSeen(at=at, bundle=bundle, positions=None if positions is None else tuple(positions)))
         if bundle not in self.topics:
             return ModelReply(status=412, reason=f"Invalid upper boundary for bundle {bundle}")
         owner = self.owners.get(bundle)
@@ -173,9 +174,12 @@ class BrokerModel:
             return ModelReply(status=412, reason="Failed to find ownership for ServiceUnit")
         if owner.broker_id != at:
             return ModelReply(status=307, to=owner.broker_id, query={"authoritative": "true"})
+        name = parse_bundle(bundle)
+        if positions is None:
+            self._divide(bundle, [name.lower + (name.upper - name.lower) // 2])
+            return ModelReply(status=204)
         if not positions:
             return ModelReply(status=412, reason="splitBoundaries is empty")
-        name = parse_bundle(bundle)
         inside = [position for position in sorted(positions) if name.lower < position < name.upper]
         if len(self.topics[bundle]) >= self.fewest_topics and inside and not self.splits_nothing:
             self._divide(bundle, inside)
@@ -318,11 +322,11 @@ class MemoryAdmin:
         _leave(after)
         return self.model.owned_by(broker_id)
 
-    async def split(self, bundle: str, *, positions: Sequence[int], at: str, permit: Permit) -> UnloadAnswer:
+    async def split(self, bundle: str, *, positions: Sequence[int] | None, at: str, permit: Permit) -> UnloadAnswer:
         """See `ports.commands.BrokerCommands`."""
         self._check_registered(at)
         permit()
-        after = self._enter("split", bundle, str(list(positions)), at)
+        after = self._enter("split", bundle, str(positions and list(positions)), at)
         hops: list[str] = []
         broker = at
         while len(hops) < 6:

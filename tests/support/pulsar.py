@@ -13,7 +13,7 @@ from bundlekeel.codec.compat import decode_compat
 from bundlekeel.core.compat import Picture, select, shed
 from bundlekeel.core.load import BrokerReport
 from bundlekeel.core.memory import CompatMemory
-from bundlekeel.core.params import Parameters
+from bundlekeel.core.params import Parameters, compat_defaults
 
 _RATES = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 _RESOURCES = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")
@@ -57,8 +57,9 @@ class Pulsar:
     memory: CompatMemory = field(default_factory=CompatMemory)
 
     def _params(self) -> Parameters:
-        eager = {"avg_hit_count_low": 1, "avg_hit_count_high": 1, "max_unload_ratio": 0.2}
-        return Parameters(strategy=self.strategy, compat=self.release, **{**eager, **self.settings})
+        eager = {"avg_hit_count_low": 1, "avg_hit_count_high": 1}
+        named = {"strategy": self.strategy, "compat": self.release}
+        return Parameters(**{**compat_defaults(self.release), **eager, **named, **self.settings})
 
     def moves(self, reports: Sequence[BrokerReport]) -> list[tuple[str, str, str]]:
         """One call of `findBundlesForUnloading`: (bundle, broker, destination or "") in the order of selection."""

@@ -220,6 +220,7 @@ class FakeSidecar:
                 metadata=self.cluster.metadata,
                 ownership=self.cluster.model,
                 admin=self.admin,
+                config=self.config,
             )
         )
         return Executions(

@@ -10,6 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from bundlekeel.api import create_app, operations, schemas
+from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from tests.support.fake_service import BROKERS, FakeService
 
 BUNDLE = "shop/orders/0x00000000_0x10000000"
@@ -58,21 +59,28 @@ CHANGES: list[tuple[str, str, dict[str, Any], tuple[str, Any], Any]] = [
         "POST",
         f"bundles/{BUNDLE}/transfer",
         {"to": BROKERS[2]},
-        ("by_hand", ("transfer", BUNDLE, BROKERS[2], None, False, False, "r", "ann")),
+        ("by_hand", ("transfer", BUNDLE, BROKERS[2], False, False, "r", "ann")),
         operations.HandView,
     ),
     (
         "POST",
         "bundles/persistent%3A%2F%2Fshop%2Forders%2Fa/unload",
         {"execute": True, "override_cool_down": True},
-        ("by_hand", ("unload", "persistent://shop/orders/a", "", None, True, True, "r", "ann")),
+        ("by_hand", ("unload", "persistent://shop/orders/a", "", True, True, "r", "ann")),
         operations.HandView,
+    ),
+    (
+        "POST",
+        "namespaces/shop/orders/unload",
+        {"execute": True},
+        ("unload_namespace", ("shop/orders", False, True, "r", "ann")),
+        operations.NamespaceUnloadView,
     ),
     (
         "POST",
         f"bundles/{BUNDLE}/split",
         {"at": 0x8000000},
-        ("by_hand", ("split", BUNDLE, "", 0x8000000, False, False, "r", "ann")),
+        ("by_hand", ("split", BUNDLE, SplitOptions(at=(0x8000000,)), False, "r", "ann")),
         operations.HandView,
     ),
     ("PUT", f"pins/{BUNDLE}", {"seconds": 60}, ("pin", (BUNDLE, 60.0, "r", "ann")), operations.PinView),
@@ -153,7 +161,7 @@ async def test_a_dry_run_needs_no_reason(http: httpx.AsyncClient, service: FakeS
     [
         (f"bundles/{BUNDLE}/transfer", {}, "to"),
         (f"bundles/{BUNDLE}/transfer", {"to": ""}, "to"),
-        (f"bundles/{BUNDLE}/split", {"at": 0}, "at"),
+        (f"bundles/{BUNDLE}/split", {"at": [0]}, "at.0"),
         (f"bundles/{BUNDLE}/split", {"at": "0x10"}, "at"),
         (f"brokers/{BROKERS[0]}/drain", {"execute": "yes"}, "execute"),
         (f"brokers/{BROKERS[0]}/drain", {"force": True}, "force"),
@@ -165,6 +173,13 @@ async def test_a_wrong_body_names_the_field(
     """Nothing is guessed, and nothing unknown is taken."""
     answer = await http.post(f"/api/v1/{path}", json=WHO | body)
     assert (answer.status_code, answer.json()["field"]) == (422, field)
+
+
+async def test_j08_a_wrong_algorithm_is_refused_with_those_there_are(http: httpx.AsyncClient) -> None:
+    """422 with the field and Pulsar's four names."""
+    answer = await http.post(f"/api/v1/bundles/{BUNDLE}/split", json=WHO | {"algorithm": "thirds"})
+    assert (answer.status_code, answer.json()["field"]) == (422, "algorithm")
+    assert all(f"'{name}'" in answer.text for name in SplitAlgorithm)
 
 
 async def test_unknown_tasks_and_brokers_are_not_found(http: httpx.AsyncClient) -> None:

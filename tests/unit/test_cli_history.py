@@ -132,6 +132,20 @@ def test_check_is_content_and_tells_what_is_wrong(folder: Path) -> None:
     assert {path: path.read_bytes() for path in others} == others
 
 
+def test_j12_an_empty_store_is_not_ok(folder: Path, tmp_path: Path) -> None:
+    """Nothing recorded is what a wrong folder or bucket looks like: said, exit code 1, in JSON too."""
+    empty = tmp_path / "none"
+    result = run("history", "check", "--history", str(empty))
+    assert (result.exit_code, result.stdout.split("\n")[-2]) == (1, "not ok")
+    assert "nothing is recorded there yet; history.uri, or --history" in result.stdout
+    told = run("history", "check", "--history", str(empty), "-o", "json")
+    assert (told.exit_code, json.loads(told.stdout)["ok"]) == (1, False)
+    for torn in folder.rglob("*.parquet"):
+        torn.write_bytes(b"")
+    assert run("history", "check", "--set-aside", "--history", str(folder)).exit_code == 1
+    assert "nothing is recorded there" in run("history", "check", "--history", str(folder)).stdout
+
+
 def test_without_a_store_it_says_so(folder: Path, tmp_path: Path) -> None:
     """No setting, an empty folder, a scheme nobody knows: a sentence each."""
     result = run("history", "ls")

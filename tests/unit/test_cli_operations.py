@@ -11,6 +11,7 @@ import yaml
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import Conflict, Forbidden, NotFound
+from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from tests.support.fake_service import BROKERS, HASH, FakeService
 from tests.unit.test_cli_commands import Sidecar, served, sidecar  # fixtures
 
@@ -57,14 +58,31 @@ CHANGES: list[tuple[list[str], str, Any]] = [
     (
         ["transfer", BUNDLE, "--to", BROKERS[2]],
         "by_hand",
-        ("transfer", BUNDLE, BROKERS[2], None, False, False, "r", "ann"),
+        ("transfer", BUNDLE, BROKERS[2], False, False, "r", "ann"),
     ),
     (
         ["unload", "persistent://shop/orders/a?b#c", "--yes", "--override-cool-down"],
         "by_hand",
-        ("unload", "persistent://shop/orders/a?b#c", "", None, True, True, "r", "ann"),
+        ("unload", "persistent://shop/orders/a?b#c", "", True, True, "r", "ann"),
     ),
-    (["split", BUNDLE, "--at", "0x8000000"], "by_hand", ("split", BUNDLE, "", 0x8000000, False, False, "r", "ann")),
+    (
+        ["split", "shop/orders/LARGEST", "--algorithm", "topic_count_equally_divide", "--unload", "--yes"],
+        "by_hand",
+        (
+            "split",
+            "shop/orders/LARGEST",
+            SplitOptions(algorithm=SplitAlgorithm.TOPIC_COUNT, unload=True),
+            True,
+            "r",
+            "ann",
+        ),
+    ),
+    (["unload", "shop/orders", "--yes"], "unload_namespace", ("shop/orders", False, True, "r", "ann")),
+    (
+        ["split", BUNDLE, "--at", "0x8000000"],
+        "by_hand",
+        ("split", BUNDLE, SplitOptions(at=(0x8000000,)), False, "r", "ann"),
+    ),
 ]
 
 
@@ -92,6 +110,7 @@ def test_a_dry_run_says_that_nothing_was_done_and_what_would_be(sidecar: Sidecar
 DRY = [
     ["transfer", BUNDLE, "--to", BROKERS[2]],
     ["unload", BUNDLE],
+    ["unload", "shop/orders"],
     ["split", BUNDLE],
     ["drain", BROKERS[1]],
     ["warm", BROKERS[1]],
@@ -111,6 +130,18 @@ def test_a_refused_dry_run_is_exit_code_4(sidecar: Sidecar) -> None:
     sidecar.service.wishes.refused = Code.PINNED
     result = sidecar.run("unload", BUNDLE, *WHO)
     assert result.exit_code == 4 and "Pinned" in result.stdout and "nothing can be done" in result.stdout
+
+
+def test_j08_the_unload_of_a_namespace_tells_what_moves_and_what_stays(sidecar: Sidecar) -> None:
+    """Exit code 0 while something moves; 4 when all of it stays; its task is waited for."""
+    text = " ".join(sidecar.run("unload", "shop/orders").stdout.split())
+    assert text.startswith("1 of 2 bundles of shop/orders leave their brokers") and "82" in text
+    assert "Pinned" in text and "dry run: nothing was done; --yes" in text
+    result = sidecar.run("unload", "shop/orders", "--yes", "--wait", *WHO)
+    assert result.exit_code == 0 and "task t-1: done" in result.stdout
+    sidecar.service.wishes.refused = Code.PINNED
+    result = sidecar.run("unload", "shop/orders")
+    assert result.exit_code == 4 and "nothing can be done" in result.stdout
 
 
 def test_waiting_for_a_task_and_for_a_second_person(sidecar: Sidecar) -> None:
@@ -145,6 +176,7 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     ),
     (["review", "approve", HASH, *WHO], _fail("approve", Forbidden("ann proposed it")), 4, "ann proposed it"),
     (["split", BUNDLE, "--at", "half", *WHO], None, 2, "0x40000000"),
+    (["split", BUNDLE, "--algorithm", "thirds", *WHO], None, 2, "flow_or_qps_equally_divide"),
     (["pin", BUNDLE, "--for", "soon", *WHO], None, 2, "2h"),
     (["transfer", BUNDLE, *WHO], None, 2, "--to"),
     (["drain", BROKERS[1], "--yes"], None, 2, "--reason"),
@@ -153,6 +185,7 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     (["unload", BUNDLE, "--yes"], None, 2, "--reason"),
     (["split", BUNDLE, "--yes"], None, 2, "--reason"),
     (["cordon", BROKERS[1]], None, 2, "--reason"),
+    (["cordon", BROKERS[1], *WHO], _fail("cordon", Conflict("no other broker is open")), 4, "no other broker is open"),
     (["cordon", BROKERS[1], "--reason", "  "], None, 2, "must say something"),
     (["drain", BROKERS[2], "--yes", "--wait", *WHO], None, 1, "not drained any more"),
 ]

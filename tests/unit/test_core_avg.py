@@ -197,6 +197,14 @@ def test_silence_counts_after_a_look_of_a_broker_at_itself() -> None:
     assert len(turn(FAR, 6_000, memory, **fast).plan.moves) == 1
 
 
+def test_j05_brokers_that_look_less_often_are_silent_for_longer() -> None:
+    """Rule: with `loadBalancerReportUpdateMinIntervalMillis` at 20 s, silence says something after 21."""
+    slow = {"statistics_interval_seconds": 1.0, "report_min_interval_seconds": 20.0}
+    memory = turn(FAR, 0, Memory(), **slow).memory
+    assert {hit.high for hit in turn(FAR, 20_000, memory, **slow).memory.hits.values()} == {1}
+    assert len(turn(FAR, 21_000, memory, **slow).plan.moves) == 1
+
+
 def test_low_difference_acts_at_the_eighth() -> None:
     """Rule: at 10 points (low threshold 5.25) it takes eight."""
     memory, acted = Memory(), []

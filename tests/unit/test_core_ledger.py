@@ -9,14 +9,14 @@ import pytest
 
 from bundlekeel.core.capacity import CapacityOverride
 from bundlekeel.core.draft import Draft
-from bundlekeel.core.ledger import Ledger, dropped, landed, open_entries, parted, preallocated, settle
+from bundlekeel.core.ledger import Ledger, dropped, landed, open_entries, parted, preallocated, settle, timeout_ms
 from bundlekeel.core.load import BrokerReport, ExcludedBroker
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Move
 from bundlekeel.core.snapshot import Snapshot
 from tests.support.builders import NOW_MS, averages_of, bundle_name, eager, report, snapshot
 
-PARAMS = Parameters(ledger_timeout_seconds=1080.0)
+PARAMS = Parameters()
 SECOND = 1000
 WAIT = 120 * SECOND
 X, Y = bundle_name(1), bundle_name(2)
@@ -131,7 +131,7 @@ def test_move_under_way_never_settles_by_reports() -> None:
 def test_quiet_broker_is_predicted_until_the_time_out() -> None:
     """Rule: a broker that never reports again keeps its prediction until the time-out after the landing."""
     quiet = [report("a:1", {X: 0.4, Y: 0.4}, cpu=0.45), report("b:1", {}, cpu=0.35)]
-    timeout = 5 * SECOND + int(PARAMS.ledger_timeout_seconds * SECOND)
+    timeout = 5 * SECOND + timeout_ms(PARAMS)
     assert scores(see(quiet, timeout - 1), booked()) == [0.4, 0.4]
     assert open_sides(see(quiet, timeout), booked()) == []
 
@@ -146,6 +146,23 @@ def test_silence_refutes_a_prediction() -> None:
     assert open_sides(seen, booked()) == [(False, False)]
     again = settle(settle(booked(), seen, PARAMS, seen.wall_ms), seen, PARAMS, seen.wall_ms)
     assert scores(seen, again) == pytest.approx([0.5, 0.4]), "once is enough"
+
+
+@pytest.mark.parametrize(("points", "expected"), [(5.0, 0.55), (10.0, 0.5), (20.0, 0.4)])
+def test_j05_the_band_of_silence_is_the_brokers_own(points: float, expected: float) -> None:
+    """Rule: silent brokers are as near to their last report as their `...ReportUpdateThresholdPercentage` says."""
+    source, target = moved()
+    seen = see(told(60 * SECOND, source, target, (0.6, 0.4)), WAIT + 20 * SECOND)
+    settled = settle(booked(), seen, replace(PARAMS, report_change_percent=points), seen.wall_ms)
+    assert Draft(seen, settled, PARAMS).score[0] == pytest.approx(expected)
+
+
+def test_j05_time_outs_follow_the_brokers_intervals() -> None:
+    """Rule: 1,080 s and 10 s are stock; brokers that report every 30 min and look every 20 s are waited for longer."""
+    slow = replace(PARAMS, report_max_interval_seconds=1800.0, report_min_interval_seconds=20.0)
+    assert [timeout_ms(params) for params in (Parameters(), slow)] == [1080 * SECOND, 1980 * SECOND]
+    assert booked().unheard(PARAMS, NOW_MS + WAIT + 20 * SECOND) == frozenset()
+    assert booked().unheard(slow, NOW_MS + WAIT + 20 * SECOND) == {"a:1", "b:1"}
 
 
 def test_unheard_brokers_are_those_that_could_not_answer_yet() -> None:
@@ -223,7 +240,7 @@ def test_restarted_broker_voids_its_books() -> None:
 
 def test_unlanded_move_times_out() -> None:
     """Rule: a move that never landed leaves the books after the time-out."""
-    timeout = int(PARAMS.ledger_timeout_seconds * SECOND)
+    timeout = timeout_ms(PARAMS)
     assert open_sides(see(BEFORE, timeout - 1), booked(None)) == [(False, False)]
     assert open_sides(see(BEFORE, timeout), booked(None)) == []
 

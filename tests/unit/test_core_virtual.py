@@ -22,12 +22,8 @@ BROKER_BYTES = 100e6
 # Both directions count towards a throughput limit. The brokers' CPU is then ignored.
 BY_THROUGHPUT = (CapacityOverride(pattern="*", throughput=2 * BROKER_BYTES, ignore=("cpu",)),)
 BY_CPU: tuple[CapacityOverride, ...] = ()
-# A quiet broker reports every 15 minutes; a move must stay in the books until then.
-LEDGER_SECONDS = max(Parameters().ledger_timeout_seconds, 15 * 60 + 180)
-STOCK = Parameters(ledger_timeout_seconds=LEDGER_SECONDS)
-FAST = Parameters(
-    ledger_timeout_seconds=LEDGER_SECONDS, statistics_interval_seconds=1.0, host_usage_interval_seconds=1.0
-)
+STOCK = Parameters()
+FAST = Parameters(statistics_interval_seconds=1.0, host_usage_interval_seconds=1.0)
 FAST_SETTINGS = Settings(statistics_interval=1, host_interval=1, report_interval=1, tick=1, land_seconds=2)
 
 
@@ -176,7 +172,9 @@ def test_without_the_ledger_moves_repeat() -> None:
     """Rule: this cluster is late enough for the ledger to matter; without it the same step takes more moves."""
     cluster = skewed(3, 24, 0.25, 1.0, 1, 1, Settings())
     need = perfect_moves(cluster, BY_THROUGHPUT)
-    forgetful = Parameters(ledger_timeout_seconds=1.0)
+    forgetful = Parameters(
+        report_max_interval_seconds=1.0, statistics_interval_seconds=0.1, host_usage_interval_seconds=0.1
+    )
     driver = Driver(cluster=cluster, params=forgetful, capacity=BY_THROUGHPUT)
     driver.run(600)
     tell("no ledger", driver, need)

@@ -9,6 +9,7 @@ import pytest
 
 from bundlekeel.core.errors import ConfigError, Conflict, NotFound
 from bundlekeel.core.policies import IsolationPolicy
+from bundlekeel.core.splitting.algorithms import SplitOptions
 from bundlekeel.daemon.documents import Pause, Wish
 from tests.support.builders import bundle_name
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
@@ -186,14 +187,14 @@ async def test_a_split_at_a_position() -> None:
     """Strictly inside, and only where there are two topics."""
     sidecar = await seeing()
     sidecar.cluster.put_topics(BUNDLE, 0.15, 0.03, 0.02)
-    answer, wish = await sidecar.by_hand.split(BUNDLE, at=0x100)
+    answer, wish = await sidecar.by_hand.split(BUNDLE, SplitOptions(at=(0x100,)))
     assert answer["children"][0]["bundle"] == "t/ns/0x00000000_0x00000100"
     assert (await carried_out(sidecar, wish))["state"] == "done"
     assert "t/ns/0x00000000_0x00000100" in sidecar.cluster.owners()
     for at, code in ((0x20000, "NarrowRange"), (0x10000, "NarrowRange")):
-        answer, wish = await sidecar.by_hand.split(bundle_name(1), at=at)
+        answer, wish = await sidecar.by_hand.split(bundle_name(1), SplitOptions(at=(at,)))
         assert ([item["code"] for item in answer["refusals"]], wish) == ([code], {})
-    answer, wish = await sidecar.by_hand.split(bundle_name(1), at=0x18000)
+    answer, wish = await sidecar.by_hand.split(bundle_name(1), SplitOptions(at=(0x18000,)))
     assert ([item["code"] for item in answer["refusals"]], wish) == (["SingleTopic"], {})
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from bundlekeel.core.capacity import CapacityOverride
 from bundlekeel.core.policies import IsolationPolicy
 from bundlekeel.daemon.doctor import Patient, examine
+from bundlekeel.daemon.settings import Settings
+from bundlekeel.daemon.settings_parameters import to_parameters
 from bundlekeel.daemon.takeover import SPLITTING
 from bundlekeel.daemon.takeover_record import EXCLUDED, TAKEOVER, Record
 from bundlekeel.daemon.views import Check
-from bundlekeel.ports import Change
+from bundlekeel.ports import Change, FeedState, LoadTables
 from tests.support.builders import report
-from tests.support.world import BROKERS, FakeCluster, FakeSidecar
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar, TestClock
 
 IGNORED = CapacityOverride(pattern="*", throughput=1e8, ignore=("cpu",))
 
@@ -28,6 +34,7 @@ def patient(sidecar: FakeSidecar, *, mode: str = "recommend", capacity: tuple[Ca
         heartbeat_seconds=2.0,
         store_address="zk:here",
         capacity=capacity,
+        used=lambda values: to_parameters(Settings(), values),
     )
 
 
@@ -140,9 +147,46 @@ async def test_a_quiet_extensible_broker_is_no_error() -> None:
     cluster.source.mode = "extensible"
     quiet = named(await examine(patient(sidecar)), "reports")
     assert (quiet.ok, quiet.severity) == (False, "warning")
-    assert "began to listen" in quiet.detail and "status" in quiet.fix
+    assert "since we began to listen" in quiet.detail and "status" in quiet.fix
     cluster.source.exclude(BROKERS[0], "NotJson")
     assert named(await examine(patient(sidecar)), "reports").severity == "error"
+
+
+def listening(clock: TestClock, seconds: float, state: FeedState = "ok") -> LoadTables:
+    """The load topics, followed for so long without having heard anybody."""
+    return LoadTables(state=state, since_ms=clock.wall_ms() - int(1000 * seconds))
+
+
+@pytest.mark.parametrize(("seconds", "ok"), [(2.0, True), (899.0, True), (1000.0, False)])
+async def test_j12_a_healthy_silent_extensible_cluster_is_not_wrong(seconds: float, ok: bool) -> None:
+    """Asked once, nobody has had a reason to publish yet; only longer than its longest silence it should have."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    cluster.source.mode = "extensible"
+    for broker in BROKERS:
+        cluster.source.exclude(broker, "NoLoadData")
+    tables = listening(sidecar.clock, seconds)
+    examined = replace(patient(sidecar), feed=lambda: tables)
+    checks = await examine(examined)
+    assert {item.name for item in checks if not item.ok} == (set() if ok else {"reports"})
+    quiet = named(checks, "reports")
+    assert "no load yet" in quiet.detail if ok else "has published no load" in quiet.detail
+
+
+async def test_j12_doctor_waits_until_the_load_topics_are_followed() -> None:
+    """A process that has just started is still connecting; that is no fault of the cluster's."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    cluster.source.mode = "extensible"
+    states: list[FeedState] = ["off", "connecting", "connecting"]
+
+    def feed() -> LoadTables:
+        return listening(sidecar.clock, 0.0, states.pop(0) if states else "ok")
+
+    assert named(await examine(replace(patient(sidecar), feed=feed)), "load topics").ok
+    states[:] = ["connecting"] * 100
+    late = named(await examine(replace(patient(sidecar), feed=feed), within=0.3), "load topics")
+    assert not late.ok and "connecting" in late.detail
 
 
 async def test_the_placement_setting_means_nothing_to_extensible_brokers() -> None:

@@ -68,6 +68,32 @@ async def test_the_last_broker_is_not_drained() -> None:
         await face.warm(B2, dry_run=False, **WHO)
 
 
+async def test_j12_the_last_open_broker_is_not_cordoned() -> None:
+    """Drains count as cordons do; what is stored decides, also where a replica has not read of it yet."""
+    leader, other = await both()
+    await wishing(leader).drain(B1, dry_run=False, **WHO)
+    await wishing(leader).cordon(B2, **WHO)
+    await wishing(leader).cordon(B2, **WHO | {"reason": "new disks"})
+    assert not other.sharing.desired.cordons
+    with pytest.raises(Conflict, match=f"no other broker is open .* all but {B3} are drained or cordoned; uncordon"):
+        await wishing(other).cordon(B3, **WHO)
+    await leader.sharing.refresh()
+    assert set(leader.sharing.desired.cordons) == {B2}
+    await wishing(leader).uncordon(B1, **WHO)
+    assert (await wishing(other).cordon(B3, **WHO))["state"] == "cordoned"
+
+
+async def test_j12_cordons_asked_at_two_replicas_at_once_leave_one_broker() -> None:
+    """As with drains: each looked when another was still open."""
+    leader, other = await both()
+    faces = {B1: wishing(leader), B2: wishing(other), B3: wishing(other)}
+    asked = [face.cordon(broker, **WHO) for broker, face in faces.items()]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(answer) for answer in answers if isinstance(answer, BaseException)] == [Conflict]
+    await leader.sharing.refresh()
+    assert len(leader.sharing.desired.cordons) == 2
+
+
 async def test_drains_asked_at_two_replicas_at_once_leave_one_broker() -> None:
     """Each was told that others are left when it looked; what is stored decides when it is written."""
     leader, other = await both()
@@ -254,7 +280,7 @@ async def test_a_task_stopped_while_it_waits_moves_nothing() -> None:
     assert (await face.stop(task, **WHO))["state"] == "stopping"
     await sidecar.executions.serve()
     found = await face.task(task)
-    assert found["state"] == "stopped" and found["detail"].endswith("before this move was begun (by ann: disks)")
+    assert found["state"] == "stopped" and found["detail"].endswith("before it was begun (by ann: disks)")
     assert sidecar.cluster.model.unloads == []
 
 

@@ -115,7 +115,7 @@ def test_what_is_limited() -> None:
 
 async def test_the_hour_survives_a_change_of_leader() -> None:
     """Rule: the budget of an hour is the cluster's: the next leader knows what the last one moved."""
-    cluster, params = FakeCluster(), with_params(max_moves_per_hour=2, ledger_timeout_seconds=1.0)
+    cluster, params = FakeCluster(), with_params(max_moves_per_hour=2, report_max_interval_seconds=1.0)
     first = await FakeSidecar(cluster, params=params).lead()
     done = await first.cycle.turn()
     assert len(done.outcomes) == 2

@@ -16,7 +16,7 @@ from tests.support.threshold_cases import as_bytes, document
 def loaded(tmp_path: Path, **given: Any) -> LoadedSettings:
     """Settings whose files lie in a folder of their own."""
     own = {"journal.path": None, "api.socket": None, "member_id": "m"}
-    (tmp_path / "bundlekeel.yaml").write_text("{}\n")
+    (tmp_path / "bundlekeel.yaml").write_text("metadata_store: zk:127.0.0.1:2181\n")
     return load_settings(tmp_path / "bundlekeel.yaml", own | given, environ={})
 
 

@@ -11,7 +11,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from bundlekeel.bootstrap.outside import open_outside
 from bundlekeel.cli.config import config_app
+from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.params import BY_NAME, Parameters
 from bundlekeel.daemon.settings import Settings
 from bundlekeel.daemon.settings_describe import as_tree, describe
@@ -37,13 +39,25 @@ class TestCommand:
     def test_check(self, tmp_path: Path) -> None:
         """0 and ok, or 2 and every problem on stderr."""
         file = tmp_path / "c.yaml"
-        file.write_text("mode: act")
+        file.write_text("mode: act\nmetadata_store: zk:127.0.0.1:2181\n")
         good = self.invoke("check", str(file))
         assert (good.exit_code, good.stdout) == (0, "ok\n")
         file.write_text("mode: x\nzzz: 1")
         bad = self.invoke("check", str(file))
         assert (bad.exit_code, bad.stdout, bad.stderr.count("\n")) == (2, "", 2)
         assert self.invoke("check", str(tmp_path / "none")).exit_code == 2
+
+    def test_j14_the_metadata_store_has_no_default(self, tmp_path: Path) -> None:
+        """A cluster that nobody named is not guessed: `check` refuses as `run` does. The environment may name it."""
+        file = tmp_path / "c.yaml"
+        file.write_text("mode: act")
+        bad = self.invoke("check", str(file))
+        assert (bad.exit_code, bad.stdout) == (2, "")
+        assert "metadata_store is not set: give the brokers' metadataStoreUrl" in bad.stderr
+        given = {"BUNDLEKEEL__METADATA_STORE": "zk:127.0.0.1:2181"}
+        assert CliRunner(env=given).invoke(config_app, ["check", str(file)]).exit_code == 0
+        with pytest.raises(ConfigError, match="metadata_store is not set"):
+            open_outside(load_settings(file, environ={}))
 
     def test_show(self, tmp_path: Path) -> None:
         """A tree that is itself a settings file, or rows with origins; secrets hidden everywhere."""

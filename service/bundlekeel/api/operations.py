@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import Path, Response
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.mutations import REFUSALS
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes import NOT_FOUND, PROBLEMS
+from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 
 HASH_MAX = 0xFFFFFFFF
 Named = Annotated[str, Path(min_length=1, max_length=4096)]
@@ -57,10 +58,23 @@ class TransferBody(HandBody):
 
 
 class SplitBody(OperationBody):
-    """Where to cut."""
+    """Where to cut, and whether the children go elsewhere then."""
 
-    at: int | None = Field(
-        default=None, ge=1, lt=HASH_MAX, strict=True, description="a hash inside the bundle; absent: where load divides"
+    algorithm: SplitAlgorithm | None = Field(
+        default=None, description="Pulsar's, with the limits of the bundle's broker; absent: where load divides"
+    )
+    at: Annotated[
+        list[Annotated[int, Field(ge=1, lt=HASH_MAX, strict=True)]],
+        # One number may stand alone.
+        BeforeValidator(lambda given: [given] if isinstance(given, int) else given),
+    ] = Field(
+        default=[],
+        max_length=1024,
+        description="hashes inside the bundle, for `specified_positions_divide` or without an algorithm; one with the "
+        "extensible load manager",
+    )
+    unload: bool = Field(
+        default=False, strict=True, description="the children leave their broker in the cycles after the split"
     )
 
 
@@ -165,6 +179,24 @@ class HandView(schemas.Answer):
     review: str | None
 
 
+class NamespaceUnloadView(schemas.Answer):
+    """The unload of a namespace. With `execute`: its task, or the review it waits for."""
+
+    kind: str
+    namespace: str
+    bundles: int = Field(description="how many the namespace has")
+    moves: list[dict[str, Any]] = Field(description="as of now; each bundle goes where there is most room when it goes")
+    refusals: list[dict[str, Any]]
+    refusal_counts: dict[str, int]
+    eta_seconds: float | None = Field(description="what the moves alone take, in seconds; null: none may move")
+    sentence: str
+    hash: str
+    dry_run: bool
+    task: str | None
+    state: str
+    review: str | None
+
+
 class ReviewView(schemas.Answer):
     """What one person proposes and another one has to approve."""
 
@@ -257,11 +289,29 @@ async def unload(service: Backend, bundle: Named, body: HandBody) -> Response:
     return reply(made)
 
 
+@changes.post("/namespaces/{namespace:path}/unload", response_model=NamespaceUnloadView)
+async def unload_namespace(service: Backend, namespace: Named, body: HandBody) -> Response:
+    """Move every bundle of a namespace off its broker, cycle by cycle, within the budgets of a cycle."""
+    made = await service.wishes.unload_namespace(
+        namespace,
+        override_cool_down=body.override_cool_down,
+        execute=body.execute,
+        reason=body.reason or "",
+        by=body.by,
+    )
+    return reply(made)
+
+
 @changes.post("/bundles/{bundle:path}/split", response_model=HandView)
 async def split(service: Backend, bundle: Named, body: SplitBody) -> Response:
-    """Divide a bundle, or the bundle of a topic, at its owner."""
+    """Divide a bundle, the bundle of a topic, or the largest by load (TENANT/NAMESPACE/LARGEST), at its owner."""
     made = await service.wishes.by_hand(
-        "split", bundle, at=body.at, execute=body.execute, reason=body.reason or "", by=body.by
+        "split",
+        bundle,
+        options=SplitOptions(algorithm=body.algorithm, at=tuple(body.at), unload=body.unload),
+        execute=body.execute,
+        reason=body.reason or "",
+        by=body.by,
     )
     return reply(made)
 

@@ -166,6 +166,7 @@ class Build:
                 metadata=self.outside.metadata,
                 ownership=self.outside.ownership,
                 admin=self.outside.admin,
+                config=self.config,
             )
         )
 

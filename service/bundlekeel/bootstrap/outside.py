@@ -34,6 +34,7 @@ from bundlekeel.daemon.extensible_source import ClusterSource, ExtensibleOptions
 from bundlekeel.daemon.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
 from bundlekeel.daemon.settings import Settings
 from bundlekeel.daemon.settings_load import LoadedSettings
+from bundlekeel.daemon.settings_parameters import to_parameters
 from bundlekeel.ports import BrokerEndpoint
 
 
@@ -57,10 +58,10 @@ class Outside:
 def open_outside(loaded: LoadedSettings) -> Outside:
     """Make the adapters; nothing is connected yet."""
     settings, clock, telemetry = loaded.settings, SystemClock(), PrometheusTelemetry()
-    store = _client(loaded, settings.metadata_store, "metadata_store")
+    store = _client(loaded, settings.store_url, "metadata_store")
     other = settings.configuration_store
     configuration = store
-    if other is not None and other != settings.metadata_store:
+    if other is not None and other != settings.store_url:
         configuration = _client(loaded, other, "configuration_store")
     admin = _admin(loaded, telemetry, clock)
     config = BrokerConfig(admin, clock)
@@ -199,8 +200,9 @@ def patient(settings: Settings, out: Outside, channel: ChannelWatch) -> Patient:
         feed=lambda: out.source.feed,
         mode=settings.mode,
         heartbeat_seconds=settings.leadership.heartbeat,
-        store_address=settings.metadata_store,
+        store_address=settings.store_url,
         capacity=settings.capacity_overrides,
+        used=lambda values: to_parameters(settings, values),
     )
 
 
@@ -232,12 +234,12 @@ async def endpoints_of(settings: Settings, out: Outside, within: float = 10.0) -
         except (StoreError, SnapshotError) as error:
             if out.clock.boot() > deadline:
                 raise StoreError(
-                    f"{settings.metadata_store} did not show the brokers within {within:.0f} s ({error}); "
+                    f"{settings.store_url} did not show the brokers within {within:.0f} s ({error}); "
                     "`bundlekeel doctor` says more"
                 ) from error
             await out.clock.sleep(0.05)
     if not picture.endpoints:
-        raise StoreError(f"no broker is registered in {settings.metadata_store}; check its chroot")
+        raise StoreError(f"no broker is registered in {settings.store_url}; check its chroot")
     out.admin.set_endpoints(picture.endpoints)
     return picture.endpoints
 
@@ -268,6 +270,6 @@ async def until_connected(
     waited = 0.0
     while not (out.coordination.connected and (out.configuration.connected or not configuration)):
         if waited >= within:
-            raise StoreError(f"{settings.metadata_store} did not answer within {within:.0f} s")
+            raise StoreError(f"{settings.store_url} did not answer within {within:.0f} s")
         await out.clock.sleep(0.05)
         waited += 0.05

@@ -35,6 +35,7 @@ OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to pri
 
 
 @config_app.command()
+@guarded
 def check(
     file: Annotated[Path, typer.Argument(help="The settings file (YAML).")],
 ) -> None:
@@ -42,7 +43,9 @@ def check(
 
     A shedder and a placement that do not go together are warned of.
     """
-    for text in warnings_of(_load(file).settings):
+    settings = _load(file).settings
+    _ = settings.store_url
+    for text in warnings_of(settings):
         typer.echo(f"warning: {text}", err=True)
     typer.echo("ok")
 

@@ -69,7 +69,8 @@ class Commands:
         config: ConfigOption = None,
         output: OutputOption = Output.TABLE,
     ) -> None:
-        """Read all of it: torn files, missing cycles, doubles, checksums. Exit code 1 when anything is wrong."""
+        """Read all of it: torn files, missing cycles, doubles, checksums. Exit code 1 when anything is wrong, and when
+        nothing is recorded there."""
         place = self._store(config, uri)
         moved = weed(place, place.files()) if aside else []
         answer = reading.check(place) | {"set_aside": moved}
@@ -154,6 +155,8 @@ def _checked(answer: Json, _layout: Layout) -> RenderableType:
         f"{answer['cycles']:,} cycles in {answer['files']} files, {answer['bytes']:,} bytes; "
         f"{answer['undecided']} cycles could not decide, {answer['dropped']} were not recorded"
     ]
+    if not answer["cycles"]:
+        lines.append("nothing is recorded there yet; history.uri, or --history, may name another place")
     lines += [f"cannot be read: {row['file']}: {row['why']}" for row in answer["unreadable"]]
     lines += [f"set aside: {path}" for path in answer["set_aside"]]
     lines += [f"cycle {row['epoch']}:{row['cycle']} cannot be rebuilt: {row['why']}" for row in answer["broken"]]

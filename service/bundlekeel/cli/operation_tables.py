@@ -51,7 +51,7 @@ def _next(answer: Row) -> Text:
         return Text(f"proposed; another person approves it: bundlekeel review approve {answer['review']}")
     if answer.get("task"):
         return Text(f"left for the leader as task {answer['task']}; see `bundlekeel plan tasks`")
-    if answer.get("refusals"):
+    if answer.get("refusals") and not answer.get("moves"):
         return Text("nothing can be done", style="red")
     return Text("dry run: nothing was done; --yes carries it out", style="dim")
 
@@ -64,6 +64,17 @@ def _ended(task: Row) -> Text:
 
 def relocation(answer: Row, layout: Layout) -> RenderableType:
     """What a drain or a warm moves, and what stays for now."""
+    done = "dry run: nothing was done; --yes carries it out" if answer.get("dry_run") else "asked for; it begins now"
+    done = progress(answer["progress"]) if answer.get("progress") else done
+    return Group(*_moves(answer, layout), Text(done, style="dim"))
+
+
+def unload(answer: Row, layout: Layout) -> RenderableType:
+    """What the unload of a namespace moves, what stays, and what to do next."""
+    return Group(*_moves(answer, layout), _next(answer))
+
+
+def _moves(answer: Row, layout: Layout) -> list[RenderableType]:
     parts: list[RenderableType] = [Text(str(answer.get("sentence")), style="bold")]
     if answer.get("detail"):
         parts.append(Text(str(answer["detail"]), style="yellow"))
@@ -83,9 +94,7 @@ def relocation(answer: Row, layout: Layout) -> RenderableType:
         parts.append(Text(f"{item.get('bundle')}").append(_refusal(item)))
     if answer.get("eta_seconds"):
         parts.append(Text(f"about {units.age(answer['eta_seconds'])} until that is done"))
-    done = "dry run: nothing was done; --yes carries it out" if answer.get("dry_run") else "asked for; it begins now"
-    done = progress(answer["progress"]) if answer.get("progress") else done
-    return Group(*parts, Text(done, style="dim"))
+    return parts
 
 
 def progress(row: Row) -> str:

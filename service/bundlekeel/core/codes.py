@@ -121,6 +121,8 @@ class Code(StrEnum):
     BROKERS_SPLIT_THEMSELVES = "BrokersSplitThemselves"
     SPLIT_FAILED = "SplitFailed"
     NOTHING_SPLIT = "NothingSplit"
+    NO_BOUNDARY = "NoBoundary"
+    NOT_SUPPORTED = "NotSupported"
     NO_SUCH_BUNDLE = "NoSuchBundle"
     SPLIT_UNFINISHED = "SplitUnfinished"
     # calibrated thresholds that do not come into force
@@ -268,6 +270,8 @@ EXPLANATIONS: dict[Code, str] = {
     Code.BROKERS_SPLIT_THEMSELVES: "the brokers split by this limit themselves (loadBalancerAutoBundleSplitEnabled)",
     Code.SPLIT_FAILED: "the last attempt to split the bundle came to nothing; it is tried again after the cool-down",
     Code.NOTHING_SPLIT: "the broker answered, and the bundle is as it was",
+    Code.NO_BOUNDARY: "the chosen split algorithm finds no boundary in the bundle",
+    Code.NOT_SUPPORTED: "the bundle's broker does not support that split, by its release, settings or load manager",
     Code.NO_SUCH_BUNDLE: "the namespace has no such bundle any more",
     Code.SPLIT_UNFINISHED: "the boundaries are there, but the ownership channel does not show all children owned yet",
     Code.OUT_OF_RANGE: "a proposed value is outside of what may be calibrated",

@@ -9,8 +9,9 @@ landing plus one statistics and one host-usage interval, or a time-out. Two kind
   old: while a broker has open entries its host usage is held at what it was before the first of them (`Baseline`)
   and the entries' predicted pressure is applied to that.
 
-Silence is information too: a broker rewrites its report when its usage has changed by more than 10 points. Silent for
-long enough, it is within 10 points of its last report, and so is the prediction made to be (`_corrected`).
+Silence is information too: a broker rewrites its report when its usage has changed by more points than
+`report_change_percent`. Silent for long enough, it is that near to its last report, and so is the prediction made to be
+(`_corrected`).
 """
 
 from __future__ import annotations
@@ -18,17 +19,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from bundlekeel.core.load import REPORTED_RESOURCES
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Move, Traffic4
 from bundlekeel.core.snapshot import Snapshot
-
-# loadBalancerReportUpdateThresholdPercentage: a broker reports when its highest usage moved by more than this.
-REPORT_BAND: Final = 0.10
-# loadBalancerReportUpdateMinIntervalMillis is 5 s; twice that.
-REPORT_SLACK_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +144,7 @@ def settle(ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) 
     if not ledger.entries:
         return Ledger()
     ledger = _with_baselines(ledger, snapshot, now_ms)
-    timeout_ms = int(1000 * params.ledger_timeout_seconds)
+    given_up_ms = now_ms - timeout_ms(params)
     settled = {baseline.broker for baseline in ledger.baselines if _shows(baseline, ledger, snapshot, params, now_ms)}
     alive = set(snapshot.brokers.ids) | {item.broker_id for item in snapshot.excluded}
     entries = []
@@ -158,7 +153,7 @@ def settle(ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) 
         target = entry.target_settled or entry.target in settled or entry.target not in alive
         # Never landed, or landed but one of its brokers has no usable report to show it: not waited for for ever.
         blind = not {entry.source, entry.target} <= set(snapshot.brokers.ids)
-        overdue = (not entry.landed_ms or blind) and now_ms - max(entry.opened_ms, entry.landed_ms) >= timeout_ms
+        overdue = (not entry.landed_ms or blind) and max(entry.opened_ms, entry.landed_ms) <= given_up_ms
         if not (source and target) and not overdue:
             entries.append(replace(entry, source_settled=source, target_settled=target))
     left = _tidy(Ledger(entries=tuple(entries), baselines=ledger.baselines))
@@ -196,7 +191,14 @@ def _shows(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: Param
         return False
     last = max((entry.landed_ms for entry in concerned), default=0)
     reported = int(snapshot.brokers.last_update[row])
-    return reported >= last + _wait_ms(params) or now_ms >= last + int(1000 * params.ledger_timeout_seconds)
+    return reported >= last + _wait_ms(params) or now_ms >= last + timeout_ms(params)
+
+
+def timeout_ms(params: Parameters) -> int:
+    """A move shows in a report after this long, however quiet the broker: the longest interval between two reports
+    after the figures are new, and one round of figures for those that come late."""
+    late = max(params.statistics_interval_seconds, params.host_usage_interval_seconds)
+    return _wait_ms(params) + int(1000 * (params.report_max_interval_seconds + late))
 
 
 def _wait_ms(params: Parameters) -> int:
@@ -205,8 +207,8 @@ def _wait_ms(params: Parameters) -> int:
 
 
 def _silence_ms(params: Parameters) -> int:
-    """After this long a broker would have reported a larger change; the slack is for its own report interval."""
-    return _wait_ms(params) + REPORT_SLACK_MS
+    """After this long a broker would have reported a larger change; it looks for one twice within the slack."""
+    return _wait_ms(params) + int(2000 * params.report_min_interval_seconds)
 
 
 def _corrected(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: Parameters) -> Baseline:
@@ -220,7 +222,7 @@ def _corrected(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: P
         limit, reported = (float(table[row, resource]) for table in (snapshot.brokers.limit, snapshot.brokers.usage))
         if weight > 0 and limit > 0:
             moved = _moved(baseline.broker, ledger, resource)
-            band = REPORT_BAND * limit
+            band = params.report_change_percent / 100 * limit
             usage[resource] = min(max(usage[resource] + moved, reported - band), reported + band) - moved
     return replace(baseline, usage=tuple(usage))
 

@@ -12,6 +12,7 @@ PLACEMENTS = ("least_resource_usage", "least_long_term_message_rate", "round_rob
 RELEASES = ("none", "4.0", "4.2")
 
 _S = ParameterSpec
+_MINIMUM = "a broker that would give less gives nothing; 0: no such minimum"
 PARAMETERS: tuple[ParameterSpec, ...] = (
     _S(
         name="strategy",
@@ -267,25 +268,22 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         name="min_unload_message_rate",
         pulsar_keys=("minUnloadMessage",),
         unit="msg/s",
-        used_by="avg, uniform, compat only",
-        why="Pulsar's absolute minimum; it leaves small clusters unbalanced",
-        instead="min_unload_share, a share of the mean broker load",
+        used_by="avg, uniform",
+        why=f"{_MINIMUM}; that of the bytes, once reached, is enough (compat: 1000)",
     ),
     _S(
         name="min_unload_throughput",
         pulsar_keys=("minUnloadMessageThroughput",),
         unit="bytes/s",
-        used_by="avg, uniform, compat only",
-        why="Pulsar's absolute minimum; it leaves small clusters unbalanced",
-        instead="min_unload_share, a share of the mean broker load",
+        used_by="avg, uniform",
+        why=f"{_MINIMUM}; that of the messages, once reached, is enough (compat: 1048576)",
     ),
     _S(
         name="min_unload_throughput_mb",
         pulsar_keys=("loadBalancerBundleUnloadMinThroughputThreshold",),
         unit="MiB/s",
-        used_by="threshold, compat only",
-        why="Pulsar's absolute minimum of ThresholdShedder",
-        instead="min_unload_share, a share of the mean broker load",
+        used_by="threshold",
+        why=f"{_MINIMUM} (compat: 10)",
     ),
     _S(
         name="statistics_interval_seconds",
@@ -305,11 +303,37 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         why="how often brokers sample CPU and network; a move shows no sooner",
     ),
     _S(
-        name="ledger_timeout_seconds",
-        unit="seconds",
+        name="report_change_percent",
+        pulsar_keys=("loadBalancerReportUpdateThresholdPercentage",),
+        unit="percent points",
+        used_by="ledger",
+        why="a silent broker is this near to its last report: it reports what changes more",
+    ),
+    _S(
+        name="report_min_interval_seconds",
+        pulsar_keys=("loadBalancerReportUpdateMinIntervalMillis",),
+        unit="seconds (Pulsar: milliseconds)",
+        factor=0.001,
+        used_by="avg, ledger",
+        why="how often brokers look whether they have changed enough to report; their silence counts a second later",
+    ),
+    _S(
+        name="report_max_interval_seconds",
+        pulsar_keys=("loadBalancerReportUpdateMaxIntervalMinutes",),
+        unit="seconds (Pulsar: minutes)",
         minimum=1.0,
-        used_by="transfer, ledger",
-        why="a move counts as shown after this long even if a broker stays silent; quiet ones report every 15 minutes",
+        factor=60.0,
+        used_by="transfer, ledger, splits",
+        why="brokers report this often at least; 3 min later (stock intervals) a move counts as shown in any case",
+    ),
+    _S(
+        name="report_max_bundles",
+        pulsar_keys=("loadBalancerMaxNumberOfBundlesInBundleLoadReport",),
+        unit="bundles",
+        minimum=None,
+        used_by="transfer, compat only",
+        why="how many bundles a broker of the extensible load manager publishes; <= 0: all",
+        instead="nothing: every bundle of a broker counts",
     ),
     *GUARD,
     *OPERATIONS,

@@ -100,14 +100,17 @@ class Parameters:
     max_topics_per_broker: int = 50_000
     # minima of the corrected strategies, as shares of the mean broker load
     min_unload_share: float = 0.02
-    # absolute minima, used by `compat` only
-    min_unload_message_rate: float = 1000.0
-    min_unload_throughput: float = 1_048_576.0
-    min_unload_throughput_mb: float = 10.0
+    # absolute minima beside it, where an operator wants them
+    min_unload_message_rate: float = 0.0
+    min_unload_throughput: float = 0.0
+    min_unload_throughput_mb: float = 0.0
     # time: how old the brokers' figures are by design
     statistics_interval_seconds: float = 60.0
     host_usage_interval_seconds: float = 60.0
-    ledger_timeout_seconds: float = 1080.0
+    report_change_percent: float = 10.0
+    report_min_interval_seconds: float = 5.0
+    report_max_interval_seconds: float = 900.0
+    report_max_bundles: int = 10
     # guard
     cool_down_seconds: float = 1800.0
     cool_down_limited_factor: float = 2.0
@@ -153,7 +156,14 @@ def compat_defaults(release: str, strategy: object = None) -> dict[str, object]:
     if release == "none":
         return {}
     placement = "avg" if strategy == "avg" else "least_long_term_message_rate"
-    return {"strategy": "threshold", "placement": placement, "max_unload_ratio": 0.2}
+    return {
+        "strategy": "threshold",
+        "placement": placement,
+        "max_unload_ratio": 0.2,
+        "min_unload_message_rate": 1000.0,
+        "min_unload_throughput": 1_048_576.0,
+        "min_unload_throughput_mb": 10.0,
+    }
 
 
 def choices(name: str) -> tuple[str, ...]:

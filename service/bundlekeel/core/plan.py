@@ -53,8 +53,9 @@ class Split:
     """One bundle to divide: which limit it is above (`rule`: topics, sessions, msg_rate, bandwidth, hot), by how much,
     and how often in a row that was seen. Where to cut is computed from its topics when it is carried out.
 
-    `value` and `limit`: topics, sessions, msg/s, MiB/s, or shares of the mean broker load. `at`: the position a person
-    asked for (rule `by hand`), None: where its load divides.
+    `value` and `limit`: topics, sessions, msg/s, MiB/s, or shares of the mean broker load. `at`: the positions a person
+    asked for (rule `by hand`), none: where its load divides. `halves`: the broker is asked for `range_equally_divide`,
+    which cuts there, since it takes positions for no bundle of fewer than two topics.
     """
 
     bundle: str
@@ -63,7 +64,8 @@ class Split:
     value: float
     limit: float
     hits: int = 0
-    at: int | None = None
+    at: tuple[int, ...] = ()
+    halves: bool = False
 
     @property
     def sentence(self) -> str:

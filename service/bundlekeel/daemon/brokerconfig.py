@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import structlog
 
@@ -16,6 +17,16 @@ from bundlekeel.ports import BrokerAdmin, BrokerEndpoint, Clock
 
 _log = structlog.get_logger(__name__)
 
+# How brokers measure and report, by the key of it, with `ServiceConfiguration`'s default (the same in 4.0 and 4.2).
+# These are facts rather than preferences: a plan reckons with them whether or not other settings are adopted.
+STOCK: Final[Mapping[str, int]] = {
+    "statsUpdateFrequencyInSecs": 60,
+    "loadBalancerHostUsageCheckIntervalMinutes": 1,
+    "loadBalancerReportUpdateThresholdPercentage": 10,
+    "loadBalancerReportUpdateMinIntervalMillis": 5000,
+    "loadBalancerReportUpdateMaxIntervalMinutes": 15,
+    "loadBalancerMaxNumberOfBundlesInBundleLoadReport": 10,
+}
 # A broker that hangs must not stop the balancing of the others before its session ends.
 KEPT_SECONDS = 60.0
 
@@ -30,6 +41,7 @@ class BrokerConfig:
         self._read_at = float("-inf")
         self._known: dict[str, tuple[int, dict[str, str], float]] = {}
         self._asked: frozenset[tuple[str, int]] = frozenset()
+        self._brokers: frozenset[str] = frozenset()
         self.errors: dict[str, str] = {}
 
     async def refresh(self, endpoints: Mapping[str, BrokerEndpoint], *, force: bool = False) -> None:
@@ -40,6 +52,7 @@ class BrokerConfig:
             return
         self._known = {broker: known for broker, known in self._known.items() if broker in endpoints}
         self.errors = {}
+        self._brokers = frozenset(endpoints)
         due = [
             endpoint
             for broker, endpoint in endpoints.items()
@@ -93,8 +106,20 @@ class BrokerConfig:
         return None if values is None else not _true(values, "loadBalancerEnabled")
 
     def adoptable(self) -> Mapping[str, str]:
-        """Settings to adopt: those of the first broker that answered (dynamic settings are the same on all)."""
-        return next((known[1] for _, known in sorted(self._known.items())), {})
+        """Settings to adopt: those of the first broker that answered (dynamic settings are the same on all), but of how
+        often and how exactly brokers report the largest: a plan must not expect more of a broker than it does."""
+        first = next((known[1] for _, known in sorted(self._known.items())), {})
+        return {**first, **self._slowest()}
+
+    def _slowest(self) -> dict[str, str]:
+        """What of `STOCK` some broker shows, at the largest value; whoever shows none runs with the stock one."""
+        found: dict[str, str] = {}
+        for key, stock in STOCK.items():
+            shown = [(self._values(broker) or {}).get(key, "") for broker in self._brokers]
+            read = [int(text) for text in shown if text.isdecimal()]
+            if read:
+                found[key] = str(max(read if len(read) == len(shown) else [*read, stock]))
+        return found
 
     def values(self, broker: str) -> Mapping[str, str] | None:
         """Everything this broker runs with; None when it could not be asked."""

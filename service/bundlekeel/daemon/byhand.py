@@ -1,32 +1,52 @@
 """Transfers, unloads and splits that a person asks for: planned here, dry first; carried out by the leader.
 
 The leader plans again from its own picture right before it acts, with the same guard, and makes exactly that move or
-none: a request names bundle, source and target.
+none: a request names bundle, source and target. The unload of a namespace names bundles and their sources: it takes
+many cycles, and each bundle goes where there is most room by then.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.core.errors import AdminApiError, CodecError, ConfigError, Conflict, NotFound, SnapshotError, StoreError
 from bundlekeel.core.names import parse_bundle
-from bundlekeel.core.operations.byhand import RULE, Candidate, HandPlan, by_hand
+from bundlekeel.core.operations.byhand import RULE, Candidate, HandPlan, Unloads, by_hand, unload_all
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.operations.stage import Request, by_person
 from bundlekeel.core.plan import Move, Refusal, Split
 from bundlekeel.core.snapshot import Snapshot
+from bundlekeel.core.splitting.algorithms import (
+    BY_LOAD,
+    SplitAlgorithm,
+    SplitOptions,
+    TopicFlow,
+    flow_or_qps_equally_divide,
+    range_equally_divide,
+    topic_count_equally_divide,
+)
 from bundlekeel.core.splitting.children import Family
+from bundlekeel.core.splitting.rules import largest_bundle
+from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.policies import PolicyBook
-from bundlekeel.daemon.splits import SplitRefused, SplitRequest, cut_of
+from bundlekeel.daemon.splits import ONE_BOUNDARY, SplitRefused, SplitRequest, cut_of, positions_of
 from bundlekeel.daemon.views import Json
-from bundlekeel.daemon.where import WholeBundle, whole_bundles
-from bundlekeel.ports import BrokerAdmin, Metadata, Ownership
+from bundlekeel.daemon.where import WholeBundle, bundles_of, whole_bundles
+from bundlekeel.ports import BrokerAdmin, Metadata, Ownership, TopicLoad
 
+UNREADABLE: Final = "the request cannot be read; another version of Bundlekeel left it?"
+# What `flow_or_qps_equally_divide` goes by, with Pulsar's defaults: msg/s, MiB/s, per cent.
+FLOW_LIMITS: Final = {
+    "loadBalancerNamespaceBundleMaxMsgRate": "30000",
+    "loadBalancerNamespaceBundleMaxBandwidthMbytes": "100",
+    "flowOrQpsDifferenceThresholdPercentage": "10",
+}
 POLICIES = (Code.POLICY_FORBIDS, Code.POLICY_UNREADABLE, Code.HAS_POLICY)
 
 
@@ -39,6 +59,7 @@ class HandParts:
     metadata: Metadata
     ownership: Ownership
     admin: BrokerAdmin
+    config: BrokerConfig
 
 
 class ByHand:
@@ -68,10 +89,20 @@ class ByHand:
             "hash": answer["hash"],
         }
 
-    async def split(self, name: str, *, at: int | None = None) -> tuple[Json, Json]:
-        """The dry run of a split, and the request for the leader."""
+    async def split(self, name: str, options: SplitOptions = BY_LOAD) -> tuple[Json, Json]:
+        """The dry run of a split, and the request for the leader. `TENANT/NAMESPACE/LARGEST` is a name, too."""
+        algorithm, at = options.algorithm, options.at
+        if algorithm is not None and bool(at) != (algorithm is SplitAlgorithm.POSITIONS):
+            raise ConfigError(
+                f"{algorithm} {'takes no positions' if at else 'needs positions'}",
+                field="at",
+                value=list(at),
+                allowed=f"positions, with {SplitAlgorithm.POSITIONS} or without an algorithm",
+            )
+        name, largest = await self._resolved(name)
         whole = await self._whole(name)
         owner = await self._owner(whole.bundle)
+        then = "then the children leave it, each to the broker with most room" if options.unload else "nothing moves"
         answer: Json = {
             "kind": "split",
             "name": name,
@@ -80,11 +111,13 @@ class ByHand:
             "topics": list(whole.topics),
             "children": [],
             "refusals": [],
-            "sentence": f"{whole.bundle} is divided at its owner {owner}; nothing moves",
+            "algorithm": algorithm.value if algorithm is not None else None,
+            "unload": options.unload,
+            "sentence": f"{whole.bundle}{largest} is divided at its owner {owner}; {then}",
         }
         try:
-            self._may_split(whole.bundle, owner)
-            made = await self._cut(whole.bundle, owner, at)
+            self._may_split(whole.bundle, owner, algorithm)
+            made = await self._cut(whole.bundle, owner, at, algorithm)
         except SplitRefused as error:
             code = Code(error.code)
             answer["refusals"] = [_refusal(Refusal(code, whole.bundle, owner, str(error)))]
@@ -93,18 +126,53 @@ class ByHand:
             {"bundle": child, "topics_ratio": topics, "msg_rate_ratio": share[0], "throughput_ratio": share[2]}
             for child, topics, share in zip(made.children, made.topics, made.shares, strict=True)
         ]
-        position = parse_bundle(made.children[1]).lower
-        answer["hash"] = _hash("split", whole.bundle, owner, str(position))
-        wish = {"kind": "split", "bundle": whole.bundle, "source": owner, "at": at, "hash": answer["hash"]}
+        answer["hash"] = _hash("split", owner, *made.children, *(["unload"] if options.unload else []))
+        wish = {"kind": "split", "bundle": whole.bundle, "source": owner, "at": list(at), "unload": options.unload}
+        wish |= {"algorithm": answer["algorithm"], "hash": answer["hash"]}
         return answer, wish | {"moves": [[whole.bundle, owner, ""]]}
 
+    async def unload_namespace(self, namespace: str, *, override_cool_down: bool = False) -> tuple[Json, Json]:
+        """The dry run of the unload of every bundle of a namespace, and the request for the leader; no request (empty)
+        when all of them stay."""
+        bundles = [str(bundle) for bundle in await bundles_of(namespace, self._p.metadata)]
+        owners, unowned = await self._owners(bundles)
+        made = await self._unloads(owners, override_cool_down=override_cool_down)
+        refused = (*unowned, *made.refused)
+        leaving = dict.fromkeys([*(move.bundle for move in made.moves), *(item.bundle for item in made.waiting)])
+        wanted = {name: owners[name] for name in leaving}
+        sentence = f"{len(wanted)} of {len(bundles)} bundles of {namespace} leave their brokers"
+        answer: Json = {
+            "kind": "unload",
+            "namespace": namespace,
+            "bundles": len(bundles),
+            "moves": [asdict(move) | {"sentence": move.sentence} for move in made.moves],
+            "refusals": [_refusal(item) for item in refused],
+            "refusal_counts": dict(Counter(item.code.value for item in refused)),
+            "sentence": f"{sentence}; {len(made.admitted)} fit the budgets of one cycle",
+            "override_cool_down": override_cool_down,
+            "hash": _hash("unload", namespace, *(f"{name}@{owner}" for name, owner in sorted(wanted.items()))),
+        }
+        if not wanted:
+            return answer, {}
+        wish = {"kind": "unload", "sources": wanted, "override_cool_down": override_cool_down, "hash": answer["hash"]}
+        return answer, wish | {"moves": [[name, owner, ""] for name, owner in wanted.items()]}
+
     # --- on the leader, right before it acts ---
+
+    async def unloads_of(self, sources: Mapping[str, str], *, override_cool_down: bool) -> Unloads:
+        """What of these bundles (bundle -> the broker it is to leave) may go in this cycle, what waits, what stays."""
+        owners, refused = await self._owners(sources)
+        left = {name: owner for name, owner in owners.items() if owner != sources[name]}
+        refused += [Refusal(Code.OWNER_CHANGED, name, sources[name], f"owned by {left[name]} now") for name in left]
+        here = {name: owner for name, owner in owners.items() if name not in left}
+        made = await self._unloads(here, override_cool_down=override_cool_down)
+        return replace(made, refused=(*refused, *made.refused))
 
     async def moves_of(self, body: Mapping[str, Any]) -> tuple[Move, ...]:
         """The one move of a request, planned again. Conflict with what has changed."""
         bundle, source, target = (str(body.get(key, "")) for key in ("bundle", "source", "target"))
         if not bundle or not source or not target:
-            raise Conflict("the request cannot be read; another version of Bundlekeel left it?")
+            raise Conflict(UNREADABLE)
         owner = await self._owner(bundle)
         if owner != source:
             raise Conflict(
@@ -117,16 +185,23 @@ class ByHand:
         return (made.move,)
 
     async def split_of(self, body: Mapping[str, Any]) -> Split:
-        """The split of a request; where to cut is computed when it is carried out."""
-        bundle, source, at = str(body.get("bundle", "")), str(body.get("source", "")), body.get("at")
-        if not bundle or not source or not (at is None or isinstance(at, int)):
-            raise Conflict("the request cannot be read; another version of Bundlekeel left it?")
+        """The split of a request. Where to cut is computed anew; where the load divides, when it is carried out."""
+        bundle, source, at = str(body.get("bundle", "")), str(body.get("source", "")), tuple(body.get("at", ()))
+        named = body.get("algorithm")
+        if not bundle or not source:
+            raise Conflict(UNREADABLE)
+        if named not in (None, *SplitAlgorithm):
+            raise Conflict(f"{UNREADABLE} (no split algorithm {named!r}; there are {', '.join(SplitAlgorithm)})")
+        algorithm = SplitAlgorithm(named) if named is not None else None
         try:
-            self._may_split(bundle, source)
+            self._may_split(bundle, source, algorithm)
+            if algorithm is not None:
+                at = positions_of(await self._cut(bundle, source, at, algorithm))
         except SplitRefused as error:
-            said = EXPLANATIONS[Code(error.code)]
+            said = _text(Refusal(Code(error.code), detail=error.error))
             raise Conflict(f"not carried out: {said}", difference=[said]) from error
-        return Split(bundle=bundle, broker=source, rule=RULE, value=0.0, limit=0.0, at=at)
+        halves = algorithm is SplitAlgorithm.RANGE
+        return Split(bundle=bundle, broker=source, rule=RULE, value=0.0, limit=0.0, at=at, halves=halves)
 
     # --- parts ---
 
@@ -153,15 +228,35 @@ class ByHand:
             raise Conflict(f"{bundle}: {EXPLANATIONS[Code.IN_TRANSIT]}", difference=[Code.IN_TRANSIT.value])
         return owner.broker_id
 
+    async def _owners(self, bundles: Iterable[str]) -> tuple[dict[str, str], list[Refusal]]:
+        """bundle -> its owner, and why the others have none."""
+        owners, refused = dict[str, str](), list[Refusal]()
+        for bundle in bundles:
+            try:
+                owners[bundle] = await self._owner(bundle)
+            except Conflict as error:
+                refused.append(Refusal(Code(error.difference[0]), bundle))
+        return owners, refused
+
     def _registered(self) -> tuple[str, ...]:
         picture = self._p.cycle.picture
         return tuple(picture.endpoints) if picture is not None else ()
 
     async def _planned(self, bundle: str, owner: str, to: str, *, override_cool_down: bool) -> HandPlan:
-        snapshot = with_owned(self._snapshot(), {owner: [bundle]})
-        policies = await self._p.policies.read(snapshot.bundles.namespaces)
-        request = replace(self._request(snapshot), policies=policies)
+        request = await self._with_policies({bundle: owner})
         return by_hand(request, bundle, owner, to, override_cool_down=override_cool_down)
+
+    async def _unloads(self, owners: Mapping[str, str], *, override_cool_down: bool) -> Unloads:
+        return unload_all(await self._with_policies(owners), owners, override_cool_down=override_cool_down)
+
+    async def _with_policies(self, owners: Mapping[str, str]) -> Request:
+        """What a plan of moves depends on, with each of these bundles at its owner, and policies read anew."""
+        owned: dict[str, list[str]] = {}
+        for bundle, owner in owners.items():
+            owned.setdefault(owner, []).append(bundle)
+        snapshot = with_owned(self._snapshot(), owned)
+        policies = await self._p.policies.read(snapshot.bundles.namespaces)
+        return replace(self._request(snapshot), policies=policies)
 
     def _request(self, snapshot: Snapshot) -> Request:
         given = self._p.cycle.plan_input(snapshot)
@@ -180,21 +275,87 @@ class ByHand:
             raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
         return self._p.cycle.snapshot
 
-    def _may_split(self, bundle: str, owner: str) -> None:
-        """SplitRefused when the guard binds the bundle. Policies bind it to brokers, and children stay where it is."""
+    def _may_split(self, bundle: str, owner: str, algorithm: SplitAlgorithm | None) -> None:
+        """SplitRefused when the guard binds the bundle, or its owner does not support that split. Policies bind it to
+        brokers, and children stay where it is."""
         snapshot = with_owned(self._snapshot(), {owner: [bundle]})
         movable, found = by_person(self._request(snapshot))
         row = next(iter(snapshot.bundles.rows_named({bundle})), -1)
         if row >= 0 and not movable[row] and found.codes[row] not in POLICIES:
             raise SplitRefused(found.codes[row])
+        known = (self._p.config.values(owner) or {}).get("supportedNamespaceBundleSplitAlgorithms")
+        if known is not None:
+            # What the broker is asked for, and what a person asked for: whoever runs it may have left that out.
+            sent = SplitAlgorithm.RANGE if algorithm is SplitAlgorithm.RANGE else SplitAlgorithm.POSITIONS
+            supported = [item.strip() for item in known.strip("[]").split(",")]
+            missing = [item for item in dict.fromkeys((algorithm or sent, sent)) if item not in supported]
+            if missing:
+                raise SplitRefused(Code.NOT_SUPPORTED, f"{owner} has {', '.join(supported)}; not {', '.join(missing)}")
 
-    async def _cut(self, bundle: str, owner: str, at: int | None) -> Family:
-        most = self._p.cycle.params.split_max_bundles
+    async def _resolved(self, name: str) -> tuple[str, str]:
+        """The name of the bundle meant by `TENANT/NAMESPACE/LARGEST`, and why that one; any other name as it is."""
+        namespace, _, last = name.rpartition("/")
+        if "://" in name or last not in ("LARGEST", "HOT"):
+            return name, ""
+        if last == "HOT":
+            raise ConfigError(
+                f"{name}: bundles are chosen by load with LARGEST",
+                field="name",
+                value=name,
+                allowed=f"{namespace}/LARGEST; for a topic of that name persistent://{name}",
+            )
+        await bundles_of(namespace, self._p.metadata)
+        found = largest_bundle(self._snapshot().bundles, namespace)
+        if found is None:
+            raise Conflict(f"no broker reports a bundle of {namespace}", difference=[Code.NO_BUNDLES.value])
+        return found[0], f", the largest by load ({found[1]}),"
+
+    async def _cut(self, bundle: str, owner: str, at: tuple[int, ...], algorithm: SplitAlgorithm | None) -> Family:
+        """The children that would be made. SplitRefused where there is no place to cut."""
         try:
             topics = await self._p.admin.topic_loads(bundle, owner)
         except AdminApiError as error:
             raise SplitRefused(Code.ADMIN_REFUSED, str(error)) from error
-        return cut_of(SplitRequest(bundle=bundle, broker=owner, rule=RULE, max_bundles=most, at=at), topics)
+        if algorithm not in (None, SplitAlgorithm.POSITIONS):
+            at = self._boundaries(bundle, owner, topics, algorithm)
+        if len(at) > 1 and self._snapshot().mode == "extensible":
+            raise SplitRefused(Code.NOT_SUPPORTED, f"{len(at)} boundaries; {ONE_BOUNDARY}")
+        request = SplitRequest(
+            bundle=bundle,
+            broker=owner,
+            rule=RULE,
+            max_bundles=self._p.cycle.params.split_max_bundles,
+            at=at,
+            halves=algorithm is SplitAlgorithm.RANGE,
+        )
+        return cut_of(request, topics)
+
+    def _boundaries(
+        self, bundle: str, owner: str, topics: Sequence[TopicLoad], algorithm: SplitAlgorithm | None
+    ) -> tuple[int, ...]:
+        """Where the broker would cut by this algorithm, with its own limits. SplitRefused where it would not."""
+        name = parse_bundle(bundle)
+        if algorithm is SplitAlgorithm.RANGE:
+            return range_equally_divide(name.lower, name.upper)
+        if len(topics) < 2:
+            raise SplitRefused(Code.SINGLE_TOPIC, f"{algorithm} parts topics")
+        if algorithm is SplitAlgorithm.TOPIC_COUNT:
+            return topic_count_equally_divide([topic.hash for topic in topics])
+        values = self._p.config.values(owner) or {}
+        try:
+            rate, size, over = (float(values.get(key, default)) for key, default in FLOW_LIMITS.items())
+        except ValueError as error:
+            raise SplitRefused(Code.NOT_SUPPORTED, f"a setting of {owner} is no number: {error}") from error
+        flows = [
+            TopicFlow(hash=topic.hash, msg_rate=sum(topic.traffic[:2]), throughput=sum(topic.traffic[2:]))
+            for topic in topics
+        ]
+        found = flow_or_qps_equally_divide(flows, max_msg_rate=rate, max_bandwidth_mb=size, difference_percent=over)
+        if not found:
+            carried = f"it has {sum(flow.msg_rate for flow in flows):,.0f} msg/s"
+            limits = f"{owner} cuts above {rate:,.0f} msg/s or {size:,.0f} MiB/s, and {over:.0f} % more"
+            raise SplitRefused(Code.NO_BOUNDARY, f"{algorithm}: {carried}, {limits}")
+        return found
 
 
 def _answer(kind: str, name: str, sentence: str, made: HandPlan) -> Json:

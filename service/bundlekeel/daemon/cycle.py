@@ -110,7 +110,7 @@ class Cycle:
                 report = self._blank(code, f"no decision: {error}")
             except BundlekeelError as error:
                 report = self._blank(Code.UNKNOWN, f"the cycle ended early: {error}")
-            except Exception:  # noqa: BLE001 - top of the cycle, one of the three named places
+            except Exception:  # noqa: BLE001 - top of the cycle
                 _log.exception("cycle failed", cycle=self.standing.cycle)
                 self._telemetry.count("unexpected_errors_total", where="cycle")
                 report = self._blank(Code.INTERNAL_ERROR, "the cycle failed unexpectedly; see the log")

@@ -6,7 +6,7 @@ The one exception is a write below our own root, which every sidecar needs and w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bundlekeel.core.capacity import CapacityOverride, match_capacity
@@ -15,7 +15,8 @@ from bundlekeel.core.errors import AdminUnauthorized, BundlekeelError, CodecErro
 from bundlekeel.core.filters.javaregex import java_pattern
 from bundlekeel.core.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, ExcludedBroker
 from bundlekeel.core.names import namespace_of
-from bundlekeel.daemon.brokerconfig import BrokerConfig
+from bundlekeel.core.params import BY_PULSAR_KEY, Parameters
+from bundlekeel.daemon.brokerconfig import STOCK, BrokerConfig
 from bundlekeel.daemon.canary import left_to_us, namespaces_of
 from bundlekeel.daemon.channel_checks import channel_checks
 from bundlekeel.daemon.channel_watch import ChannelWatch
@@ -30,13 +31,15 @@ from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, LoadT
 
 _SKEW_LIMIT_SECONDS = 30.0
 _PATIENCE = 5
+# Modes in which brokers publish their load on topics, when they have something to say.
+_PUBLISHING = ("extensible", "mixed")
 # CPU figures this close (share of the limit) are the same; samples are taken at different moments.
 CPU_ALIKE_SHARE = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patient:
-    """What is examined."""
+    """What is examined. `used`: the parameters that follow from a broker's configuration, and where each is from."""
 
     coordination: Coordination
     source: LoadSource
@@ -48,6 +51,7 @@ class Patient:
     heartbeat_seconds: float
     store_address: str
     capacity: Sequence[CapacityOverride]
+    used: Callable[[Mapping[str, str]], tuple[Parameters, Mapping[str, str]]]
     channel: ChannelWatch | None = None
     feed: Callable[[], LoadTables] = LoadTables
 
@@ -65,12 +69,13 @@ async def examine(patient: Patient, *, within: float = 10.0) -> list[Check]:
         return checks
     patient.admin.set_endpoints(picture.endpoints)
     await patient.config.refresh(picture.endpoints, force=True)
-    checks += _reports(picture)
-    checks += _admin(patient, picture)
+    tables = await _listening(patient, picture, within)
+    checks += _reports(patient, picture, tables)
+    checks += [*_admin(patient, picture), *_reporting(patient, picture)]
     record = await _takeover(patient)
     checks += [_load_manager(picture), _shedding(patient, picture, namespaces_of(record))]
     checks += [_splitting(patient, picture, record), await _leader(patient)]
-    checks += _load_topics(patient, picture)
+    checks += _load_topics(picture, tables)
     if patient.channel is not None:
         checks += await channel_checks(patient.channel, patient.clock, within=within)
     checks += [_blind(patient, picture), _shared_machine(patient, picture), _clock(patient, picture)]
@@ -147,22 +152,39 @@ async def _picture(patient: Patient, within: float) -> tuple[Picture | None, Che
     return picture, Check(name="brokers", ok=count > 0, detail=f"{count} registered, mode {picture.mode}", fix=fix)
 
 
-def _reports(picture: Picture) -> list[Check]:
+async def _listening(patient: Patient, picture: Picture, within: float) -> LoadTables:
+    """The load topics, once they are followed: a process that has just started is still connecting."""
+    deadline = patient.clock.boot() + within
+    tables = patient.feed()
+    while picture.mode in _PUBLISHING and tables.state in ("off", "connecting") and patient.clock.boot() < deadline:
+        await patient.clock.sleep(0.1)
+        tables = patient.feed()
+    return tables
+
+
+def _reports(patient: Patient, picture: Picture, tables: LoadTables) -> list[Check]:
     if not picture.excluded:
         return [Check(name="reports", ok=True, detail=f"{len(picture.reports)} usable")]
-    return [_unheard(item) if _listens(picture, item) else _unusable(item) for item in picture.excluded]
+    return [
+        _unheard(patient, item, tables)
+        if picture.mode in _PUBLISHING and item.code == Code.NO_LOAD_DATA
+        else _unusable(item)
+        for item in picture.excluded
+    ]
 
 
-def _listens(picture: Picture, item: ExcludedBroker) -> bool:
-    """Whether nothing is wrong with a broker but that it has not published since we began to listen."""
-    return picture.mode in ("extensible", "mixed") and item.code == Code.NO_LOAD_DATA
-
-
-def _unheard(item: ExcludedBroker) -> Check:
+def _unheard(patient: Patient, item: ExcludedBroker, tables: LoadTables) -> Check:
+    """A broker that has not published since we began to listen. That is wrong only after its longest silence."""
+    longest = patient.used(patient.config.values(item.broker_id) or {})[0].report_max_interval_seconds
+    listened = (patient.clock.wall_ms() - tables.since_ms) / 1000
+    silence = f"a quiet broker does every {longest:g} s"
+    if tables.state == "ok" and listened <= longest:
+        detail = f"{item.broker_id} has published no load yet, in {max(0.0, listened):.0f} s; {silence}"
+        return Check(name="reports", ok=True, detail=detail)
     return Check(
         name="reports",
         ok=False,
-        detail=f"{item.broker_id} has published no load since we began to listen; a quiet one does every 15 min",
+        detail=f"{item.broker_id} has published no load since we began to listen; {silence}",
         fix="ask a sidecar that has been running for longer: `bundlekeel status`, or GET /api/v1/doctor",
         severity="warning",
     )
@@ -194,6 +216,21 @@ def _admin(patient: Patient, picture: Picture) -> list[Check]:
     return checks
 
 
+def _reporting(patient: Patient, picture: Picture) -> list[Check]:
+    """How each broker measures and reports; a plan reckons with the largest of each figure (`BrokerConfig`)."""
+    alike: dict[str, list[str]] = {}
+    for broker in sorted(picture.endpoints):
+        params, origins = patient.used(patient.config.values(broker) or {})
+        told = []
+        for key in STOCK:
+            (spec,) = BY_PULSAR_KEY[key]
+            origin = "default of its release" if origins[spec.name] == "default" else origins[spec.name]
+            told.append(f"{key} {getattr(params, spec.name) / spec.factor:g} ({origin})")
+        alike.setdefault(", ".join(told), []).append(broker)
+    name = "load reports of brokers"
+    return [Check(name=name, ok=True, detail=f"{', '.join(who)}: {text}") for text, who in alike.items()]
+
+
 def _load_manager(picture: Picture) -> Check:
     kinds = sorted({endpoint.load_manager.rpartition(".")[2] or "unknown" for endpoint in picture.endpoints.values()})
     ok = picture.mode in ACTED_ON
@@ -203,14 +240,13 @@ def _load_manager(picture: Picture) -> Check:
     return Check(name="load manager", ok=ok, detail=", ".join(kinds), fix=fix, severity="error" if ok else "warning")
 
 
-def _load_topics(patient: Patient, picture: Picture) -> list[Check]:
+def _load_topics(picture: Picture, tables: LoadTables) -> list[Check]:
     """Whether the topics are followed on which extensible brokers publish their load."""
-    if picture.mode not in ("extensible", "mixed"):
+    if picture.mode not in _PUBLISHING:
         return []
-    tables = patient.feed()
     heard = sum(1 for broker in picture.endpoints if (item := tables.heard.get(broker)) and item.load is not None)
     if tables.state == "ok":
-        detail = f"followed; {heard} of {len(picture.endpoints)} brokers heard (a quiet one speaks every 15 min)"
+        detail = f"followed; {heard} of {len(picture.endpoints)} brokers heard"
         return [Check(name="load topics", ok=True, detail=detail)]
     fix = "let this host reach the brokers' service ports; its identity must be allowed to consume in pulsar/system"
     return [Check(name="load topics", ok=False, detail=f"{tables.state} {tables.detail}".strip(), fix=fix)]

@@ -197,7 +197,11 @@ class _RequestShape(msgspec.Struct):
     bundle: str = ""
     source: str = ""
     target: str = ""
-    at: int | None = None
+    override_cool_down: bool = False
+    at: list[int] = []
+    algorithm: str | None = None
+    unload: bool = False
+    sources: dict[str, str] = {}
 
 
 class AveragesPart(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -10,11 +11,12 @@ import structlog
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import BundlekeelError, Conflict, Forbidden, StoreError
-from bundlekeel.core.plan import Move, Plan, Split
-from bundlekeel.daemon.byhand import ByHand
+from bundlekeel.core.plan import Move, Plan, Refusal, Split
+from bundlekeel.daemon.byhand import UNREADABLE, ByHand
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.gate.gate import Action, Gate, Question
 from bundlekeel.daemon.hand import LeaderHand
+from bundlekeel.daemon.intents import MoveOutcome
 from bundlekeel.daemon.planner import Planner
 from bundlekeel.daemon.reviews import Reviews
 from bundlekeel.daemon.sharing import Sharing
@@ -50,6 +52,10 @@ class Executions:
         self._settled = -1
         self._gate = gate
         self._wall_ms = sharing.wall_ms
+        # Unloads of many bundles in the order of their turns: after each cycle one of them has a turn, since they share
+        # its budgets. The cycle after which one had it last.
+        self._unloads: list[_Unload] = []
+        self._unloaded = -1
 
     async def serve(self) -> None:
         """Carry out what waits, oldest first. StoreError when the store does not answer.
@@ -71,18 +77,28 @@ class Executions:
                 # Taken or not: it is never begun twice. If it still stands, it is taken the next time.
                 task.update(state="failed", detail=f"could not be taken from the store: {error}")
                 raise
-            try:
-                await self._carry_out(task, body)
-            except BundlekeelError as error:
-                task.update(state="stopped" if task["state"] == "stopped" else "failed", detail=str(error))
-                if isinstance(error, Conflict):
-                    task["difference"] = error.difference
-            finally:
-                self._hand.request = None
-            _log.info("execution ended", task=request_id, state=task["state"], detail=task["detail"])
-            await self._sharing.save(self._cycle.standing, self._sharing.shared.report, epoch=epoch)
-            self._settled = -1
-            await self._settle_reviews()
+            await self._go_on(task, partial(self._carry_out, task, body), epoch)
+        self._unloads = [unload for unload in self._unloads if unload.epoch == self._sharing.current_epoch()]
+        if self._unloads and self._unloaded != self._cycle.standing.cycle:
+            unload = self._unloads.pop(0)
+            self._sharing.remember_task(unload.task)
+            await self._go_on(unload.task, partial(self._unload, unload), unload.epoch)
+
+    async def _go_on(self, task: dict[str, Any], step: Callable[[], Awaitable[None]], epoch: int) -> None:
+        """One step of a task, or all of it, and its record."""
+        try:
+            await step()
+        except BundlekeelError as error:
+            task.update(state="stopped" if task["state"] == "stopped" else "failed", detail=str(error))
+            if isinstance(error, Conflict):
+                task["difference"] = error.difference
+        finally:
+            self._hand.request = None
+        if task["state"] != "running":
+            _log.info("execution ended", task=task["task"], state=task["state"], detail=task["detail"])
+        await self._sharing.save(self._cycle.standing, self._sharing.shared.report, epoch=epoch)
+        self._settled = -1
+        await self._settle_reviews()
 
     async def _settle_reviews(self) -> None:
         """At the start of a term, since the last leader may have ended amid a task, and after each task."""
@@ -96,7 +112,19 @@ class Executions:
             (split,) = await self._cycle.execute_split(partial(self._split_still_wanted, task, body)) or (None,)
             if split is None or split.outcome != "done":
                 raise Conflict(f"not split: {split.code} {split.error}".strip() if split else "not split")
-            task.update(state="done", detail=f"split into {', '.join(split.children)}")
+            done = f"split into {', '.join(split.children)}"
+            task.update(state="done", detail=done)
+            if body.get("unload"):
+                # Which child carries what is known with the next picture.
+                self._unloaded = self._cycle.standing.cycle
+                left = dict.fromkeys(split.children, split.broker)
+                unload = _Unload(task=task, body=body, epoch=split.epoch, left=left, before=f"{done}; ", begun=True)
+                self._unloads.append(unload)
+                task.update(state="running", detail=unload.progress)
+            return
+        if "sources" in body:
+            left = dict(body["sources"])
+            self._unloads.append(_Unload(task=task, body=body, epoch=self._sharing.current_epoch(), left=left))
             return
         outcomes = await self._cycle.execute(partial(self._moves_still_wanted, task, body))
         landed = sum(outcome.outcome in ("done", "released") for outcome in outcomes)
@@ -104,17 +132,40 @@ class Executions:
         task.update(
             state="stopped" if stopped else "done",
             detail=f"{landed} of {len(outcomes)} landed where asked",
-            moves=[
-                {"bundle": o.bundle, "outcome": o.outcome, "landed_on": o.landed_on, "code": o.code} for o in outcomes
-            ],
+            moves=[_row(outcome) for outcome in outcomes],
         )
 
-    async def _may_begin(self, task: dict[str, Any], body: Mapping[str, Any]) -> None:
+    async def _unload(self, unload: _Unload) -> None:
+        """As many bundles as the budgets of one cycle let go. The task runs until none waits any more."""
+        task = unload.task
+        try:
+            outcomes = await self._cycle.execute(partial(self._unloads_still_wanted, unload))
+        except BundlekeelError as error:
+            if not unload.begun:
+                raise
+            stopped = task["state"] == "stopped"
+            unload.end(Code.STOPPED if stopped else Code.NOT_PERMITTED)
+            task.update(state="stopped" if stopped else "failed", detail=f"{unload.progress}; {error}")
+            return
+        for outcome in outcomes:
+            task["moves"].append(_row(outcome))
+            unload.left.pop(outcome.bundle, None)
+        state, unload.begun = "done" if unload.landed else "failed", True
+        if any(outcome.code == Code.STOPPED for outcome in outcomes):
+            unload.end(Code.STOPPED)
+            state = "stopped"
+        elif unload.left:
+            self._unloads.append(unload)
+            state = "running"
+        task.update(state=state, detail=f"{unload.progress}{unload.waits if state == 'running' else ''}")
+
+    async def _may_begin(self, task: dict[str, Any], body: Mapping[str, Any], *, begun: bool = False) -> None:
         """Asked when no cycle is under way. Forbidden when the gate says so; Conflict when it cannot be read or is too
-        old, or its proposal is not, or no longer, approved."""
+        old, unless it has `begun`, or its proposal is not, or no longer, approved."""
         if not body:
-            raise Conflict("the request cannot be read; another version of Bundlekeel left it?")
-        self._still_young(body)
+            raise Conflict(UNREADABLE)
+        if not begun:
+            self._still_young(body)
         review = str(body.get("review") or "")
         request = Question(action=Action.REQUEST, epoch=self._cycle.epoch, task=task["task"], approved=bool(review))
         obstacle = await self._gate.check_anew(request)
@@ -138,6 +189,16 @@ class Executions:
         await self._may_begin(task, body)
         return await self._by_hand.split_of(body)
 
+    async def _unloads_still_wanted(self, unload: _Unload) -> tuple[tuple[Move, ...], Plan | None]:
+        self._unloaded = self._cycle.standing.cycle
+        await self._may_begin(unload.task, unload.body, begun=unload.begun)
+        override = bool(unload.body.get("override_cool_down"))
+        made = await self._by_hand.unloads_of(unload.left, override_cool_down=override)
+        for refusal in made.refused:
+            unload.refuse(refusal.bundle, refusal.code)
+        unload.waiting = made.waiting
+        return made.admitted, None
+
     async def _moves_still_wanted(
         self, task: dict[str, Any], body: Mapping[str, Any]
     ) -> tuple[tuple[Move, ...], Plan | None]:
@@ -149,12 +210,57 @@ class Executions:
         try:
             wanted, request = [tuple(item) for item in body.get("moves", [])], request_of(body)
         except (TypeError, ValueError) as error:
-            raise Conflict(f"the request cannot be read; another version of Bundlekeel left it? ({error})") from error
+            raise Conflict(f"{UNREADABLE} ({error})") from error
         made = await self._planner.compute(request)
         changed = difference(wanted, [(move.bundle, move.source, move.target) for move in made.moves])
         if changed:
             raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
         return made.moves, made
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Unload:
+    """An unload of many bundles, carried out in the term of `epoch`. `left`: bundle -> the broker it is to leave;
+    `waiting`: why bundles did not go at its last turn; `before`: what its task had done before, for people."""
+
+    task: dict[str, Any]
+    body: Mapping[str, Any]
+    epoch: int
+    left: dict[str, str]
+    before: str = ""
+    begun: bool = False
+    waiting: tuple[Refusal, ...] = ()
+
+    def refuse(self, bundle: str, code: str) -> None:
+        """It stays, for this reason."""
+        del self.left[bundle]
+        self.task["moves"].append({"bundle": bundle, "outcome": "refused", "landed_on": "", "code": code})
+
+    def end(self, code: str) -> None:
+        """All that are left stay."""
+        for bundle in list(self.left):
+            self.refuse(bundle, code)
+
+    @property
+    def landed(self) -> int:
+        """How many bundles have left their brokers."""
+        return sum(row["outcome"] in ("done", "landed_elsewhere", "released") for row in self.task["moves"])
+
+    @property
+    def progress(self) -> str:
+        """How far it is, for people."""
+        return f"{self.before}{self.landed} of {len(self.task['moves']) + len(self.left)} left their brokers"
+
+    @property
+    def waits(self) -> str:
+        """What its other bundles wait for, for people."""
+        details = {item.code: f"{item.code} ({item.detail})" if item.detail else item.code for item in self.waiting}
+        return f"; {len(self.left)} wait: {', '.join(details.values())}"
+
+
+def _row(outcome: MoveOutcome) -> dict[str, Any]:
+    """A move of a task, as people see it."""
+    return {name: getattr(outcome, name) for name in ("bundle", "outcome", "landed_on", "code")}
 
 
 def task_of(request_id: str, body: Mapping[str, Any], state: str) -> dict[str, Any]:

@@ -114,6 +114,7 @@ class LeaderHand:
                 max_bundles=max_bundles,
                 cycle_id=self._cause(cycle),
                 at=split.at,
+                halves=split.halves,
             )
             outcome = await self._splitter.split(request)
             on_outcome(outcome)

@@ -180,7 +180,8 @@ def _rows(table: Table, columns: Columns) -> list[Json]:
 
 
 def check(store: HistoryStore) -> Json:
-    """Read all of it. `ok`: every file is whole, no cycle is missing or there twice, every picture can be rebuilt.
+    """Read all of it. `ok`: there are cycles, each of them once and without a gap, every file is whole, and every
+    picture can be rebuilt.
 
     {ok, files, superseded, bytes, cycles, first_ms, last_ms, dropped, undecided, unreadable: [{file, why}],
     broken: [{epoch, cycle, why}], gaps: [{epoch, after, before, missing}], doubles: [{epoch, cycle}]}
@@ -192,7 +193,7 @@ def check(store: HistoryStore) -> Json:
         found.add(item)
     doubles = [{"epoch": epoch, "cycle": cycle} for (epoch, cycle), count in found.seen.items() if count > 1]
     return {
-        "ok": not (reading.unreadable or found.broken or found.gaps or doubles),
+        "ok": bool(found.seen) and not (reading.unreadable or found.broken or found.gaps or doubles),
         "files": len(files),
         "superseded": len(every) - len(files),
         "bytes": sum(file.size for file in files),

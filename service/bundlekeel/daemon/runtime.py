@@ -155,7 +155,7 @@ class Runtime:
                 await body()
             except BundlekeelError as error:
                 _log.warning("task interrupted", task=name, error=str(error))
-            except Exception:  # noqa: BLE001 - top of a root task, one of the three named places
+            except Exception:  # noqa: BLE001 - top of a root task
                 _log.exception("task failed", task=name)
                 self._parts.telemetry.count("unexpected_errors_total", where=name)
             await self._pause(1.0)

@@ -16,6 +16,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bundlekeel.core.capacity import CapacityOverride
+from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.params import compat_defaults
 from bundlekeel.daemon.settings_calibration import CalibrationSettings, ShadowSettings
 from bundlekeel.daemon.settings_guard import RateSettings, Windows
@@ -286,7 +287,9 @@ class Settings(BaseSettings):
     review: Literal["off", "required"] = Field(
         default="off", description="required: what a person asks to be carried out waits until another one approves"
     )
-    metadata_store: StoreAddress = Field(default="zk:127.0.0.1:2181", description="the brokers' metadataStoreUrl")
+    metadata_store: StoreAddress | None = Field(
+        default=None, description="the brokers' metadataStoreUrl; whatever talks to the cluster needs it"
+    )
     configuration_store: StoreAddress | None = Field(
         default=None, description="the brokers' configurationMetadataStoreUrl; null means the same as metadata_store"
     )
@@ -406,6 +409,14 @@ class Settings(BaseSettings):
     def reviewed(self) -> bool:
         """Whether a second person has to approve what somebody asks for."""
         return self.review == "required"
+
+    @property
+    def store_url(self) -> str:
+        """`metadata_store`. ConfigError when it is not set: there is no default that could be meant."""
+        if self.metadata_store is None:
+            text = "metadata_store is not set: give the brokers' metadataStoreUrl, such as zk:zk-1:2181/pulsar"
+            raise ConfigError(text, field="metadata_store")
+        return self.metadata_store
 
     @property
     def root_path(self) -> str:

@@ -24,6 +24,7 @@ from bundlekeel.core.params import (
     defaults,
     from_pulsar,
 )
+from bundlekeel.daemon.brokerconfig import STOCK
 from bundlekeel.daemon.settings_types import parse_duration
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 # These have a place of their own at the top of the settings; `parameters` accepts them as well.
 TOP_LEVEL = ("strategy", "placement", "compat")
-# Facts about the brokers rather than preferences: taken from them whatever `adopt_broker_settings` says.
-ALWAYS_ADOPTED = ("statsUpdateFrequencyInSecs", "loadBalancerHostUsageCheckIntervalMinutes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ def to_parameters(
     found: dict[str, object] = {}
     sources = dict.fromkeys(defaults(), "default")
     whole = settings.adopt_broker_settings
-    adopted = {key: value for key, value in (brokers or {}).items() if whole or key in ALWAYS_ADOPTED}
+    adopted = {key: value for key, value in (brokers or {}).items() if whole or key in STOCK}
     for spec in PARAMETERS:
         _adopt(spec, adopted, found, sources)
     explicit = {f"parameters.{name}": (name, value) for name, value in settings.parameters.items()}

@@ -342,7 +342,7 @@ class Sidecar:
     def ready(self) -> list[Check]:
         """Store, seat or bench known, and a picture unless on the bench."""
         p = self._p
-        address = p.loaded.settings.metadata_store
+        address = p.loaded.settings.store_url
         checks = [
             Check(
                 name="metadata store",

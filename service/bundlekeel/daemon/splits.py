@@ -28,26 +28,28 @@ from bundlekeel.core.names import namespace_of, parse_bundle
 from bundlekeel.core.plan import Refusal
 from bundlekeel.core.splitting.children import Family, family, holds
 from bundlekeel.core.splitting.positions import NoCut, split_bundle
-from bundlekeel.daemon.attempt import ExecutorLimits, Term, World, refusal_code
+from bundlekeel.daemon.attempt import EXTENSIBLE, ExecutorLimits, Term, World, refusal_code
 from bundlekeel.daemon.split_intents import Division, SplitIntent, SplitOutcome, read_division, split_path
 from bundlekeel.ports import Change
 
 _log = structlog.get_logger(__name__)
 
+ONE_BOUNDARY = "brokers with the extensible load manager take one a split"
 SplitPolicy = Callable[[str], Awaitable[Refusal | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRequest:
-    """One bundle to split at its owner, by which rule. `max_bundles`: as many as its namespace may have; `at`: the
-    position a person asked for, None: where its load divides."""
+    """One bundle to split at its owner, by which rule. `max_bundles`: as many as its namespace may have; `at`, `halves`
+    as in `Split`."""
 
     bundle: str
     broker: str
     rule: str
     max_bundles: int
     cycle_id: str = ""
-    at: int | None = None
+    at: tuple[int, ...] = ()
+    halves: bool = False
 
 
 class SplitRefused(Exception):
@@ -103,7 +105,7 @@ class Splitter:
         self._busy = True
         try:
             made = await self._positions(request)
-            blank = replace(blank, positions=_edges(made), family=made)
+            blank = replace(blank, positions=positions_of(made), family=made)
             ended = await self._carry_out(request, blank)
         except SplitRefused as refused:
             ended = replace(blank, code=refused.code, error=refused.error)
@@ -140,8 +142,10 @@ class Splitter:
             raise SplitRefused(Code.IN_TRANSIT, f"{owner.broker_id} is unloading it")
         if owner.broker_id != request.broker:
             raise SplitRefused(Code.OWNER_CHANGED, f"owned by {owner.broker_id}")
-        if len(edges) - 1 >= request.max_bundles:
+        if len(edges) - 1 + max(1, len(request.at)) > request.max_bundles:
             raise SplitRefused(Code.NAMESPACE_MAXIMUM, f"{len(edges) - 1} bundles")
+        if len(request.at) > 1 and self.world.mode() == EXTENSIBLE:
+            raise SplitRefused(Code.NOT_SUPPORTED, f"{len(request.at)} boundaries; {ONE_BOUNDARY}")
         try:
             topics = await self.world.admin.topic_loads(request.bundle, request.broker)
         except AdminApiError as error:
@@ -169,8 +173,9 @@ class Splitter:
         try:
             self.term.permit()
             self.prepare(blank.family)
+            positions = None if request.halves else blank.positions
             await self.world.commands.split(
-                request.bundle, positions=blank.positions, at=request.broker, permit=self.term.permit
+                request.bundle, positions=positions, at=request.broker, permit=self.term.permit
             )
             return await self._confirm(blank, "")
         except LeadershipLost as error:
@@ -259,7 +264,8 @@ class Splitter:
         return replace(blank, code=Code.NOTHING_SPLIT, error="the broker split nothing")
 
 
-def _edges(made: Family) -> tuple[int, ...]:
+def positions_of(made: Family) -> tuple[int, ...]:
+    """Where the children meet, ascending."""
     return tuple(parse_bundle(child).lower for child in made.children[1:])
 
 
@@ -267,12 +273,13 @@ def cut_of(request: SplitRequest, topics: Sequence[TopicLoad]) -> Family:
     """Positions that divide what the rule is about. SplitRefused when the bundle's topics do not allow any."""
     name = parse_bundle(request.bundle)
     inside = [topic for topic in topics if name.lower <= topic.hash <= name.upper]
-    if request.at is not None:
-        if not name.lower < request.at < name.upper:
-            raise SplitRefused(Code.NARROW_RANGE, f"0x{request.at:08x} is not strictly inside {name.range}")
-        if len(inside) < 2:
+    if request.at:
+        outside = [f"0x{position:08x}" for position in request.at if not name.lower < position < name.upper]
+        if outside:
+            raise SplitRefused(Code.NARROW_RANGE, f"{', '.join(outside)}: not strictly inside {name.range}")
+        if len(inside) < 2 and not request.halves:
             raise SplitRefused(Code.SINGLE_TOPIC, "brokers split nothing that has fewer than two topics")
-        return family(request.bundle, (request.at,), inside)
+        return family(request.bundle, sorted(set(request.at)), inside)
     weights = _weights(request.rule, inside)
     if len(inside) > 1 and request.rule in ("hot", "msg_rate", "bandwidth") and not any(weights):
         # Just moved, or just loaded: its statistics come with the broker's next run. Halved blindly it stays hot.

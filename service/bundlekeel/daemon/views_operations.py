@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, Protocol
 
+from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
+
 Json = dict[str, Any]
 Verb = Literal["transfer", "unload", "split"]
 
@@ -27,7 +29,7 @@ class OperationsService(Protocol):
         sentence, detail}. Without `dry_run` the wish is written."""
 
     async def cordon(self, broker: str, *, reason: str, by: str) -> Json:
-        """Let nothing come to a broker by us: {broker, state: cordoned}"""
+        """Let nothing come to a broker by us: {broker, state: cordoned}; Conflict for the last one open to bundles."""
 
     async def uncordon(self, broker: str, *, reason: str, by: str) -> Json:
         """End cordon, drain and warm of a broker: {broker, ended: [..]}; NotFound when there is none."""
@@ -61,7 +63,7 @@ class OperationsService(Protocol):
         name: str,
         *,
         to: str = "",
-        at: int | None = None,
+        options: SplitOptions = BY_LOAD,
         override_cool_down: bool = False,
         execute: bool = False,
         reason: str = "",
@@ -70,8 +72,22 @@ class OperationsService(Protocol):
         """Move or split one bundle. Dry unless `execute`: {kind, name, bundle, source, target, move: Move fields +
         sentence|None, candidates: [{broker, score_before, score_after, code, explanation}], children: [..] (split),
         refusals, loads, sentence, hash, dry_run, task, state, review}. Conflict when it is to be carried out and
-        something refuses. `override_cool_down`: although it moved lately, also straight back; what else of the guard
-        binds a person says core/operations/byhand.py."""
+        something refuses. `options`: of a split, whose `name` may be TENANT/NAMESPACE/LARGEST. `override_cool_down`:
+        although it moved lately, also straight back; what else of the guard binds a person says
+        core/operations/byhand.py."""
+
+    async def unload_namespace(
+        self,
+        namespace: str,
+        *,
+        override_cool_down: bool = False,
+        execute: bool = False,
+        reason: str = "",
+        by: str = "",
+    ) -> Json:
+        """Each bundle of a namespace off its broker, cycle by cycle within the budgets of the guard. Dry unless
+        `execute`: {kind, namespace, bundles, moves: [Move fields + sentence], refusals, refusal_counts, eta_seconds:
+        float|None, sentence, hash, dry_run, task, state, review}. Conflict when all are to stay."""
 
     async def task(self, task: str) -> Json:
         """One task as in `tasks`, or, while the leader has not taken it, its request (state `waiting`); NotFound."""

@@ -47,8 +47,7 @@ async def _rows(name: str, metadata: Metadata, ownership: Ownership, going: Mapp
     if bundle is not None:
         return [await _row(bundle, ownership, going)]
     if "://" not in name and name.count("/") == 1:
-        bounds = await _boundaries(metadata, name)
-        return [await _row(item, ownership, going) for item in _bundles(name, bounds)]
+        return [await _row(item, ownership, going) for item in await bundles_of(name, metadata)]
     topics = await _topics(name, metadata)
     bounds = await _boundaries(metadata, topics[0].namespace)
     # Of a bundle that holds many of them the owner is read once.
@@ -136,7 +135,9 @@ async def bundle_named(name: str, metadata: Metadata) -> BundleName | None:
     raise NotFound(f"{name!r} is not a bundle of the cluster now{nearest}; for a topic write persistent://...")
 
 
-def _bundles(namespace: str, bounds: list[int]) -> list[BundleName]:
+async def bundles_of(namespace: str, metadata: Metadata) -> list[BundleName]:
+    """The bundles of a namespace, in the order of their ranges. ConfigError for a name that cannot be; NotFound."""
+    bounds = await _boundaries(metadata, namespace)
     return [BundleName(namespace=namespace, lower=low, upper=high) for low, high in pairwise(bounds)]
 
 

@@ -30,7 +30,7 @@ _CHANGES: dict[Code, str] = {
     Code.FROZEN_INTENT: "an earlier leader's move of it is settled first, within about two minutes",
     Code.TOO_BIG: "split it: one bundle carries more than the difference between two brokers",
     Code.NO_GAIN: "a lower load on the other brokers",
-    Code.BELOW_MINIMUM: "more traffic on it, or a lower `min_unload_share`",
+    Code.BELOW_MINIMUM: "more traffic on it, or a lower minimum (parameters that begin with `min_unload`)",
     Code.BUDGET_PER_CYCLE: "the next cycle, or a higher `max_moves_per_cycle`",
     Code.BUDGET_PER_SOURCE: "the next cycle, or a higher `max_moves_per_source`",
     Code.BUDGET_PER_TARGET: "the next cycle, or a higher `max_moves_per_target`",

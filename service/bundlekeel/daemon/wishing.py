@@ -20,6 +20,7 @@ from bundlekeel.core.errors import (
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.operations.stage import RULES
 from bundlekeel.core.snapshot import Snapshot
+from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
 from bundlekeel.daemon.byhand import ByHand
 from bundlekeel.daemon.cycle import Cycle
 from bundlekeel.daemon.documents import Desired, Pause, Wish
@@ -136,8 +137,13 @@ class Wishing:
     async def cordon(self, broker: str, *, reason: str, by: str) -> Json:
         """Let nothing come to a broker."""
         self._known(broker)
-        wish = self._wish(reason, by)
-        await self._note(lambda found: _put(found, "cordons", broker, wish), f"cordon of {broker}", reason, by)
+
+        def cordoned(found: Desired) -> Desired:
+            if broker not in found.cordons:
+                self._others_take(found, broker)
+            return _put(found, "cordons", broker, self._wish(reason, by))
+
+        await self._note(cordoned, f"cordon of {broker}", reason, by)
         return {"broker": broker, "state": "cordoned"}
 
     async def uncordon(self, broker: str, *, reason: str, by: str) -> Json:
@@ -210,7 +216,7 @@ class Wishing:
         name: str,
         *,
         to: str = "",
-        at: int | None = None,
+        options: SplitOptions = BY_LOAD,
         override_cool_down: bool = False,
         execute: bool = False,
         reason: str = "",
@@ -220,21 +226,39 @@ class Wishing:
         if verb == "transfer" and not to:
             raise ConfigError("a transfer names a broker", field="to", value=to, allowed="a broker id")
         if verb == "split":
-            answer, wish = await self._p.by_hand.split(name, at=at)
+            answer, wish = await self._p.by_hand.split(name, options)
         else:
             aim = to if verb == "transfer" else ""
             answer, wish = await self._p.by_hand.move(name, aim, override_cool_down=override_cool_down)
+        return await self._asked(verb, answer, wish, execute=execute, reason=reason, by=by)
+
+    async def unload_namespace(
+        self,
+        namespace: str,
+        *,
+        override_cool_down: bool = False,
+        execute: bool = False,
+        reason: str = "",
+        by: str = "",
+    ) -> Json:
+        """Unload every bundle of a namespace; dry unless `execute`."""
+        answer, wish = await self._p.by_hand.unload_namespace(namespace, override_cool_down=override_cool_down)
+        answer["eta_seconds"] = self._p.operations.eta(len(answer["moves"])) if wish else None
+        return await self._asked("unload", answer, wish, execute=execute, reason=reason, by=by)
+
+    async def _asked(self, verb: Verb, answer: Json, wish: Json, *, execute: bool, reason: str, by: str) -> Json:
+        """The answer to a person, and the request to the leader, if it is to be carried out."""
         answer |= {"dry_run": not execute, "task": None, "state": "planned", "review": None}
         if not execute:
             return answer
         self._p.gate.demand(Question(action=Action.SUBMISSION))
         if not wish:
-            said = [f"{item['code']}: {item['explanation']}" for item in answer["refusals"]]
+            said = sorted({f"{item['code']}: {item['explanation']}" for item in answer["refusals"]})
             raise Conflict(f"not carried out: {'; '.join(said)}", difference=said)
         left = await self._p.reviews.submit(
             answer["hash"], verb, answer["sentence"], wish | {"reason": reason, "by": by}
         )
-        self._record(f"{verb} of {answer['bundle']}", reason, by)
+        self._record(f"{verb} of {answer.get('bundle') or answer['namespace']}", reason, by)
         return answer | left
 
     async def submit(self, id_: str, title: str, body: Mapping[str, Any]) -> Json:
@@ -290,7 +314,10 @@ class Wishing:
     def _others_take(self, desired: Desired, broker: str) -> None:
         """Conflict when every other broker is drained or cordoned: somebody has to serve the topics."""
         if not set(self._registered()) - {broker, *desired.drains, *desired.cordons}:
-            raise Conflict(f"no other broker could take the bundles of {broker}", difference=["no broker is left"])
+            raise Conflict(
+                f"no other broker is open to bundles: all but {broker} are drained or cordoned; uncordon one first",
+                difference=["no broker is left"],
+            )
 
     def _wish(self, reason: str, by: str) -> Wish:
         return Wish(by=by, reason=reason, since_ms=self._p.clock.wall_ms())

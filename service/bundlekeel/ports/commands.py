@@ -48,9 +48,10 @@ class BrokerCommands(Protocol):
     async def claim(self, topic: str, *, broker_id: str, permit: Permit) -> str:
         """Authoritative lookup at `broker_id`: it takes the bundle; returns the answering broker's id."""
 
-    async def split(self, bundle: str, *, positions: Sequence[int], at: str, permit: Permit) -> UnloadAnswer:
-        """Split at these positions without unloading the children, asked at the owner `at`. Success does not mean that
-        anything was split: re-read the boundaries."""
+    async def split(self, bundle: str, *, positions: Sequence[int] | None, at: str, permit: Permit) -> UnloadAnswer:
+        """Split at these positions (`specified_positions_divide`), None: in the middle (`range_equally_divide`), asked
+        at the owner `at`. Children are not unloaded. Success does not mean that anything was split: re-read the
+        boundaries."""
 
     async def set_dynamic(self, key: str, value: str, *, permit: Permit) -> None:
         """Store a dynamic override."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from bundlekeel.core.capacity import CapacityOverride
 from bundlekeel.core.load import Floats
-from bundlekeel.core.params import Parameters, coerce
+from bundlekeel.core.params import Parameters, coerce, compat_defaults
 from bundlekeel.core.policies import IsolationPolicy, Policies
 from bundlekeel.sim.assertions import Finding, judge
 from bundlekeel.sim.balancers import CYCLE, Balancer, Books, Bundlekeel, Nobody, direct_moves
@@ -214,12 +214,16 @@ def _placed_by(scenario: Scenario, contender: Contender) -> Scenario:
 
 def parameters(scenario: Scenario, contender: Contender) -> Parameters:
     """Defaults, the scenario's own, the cluster's intervals, and the contender's on top."""
+    named = {**scenario.parameters, **contender.parameters}
     given: dict[str, object] = {
+        **compat_defaults(str(named.get("compat", "none")), named.get("strategy")),
         "statistics_interval_seconds": scenario.settings.statistics_interval,
         "host_usage_interval_seconds": scenario.settings.host_interval,
+        "report_min_interval_seconds": scenario.settings.report_interval,
+        "report_max_interval_seconds": scenario.settings.report_max_silence,
+        "report_change_percent": 100 * scenario.settings.report_threshold,
         "split_enabled": scenario.splits == "bundlekeel",
-        **scenario.parameters,
-        **contender.parameters,
+        **named,
     }
     return Parameters(**{name: coerce(name, value) for name, value in given.items()})  # type: ignore[arg-type]
 

@@ -207,6 +207,14 @@ class AdminContract:
         children = ("public/default/0x00000000_0x20000000", "public/default/0x20000000_0x40000000")
         assert {b: o.broker_id for b, o in harness.model.owners.items()} == dict.fromkeys(children, owner)
 
+    async def test_j08_split_in_the_middle(self, harness: Harness) -> None:
+        """Without positions the broker halves the range, also of a bundle without two topics."""
+        _, owner, third = harness.model.brokers
+        answer = await harness.admin.split(BUNDLE, positions=None, at=third, permit=harness.permit)
+        assert (answer.status, answer.hops) == (204, (third, owner))
+        children = ("public/default/0x00000000_0x20000000", "public/default/0x20000000_0x40000000")
+        assert {b: o.broker_id for b, o in harness.model.owners.items()} == dict.fromkeys(children, owner)
+
     async def test_a_split_without_effect_is_a_success(self, harness: Harness) -> None:
         """One topic, or no position inside: the broker answers 204 and splits nothing."""
         owner = harness.model.brokers[1]

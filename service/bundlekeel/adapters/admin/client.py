@@ -31,6 +31,7 @@ from bundlekeel.core.errors import (
 )
 from bundlekeel.core.extensible import BundleLoads
 from bundlekeel.core.rate import Signs
+from bundlekeel.core.splitting.algorithms import SplitAlgorithm
 from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry, TopicLoad
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from bundlekeel.tls import ClientTls as AdminTls
@@ -165,12 +166,13 @@ class HttpBrokerAdmin:
             raise AdminFault("topic hash positions: the answer has no positions", status=200)
         return positions
 
-    async def split(self, bundle: str, *, positions: Sequence[int], at: str, permit: Permit) -> UnloadAnswer:
-        """Split at these positions, children staying where they are. A broker answers 204 also when it
-        splits nothing, for example when the bundle holds fewer than two topics by then."""
-        query = {"unload": "false", "splitAlgorithmName": "specified_positions_divide"}
+    async def split(self, bundle: str, *, positions: Sequence[int] | None, at: str, permit: Permit) -> UnloadAnswer:
+        """Split at these positions, or in the middle, children staying where they are. A broker answers 204 also when
+        it splits nothing: where it is given positions and the bundle holds fewer than two topics by then."""
+        algorithm = SplitAlgorithm.RANGE if positions is None else SplitAlgorithm.POSITIONS
+        query = {"unload": "false", "splitAlgorithmName": algorithm.value}
         target = with_query(bundle_path(routes.SPLIT, bundle), query)
-        content = json.dumps(list(positions)).encode()
+        content = json.dumps(list(positions or ())).encode()
         call = Call(route=routes.SPLIT, target=target, content=content, permit=permit)
         reply = await self._http.follow(call, at=at)
         return UnloadAnswer(status=reply.answer.status, hops=reply.hops, seconds=reply.seconds)

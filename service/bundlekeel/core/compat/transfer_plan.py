@@ -1,10 +1,10 @@
 """TransferShedder inside `plan()`: what it decides on a snapshot, for simulations and comparisons.
 
 On an extensible picture it reads the brokers' own scores and top bundles. On a modular one it reads what these brokers
-would publish if they ran the extensible load manager: a score smoothed once a call, and their ten largest bundles,
-lowest first, in the resolution of Pulsar's order (`TopKBundles`). The broker's loop around it is here too: bundles that
-moved lately count as unloaded lately, and a bundle that is unloaded without a destination goes where the extensible
-`LeastResourceUsageWithWeight` puts it. The laws after it (core/laws.py) are ours.
+would publish if they ran the extensible load manager: a score smoothed once a call, and their largest bundles
+(`report_max_bundles`), lowest first, in the resolution of Pulsar's order (`TopKBundles`). The broker's loop around it
+is here too: bundles that moved lately count as unloaded lately, and a bundle that is unloaded without a destination
+goes where the extensible `LeastResourceUsageWithWeight` puts it. The laws after it (core/laws.py) are ours.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from bundlekeel.core.plan import Refusal, Verdict
 from bundlekeel.core.shedding.common import Context, Decision
 from bundlekeel.core.snapshot import Bools
 
-# `loadBalancerMaxNumberOfBundlesInBundleLoadReport`
-TOP_BUNDLES: Final = 10
 _BYTES, _MESSAGES = 1e5, 100.0
 # What the broker's list of recently unloaded bundles stands for here.
 _LATELY: Final = frozenset(
@@ -104,7 +102,7 @@ def _top(context: Context, broker: int, hidden: Bools) -> list[TopBundle]:
                 (traffic[places, RATE_IN] + traffic[places, RATE_OUT]) / _MESSAGES,
             )
         )
-        places = places[np.lexsort((rate, bytes_out, bytes_in))][-TOP_BUNDLES:]
+        places = places[np.lexsort((rate, bytes_out, bytes_in))][-max(0, context.params.report_max_bundles) :]
     return [
         TopBundle(bundles.names[span.start + place], *traffic[place, [THROUGHPUT_IN, THROUGHPUT_OUT]].tolist())
         for place in places.tolist()

@@ -29,15 +29,17 @@ from bundlekeel.core.shedding.common import (
     Decision,
     best_fit,
     candidates,
+    refuse_all,
     refuse_rest,
+    traffic_of,
 )
 from bundlekeel.core.shedding.reasons import Attempt, refuse_unfit, stuck
 from bundlekeel.core.snapshot import Bools
 
 # When a bundle fits on the coldest broker in no way, these many next ones are tried: they may be larger.
 TARGETS_TRIED = 4
-# A look of a broker at itself (loadBalancerReportUpdateMinIntervalMillis, 5 s in stock settings) and time to tell.
-SILENCE_SECONDS = 6.0
+# A broker that has looked at itself (`report_min_interval_seconds`) needs this long to tell.
+TELLING_SECONDS = 1.0
 
 
 def shed(context: Context) -> Decision:
@@ -111,7 +113,8 @@ def _fresh(context: Context, row: int) -> bool:
     shortest = min(params.statistics_interval_seconds, params.host_usage_interval_seconds)
     elapsed = (context.snapshot.wall_ms - known.at_ms) / 1000
     reported = int(brokers.last_update[row]) > known.reported
-    return elapsed >= (shortest if reported else max(shortest, SILENCE_SECONDS))
+    silence = max(shortest, params.report_min_interval_seconds + TELLING_SECONDS)
+    return elapsed >= (shortest if reported else silence)
 
 
 def _told_since(context: Context, other: int, row: int) -> bool:
@@ -234,9 +237,12 @@ def _move(context: Context, active: set[int], low: float) -> list[Refusal]:
         if float(draft.score[hot] - draft.score[cold]) < low / 2:
             end = Code.BALANCED
             break
+        unfit = None
         if hot not in donors:
             donors[hot] = candidates(context, hot)
-        unfit = _move_one(context, cold, hot, donors[hot].left(draft), mean, low)
+            unfit = _below_minimum(context, cold, hot, donors[hot].rows)
+        if unfit is None:
+            unfit = _move_one(context, cold, hot, donors[hot].left(draft), mean, low)
         if unfit is not None:
             stopped[hot] = unfit
             can_give[hot] = False
@@ -270,6 +276,18 @@ def _next_pair(draft: Draft, involved: Bools, can_give: Bools) -> tuple[int, int
         if everybody:
             break
     return best
+
+
+def _below_minimum(context: Context, cold: int, hot: int, rows: Ints) -> list[Refusal] | None:
+    """Refusals when what a broker should give reaches none of the minima that an operator set (AvgShedder)."""
+    draft, params = context.draft, context.params
+    want = _want(float(draft.score[hot]), float(draft.score[cold]), context.mean, params.max_unload_ratio)
+    messages, size = traffic_of(draft, hot, want)
+    minima = ((messages, params.min_unload_message_rate), (size, params.min_unload_throughput))
+    reached = [value >= minimum for value, minimum in minima if minimum > 0]
+    if any(reached) or not reached:
+        return None
+    return refuse_all(context, hot, rows, Code.BELOW_MINIMUM, f"{messages:.0f} msg/s and {size:.0f} B/s would leave")
 
 
 def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, low: float) -> list[Refusal] | None:

@@ -10,7 +10,7 @@ import numpy as np
 from bundlekeel.core.codes import Code
 from bundlekeel.core.draft import Draft, Offer
 from bundlekeel.core.guard import Eligibility, GuardState
-from bundlekeel.core.load import Ints
+from bundlekeel.core.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Ints
 from bundlekeel.core.memory import Memory
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.placement import Placement
@@ -96,6 +96,13 @@ def candidates(context: Context, source: int) -> Candidates:
     weight = draft.scores(draft.pressure(source)[rows - int(context.snapshot.bundles.starts[source])], source)
     enough = weight >= min(context.params.min_unload_share * context.mean, float(weight.mean()) / 2)
     return Candidates(rows[enough], rows[~enough])
+
+
+def traffic_of(draft: Draft, source: int, relief: float) -> tuple[float, float]:
+    """Messages and bytes a second that leave a broker with this part of its score."""
+    score, traffic = float(draft.score[source]), draft.traffic[source].tolist()
+    share = min(1.0, max(0.0, relief) / score) if score > 0 else 1.0
+    return share * (traffic[RATE_IN] + traffic[RATE_OUT]), share * (traffic[THROUGHPUT_IN] + traffic[THROUGHPUT_OUT])
 
 
 def best_fit(offer: Offer, before: float, other: float, want: float, *, ceiling: float, slack: float) -> int:

@@ -56,7 +56,8 @@ def refuse_unfit(context: Context, source: int, rows: Ints, attempts: Sequence[A
 def stuck(context: Context, refusals: Sequence[Refusal], who: str) -> Verdict:
     """The cycle's verdict when `who` should shed and nothing moves: full, unsplittable, or no suitable bundle."""
     limit = context.params.overloaded_threshold_percent
-    codes = {item.code for item in refusals} - IMMOVABLE
+    every = {item.code: item for item in refusals}
+    codes = set(every) - IMMOVABLE
     if not context.draft.legal_targets().any():
         text = f"{who}; all are above {limit:.0f}% or full of topics: load would only circulate, add brokers"
         return Verdict(code=Code.NO_LEGAL_TARGET, sentence=text)
@@ -66,6 +67,9 @@ def stuck(context: Context, refusals: Sequence[Refusal], who: str) -> Verdict:
     if codes == {Code.TOO_BIG}:
         text = f"{who}, but every bundle is too big for the difference; split it"
         return Verdict(code=Code.UNSPLITTABLE, sentence=text)
+    if set(every) == {Code.BELOW_MINIMUM}:
+        detail = every[Code.BELOW_MINIMUM].detail or "every bundle is too small"
+        return Verdict(code=Code.BELOW_MINIMUM, sentence=f"{who}, but it is below the minimum: {detail}")
     return Verdict(code=Code.NO_BUNDLES, sentence=f"{who}, but no bundle would make it better")
 
 

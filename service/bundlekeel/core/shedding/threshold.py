@@ -5,7 +5,8 @@ Corrected against Pulsar's class (docs/reference/strategies.md):
 * a broker sheds by the smaller of its smoothed and its present score, so that a step that is over already is not
   shed again (PIP-364's 90/10 case);
 * the amount is a difference of scores applied to the score a bundle accounts for, not to the broker's throughput;
-* the absolute 10 MB/s minimum is a share of the mean load; a bundle that would only swap two brokers' roles stays.
+* the minimum is a share of the mean load, an absolute one only where an operator sets it; a bundle that would only
+  swap two brokers' roles stays.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import numpy as np
 from bundlekeel.core.codes import Code
 from bundlekeel.core.memory import History, Memory
 from bundlekeel.core.plan import Refusal, Verdict
-from bundlekeel.core.shedding.common import EPSILON, Context, Decision, candidates, refuse_rest
+from bundlekeel.core.shedding.common import EPSILON, Context, Decision, candidates, refuse_rest, traffic_of
 from bundlekeel.core.shedding.decoupled import Rule, shed_broker
 from bundlekeel.core.shedding.reasons import stuck
 
 # Pulsar aims this far below the threshold, so that the next small rise does not start it again.
 MARGIN = 0.05
+_MIB = 1024 * 1024
 
 
 def shed(context: Context) -> Decision:
@@ -72,6 +74,9 @@ def _shed_broker(context: Context, source: int, need: float, line: float) -> lis
         return refuse_rest(context, source, given, Code.SOLE_BUNDLE)
     if need < context.params.min_unload_share * context.mean:
         return refuse_rest(context, source, given, Code.BELOW_MINIMUM, f"needs {max(need, 0.0):.1%}")
+    size = traffic_of(context.draft, source, need)[1]
+    if size < context.params.min_unload_throughput_mb * _MIB:
+        return refuse_rest(context, source, given, Code.BELOW_MINIMUM, f"{size:.0f} B/s would leave")
     limit = context.params.threshold_percent / 100
     return shed_broker(context, source, given, need, Rule(name="threshold", threshold=limit, line=line))
 

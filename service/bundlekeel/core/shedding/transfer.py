@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bundlekeel.core.codes import Code
+from bundlekeel.core.ledger import timeout_ms
 from bundlekeel.core.load import THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
 from bundlekeel.core.memory import History, Hits, Memory
 from bundlekeel.core.plan import Refusal, Verdict
@@ -134,7 +135,7 @@ def _held(context: Context) -> dict[int, Code]:
     for row, (broker, reported) in enumerate(zip(brokers.ids, brokers.last_update.tolist(), strict=True)):
         at = moved_at.get(broker)
         # Whoever says nothing for that long says that nothing has changed.
-        waits = at is not None and now - at < 1000 * max(params.ledger_timeout_seconds, params.transfer_delay_seconds)
+        waits = at is not None and now - at < max(timeout_ms(params), 1000 * params.transfer_delay_seconds)
         if now - reported > 1000 * params.load_data_ttl_seconds:
             held[row] = Code.OUT_DATED_DATA
         elif at is not None and waits and reported - at < 1000 * params.transfer_delay_seconds:

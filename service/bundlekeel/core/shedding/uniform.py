@@ -1,8 +1,8 @@
 """`uniform`: evens out message rate or throughput between the extreme brokers (UniformLoadShedder).
 
-Corrected against Pulsar's class (docs/reference/strategies.md): absolute minima become shares of the mean broker
-load, idle bundles are never chosen, the destination is the least loaded broker and known before the unload, and
-the throughput branch is tried when the rate branch finds nothing.
+Corrected against Pulsar's class (docs/reference/strategies.md): absolute minima are shares of the mean broker load
+unless an operator sets them, idle bundles are never chosen, the destination is the least loaded broker and known
+before the unload, and the throughput branch is tried when the rate branch finds nothing.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _exceeded(context: Context, measure: _Measure) -> bool:
 
 def _even_out(context: Context, measure: _Measure) -> list[Refusal]:
     """Move bundles from the largest to the smallest until a share of their difference has moved."""
-    draft = context.draft
+    draft, params = context.draft, context.params
     values = measure.of(draft.traffic)
     source = int(np.argmax(values))
     given = candidates(context, source)
@@ -98,8 +98,9 @@ def _even_out(context: Context, measure: _Measure) -> list[Refusal]:
     if len(targets) == 0:
         return refuse_rest(context, source, given, Code.NO_LEGAL_TARGET)
     target = int(targets[np.argmin(values[targets])])
-    needed = (float(values[source]) - float(values[target])) * context.params.uniform_max_unload_ratio
-    minimum = context.params.min_unload_share * math.fsum(values.tolist()) / len(values)
+    needed = (float(values[source]) - float(values[target])) * params.uniform_max_unload_ratio
+    absolute = params.min_unload_message_rate if measure is RATE else params.min_unload_throughput
+    minimum = max(absolute, params.min_unload_share * math.fsum(values.tolist()) / len(values))
     if int(draft.bundle_count[source]) <= 1:
         return refuse_rest(context, source, given, Code.SOLE_BUNDLE)
     if needed < minimum:

@@ -1,4 +1,4 @@
-"""Pulsar's four split algorithms on plain numbers: what a broker would answer, for comparison and simulation.
+"""Pulsar's four split algorithms on plain numbers: where a broker would cut a bundle.
 
 Each returns the boundaries, or an empty tuple where Pulsar finds none (REST answers 204 all the same). They are kept
 as they are, whole numbers and all: `RangeEquallyDivideBundleSplitAlgorithm`, `TopicCountEquallyDivide...`,
@@ -10,9 +10,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import pairwise
+from typing import Final
 
 _MIB = 1024 * 1024
+
+
+class SplitAlgorithm(StrEnum):
+    """Names as `NamespaceBundleSplitAlgorithm` has them, and the admin API takes them (`splitAlgorithmName`)."""
+
+    RANGE = "range_equally_divide"
+    TOPIC_COUNT = "topic_count_equally_divide"
+    POSITIONS = "specified_positions_divide"
+    FLOW = "flow_or_qps_equally_divide"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitOptions:
+    """How a person wants a bundle divided. `algorithm` None: `at` these positions, or where its load divides. `unload`:
+    its children leave their broker in the cycles after it."""
+
+    algorithm: SplitAlgorithm | None = None
+    at: tuple[int, ...] = ()
+    unload: bool = False
+
+
+BY_LOAD: Final = SplitOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,14 +35,12 @@ from bundlekeel.core.names import parse_bundle
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Refusal, Split
 from bundlekeel.core.scope import excluded_bundles
-from bundlekeel.core.snapshot import Snapshot
+from bundlekeel.core.snapshot import BundleTable, Snapshot
 
 HOT = "hot"
 LIMIT_RULES = ("topics", "sessions", "msg_rate", "bandwidth")
 # A broker nearer to the mean than this share of it is balanced as far as its bundles are concerned.
 HOT_MARGIN = 0.1
-# A quiet broker reports every 15 minutes; hits further apart than two such silences are not in a row.
-HITS_LAST_MS = 30 * 60 * 1000
 _MIB = 1024 * 1024
 
 
@@ -120,6 +118,26 @@ def choose_splits(given: SplitInput) -> SplitChoice:
             )
         )
     return SplitChoice(splits=tuple(chosen), refusals=tuple(refusals), hits=hits)
+
+
+def largest_bundle(bundles: BundleTable, namespace: str) -> tuple[str, str] | None:
+    """The bundle of a namespace with most load, and how much that is, in words; None when no broker reports one.
+
+    Load: the mean of its shares of the namespace's messages and bytes, in and out, short-term averages. Where nothing
+    has traffic, the number of topics, as Pulsar's `LARGEST` has it (`getBundleWithHighestTopics`).
+    """
+    named = bundles.namespaces.index(namespace) if namespace in bundles.namespaces else -1
+    rows = np.flatnonzero(bundles.namespace == named)
+    if not len(rows):
+        return None
+    traffic, topics = bundles.short[rows], bundles.counts[rows, TOPICS]
+    rates = traffic[:, RATE_IN] + traffic[:, RATE_OUT]
+    sizes = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
+    load = (rates / (rates.sum() or 1.0) + sizes / (sizes.sum() or 1.0)) / 2
+    best = int(np.lexsort((-topics, -load))[0])
+    of_load = f"{load[best]:.0%} of the messages and bytes of {namespace}"
+    why = of_load if load[best] > 0 else f"{topics[best]} topics, nothing of {namespace} has traffic"
+    return bundles.names[rows[best]], why
 
 
 def in_quiet_hours(windows: tuple[str, ...], wall_ms: int) -> bool:
@@ -236,7 +254,8 @@ def _counted(given: SplitInput, row: int) -> Hits:
     name, _ = _names(given, row)
     known, now = given.memory.split_hits.get(name), given.snapshot.wall_ms
     reported = int(given.snapshot.brokers.last_update[given.snapshot.bundles.owner[row]])
-    if known is None or now - known.at_ms > HITS_LAST_MS:
+    # Hits further apart than twice the longest silence of a broker are not in a row.
+    if known is None or now - known.at_ms > 2000 * given.params.report_max_interval_seconds:
         return Hits(side="split", low=1, reported=reported, at_ms=now)
     # One interval's silence says "unchanged", as in `avg`: a quiet broker would take an hour for four hits.
     interval = max(given.params.statistics_interval_seconds, given.params.host_usage_interval_seconds)

@@ -250,6 +250,6 @@ class Course:
             code = Code.NARROW_RANGE if narrow else Code.SINGLE_TOPIC
             self._failed[split.bundle] = SplitFailed(at_ms=period.wall_ms, code=code.value)
             return
-        pieces.split(row, split.at if split.at is not None else (name.lower + name.upper) // 2)
+        pieces.split(row, (name.lower + name.upper) // 2)
         self._ledger = parted(self._ledger, split.bundle)
         day.add(splits=1)
