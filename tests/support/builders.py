@@ -104,10 +104,13 @@ def snapshot(
     wall_ms: int = NOW_MS,
     capacity: Sequence[CapacityOverride] = (),
     excluded: Iterable[ExcludedBroker] = (),
+    mode: str = "modular",
 ) -> Snapshot:
     """A snapshot of these reports; their averages are what they report unless given."""
     store = averages_of(reports) if averages is None else averages
-    return build_snapshot(reports=reports, averages=store, wall_ms=wall_ms, capacity=capacity, excluded=excluded)
+    return build_snapshot(
+        reports=reports, averages=store, wall_ms=wall_ms, mode=mode, capacity=capacity, excluded=excluded
+    )
 
 
 def run(

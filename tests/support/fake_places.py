@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bundlekeel.core.codes import EXPLANATIONS, Code
+from bundlekeel.core.errors import ConfigError
 from bundlekeel.daemon.views import Json
 
 BROKERS = ("broker-0.pulsar:8080", "broker-1.pulsar:8080", "broker-2.pulsar:8080")
@@ -31,8 +32,10 @@ def assignment(name: str) -> Json:
     }
 
 
-def places(name: str) -> list[Json]:
-    """What `where` answers: a partition that is owned and one that is not."""
+def places(name: str, listener: str = "") -> list[Json]:
+    """What `where` answers: an owned and an unowned partition. ConfigError for a listener other than `external`."""
+    if listener not in ("", "external"):
+        raise ConfigError("no such listener; it has external", field="listener", value=listener, allowed="external")
     return [
         {
             "topic": f"persistent://shop/orders/{name}-partition-0",
@@ -41,7 +44,8 @@ def places(name: str) -> list[Json]:
             "broker": BROKERS[0],
             "state": "owned",
             "web_url": "http://broker-0.pulsar:8080",
-            "service_url": "pulsar://broker-0.pulsar:6650",
+            "service_url": "pulsar://example.com:31000" if listener else "pulsar://broker-0.pulsar:6650",
+            "listener": listener or None,
             "preallocated_to": None,
         },
         {
@@ -52,6 +56,7 @@ def places(name: str) -> list[Json]:
             "state": "unowned",
             "web_url": "",
             "service_url": "",
+            "listener": listener or None,
             "preallocated_to": None,
         },
     ]

@@ -361,10 +361,10 @@ class FakeService(FakeChannel, FakeDrawing):
         self.mode = mode
         return {"mode": mode, "mode_ceiling": "act"}
 
-    async def where(self, name: str) -> list[Json]:
+    async def where(self, name: str, *, listener: str = "") -> list[Json]:
         """An owned and an unowned row."""
         self._called("where", name)
-        return places(name)
+        return places(name, listener)
 
     async def assignments(self, names: Sequence[str]) -> list[Json]:
         """One answer a name; NotFound for names with `nowhere`."""

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from bundlekeel.core.errors import CodecError, SnapshotError, StoreError
-from bundlekeel.core.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Owner
+from bundlekeel.core.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Listener, Owner
 from bundlekeel.core.names import parse_bundle, parse_topic
 from bundlekeel.core.policies import IsolationPolicy
 from bundlekeel.ports import Clock, Picture, PolicyRecords
@@ -64,6 +65,11 @@ class MemoryLoadSource:
                 version=report.version,
                 start_timestamp=report.start_timestamp,
             )
+        self._publish()
+
+    def advertise(self, broker_id: str, *listeners: Listener) -> None:
+        """A registered broker has these advertised listeners."""
+        self._endpoints[broker_id] = replace(self._endpoints[broker_id], listeners=listeners)
         self._publish()
 
     def exclude(self, broker_id: str, code: str, detail: str = "") -> None:

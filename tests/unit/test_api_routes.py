@@ -58,6 +58,7 @@ READS: dict[str, Any] = {
     "plans": list[schemas.PlanSummary],
     "tasks": list[schemas.TaskView],
     "where?name=orders": list[schemas.Place],
+    "where?name=orders&listener=external": list[schemas.Place],
     "doctor": list[schemas.CheckView],
     "drawing?largest=3": drawing.DrawingView,
     "channel": channel.ChannelSummary,
@@ -129,6 +130,15 @@ async def test_a_dry_run_passes_every_override(http: httpx.AsyncClient, service:
     assert list(request.add_brokers) == body["add_brokers"]
     assert request.parameters == body["parameters"]
     assert (await http.get(f"/api/v1/plans/{HASH}")).json() == made
+
+
+async def test_j08_where_by_a_listener(http: httpx.AsyncClient) -> None:
+    """Its address; an unknown one is a value out of range, with those that exist."""
+    (row, _) = (await http.get("/api/v1/where", params={"name": "orders", "listener": "external"})).json()
+    assert (row["service_url"], row["listener"]) == ("pulsar://example.com:31000", "external")
+    answer = await http.get("/api/v1/where", params={"name": "orders", "listener": "extern"})
+    assert answer.status_code == 422
+    assert "it has external" in answer.text and "listener" in answer.text
 
 
 async def test_assignments_take_one_or_several_names(http: httpx.AsyncClient, service: FakeService) -> None:

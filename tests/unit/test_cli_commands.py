@@ -65,10 +65,10 @@ class FakeWiring:
         """The checks set."""
         return self.checks
 
-    def where(self, settings: Any, name: str) -> list[Json]:
+    def where(self, settings: Any, name: str, listener: str) -> list[Json]:
         """Two partitions."""
         self.calls.append(("where", name))
-        return places(name)
+        return places(name, listener)
 
 
 class Sidecar:

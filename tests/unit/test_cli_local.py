@@ -57,6 +57,23 @@ def test_where_says_unowned(wiring: FakeWiring, output: str) -> None:
     assert wiring.calls == [("where", "orders")]
 
 
+@pytest.mark.parametrize("output", ["table", "wide", "json"])
+def test_j08_where_by_a_listener(wiring: FakeWiring, output: str) -> None:
+    """Its address instead of the broker's own, and its name beside it."""
+    result = invoke(wiring, "where", "orders", "--listener", "external", "-o", output)
+    assert result.exit_code == 0
+    assert "pulsar://example.com:31000" in result.stdout and "broker-0.pulsar:6650" not in result.stdout
+    assert "external" in result.stdout
+
+
+def test_j08_where_by_an_unknown_listener_is_wrong_usage(wiring: FakeWiring) -> None:
+    """Those that exist are named; nobody owns a bundle by `--if-unowned`, so there is no address to show."""
+    unknown = invoke(wiring, "where", "orders", "--listener", "extern")
+    assert (unknown.exit_code, "it has external" in unknown.stderr) == (2, True)
+    both = invoke(wiring, "where", "orders", "--listener", "external", "--if-unowned")
+    assert (both.exit_code, "--if-unowned" in both.stderr) == (2, True)
+
+
 def test_takeover_asks_first(wiring: FakeWiring) -> None:
     """What would change is shown before the question; no means nothing was changed."""
     no = invoke(wiring, "takeover", "--reason", "r", "--by", "ann", typed="n\n")

@@ -9,7 +9,7 @@ import pytest
 
 from bundlekeel import codec, ports
 from bundlekeel.core.errors import CodecError
-from bundlekeel.core.load import BrokerEndpoint, Owner
+from bundlekeel.core.load import BrokerEndpoint, Listener, Owner
 
 BUNDLE = "public/default/0x00000000_0x40000000"
 
@@ -92,6 +92,34 @@ class TestOwnershipAndNames:
         assert codec.decode_ephemeral(encode(urls | {"brokerId": "x:1"})).broker_id == "x:1"
         tls = codec.decode_ephemeral(encode({"httpUrlTls": "https://h:8443", "nativeUrlTls": "pulsar+ssl://h:1"}))
         assert (tls.broker_id, tls.disabled, tls.service_url) == ("h:8443", False, "pulsar+ssl://h:1")
+
+    @pytest.mark.parametrize(
+        ("advertised", "expected"),
+        [
+            (None, ()),
+            ({}, ()),
+            (
+                {
+                    "internal": {"brokerServiceUrl": "pulsar://h:6650", "brokerServiceUrlTls": "pulsar+ssl://h:6651"},
+                    "external": {"brokerServiceUrlTls": "pulsar+ssl://example.com:6651"},
+                    "web": {"brokerHttpUrl": "http://example.com"},
+                },
+                (
+                    Listener("external", "pulsar+ssl://example.com:6651"),
+                    Listener("internal", "pulsar://h:6650"),
+                    Listener("web", ""),
+                ),
+            ),
+            ({"bad": 5, "odd": {"brokerServiceUrl": []}}, (Listener("bad", ""), Listener("odd", ""))),
+            ("text", ()),
+        ],
+    )
+    def test_j08_advertised_listeners(self, advertised: Any, expected: tuple[Listener, ...]) -> None:
+        """In the ownership node and the registry's; what is wrong with one hides neither the owner nor the broker."""
+        record = {"httpUrl": "http://h:8080", "webServiceUrl": "http://h:8080", "advertisedListeners": advertised}
+        assert codec.decode_ephemeral(encode(record)).listeners == expected
+        endpoint = codec.decode_endpoint("h:8080", encode(record))
+        assert (endpoint.listeners, endpoint.web_url) == (expected, "http://h:8080")
 
     @pytest.mark.parametrize("data", [b"{}", b'{"httpUrl":5}', b'{"httpUrl":"http://h:1","disabled":"x"}'])
     def test_owner_that_cannot_be_told(self, data: bytes) -> None:

@@ -151,9 +151,15 @@ def test_full_brokers_take_nothing() -> None:
         assert not plan.moves, strategy
 
 
-def test_topic_limit_closes_a_target() -> None:
-    """Rule: a broker with the maximum number of topics takes no bundle."""
-    assert not eager(cluster([[0.4, 0.4], []]), max_topics_per_broker=0).plan.moves
+@pytest.mark.parametrize(
+    ("mode", "topics", "takes"),
+    [("modular", 10, True), ("modular", 11, False), ("extensible", 9, True), ("extensible", 10, False)],
+)
+def test_j06_topic_limit_closes_a_target(mode: str, topics: int, takes: bool) -> None:
+    """Rule: modular brokers above the limit take no bundle, extensible ones not at the limit either."""
+    first, second = cluster([[0.4, 0.4], []])
+    seen = snapshot([first, replace(second, num_topics=topics)], mode=mode)
+    assert bool(eager(seen, max_topics_per_broker=10).plan.moves) is takes
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

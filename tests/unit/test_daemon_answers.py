@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bundlekeel.core.errors import ConfigError, NotFound
+from bundlekeel.core.load import Listener
 from bundlekeel.daemon import tables
 from bundlekeel.daemon.views import PlanRequest
 from bundlekeel.daemon.where import MOST_PARTITIONS, WholeBundle, where, whole_bundles
@@ -31,6 +32,41 @@ async def test_where_namespace_shows_every_bundle() -> None:
     rows = await where("t/ns", metadata=metadata, ownership=ownership)
     assert [row["state"] for row in rows] == ["owned", "unowned", "unowned", "unowned"]
     assert rows[0]["broker"] == BROKERS[0] and rows[1]["broker"] is None
+
+
+LISTENERS = (Listener("external", "pulsar://example.com:31000"), Listener("internal", "pulsar://b1:6650"))
+
+
+async def test_j08_where_gives_the_address_of_a_listener() -> None:
+    """The owner's, as a lookup with `listenerName` would; the web address stays, and an unowned bundle has none."""
+    metadata, ownership = known()
+    owner = Owner(broker_id=BROKERS[0], web_url="http://b1", service_url="pulsar://b1:6650", listeners=LISTENERS)
+    ownership.owners["t/ns/0x00000000_0x40000000"] = owner
+    for listener, address, shown in (
+        ("", "pulsar://b1:6650", None),
+        ("external", "pulsar://example.com:31000", "external"),
+    ):
+        rows = await where("t/ns", metadata=metadata, ownership=ownership, listener=listener)
+        assert [row["service_url"] for row in rows] == [address, "", "", ""]
+        assert {row["listener"] for row in rows} == {shown}
+        assert rows[0]["web_url"] == "http://b1"
+
+
+@pytest.mark.parametrize(("listeners", "there"), [(LISTENERS, "external, internal"), ((), "none (advertisedListeners")])
+async def test_j08_an_unknown_listener_is_an_error_that_names_the_others(
+    listeners: tuple[Listener, ...], there: str
+) -> None:
+    """By field and value, of the broker that lacks it; one that is gone has no address at all, which is no error."""
+    metadata, ownership = known()
+    owner = Owner(broker_id=BROKERS[0], web_url="http://b1", listeners=listeners)
+    ownership.owners["t/ns/0x00000000_0x40000000"] = owner
+    with pytest.raises(ConfigError, match=f"{BROKERS[0]} has no advertised listener 'extern'; it has") as caught:
+        await where("t/ns", metadata=metadata, ownership=ownership, listener="extern")
+    assert (caught.value.field, caught.value.value) == ("listener", "extern")
+    assert there in str(caught.value) and caught.value.allowed.startswith(there)
+    ownership.owners["t/ns/0x00000000_0x40000000"] = Owner(broker_id="gone:8080")
+    rows = await where("t/ns", metadata=metadata, ownership=ownership, listener="extern")
+    assert (rows[0]["broker"], rows[0]["service_url"]) == ("gone:8080", "")
 
 
 async def test_where_partitioned_topic_is_a_row_a_partition() -> None:

@@ -13,7 +13,7 @@ from bundlekeel.core.policies import IsolationPolicy, Policies
 from bundlekeel.daemon import assignments as module
 from bundlekeel.daemon import tables
 from bundlekeel.daemon.why import why
-from tests.support.world import BROKERS, FakeCluster, FakeSidecar
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
 QUARTERS = [0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF]
 ONLY_FIRST = IsolationPolicy(name="gold", namespaces=("t/ns",), primary=("b1",), min_limit=1)
@@ -171,6 +171,23 @@ async def test_assignments_answer_without_touching_anything() -> None:
     assert (parts[2]["bundle"], parts[2]["chosen"]) == (str(expected), BROKERS[2])
     assert (len(sidecar.admin.calls), dict(cluster.model.owners)) == before
     assert sidecar.policies.current.anti_affinity == {}
+
+
+async def test_j06_assignments_follow_the_brokers_load_manager() -> None:
+    """The same question to the same cluster, before and after its migration."""
+    cluster = FakeCluster()
+    cluster.metadata.bundle_boundaries["t/new"] = QUARTERS
+    sidecar = await FakeSidecar(cluster, mode="recommend", params=with_params(placement="round_robin")).lead()
+    found = []
+    for mode in ("modular", "extensible"):
+        cluster.source.mode = mode
+        await sidecar.cycle.turn()
+        (row,) = await asked(sidecar, "t/new/0x00000000_0x40000000")
+        found.append((row["placement"], row["steps"][1]["name"], row["sentence"].partition(", ")[2]))
+    assert found == [
+        ("round_robin", "policies", "by round_robin among 3"),
+        ("least_resource_usage", "load manager class", "by least_resource_usage among 3"),
+    ]
 
 
 async def test_assignments_of_a_group_nobody_has_loaded() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from bundlekeel.codec import decode_endpoint
 from bundlekeel.core.codes import Code
 from bundlekeel.core.extensible import is_rest
 from bundlekeel.ports import FeedState, Heard
@@ -28,6 +30,23 @@ def test_the_score_is_heard_and_the_bundles_are_asked() -> None:
     assert report.bundle_names == (X, Y, "pulsar/system/0x00000000_0xffffffff")
     assert report.traffic.tolist() == [101.0, 101.0, 1_000_010.0, 1_000_010.0]
     assert (report.faults, report.num_topics, report.start_timestamp) == ((), 3, STARTED)
+
+
+@pytest.mark.parametrize(("persistent", "non_persistent"), [(True, True), (False, True), (True, False)])
+def test_j06_the_registry_says_what_kinds_of_topics_a_broker_serves(persistent: bool, non_persistent: bool) -> None:
+    """As `BrokerLookupData` has it: load data do not."""
+    record = {
+        "webServiceUrl": "http://a:1",
+        "brokerVersion": "4.2.4",
+        "startTimestamp": STARTED,
+        "persistentTopicsEnabled": persistent,
+        "nonPersistentTopicsEnabled": non_persistent,
+    }
+    bench = Bench("all", A)
+    bench.book.register({A: decode_endpoint(A, json.dumps(record).encode())})
+    bench.say(bench.load(A, 0.4, BUSY))
+    report = bench.reports()[A]
+    assert (report.persistent_topics_enabled, report.non_persistent_topics_enabled) == (persistent, non_persistent)
 
 
 def test_bundles_without_a_loaded_topic_are_one_row() -> None:

@@ -8,14 +8,14 @@ import pytest
 
 from bundlekeel.core.channel import ServiceUnit, UnitState
 from bundlekeel.core.errors import SnapshotError, StoreError
-from bundlekeel.core.load import Owner
+from bundlekeel.core.load import Listener, Owner
 from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.channel_tables import row_of
 from bundlekeel.daemon.ownership import ChannelByVariant, read_variant, serving
 from bundlekeel.daemon.where import where
 from bundlekeel.ports import ChannelVariant
 from tests.support.builders import report
-from tests.support.channel_stage import BROKERS, BUNDLE, STORE_CLASS, TOPIC_CLASS, ChannelStage
+from tests.support.channel_stage import BROKERS, BUNDLE, OTHER, STORE_CLASS, TOPIC_CLASS, ChannelStage
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 
 A, B, C = BROKERS
@@ -68,6 +68,18 @@ async def test_the_owner_right_after_each_step() -> None:
     assert seen == [(A, True), (B, True), (B, False)]
     stage.topic.unload(BUNDLE)
     assert await stage.ownership.owner(BUNDLE) is None
+
+
+async def test_j08_the_listeners_of_an_extensible_owner_are_those_it_registered() -> None:
+    """The channel names the broker only."""
+    stage = ChannelStage()
+    listeners = (Listener("external", "pulsar://example.com:31000"),)
+    stage.source.advertise(A, *listeners)
+    await follow(stage)
+    for bundle, broker, expected in ((BUNDLE, A, listeners), (OTHER, B, ())):
+        stage.topic.own(bundle, broker)
+        owner = await stage.ownership.owner(bundle)
+        assert owner is not None and owner.listeners == expected
 
 
 async def test_an_owner_that_is_gone_is_still_named() -> None:

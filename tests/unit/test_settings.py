@@ -319,23 +319,6 @@ class TestParameters:
         for got in (adopted, written):
             assert (got.max_unload_ratio, got.uniform_max_unload_ratio) == (0.3, 0.3)
 
-    def test_compat_begins_with_pulsars_own_choice(self, tmp_path: Path) -> None:
-        """As `bundlekeel decide` does; the strategy named `avg` brings its placement along."""
-        got, _ = to_parameters(load(tmp_path, "compat: '4.2'").settings)
-        assert (got.strategy, got.placement) == ("threshold", "least_long_term_message_rate")
-        assert got.transfer_enabled
-        got, _ = to_parameters(load(tmp_path, "compat: '4.2'\nstrategy: avg").settings)
-        assert (got.strategy, got.placement) == ("avg", "avg")
-
-    @pytest.mark.parametrize(
-        "text", ["strategy: avg\nplacement: round_robin", "placement: avg", "strategy: uniform\nplacement: avg"]
-    )
-    def test_a_pair_that_pulsar_refuses_is_refused(self, tmp_path: Path, text: str) -> None:
-        """AvgShedder is shedder and placement in one object; the corrected forms may be mixed."""
-        with pytest.raises(ConfigErrors, match="Pulsar refuses strategy"):
-            load(tmp_path, f"compat: '4.2'\n{text}")
-        load(tmp_path, text)
-
     @pytest.mark.parametrize(("current", "old", "expected"), [("1.0", "0.5", 0.5), ("0.7", "0.5", 0.7), ("1", "1", 1)])
     def test_brokers_report_both_spellings(self, current: str, old: str, expected: float) -> None:
         """Like a broker, take the old spelling only where the current one stands at its default."""

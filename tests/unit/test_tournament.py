@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bundlekeel.core.engine import PlanInput, PlanResult, plan
+from bundlekeel.core.memory import Memory
 from bundlekeel.core.operations.drain import RULE as DRAIN
 from bundlekeel.core.params import Parameters
 from bundlekeel.core.plan import Plan
@@ -89,6 +90,18 @@ def test_drains_are_no_disagreement() -> None:
     made = planned("avg")
     drains = replace(made, moves=tuple(replace(move, rule=DRAIN) for move in made.moves))
     assert compared(drains, drains).agreement == "both_rest" and compared(drains, drains).moves == 0
+
+
+async def test_j07_a_shadow_of_avg_shedder_has_a_placement_of_its_own() -> None:
+    """In `compat` the other shedders plan along with Pulsar's default placement: half of AvgShedder is no pair."""
+    params = replace(EAGER, strategy="avg", placement="avg", compat="4.2")
+    sidecar = Playing(FakeCluster(clock=WallClock()), "threshold", params=params)
+    await sidecar.lead()
+    await sidecar.cycle.turn()
+    await sidecar.play()
+    alone = replace(params, strategy="threshold", placement="least_long_term_message_rate")
+    expected = plan(replace(sidecar.given[0], params=alone, memory=Memory())).plan
+    assert sidecar.tournament.news()["strategies"]["threshold"]["plan_hash"] == expected.hash
 
 
 async def test_a_plugin_that_fails_costs_its_own_turn_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,9 +137,13 @@ async def tasks(service: Backend) -> Response:
 
 
 @router.get("/where", response_model=list[schemas.Place], responses=NOT_FOUND, tags=["picture"])
-async def where(service: Backend, name: Annotated[str, Query(min_length=1, max_length=4096)]) -> Response:
+async def where(
+    service: Backend,
+    name: Annotated[str, Query(min_length=1, max_length=4096)],
+    listener: Annotated[str, Query(max_length=1024, description="whose address `service_url` is to be")] = "",
+) -> Response:
     """Where a topic, partitioned topic, bundle or namespace is. Never assigns anything."""
-    return reply(await service.where(name))
+    return reply(await service.where(name, listener=listener))
 
 
 @dry_runs.post("/assignments", response_model=list[schemas.AssignmentView], responses=NOT_FOUND, tags=["plans"])

@@ -347,6 +347,7 @@ class Place(Answer):
     state: Literal["owned", "unowned", "unloading"]
     web_url: str = ""
     service_url: str = ""
+    listener: str | None = Field(default=None, description="the advertised listener that was asked for")
     preallocated_to: str | None = None
     channel: dict[str, Any] | None = Field(default=None, description="its entry in the ownership channel")
 

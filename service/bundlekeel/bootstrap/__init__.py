@@ -77,7 +77,7 @@ class Bootstrap:
 
         return once(settings, run)
 
-    def where(self, settings: LoadedSettings, name: str) -> list[Json]:
+    def where(self, settings: LoadedSettings, name: str, listener: str) -> list[Json]:
         """Where a topic, bundle or namespace is, read from the stores."""
 
         async def run() -> list[Json]:
@@ -89,7 +89,7 @@ class Bootstrap:
                 def entry(bundle: str) -> Json | None:
                     return row_of(view, bundle, out.clock.wall_ms()) if view is not None else None
 
-                return await where(name, metadata=out.metadata, ownership=out.ownership, entry=entry)
+                return await where(name, metadata=out.metadata, ownership=out.ownership, entry=entry, listener=listener)
 
         return once(settings, run)
 

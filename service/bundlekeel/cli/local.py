@@ -96,6 +96,10 @@ def _register_questions(app: typer.Typer, wiring: Wiring) -> None:
         if_unowned: Annotated[
             bool, typer.Option("--if-unowned", help="Where it would be placed, step by step; asks a running sidecar.")
         ] = False,
+        listener: Annotated[
+            str,
+            typer.Option("--listener", metavar="NAME", help="Show this advertised listener's address of the owner."),
+        ] = "",
         config: ConfigOption = None,
         output: OutputOption = Output.TABLE,
         socket: SocketOption = None,
@@ -106,11 +110,13 @@ def _register_questions(app: typer.Typer, wiring: Wiring) -> None:
         Read from the metadata store: it never triggers an assignment, but says `unowned`. With `--if-unowned`: the
         candidates after each step of the assignment pipeline, who was dropped and why, and who would be chosen.
         """
+        if if_unowned and listener:
+            raise CliError("--listener shows an owner's address: leave it out with --if-unowned", USAGE)
         if if_unowned:
             with connect(url, socket, config) as client:
                 _tell(client.send("POST", "assignments", _asked(name)), assignments, output)
             return
-        _tell(wiring.where(load_settings(config), name), tables.where, output)
+        _tell(wiring.where(load_settings(config), name, listener), tables.where, output)
 
 
 def _asked(name: str) -> dict[str, str]:

@@ -354,7 +354,9 @@ def where(rows: Sequence[Row], layout: Layout) -> RenderableType:
             made.add_row(name, _hash(row.get("hash")), _place(row, "\n"), place)
         return made
     first = ["topic", "hash"] if _topics(rows) else []
-    made = table(*first, "bundle", "state", "broker", "service URL", *(["web URL"] if layout.wide else []))
+    listener = next((f" ({row['listener']})" for row in rows if row.get("listener")), "")
+    service = f"service URL{listener}"
+    made = table(*first, "bundle", "state", "broker", service, *(["web URL"] if layout.wide else []))
     for row in rows:
         made.add_row(
             *([str(row.get("topic") or ""), _hash(row.get("hash"))] if first else []),

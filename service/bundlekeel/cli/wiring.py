@@ -52,7 +52,7 @@ class Wiring(Protocol):
     def doctor(self, settings: LoadedSettings) -> list[Check]:
         """Every connection and permission, asked for by this process; works without a running sidecar."""
 
-    def where(self, settings: LoadedSettings, name: str) -> list[Json]:
+    def where(self, settings: LoadedSettings, name: str, listener: str) -> list[Json]:
         """As `Service.where`, directly from the metadata store."""
 
     def history(self, settings: LoadedSettings, uri: str | None) -> HistoryStore:

@@ -14,7 +14,7 @@ import msgspec
 from bundlekeel.codec.tolerant import Faults, Fields, load_object
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import CodecError
-from bundlekeel.core.load import BrokerEndpoint, BundleAverages, Owner
+from bundlekeel.core.load import BrokerEndpoint, BundleAverages, Listener, Owner
 from bundlekeel.core.names import FULL_LOWER, FULL_UPPER, broker_id_of_url
 
 LoadManagerKind = Literal["modular", "simple", "extensible"]
@@ -102,14 +102,15 @@ def decode_ephemeral(data: bytes | msgspec.Raw) -> Owner:
     if not broker_id:
         raise CodecError("the record names no broker", code=Code.WRONG_TYPE, field="httpUrl")
     disabled = fields.flag("disabled", default=False)
-    owner = Owner(
+    service_url = fields.text("nativeUrl") or fields.text("nativeUrlTls")
+    _refuse(faults)
+    return Owner(
         broker_id=broker_id,
         disabled=disabled,
         web_url=web_url,
-        service_url=fields.text("nativeUrl") or fields.text("nativeUrlTls"),
+        service_url=service_url,
+        listeners=_listeners(fields),
     )
-    _refuse(faults)
-    return owner
 
 
 def decode_boundaries(data: bytes | msgspec.Raw) -> list[int]:
@@ -154,6 +155,19 @@ def decode_endpoint(broker_id: str, data: bytes | msgspec.Raw) -> BrokerEndpoint
         load_manager=fields.text("loadManagerClassName"),
         version=fields.text("brokerVersionString") or fields.text("brokerVersion"),
         start_timestamp=fields.integer("startTimestamp"),
+        persistent_topics_enabled=fields.flag("persistentTopicsEnabled", default=True),
+        non_persistent_topics_enabled=fields.flag("nonPersistentTopicsEnabled", default=True),
+        listeners=_listeners(fields),
+    )
+
+
+def _listeners(fields: Fields) -> tuple[Listener, ...]:
+    """`advertisedListeners` by name. What is wrong with one is no reason to do without the rest of the record."""
+    found = fields.child("advertisedListeners", required=False)
+    records = [(name, found.child(name)) for name in sorted(found.names())]
+    return tuple(
+        Listener(name, record.text("brokerServiceUrl") or record.text("brokerServiceUrlTls"))
+        for name, record in records
     )
 
 

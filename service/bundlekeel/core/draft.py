@@ -277,9 +277,16 @@ class Draft:
 
     def _may_take(self, rows: Ints | slice) -> Bools:
         limit = self.params.overloaded_threshold_percent / 100
-        room = self.topics[rows] < self.params.max_topics_per_broker
-        legal: Bools = (self.score[rows] <= limit) & (self.reported[rows] <= limit) & room & ~self.closed[rows]
+        unloaded = (self.score[rows] <= limit) & (self.reported[rows] <= limit)
+        legal: Bools = unloaded & self.has_room(rows) & ~self.closed[rows]
         return legal
+
+    def has_room(self, rows: Ints | slice = slice(None)) -> Bools:
+        """Brokers that may take more topics: modular ones at most `max_topics_per_broker`
+        (`LoadManagerShared.filterBrokersWithLargeTopicCount`), extensible ones fewer (`BrokerMaxTopicCountFilter`)."""
+        topics, limit = self.topics[rows], self.params.max_topics_per_broker
+        room: Bools = topics < limit if self.snapshot.mode == "extensible" else topics <= limit
+        return room
 
     def long_rate(self) -> Floats:
         """Long-term msg/s in and out per broker (`TimeAverageBrokerData`), moves of this draft included."""

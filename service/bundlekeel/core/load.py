@@ -90,9 +90,20 @@ class TopicLoad:
     sessions: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One of a broker's `advertisedListeners`: the address that lookups give to clients that ask with its name, ""
+    for a listener of HTTP only."""
+
+    name: str
+    service_url: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEndpoint:
-    """Where a registered broker's admin API listens; redirects go to these hosts only. Clients use `service_url`."""
+    """Where a registered broker's admin API listens; redirects go to these hosts only. Clients use `service_url`.
+
+    What kinds of topics it serves is read here of extensible brokers alone: modular ones say so in their report."""
 
     broker_id: str
     web_url: str
@@ -102,6 +113,9 @@ class BrokerEndpoint:
     load_manager: str = ""
     version: str = ""
     start_timestamp: int = 0
+    persistent_topics_enabled: bool = True
+    non_persistent_topics_enabled: bool = True
+    listeners: tuple[Listener, ...] = ()
 
     def client_url(self, *, tls: bool) -> str:
         """Where a client connects, "" for nowhere; with both addresses the encrypted one if `tls`."""
@@ -117,3 +131,4 @@ class Owner:
     disabled: bool = False
     web_url: str = ""
     service_url: str = ""
+    listeners: tuple[Listener, ...] = ()

@@ -255,7 +255,7 @@ PARAMETERS: tuple[ParameterSpec, ...] = (
         unit="topics",
         minimum=1.0,
         used_by="placement",
-        why="a broker with more topics takes no bundle",
+        why="a broker with more topics takes no bundle; an extensible one with as many does not either",
     ),
     _S(
         name="min_unload_share",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.parameter_spec import ParameterSpec
@@ -35,11 +35,14 @@ __all__ = [
     "ParameterSpec",
     "Parameters",
     "add_choice",
+    "check_pair",
     "choices",
     "coerce",
     "compat_defaults",
     "defaults",
     "from_pulsar",
+    "half_of_avg",
+    "with_strategy",
 ]
 
 
@@ -164,6 +167,35 @@ def compat_defaults(release: str, strategy: object = None) -> dict[str, object]:
         "min_unload_throughput": 1_048_576.0,
         "min_unload_throughput_mb": 10.0,
     }
+
+
+def half_of_avg(release: str, strategy: object, placement: object) -> bool:
+    """Whether a release of Pulsar would run AvgShedder as one of the two only."""
+    return release != "none" and (strategy == "avg") != (placement == "avg")
+
+
+def check_pair(release: str, strategy: object, placement: object) -> None:
+    """ConfigError for half of AvgShedder, which is shedder and placement in one object (PIP-364).
+
+    `ModularLoadManagerImpl` throws at start when it is the placement alone. As the shedder alone it runs, but the other
+    placement knows nothing of its destinations.
+    """
+    if half_of_avg(release, strategy, placement):
+        raise ConfigError(
+            f"strategy {strategy} with placement {placement} is half of AvgShedder: in compat {release} it is shedder "
+            "and placement in one object",
+            field="placement",
+            value=placement,
+            allowed="strategy avg with placement avg, or neither of them avg",
+        )
+
+
+def with_strategy(params: Parameters, strategy: str) -> Parameters:
+    """The same with another strategy. In `compat` AvgShedder brings its placement along, and takes it away again."""
+    if not half_of_avg(params.compat, strategy, params.placement):
+        return replace(params, strategy=strategy)
+    placement = compat_defaults(params.compat, strategy)["placement"]
+    return replace(params, strategy=strategy, placement=placement)  # type: ignore[arg-type]
 
 
 def choices(name: str) -> tuple[str, ...]:

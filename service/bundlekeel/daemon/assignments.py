@@ -59,10 +59,10 @@ def _answer(row: Json, asked: Question) -> Json:
         "state": row["state"],
         "preallocated": made.preallocated or None,
         "chosen": made.chosen or None,
-        "placement": asked.placement,
+        "placement": made.placement,
         "candidates": list(made.candidates),
         "code": made.code.value if made.code is not None else None,
-        "sentence": _sentence(made, asked.placement),
+        "sentence": _sentence(made),
         "steps": [_step(item) for item in made.steps],
     }
 
@@ -79,9 +79,9 @@ def _step(step: Step) -> Json:
     }
 
 
-def _sentence(made: Assignment, placement: str) -> str:
+def _sentence(made: Assignment) -> str:
     if made.code is not None:
         return f"nobody: {EXPLANATIONS[made.code]}"
     if made.preallocated:
         return f"{made.chosen}, which it is on its way to already"
-    return f"{made.chosen}, by {placement} among {len(made.candidates)}"
+    return f"{made.chosen}, by {made.placement} among {len(made.candidates)}"

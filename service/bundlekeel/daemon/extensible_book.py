@@ -304,6 +304,8 @@ def _made(known: Known, load: BrokerLoad, bundles: BundleLoads, marks: tuple[tup
     return replace(
         report_of(replace(load, updated_at=known.last_update, faults=faults), bundles),
         start_timestamp=endpoint.start_timestamp,
+        persistent_topics_enabled=endpoint.persistent_topics_enabled,
+        non_persistent_topics_enabled=endpoint.non_persistent_topics_enabled,
         version=endpoint.version,
         web_url=endpoint.web_url,
         web_url_tls=endpoint.web_url_tls,

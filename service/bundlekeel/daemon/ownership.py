@@ -63,7 +63,7 @@ class ChannelOwnership:
         endpoint = (await _newest(self._source)).endpoints.get(owner.broker_id)
         if endpoint is None:  # a broker that is gone: the channel watch says so
             return owner
-        return replace(owner, web_url=endpoint.web_url, service_url=endpoint.service_url)
+        return replace(owner, web_url=endpoint.web_url, service_url=endpoint.service_url, listeners=endpoint.listeners)
 
 
 class OwnershipByMode:

@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from bundlekeel.core.capacity import CapacityOverride
 from bundlekeel.core.errors import ConfigError
-from bundlekeel.core.params import compat_defaults
+from bundlekeel.core.params import check_pair, compat_defaults
 from bundlekeel.daemon.settings_calibration import CalibrationSettings, ShadowSettings
 from bundlekeel.daemon.settings_guard import RateSettings, Windows
 from bundlekeel.daemon.settings_history import HistorySettings
@@ -394,15 +394,13 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _pair_that_pulsar_takes(self) -> Settings:
-        """AvgShedder is shedder and placement in one object: brokers do not start with half of it."""
         named = {name: getattr(self, name) for name in ("strategy", "placement") if name in self.model_fields_set}
         pair = compat_defaults(self.compat, named.get("strategy")) | named
-        if self.compat != "none" and (pair["strategy"] == "avg") != (pair["placement"] == "avg"):
-            raise Refusal(
-                f"Pulsar refuses strategy {pair['strategy']} with placement {pair['placement']}: AvgShedder is both",
-                field="placement",
-                allowed="strategy avg with placement avg, or neither of them avg",
-            )
+        try:
+            check_pair(self.compat, pair.get("strategy"), pair.get("placement"))
+        except ConfigError as error:
+            default = "" if "strategy" in named else f", and {pair['strategy']} its default strategy"
+            raise Refusal(f"{error}{default}", field=error.field, allowed=error.allowed) from None
         return self
 
     @property

@@ -23,6 +23,7 @@ from bundlekeel.core.params import (
     compat_defaults,
     defaults,
     from_pulsar,
+    half_of_avg,
 )
 from bundlekeel.daemon.brokerconfig import STOCK
 from bundlekeel.daemon.settings_types import parse_duration
@@ -108,8 +109,17 @@ def to_parameters(
     for key, (name, value) in explicit.items():
         found[name] = coerce(name, value)
         sources[name] = (origins or {}).get(key, "settings")
-    values = defaults() | compat_defaults(settings.compat, found.get("strategy")) | found
+    values = _with_defaults(settings.compat, found)
+    if half_of_avg(settings.compat, values["strategy"], values["placement"]):
+        # The settings were checked: one of the two is the brokers'.
+        name, other = ("placement", "strategy") if sources["placement"] == "broker" else ("strategy", "placement")
+        sources[name] = f"default (the brokers' {name} {found.pop(name)} cannot be used with {other} {values[other]})"
+        values = _with_defaults(settings.compat, found)
     return Merged(Parameters(**values), sources)  # type: ignore[arg-type]
+
+
+def _with_defaults(release: str, found: Mapping[str, object]) -> dict[str, object]:
+    return defaults() | compat_defaults(release, found.get("strategy")) | dict(found)
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

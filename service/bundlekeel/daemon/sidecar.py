@@ -277,11 +277,18 @@ class Sidecar:
 
     # --- finding ---
 
-    async def where(self, name: str) -> list[Json]:
+    async def where(self, name: str, *, listener: str = "") -> list[Json]:
         """Where a topic, bundle or namespace is; assigns nothing."""
         going = {entry.bundle: entry.target for entry in self._p.cycle.standing.ledger.entries if not entry.landed_ms}
         p = self._p
-        return await where(name, metadata=p.metadata, ownership=p.ownership, preallocated=going, entry=self._entry)
+        return await where(
+            name,
+            metadata=p.metadata,
+            ownership=p.ownership,
+            preallocated=going,
+            entry=self._entry,
+            listener=listener,
+        )
 
     def channel(self) -> Json:
         """Health and figures of the ownership channel."""

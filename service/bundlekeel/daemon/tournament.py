@@ -14,6 +14,7 @@ from typing import Any
 
 from bundlekeel.core.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.memory import Memory
+from bundlekeel.core.params import with_strategy
 from bundlekeel.core.plan import Plan
 from bundlekeel.core.tournament import Comparison, compared
 from bundlekeel.ports import Clock, Telemetry
@@ -97,7 +98,7 @@ class Tournament:
             started = self._clock.boot()
             given = replace(
                 taken.given,
-                params=replace(taken.given.params, strategy=strategy),
+                params=with_strategy(taken.given.params, strategy),
                 memory=self._memories.get(strategy, Memory()),
             )
             # Shielded: what was begun ends before the next one of its thread.

@@ -161,10 +161,11 @@ class Service(Protocol):
     async def set_mode(self, mode: str, *, reason: str, by: str) -> Json:
         """Lower or restore the mode within the file's ceiling; Forbidden above it."""
 
-    async def where(self, name: str) -> list[Json]:
+    async def where(self, name: str, *, listener: str = "") -> list[Json]:
         """A topic, partitioned topic (a row a partition), bundle or namespace: {topic, hash, bundle, broker: id|None,
-        state: owned|unowned|unloading, web_url, service_url, preallocated_to, channel: as `channel_bundles`|None}.
-        Never assigns anything."""
+        state: owned|unowned|unloading, web_url, service_url (of `listener`, if one is named), listener: name|None,
+        preallocated_to, channel: as `channel_bundles`|None}. ConfigError: an owner has no such listener. Never assigns
+        anything."""
 
     def channel(self) -> Json:
         """The ownership channel (extensible load manager; else Conflict): {variant: system_topic|metadata_store|None,

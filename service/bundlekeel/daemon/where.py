@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -32,28 +32,31 @@ async def where(
     ownership: Ownership,
     preallocated: Mapping[str, str] | None = None,
     entry: Callable[[str], Row | None] = lambda _: None,
+    listener: str = "",
 ) -> list[Row]:
     """One row a bundle (namespace), a topic, or a partition. NotFound when the namespace does not exist; ConfigError
-    for a name that cannot be, or a topic of too many partitions.
+    for a name that cannot be, a topic of too many partitions, or a listener that an owner does not have.
 
-    `entry`: the row of a bundle in the ownership channel, where there is one.
+    `entry`: the row of a bundle in the ownership channel, where there is one. `listener`: whose address to give, ""
+    for the broker's own.
     """
-    rows = await _rows(name, metadata, ownership, preallocated or {})
+    going = preallocated or {}
+    rows = await _rows(name, metadata, lambda bundle: _row(bundle, ownership, going, listener))
     return [{**row, "channel": entry(row["bundle"])} for row in rows]
 
 
-async def _rows(name: str, metadata: Metadata, ownership: Ownership, going: Mapping[str, str]) -> list[Row]:
+async def _rows(name: str, metadata: Metadata, row_of: Callable[[BundleName], Awaitable[Row]]) -> list[Row]:
     bundle = await bundle_named(name, metadata)
     if bundle is not None:
-        return [await _row(bundle, ownership, going)]
+        return [await row_of(bundle)]
     if "://" not in name and name.count("/") == 1:
-        return [await _row(item, ownership, going) for item in await bundles_of(name, metadata)]
+        return [await row_of(item) for item in await bundles_of(name, metadata)]
     topics = await _topics(name, metadata)
     bounds = await _boundaries(metadata, topics[0].namespace)
     # Of a bundle that holds many of them the owner is read once.
     hashes = {topic: topic.hash for topic in topics}
     bundles = {topic: bundle_for_hash(topic.namespace, bounds, hash_) for topic, hash_ in hashes.items()}
-    rows = {bundle: await _row(bundle, ownership, going) for bundle in dict.fromkeys(bundles.values())}
+    rows = {bundle: await row_of(bundle) for bundle in dict.fromkeys(bundles.values())}
     return [
         {**rows[bundle], "topic": str(topic), "hash": f"0x{hashes[topic]:08x}"} for topic, bundle in bundles.items()
     ]
@@ -155,7 +158,7 @@ async def _boundaries(metadata: Metadata, namespace: str) -> list[int]:
     return bounds
 
 
-async def _row(bundle: BundleName, ownership: Ownership, going: Mapping[str, str]) -> Row:
+async def _row(bundle: BundleName, ownership: Ownership, going: Mapping[str, str], listener: str) -> Row:
     owner = await ownership.owner(str(bundle))
     return {
         "topic": None,
@@ -164,9 +167,23 @@ async def _row(bundle: BundleName, ownership: Ownership, going: Mapping[str, str
         "broker": owner.broker_id if owner else None,
         "state": _state(owner),
         "web_url": owner.web_url if owner else "",
-        "service_url": owner.service_url if owner else "",
+        "service_url": _service_url(owner, listener) if owner else "",
+        "listener": listener or None,
         "preallocated_to": going.get(str(bundle)),
     }
+
+
+def _service_url(owner: Owner, listener: str) -> str:
+    """Where clients of this listener find the owner, as a lookup with `listenerName` would say."""
+    gone = not (owner.web_url or owner.service_url)
+    if not listener or gone:
+        return owner.service_url
+    known = {item.name: item.service_url for item in owner.listeners}
+    if listener not in known:
+        names = ", ".join(known) or "none (advertisedListeners is not set)"
+        text = f"broker {owner.broker_id} has no advertised listener {listener!r}; it has {names}"
+        raise ConfigError(text, field="listener", value=listener, allowed=names)
+    return known[listener]
 
 
 def _state(owner: Owner | None) -> str:

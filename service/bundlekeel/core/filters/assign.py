@@ -1,12 +1,14 @@
 """`assign()`: where the assignment pipeline would put a bundle that nobody owns, step by step. Dry and pure.
 
-The order is that of `ModularLoadManagerImpl.selectBroker`; a step that would leave nobody leaves everybody it got.
+The pipeline is that of the load manager which the brokers run: `ModularLoadManagerImpl.selectBroker`, or the
+`BrokerFilter`s of `ExtensibleLoadManagerImpl.selectAsync` (PIP-192). The extensible one has another order, spreads no
+namespace evenly, and brings nobody back: with no broker left there is no owner.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,6 +45,7 @@ class Assignment:
 
     bundle: str
     steps: tuple[Step, ...]
+    placement: str
     chosen: str
     preallocated: str = ""
     code: Code | None = None
@@ -52,7 +55,7 @@ class Assignment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """What the pipeline looks at besides the bundle. `draft` holds the predicted load, `ledger` the preallocated
-    bundles: those that are on their way."""
+    bundles: those that are on their way. `placement` is that of modular brokers; extensible ones have but one."""
 
     draft: Draft
     ledger: Ledger = field(default_factory=Ledger)
@@ -76,6 +79,7 @@ def assign(asked: Question, bundle: str, *, non_persistent: bool = False) -> Ass
     return Assignment(
         bundle=bundle,
         steps=tuple(run.steps),
+        placement=run.placement,
         chosen=chosen,
         preallocated=going,
         code=code,
@@ -90,6 +94,9 @@ class _Run:
         self.asked, self.bundle, self.non_persistent = asked, bundle, non_persistent
         self.draft, self.snapshot, self.policies = asked.draft, asked.draft.snapshot, asked.policies
         self.ids, self.namespace = self.snapshot.brokers.ids, namespace_of(bundle)
+        self.extensible = self.snapshot.mode == "extensible"
+        # `createBrokerSelectionStrategy` knows one class, whatever loadBalancerLoadPlacementStrategy says.
+        self.placement = "least_resource_usage" if self.extensible else asked.placement
         self.left: Bools = np.ones(len(self.ids), dtype=bool)
         self.policy: Bools = self.left
         self.steps: list[Step] = []
@@ -101,13 +108,21 @@ class _Run:
     def filter_all(self) -> None:
         """Every step up to the placement."""
         self._available()
+        if self.extensible:
+            self._load_manager_class()
+            self._max_topics()
+            self._version()
+            self._anti_affinity()
+            self._policies()
+            return
         self._policies()
         self.policy = self.left
         if self.fault is None:
             self._max_topics()
             self._anti_affinity()
             self._evenly()
-            if self._classes_and_versions() and not self.left.any():
+            self._load_manager_class()
+            if self._version() and not self.left.any():
                 self._refill("nobody was left: all candidates of the policies again")
 
     # --- steps ---
@@ -130,42 +145,59 @@ class _Run:
             self.fault = Code.POLICY_UNREADABLE
             self._step("policies", np.zeros_like(self.left), self.fault, self.policies.unknown)
             return
-        others = tuple(item.broker_id for item in self.snapshot.excluded)
-        isolation = isolate(self.policies.isolation, (self.namespace,), self.ids, others)
-        keep = isolation.mask(0)
+        # What earlier filters of the extensible pipeline have dropped is no available primary any more.
+        places = np.cumsum(self.left) - 1
+        isolation = isolate(self.policies.isolation, (self.namespace,), self.names(self.left), self._without_report())
+        keep = np.zeros_like(self.left)
+        keep[self.left] = isolation.mask(0)
         if bool(isolation.unknown()[0]):
             self.fault = Code.POLICY_UNREADABLE
         note = self._policy_name(isolation)
         if int(isolation.policy[0]) != FREE:
-            self._step("policies", keep, lambda row: isolation.code(0, row), note)
+            self._step("policies", keep, lambda row: isolation.code(0, int(places[row])), note)
             return
         brokers = self.snapshot.brokers
         serves = brokers.takes_non_persistent() if self.non_persistent else brokers.takes_persistent()
         refused = Code.NON_PERSISTENT_DISABLED if self.non_persistent else Code.PERSISTENT_DISABLED
-        self._step("policies", keep & serves, lambda row: isolation.code(0, row) if serves[row] else refused, note)
+        self._step(
+            "policies",
+            keep & serves,
+            lambda row: isolation.code(0, int(places[row])) if serves[row] else refused,
+            note,
+        )
+
+    def _without_report(self) -> tuple[str, ...]:
+        """Brokers that cannot be candidates here, but are available to Pulsar when it counts primaries. Those of
+        another load manager the extensible pipeline has dropped by then."""
+        gone = Code.MIXED_LOAD_MANAGERS if self.extensible else None
+        return tuple(item.broker_id for item in self.snapshot.excluded if item.code != gone)
 
     def _policy_name(self, isolation: Isolation) -> str:
         number = int(isolation.policy[0])
         return f"isolation policy {self.policies.isolation[number].name}" if number >= 0 else ""
 
     def _max_topics(self) -> None:
-        limit = self.draft.params.max_topics_per_broker
-        room = self.draft.topics <= limit
-        if not (self.left & room).any():
+        room = self.draft.has_room()
+        if not self.extensible and not (self.left & room).any():
+            limit = self.draft.params.max_topics_per_broker
             self._step("max topics", self.left, Code.MAX_TOPICS, f"all have more than {limit}: none is dropped")
             return
         self._step("max topics", room, Code.MAX_TOPICS)
 
     def _anti_affinity(self) -> None:
-        """Namespaces of the group by broker, the bundle's own namespace included, as Pulsar counts them."""
+        """By namespaces of the group (modular) or by their bundles (extensible); the bundle's own namespace counts."""
         names = self.snapshot.bundles.namespaces
         group = self.policies.anti_affinity.get(self.namespace, "")
         if not group or not self.left.any():
             self._step("anti-affinity", self.left, Code.MORE_OF_GROUP, "no group" if not group else "")
             return
         numbers = group_numbers(self.policies, (self.namespace, *names))
-        lives = lives_on(self.snapshot, self.asked.ledger)[numbers[1:] == numbers[0]]
-        kept = least_of_group(lives.sum(axis=0), self.left, domain_numbers(self.policies, self.ids))
+        members = numbers[1:] == numbers[0]
+        if self.extensible:
+            counts = self._bundles_of({self.namespace, *(names[row] for row in np.flatnonzero(members).tolist())})
+        else:
+            counts = lives_on(self.snapshot, self.asked.ledger)[members].sum(axis=0)
+        kept = least_of_group(counts, self.left, domain_numbers(self.policies, self.ids))
         if self.policies.failure_domains_enabled:
             self._step("failure domains", kept.domains, Code.FULLER_DOMAIN, f"group {group}")
         self._step("anti-affinity", kept.brokers, Code.MORE_OF_GROUP, f"group {group}")
@@ -176,27 +208,35 @@ class _Run:
         if not wanted or not self.left.any():
             self._step("distribute evenly", self.left, Code.MORE_OF_NAMESPACE, "" if wanted else "off")
             return
-        counts = self._bundles_of_namespace()
+        counts = self._bundles_of({self.namespace})
         least = int(counts[self.left].min())
         self._step("distribute evenly", counts <= least, Code.MORE_OF_NAMESPACE, f"at most {least} of its bundles")
 
-    def _bundles_of_namespace(self) -> Ints:
+    def _bundles_of(self, namespaces: Set[str]) -> Ints:
+        """How many other bundles of these namespaces each broker has. A modular broker counts those on their way to it
+        beside the reported ones; the extensible count is by the channel's entries in state Owned."""
         bundles, index = self.snapshot.bundles, {broker: row for row, broker in enumerate(self.ids)}
+        numbers = [number for number, name in enumerate(bundles.namespaces) if name in namespaces]
+        moving = self.asked.ledger.bundles() if self.extensible else frozenset[str]()
         held: list[set[str]] = [set() for _ in self.ids]
-        if self.namespace in bundles.namespaces:
-            number = bundles.namespaces.index(self.namespace)
-            for row in np.flatnonzero(bundles.namespace == number).tolist():
+        for row in np.flatnonzero(np.isin(bundles.namespace, numbers)).tolist():
+            if bundles.names[row] not in moving:
                 held[int(bundles.owner[row])].add(bundles.names[row])
         for entry in self.asked.ledger.entries:
-            if namespace_of(entry.bundle) == self.namespace and entry.target in index:
+            there = entry.target in index and bool(entry.landed_ms or not self.extensible)
+            if there and namespace_of(entry.bundle) in namespaces:
                 held[index[entry.target]].add(entry.bundle)
         return np.array([len(names - {self.bundle}) for names in held], dtype=np.int64)
 
-    def _classes_and_versions(self) -> bool:
-        """The broker filters; False when one failed, which brings back all candidates of the policies."""
-        brokers, wanted = self.snapshot.brokers, self.policies.load_manager
-        same = np.array([not wanted or name == wanted for name in brokers.load_managers], dtype=bool)
+    def _load_manager_class(self) -> None:
+        wanted = self.policies.load_manager
+        same = np.array([not wanted or name == wanted for name in self.snapshot.brokers.load_managers], dtype=bool)
         self._step("load manager class", same, Code.OTHER_LOAD_MANAGER)
+
+    def _version(self) -> bool:
+        """False when the filter failed: a modular broker takes all candidates of the policies again then, an
+        extensible one goes on with those it had."""
+        brokers = self.snapshot.brokers
         if not self.policies.prefer_later_versions or not self.left.any():
             note = "" if self.policies.prefer_later_versions else "off"
             self._step("version", self.left, Code.OLDER_VERSION, note)
@@ -204,7 +244,10 @@ class _Run:
         keys = {row: version_key(brokers.versions[row]) for row in np.flatnonzero(self.left).tolist()}
         told = [key for key in keys.values() if key is not None]
         if len(told) < len(keys):
-            self._refill("a version could not be read: all candidates of the policies again")
+            if self.extensible:
+                self._step("version", self.left, Code.OLDER_VERSION, "a version could not be read: none is dropped")
+            else:
+                self._refill("a version could not be read: all candidates of the policies again")
             return False
         latest = max(told)
         keep = np.array([keys.get(row) == latest for row in range(len(self.ids))], dtype=bool)
@@ -218,12 +261,13 @@ class _Run:
     # --- the choice ---
 
     def choose(self) -> tuple[str, Code | None]:
-        """The placement's choice; when that broker is overloaded, once more among all candidates of the policies."""
+        """The placement's choice; when that broker is overloaded, a modular broker chooses once more among all
+        candidates of the policies."""
         if not self.left.any():
             return "", Code.NO_LEGAL_TARGET
         chosen = self._best()
         limit = self.draft.params.overloaded_threshold_percent / 100
-        if float(self.draft.score[chosen]) > limit:
+        if not self.extensible and float(self.draft.score[chosen]) > limit:
             note = f"{self.ids[chosen]} is above {limit:.0%}: once more among all candidates of the policies"
             self.left = self.left | self.policy
             self.steps.append(Step(name="overload recheck", candidates=self.names(self.left), note=note))
@@ -233,11 +277,11 @@ class _Run:
     def _best(self) -> int:
         """The first choice of the placement. What an unowned bundle will carry is not known and counts as nothing."""
         draft, rows = self.draft, np.flatnonzero(self.left)
-        if self.asked.placement == "round_robin":
+        if self.placement == "round_robin":
             return int(rows[int(np.searchsorted(rows, draft.turn)) % len(rows)])
-        if self.asked.placement == "avg":
+        if self.placement == "avg":
             return int(rows[zlib.crc32(self.bundle.encode()) % len(rows)])
-        if self.asked.placement == "least_long_term_message_rate":
+        if self.placement == "least_long_term_message_rate":
             over = draft.score[rows] > draft.params.overloaded_threshold_percent / 100
             return int(rows[np.lexsort((draft.long_rate()[rows], over))[0]])
         return int(rows[np.argmin(draft.score[rows])])
