@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from bundlekeel.daemon.settings import Settings
 from bundlekeel.daemon.settings_describe import parameter_rows
 from bundlekeel.daemon.settings_parameters import TOP_LEVEL
 from bundlekeel.daemon.settings_schema import Row, plain, rows
+from dev.fidelity_items import TEXTS, VERDICTS, Item, items
 from dev.strategy_pages import pages as strategy_pages
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -175,6 +177,45 @@ def metrics_page() -> str:
     )
 
 
+def fidelity_page() -> str:
+    """docs/reference/fidelity-to-pulsar.md: what the texts say that Bundlekeel began with, and where it is."""
+    counts = Counter(row.verdict for rows_of_text in items().values() for row in rows_of_text)
+    lines = [
+        "# Fidelity to Pulsar",
+        "",
+        f"<!-- {NOTE} -->",
+        "",
+        "Bundlekeel began with five texts about load balancing in Apache Pulsar: three proposals and two articles.",
+        "This page lists what they say: each mechanism, formula, default and state in a row. A row names where it is",
+        "in the code (below `service/bundlekeel`), a test that shows it (below `tests`), and the reason where it is",
+        "not as the text says. The rows are in `dev/fidelity_items.yaml`; a test fails when what a row names is gone.",
+        "",
+        "Where a text and Pulsar itself differ, Pulsar counts: `tests/parity` runs the classes of 4.0 and 4.2 beside",
+        "ours. What the corrected strategies do in another way is in [strategies](strategies.md).",
+        "",
+        *_table(
+            ["verdict", "items", "meaning"],
+            [[verdict, str(counts[verdict]), meaning] for verdict, meaning in VERDICTS.items()]
+            + [["all", str(counts.total()), ""]],
+        ),
+    ]
+    for text, title in TEXTS.items():
+        head = ["no.", "what the text says", "here", "where", "test"]
+        lines += ["", f"## {title}", "", *_table(head, [_fidelity_cells(row) for row in items()[text]])]
+    return "\n".join([*lines, ""])
+
+
+def _fidelity_cells(row: Item) -> list[str]:
+    here = {
+        "same": "same",
+        "corrected": f"corrected: {row.because}",
+        "different": f"different by design, because {row.because}",
+        "missing": f"missing; needed: {row.because}",
+    }[row.verdict]
+    places, tests = ("<br>".join(map(_code, names)) for names in (row.where, row.tests))
+    return [str(row.number), row.what, here, places, tests]
+
+
 def example_settings() -> str:
     """config/bundlekeel.example.yaml: every key at its default, with what is allowed and why."""
     lines = [
@@ -207,6 +248,7 @@ PAGES: list[Page] = [
     ("docs/reference/codes.md", codes_page),
     ("docs/reference/gate.md", gate_page),
     ("docs/reference/metrics.md", metrics_page),
+    ("docs/reference/fidelity-to-pulsar.md", fidelity_page),
     ("docs/reference/cli.md", cli_page),
     ("docs/reference/api.md", api_page),
     ("config/openapi.json", openapi_text),

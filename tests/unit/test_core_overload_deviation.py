@@ -15,6 +15,7 @@ from bundlekeel.core.placement import PLACEMENTS
 from bundlekeel.core.plan import Plan
 from bundlekeel.core.policies import IsolationPolicy, Policies
 from tests.support.builders import EAGER, broker, bundle_name, cluster, eager, report, run, snapshot
+from tests.support.pulsar import Pulsar
 
 
 def after(done: Plan) -> list[float]:
@@ -149,6 +150,26 @@ def test_round_robin_goes_on_in_the_next_cycle() -> None:
         assert target == expected
         draft.take(row, 0, target, rule="x", threshold=0.0)
     assert run(reports, memory=Memory(turn=3), **once).memory.turn != 3
+
+
+def test_jtable_19_equal_rates_go_by_broker_order() -> None:
+    """Rule: of brokers with the same lowest long-term rate the first one takes it; LeastLongTermMessageRate draws."""
+    reports = cluster([[0.1] * 6, [0.05], [0.02], [0.02]])
+    draft = Draft(snapshot(reports), Ledger(), Parameters())
+    place = PLACEMENTS["least_long_term_message_rate"]
+    assert place(draft, 0, 0, np.array([1, 2, 3])).tolist() == [2, 3, 1]
+    assert Pulsar("threshold").drawn_from(reports, "least_long_term_message_rate") == [broker(2), broker(3)]
+
+
+@pytest.mark.parametrize("placement", sorted(PLACEMENTS))
+def test_jtable_20_nobody_is_drawn_when_all_are_full(placement: str) -> None:
+    """Rule: where every score is infinite Pulsar draws one of all brokers; here nothing moves, and it is said why."""
+    reports = cluster([[0.05] * 19, [0.05] * 18, [0.06] * 15])
+    made = eager(reports, strategy="overload", placement=placement).plan
+    assert not made.moves
+    assert made.verdict.code is Code.NO_LEGAL_TARGET
+    everybody = [broker(row) for row in range(3)]
+    assert Pulsar("overload").drawn_from(reports, "least_long_term_message_rate") == everybody
 
 
 def test_hash_placement_does_not_depend_on_load() -> None:

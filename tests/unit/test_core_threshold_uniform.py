@@ -163,6 +163,13 @@ def test_threshold_at_or_below_zero_disables(rate: float, size: float) -> None:
     assert plan.verdict.code is Code.BALANCED
 
 
+@pytest.mark.parametrize(("allowed", "code"), [(300.0, Code.BALANCED), (299.0, Code.OVERLOADED)])
+def test_jtable_50_rates_may_differ_by_more_than_a_hundred_percent(allowed: float, code: Code) -> None:
+    """Rule: 300 allows the largest rate to be four times the smallest (strictly more acts)."""
+    made = uniform([[0.05] * 16, [0.05] * 4], msg_rate_difference_percent=allowed, throughput_multiple=0.0)
+    assert made.verdict.code is code
+
+
 def test_uniform_never_chooses_idle_bundles() -> None:
     """Rule (Pulsar issue 21214): idle bundles fit into any need, and are not chosen."""
     plan = uniform([[0.1] * 8 + [0.0] * 50, [0.0]])

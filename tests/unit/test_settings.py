@@ -274,6 +274,13 @@ class TestParameters:
         assert set(origins) == set(BY_NAME)
         assert set(origins.values()) == {"default"}
 
+    def test_jtable_16_the_shedding_interval_is_no_parameter(self, tmp_path: Path) -> None:
+        """Cycles come every 10 s by a setting of ours; Pulsar's minutes would be taken for something they are not."""
+        assert load(tmp_path).settings.cycle.interval == 10.0
+        (problem,) = problems(tmp_path, "parameters: {loadBalancerSheddingIntervalMinutes: 1}")
+        assert problem.field == "parameters.loadBalancerSheddingIntervalMinutes"
+        assert "unknown parameter" in str(problem)
+
     def test_units_of_either_name(self, tmp_path: Path) -> None:
         """Pulsar's keys carry Pulsar's units; ours may be written as durations."""
         ours = load(tmp_path, "parameters: {cool_down_seconds: 5m, excluded_namespaces: 'a/b, c/d'}").settings

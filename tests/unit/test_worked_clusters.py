@@ -297,3 +297,13 @@ def test_uniform_absolute_minimum() -> None:
     reports = cluster([[0.001] * 8, [0.001]])
     assert Pulsar("uniform").unloads(reports) == {}
     assert eager(reports, strategy="uniform").plan.moves
+
+
+def test_jtable_56_uniform_absolute_minimum_of_throughput() -> None:
+    """0.14 MB/s are needed, UniformLoadShedder's minimum is 1 MiB/s. Ours is a share of the mean throughput."""
+    reports, size = cluster([[0.001] * 8, [0.001]]), {"msg_rate_difference_percent": 0.0}
+    assert Pulsar("uniform", size).unloads(reports) == {}
+    assert eager(reports, strategy="uniform", **size).plan.moves
+    plan = eager(reports, strategy="uniform", min_unload_share=0.4, **size).plan
+    assert not plan.moves
+    assert {item.code for item in plan.refusals} == {Code.BELOW_MINIMUM}
