@@ -145,11 +145,11 @@ async def test_a_quiet_extensible_broker_is_no_error() -> None:
     modular = named(await examine(patient(sidecar)), "reports")
     assert modular.severity == "error" and "log" in modular.fix
     cluster.source.mode = "extensible"
-    quiet = named(await examine(patient(sidecar)), "reports")
+    quiet = named(await examine(patient(sidecar), within=0.3), "reports")
     assert (quiet.ok, quiet.severity) == (False, "warning")
     assert "since we began to listen" in quiet.detail and "status" in quiet.fix
     cluster.source.exclude(BROKERS[0], "NotJson")
-    assert named(await examine(patient(sidecar)), "reports").severity == "error"
+    assert named(await examine(patient(sidecar), within=0.3), "reports").severity == "error"
 
 
 def listening(clock: TestClock, seconds: float, state: FeedState = "ok") -> LoadTables:
@@ -197,7 +197,7 @@ async def test_the_placement_setting_means_nothing_to_extensible_brokers() -> No
         cluster.model.static[broker]["loadBalancerLoadPlacementStrategy"] = "org.apache.pulsar.AvgShedder"
     assert not named(await examine(patient(sidecar)), "placement of new bundles").ok
     cluster.source.mode = "extensible"
-    assert named(await examine(patient(sidecar)), "placement of new bundles").ok
+    assert named(await examine(patient(sidecar), within=0.3), "placement of new bundles").ok
 
 
 async def test_shedding_that_leaves_the_canary_alone_is_fine() -> None:
