@@ -145,6 +145,7 @@ class PageSidecar(FakeSidecar):
                 mode="recommend",
                 rules=Rules(),
                 every_seconds=1.0,
+                interval_seconds=10.0,
                 canary_seconds=3600.0,
                 store=lambda: store,
                 overlay=self.overlay,

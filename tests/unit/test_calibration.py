@@ -47,6 +47,7 @@ class Calibrated(FakeSidecar):
                 mode=calibration,
                 rules=Rules(),
                 every_seconds=0.01,
+                interval_seconds=10.0,
                 canary_seconds=CANARY_SECONDS,
                 store=lambda: store,
                 overlay=self.overlay,

@@ -140,6 +140,17 @@ def test_time_is_weighed_and_gaps_are_not_counted() -> None:
     assert seen.moves_per_hour == pytest.approx(3 * 3600 / 80)
 
 
+def test_j12_a_trial_ends_where_cycles_are_long() -> None:
+    """A cycle every ten minutes: the time between two of them counts. It did not, so that no trial ever ended."""
+    adopted = replace(adopt({LOW: 20.0}), since_ms=NOW_MS, trial_seconds=6 * 3600.0)
+    found, now = Realised(), NOW_MS
+    for number in range(40):
+        now = NOW_MS + number * 600_000
+        found = noted(found, now, 0.1, 0, interval_seconds=600.0)
+    judgement = judged(adopted, *before_and_after(found, adopted, now))
+    assert judgement is not None and not judgement.worse
+
+
 def test_only_two_days_are_kept() -> None:
     """The document must not grow."""
     found = Realised()

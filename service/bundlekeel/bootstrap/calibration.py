@@ -41,6 +41,7 @@ def calibration(
             mode=given.mode,
             rules=given.rules,
             every_seconds=given.interval,
+            interval_seconds=loaded.settings.cycle.interval,
             canary_seconds=given.canary,
             store=_store(loaded),
             overlay=overlay,

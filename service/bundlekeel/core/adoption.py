@@ -25,7 +25,7 @@ BUCKET_MS: Final = 600_000
 # As much as is ever compared: a day before an adoption, a day of trial, and what lies between. Counted, as time without
 # cycles of ours leaves none: a trial of six hours may take a week of maintenance windows.
 KEPT_BUCKETS: Final = 300
-# Longer gaps between two cycles of ours say nothing about the time between.
+# Longer gaps between two cycles of ours say nothing about the time between, unless cycles are that long themselves.
 GAP_MS: Final = 300_000
 # What was reverted is not tried again for so long, also when another document proposes it.
 REVERTED_MS: Final = 30 * 24 * 3_600_000
@@ -195,10 +195,11 @@ def reverted_before(
     return None
 
 
-def noted(realised: Realised, now_ms: int, imbalance: float, moves: int) -> Realised:
-    """With one more cycle: its imbalance stands for the time since the cycle before."""
+def noted(realised: Realised, now_ms: int, imbalance: float, moves: int, interval_seconds: float = 0.0) -> Realised:
+    """With one more cycle: its imbalance stands for the time since the cycle before. `interval_seconds`: between two
+    cycles, as set."""
     gap = now_ms - realised.last_ms
-    seconds = gap / 1000 if 0 < gap <= GAP_MS else 0.0
+    seconds = gap / 1000 if 0 < gap <= max(GAP_MS, 2000 * interval_seconds) else 0.0
     at = now_ms - now_ms % BUCKET_MS
     buckets = realised.buckets
     last = buckets[-1] if buckets and buckets[-1].at_ms == at else Bucket(at_ms=at)

@@ -73,12 +73,13 @@ _LANDED: Final = ("done", "landed_elsewhere", "released")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationParts:
     """What it works with. `mode`: off, recommend or adopt. `store` opens the place of proposals; it is called in a
-    thread, StoreError: tried again later. `sees`: whether there is a picture of the cluster, so that `overlay` knows
-    what the brokers run with."""
+    thread, StoreError: tried again later. `interval_seconds`: of cycles. `sees`: whether there is a picture of the
+    cluster, so that `overlay` knows what the brokers run with."""
 
     mode: str
     rules: Rules
     every_seconds: float
+    interval_seconds: float
     canary_seconds: float
     store: Callable[[], CalibrationStore]
     overlay: Overlay
@@ -136,7 +137,7 @@ class Calibration:
         landed = sum(record["outcomes"].get(outcome, 0) for outcome in _LANDED)
         planned = sum(move.rule not in RULES for move in result.plan.moves)
         sharing, now = self._p.sharing, self._p.clock.wall_ms()
-        sharing.realised = noted(sharing.realised, now, spread - 1, min(landed, planned))
+        sharing.realised = noted(sharing.realised, now, spread - 1, min(landed, planned), self._p.interval_seconds)
 
     # --- by itself ---
 
