@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from bundlekeel.api.schemas import PlanBody
 from bundlekeel.core.errors import Conflict, Forbidden, NotFound, StoreError
+from bundlekeel.daemon.documents import Desired, Pause
 from bundlekeel.daemon.executions import request_of
 from bundlekeel.daemon.plans import Plans, PlansParts
 from bundlekeel.daemon.views import Json, PlanRequest
 from bundlekeel.ports import Member
+from tests.support.builders import bundle_name
 from tests.support.faces import wishing
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
+from tests.unit.test_daemon_splits import CHILDREN, PARENT, hot_cluster
 
 WHO: dict[str, Any] = {"reason": "even it out", "by": "ann"}
 # By itself it never sees a difference often enough: what moves, a person asked for.
@@ -65,9 +70,9 @@ class Replicas:
         return self.plans[url]
 
 
-async def two(ceiling: str = "act") -> tuple[Replicas, FakeSidecar, FakeSidecar]:
+async def two(cluster: FakeCluster | None = None, *, ceiling: str = "act") -> tuple[Replicas, FakeSidecar, FakeSidecar]:
     """A leader `a` and a follower `b` that have seen an uneven cluster."""
-    cluster, replicas = FakeCluster(), Replicas()
+    cluster, replicas = cluster or FakeCluster(), Replicas()
     made = []
     for name in "ab":
         sidecar = FakeSidecar(cluster, name, mode=ceiling, params=PATIENT)
@@ -143,6 +148,52 @@ async def test_a_plan_whose_inputs_changed_is_refused_at_once(at: str, away: set
     assert await leader.sharing.take_requests() == [] and leader.cluster.model.unloads == []
 
 
+async def test_j12_the_splits_of_a_plan_are_carried_out_too() -> None:
+    """They were left out, and a plan of splits alone was refused as one of nothing. Once done, it is another plan."""
+    replicas, leader, _ = await two(hot_cluster())
+    plans = replicas.plans["http://b"]
+    made = await plans.make(AT_ONCE)
+    assert [split["bundle"] for split in made["splits"]] == [PARENT] and made["moves"] == []
+    left = await plans.execute(made["hash"], **WHO)
+    assert (left["moves"], left["splits"]) == (0, 1)
+    await leader.executions.serve()
+    (task,) = await plans.tasks()
+    assert (task["state"], task["detail"]) == ("done", "1 of 1 split")
+    assert {*CHILDREN} <= leader.cluster.owners().keys()
+    await leader.cycle.turn()
+    with pytest.raises(Conflict) as caught:
+        await plans.execute(made["hash"], **WHO)
+    assert f"{PARENT} would no longer be split" in caught.value.difference
+
+
+async def test_j12_a_pause_amid_a_plan_leaves_its_other_splits() -> None:
+    """The gate is asked before each; the task says how far it came."""
+    cluster = FakeCluster({BROKERS[0]: [0.4, 0.4], BROKERS[1]: [0.1], BROKERS[2]: []})
+    for bundle in (PARENT, bundle_name(1)):
+        cluster.put_topics(bundle, 0.2, 0.2)
+    cluster.publish()
+    replicas, leader, _ = await two(cluster)
+    made = await replicas.plans["http://a"].make(AT_ONCE)
+    assert len(made["splits"]) == 2 and made["moves"] == []
+    await replicas.plans["http://a"].execute(made["hash"], **WHO)
+    pauses = list[asyncio.Task[Any]]()
+
+    def paused(desired: Desired) -> Desired:
+        return msgspec.structs.replace(desired, pause=Pause(reason="r", by="ann", since_ms=1))
+
+    divided = cluster.model.after_split
+
+    def pause(bundle: str, children: tuple[str, ...]) -> None:
+        divided(bundle, children)
+        pauses.append(asyncio.create_task(leader.sharing.change_desired(paused)))
+
+    cluster.model.after_split = pause
+    await leader.executions.serve()
+    (task,) = leader.sharing.tasks
+    assert (task["state"], task["detail"][:30]) == ("failed", "1 of 2 split; not carried out:")
+    assert len(pauses) == 1
+
+
 async def test_what_was_carried_out_is_not_carried_out_again() -> None:
     """The second time its bundles are where they were to go: a conflict, and no second task."""
     replicas, leader, _ = await two()
@@ -173,7 +224,7 @@ async def test_a_task_that_fails_for_what_changed_says_what() -> None:
 
 async def test_nothing_is_carried_out_where_the_mode_forbids_it() -> None:
     """Before anything is planned again; a what-if never is, wherever it was made."""
-    replicas, _, _ = await two("recommend")
+    replicas, _, _ = await two(ceiling="recommend")
     a, b = replicas.plans["http://a"], replicas.plans["http://b"]
     made = await a.make(AT_ONCE)
     with pytest.raises(Forbidden, match="mode is `recommend`"):

@@ -93,7 +93,7 @@ function Refusals(props: { plan: Plan; onWhy: (bundle: string) => void }) {
 /** Why the button that carries a plan out is not there; "" when it is. */
 function hindrance(plan: Plan, state: State, who: WhoAmI | null): string {
   if (plan.what_if) return "This is a what-if: brokers or traffic in it are not as they are, so it cannot be carried out.";
-  if (!plan.moves.length) return "There is nothing to carry out.";
+  if (!plan.moves.length && !plan.splits.length) return "There is nothing to carry out.";
   if (state.mode !== "act") return `The mode is ${state.mode}: nothing is carried out. An operator sets it to act in the settings file and with bundlekeel mode.`;
   if (state.paused) return "Moving is paused. Somebody has to resume it first.";
   if (who?.mutations) return "";
@@ -105,6 +105,11 @@ function hindrance(plan: Plan, state: State, who: WhoAmI | null): string {
 export function mayNotAsk(who: WhoAmI | null): string {
   if (!who?.you || who.your_role !== "viewer") return "";
   return `You are ${who.you} with role viewer. Asking for a plan needs role operator.`;
+}
+
+/** How many moves and splits. */
+function work(plan: Plan): string {
+  return count(plan.moves.length, "move") + (plan.splits.length ? `, ${count(plan.splits.length, "split")}` : "");
 }
 
 function Execute(props: { plan: Plan; state: State; who: WhoAmI | null }) {
@@ -121,7 +126,7 @@ function Execute(props: { plan: Plan; state: State; who: WhoAmI | null }) {
   };
   return (
     <ReasonForm
-      label={`Carry out ${count(plan.moves.length, "move")} (this plan holds for ${duration(left)})`}
+      label={`Carry out ${work(plan)} (this plan holds for ${duration(left)})`}
       does="Execute this plan"
       run={run}
     />
@@ -135,10 +140,7 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
   return (
     <>
       <p class="planline" role="status">
-        <strong>
-          {count(plan.moves.length, "move")}
-          {plan.splits.length > 0 && `, ${count(plan.splits.length, "split")}`}
-        </strong>
+        <strong>{work(plan)}</strong>
         : the busiest broker goes from <strong>{times(plan.loads, "score_before")}</strong> to{" "}
         <strong>{times(plan.loads, "score_after")}</strong> times the mean.
       </p>

@@ -32,7 +32,7 @@ def plan(answer: Row, layout: Layout) -> RenderableType:
     refusals = answer.get("refusals") or []
     if refusals:
         parts += [Text(), _refusals(refusals, layout)]
-    if answer.get("moves") and not answer.get("what_if"):
+    if (answer.get("moves") or answer.get("splits")) and not answer.get("what_if"):
         parts += [
             Text(),
             Text(f'to carry it out: bundlekeel plan execute {answer.get("hash")} --reason "…"', style="dim"),

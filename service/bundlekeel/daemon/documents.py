@@ -193,6 +193,7 @@ class _RequestShape(msgspec.Struct):
     review: str | None = None
     left_ms: int = 0
     moves: list[tuple[str, str, str]] = []
+    splits: list[tuple[str, str]] = []
     request: dict[str, Any] | None = None
     bundle: str = ""
     source: str = ""

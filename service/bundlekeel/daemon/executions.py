@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -126,14 +126,36 @@ class Executions:
             left = dict(body["sources"])
             self._unloads.append(_Unload(task=task, body=body, epoch=self._sharing.current_epoch(), left=left))
             return
-        outcomes = await self._cycle.execute(partial(self._moves_still_wanted, task, body))
+        splits: list[Split] = []
+        outcomes = await self._cycle.execute(partial(self._moves_still_wanted, task, body, splits))
         landed = sum(outcome.outcome in ("done", "released") for outcome in outcomes)
         stopped = any(outcome.code == Code.STOPPED for outcome in outcomes)
         task.update(
             state="stopped" if stopped else "done",
-            detail=f"{landed} of {len(outcomes)} landed where asked",
+            detail=f"{landed} of {len(outcomes)} landed where asked" if outcomes or not splits else "",
             moves=[_row(outcome) for outcome in outcomes],
         )
+        if splits and not stopped:
+            await self._split_too(task, body, splits)
+
+    async def _split_too(self, task: dict[str, Any], body: Mapping[str, Any], splits: Sequence[Split]) -> None:
+        """The splits of a plan, after its moves."""
+        done, failed, before = 0, list[str](), f"{task['detail']}; " if task["detail"] else ""
+        for split in splits:
+            try:
+                outcomes = await self._cycle.execute_split(partial(self._split_of_plan, task, body, split))
+            except BundlekeelError as error:
+                told = "; ".join([f"{before}{done} of {len(splits)} split", *failed, str(error)])
+                raise Conflict(told, difference=[str(error)]) from error
+            done += sum(outcome.outcome == "done" for outcome in outcomes)
+            failed += [
+                f"{item.bundle}: {item.code} {item.error}".strip() for item in outcomes if item.outcome != "done"
+            ]
+        task.update(detail="; ".join([f"{before}{done} of {len(splits)} split", *failed]))
+
+    async def _split_of_plan(self, task: dict[str, Any], body: Mapping[str, Any], split: Split) -> Split:
+        await self._may_begin(task, body, begun=True)
+        return split
 
     async def _unload(self, unload: _Unload) -> None:
         """As many bundles as the budgets of one cycle let go. The task runs until none waits any more."""
@@ -200,21 +222,23 @@ class Executions:
         return made.admitted, None
 
     async def _moves_still_wanted(
-        self, task: dict[str, Any], body: Mapping[str, Any]
+        self, task: dict[str, Any], body: Mapping[str, Any], splits: list[Split]
     ) -> tuple[tuple[Move, ...], Plan | None]:
-        """Plan again from what is now; Forbidden, or Conflict unless that is the very plan that was asked for. What a
-        person moves by hand is not done for the balance: nothing is predicted."""
+        """Plan again from what is now; Forbidden, or Conflict unless that is the very plan that was asked for, whose
+        `splits` are to follow. What a person moves by hand is not done for the balance: nothing is predicted."""
         await self._may_begin(task, body)
         if task["kind"] != "plan":
             return await self._by_hand.moves_of(body), None
         try:
-            wanted, request = [tuple(item) for item in body.get("moves", [])], request_of(body)
+            asked, request = (body.get(name, []) for name in ("moves", "splits")), request_of(body)
+            wanted = Wanted(*([tuple(item) for item in items] for items in asked))
         except (TypeError, ValueError) as error:
             raise Conflict(f"{UNREADABLE} ({error})") from error
         made = await self._planner.compute(request)
-        changed = difference(wanted, [(move.bundle, move.source, move.target) for move in made.moves])
+        changed = difference(wanted, Wanted.of(made))
         if changed:
             raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
+        splits += made.splits
         return made.moves, made
 
 
@@ -282,16 +306,38 @@ def request_of(body: Mapping[str, Any]) -> PlanRequest:
     return PlanRequest.of(body.get("request") or {})
 
 
-def difference(wanted: Sequence[tuple[str, ...]], now: Sequence[tuple[str, str, str]]) -> list[str]:
-    """What is different between two lists of moves (bundle, source, target), in words; nothing when they are alike."""
-    if list(wanted) == list(now):
+class Wanted(NamedTuple):
+    """What a plan does: moves (bundle, source, target) and splits (bundle, owner)."""
+
+    moves: list[tuple[str, ...]]
+    splits: list[tuple[str, ...]]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Wanted:
+        """Of a plan as it is computed."""
+        moves = [(move.bundle, move.source, move.target) for move in plan.moves]
+        return cls(list(moves), [(split.bundle, split.broker) for split in plan.splits])
+
+    @classmethod
+    def told(cls, plan: Mapping[str, Any]) -> Wanted:
+        """Of a plan as people see it (daemon/planner.py)."""
+        moves = [(move["bundle"], move["source"], move["target"]) for move in plan["moves"]]
+        return cls(list(moves), [(split["bundle"], split["broker"]) for split in plan["splits"]])
+
+
+def difference(wanted: Wanted, now: Wanted) -> list[str]:
+    """What is different between two plans, in words; nothing when they do the same."""
+    if wanted == now:
         return []
-    gone = [f"{move[0]} would no longer move" for move in wanted if move[0] not in {item[0] for item in now}]
-    new = [f"{move[0]} would move now" for move in now if move[0] not in {item[0] for item in wanted}]
-    targets = {move[0]: move[1:] for move in now}
-    other = [
-        f"{move[0]} would go {' -> '.join(targets[move[0]])}"
-        for move in wanted
-        if move[0] in targets and targets[move[0]] != tuple(move[1:])
-    ]
-    return gone + new + other or ["the order of the moves"]
+    found = []
+    for before, after, does in ((wanted.moves, now.moves, "move"), (wanted.splits, now.splits, "be split")):
+        then, rows = {row[0]: row[1:] for row in before}, {row[0]: row[1:] for row in after}
+        found += [f"{bundle} would no longer {does}" for bundle in then if bundle not in rows]
+        found += [f"{bundle} would {does} now" for bundle in rows if bundle not in then]
+        verb = "go" if does == "move" else "be split at"
+        found += [
+            f"{bundle} would {verb} {' -> '.join(rows[bundle])}"
+            for bundle, place in then.items()
+            if rows.get(bundle, place) != place
+        ]
+    return found or ["the order of the moves"]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from bundlekeel.core.errors import Conflict, Forbidden, NotFound, StoreError
-from bundlekeel.daemon.executions import difference, request_of, task_of
+from bundlekeel.daemon.executions import Wanted, difference, request_of, task_of
 from bundlekeel.daemon.gate.gate import Action, Gate, Question
 from bundlekeel.daemon.leadership import Leadership
 from bundlekeel.daemon.planner import Planner
@@ -61,12 +61,10 @@ class Plans:
         except StoreError:
             return None
 
-    async def _moves_now(self, request: PlanRequest) -> list[tuple[str, str, str]]:
-        """What the same request would move now; nothing of it is kept."""
+    async def _wanted_now(self, request: PlanRequest) -> Wanted:
+        """What the same request would do now; nothing of it is kept."""
         answer = await self._by_leader(request)
-        if answer is not None:
-            return _moves(answer)
-        return [(move.bundle, move.source, move.target) for move in (await self._p.planner.compute(request)).moves]
+        return Wanted.told(answer) if answer is not None else Wanted.of(await self._p.planner.compute(request))
 
     async def find(self, hash_: str, *, here: bool = False) -> Json:
         """A plan made lately, here or (unless `here`) by another sidecar. NotFound."""
@@ -76,16 +74,17 @@ class Plans:
         """Leave the plan for the leader to carry out; Conflict when it would not be the same plan any more."""
         answer, request = await self._found(hash_)
         self._may_be_carried_out(request)
-        if not answer["moves"]:
-            raise Conflict("the plan has no moves", difference=["nothing to carry out"])
-        moves = _moves(answer)
+        wanted = Wanted.told(answer)
+        if not any(wanted):
+            raise Conflict("the plan has no moves and no splits", difference=["nothing to carry out"])
         # The leader plans again right before it acts. Asked now, whoever asks hears at once what is different.
-        changed = difference(moves, await self._moves_now(request))
+        changed = difference(wanted, await self._wanted_now(request))
         if changed:
             raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
-        body = {"hash": hash_, "reason": reason, "by": by, "moves": moves, "request": request.told()}
-        left = await self._p.wishing.submit(hash_, f"plan {hash_}: {len(moves)} moves", body)
-        return {"hash": hash_, "moves": len(moves), **left}
+        body = {"hash": hash_, "reason": reason, "by": by, **wanted._asdict(), "request": request.told()}
+        splits = f", {len(wanted.splits)} splits" if wanted.splits else ""
+        left = await self._p.wishing.submit(hash_, f"plan {hash_}: {len(wanted.moves)} moves{splits}", body)
+        return {"hash": hash_, "moves": len(wanted.moves), "splits": len(wanted.splits), **left}
 
     async def tasks(self) -> list[Json]:
         """What is, or was, carried out, oldest first, then requests that the leader has not taken yet (`waiting`). When
@@ -144,7 +143,3 @@ class Plans:
             elif answer is not None and answer["hash"] == hash_ and isinstance(answer.get("request"), dict):
                 return answer, []
         return None, silent
-
-
-def _moves(answer: Json) -> list[tuple[str, str, str]]:
-    return [(move["bundle"], move["source"], move["target"]) for move in answer["moves"]]
