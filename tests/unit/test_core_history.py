@@ -14,6 +14,7 @@ from bundlekeel.core.history import SCHEMA, changed_document, document_changes, 
 from bundlekeel.core.history_frames import document_of
 from bundlekeel.core.history_replay import rebuilt, replay, upgraded
 from bundlekeel.core.history_values import plain, restored
+from bundlekeel.core.params import Parameters
 from tests.support.history_cases import records_of, sequence
 
 
@@ -163,3 +164,21 @@ class TestRebuilding:
         items = list(rebuilt([records[0], replace(records[1], document=document)]))
         assert items[0].why == ""
         assert items[1].frame is None
+
+
+def test_what_was_recorded_before_minima_and_report_intervals_were_parameters_replays() -> None:
+    """One figure stood for the time-out of the ledger; Pulsar's minima were there and meant nothing."""
+    items = list(rebuilt(records_of(sequence(6, 3))))
+    older = {"min_unload_message_rate": 1000.0, "min_unload_throughput": 1_048_576.0, "min_unload_throughput_mb": 10.0}
+    for item in items:
+        assert item.frame is not None
+        document = {path: value for path, value in item.frame.document.items() if not path.startswith("params.report_")}
+        document |= {f"params.{name}": value for name, value in older.items()} | {
+            "params.ledger_timeout_seconds": 1080.0
+        }
+        told = replay(replace(item, frame=replace(item.frame, document=document)))
+        assert (told.why, told.hash) == ("", told.recorded)
+    assert sum(replay(item).moves for item in items)
+    assert restored(Parameters, {"ledger_timeout_seconds": 2000.0}).report_max_interval_seconds == 1820.0
+    native = restored(Parameters, {"ledger_timeout_seconds": 1080.0, "compat": "4.2", "min_unload_throughput": 5.0})
+    assert native == replace(Parameters(), compat="4.2", min_unload_throughput=5.0)

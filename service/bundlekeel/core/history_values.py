@@ -58,6 +58,8 @@ def restored(kind: Any, value: Any) -> Any:
 def _dataclass(kind: type, value: Any) -> Any:
     _require(isinstance(value, dict), f"{kind.__name__} is no map")
     hints = _hints(kind)
+    # What an earlier release recorded is brought up by whoever has other members now.
+    value = getattr(kind, "recorded", dict)(value)
     unknown = sorted(set(value) - set(hints))
     _require(not unknown, f"{kind.__name__} has {', '.join(unknown)}, which this release does not know")
     needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.parameter_spec import ParameterSpec
@@ -138,6 +139,22 @@ class Parameters:
     drain_max_moves_per_cycle: int = 12
     warm_max_moves_per_cycle: int = 2
     warm_until_share: float = 0.9
+
+    @staticmethod
+    def recorded(values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Members as an earlier release recorded them (core/history_values.py), as members of today: one figure stood
+        for the ledger's time-out, and with `compat: none` the absolute minima meant nothing."""
+        if "ledger_timeout_seconds" not in values:
+            return values
+        found = dict(values)
+        known: dict[str, Any] = defaults() | found
+        figures = (known["statistics_interval_seconds"], known["host_usage_interval_seconds"])
+        silence = found.pop("ledger_timeout_seconds") - sum(figures) - max(figures)
+        if known["compat"] == "none":
+            found |= dict.fromkeys(
+                ("min_unload_message_rate", "min_unload_throughput", "min_unload_throughput_mb"), 0.0
+            )
+        return {"report_max_interval_seconds": max(1.0, silence), **found}
 
 
 def defaults() -> dict[str, object]:
