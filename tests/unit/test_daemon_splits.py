@@ -101,6 +101,24 @@ async def test_the_next_leader_knows_the_children_too() -> None:
     assert low.short == pytest.approx([value * 30 / 58 for value in parent.short])
 
 
+async def test_j12_a_finished_split_is_stored_before_the_next_begins() -> None:
+    """A leader that dies amid a cycle of several splits leaves its successor the children of those that are done."""
+    cluster = FakeCluster({BROKERS[0]: [0.4, 0.4], BROKERS[1]: [0.1], BROKERS[2]: []})
+    for bundle in (PARENT, bundle_name(1)):
+        cluster.put_topics(bundle, 0.2, 0.2)
+    cluster.publish()
+    sidecar = await leader(cluster)
+    stored, divided = list[int](), cluster.model.after_split
+
+    def look(bundle: str, children: tuple[str, ...]) -> None:
+        stored.append(len(sidecar.sharing.shared.divisions))
+        divided(bundle, children)
+
+    cluster.model.after_split = look
+    report = await sidecar.cycle.turn()
+    assert [outcome.outcome for outcome in report.splits] == ["done", "done"] and stored == [0, 1]
+
+
 async def test_the_guards_budgets_hold_for_children() -> None:
     """Outside the parent's cool-down, inside the guard: without a budget no child moves."""
     cluster = hot_cluster()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -280,14 +280,20 @@ class Cycle:
 
     async def _split(self, report: CycleReport, splits: tuple[Split, ...]) -> None:
         """Split at the owners. The children are in the next snapshot, whatever the brokers report by then."""
-        started = self._clock.boot()
+        started, epoch = self._clock.boot(), self._own_epoch()
+
+        async def ended(outcome: SplitOutcome) -> None:
+            self.book_split(outcome)
+            # Whoever leads next has to know the children, and brokers do not report them yet.
+            await self._store(report.record(epoch), epoch)
+
         report.splits = await self._parts.hand.split(
             splits,
-            epoch=self._own_epoch(),
+            epoch=epoch,
             cycle=report.cycle,
             max_bundles=self.params.split_max_bundles,
             prepare=self._observer.expect_children,
-            on_outcome=self.book_split,
+            on_outcome=ended,
         )
         report.seconds["split"] = self._clock.boot() - started
 
@@ -376,10 +382,14 @@ class Cycle:
         if given is not None and result is not None:
             publish_plan(self._telemetry, given, result)
         if epoch is not None:
-            try:
-                await self._term.save(self.standing, record, epoch=epoch)
-            except StoreError as error:
-                _log.warning("leader state could not be stored", error=str(error))
+            await self._store(record, epoch)
+
+    async def _store(self, record: Mapping[str, Any], epoch: int) -> None:
+        """The books as they are now; what the store does not take now is stored with the next cycle."""
+        try:
+            await self._term.save(self.standing, record, epoch=epoch)
+        except StoreError as error:
+            _log.warning("leader state could not be stored", error=str(error))
 
 
 def _since(noted: Mapping[str, _Noted], now_ms: int, *seconds: float) -> dict[str, _Noted]:

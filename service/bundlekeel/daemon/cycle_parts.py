@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -64,9 +64,9 @@ class Hand(Protocol):
         cycle: int,
         max_bundles: int,
         prepare: Callable[[Family], None],
-        on_outcome: Callable[[SplitOutcome], None],
+        on_outcome: Callable[[SplitOutcome], Awaitable[None]],
     ) -> list[SplitOutcome]:
-        """Carry out splits; tells the children before each call, and each outcome."""
+        """Carry out splits; tells the children before each call, and each outcome before the next one begins."""
 
 
 class Term(Protocol):

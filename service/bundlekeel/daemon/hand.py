@@ -98,7 +98,7 @@ class LeaderHand:
         cycle: int,
         max_bundles: int,
         prepare: Callable[[Family], None],
-        on_outcome: Callable[[SplitOutcome], None],
+        on_outcome: Callable[[SplitOutcome], Awaitable[None]],
     ) -> list[SplitOutcome]:
         """Split bundles of this term, one after the other; `prepare` hears of the children right before each call."""
         if self._splitter is None or epoch != self._epoch:
@@ -117,7 +117,7 @@ class LeaderHand:
                 halves=split.halves,
             )
             outcome = await self._splitter.split(request)
-            on_outcome(outcome)
+            await on_outcome(outcome)
             outcomes.append(outcome)
             if outcome.outcome == "unknown":
                 # Somebody does not answer: the others wait for the next cycle, and this one for nobody else.
