@@ -58,9 +58,9 @@ export function Loaded<T>(props: { answer: Answer<T>; empty?: string; children: 
 export function Drawer(props: { title: string; onClose: () => void; children: ComponentChildren }) {
   const dialog = useRef<HTMLDialogElement>(null);
   useLayoutEffect(() => {
-    const before = document.activeElement as HTMLElement | null;
-    dialog.current!.showModal();
-    return () => before?.focus();
+    const shown = dialog.current!;
+    shown.showModal();
+    return () => shown.close();
   }, []);
   // A browser tells `close` later, even after the next key: by then the person may be elsewhere, or have opened another
   // drawer. `cancel` comes with the key. (It may be left out where nothing was clicked; then `close` has to do.)
