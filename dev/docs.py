@@ -81,9 +81,9 @@ def settings_page() -> str:
         "",
         "A running sidecar reads the file again within five seconds of a change (a mounted ConfigMap as well), and at",
         "once on SIGHUP. It is checked whole: one that would not do is refused and what ran goes on. `strategy`,",
-        "`placement`, `compat`, `adopt_broker_settings` and `parameters` hold from the next cycle; for other keys the",
-        "journal (`bundlekeel journal --kind settings`), the log and `bundlekeel_settings_restart_needed` say that a",
-        "restart is needed. Change the file of every sidecar: the leader's parameters are those that count.",
+        "`placement`, `compat` and `parameters` hold from the next cycle; for other keys the journal (`bundlekeel",
+        "journal --kind settings`), the log and `bundlekeel_settings_restart_needed` say that a restart is needed.",
+        "Change the file of every sidecar: the leader's parameters are those that count.",
         "",
     ]
     body = [[f"`{row.key}`", _code(plain(row.default, row)), row.allowed, row.why] for row in rows()]

@@ -88,6 +88,8 @@ class BrokerModel:
         self.quotas = QuotaModel(lambda: [topic for found in self.topics.values() for topic in found])
         self.after_split: Callable[[str, tuple[str, ...]], None] = lambda _bundle, _children: None
         self.after_unload: Callable[[str], None] = lambda _bundle: None
+        # What the next questions for an owner meet.
+        self.owner_errors: list[Exception] = []
 
     def add(self, bundle: str, owner: str | None, *topics: str) -> None:
         """A bundle with its owner (None: unowned) and topics."""
@@ -125,6 +127,8 @@ class BrokerModel:
 
     async def owner(self, bundle: str) -> Owner | None:
         """`ports.Ownership`."""
+        if self.owner_errors:
+            raise self.owner_errors.pop(0)
         return self.owners.get(bundle)
 
     def endpoints(self) -> dict[str, BrokerEndpoint]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,8 +12,10 @@ import pytest
 
 from bundlekeel.api.schemas import PlanBody
 from bundlekeel.core.errors import Conflict, Forbidden, NotFound, StoreError
+from bundlekeel.core.params import Parameters, compat_defaults
 from bundlekeel.daemon.documents import Desired, Pause
 from bundlekeel.daemon.executions import request_of
+from bundlekeel.daemon.planner import parameters_of
 from bundlekeel.daemon.plans import Plans, PlansParts
 from bundlekeel.daemon.views import Json, PlanRequest
 from bundlekeel.ports import Member
@@ -194,6 +197,37 @@ async def test_j12_a_pause_amid_a_plan_leaves_its_other_splits() -> None:
     assert len(pauses) == 1
 
 
+async def test_a_plan_is_running_while_its_splits_are_and_cycles_between_them_are_no_part_of_it() -> None:
+    """It may be stopped; and what a cycle moves by itself meanwhile is asked of the gate as such, and recorded so."""
+    cluster = FakeCluster({BROKERS[0]: [0.4, 0.4], BROKERS[1]: [0.01, 0.01], BROKERS[2]: []})
+    for bundle in (PARENT, bundle_name(1)):
+        cluster.put_topics(bundle, 0.2, 0.2)
+    cluster.publish()
+    replicas, leader, _ = await two(cluster)
+    made = await replicas.plans["http://a"].make(AT_ONCE)
+    left = await replicas.plans["http://a"].execute(made["hash"], **WHO)
+    assert left["splits"] == 2
+    states, turns, divided = list[str](), list[asyncio.Task[Any]](), cluster.model.after_split
+
+    async def drained() -> None:
+        await wishing(leader).drain(BROKERS[1], dry_run=False, **WHO)
+        await leader.cycle.turn()
+
+    def between(bundle: str, children: tuple[str, ...]) -> None:
+        divided(bundle, children)
+        states.extend(task["state"] for task in leader.sharing.tasks)
+        if not turns:
+            turns.append(asyncio.create_task(drained()))
+
+    cluster.model.after_split = between
+    await leader.executions.serve()
+    await turns[0]
+    assert states == ["running", "running"]
+    records = leader.journal.tail(10, kind="move")
+    assert records and left["task"] not in {record["cycle"] for record in records}
+    assert leader.hand.request is None and [task["state"] for task in leader.sharing.tasks] == ["done"]
+
+
 async def test_what_was_carried_out_is_not_carried_out_again() -> None:
     """The second time its bundles are where they were to go: a conflict, and no second task."""
     replicas, leader, _ = await two()
@@ -273,3 +307,12 @@ async def test_a_sidecar_of_the_release_before_reads_a_plan_without_added_broker
     ((_, body),) = await leader.sharing.take_requests()
     assert "add_brokers" not in made["request"] and "add_brokers" not in body["request"]
     assert "add_brokers" not in AT_ONCE.told() and PlanRequest(add_brokers=("x",)).told()["add_brokers"] == ("x",)
+
+
+async def test_a_what_if_in_another_form_begins_with_its_defaults() -> None:
+    """Pulsar's minima stand at those of the form: running `compat: 4.2`, they must not bind the corrected strategy."""
+    native = replace(Parameters(), compat="4.2", **compat_defaults("4.2", "avg"))
+    corrected = parameters_of(PlanRequest(parameters={"compat": "none"}), native)
+    assert (corrected.min_unload_message_rate, corrected.max_unload_ratio) == (0.0, Parameters().max_unload_ratio)
+    back = parameters_of(PlanRequest(parameters={"compat": "4.2", "min_unload_throughput": 7}), corrected)
+    assert (back.min_unload_message_rate, back.min_unload_throughput) == (1000.0, 7.0)

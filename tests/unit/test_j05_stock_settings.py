@@ -40,7 +40,7 @@ async def test_j05_a_plan_reckons_with_the_slowest_broker() -> None:
     parameters = merging(LoadedSettings.defaults())
     got = parameters(sidecar.config.adoptable()).values
     assert (got.report_change_percent, got.report_min_interval_seconds) == (25.0, 20.0)
-    assert (got.report_max_interval_seconds, got.report_max_bundles) == (1800.0, 25)
+    assert (got.report_max_interval_seconds, got.report_max_bundles) == (1800.0, 10), "the third broker's bundles"
     assert got.statistics_interval_seconds == 90.0
     first |= {CHANGE: "1", LONGEST: "1"}
     second |= {CHANGE: "1", LONGEST: "1"}
@@ -85,3 +85,14 @@ def test_j05_stock_values_are_those_of_service_configuration() -> None:
     stock = Parameters()
     assert (stock.report_change_percent, stock.report_min_interval_seconds) == (10.0, 5.0)
     assert (stock.report_max_interval_seconds, stock.report_max_bundles) == (900.0, 10)
+
+
+@pytest.mark.parametrize(("shown", "most"), [(("-1", "10", "20"), 10), (("20", "-1", "0"), 20), (("-1", "-1", "0"), 0)])
+async def test_j05_a_plan_expects_the_bundles_of_the_broker_that_reports_fewest(
+    shown: tuple[str, ...], most: int
+) -> None:
+    """0 or less: it reports all of them."""
+    cluster = FakeCluster()
+    for broker, value in zip(BROKERS, shown, strict=True):
+        cluster.model.static[broker][TOP] = value
+    assert (await asked(cluster)).config.adoptable()[TOP] == str(most)

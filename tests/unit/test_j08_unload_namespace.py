@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import ConfigError, Conflict, Forbidden, NotFound
+from bundlekeel.core.errors import ConfigError, Conflict, Forbidden, NotFound, StoreError
 from bundlekeel.core.names import namespace_of
 from bundlekeel.core.params import Parameters
 from bundlekeel.daemon.documents import Pause
 from tests.support.builders import bundle_name
 from tests.support.faces import wishing
-from tests.support.world import BROKERS, EAGER, FakeCluster, FakeSidecar
+from tests.support.world import BROKERS, EAGER, FakeCluster, FakeSidecar, with_params
 
 B1, B2, B3 = BROKERS
 NAMESPACE = "t/ns"
@@ -84,6 +84,42 @@ async def test_j08_unload_of_a_namespace_goes_on_cycle_by_cycle() -> None:
     await sidecar.cycle.turn()
     await sidecar.executions.serve()
     assert len(sidecar.moves()) == 5
+
+
+async def test_j08_many_bundles_that_go_the_other_way_are_no_swap() -> None:
+    """Two brokers: what leaves each comes to the other, and each bundle counts by itself. Admitted as one swap, which
+    is whole or not at all, they fitted no cycle, for ever."""
+    patient = with_params(avg_hit_count_low=100_000, avg_hit_count_high=100_000, split_enabled=False)
+    sidecar = await seeing(patient, FakeCluster({B1: [0.06, 0.01], B2: [0.02] * 6, B3: []}))
+    await wishing(sidecar).cordon(B3, **WHO)
+    await sidecar.sharing.refresh()
+    task = await asked(sidecar)
+    for _ in range(6):
+        await sidecar.executions.serve()
+        await sidecar.cycle.turn()
+    assert shown(sidecar, task)["detail"] == "8 of 8 left their brokers"
+
+
+@pytest.mark.parametrize("queued", [1, 3])
+async def test_j08_a_read_that_fails_ends_no_unload_and_queueing_makes_none_too_old(queued: int) -> None:
+    """The next cycle goes on. Taken in time, it may wait for its turn."""
+    sidecar = await seeing()
+    tasks = [await asked(sidecar) for _ in range(queued)]
+    await sidecar.executions.serve()
+    details = []
+    for turn in range(4 * queued):
+        for _ in range(120):
+            sidecar.clock.offset += 3
+            await sidecar.leadership.turn()
+        sidecar.cluster.publish()
+        await sidecar.cycle.turn()
+        sidecar.cluster.model.owner_errors = [StoreError("connection lost")] if turn == 0 else []
+        await sidecar.executions.serve()
+        details += [shown(sidecar, task)["detail"] for task in tasks]
+    assert shown(sidecar, tasks[0])["state"] == "done", details
+    assert not any(shown(sidecar, task)["state"] == "running" for task in tasks), details
+    assert any("wait: connection lost" in detail for detail in details)
+    assert not any("too old" in detail for detail in details)
 
 
 async def test_j08_unload_of_a_namespace_is_stopped_between_cycles() -> None:

@@ -15,7 +15,8 @@ from bundlekeel.daemon.reload import Reload
 from bundlekeel.daemon.settings_load import load_settings
 from tests.support.world import FakeCluster, FakeSidecar
 
-START = "cluster: c\nparameters: {cpu_weight: 0.9}\n"
+NAMED = "cluster: c\nmetadata_store: zk:127.0.0.1:2181\n"
+START = f"{NAMED}parameters: {{cpu_weight: 0.9}}\n"
 
 
 class Running:
@@ -62,7 +63,7 @@ async def at_work(reload: Reload) -> AsyncIterator[None]:
 async def test_j04_parameters_hold_from_the_next_cycle(tmp_path: Path) -> None:
     """With their origin, over the environment no less than at the start; the journal has what changed."""
     run = Running(tmp_path / "c.yaml", {"BUNDLEKEEL__PARAMETERS__DIRECT_MEMORY_WEIGHT": "0.3"})
-    text = "cluster: c\nstrategy: threshold\nparameters: {maxUnloadPercentage: 0.3, direct_memory_weight: 0.7}\n"
+    text = f"{NAMED}strategy: threshold\nparameters: {{maxUnloadPercentage: 0.3, direct_memory_weight: 0.7}}\n"
     record = await run.read(text)
     assert run.overlay.current.strategy == "avg", "the plan under way goes on by what it began with"
     params = run.overlay({}, ())
@@ -83,21 +84,36 @@ async def test_j04_parameters_hold_from_the_next_cycle(tmp_path: Path) -> None:
 async def test_j04_what_needs_a_restart_is_named(tmp_path: Path) -> None:
     """Every time, until the file says again what the sidecar was started with. Secrets are named, never shown."""
     run = Running(tmp_path / "c.yaml")
-    record = await run.read(START + "cycle: {interval: 20s}\nadmin: {token: geheim}\nwindows: []\n")
-    assert (record["applied"], record["restart_needed"]) == ([], ["cycle.interval", "admin.token"])
-    assert record["sentence"].endswith("a restart is needed for cycle.interval, admin.token")
-    assert "geheim" not in str(record) and run.metric("settings_restart_needed").endswith(" 2.0")
-    record = await run.read("cluster: c\ncycle: {interval: 20s}\n")
+    record = await run.read(
+        START + "cycle: {interval: 20s}\nadmin: {token: geheim}\nwindows: []\nadopt_broker_settings: true\n"
+    )
+    assert (record["applied"], record["restart_needed"]) == (
+        [],
+        ["adopt_broker_settings", "cycle.interval", "admin.token"],
+    )
+    assert record["sentence"].endswith("a restart is needed for adopt_broker_settings, cycle.interval, admin.token")
+    assert "geheim" not in str(record) and run.metric("settings_restart_needed").endswith(" 3.0")
+    record = await run.read(NAMED + "cycle: {interval: 20s}\n")
     assert (record["applied"], record["restart_needed"]) == (["parameters.cpu_weight"], ["cycle.interval"])
     record = await run.read(START)
     assert record["restart_needed"] == [] and run.metric("settings_restart_needed").endswith(" 0.0")
 
 
 @pytest.mark.parametrize(
-    "text", ["parameters: {cpu_weight: -1}", "cluster: c\nzzz: 1\nparameters: {cpu_weight: 0.5}", "{", "a: b: c", None]
+    "text",
+    [
+        NAMED + "parameters: {cpu_weight: -1}",
+        "",
+        "cluster: c",
+        NAMED + "zzz: 1\nparameters: {cpu_weight: 0.5}",
+        "{",
+        "a: b: c",
+        None,
+    ],
 )
 async def test_j04_a_file_that_would_not_do_changes_nothing(tmp_path: Path, text: str | None) -> None:
-    """Refused whole, with every problem in the journal; the next good one is taken."""
+    """Refused whole, with every problem in the journal, also one that an editor has emptied for a moment; the next good
+    one is taken."""
     run = Running(tmp_path / "c.yaml")
     if text is None:
         run.file.unlink()
@@ -107,7 +123,7 @@ async def test_j04_a_file_that_would_not_do_changes_nothing(tmp_path: Path, text
     record = run.told[-1]
     assert record["outcome"] == "refused" and record["problems"]
     assert run.overlay({}, ()).cpu_weight == 0.9
-    assert (await run.read("cluster: c\nparameters: {cpu_weight: 0.5}"))["outcome"] == "applied"
+    assert (await run.read(NAMED + "parameters: {cpu_weight: 0.5}"))["outcome"] == "applied"
     assert run.overlay({}, ()).cpu_weight == 0.5
 
 
@@ -117,7 +133,7 @@ async def test_j04_the_file_is_watched(tmp_path: Path) -> None:
     run = Running(file)
     file.unlink()
     first.write_text(START)
-    second.write_text("cluster: c\nparameters: {cpu_weight: 0.4}\n")
+    second.write_text(NAMED + "parameters: {cpu_weight: 0.4}\n")
     file.symlink_to(first)
     run.reload.every_seconds = 0.02
     async with at_work(run.reload):

@@ -65,8 +65,8 @@ class SplitBody(OperationBody):
     )
     at: Annotated[
         list[Annotated[int, Field(ge=1, lt=HASH_MAX, strict=True)]],
-        # One number may stand alone.
-        BeforeValidator(lambda given: [given] if isinstance(given, int) else given),
+        # One number may stand alone; null: none.
+        BeforeValidator(lambda given: [given] if isinstance(given, int) else given or []),
     ] = Field(
         default=[],
         max_length=1024,

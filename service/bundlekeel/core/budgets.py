@@ -53,17 +53,20 @@ def admit(
     guard: GuardState | None = None,
     now_ms: int = 0,
     traffic: Mapping[str, Traffic4] | None = None,
+    *,
+    swaps: bool = True,
 ) -> tuple[tuple[Move, ...], tuple[Refusal, ...]]:
     """Split a plan's moves, in their order, into those that fit the budgets and typed refusals.
 
     `guard` knows what was moved within the hour before `now_ms` and what the adaptive rate allows; `traffic`: what each
-    broker carries before the first of these moves. A refused move is not lost: the next cycle plans again from what
+    broker carries before the first of these moves; `swaps`: a move and those right after it that go the other way are
+    admitted together or not at all. A refused move is not lost: the next cycle plans again from what
     then is.
     """
     books = _Books(params, guard or GuardState(), now_ms, traffic or {})
     admitted: list[Move] = []
     refused: list[Refusal] = []
-    for step in _steps(moves):
+    for step in _steps(moves) if swaps else ([move] for move in moves):
         refusal = books.refusal(step)
         if refusal is None:
             admitted += step

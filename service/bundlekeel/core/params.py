@@ -43,6 +43,7 @@ __all__ = [
     "defaults",
     "from_pulsar",
     "half_of_avg",
+    "in_form",
     "with_strategy",
 ]
 
@@ -184,6 +185,18 @@ def compat_defaults(release: str, strategy: object = None) -> dict[str, object]:
         "min_unload_throughput": 1_048_576.0,
         "min_unload_throughput_mb": 10.0,
     }
+
+
+def in_form(params: Parameters, release: str) -> Parameters:
+    """The same with another `compat`, and its defaults: what stood at those of the form before stands at the other's.
+    Strategy and placement are chosen by name, whatever the form."""
+    before, after = (defaults() | compat_defaults(item) for item in (params.compat, release))
+    moved = {
+        name: after[name]
+        for name in before.keys() - {"strategy", "placement"}
+        if before[name] != after[name] and getattr(params, name) == before[name]
+    }
+    return replace(params, **{**moved, "compat": release})  # type: ignore[arg-type]
 
 
 def half_of_avg(release: str, strategy: object, placement: object) -> bool:

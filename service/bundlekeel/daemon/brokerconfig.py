@@ -17,6 +17,7 @@ from bundlekeel.ports import BrokerAdmin, BrokerEndpoint, Clock
 
 _log = structlog.get_logger(__name__)
 
+REPORTED_BUNDLES: Final = "loadBalancerMaxNumberOfBundlesInBundleLoadReport"
 # How brokers measure and report, by the key of it, with `ServiceConfiguration`'s default (the same in 4.0 and 4.2).
 # These are facts rather than preferences: a plan reckons with them whether or not other settings are adopted.
 STOCK: Final[Mapping[str, int]] = {
@@ -25,7 +26,7 @@ STOCK: Final[Mapping[str, int]] = {
     "loadBalancerReportUpdateThresholdPercentage": 10,
     "loadBalancerReportUpdateMinIntervalMillis": 5000,
     "loadBalancerReportUpdateMaxIntervalMinutes": 15,
-    "loadBalancerMaxNumberOfBundlesInBundleLoadReport": 10,
+    REPORTED_BUNDLES: 10,
 }
 # A broker that hangs must not stop the balancing of the others before its session ends.
 KEPT_SECONDS = 60.0
@@ -112,13 +113,16 @@ class BrokerConfig:
         return {**first, **self._slowest()}
 
     def _slowest(self) -> dict[str, str]:
-        """What of `STOCK` some broker shows, at the largest value; whoever shows none runs with the stock one."""
+        """What of `STOCK` some broker shows, at the largest value, but the smallest number of bundles (of which 0 or
+        less means all); whoever shows none runs with the stock one."""
         found: dict[str, str] = {}
         for key, stock in STOCK.items():
             shown = [(self._values(broker) or {}).get(key, "") for broker in self._brokers]
-            read = [int(text) for text in shown if text.isdecimal()]
+            read = [int(text) for text in shown if text.removeprefix("-").isdecimal()]
             if read:
-                found[key] = str(max(read if len(read) == len(shown) else [*read, stock]))
+                every = read if len(read) == len(shown) else [*read, stock]
+                limited = [value for value in every if value > 0]
+                found[key] = str(min(limited, default=0) if key == REPORTED_BUNDLES else max(every))
         return found
 
     def values(self, broker: str) -> Mapping[str, str] | None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.core.errors import AdminApiError, CodecError, ConfigError, Conflict, NotFound, SnapshotError, StoreError
 from bundlekeel.core.names import parse_bundle
-from bundlekeel.core.operations.byhand import RULE, Candidate, HandPlan, Unloads, by_hand, unload_all
+from bundlekeel.core.operations.byhand import PASSING, RULE, Candidate, HandPlan, Unloads, by_hand, unload_all
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.operations.stage import Request, by_person
 from bundlekeel.core.plan import Move, Refusal, Split
@@ -166,7 +166,9 @@ class ByHand:
         refused += [Refusal(Code.OWNER_CHANGED, name, sources[name], f"owned by {left[name]} now") for name in left]
         here = {name: owner for name, owner in owners.items() if name not in left}
         made = await self._unloads(here, override_cool_down=override_cool_down)
-        return replace(made, refused=(*refused, *made.refused))
+        waiting = [item for item in refused if item.code in PASSING]
+        stays = [item for item in refused if item.code not in PASSING]
+        return replace(made, waiting=(*waiting, *made.waiting), refused=(*stays, *made.refused))
 
     async def moves_of(self, body: Mapping[str, Any]) -> tuple[Move, ...]:
         """The one move of a request, planned again. Conflict with what has changed."""
@@ -186,7 +188,8 @@ class ByHand:
 
     async def split_of(self, body: Mapping[str, Any]) -> Split:
         """The split of a request. Where to cut is computed anew; where the load divides, when it is carried out."""
-        bundle, source, at = str(body.get("bundle", "")), str(body.get("source", "")), tuple(body.get("at", ()))
+        bundle, source, given = str(body.get("bundle", "")), str(body.get("source", "")), body.get("at") or ()
+        at = (given,) if isinstance(given, int) else tuple(given)
         named = body.get("algorithm")
         if not bundle or not source:
             raise Conflict(UNREADABLE)

@@ -6,7 +6,8 @@ The leader's cycle carries out; a follower's cycle keeps averages warm and compu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -239,7 +240,7 @@ class Cycle:
     async def execute(self, decide: Callable[[], Awaitable[tuple[tuple[Move, ...], Plan | None]]]) -> list[MoveOutcome]:
         """Carry out moves that a person asked for, in the same books. `decide` says which, with the plan that predicts
         their effect, if any; it is asked when no cycle is under way: the one before may have made those moves."""
-        async with self.busy:
+        async with self._asked():
             if self.snapshot is None:
                 raise SnapshotError("there is no picture of the cluster yet")
             moves, made = await decide()
@@ -250,11 +251,20 @@ class Cycle:
 
     async def execute_split(self, decide: Callable[[], Awaitable[Split]]) -> list[SplitOutcome]:
         """Split a bundle because a person asked for it; `decide` as in `execute`."""
-        async with self.busy:
+        async with self._asked():
             split = await decide()
             report = self._blank(Code.ADMIN, f"a split of {split.bundle} a person asked for")
             await self._split(report, (split,))
             return report.splits
+
+    @asynccontextmanager
+    async def _asked(self) -> AsyncIterator[None]:
+        """Between two cycles. The request ends before the next cycle begins: that one's moves are no part of it."""
+        async with self.busy:
+            try:
+                yield
+            finally:
+                self._parts.hand.request = None
 
     async def _act(self, report: CycleReport, moves: tuple[Move, ...], snapshot: Snapshot) -> None:
         """Book, store, carry out. The books are stored before the first call: a new leader must know."""

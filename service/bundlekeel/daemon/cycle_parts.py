@@ -20,7 +20,7 @@ from bundlekeel.daemon.brokerconfig import BrokerConfig
 from bundlekeel.daemon.documents import Desired
 from bundlekeel.daemon.effects import Effects
 from bundlekeel.daemon.foreign import ForeignWatch
-from bundlekeel.daemon.gate.gate import Gate
+from bundlekeel.daemon.gate.gate import Gate, Question
 from bundlekeel.daemon.guarding import Guarding
 from bundlekeel.daemon.intents import MoveOutcome
 from bundlekeel.daemon.observer import Observer
@@ -49,7 +49,10 @@ def every(*chronicles: Chronicle) -> Chronicle:
 
 
 class Hand(Protocol):
-    """What carries moves out (daemon/executor.py)."""
+    """What carries moves out (daemon/executor.py). `request`: what a person asked for that is being carried out; None:
+    a cycle's own plan."""
+
+    request: Question | None
 
     async def carry_out(
         self, moves: Sequence[Move], *, epoch: int, cycle: int, on_outcome: Callable[[MoveOutcome], None]

@@ -199,7 +199,8 @@ class _RequestShape(msgspec.Struct):
     source: str = ""
     target: str = ""
     override_cool_down: bool = False
-    at: list[int] = []
+    # None and a single position: of the release before.
+    at: list[int] | int | None = []
     algorithm: str | None = None
     unload: bool = False
     sources: dict[str, str] = {}

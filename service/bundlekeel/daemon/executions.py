@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import BundlekeelError, Conflict, Forbidden, StoreError
+from bundlekeel.core.errors import BundlekeelError, Conflict, Forbidden, SnapshotError, StoreError
 from bundlekeel.core.plan import Move, Plan, Refusal, Split
 from bundlekeel.daemon.byhand import UNREADABLE, ByHand
 from bundlekeel.daemon.cycle import Cycle
@@ -92,8 +92,6 @@ class Executions:
             task.update(state="stopped" if task["state"] == "stopped" else "failed", detail=str(error))
             if isinstance(error, Conflict):
                 task["difference"] = error.difference
-        finally:
-            self._hand.request = None
         if task["state"] != "running":
             _log.info("execution ended", task=task["task"], state=task["state"], detail=task["detail"])
         await self._sharing.save(self._cycle.standing, self._sharing.shared.report, epoch=epoch)
@@ -123,6 +121,7 @@ class Executions:
                 task.update(state="running", detail=unload.progress)
             return
         if "sources" in body:
+            self._still_young(body)
             left = dict(body["sources"])
             self._unloads.append(_Unload(task=task, body=body, epoch=self._sharing.current_epoch(), left=left))
             return
@@ -130,12 +129,13 @@ class Executions:
         outcomes = await self._cycle.execute(partial(self._moves_still_wanted, task, body, splits))
         landed = sum(outcome.outcome in ("done", "released") for outcome in outcomes)
         stopped = any(outcome.code == Code.STOPPED for outcome in outcomes)
+        splits = [] if stopped else splits
         task.update(
-            state="stopped" if stopped else "done",
+            state="stopped" if stopped else "running" if splits else "done",
             detail=f"{landed} of {len(outcomes)} landed where asked" if outcomes or not splits else "",
             moves=[_row(outcome) for outcome in outcomes],
         )
-        if splits and not stopped:
+        if splits:
             await self._split_too(task, body, splits)
 
     async def _split_too(self, task: dict[str, Any], body: Mapping[str, Any], splits: Sequence[Split]) -> None:
@@ -151,6 +151,11 @@ class Executions:
             failed += [
                 f"{item.bundle}: {item.code} {item.error}".strip() for item in outcomes if item.outcome != "done"
             ]
+            if any(item.code == Code.STOPPED for item in outcomes):
+                task.update(state="stopped")
+                break
+        if task["state"] == "running":
+            task.update(state="done" if done or task["moves"] else "failed")
         task.update(detail="; ".join([f"{before}{done} of {len(splits)} split", *failed]))
 
     async def _split_of_plan(self, task: dict[str, Any], body: Mapping[str, Any], split: Split) -> Split:
@@ -162,6 +167,11 @@ class Executions:
         task = unload.task
         try:
             outcomes = await self._cycle.execute(partial(self._unloads_still_wanted, unload))
+        except (StoreError, SnapshotError) as error:
+            # What cannot be read now may be read in the next cycle. Another term goes on with none of it.
+            self._unloads.append(unload)
+            task.update(detail=f"{unload.progress}; {len(unload.left)} wait: {error}")
+            return
         except BundlekeelError as error:
             if not unload.begun:
                 raise
@@ -213,7 +223,7 @@ class Executions:
 
     async def _unloads_still_wanted(self, unload: _Unload) -> tuple[tuple[Move, ...], Plan | None]:
         self._unloaded = self._cycle.standing.cycle
-        await self._may_begin(unload.task, unload.body, begun=unload.begun)
+        await self._may_begin(unload.task, unload.body, begun=True)
         override = bool(unload.body.get("override_cool_down"))
         made = await self._by_hand.unloads_of(unload.left, override_cool_down=override)
         for refusal in made.refused:
@@ -230,12 +240,15 @@ class Executions:
         if task["kind"] != "plan":
             return await self._by_hand.moves_of(body), None
         try:
-            asked, request = (body.get(name, []) for name in ("moves", "splits")), request_of(body)
-            wanted = Wanted(*([tuple(item) for item in items] for items in asked))
+            moves, request = [tuple(item) for item in body.get("moves", [])], request_of(body)
+            asked = body.get("splits")
         except (TypeError, ValueError) as error:
             raise Conflict(f"{UNREADABLE} ({error})") from error
         made = await self._planner.compute(request)
-        changed = difference(wanted, Wanted.of(made))
+        now = Wanted.of(made)
+        # The release before left no splits with a plan, and carried none out.
+        wanted = Wanted(moves, now.splits if asked is None else [tuple(item) for item in asked])
+        changed = difference(wanted, now)
         if changed:
             raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
         splits += made.splits

@@ -16,9 +16,12 @@ from bundlekeel.daemon.settings_parameters import Merged, to_parameters
 Merge = Callable[[Mapping[str, str]], Merged]
 
 
-def merging(loaded: LoadedSettings) -> Merge:
-    """These settings, to be merged with what brokers run with."""
-    return partial(to_parameters, loaded.settings, origins=loaded.origins)
+def merging(loaded: LoadedSettings, *, adopts: bool | None = None) -> Merge:
+    """These settings, to be merged with what brokers run with. `adopts`: instead of their `adopt_broker_settings`."""
+    settings = loaded.settings
+    if adopts is not None:
+        settings = settings.model_copy(update={"adopt_broker_settings": adopts})
+    return partial(to_parameters, settings, origins=loaded.origins)
 
 
 class Overlay:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bundlekeel.core.codes import EXPLANATIONS
 from bundlekeel.core.errors import ConfigError, NotFound, SnapshotError
-from bundlekeel.core.params import Parameters, check_pair, coerce, with_strategy
+from bundlekeel.core.params import Parameters, check_pair, coerce, in_form, with_strategy
 from bundlekeel.core.plan import Plan, imbalance
 from bundlekeel.core.pressure import learn_idle
 from bundlekeel.core.snapshot import Snapshot
@@ -94,7 +94,7 @@ def parameters_of(request: PlanRequest, running: Parameters) -> Parameters:
         changes["placement"] = coerce("placement", request.placement)
     if request.ignore_hit_counts:
         changes |= {"avg_hit_count_low": 1, "avg_hit_count_high": 1, "transfer_hit_count": 0, "split_hit_count": 0}
-    changed = replace(running, **changes)
+    changed = replace(in_form(running, str(changes.get("compat", running.compat))), **changes)
     if "placement" not in changes:
         changed = with_strategy(changed, changed.strategy)
     check_pair(changed.compat, changed.strategy, changed.placement)

@@ -60,6 +60,7 @@ class Reload:
         """Read the file and let its parameters come into force; the journal says what became of it."""
         try:
             fresh = await asyncio.to_thread(self._last.again)
+            _ = fresh.settings.store_url  # refused: a file that is empty for a moment, or half written
         except ConfigError as error:
             text = f"the settings file is refused, what ran goes on: {error}"
             self._tell("refused", text, {"problems": str(error).splitlines()})
@@ -69,7 +70,7 @@ class Reload:
         # Of what this process was started with, however often the file changed since.
         later = [key for key in differences(self._running, fresh) if not _is_live(key)]
         self._last = fresh
-        self._overlay.merge = merging(fresh)
+        self._overlay.merge = merging(fresh, adopts=self._running.settings.adopt_broker_settings)
         self._telemetry.gauge("settings_restart_needed", float(len(later)))
         for warning in warnings_of(fresh.settings):
             _log.warning("setting", warning=warning)
@@ -92,7 +93,7 @@ _LEVELS: Final = {"refused": 40, "applied": 20, "unchanged": 20}
 
 def _is_live(key: str) -> bool:
     """Whether a setting comes into force without a restart: what plans run with."""
-    return key.startswith("parameters.") or key in (*TOP_LEVEL, "adopt_broker_settings")
+    return key.startswith("parameters.") or key in TOP_LEVEL
 
 
 def _text_of(path: Path | None) -> bytes:

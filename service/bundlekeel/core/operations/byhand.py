@@ -92,7 +92,7 @@ def unload_all(given: Request, sources: Mapping[str, str], *, override_cool_down
         made.refusal for made in (hand.plan(name, sources[name]) for name in ordered) if made.refusal is not None
     ]
     admitted, held_back = admit(
-        hand.draft.moves, given.params, given.guard, given.snapshot.wall_ms, hand.draft.carried()
+        hand.draft.moves, given.params, given.guard, given.snapshot.wall_ms, hand.draft.carried(), swaps=False
     )
     refusals += held_back
     refused = {item.bundle: item for item in refusals if not _passes(item)}

@@ -6,11 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from bundlekeel.core.params import Parameters, coerce, compat_defaults, defaults
+from bundlekeel.core.params import Parameters, coerce, in_form
 
 Value = bool | float | str
-# Chosen by name, whatever the form.
-_NAMED = ("strategy", "placement")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,21 +29,12 @@ class Candidate:
     def params(self, base: Parameters) -> Parameters:
         """The recorded parameters with the changes. ConfigError for an unknown name or a value out of range.
 
-        Another strategy than the recorded one is the corrected form, unless `compat` is among the changes. With the
-        form change the defaults: what stood at the recorded form's stands at the other's.
+        Another strategy than the recorded one is the corrected form, unless `compat` is among the changes.
         """
         coerced = {name: coerce(name, value) for name, value in self.changes.items()}
         if coerced.get("strategy", base.strategy) != base.strategy:
             coerced.setdefault("compat", "none")
-        before, after = (
-            defaults() | compat_defaults(release) for release in (base.compat, str(coerced.get("compat", base.compat)))
-        )
-        switched = {
-            name: after[name]
-            for name in before
-            if before[name] != after[name] and getattr(base, name) == before[name] and name not in _NAMED
-        }
-        return replace(base, **(switched | coerced))  # type: ignore[arg-type]
+        return replace(in_form(base, str(coerced.get("compat", base.compat))), **coerced)  # type: ignore[arg-type]
 
     def to_json(self) -> str:
         """All of it, for a row of a table."""
