@@ -58,6 +58,7 @@ async def test_j08_dry_run_of_a_namespace_shows_every_bundle_and_moves_none() ->
     assert answer["sentence"].startswith("5 of 6 bundles of t/ns leave their brokers; ")
     assert all(move["target"] != move["source"] for move in answer["moves"])
     assert "2 fit the budgets of one cycle" in answer["sentence"]
+    assert {row["code"] for row in answer["waiting"]} == {Code.BUDGET_PER_CYCLE} and len(answer["waiting"]) == 3
     assert (answer["task"], answer["state"], sidecar.cluster.model.unloads) == (None, "planned", [])
 
 

@@ -186,6 +186,7 @@ class NamespaceUnloadView(schemas.Answer):
     namespace: str
     bundles: int = Field(description="how many the namespace has")
     moves: list[dict[str, Any]] = Field(description="as of now; each bundle goes where there is most room when it goes")
+    waiting: list[dict[str, Any]] = Field(default=[], description="why bundles do not leave in the next cycle yet")
     refusals: list[dict[str, Any]]
     refusal_counts: dict[str, int]
     eta_seconds: float | None = Field(description="what the moves alone take, in seconds; null: none may move")

@@ -105,7 +105,8 @@ def _do(
         moves = len(answer.get("moves") or [0])
         answer["ended"] = finished(session.client, begun, time.monotonic() + WAIT_SECONDS * moves)
     session.tell(answer, operation_tables.unload if of_namespace else operation_tables.by_hand)
-    if answer.get("dry_run") and answer.get("refusals") and not answer.get("moves"):
+    hopeless = answer.get("refusals") and not answer.get("moves") and not answer.get("waiting")
+    if answer.get("dry_run") and hopeless:
         raise typer.Exit(REFUSED)
     ended = answer.get("ended", {})
     if ended.get("state", "done") != "done":

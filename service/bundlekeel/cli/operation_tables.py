@@ -51,7 +51,7 @@ def _next(answer: Row) -> Text:
         return Text(f"proposed; another person approves it: bundlekeel review approve {answer['review']}")
     if answer.get("task"):
         return Text(f"left for the leader as task {answer['task']}; see `bundlekeel plan tasks`")
-    if answer.get("refusals") and not answer.get("moves"):
+    if answer.get("refusals") and not answer.get("moves") and not answer.get("waiting"):
         return Text("nothing can be done", style="red")
     return Text("dry run: nothing was done; --yes carries it out", style="dim")
 

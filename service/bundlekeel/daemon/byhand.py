@@ -146,6 +146,7 @@ class ByHand:
             "namespace": namespace,
             "bundles": len(bundles),
             "moves": [asdict(move) | {"sentence": move.sentence} for move in made.moves],
+            "waiting": [_refusal(item) for item in made.waiting],
             "refusals": [_refusal(item) for item in refused],
             "refusal_counts": dict(Counter(item.code.value for item in refused)),
             "sentence": f"{sentence}; {len(made.admitted)} fit the budgets of one cycle",
