@@ -104,7 +104,7 @@ def test_a_giver_is_tried_against_the_next_takers() -> None:
 def test_a_taker_that_nobody_may_use_blocks_nobody() -> None:
     """Corrected: a broker full of topics is passed over."""
     reports = cluster([[0.2] * 4, [], []])
-    reports[1] = replace(reports[1], num_topics=50_000)
+    reports[1] = replace(reports[1], num_topics=50_001)
     assert {target for _, _, target in moves(run(reports, **AT_ONCE).plan)} == {broker(2)}
 
 

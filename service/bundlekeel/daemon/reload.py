@@ -34,7 +34,7 @@ class Reload:
         self._journal = journal
         self._telemetry = telemetry
         self._clock = clock
-        self._text = _text_of(loaded.path)
+        self._text = b"" if loaded.path is None else _text_of(loaded.path)
         self._asked = asyncio.Event()
         self.every_seconds = EVERY_SECONDS
 
@@ -50,7 +50,8 @@ class Reload:
                     await self._asked.wait()
             except TimeoutError:
                 pass
-            text = await asyncio.to_thread(_text_of, self._running.path)
+            path = self._running.path
+            text = self._text if path is None else await asyncio.to_thread(_text_of, path)
             if self._asked.is_set() or text != self._text:
                 self._asked.clear()
                 self._text = text
@@ -96,9 +97,9 @@ def _is_live(key: str) -> bool:
     return key.startswith("parameters.") or key in TOP_LEVEL
 
 
-def _text_of(path: Path | None) -> bytes:
+def _text_of(path: Path) -> bytes:
     """The file as it is; what cannot be read is told by whoever loads it."""
     try:
-        return path.read_bytes() if path is not None else b""
+        return path.read_bytes()
     except OSError:
         return b""
