@@ -36,11 +36,12 @@ def ask(
     non_persistent: bool = False,
     placement: str = "least_resource_usage",
     policies: Policies | None = None,
+    mode: str = "modular",
     **params: Any,
 ) -> Assignment:
-    """One run of the pipeline."""
+    """One run of the pipeline of this load manager."""
     books = ledger or Ledger()
-    draft = Draft(snapshot(reports, excluded=excluded), books, Parameters(**params))
+    draft = Draft(snapshot(reports, excluded=excluded, mode=mode), books, Parameters(**params))
     question = Question(draft=draft, ledger=books, policies=policies or Policies(), placement=placement)
     return assign(question, bundle, non_persistent=non_persistent)
 

@@ -2,54 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bundlekeel.core.codes import Code
-from bundlekeel.core.draft import Draft
-from bundlekeel.core.filters.assign import Assignment, Question, assign
+from bundlekeel.core.filters.assign import Assignment
 from bundlekeel.core.ledger import Entry, Ledger
 from bundlekeel.core.load import BrokerReport, ExcludedBroker
-from bundlekeel.core.params import Parameters
 from bundlekeel.core.policies import IsolationPolicy, Policies
-from tests.support.builders import NOW_MS, bundle_name, report, snapshot
+from tests.support.builders import NOW_MS, bundle_name, report
+from tests.unit.test_core_assign import B, brokers, dropped
+from tests.unit.test_core_assign import ask as run
 
 MODES = ("modular", "extensible")
-B = ("b1:8080", "b2:8080", "b3:8080")
-NEW = bundle_name(99, "t/new")
 GOLD = IsolationPolicy(name="gold", namespaces=("t/new",), primary=("b1", "b2"), secondary=("b3",), min_limit=2)
 GROUP = {"t/new": "g", "t/a": "G", "t/b": "g"}
 
 
-def brokers(**changes: Mapping[str, Any]) -> list[BrokerReport]:
-    """Three idle brokers; `changes` by the broker's short name."""
-    return [report(broker, {}, **changes.get(broker[:2], {})) for broker in B]
-
-
-def ask(
-    mode: str,
-    reports: Sequence[BrokerReport],
-    *,
-    ledger: Ledger | None = None,
-    excluded: Sequence[ExcludedBroker] = (),
-    non_persistent: bool = False,
-    placement: str = "least_resource_usage",
-    policies: Policies | None = None,
-    **params: Any,
-) -> Assignment:
-    """One run of the pipeline for a bundle that nobody owns."""
-    books = ledger or Ledger()
-    draft = Draft(snapshot(reports, excluded=excluded, mode=mode), books, Parameters(**params))
-    question = Question(draft=draft, ledger=books, policies=policies or Policies(), placement=placement)
-    return assign(question, NEW, non_persistent=non_persistent)
-
-
-def dropped(made: Assignment, step: str) -> dict[str, Code]:
-    """What one step dropped."""
-    return dict(next(item for item in made.steps if item.name == step).dropped)
+def ask(mode: str, reports: Sequence[BrokerReport], **more: Any) -> Assignment:
+    """One run of a load manager's pipeline for a bundle that nobody owns."""
+    return run(reports, mode=mode, **more)
 
 
 def test_j06_each_load_manager_has_its_own_steps() -> None:

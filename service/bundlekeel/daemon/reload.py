@@ -86,10 +86,7 @@ class Reload:
         self._journal.append(
             {"kind": "settings", "wall_ms": self._clock.wall_ms(), "outcome": outcome, "sentence": sentence, **more}
         )
-        _log.log(_LEVELS[outcome], "settings", sentence=sentence)
-
-
-_LEVELS: Final = {"refused": 40, "applied": 20, "unchanged": 20}
+        (_log.error if outcome == "refused" else _log.info)("settings", sentence=sentence)
 
 
 def _is_live(key: str) -> bool:
