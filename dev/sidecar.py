@@ -25,10 +25,17 @@ _START_SECONDS = 60.0
 SHARED_MACHINE = {"*": {"cpu": "ignore", "throughput": 4_000_000}}
 
 
-def settings_for(cluster: Cluster, name: str, directory: Path, /, **changes: Any) -> dict[str, Any]:
-    """A settings file's content: addresses, names and files of this cluster; everything else is the default."""
+def settings_for(
+    cluster: Cluster, name: str, directory: Path, /, *, root: str | None = None, **changes: Any
+) -> dict[str, Any]:
+    """A settings file's content: addresses, names and files of this cluster; everything else is the default.
+
+    `root`: a name under which its shared state is apart from that of other sidecars of the cluster.
+    """
+    if root is not None:
+        changes["store"] = {"root": f"/bundlekeel/{root}", **changes.get("store", {})}
     return {
-        "cluster": "local",
+        "cluster": cluster.spec.cluster_name,
         "mode": "act",
         "metadata_store": cluster.metadata_url,
         "configuration_store": cluster.configuration_url,

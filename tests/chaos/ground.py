@@ -63,7 +63,7 @@ def open_ground(stage: Stage, directory: Path) -> Iterator[Ground]:
         for item in NAMES:
             address = proxies[item].address
             stores = {"metadata_store": f"zk:{address}/pulsar", "configuration_store": f"zk:{address}/config"}
-            settings = settings_for(cluster, item, directory, **{**SETTINGS, **stores, "cluster": name})
+            settings = settings_for(cluster, item, directory, root=name, **{**SETTINGS, **stores})
             sidecars[item] = Sidecar(item, settings, directory)
             stack.callback(sidecars[item].close)
             sidecars[item].start(wait=False)

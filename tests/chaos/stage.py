@@ -97,7 +97,7 @@ class Scene:
                 merged[key] = {**value, **changes[key]}
         name = f"chaos-{uuid.uuid4().hex[:8]}"
         self.root = f"/pulsar/bundlekeel/{name}"
-        with running(self.cluster, list(names), directory, start=start, cluster=name, **merged) as sidecars:
+        with running(self.cluster, list(names), directory, start=start, root=name, **merged) as sidecars:
             if start:
                 until(lambda: leader_of(sidecars), "somebody leads", within=30)
                 for item in sidecars:
@@ -298,7 +298,7 @@ def open_stage(directory: Path, **spec: Any) -> Iterator[Stage]:
             recorders.append(stack.enter_context(Recorder.for_cluster(brokers, service_ports=False)))
 
         cluster = stack.enter_context(open_cluster(ClusterSpec(advertise="proxy", **spec), listen))
-        settings = settings_for(cluster, "cli", directory, cluster="chaos")
+        settings = settings_for(cluster, "cli", directory, root="chaos")
         person = directory / "cli.json"
         person.write_text(json.dumps(settings), encoding="utf-8")
         taken = bundlekeel("takeover", "-c", str(person), "--yes", "--reason", "chaos", within=120)

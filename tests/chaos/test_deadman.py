@@ -38,7 +38,7 @@ def overrides(stage: Stage) -> dict[str, str]:
 def person(stage: Stage, directory: Path) -> Path:
     """The settings of a job of its own, with the sidecars' root."""
     name = stage.root.rpartition("/")[2]
-    settings = settings_for(stage.cluster, "deadman", directory, cluster=name, cycle={"interval": "1s"})
+    settings = settings_for(stage.cluster, "deadman", directory, root=name, cycle={"interval": "1s"})
     file = directory / "deadman.json"
     file.write_text(json.dumps(settings), encoding="utf-8")
     return file
@@ -81,7 +81,7 @@ def test_all_sidecars_killed(stage: Stage, tmp_path: Path) -> None:
 def test_shedding_is_back_on_every_broker(stage: Stage, tmp_path: Path) -> None:
     """From the brokers' own defaults: shedding on before the takeover, off after it, on again after the dead man."""
     outer = tmp_path / "outer.json"
-    outer.write_text(json.dumps(settings_for(stage.cluster, "cli", tmp_path, cluster="chaos")), encoding="utf-8")
+    outer.write_text(json.dumps(settings_for(stage.cluster, "cli", tmp_path, root="chaos")), encoding="utf-8")
     assert bundlekeel("handback", "-c", str(outer), "--yes", "--reason", "own shedding on", within=120).returncode == 0
     try:
         assert set(shedding(stage).values()) == {"true"}

@@ -25,7 +25,7 @@ BROKERS = "/pulsar/loadbalance/brokers"
 @pytest.fixture(scope="module")
 def observer(modular_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
     """One sidecar that recommends."""
-    changes: dict[str, Any] = {**QUICK, "cluster": f"bad-{uuid.uuid4().hex[:8]}", "mode": "recommend"}
+    changes: dict[str, Any] = {**QUICK, "root": f"bad-{uuid.uuid4().hex[:8]}", "mode": "recommend"}
     directory = tmp_path_factory.mktemp("bad")
     with running(modular_cluster, ["A"], directory, **changes) as (sidecar,):
         sidecar.until(lambda: ready(sidecar), "it is ready", within=30)

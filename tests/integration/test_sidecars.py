@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dev.cluster import Cluster
-from dev.sidecar import Sidecar, bundlekeel, leader_of
+from dev.sidecar import Sidecar, bundlekeel, leader_of, settings_for
 from dev.traffic.admin import request
 from tests.chaos.stage import EAGER, PATIENT, Scene, make_plan, task_of, traffic_for, until
 from tests.chaos.zk import sessions_of, watched_paths
@@ -46,12 +46,7 @@ def scene(busy: Scene, tmp_path: Path) -> Iterator[Scene]:
 def config_file(scene: Scene, directory: Path, name: str = "person") -> Path:
     """Settings for commands that need no sidecar."""
     path = directory / f"{name}.json"
-    settings = {
-        "cluster": name,
-        "mode": "act",
-        "metadata_store": scene.cluster.metadata_url,
-        "configuration_store": scene.cluster.configuration_url,
-    }
+    settings = settings_for(scene.cluster, name, directory, root=name)
     path.write_text(json.dumps(settings), encoding="utf-8")
     return path
 
@@ -249,6 +244,21 @@ def test_it_refuses_while_brokers_shed(busy: Scene, tmp_path: Path) -> None:
         assert bundlekeel("handback", "-c", str(config), "--yes", "--reason", "test", within=120).returncode == 0
         assert overrides(busy) == before
         until(lambda: leader.state()["acting_obstacle"] == "BrokersShedThemselves", "it refuses again", within=60)
+
+
+def test_j14_it_does_not_start_under_another_clusters_name(busy: Scene, tmp_path: Path) -> None:
+    """`run` ends with what to set; doctor says the same; takeover and handback ask no broker for a change."""
+    other = tmp_path / "other.yaml"
+    settings = settings_for(busy.cluster, "other", tmp_path, root="other")
+    other.write_text(yaml.safe_dump({**settings, "cluster": "east"}), encoding="utf-8")
+    before = overrides(busy)
+    told = f"cluster is 'east', but the brokers run with clusterName '{busy.cluster.spec.cluster_name}'"
+    for command in (("run",), ("takeover", "--yes", "--reason", "test"), ("handback", "--yes", "--reason", "test")):
+        ended = bundlekeel(*command, "-c", str(other), within=120)
+        assert ended.returncode == 2 and told in ended.stderr, ended.stdout + ended.stderr
+    asked = bundlekeel("doctor", "-c", str(other), "-o", "json", within=120)
+    assert asked.returncode == 1 and told in asked.stdout, asked.stdout + asked.stderr
+    assert overrides(busy) == before
 
 
 def samples(sidecar: Sidecar) -> dict[str, int]:

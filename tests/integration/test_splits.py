@@ -23,7 +23,7 @@ from bundlekeel.core.splitting.algorithms import (
 from bundlekeel.daemon.attempt import Term, World
 from bundlekeel.daemon.splits import SplitRequest, Splitter
 from dev.cluster import BrokerInfo, Cluster
-from dev.sidecar import Sidecar, bundlekeel
+from dev.sidecar import Sidecar, bundlekeel, settings_for
 from dev.traffic import Traffic, TrafficSpec
 from dev.traffic.admin import ensure_namespace, place_all_on, request
 from dev.traffic.bundles import HASH_END, covers, topic_hash
@@ -62,11 +62,7 @@ def scene(modular_cluster: Cluster, tmp_path: Path) -> Iterator[Scene]:
     traffic = Traffic(traffic_spec(modular_cluster))
     traffic.place_all_on(modular_cluster.brokers[0].broker_id)
     config = tmp_path / "person.json"
-    stores = {
-        "metadata_store": modular_cluster.metadata_url,
-        "configuration_store": modular_cluster.configuration_url,
-    }
-    config.write_text(json.dumps({"cluster": "splits", "mode": "act", **stores}), encoding="utf-8")
+    config.write_text(json.dumps(settings_for(modular_cluster, "person", tmp_path, root="splits")), encoding="utf-8")
     command = ("-c", str(config), "--yes", "--reason", "test")
     assert bundlekeel("takeover", *command, within=120).returncode == 0
     with traffic:

@@ -178,7 +178,7 @@ class FakeSidecar:
         self.leadership = self._leadership(name)
         self.sharing = Sharing(self.coordination, self.leadership, self.clock)
         self.admin = self.reach()
-        self.config = BrokerConfig(self.admin, self.clock, max_age_seconds=0.0)
+        self.config = BrokerConfig(self.admin, self.clock, cluster="local", max_age_seconds=0.0)
         self.journal = FileJournal(journal, telemetry=self.telemetry)
         self.sharing.on_takeover = lambda record: self.journal.append(takeover_wish(record))
         self.outage = self._outage()

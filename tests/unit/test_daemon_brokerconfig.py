@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bundlekeel.core.errors import AdminTimeout
+import pytest
+
+from bundlekeel.core.errors import AdminTimeout, WrongCluster
 from bundlekeel.daemon.documents import Desired
 from bundlekeel.daemon.gate.in_force import mode_in_force
 from tests.support.memory_admin import Fault
@@ -35,6 +37,21 @@ async def test_a_broker_never_heard_of_is_unknown() -> None:
     sidecar = await FakeSidecar(FakeCluster()).lead()
     sidecar.admin.fail("runtime_configuration", Fault(error=AdminTimeout("no answer")), None, None)
     assert await asked(sidecar) == [None, False, False]
+
+
+async def test_j14_the_clusters_name_is_the_brokers() -> None:
+    """One broker of our name is enough, none that shows a name too; only other names are refused, with what to set."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    static = sidecar.cluster.model.static
+    static[BROKERS[0]]["clusterName"] = "east"
+    await asked(sidecar)
+    for broker in BROKERS:
+        static[broker].pop("clusterName")
+    await asked(sidecar)
+    static[BROKERS[1]]["clusterName"] = "east"
+    with pytest.raises(WrongCluster, match="clusterName 'east': set cluster to that name") as caught:
+        await asked(sidecar)
+    assert (caught.value.field, caught.value.value, caught.value.allowed) == ("cluster", "local", "east")
 
 
 def test_an_unknown_mode_is_read_as_the_safest_one() -> None:

@@ -43,6 +43,18 @@ def named(checks: list[Check], name: str) -> Check:
     return next(check for check in checks if check.name == name)
 
 
+async def test_j14_another_clusters_name_is_told() -> None:
+    """With the name to set; the other checks go on."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    assert named(await examine(patient(sidecar)), "cluster name").detail == "local"
+    for static in sidecar.cluster.model.static.values():
+        static["clusterName"] = "east"
+    checks = await examine(patient(sidecar))
+    found = named(checks, "cluster name")
+    assert not found.ok and found.fix == "set cluster: east"
+    assert checks[-1].name == "policies"
+
+
 async def test_h10_documents_that_cannot_be_read_are_named() -> None:
     """Each by its path, with why; without any the check passes."""
     sidecar = await FakeSidecar(FakeCluster()).lead()

@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from bundlekeel.core.errors import StoreError
+from bundlekeel.core.errors import AdminTimeout, StoreError, WrongCluster
 from bundlekeel.daemon.runtime import STOP_SECONDS, Runtime
 from tests.support.faces import NoPeers, runtime_parts
+from tests.support.memory_admin import Fault
 from tests.support.virtual_time import LoopClock, run_virtually
 from tests.support.world import FakeCluster, FakeSidecar
 
@@ -177,6 +179,27 @@ def test_h26_a_signal_sets_the_kernels_own_limit() -> None:
         return signal.setitimer(signal.ITIMER_REAL, 0.0)[0]
 
     assert STOP_SECONDS - 10 < run_virtually(main()) <= STOP_SECONDS + 1
+
+
+@pytest.mark.parametrize("answering", [True, False])
+def test_j14_another_clusters_name_ends_the_process(answering: bool) -> None:
+    """Before anything is done, also where the brokers answer only later; two names would mean two leaders."""
+
+    async def main() -> tuple[str, object]:
+        cluster = FakeCluster(clock=LoopClock())
+        for static in cluster.model.static.values():
+            static["clusterName"] = "east"
+        sidecar = FakeSidecar(cluster)
+        if not answering:
+            silent = [Fault(error=AdminTimeout("no answer"))] * 6
+            sidecar.admin.fail("runtime_configuration", *silent, None)
+        async with asyncio.timeout(100):
+            with pytest.raises(WrongCluster) as caught:
+                await Runtime(runtime_parts(sidecar)).run()
+        return str(caught.value), cluster.model.unloads
+
+    text, unloads = run_virtually(main())
+    assert "'local'" in text and "'east'" in text and not unloads
 
 
 def test_h26_the_chart_grants_more_than_the_end_takes() -> None:

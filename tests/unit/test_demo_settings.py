@@ -14,7 +14,11 @@ from dev.sidecar import settings_for
 
 def test_demo_settings_differ_from_the_defaults_only_in_addresses_and_capacity(tmp_path: Path) -> None:
     """Nothing that decides is tuned for the demo: strategy, thresholds, budgets, intervals are the shipped ones."""
-    cluster = SimpleNamespace(metadata_url="zk:127.0.0.1:2181/pulsar", configuration_url="zk:127.0.0.1:2181/config")
+    cluster = SimpleNamespace(
+        spec=SimpleNamespace(cluster_name="local"),
+        metadata_url="zk:127.0.0.1:2181/pulsar",
+        configuration_url="zk:127.0.0.1:2181/config",
+    )
     given = settings_for(cluster, "a", tmp_path)  # type: ignore[arg-type]
     assert set(given) <= ALLOWED
     demo = load_settings(None, given, environ={}).settings

@@ -64,7 +64,7 @@ def open_outside(loaded: LoadedSettings) -> Outside:
     if other is not None and other != settings.store_url:
         configuration = _client(loaded, other, "configuration_store")
     admin = _admin(loaded, telemetry, clock)
-    config = BrokerConfig(admin, clock)
+    config = BrokerConfig(admin, clock, cluster=settings.cluster)
     topics = TopicsProcess(topics_options(loaded), clock=clock)
     source = _source(settings, store, topics, admin, clock, telemetry)
     source.use_settings(config.values)

@@ -3,6 +3,7 @@
 BundlekeelError
   ConfigError          settings are wrong; `field`, `value` and `allowed` say where (exit code 2)
     ThresholdsError    a document of calibrated thresholds cannot be used; `code` says why
+    WrongCluster       `cluster` is not the name that the brokers run with: the process ends
   CodecError           one record could not be read; that record is left out, never the cycle
   HistoryError         recorded history is torn, has a gap, or was written by a newer release
   SnapshotError        no usable picture of the cluster this time; try next cycle
@@ -43,6 +44,10 @@ class ThresholdsError(ConfigError):
     def __init__(self, message: str, *, code: str, field: str = "", value: object = None, allowed: str = "") -> None:
         super().__init__(message, field=field, value=value, allowed=allowed)
         self.code = code
+
+
+class WrongCluster(ConfigError):
+    """The setting `cluster` is not the brokers' `clusterName`: under two names there would be two leaders."""
 
 
 class CodecError(BundlekeelError):

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from bundlekeel.core.errors import AdminApiError
+from bundlekeel.core.errors import AdminApiError, WrongCluster
 from bundlekeel.ports import BrokerAdmin, BrokerEndpoint, Clock
 
 _log = structlog.get_logger(__name__)
@@ -33,10 +33,16 @@ KEPT_SECONDS = 60.0
 
 
 class BrokerConfig:
-    """Cache of each broker's effective settings; a broker that could not be asked is None in answers about it."""
+    """Cache of each broker's effective settings; a broker that could not be asked is None in answers about it.
 
-    def __init__(self, admin: BrokerAdmin, clock: Clock, *, max_age_seconds: float = 10.0) -> None:
+    `cluster`: the name that the brokers must run with (`clusterName`); None where it does not matter.
+    """
+
+    def __init__(
+        self, admin: BrokerAdmin, clock: Clock, *, cluster: str | None = None, max_age_seconds: float = 10.0
+    ) -> None:
         self._admin = admin
+        self._cluster = cluster
         self._clock = clock
         self._max_age = max_age_seconds
         self._read_at = float("-inf")
@@ -46,7 +52,10 @@ class BrokerConfig:
         self.errors: dict[str, str] = {}
 
     async def refresh(self, endpoints: Mapping[str, BrokerEndpoint], *, force: bool = False) -> None:
-        """Read again what is older than the limit or belongs to a broker that is new or restarted."""
+        """Read again what is older than the limit or belongs to a broker that is new or restarted.
+
+        WrongCluster when brokers answer and none of them runs under the name of our cluster.
+        """
         wanted = frozenset((item.broker_id, item.start_timestamp) for item in endpoints.values())
         stale = self._clock.boot() - self._read_at > self._max_age
         if not (force or stale or wanted != self._asked):
@@ -62,6 +71,16 @@ class BrokerConfig:
         await asyncio.gather(*(self._ask(endpoint) for endpoint in due))
         self._asked = wanted if not self.errors else frozenset()
         self._read_at = self._clock.boot()
+        self._demand_cluster()
+
+    def _demand_cluster(self) -> None:
+        names = sorted({values["clusterName"] for _, values, _ in self._known.values() if values.get("clusterName")})
+        if names and self._cluster is not None and self._cluster not in names:
+            text = (
+                f"cluster is {self._cluster!r}, but the brokers run with clusterName "
+                f"{' and '.join(map(repr, names))}: set cluster to that name (two names would mean two leaders)"
+            )
+            raise WrongCluster(text, field="cluster", value=self._cluster, allowed=" or ".join(names))
 
     async def _ask(self, endpoint: BrokerEndpoint) -> None:
         """Read one broker's settings. One that does not answer keeps what it said a moment ago, unless it restarted."""

@@ -18,7 +18,7 @@ from bundlekeel.core.budgets import GENTLE
 from bundlekeel.core.codes import Code
 from bundlekeel.core.effects import came_to_nothing
 from bundlekeel.core.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.errors import BundlekeelError, LeadershipLost, SnapshotError, StoreError
+from bundlekeel.core.errors import BundlekeelError, LeadershipLost, SnapshotError, StoreError, WrongCluster
 from bundlekeel.core.foreign import apart_from, noted
 from bundlekeel.core.guard import GuardState, Moved, SplitFailed
 from bundlekeel.core.ledger import dropped, landed, open_entries, parted, settle
@@ -109,6 +109,8 @@ class Cycle:
             except (StoreError, SnapshotError) as error:
                 code = Code.STORE_UNAVAILABLE if isinstance(error, StoreError) else Code.NO_LOAD_DATA
                 report = self._blank(code, f"no decision: {error}")
+            except WrongCluster:
+                raise
             except BundlekeelError as error:
                 report = self._blank(Code.UNKNOWN, f"the cycle ended early: {error}")
             except Exception:  # noqa: BLE001 - top of the cycle

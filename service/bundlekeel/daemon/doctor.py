@@ -11,7 +11,15 @@ from dataclasses import dataclass
 
 from bundlekeel.core.capacity import CapacityOverride, match_capacity
 from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import AdminUnauthorized, BundlekeelError, CodecError, SnapshotError, StaleWrite, StoreError
+from bundlekeel.core.errors import (
+    AdminUnauthorized,
+    BundlekeelError,
+    CodecError,
+    SnapshotError,
+    StaleWrite,
+    StoreError,
+    WrongCluster,
+)
 from bundlekeel.core.filters.javaregex import java_pattern
 from bundlekeel.core.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, ExcludedBroker
 from bundlekeel.core.names import namespace_of
@@ -68,7 +76,13 @@ async def examine(patient: Patient, *, within: float = 10.0) -> list[Check]:
     if picture is None:
         return checks
     patient.admin.set_endpoints(picture.endpoints)
-    await patient.config.refresh(picture.endpoints, force=True)
+    try:
+        await patient.config.refresh(picture.endpoints, force=True)
+    except WrongCluster as error:
+        checks.append(Check(name="cluster name", ok=False, detail=str(error), fix=f"set cluster: {error.allowed}"))
+    else:
+        name = patient.config.adoptable().get("clusterName")
+        checks.append(Check(name="cluster name", ok=True, detail=name or "no broker has shown its clusterName"))
     tables = await _listening(patient, picture, within)
     checks += _reports(patient, picture, tables)
     checks += [*_admin(patient, picture), *_reporting(patient, picture)]

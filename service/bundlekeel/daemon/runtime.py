@@ -14,7 +14,7 @@ from typing import Protocol
 
 import structlog
 
-from bundlekeel.core.errors import BundlekeelError, LeadershipLost, StoreError
+from bundlekeel.core.errors import BundlekeelError, LeadershipLost, StoreError, WrongCluster
 from bundlekeel.daemon.calibration import Calibration
 from bundlekeel.daemon.channel_watch import ChannelWatch
 from bundlekeel.daemon.cycle import Cycle
@@ -99,10 +99,14 @@ class Runtime:
         self._complained_at: float | None = None
         self._observing = False
         self._failed = False
+        self._wrong: WrongCluster | None = None
         self.last_turn_boot = self._turn_began = parts.clock.boot()
 
     async def run(self, faces: Sequence[Face] = (), *, on_ready: Callable[[list[str]], None] | None = None) -> int:
-        """Run until SIGTERM, SIGINT or `request_stop`; the exit code. A second signal ends the process at once."""
+        """Run until SIGTERM, SIGINT or `request_stop`; the exit code. A second signal ends the process at once.
+
+        WrongCluster, after a stop like any other, as soon as a broker shows that `cluster` is not its name.
+        """
         self._own_signals()
         parts = self._parts
         await parts.coordination.start()
@@ -136,6 +140,8 @@ class Runtime:
             tasks.append(asyncio.create_task(self._root("quotas", parts.quotas.run)))
         await self._stop.wait()
         await self._shut_down(tasks, faces)
+        if self._wrong is not None:
+            raise self._wrong
         return 1 if self._failed else 0
 
     def request_stop(self) -> None:
@@ -153,6 +159,9 @@ class Runtime:
         while not self._stop.is_set():
             try:
                 await body()
+            except WrongCluster as error:
+                self._wrong = error
+                self._stop.set()
             except BundlekeelError as error:
                 _log.warning("task interrupted", task=name, error=str(error))
             except Exception:  # noqa: BLE001 - top of a root task

@@ -66,6 +66,12 @@ class StoreSettings(StoreSecuritySettings):
         ge=1024,
         description="a broker's report larger than this excludes that broker (ReportTooLarge)",
     )
+    root: str | None = Field(
+        default=None,
+        pattern=r"^/bundlekeel/[A-Za-z0-9][A-Za-z0-9_.-]*$",
+        description="where shared state lives; null means /bundlekeel/{cluster}. Sidecars of two roots do not see each "
+        "other: give another root only to an installation that observes beside the one that acts",
+    )
 
 
 class AdminSettings(Section):
@@ -278,7 +284,7 @@ class Settings(BaseSettings):
     cluster: Annotated[str, Words("letters, digits, - _ .")] = Field(
         default="standalone",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$",
-        description="name of the Pulsar cluster; shared state lives under /bundlekeel/{cluster}",
+        description="the brokers' clusterName: under any other name the sidecar does not start",
     )
     mode: Literal["observe", "recommend", "act"] = Field(
         default="recommend",
@@ -419,7 +425,7 @@ class Settings(BaseSettings):
     @property
     def root_path(self) -> str:
         """Where shared state lives in the metadata store."""
-        return f"/bundlekeel/{self.cluster}"
+        return self.store.root or f"/bundlekeel/{self.cluster}"
 
     @property
     def capacity_overrides(self) -> tuple[CapacityOverride, ...]:
