@@ -338,14 +338,14 @@ def test_a_wrong_line_is_refused_by_its_number(line: str) -> None:
 
 def test_the_command_makes_a_token_and_the_line_for_it(tmp_path: Path) -> None:
     """What it prints fits together; a name that cannot be is refused with exit code 2."""
-    made = CliRunner().invoke(make_app(FakeWiring()), ["token", "new", "alice", "--role", "operator"])
+    made = CliRunner().invoke(make_app(FakeWiring), ["token", "new", "alice", "--role", "operator"])
     assert made.exit_code == 0
     token, line = (part.partition(":")[2].strip() for part in made.output.splitlines())
     (tmp_path / "tokens").write_text(line + "\n")
     found = TokensFile(tmp_path / "tokens").check(token)
     assert found is not None and (found.name, found.role) == ("alice", "operator")
-    assert CliRunner().invoke(make_app(FakeWiring()), ["token", "new", "a.b"]).exit_code == 2
-    assert CliRunner().invoke(make_app(FakeWiring()), ["token", "new", "a", "--role", "boss"]).exit_code == 2
+    assert CliRunner().invoke(make_app(FakeWiring), ["token", "new", "a.b"]).exit_code == 2
+    assert CliRunner().invoke(make_app(FakeWiring), ["token", "new", "a", "--role", "boss"]).exit_code == 2
 
 
 @pytest.mark.parametrize(("name", "role"), [("a.b", "viewer"), ("", "viewer"), ("a b", "viewer"), ("a", "boss")])

@@ -81,7 +81,7 @@ class Sidecar:
     def run(self, *arguments: str, to: str = "socket", **more: Any) -> Result:
         """One command; `to` says how the sidecar is named."""
         where = {"socket": ["--socket", str(self.socket)], "url": ["--url", self.url], "none": []}[to]
-        return CliRunner().invoke(make_app(self.wiring), [*arguments, *where], **more)
+        return CliRunner().invoke(make_app(lambda: self.wiring), [*arguments, *where], **more)
 
 
 @pytest.fixture(scope="module")

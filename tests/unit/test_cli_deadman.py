@@ -26,7 +26,7 @@ def run(wiring: FakeWiring, tmp_path: Path, *arguments: str) -> Result:
     """One command with a settings file of its own."""
     file = tmp_path / "c.yaml"
     file.write_text("cycle: {interval: 5s}\n")
-    return CliRunner().invoke(make_app(wiring), [*arguments, "-c", str(file)], env={"COLUMNS": "120"})
+    return CliRunner().invoke(make_app(lambda: wiring), [*arguments, "-c", str(file)], env={"COLUMNS": "120"})
 
 
 @pytest.mark.parametrize(

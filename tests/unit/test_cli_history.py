@@ -15,7 +15,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.bootstrap import Bootstrap
+from bundlekeel.bootstrap.commands import Bootstrap
 from bundlekeel.cli.app import make_app
 from bundlekeel.core.history import recorded
 from bundlekeel.core.history_frames import frame_of
@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(*arguments: str) -> Result:
     """The command line with the real store."""
-    return CliRunner().invoke(make_app(Bootstrap()), list(arguments), env={"COLUMNS": "400"})
+    return CliRunner().invoke(make_app(Bootstrap), list(arguments), env={"COLUMNS": "400"})
 
 
 def answer(folder: Path, *arguments: str) -> Any:

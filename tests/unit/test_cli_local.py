@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
@@ -26,7 +30,7 @@ def wiring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeWiring:
 
 def invoke(wiring: FakeWiring, *arguments: str, typed: str | None = None) -> Result:
     """One command."""
-    return CliRunner().invoke(make_app(wiring), arguments, input=typed)
+    return CliRunner().invoke(make_app(lambda: wiring), arguments, input=typed)
 
 
 def test_run_takes_file_and_mode(wiring: FakeWiring) -> None:
@@ -118,10 +122,29 @@ def test_version_and_help(wiring: FakeWiring) -> None:
     assert "--install-completion" in text
 
 
+def test_every_command_is_found_in_its_module() -> None:
+    """Each module has exactly the commands that the table of the app gives it."""
+    root: Any = typer.main.get_command(make_app(FakeWiring))
+    assert [command.name for command in root.commands.values()] == list(root.commands)
+
+
+def test_little_is_imported_for_little() -> None:
+    """The version and a command that does not exist need neither adapters nor servers nor what plans."""
+    for arguments in (["--version"], ["no-such-command"]):
+        code = (
+            "import sys, atexit; from bundlekeel.bootstrap import main; "
+            "atexit.register(lambda: print(*sys.modules)); main()"
+        )
+        ran = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+        imported = set(ran.stdout.split())
+        assert "bundlekeel.cli.app" in imported
+        assert not imported & {"numpy", "fastapi", "httpx", "kazoo", "pydantic", "bundlekeel.daemon"}, arguments
+
+
 def test_no_color(wiring: FakeWiring) -> None:
     """NO_COLOR is heeded even where colour is forced by a terminal."""
     env = {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "100"}
-    plain = CliRunner().invoke(make_app(wiring), ["doctor"], env=env, color=True).stdout
+    plain = CliRunner().invoke(make_app(lambda: wiring), ["doctor"], env=env, color=True).stdout
     assert "\x1b[3" not in plain
 
 

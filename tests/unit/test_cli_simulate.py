@@ -40,7 +40,7 @@ def scenario(tmp_path: Path) -> Path:
 
 def invoke(*arguments: str) -> Result:
     """One command."""
-    return CliRunner().invoke(make_app(FakeWiring()), ["simulate", *arguments])
+    return CliRunner().invoke(make_app(FakeWiring), ["simulate", *arguments])
 
 
 def test_help_names_what_it_does() -> None:
@@ -244,6 +244,6 @@ def test_config_check_warns_of_what_has_no_effect(tmp_path: Path, text: str, war
     """It is a warning on stderr, never a refusal."""
     path = tmp_path / "keel.yaml"
     path.write_text(f"metadata_store: zk:127.0.0.1:2181\n{text}")
-    result = CliRunner().invoke(make_app(FakeWiring()), ["config", "check", str(path)])
+    result = CliRunner().invoke(make_app(FakeWiring), ["config", "check", str(path)])
     assert result.exit_code == 0 and result.stdout == "ok\n"
     assert (warned in result.stderr) if warned else result.stderr == ""

@@ -180,7 +180,7 @@ def test_any_record_can_be_sealed(record: dict[str, Any]) -> None:
 
 def invoke(*arguments: str) -> Any:
     """Run the command line."""
-    return CliRunner().invoke(make_app(FakeWiring()), ["journal", "verify", *arguments])
+    return CliRunner().invoke(make_app(FakeWiring), ["journal", "verify", *arguments])
 
 
 def test_the_command_names_the_first_broken_line(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def commands(page: str) -> Iterator[list[str]]:
 
 def parsed(words: list[str]) -> None:
     """Let the command line parse it. An exception in its own words for anything it would refuse."""
-    command: Any = typer.main.get_command(make_app(cast(Wiring, None)))
+    command: Any = typer.main.get_command(make_app(lambda: cast(Wiring, None)))
     context = command.make_context("bundlekeel", list(words))
     while hasattr(command, "resolve_command") and (rest := [*context._protected_args, *context.args]):
         name, command, left = command.resolve_command(context, rest)

@@ -55,7 +55,7 @@ def test_shown_settings_hide_it(key: str, tmp_path: Path) -> None:
         tree.setdefault(section, {})[leaf] = value
     config.write_text(json.dumps(tree))
     for arguments in (["config", "show", "-c", str(config), "-o", "json"], ["config", "check", str(config)]):
-        found = CliRunner().invoke(make_app(FakeWiring()), arguments)
+        found = CliRunner().invoke(make_app(FakeWiring), arguments)
         assert found.exit_code == 0 and CANARY not in found.output
 
 
@@ -92,7 +92,7 @@ def test_errors_about_settings_hide_it(wrong: dict[str, Any], tmp_path: Path) ->
     with pytest.raises(ConfigError) as told:
         load_settings(config, environ={})
     assert CANARY not in str(told.value) and CANARY not in repr(told.value)
-    found = CliRunner().invoke(make_app(FakeWiring()), ["config", "check", str(config)])
+    found = CliRunner().invoke(make_app(FakeWiring), ["config", "check", str(config)])
     assert found.exit_code == 2 and CANARY not in found.output
 
 

@@ -216,7 +216,7 @@ def test_the_command_line_over_mtls_with_a_token(tmp_path: Path) -> None:
     with running(tls=tls, access=access_for(tokens)) as url:
 
         def run(*arguments: str) -> Any:
-            return CliRunner().invoke(make_app(FakeWiring()), [*arguments, "--url", url])
+            return CliRunner().invoke(make_app(FakeWiring), [*arguments, "--url", url])
 
         paused = run("pause", "--reason", "x", "--token-file", str(tmp_path / "token"), *mtls, "-o", "json")
         assert paused.exit_code == 0 and json.loads(paused.output)["by"] == "the-operator"

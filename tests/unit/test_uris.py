@@ -93,5 +93,5 @@ def test_h09_the_command_lines_refuse_them(capsys: pytest.CaptureFixture[str], t
             parser().parse_args([option, "s3://AKIA:canary-1@bucket"])
         said = capsys.readouterr().err
         assert f"argument {option}" in said and "credentials" in said and "canary" not in said
-    ran = CliRunner().invoke(make_app(FakeWiring()), ["brokers", "--url", "http://keel:canary-1@host:8090"])
+    ran = CliRunner().invoke(make_app(FakeWiring), ["brokers", "--url", "http://keel:canary-1@host:8090"])
     assert ran.exit_code == 2 and "--url" in ran.output and "canary" not in ran.output

@@ -7,24 +7,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from bundlekeel.core import placement, shedding
 from bundlekeel.core.errors import ConfigError
 
-GROUPS: tuple[tuple[str, Callable[[str, Any], None]], ...] = (
-    ("bundlekeel.shedders", shedding.register),
-    ("bundlekeel.placements", placement.register),
-)
+GROUPS: dict[str, str] = {
+    "bundlekeel.shedders": "bundlekeel.core.shedding",
+    "bundlekeel.placements": "bundlekeel.core.placement",
+}
 
 
 def load_plugins() -> list[str]:
     """Register every entry point of the two groups, in the order of their names; one message for each that failed."""
     problems = []
-    for group, register in GROUPS:
+    for group, module in GROUPS.items():
         for point in sorted(entry_points(group=group), key=lambda item: (item.name, item.value)):
-            problem = _load(point, register)
+            # Imported where there is a plugin only: it takes longer than most commands.
+            problem = _load(point, import_module(module).register)
             if problem:
                 problems.append(f"{_origin(point)}: {problem}")
     return problems

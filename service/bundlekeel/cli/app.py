@@ -1,18 +1,19 @@
-"""The typer app, put together from the command modules."""
+"""The typer app. A command's module is imported when the command is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from bundlekeel import __version__
-from bundlekeel.cli import byhand, changes, channel, deadman, history, local, operations, quotas, reads, thresholds
-from bundlekeel.cli.config import config_app
 from bundlekeel.cli.exits import EPILOG, USAGE
-from bundlekeel.cli.simulate import simulate
-from bundlekeel.cli.token import token_app
-from bundlekeel.cli.wiring import Wiring
+
+if TYPE_CHECKING:
+    from bundlekeel.cli.wiring import Wiring
 
 _HELP = (
     "A load balancer sidecar for Apache Pulsar: watches every broker, says what it would move and why, "
@@ -20,17 +21,75 @@ _HELP = (
 )
 
 
+# In the order of the help: the modules of the commands, and the commands of each.
+_COMMANDS: Final = (
+    ("reads", "status brokers bundles why verdicts"),
+    ("channel", "channel"),
+    ("changes", "pause resume mode"),
+    ("byhand", "transfer unload split"),
+    ("operations", "operations drain warm cordon uncordon pin unpin exclude include stop"),
+    ("local", "run doctor where takeover handback decide version"),
+    ("deadman", "deadman"),
+    ("history", "replay"),
+    ("simulate", "simulate"),
+    ("journal", "journal"),
+    ("changes", "plan"),
+    ("operations", "review"),
+    ("thresholds", "thresholds"),
+    ("quotas", "quota"),
+    ("history", "history"),
+    ("config", "config"),
+    ("token", "token"),
+)
+_MODULES: Final = {name: module for module, names in _COMMANDS for name in names.split()}
+# Those whose `register` takes the wiring, too.
+_WIRED: Final = frozenset({"local", "deadman", "history"})
+
 # Commands that plan by themselves: without a strategy somebody installed they would do something else.
 PLANNING = ("run", "decide", "config", "simulate")
 
 
-def make_app(wiring: Wiring, plugins: Callable[[], list[str]] = list) -> typer.Typer:
-    """The whole command line. `wiring` is what bootstrap knows and the CLI must not.
+class _Commands(Mapping[str, Any]):
+    """Every command by its name. Looking one up imports its module; most need little of the program."""
+
+    def __init__(self, wiring: Callable[[], Wiring]) -> None:
+        self._wiring = wiring
+        self._loaded: dict[str, Mapping[str, Any]] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        module = _MODULES[name]
+        if module not in self._loaded:
+            part = typer.Typer()
+            register = import_module(f"bundlekeel.cli.{module}").register
+            register(part, self._wiring) if module in _WIRED else register(part)
+            self._loaded[module] = typer.main.get_group(part).commands
+        return self._loaded[module][name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULES)
+
+    def __len__(self) -> int:
+        return len(_MODULES)
+
+
+def make_app(wiring: Callable[[], Wiring], plugins: Callable[[], list[str]] = list) -> typer.Typer:
+    """The whole command line. `wiring` gives what bootstrap knows and the CLI must not.
 
     `plugins` loads third parties' strategies before a command runs and tells what is wrong with them.
     """
+    commands = _Commands(wiring)
+
+    class Group(TyperGroup):
+        def __init__(self, **attributes: Any) -> None:
+            super().__init__(**attributes)
+            self.commands = commands  # type: ignore[assignment]
+
+        def list_commands(self, ctx: Any) -> list[str]:
+            return list(self.commands)  # typer's own looks each of them up
+
     app = typer.Typer(
         name="bundlekeel",
+        cls=Group,
         help=_HELP,
         epilog=EPILOG,
         no_args_is_help=True,
@@ -52,19 +111,6 @@ def make_app(wiring: Wiring, plugins: Callable[[], list[str]] = list) -> typer.T
         if problems and context.invoked_subcommand in PLANNING:
             raise typer.Exit(USAGE)
 
-    reads.register(app)
-    channel.register(app)
-    changes.register(app)
-    byhand.register(app)
-    operations.register(app)
-    thresholds.register(app)
-    quotas.register(app)
-    local.register(app, wiring)
-    deadman.register(app, wiring)
-    history.register(app, wiring)
-    app.command()(simulate)
-    app.add_typer(config_app, name="config")
-    app.add_typer(token_app, name="token")
     return app
 
 

@@ -11,7 +11,7 @@ import typer
 from bundlekeel.cli import stories
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exits import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
-from bundlekeel.cli.reads import HashArgument, plan_app
+from bundlekeel.cli.reads import HashArgument, make_plan, plan_app
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected_once, login
 from bundlekeel.daemon.settings_types import parse_duration
 
@@ -115,8 +115,11 @@ def mode(
     session.tell(session.client.send("PUT", "mode", body), stories.pairs)
 
 
+plan_app.command("execute")(execute)
+
+
 def register(app: typer.Typer) -> None:
-    """Put them into the app."""
+    """Put them into the app, with the whole of `plan`."""
     for command in (pause, resume, mode):
         app.command()(command)
-    plan_app.command("execute")(execute)
+    app.add_typer(plan_app, name="plan", help=make_plan.__doc__)

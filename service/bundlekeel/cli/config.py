@@ -131,3 +131,8 @@ def _cell(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "[]"
     return f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
+
+
+def register(app: typer.Typer) -> None:
+    """Put them into the app."""
+    app.add_typer(config_app, name="config")

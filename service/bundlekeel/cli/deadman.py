@@ -28,7 +28,7 @@ CYCLES = 3
 GOOD = ("alive", "not_taken_over")
 
 
-def register(app: typer.Typer, wiring: Wiring) -> None:
+def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     """Put it into the app."""
 
     @app.command()
@@ -65,7 +65,7 @@ def register(app: typer.Typer, wiring: Wiring) -> None:
         who = by or f"deadman ({login()}@{socket.gethostname()})"
 
         def look() -> Json:
-            return wiring.deadman(settings, after=limit, confirm=watch, by=who, dry_run=dry_run)
+            return wiring().deadman(settings, after=limit, confirm=watch, by=who, dry_run=dry_run)
 
         if every:
             _for_ever(look, _pause(every), output)

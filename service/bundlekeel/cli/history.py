@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -35,11 +36,11 @@ CycleArgument = Annotated[
 class Commands:
     """The commands, over what `wiring` opens."""
 
-    def __init__(self, wiring: Wiring) -> None:
+    def __init__(self, wiring: Callable[[], Wiring]) -> None:
         self._wiring = wiring
 
     def _store(self, config: Path | None, uri: str | None) -> HistoryStore:
-        return self._wiring.history(load_settings(config), uri)
+        return self._wiring().history(load_settings(config), uri)
 
     @guarded
     def ls(self, uri: StoreOption = None, config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
@@ -113,7 +114,7 @@ class Commands:
             raise typer.Exit(BAD_NEWS)
 
 
-def register(app: typer.Typer, wiring: Wiring) -> None:
+def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     """Put them into the app."""
     commands = Commands(wiring)
     group = typer.Typer(no_args_is_help=True, help="What every cycle saw and decided, as recorded.")

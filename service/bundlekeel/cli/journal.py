@@ -147,8 +147,10 @@ def _verdict(answer: Json, _layout: Layout) -> RenderableType:
     return Text("\n".join(lines))
 
 
+journal_app.callback()(journal)
+journal_app.command("verify")(verify)
+
+
 def register(app: typer.Typer) -> None:
     """Put them into the app."""
-    journal_app.callback()(journal)
-    journal_app.command("verify")(verify)
     app.add_typer(journal_app, name="journal", help=journal.__doc__)

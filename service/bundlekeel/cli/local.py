@@ -47,7 +47,7 @@ class Splits(StrEnum):
     OFF = "off"
 
 
-def register(app: typer.Typer, wiring: Wiring) -> None:
+def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     """Put them into the app."""
     _register_run(app, wiring)
     _register_questions(app, wiring)
@@ -57,7 +57,7 @@ def register(app: typer.Typer, wiring: Wiring) -> None:
     app.command()(version)
 
 
-def _register_run(app: typer.Typer, wiring: Wiring) -> None:
+def _register_run(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @app.command()
     @guarded
     def run(
@@ -76,15 +76,15 @@ def _register_run(app: typer.Typer, wiring: Wiring) -> None:
         """Run the sidecar until SIGTERM. In mode `recommend`, the default, it changes nothing in the cluster."""
         given = {"mode": mode.value if mode else None, "force_mixed": True if force_mixed else None}
         settings = load_settings(config, given)
-        raise typer.Exit(wiring.run_daemon(settings))
+        raise typer.Exit(wiring().run_daemon(settings))
 
 
-def _register_questions(app: typer.Typer, wiring: Wiring) -> None:
+def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @app.command()
     @guarded
     def doctor(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
         """Test every connection and permission; say what is wrong and how to mend it. Exit code 1 on errors."""
-        rows = [asdict(check) for check in wiring.doctor(load_settings(config))]
+        rows = [asdict(check) for check in wiring().doctor(load_settings(config))]
         _tell(rows, stories.checks, output)
         if any(stories.is_error(row) for row in rows):
             raise typer.Exit(BAD_NEWS)
@@ -116,7 +116,7 @@ def _register_questions(app: typer.Typer, wiring: Wiring) -> None:
             with connect(url, socket, config) as client:
                 _tell(client.send("POST", "assignments", _asked(name)), assignments, output)
             return
-        _tell(wiring.where(load_settings(config), name, listener), tables.where, output)
+        _tell(wiring().where(load_settings(config), name, listener), tables.where, output)
 
 
 def _asked(name: str) -> dict[str, str]:
@@ -126,7 +126,7 @@ def _asked(name: str) -> dict[str, str]:
     return {"namespace" if "://" not in name and name.count("/") == 1 else "topic": name}
 
 
-def _register_takeover(app: typer.Typer, wiring: Wiring) -> None:
+def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @app.command()
     @guarded
     def takeover(
@@ -153,13 +153,13 @@ def _register_takeover(app: typer.Typer, wiring: Wiring) -> None:
         chosen: Split = "off" if split is Splits.OFF else "brokers"
 
         def change(dry: bool) -> Json:
-            return wiring.takeover(settings, split=chosen, reason=reason, by=who, dry_run=dry, namespaces=named)
+            return wiring().takeover(settings, split=chosen, reason=reason, by=who, dry_run=dry, namespaces=named)
 
         question = f"Take over {', '.join(named)}?" if named else "Turn the brokers' own shedding off?"
         _change(change, settings, question, yes=yes, dry_run=dry_run, output=output)
 
 
-def _register_handback(app: typer.Typer, wiring: Wiring) -> None:
+def _register_handback(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @app.command()
     @guarded
     def handback(
@@ -174,7 +174,7 @@ def _register_handback(app: typer.Typer, wiring: Wiring) -> None:
         settings, who = load_settings(config), by or login()
 
         def change(dry: bool) -> Json:
-            return wiring.handback(settings, reason=reason, by=who, dry_run=dry)
+            return wiring().handback(settings, reason=reason, by=who, dry_run=dry)
 
         _change(change, settings, "Let the brokers shed for themselves again?", yes=yes, dry_run=dry_run, output=output)
 

@@ -191,11 +191,13 @@ def _seconds(lasting: str | None) -> float | None:
     return None if lasting is None else seconds_of("--for", lasting)
 
 
+review_app.command("list")(review_list)
+review_app.command("approve")(approve)
+review_app.command("discard")(discard)
+
+
 def register(app: typer.Typer) -> None:
     """Put them into the app."""
     for command in (operations, drain, warm, cordon, uncordon, pin, unpin, exclude, include, stop):
         app.command()(command)
-    review_app.command("list")(review_list)
-    review_app.command("approve")(approve)
-    review_app.command("discard")(discard)
     app.add_typer(review_app, name="review")

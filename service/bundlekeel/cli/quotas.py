@@ -241,15 +241,17 @@ def _count(value: Any) -> str:
     return str(value) if isinstance(value, int) else units.DASH
 
 
+for _name, _command in (
+    ("ls", ls),
+    ("show", show),
+    ("explain", explain),
+    ("set", set_),
+    ("rm", rm),
+    ("reset", reset),
+):
+    quota_app.command(_name)(_command)
+
+
 def register(app: typer.Typer) -> None:
     """Put them into the app."""
-    for name, command in (
-        ("ls", ls),
-        ("show", show),
-        ("explain", explain),
-        ("set", set_),
-        ("rm", rm),
-        ("reset", reset),
-    ):
-        quota_app.command(name)(command)
     app.add_typer(quota_app, name="quota")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli import journal, plans, stories, tables
+from bundlekeel.cli import plans, stories, tables
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exits import BAD_NEWS, USAGE, CliError
 from bundlekeel.cli.output import Output
@@ -135,13 +135,13 @@ def list_tasks(session: Session) -> None:
     session.show(lambda client: client.get("tasks"), stories.tasks)
 
 
+plan_app.callback()(make_plan)
+plan_app.command("show")(show_plan)
+plan_app.command("list")(list_plans)
+plan_app.command("tasks")(list_tasks)
+
+
 def register(app: typer.Typer) -> None:
-    """Put them into the app."""
+    """Put them into the app, but `plan`, of which `execute` is in another module."""
     for command in (status, brokers, bundles, why, verdicts):
         app.command()(command)
-    journal.register(app)
-    plan_app.callback()(make_plan)
-    plan_app.command("show")(show_plan)
-    plan_app.command("list")(list_plans)
-    plan_app.command("tasks")(list_tasks)
-    app.add_typer(plan_app, name="plan", help=make_plan.__doc__)

@@ -64,7 +64,7 @@ AvgShedder and TransferShedder couple, and others only when the reset names a `p
 
 def cli_page() -> str:
     """The page."""
-    root: Any = typer.main.get_command(make_app(cast(Wiring, None)))
+    root: Any = typer.main.get_command(make_app(lambda: cast(Wiring, None)))
     lines = ["# Command line", "", f"<!-- {NOTE} -->", "", _INTRO, "", f"{EPILOG}.", ""]
     lines += ["## Options of every command that asks a sidecar", "", *_table(_shared(root))]
     for path, command in _commands(root, "bundlekeel"):

@@ -167,3 +167,8 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise CliError(f"{path}: {error.strerror}", USAGE) from None
+
+
+def register(app: typer.Typer) -> None:
+    """Put it into the app."""
+    app.command()(simulate)

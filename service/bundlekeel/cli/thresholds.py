@@ -152,8 +152,10 @@ def _number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, int | float) else units.DASH
 
 
+for _command in (show, diff, adopt, revert):
+    thresholds_app.command()(_command)
+
+
 def register(app: typer.Typer) -> None:
     """Put them into the app."""
-    for command in (show, diff, adopt, revert):
-        thresholds_app.command()(command)
     app.add_typer(thresholds_app, name="thresholds")

@@ -36,3 +36,8 @@ def new(
     token, line = new_token(name, role.value)
     typer.echo(f"token: {token}")
     typer.echo(f"line:  {line}")
+
+
+def register(app: typer.Typer) -> None:
+    """Put them into the app."""
+    app.add_typer(token_app, name="token")
