@@ -138,7 +138,9 @@ def test_little_is_imported_for_little() -> None:
         ran = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
         imported = set(ran.stdout.split())
         assert "bundlekeel.cli.app" in imported
-        assert not imported & {"numpy", "fastapi", "httpx", "kazoo", "pydantic_settings", "bundlekeel.daemon"}, arguments
+        assert not imported & {"numpy", "fastapi", "httpx", "kazoo", "pydantic_settings", "bundlekeel.daemon"}, (
+            arguments
+        )
 
 
 def test_no_color(wiring: FakeWiring) -> None:
