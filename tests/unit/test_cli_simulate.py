@@ -85,7 +85,7 @@ def test_natives_are_compared_with_and_do_not_fail_the_command(scenario: Path) -
         "avg",
         "native avg+avg",
         "native threshold+least_resource_usage",
-        "corrected transfer+least_resource_usage",
+        "native transfer",
     }
     assert not all(item["held"] for item in by_label["native threshold+least_resource_usage"]["expected"])
     own_failures = sum(not item["held"] for item in by_label["avg"]["expected"])

@@ -382,8 +382,8 @@ def test_pairs_are_checked_and_complete() -> None:
     """Six pairs of PIP-364, avg and transfer; unknown names are refused."""
     assert len(pairs("all")) == len(ALL_PAIRS) == 8
     assert pair("threshold").parameters["placement"] == "least_resource_usage"
-    assert pair("transfer").kind == "bundlekeel" and pair("avg").kind == "native"
-    for text in ("avgg", "avg+nowhere"):
+    assert pair("deviation").kind == "bundlekeel" and pair("avg").kind == "native"
+    for text in ("avgg", "avg+nowhere", "transfer+round_robin"):
         with pytest.raises(ConfigError, match="is not one of"):
             pair(text)
 

@@ -94,6 +94,7 @@ def plan(given: PlanInput) -> PlanResult:
         unsettled=books.unheard(params, snapshot.wall_ms),
         seed=given.seed,
         guard=given.guard,
+        booked=books.unsettled(),
     )
     decision = _shedder(params)(context)
     decision.memory = replace(decision.memory, idle=draft.idle)

@@ -186,10 +186,9 @@ def _shows(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: Param
         return False
     if int(snapshot.brokers.start_timestamp[row]) > baseline.since_ms:
         return True
-    concerned = [entry for entry in ledger.entries if _open_side(entry, baseline.broker)]
-    if any(not entry.landed_ms for entry in concerned):
+    if any(not entry.landed_ms and _open_side(entry, baseline.broker) for entry in ledger.entries):
         return False
-    last = max((entry.landed_ms for entry in concerned), default=0)
+    last = _last_landing(baseline.broker, ledger)
     reported = int(snapshot.brokers.last_update[row])
     return reported >= last + _wait_ms(params) or now_ms >= last + timeout_ms(params)
 
@@ -212,18 +211,25 @@ def _silence_ms(params: Parameters) -> int:
 
 
 def _corrected(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: Parameters) -> Baseline:
-    """The baseline of a silent broker, shifted so that the prediction is no further from its report than can be."""
+    """The baseline of a silent broker, shifted so that the prediction is no further from its report than can be.
+
+    A report written since the last landing may show a part of the moves only, but no less than nothing of them: who
+    took on balance uses what it reported or more, who gave uses that or less.
+    """
     row = snapshot.broker_row(baseline.broker)
     if row < 0:
         return baseline
     weights = (params.cpu_weight, params.direct_memory_weight, params.bandwidth_in_weight, params.bandwidth_out_weight)
     usage = list(baseline.usage)
+    since = _last_landing(baseline.broker, ledger) <= int(snapshot.brokers.last_update[row])
     for resource, weight in enumerate(weights):
         limit, reported = (float(table[row, resource]) for table in (snapshot.brokers.limit, snapshot.brokers.usage))
         if weight > 0 and limit > 0:
             moved = _moved(baseline.broker, ledger, resource)
             band = params.report_change_percent / 100 * limit
-            usage[resource] = min(max(usage[resource] + moved, reported - band), reported + band) - moved
+            least = reported if since and moved > 0 else reported - band
+            most = reported if since and moved < 0 else reported + band
+            usage[resource] = min(max(usage[resource] + moved, least), most) - moved
     return replace(baseline, usage=tuple(usage))
 
 
@@ -237,6 +243,11 @@ def _moved(broker: str, ledger: Ledger, resource: int) -> float:
         )
         for entry in ledger.entries
     )
+
+
+def _last_landing(broker: str, ledger: Ledger) -> int:
+    """When the last of the moves that a broker's report does not show yet landed; 0 without any."""
+    return max((entry.landed_ms for entry in ledger.entries if _open_side(entry, broker)), default=0)
 
 
 def _open_side(entry: Entry, broker: str) -> bool:

@@ -51,6 +51,7 @@ class CompatMemory:
 class Memory:
     """Everything the strategies remember. `active`: brokers whose rebalancing has begun and is not finished.
 
+    `acted`: brokers that `avg` let give or take, until their reports show that nothing is left to do.
     `condition_hits`: how often in a row `transfer` (and TransferShedder) found its condition met, `condition_at_ms`
     when that was counted last. `split_hits`: by bundle, how often in a row it was above a split limit. `turn`: where
     `round_robin` goes on. `idle`: CPU that a broker uses without traffic, in percent of one core (core/pressure.py).
@@ -59,6 +60,7 @@ class Memory:
     hits: Mapping[str, Hits] = field(default_factory=dict)
     history: Mapping[str, History] = field(default_factory=dict)
     active: tuple[str, ...] = ()
+    acted: tuple[str, ...] = ()
     condition_hits: int = 0
     condition_at_ms: int = 0
     split_hits: Mapping[str, Hits] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -62,6 +63,10 @@ class Books:
         if self.timer:
             self.slowest = max(self.slowest, self.timer() - before)
         return result
+
+    def unloaded(self, now: float, bundle: str, broker: int) -> None:
+        """One move of a loop that makes no plans."""
+        self.hashes.append(hashlib.sha256(f"{now} {bundle} {broker}".encode()).hexdigest()[:16])
 
     def add(self, now: float, made: Plan) -> None:
         """One cycle's plan."""

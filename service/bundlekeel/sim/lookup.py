@@ -31,8 +31,9 @@ def choose(
         score = np.array([_rate(reports[broker]) for broker in candidates.tolist()])
         candidates = candidates[score == score.min()]
     elif settings.lookup == "least_resource_usage":
+        # A broker whose load nobody knows is chosen only where none stands out.
         usage = np.array([_cpu(reports[broker]) for broker in candidates.tolist()])
-        below = usage + BELOW_AVERAGE <= usage.mean()
+        below = usage + BELOW_AVERAGE <= usage[~np.isnan(usage)].sum() / max(1, int((~np.isnan(usage)).sum()))
         candidates = candidates[below] if below.any() else candidates
     return int(candidates[rng.integers(0, len(candidates))])
 
@@ -44,4 +45,4 @@ def _rate(report: BrokerReport | None) -> float:
 
 
 def _cpu(report: BrokerReport | None) -> float:
-    return 0.0 if report is None else float(report.usage[CPU]) / 100
+    return np.nan if report is None else float(report.usage[CPU]) / 100

@@ -1,4 +1,4 @@
-"""A loop like the brokers' own: the leader sheds once a minute with Pulsar's classes (`core.compat`), bare.
+"""A loop like the modular load manager's: the leader sheds once a minute with Pulsar's classes (`core.compat`), bare.
 
 What differs from Bundlekeel here is what differs in Pulsar 4.2: no ledger and no guard (only bundles unloaded in the
 last 30 minutes are left alone); averages get one sample of every bundle for every report of any broker; destinations
@@ -7,7 +7,6 @@ are drawn one by one while the picture stays the same (`ModularLoadManagerImpl.d
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -32,6 +31,9 @@ MAX_SESSIONS: Final = 1000
 MAX_RATE: Final = 30_000.0
 MAX_BANDWIDTH: Final = 100 * 1024 * 1024.0
 MAX_BUNDLES: Final = 128
+# loadBalancerNamespaceBundleSplitConditionHitCountThreshold, loadBalancerMaxNumberOfBundlesToSplitPerCycle
+SPLIT_HITS: Final = 3
+SPLITS_A_CYCLE: Final = 10
 
 
 @dataclass(kw_only=True)
@@ -87,8 +89,7 @@ class Native:
         held_by = cluster.bundles.owner[cluster.bundles.index[name]]
         if held_by == cluster_index(picture.brokers[owner]) and cluster.move(name, broker, by="balancer"):
             self.recent[name] = cluster.now
-            sha = hashlib.sha256(f"{cluster.now} {name} {broker}".encode())
-            self.books.hashes.append(sha.hexdigest()[:16])
+            self.books.unloaded(cluster.now, name, broker)
 
     def _target(self, cluster: VirtualCluster, picture: Picture, placer: Placer, row: int) -> int:
         """Row of the broker that `selectBroker` answers with, -1 without any."""
@@ -151,33 +152,47 @@ def _index(report: BrokerReport) -> int:
 
 @dataclass(kw_only=True)
 class BrokerSplits:
-    """The brokers' automatic splits (`BundleSplitterTask`), whoever balances: in the middle of the hash range."""
+    """The brokers' automatic splits, whoever balances: in the middle of the hash range.
 
+    Modular (`BundleSplitterTask`): by long-term averages, and the halves are unloaded. `extensible` (`SplitScheduler`):
+    by what the reports say now, seen several minutes in a row, and the halves stay.
+    """
+
+    extensible: bool = False
     averages: Averages = field(default_factory=Averages)
+    hits: dict[str, int] = field(default_factory=dict)
 
     def turn(self, cluster: VirtualCluster) -> None:
-        """Once a minute, split what is above a limit by its long-term averages."""
+        """Once a minute, split what is above a limit."""
         for item in cluster.reports():
             self.averages.add_report(item, now_ms=cluster.wall_ms)
         if cluster.now % SHEDDING_INTERVAL >= 1e-6:
             return
         bundles = cluster.bundles
         in_namespace = np.bincount(bundles.namespace[bundles.owner != GONE], minlength=int(bundles.namespace.max()) + 1)
+        before, self.hits = self.hits, {}
         for item in cluster.reports():
-            _, long, _ = self.averages.columns(self.averages.rows(item.bundle_names))
-            rate, size = long[:, RATE_IN] + long[:, RATE_OUT], long[:, THROUGHPUT_IN] + long[:, THROUGHPUT_OUT]
+            carried = item.bundle_traffic
+            if not self.extensible:
+                _, carried, _ = self.averages.columns(self.averages.rows(item.bundle_names))
+            rate = carried[:, RATE_IN] + carried[:, RATE_OUT]
+            size = carried[:, THROUGHPUT_IN] + carried[:, THROUGHPUT_OUT]
             topics, sessions = item.bundle_counts[:, 0], item.bundle_counts[:, 1:].sum(axis=1)
             hot = (topics > MAX_TOPICS) | (sessions > MAX_SESSIONS) | (rate > MAX_RATE) | (size > MAX_BANDWIDTH)
-            for place in np.flatnonzero(hot & (topics >= 2)).tolist():
-                _split(cluster, item.bundle_names[place], in_namespace)
+            names = [item.bundle_names[place] for place in np.flatnonzero(hot & (topics >= 2)).tolist()]
+            if self.extensible:
+                self.hits |= {name: before.get(name, 0) + 1 for name in names}
+                names = [name for name in names if self.hits[name] > SPLIT_HITS][:SPLITS_A_CYCLE]
+            for name in names:
+                _split(cluster, name, in_namespace, unload=not self.extensible)
 
 
-def _split(cluster: VirtualCluster, bundle: str, in_namespace: Ints) -> None:
+def _split(cluster: VirtualCluster, bundle: str, in_namespace: Ints, *, unload: bool) -> None:
     row = cluster.bundles.index[bundle]
     space, low, high = (int(column[row]) for column in _columns(cluster))
     if high - low < 2 or in_namespace[space] >= MAX_BUNDLES:
         return
-    if cluster.split(bundle, [low + (high - low) // 2], by="brokers", unload=True):
+    if cluster.split(bundle, [low + (high - low) // 2], by="brokers", unload=unload):
         in_namespace[space] += 1
 
 

@@ -25,8 +25,9 @@ ALL_PAIRS = (
     "avg+avg",
     "transfer",
 )
-# Pulsar has these in its modular load manager; the others have no broker-like form, and run in the corrected one.
-NATIVE = ("threshold", "overload", "uniform", "avg")
+# Pulsar ships these, `transfer` in its extensible load manager, which places in one way only; the others have no
+# broker-like form, and run in the corrected one.
+NATIVE = ("threshold", "overload", "uniform", "avg", "transfer")
 
 
 def contender(strategy: str) -> Contender:
@@ -46,12 +47,12 @@ def pair(text: str) -> Contender:
     shedder, _, placement = text.partition("+")
     _known(shedder, STRATEGIES, "pair")
     placement = placement or USUAL[shedder]
-    _known(placement, PLACEMENTS, "pair")
+    _known(placement, (USUAL[shedder],) if shedder == "transfer" else PLACEMENTS, "pair")
     if shedder not in NATIVE:
         given = {"strategy": shedder, "placement": placement}
         return Contender(label=f"corrected {shedder}+{placement}", parameters=given, compared=True)
     return Contender(
-        label=f"native {shedder}+{placement}",
+        label="native transfer" if shedder == "transfer" else f"native {shedder}+{placement}",
         kind="native",
         compared=True,
         parameters={

@@ -41,6 +41,8 @@ class Reporter:
         self.loss: Floats = np.zeros(0)
         self.delay: Floats = np.zeros(0)
         self.bad: list[str] = []
+        # How often each broker's statistics were refreshed.
+        self.refreshes: list[int] = []
         self._rows: list[Ints] = []
         self._rates: list[Floats] = []
         self._names: list[tuple[str, ...]] = []
@@ -67,6 +69,7 @@ class Reporter:
                 slots[int(self._rng.integers(0, len(slots)))].append(index)
         self.visible += [None] * count
         self.bad += [""] * count
+        self.refreshes += [0] * count
         self._rows += [np.zeros(0, dtype=np.int64)] * count
         self._rates += [np.zeros(0)] * count
         self._names += [()] * count
@@ -103,6 +106,7 @@ class Reporter:
     def measure(self, broker: int, rows: Ints, rates: Floats) -> None:
         """A broker's statistics are refreshed: its bundles, and what each carried (load) on average."""
         noise = self.settings.rate_noise
+        self.refreshes[broker] += 1
         self._rows[broker] = rows
         self._rates[broker] = rates * (1 + self._rng.uniform(-1, 1, size=len(rates)) * noise) if noise else rates
         self._now[broker, 0] = self._rates[broker].sum()
@@ -114,6 +118,11 @@ class Reporter:
         # A broker of another cgroup version may well report more than all of its CPU.
         self.cpu[broker] = OVER_REPORTED if self.bad[broker] == "over" else min(max(busy + noise, 0.0), 1.0)
         self._now[broker, 2] = self.cpu[broker]
+
+    def statistics(self, broker: int, bundles: Bundles) -> tuple[Ints, Floats]:
+        """A broker's bundles (rows) as its statistics name them, and what they carried (columns of `TRAFFIC`)."""
+        rows = self._rows[broker]
+        return rows, self._rates[broker][:, None] * bundles.unit[rows]
 
     def restart(self, broker: int) -> None:
         """It comes back empty and knows nothing."""

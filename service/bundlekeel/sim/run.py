@@ -22,6 +22,7 @@ from bundlekeel.sim.cluster import VirtualCluster
 from bundlekeel.sim.events import Events
 from bundlekeel.sim.measures import Curves, Measures, measure
 from bundlekeel.sim.native import BrokerSplits, Native
+from bundlekeel.sim.native_transfer import NativeTransfer
 from bundlekeel.sim.reports import START_MS, broker_id
 from bundlekeel.sim.scenario import Lookup, Scenario
 from bundlekeel.sim.traffic import Traffic
@@ -92,7 +93,9 @@ class Simulation:
         self.events = Events(scenario, self.cluster, self.traffic, self.balancer)
         self._pin()
         self.curves = Curves()
-        self._splits = BrokerSplits() if scenario.splits == "brokers" or self._brokers_split() else None
+        extensible = isinstance(self.balancer, NativeTransfer)
+        brokers_split = scenario.splits == "brokers" or self._brokers_split()
+        self._splits = BrokerSplits(extensible=extensible) if brokers_split else None
         self.cluster.begin()
         self._sample()
 
@@ -134,6 +137,8 @@ class Simulation:
         policies = _policies(self.scenario, self.cluster)
         if self.contender.kind == "nobody":
             return Nobody()
+        if self.contender.native and self.params.strategy == "transfer":
+            return NativeTransfer(params=self.params, policies=policies, books=self.books)
         if self.contender.native:
             return Native(params=self.params, seed=self.seed, books=self.books)
         return Bundlekeel(
@@ -207,9 +212,12 @@ def virtual(scenario: Scenario, seed: int) -> tuple[VirtualCluster, Traffic]:
 
 
 def _placed_by(scenario: Scenario, contender: Contender) -> Scenario:
-    """Brokers that balance themselves place what nobody owns with the placement of the pair."""
-    lookup = _LOOKUPS.get(str(contender.parameters.get("placement", ""))) if contender.native else None
-    return replace(scenario, settings=replace(scenario.settings, lookup=lookup)) if lookup else scenario
+    """Brokers that balance themselves place what nobody owns with the placement of the pair; the extensible load
+    manager counts no bundles of a namespace."""
+    named = contender.parameters
+    lookup = _LOOKUPS.get(str(named.get("placement", ""))) if contender.native else None
+    evenly = scenario.settings.evenly and named.get("strategy") != "transfer"
+    return replace(scenario, settings=replace(scenario.settings, lookup=lookup, evenly=evenly)) if lookup else scenario
 
 
 def parameters(scenario: Scenario, contender: Contender) -> Parameters:

@@ -18,7 +18,7 @@ order of a concurrent hash map. 4.0 knows no namespaces excluded from shedding (
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bundlekeel.core.codes import Code
@@ -56,7 +56,8 @@ class TopBundle:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
     """What the class is given. `missing`: registered brokers without load data; `recent`: bundles unloaded in the
-    grace period; `recent_brokers`: when (ms) a broker last gave a bundle; `top`: by broker, lowest first."""
+    grace period; `recent_brokers`: when (ms) a broker last gave a bundle; `top`: by broker, lowest first;
+    `transferable`: whether filters and the channel let a bundle go from one broker to another; None: they always do."""
 
     now_ms: int
     brokers: Mapping[str, Load]
@@ -64,6 +65,11 @@ class Picture:
     missing: Collection[str] = ()
     recent: Collection[str] = ()
     recent_brokers: Mapping[str, int] = field(default_factory=dict)
+    transferable: Callable[[str, str, str], bool] | None = None
+
+    def may_go(self, bundle: TopBundle, source: str, target: str) -> bool:
+        """`isTransferable`."""
+        return self.transferable is None or self.transferable(bundle.name, source, target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +190,15 @@ class _Cycle:
             other=least.throughput_in + least.throughput_out,
             wanted=_divide(traffic * ((most.ema - least.ema) / 2), most.ema),
             # One walk for all bundles of the giver. What it passed is not looked at again.
-            others=iter(self.picture.top[taker]) if self._transfers() and taker in self.picture.top else None,
+            others=(item for item in self.picture.top[taker] if self.picture.may_go(item, taker, giver))
+            if self._transfers() and taker in self.picture.top
+            else None,
         )
         left = len(bundles)
         for bundle in bundles:
             if self._excluded(bundle) or bundle.name in self.picture.recent:
+                continue
+            if not self.picture.may_go(bundle, giver, taker):
                 continue
             if left <= 1:
                 break

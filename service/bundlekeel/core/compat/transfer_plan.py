@@ -94,19 +94,25 @@ def _top(context: Context, broker: int, hidden: Bools) -> list[TopBundle]:
     shown = (traffic[:, [THROUGHPUT_IN, THROUGHPUT_OUT]].sum(axis=1) > 0) & ~hidden[span]
     places: Ints = np.flatnonzero(shown)
     if context.snapshot.mode != "extensible":
-        bytes_in, bytes_out, rate = (
-            np.floor(figure + 0.5)
-            for figure in (
-                traffic[places, THROUGHPUT_IN] / _BYTES,
-                traffic[places, THROUGHPUT_OUT] / _BYTES,
-                (traffic[places, RATE_IN] + traffic[places, RATE_OUT]) / _MESSAGES,
-            )
-        )
-        places = places[np.lexsort((rate, bytes_out, bytes_in))][-max(0, context.params.report_max_bundles) :]
+        places = places[largest(traffic[places], context.params.report_max_bundles)]
     return [
         TopBundle(bundles.names[span.start + place], *traffic[place, [THROUGHPUT_IN, THROUGHPUT_OUT]].tolist())
         for place in places.tolist()
     ]
+
+
+def largest(traffic: Floats, most: int) -> Ints:
+    """The bundles that a broker names as its largest, lowest first: places in `traffic` (columns of `TRAFFIC`)."""
+    bytes_in, bytes_out, rate = (
+        np.floor(figure + 0.5)
+        for figure in (
+            traffic[:, THROUGHPUT_IN] / _BYTES,
+            traffic[:, THROUGHPUT_OUT] / _BYTES,
+            (traffic[:, RATE_IN] + traffic[:, RATE_OUT]) / _MESSAGES,
+        )
+    )
+    places: Ints = np.lexsort((rate, bytes_out, bytes_in))
+    return places[max(0, len(places) - max(0, most)) :]
 
 
 def _move(context: Context, outcome: Outcome, scores: Floats) -> list[Refusal]:

@@ -13,6 +13,7 @@ Corrected against Pulsar's class (docs/reference/strategies.md lists each differ
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from bundlekeel.core.shedding.common import (
     traffic_of,
 )
 from bundlekeel.core.shedding.reasons import Attempt, refuse_unfit, stuck
+from bundlekeel.core.shedding.swap import Swap, make_room, swap
 from bundlekeel.core.snapshot import Bools
 
 # When a bundle fits on the coldest broker in no way, these many next ones are tried: they may be larger.
@@ -48,17 +50,21 @@ def shed(context: Context) -> Decision:
     hits = _count_hits(context, low, high)
     active = _active(context, hits, low)
     brokers = _broker_verdicts(context, hits, low, active)
+    acted = {broker for broker in context.memory.acted if broker in context.booked or broker in hits}
     if not active:
         waiting = [item for item in brokers if item.code is Code.HIT_COUNT]
         verdict = _idle_verdict(context, waiting, low)
-        return Decision(verdict=verdict, memory=Memory(hits=hits), brokers=brokers)
+        return Decision(verdict=verdict, memory=Memory(hits=hits, acted=tuple(sorted(acted))), brokers=brokers)
     refusals = _move(context, active, low)
     verdict = _acting_verdict(context, active, low, refusals)
     moves, ids = context.draft.moves, context.snapshot.brokers.ids
     # Who acted counts from zero again; who only wanted to keeps its count and tries again next cycle.
-    acted = {broker for move in moves for broker in (move.source, move.target)}
-    hits = {broker: hit for broker, hit in hits.items() if broker not in acted}
-    memory = Memory(hits=hits, active=tuple(ids[row] for row in sorted(active)) if moves else ())
+    now = {broker for move in moves for broker in (move.source, move.target)}
+    memory = Memory(
+        hits={broker: hit for broker, hit in hits.items() if broker not in now},
+        active=tuple(ids[row] for row in sorted(active)) if moves else (),
+        acted=tuple(sorted(acted | now)),
+    )
     return Decision(verdict=verdict, memory=memory, brokers=brokers, refusals=refusals)
 
 
@@ -86,14 +92,14 @@ def _count_hits(context: Context, low: float, high: float) -> dict[str, Hits]:
     ids, score = context.snapshot.brokers.ids, context.draft.score
     loaded = context.draft.loaded_score()
     multiple = context.params.avg_high_ratio * float(loaded.mean())
-    old = context.memory.hits
+    old, acted = context.memory.hits, frozenset(context.memory.acted)
     counted: dict[str, Hits] = {}
     for cold, hot in _pairs(context):
-        difference = float(score[hot] - score[cold])
-        if {ids[cold], ids[hot]} & context.unsettled:
+        difference, pair = float(score[hot] - score[cold]), {ids[cold], ids[hot]}
+        if pair & context.unsettled:
             counted.update({ids[row]: old[ids[row]] for row in (cold, hot) if ids[row] in old})
         elif difference >= low - EPSILON:
-            far = difference >= high - EPSILON or loaded[hot] >= multiple - EPSILON
+            far = difference >= high - EPSILON or loaded[hot] >= multiple - EPSILON or not acted.isdisjoint(pair)
             for row, other, side in ((cold, hot, "cold"), (hot, cold, "hot")):
                 fresh = _fresh(context, row) and _told_since(context, other, row)
                 counted[ids[row]] = _hit(context, row, side, high=bool(far), fresh=fresh)
@@ -226,6 +232,7 @@ def _move(context: Context, active: set[int], low: float) -> list[Refusal]:
     involved, can_give = np.zeros(len(draft.score), dtype=bool), np.ones(len(draft.score), dtype=bool)
     involved[list(active)] = True
     donors: dict[int, Candidates] = {}
+    looked: set[int] = set()
     stopped: dict[int, list[Refusal]] = {}
     end = Code.BUDGET_PER_CYCLE
     while not context.full():
@@ -238,11 +245,14 @@ def _move(context: Context, active: set[int], low: float) -> list[Refusal]:
             end = Code.BALANCED
             break
         unfit = None
-        if hot not in donors:
-            donors[hot] = candidates(context, hot)
+        if hot not in looked:
+            looked.add(hot)
+            donors.setdefault(hot, candidates(context, hot))
             unfit = _below_minimum(context, cold, hot, donors[hot].rows)
         if unfit is None:
             unfit = _move_one(context, cold, hot, donors[hot].left(draft), mean, low)
+            if unfit and _swap(context, cold, hot, donors, low):
+                unfit = None
         if unfit is not None:
             stopped[hot] = unfit
             can_give[hot] = False
@@ -313,6 +323,21 @@ def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, lo
             return None
         attempts.append(Attempt(offer=offer, other=other, want=want))
     return refuse_unfit(context, hot, rows, attempts)
+
+
+def _swap(context: Context, cold: int, hot: int, donors: dict[int, Candidates], low: float) -> bool:
+    """Where every bundle of `hot` is too big to go alone, try to exchange one; the taker becomes a donor then."""
+    draft, rows = context.draft, donors[hot].left(context.draft)
+    takers = [row for row in _targets(draft, cold, hot, rows) if draft.score[hot] - draft.score[row] >= low - EPSILON]
+    asked = [Swap(giver=hot, taker=taker, rule="avg swap", threshold=low) for taker in takers]
+    tries = [partial(swap, context, item, rows, 0.0) for item in asked]
+    tries += [partial(make_room, context, item, rows) for item in asked]
+    for taker, attempt in zip((*takers, *takers), tries, strict=True):
+        given = attempt()
+        if given is not None:
+            donors.setdefault(taker, given)
+            return True
+    return False
 
 
 def _targets(draft: Draft, first: int, hot: int, rows: Ints) -> Iterator[int]:

@@ -25,7 +25,8 @@ HORIZON = 500
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """One shedder's input. `unsettled`: brokers whose report does not show all moves yet."""
+    """One shedder's input. `unsettled`: brokers whose report does not show all moves yet; `booked`: those with moves
+    in the books, the ones among them too that have had the time to report."""
 
     snapshot: Snapshot
     draft: Draft
@@ -36,6 +37,7 @@ class Context:
     unsettled: frozenset[str]
     seed: int
     guard: GuardState = field(default_factory=GuardState)
+    booked: frozenset[str] = frozenset()
     _mean: float | None = None
 
     def full(self) -> bool:

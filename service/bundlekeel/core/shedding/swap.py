@@ -1,7 +1,8 @@
 """Swap: one bundle that is too big for the difference leaves, smaller ones come back (PIP-192).
 
 The big one goes first and must fit by itself: not above the overload threshold, and not above where the giver was.
-So whatever becomes of the rest, no broker ends worse than the worst one was.
+So whatever becomes of the rest, no broker ends worse than the worst one was. Where it fits nowhere, room is made: some
+of the taker's bundles go to third brokers first (`make_room`), each where it fits by itself.
 """
 
 from __future__ import annotations
@@ -11,16 +12,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from bundlekeel.core.budgets import admit
-from bundlekeel.core.codes import Code
 from bundlekeel.core.draft import four
 from bundlekeel.core.load import Floats, Ints
-from bundlekeel.core.plan import Move, Refusal, Traffic4
-from bundlekeel.core.shedding.common import EPSILON, Context, candidates, refuse_rest
+from bundlekeel.core.plan import Move, Traffic4
+from bundlekeel.core.shedding.common import EPSILON, Candidates, Context, candidates
 from bundlekeel.core.snapshot import Bools
 
 # Of the bundles that are too big, the smallest ones; and how many bundles may come back for one.
 SWAPS_TRIED = 8
 MOST_BACK = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swap:
+    """What is told of each move of a swap, and who exchange."""
+
+    giver: int
+    taker: int
+    rule: str
+    threshold: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,23 +43,85 @@ class _Pair:
     goal: float
 
 
-def swap(context: Context, giver: int, taker: int, rows: Ints, want: float) -> list[Refusal]:
-    """Try one swap out of these rows of the giver; the refusals of the taker's other bundles, or nothing."""
-    draft = context.draft
-    given = candidates(context, taker)
+# A bundle (row), where it is and where it goes (rows of brokers).
+_Step = tuple[int, int, int]
+
+
+def swap(context: Context, asked: Swap, rows: Ints, want: float) -> Candidates | None:
+    """Try one swap out of these rows of the giver; what the taker had to give before it, or None."""
+    draft, given = context.draft, candidates(context, asked.taker)
     back = _ungrouped(context, given.rows)
-    if len(rows) == 0 or len(back) == 0 or not draft.legal_targets()[giver]:
-        return []
-    before, other = float(draft.score[giver]), float(draft.score[taker])
-    pair = _Pair(giver=giver, taker=taker, before=before, goal=before - (before - other) / 4)
+    if len(rows) == 0 or len(back) == 0 or not draft.legal_targets()[asked.giver]:
+        return None
+    pair = _pair(context, asked)
     for row in _too_big(context, pair, _ungrouped(context, rows), want):
         returned = _returned(context, pair, row, back)
-        if returned and _affordable(context, pair, row, returned):
-            _take(context, row, giver, taker)
-            for item in returned:
-                _take(context, item, taker, giver)
-            return refuse_rest(context, taker, given, Code.BALANCED)
-    return []
+        steps = [(row, pair.giver, pair.taker), *((item, pair.taker, pair.giver) for item in returned)]
+        if returned and _affordable(context, steps):
+            _take(context, asked, steps)
+            return given
+    return None
+
+
+def make_room(context: Context, asked: Swap, rows: Ints) -> Candidates | None:
+    """Move some of the taker's bundles on to third brokers, then one of these rows of the giver to the taker; what the
+    taker had to give before it, or None."""
+    given, pair = candidates(context, asked.taker), _pair(context, asked)
+    away = _ungrouped(context, given.rows)
+    relief = _relief(context, pair.giver, rows)
+    ceiling = min(context.params.overloaded_threshold_percent / 100, pair.goal)
+    alone = _ungrouped(context, rows[np.argsort(relief, kind="stable")])
+    for row in alone.tolist()[:SWAPS_TRIED]:
+        if not np.isfinite(context.draft.offer(np.array([row]), pair.giver, pair.taker).target_after[0]):
+            continue
+        cleared = _cleared(context, pair, row, away, ceiling)
+        steps = [*cleared, (row, pair.giver, pair.taker)]
+        if cleared and _affordable(context, steps):
+            _take(context, asked, steps)
+            return given
+    return None
+
+
+def _pair(context: Context, asked: Swap) -> _Pair:
+    before, other = (float(context.draft.score[row]) for row in (asked.giver, asked.taker))
+    return _Pair(giver=asked.giver, taker=asked.taker, before=before, goal=before - (before - other) / 4)
+
+
+def _relief(context: Context, broker: int, rows: Ints) -> Floats:
+    """By how much a broker's score falls without each of these bundles."""
+    draft = context.draft
+    left: Floats = np.maximum(draft.usage[broker] - _pressure(context, broker, rows), 0.0)
+    relief: Floats = float(draft.score[broker]) - draft.scores(left, broker)
+    return relief
+
+
+def _cleared(context: Context, pair: _Pair, row: int, away: Ints, ceiling: float) -> list[_Step]:
+    """The moves that make room for this bundle, the largest first that fits the coldest third broker; none if a few of
+    them do not do, or if the giver would end above the goal all the same."""
+    draft, usage = context.draft, context.draft.usage.copy()
+    big, starts = _pressure(context, pair.giver, np.array([row])), context.snapshot.bundles.starts
+    kept = np.maximum(usage[[pair.giver]] - big, 0.0)
+    if draft.scores(kept, pair.giver)[0] > pair.goal + EPSILON:
+        return []
+    others = draft.legal_targets()
+    others[[pair.giver, pair.taker]] = False
+    score, steps, left = np.where(others, draft.score, np.inf), list[_Step](), away
+    while draft.scores(usage[[pair.taker]] + big, pair.taker)[0] > ceiling:
+        third = int(np.argmin(score))
+        if len(steps) == MOST_BACK or len(left) == 0 or score[third] == np.inf:
+            return []
+        pressure = draft.pressure(pair.taker)[left - int(starts[pair.taker])]
+        after = draft.scores(usage[third] + pressure, third)
+        fits = np.isfinite(draft.offer(left, pair.taker, third).target_after) & (after < ceiling)
+        if not fits.any():
+            return []
+        best = int(np.argmax(np.where(fits, after, -np.inf)))
+        steps.append((int(left[best]), pair.taker, third))
+        usage[third] += pressure[best]
+        usage[pair.taker] = np.maximum(usage[pair.taker] - pressure[best], 0.0)
+        score[third] = after[best]
+        left = np.delete(left, best)
+    return steps
 
 
 def _ungrouped(context: Context, rows: Ints) -> Ints:
@@ -116,10 +188,9 @@ def _allowed(context: Context, pair: _Pair, rows: Ints) -> Bools:
     return allowed
 
 
-def _affordable(context: Context, pair: _Pair, row: int, returned: list[int]) -> bool:
+def _affordable(context: Context, given: list[_Step]) -> bool:
     """Whether this cycle's budgets admit the whole swap: half of one is not what was decided."""
     names, ids = context.snapshot.bundles.names, context.snapshot.brokers.ids
-    there, here = (pair.giver, pair.taker), (pair.taker, pair.giver)
     steps = tuple(
         Move(
             bundle=names[item],
@@ -134,7 +205,7 @@ def _affordable(context: Context, pair: _Pair, row: int, returned: list[int]) ->
             traffic=_traffic(context, source, item),
             pressure=(),
         )
-        for item, (source, target) in [(row, there), *((item, here) for item in returned)]
+        for item, source, target in given
     )
     draft, now = context.draft, context.snapshot.wall_ms
     admitted, _ = admit((*draft.moves, *steps), context.params, context.guard, now, draft.carried())
@@ -145,6 +216,6 @@ def _traffic(context: Context, broker: int, row: int) -> Traffic4:
     return four(context.draft.expected(broker)[row - int(context.snapshot.bundles.starts[broker])])
 
 
-def _take(context: Context, row: int, source: int, target: int) -> None:
-    threshold = context.params.transfer_target_std
-    context.draft.take(row, source, target, rule="transfer", threshold=threshold)
+def _take(context: Context, asked: Swap, steps: list[_Step]) -> None:
+    for row, source, target in steps:
+        context.draft.take(row, source, target, rule=asked.rule, threshold=asked.threshold)

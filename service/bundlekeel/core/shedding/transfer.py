@@ -36,7 +36,7 @@ from bundlekeel.core.shedding.common import (
     refuse_rest,
 )
 from bundlekeel.core.shedding.reasons import Attempt, refuse_unfit, stuck
-from bundlekeel.core.shedding.swap import swap
+from bundlekeel.core.shedding.swap import Swap, swap
 from bundlekeel.core.snapshot import Bools
 
 # When nothing fits on the least loaded broker, these many next ones are tried: they may be larger, or allowed.
@@ -272,7 +272,9 @@ def _give(context: Context, view: _View, giver: int) -> list[Refusal]:
         refusals: list[Refusal] = []
         if left > max(worth, want / 2):
             # Every swap costs twice the reconnects: only where single moves did not do.
-            refusals = swap(context, giver, taker, given.left(draft), left)
+            asked = Swap(giver=giver, taker=taker, rule="transfer", threshold=context.params.transfer_target_std)
+            rest = swap(context, asked, given.left(draft), left)
+            refusals = refuse_rest(context, taker, rest, Code.BALANCED) if rest else []
         attempts.append(_attempt(context, giver, taker, given, left))
         if len(draft.moves) > moves:
             view.paired(giver, taker, draft.score[[giver, taker]] - before)
