@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 
 from bundlekeel.core.load import Floats, Ints
-from bundlekeel.core.snapshot import Bools
 
 _SHORT: Final = 1 << 16
 # Runs are mostly single rows below this part of rows that are not the first of theirs.
@@ -38,11 +37,3 @@ def runs(rates: Floats, starts: Ints) -> tuple[Floats, Floats]:
         np.add.at(total, run, rates[rows])
         np.maximum.at(peak, run, rates[rows])
     return total, peak
-
-
-def some(matrix: Bools) -> Bools:
-    """Whether any column of each row holds."""
-    found: Bools = matrix[:, 0].copy() if matrix.shape[1] else np.zeros(len(matrix), dtype=bool)
-    for column in range(1, matrix.shape[1]):
-        found |= matrix[:, column]
-    return found
