@@ -27,13 +27,14 @@ def runs(rates: Floats, starts: Ints) -> tuple[Floats, Floats]:
     """Sum and maximum of each run of rows, shape (runs, columns). `starts`: the first row of each, rising from 0."""
     if len(rates) - len(starts) > len(starts) // _FEW:
         return np.add.reduceat(rates, starts), np.maximum.reduceat(rates, starts)
+    if len(starts) == len(rates):
+        return rates, rates
     total = rates.take(starts, axis=0)
     peak = total.copy()
     more = np.ones(len(rates), dtype=bool)
     more[starts] = False
     rows = np.flatnonzero(more)
-    if len(rows):
-        run = np.searchsorted(starts, rows, side="right") - 1
-        np.add.at(total, run, rates[rows])
-        np.maximum.at(peak, run, rates[rows])
+    run = np.searchsorted(starts, rows, side="right") - 1
+    np.add.at(total, run, rates[rows])
+    np.maximum.at(peak, run, rates[rows])
     return total, peak

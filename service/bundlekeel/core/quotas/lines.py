@@ -169,6 +169,8 @@ def latest(last: Lines, now: Lines, alive: Collection[str]) -> Lines:
 
 def renumbered(names: Sequence[T], others: Sequence[T]) -> Ints:
     """The number of each name among others; -1 where it is not there."""
+    if not others:
+        return np.full(len(names), -1, dtype=np.int64)
     if names is others or names == others:
         return np.arange(len(names), dtype=np.int64)
     place = {name: row for row, name in enumerate(others)}
