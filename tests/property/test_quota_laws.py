@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from bundlekeel.core.quotas.lines import Lines, latest
 from bundlekeel.core.quotas.shares import Remembered, Shares, Tuning, claims_of, share_out
-from bundlekeel.core.quotas.split import over_partitions
 from bundlekeel.core.quotas.usage import Key, Line
 from dev.quota_rules import Fair
 from dev.quota_stories import Death, Move, NewLimit, Story, Topic, play, step
@@ -154,17 +153,6 @@ def test_fair(book: dict[str, dict[Key, Line]], limit: float) -> None:
         short = [row for row in rows if shares.share[row, 0] * SLACK < claims.need[row, 0]]
         for row in short:
             assert shares.share[row, 0] * SLACK >= shares.share[rows, 0].max()
-
-
-@QUICK
-@given(st.floats(0, 1e6), st.lists(st.floats(0, 1e6), min_size=1, max_size=8))
-def test_partitions(share: float, demands: list[float]) -> None:
-    """What passes and what is lost make up the share or the demand; even partitions lose nothing."""
-    found = over_partitions(share, demands)
-    assert found.passes <= share * SLACK
-    assert found.loss >= 0
-    assert math.isclose(found.passes + found.loss, min(share, math.fsum(demands)), rel_tol=1e-9, abs_tol=1e-9)
-    assert over_partitions(share, [demands[0]] * 3).loss <= 1e-9 * max(1.0, share)
 
 
 @st.composite

@@ -9,7 +9,6 @@ import pytest
 
 from bundlekeel.core.quotas.lines import Lines, latest
 from bundlekeel.core.quotas.shares import Remembered, Shares, Tuning, claims_of, share_out, water_fill
-from bundlekeel.core.quotas.split import over_partitions
 from bundlekeel.core.quotas.usage import Key, Line
 from dev.quota_rules import EQUAL, divide_rest, native, per_bundle, pip82, steal
 from tests.support.quota_lines import single
@@ -258,13 +257,9 @@ class TestShares:
         assert shares.of(key("b")) is None
 
     def test_partitions(self) -> None:
-        """A skewed topic needs its busiest partition times their number, and gets the loss told."""
+        """A skewed topic needs its busiest partition times their number."""
         shares, _, _ = step(100, {"p": line(40, partitions=4, peak=20), "t": line(10)})
         assert shares["p"] == pytest.approx(80)
-        assert over_partitions(80, [20, 10, 5, 5]) == (20, 40, 0)
-        assert over_partitions(40, [20, 10, 5, 5]) == (10, 30, 10)
-        with pytest.raises(ValueError, match="partition"):
-            over_partitions(1, [])
 
     def test_parts_at_several_brokers(self) -> None:
         """Are put together; other groups are left out."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import structlog
 
 from bundlekeel.core.codes import Code
@@ -35,7 +36,15 @@ from bundlekeel.daemon.quota_held import HeldBook
 from bundlekeel.daemon.quota_namespaces import NamespaceReader
 from bundlekeel.daemon.quota_native import NativeKeeper, NativeWritten, add_planned, native_record
 from bundlekeel.daemon.quota_rates import RateKeeper, Written
-from bundlekeel.daemon.quota_report import MOST_CHANGES, Seen, add_held_back, change_row, group_rows, publish
+from bundlekeel.daemon.quota_report import (
+    MOST_CHANGES,
+    Seen,
+    add_held_back,
+    change_row,
+    group_rows,
+    publish,
+    publish_topics,
+)
 from bundlekeel.daemon.quota_usage import Survey, UsageSurvey
 from bundlekeel.daemon.settings_quotas import QuotaSettings
 from bundlekeel.daemon.sharing import Sharing
@@ -187,6 +196,7 @@ class Quotas:
             table=table,
             claims=claims,
             shares=shares,
+            demand=np.maximum(self._memory.known, self._memory.usage),
             plan=outcome.plan,
             defects=self.native.defects(membership, table, picture.endpoints, told) if native else (),
             told=told,
@@ -326,6 +336,7 @@ class Quotas:
             "groups": rows,
         }
         publish(p.telemetry, rows, now - self._looked_boot)
+        publish_topics(p.telemetry, seen, p.settings.topic_metrics, self.rates.rate_of)
         self._looked_boot = now
         self._count(outcome, left)
         self._record(outcome, tuple(problems))

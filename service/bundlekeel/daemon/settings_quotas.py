@@ -87,6 +87,12 @@ class QuotaSettings(Section):
     writes_per_minute: int = Field(
         default=600, ge=1, le=100_000, description="topic policies and attachments written a minute at most"
     )
+    topic_metrics: int = Field(
+        default=20,
+        ge=0,
+        le=1000,
+        description="topics of all groups with metrics of their own, those that lose most first",
+    )
     groups: dict[str, GroupSettings] = Field(default_factory=dict, description="the groups by name")
 
     @model_validator(mode="after")
