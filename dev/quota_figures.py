@@ -51,8 +51,8 @@ SCALE = """
 
 100 brokers, 100,000 namespaces in 1,000 groups, each with partitions at five brokers (500,000 rows a cycle), four times
 the limit offered, demands that go up and down by 5 % and 200 partitions that move in every cycle;
-`python -m dev.quota_scale`. CPU seconds of one core; messages and bytes are what participants would exchange by the
-rules of the exchange, received by the leader alone.
+`python -m dev.quota_scale`. CPU seconds of one core. *Usage*: a table out of what brokers told; *claims*: topics put
+together; *shares*: the limit shared out.
 
 """
 CHANGES = """

@@ -1,6 +1,6 @@
 """The quota engine at the size of the PIP-82 thread: 100 brokers, 100,000 namespaces, each at five brokers.
 
-Prints time and memory of each cycle and what participants would exchange, beside the thread's own estimates.
+Prints CPU time and memory of each cycle, beside the thread's own estimates of what brokers would exchange.
 `python -m dev.quota_scale`; `--brokers`, `--namespaces` and `--cycles` make it smaller.
 """
 
@@ -15,17 +15,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bundlekeel.core.load import Floats, Ints
-from bundlekeel.core.quotas.exchange import PARTICIPANT_BYTES, Book, Manners, Said, merge, report
 from bundlekeel.core.quotas.groups import KINDS, Group, Limits, Membership
-from bundlekeel.core.quotas.lines import lines_of
+from bundlekeel.core.quotas.lines import Lines, latest, lines_of
 from bundlekeel.core.quotas.shares import Remembered, Tuning, claims_of, share_out
 from bundlekeel.core.quotas.usage import Catalogue, TopicRates
 
 SPREAD = 5  # brokers of a namespace, as in the thread
 OFFERED = 4.0
-CYCLE_SECONDS = 10.0
 CHURN = 0.002  # topics with a partition that moves in a cycle
+# The thread's own estimate: 16 bytes for messages and bytes of one direction, names of 80 and 40 bytes.
 THREAD_SECONDS = 60.0
+USAGE_BYTES = 32
+KEY_BYTES = 80
+PARTICIPANT_BYTES = 40
 
 
 @dataclass(slots=True)
@@ -87,26 +89,22 @@ class Leader:
         self.members = members
         self.names = [group.name for group in members.groups]
         self.limits = members.limits()
-        self.catalogue, self.said, self.book, self.memory = Catalogue(), Said(), Book(), Remembered()
-        self.passing: dict[str, float] = {}
+        self.catalogue, self.lines, self.memory = Catalogue(), Lines(), Remembered()
         self.last: tuple[tuple[tuple[str, str], ...], Floats] = ((), np.zeros((0, len(KINDS))))
         self.seconds: dict[str, float] = {}
-        self.messages, self.size = 0, 0
 
-    def cycle(self, told: Sequence[TopicRates], brokers: Sequence[str]) -> Floats:
+    def cycle(self, told: Sequence[TopicRates]) -> Floats:
         """One cycle; what each partition of each key may pass in the next."""
-        self.seconds, manners = {}, Manners()
+        self.seconds = {}
         mark = time.process_time()
         table = self.catalogue.table(told, self.members)
         mark = self._took("usage", mark)
         keys, share = self.last
         passing = share if keys is table.keys else np.full((len(table.keys), len(KINDS)), np.inf)
-        now = lines_of(table, brokers, dict.fromkeys(table.seen, SPREAD), passing)
-        message, self.said = report(now, self.said, manners)
-        self.messages, self.size = message.messages, message.wire_bytes()
-        self.book = merge(self.book, message, brokers, manners)
-        mark = self._took("exchange", mark)
-        claims = claims_of(self.book, self.names)
+        now = lines_of(table, dict.fromkeys(table.seen, SPREAD), passing)
+        self.lines = latest(self.lines, now, table.brokers)
+        claims = claims_of(self.lines, self.names)
+        mark = self._took("claims", mark)
         shares, self.memory = share_out(self.limits, self.names, claims, self.memory, Tuning(overcommit=0.1))
         self._took("shares", mark)
         self.last = table.keys, shares.share / SPREAD
@@ -132,13 +130,11 @@ def run(brokers: int, namespaces: int, tenants: int, cycles: int) -> list[Mappin
     for _ in range(cycles):
         told = world.step(passing)
         passed = sum(float(item.rates[:, 0].sum()) for item in told)
-        passing[order] = leader.cycle(told, world.brokers)[:, 0]
+        passing[order] = leader.cycle(told)[:, 0]
         rows.append(
             {
                 **leader.seconds,
                 "cycle": sum(leader.seconds.values()),
-                "messages": leader.messages,
-                "bytes": leader.size,
                 "accuracy": passed / fair,
                 "megabytes": _resident() - before,
             }
@@ -153,20 +149,19 @@ def _resident() -> float:
 def estimates(brokers: int, namespaces: int) -> tuple[float, float]:
     """The thread's own: bytes that all brokers publish in a period, and with what all of them receive."""
     each = namespaces * SPREAD // brokers
-    published = brokers * (each * (80 + 32) + PARTICIPANT_BYTES)
+    published = brokers * (each * (KEY_BYTES + USAGE_BYTES) + PARTICIPANT_BYTES)
     return published, published * brokers
 
 
 def table(rows: Sequence[Mapping[str, float]]) -> list[str]:
     """Markdown, a line for each cycle."""
     lines = [
-        "| cycle | CPU s | usage | exchange | shares | messages/s | kB/s | passed of limit | MB more |",
-        "|---" * 9 + "|",
+        "| cycle | CPU s | usage | claims | shares | passed of limit | MB more |",
+        "|---" * 7 + "|",
     ]
     for number, row in enumerate(rows, 1):
         lines.append(
-            f"| {number} | {row['cycle']:.2f} | {row['usage']:.2f} | {row['exchange']:.2f} | {row['shares']:.2f} "
-            f"| {row['messages'] / CYCLE_SECONDS:.0f} | {row['bytes'] / CYCLE_SECONDS / 1000:,.0f} "
+            f"| {number} | {row['cycle']:.2f} | {row['usage']:.2f} | {row['claims']:.2f} | {row['shares']:.2f} "
             f"| {row['accuracy']:.0%} | {row['megabytes']:,.0f} |"
         )
     return lines

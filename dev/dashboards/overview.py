@@ -164,6 +164,26 @@ _QUOTAS = Row(
                 ("max by (code) (bundlekeel_quota_rates_left{@})", "left: {{code}}"),
             ),
         ),
+        *(
+            Panel(
+                f"Topics: {what}",
+                f"{said} Of topics with metrics of their own (`quotas.topic_metrics`), as a part of the group's limit.",
+                "percentunit",
+                (
+                    (
+                        f"topk(10, max by (group, topic, kind) (bundlekeel_quota_topic_{what}{{@}}) / on (group, kind)"
+                        " group_left () max by (group, kind) (bundlekeel_quota_limit{@}))",
+                        "{{topic}} {{kind}}",
+                    ),
+                ),
+            )
+            for what, said in (
+                ("usage", "What each passes."),
+                ("limit", "What all its partitions may pass by the rates in force."),
+                ("share", "What it may pass in the next cycle."),
+                ("loss", "What of its share nobody uses, since demand sits in too few partitions."),
+            )
+        ),
     ),
 )
 

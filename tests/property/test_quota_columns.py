@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bundlekeel.core.quotas.columns import in_order, runs, some
+from bundlekeel.core.quotas.columns import in_order, runs
 from bundlekeel.core.quotas.groups import Group, Limits, resolve
 from bundlekeel.core.quotas.usage import Catalogue, TopicRates, topic_of, usage_table
 
@@ -34,14 +34,6 @@ def test_runs(sizes: list[int], seed: int) -> None:
     total, peak = runs(rates, starts)
     assert np.allclose(total, np.add.reduceat(rates, starts), rtol=1e-12, atol=0)
     assert np.array_equal(peak, np.maximum.reduceat(rates, starts))
-
-
-@QUICK
-@given(st.lists(st.lists(st.booleans(), min_size=4, max_size=4), max_size=20))
-def test_some(rows: list[list[bool]]) -> None:
-    """Any column of a row."""
-    matrix = np.array(rows, dtype=bool).reshape(-1, 4)
-    assert some(matrix).tolist() == matrix.any(axis=1).tolist()
 
 
 @settings(QUICK, max_examples=30)

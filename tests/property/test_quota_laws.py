@@ -9,13 +9,12 @@ import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from bundlekeel.core.quotas.exchange import Book
-from bundlekeel.core.quotas.lines import Lines
+from bundlekeel.core.quotas.lines import Lines, latest
 from bundlekeel.core.quotas.shares import Remembered, Shares, Tuning, claims_of, share_out
-from bundlekeel.core.quotas.split import over_partitions
 from bundlekeel.core.quotas.usage import Key, Line
-from bundlekeel.sim.quota_rules import Fair
-from bundlekeel.sim.quotas import Death, Move, NewLimit, Story, Topic, play, step
+from dev.quota_rules import Fair
+from dev.quota_stories import Death, Move, NewLimit, Story, Topic, play, step
+from tests.support.quota_lines import single
 
 GROUPS = ("a", "b")
 RATES = st.one_of(st.just(0.0), st.floats(0.001, 1e9), st.integers(1, 1000).map(float))
@@ -56,7 +55,7 @@ def run(books: list[dict[str, dict[Key, Line]]], limits: np.ndarray, tuning: Tun
     """The shares after these cycles."""
     memory = Remembered()
     for book in books:
-        shares, memory = share_out(limits, GROUPS, claims_of(Book(lines=Lines.of(book)), GROUPS), memory, tuning)
+        shares, memory = share_out(limits, GROUPS, claims_of(Lines.of(book), GROUPS), memory, tuning)
     return shares
 
 
@@ -96,8 +95,8 @@ def test_monotone(books: list[dict[str, dict[Key, Line]]], limit: float, factor:
     """From one cycle to the next, whatever was before, a higher limit is nobody's loss."""
     fair, memory = replace(tuning, split="even", overcommit=0.0), Remembered()
     for book in books[:-1]:
-        _, memory = share_out(matrix(limit, limit), GROUPS, claims_of(Book(lines=Lines.of(book)), GROUPS), memory, fair)
-    claims = claims_of(Book(lines=Lines.of(books[-1])), GROUPS)
+        _, memory = share_out(matrix(limit, limit), GROUPS, claims_of(Lines.of(book), GROUPS), memory, fair)
+    claims = claims_of(Lines.of(books[-1]), GROUPS)
     low, high = (
         share_out(matrix(most, limit), GROUPS, claims, memory, fair)[0].share[:, 0] for most in (limit, limit * factor)
     )
@@ -116,10 +115,20 @@ def test_order(books: list[dict[str, dict[Key, Line]]], limit: float, tuning: Tu
 
 
 @QUICK
+@given(BOOKS, BOOKS, st.sets(st.sampled_from(["b1", "b2", "b3"])))
+def test_latest(before: dict[str, dict[Key, Line]], now: dict[str, dict[Key, Line]], alive: set[str]) -> None:
+    """Each broker's rows are those measured now, or before where it was not heard and is alive; nothing else."""
+    found = latest(Lines.of(before), Lines.of(now), alive)
+    silent = {name: rows for name, rows in before.items() if name in alive and name not in now}
+    assert single(found) == {name: rows for name, rows in (silent | now).items() if rows}
+    assert (np.diff(found.ids()) > 0).all()
+
+
+@QUICK
 @given(BOOKS, LIMITS, TUNINGS)
 def test_no_more_than_demand(book: dict[str, dict[Key, Line]], limit: float, tuning: Tuning) -> None:
     """Who is not held back gets his need, room, burst room and floor at most."""
-    claims = claims_of(Book(lines=Lines.of(book)), GROUPS)
+    claims = claims_of(Lines.of(book), GROUPS)
     shares = run([book], matrix(limit, limit), tuning)
     most = claims.need[:, 0] * (1 + tuning.room) + (tuning.burst + tuning.floor) * limit
     free = ~claims.pinched[:, 0]
@@ -135,7 +144,7 @@ def test_fair(book: dict[str, dict[Key, Line]], limit: float) -> None:
     known = {
         name: {key: item._replace(pinched=(False,) * 4) for key, item in rows.items()} for name, rows in book.items()
     }
-    claims = claims_of(Book(lines=Lines.of(known)), GROUPS)
+    claims = claims_of(Lines.of(known), GROUPS)
     shares = run([known], matrix(limit, limit), tuning)
     for group in range(len(GROUPS)):
         rows = np.flatnonzero(shares.group == group)
@@ -144,17 +153,6 @@ def test_fair(book: dict[str, dict[Key, Line]], limit: float) -> None:
         short = [row for row in rows if shares.share[row, 0] * SLACK < claims.need[row, 0]]
         for row in short:
             assert shares.share[row, 0] * SLACK >= shares.share[rows, 0].max()
-
-
-@QUICK
-@given(st.floats(0, 1e6), st.lists(st.floats(0, 1e6), min_size=1, max_size=8))
-def test_partitions(share: float, demands: list[float]) -> None:
-    """What passes and what is lost make up the share or the demand; even partitions lose nothing."""
-    found = over_partitions(share, demands)
-    assert found.passes <= share * SLACK
-    assert found.loss >= 0
-    assert math.isclose(found.passes + found.loss, min(share, math.fsum(demands)), rel_tol=1e-9, abs_tol=1e-9)
-    assert over_partitions(share, [demands[0]] * 3).loss <= 1e-9 * max(1.0, share)
 
 
 @st.composite

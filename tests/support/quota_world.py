@@ -144,6 +144,7 @@ class QuotaSidecar(FakeSidecar):
         mode: str = "act",
         enforcer: str = "policies",
         writes_per_minute: int = 600,
+        topic_metrics: int = 20,
         **groups: Any,
     ) -> None:
         super().__init__(cluster, name, mode=mode, params=Parameters())
@@ -151,7 +152,12 @@ class QuotaSidecar(FakeSidecar):
         self.quota_admin = self.reach_quotas()
         given = groups or {"acme": {"members": ("t:acme",), "publish_messages": 200}}
         settings = QuotaSettings.model_validate(
-            {"enforcer": enforcer, "groups": given, "writes_per_minute": writes_per_minute}
+            {
+                "enforcer": enforcer,
+                "groups": given,
+                "writes_per_minute": writes_per_minute,
+                "topic_metrics": topic_metrics,
+            }
         )
         self.usage_feed = MemoryUsageFeed(self.clock)
         self.service = service_of(self, cluster.metadata, self.quota_admin, settings, mode, self.usage_feed)

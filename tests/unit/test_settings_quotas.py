@@ -31,7 +31,7 @@ def test_defaults() -> None:
     settings = QuotaSettings()
     assert settings.enforcer == "off"
     assert settings.declared() == ()
-    assert settings.manners().every == 5
+    assert settings.ask_all_every == 5
     assert settings.tuning().split == "even"
     assert settings.thrift().most == 100
 
@@ -101,7 +101,15 @@ def test_overlap() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"room": 0.01}, {"floor": 0.9}, {"report_every": 0}, {"enforcer": "both"}, {"unknown": 1}]
+    "change",
+    [
+        {"room": 0.01},
+        {"floor": 0.9},
+        {"ask_all_every": 0},
+        {"report_change": 0.1},
+        {"enforcer": "both"},
+        {"unknown": 1},
+    ],
 )
 def test_ranges(change: dict[str, Any]) -> None:
     """Room below what counts as held back would never let anybody be content."""

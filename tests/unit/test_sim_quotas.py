@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bundlekeel.core.quotas.exchange import Manners
 from bundlekeel.core.quotas.shares import Tuning
-from bundlekeel.sim.quota_rules import Bundled, Fair, Native, Proposed, Unlimited
-from bundlekeel.sim.quotas import (
+from dev.quota_rules import Bundled, Fair, Native, Proposed, Unlimited, main
+from dev.quota_stories import (
     Curve,
     Death,
     Move,
@@ -28,6 +28,7 @@ from bundlekeel.sim.quotas import (
     with_events,
 )
 
+ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 1000.0
 WHEN = 8
 BASE = skewed(LIMIT)
@@ -164,16 +165,6 @@ def test_jitter(overcommit: float, least: float) -> None:
     assert found.of_fair()[3:].min() >= least
 
 
-def test_few_reports_when_nothing_happens() -> None:
-    """At rest a participant speaks every fifth cycle; with a change of everything in each cycle."""
-    calm, busy = Fair(), Fair(manners=Manners(every=1))
-    play(replace(BASE, cycles=50), calm)
-    play(replace(BASE, cycles=50), busy)
-    assert busy.messages == 150
-    assert calm.messages <= 50
-    assert calm.wire_bytes < busy.wire_bytes / 3
-
-
 class TestOthers:
     """The same stories under other rules, with what is told of them."""
 
@@ -230,3 +221,9 @@ def test_figures() -> None:
     assert found["accuracy_least"] == found["accuracy_most"] == pytest.approx(4)
     assert found["throttled_seconds"] == found["starved_seconds"] == 0
     assert math.isfinite(found["least_of_fair"])
+
+
+def test_j09_the_table_of_the_page_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/concepts/quotas.md, row by row."""
+    main()
+    assert capsys.readouterr().out in (ROOT / "docs/concepts/quotas.md").read_text(encoding="utf-8")

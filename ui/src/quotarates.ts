@@ -41,7 +41,9 @@ export interface Topic {
   brokers: string[];
   partitions: number;
   usage: Rates;
+  demand: Rates;
   share: Rates;
+  loss: Rates;
   partition_rate: Rates;
   held_back: Kind[];
   codes: string[];

@@ -45,7 +45,9 @@ function TopicRows(props: { topic: Topic; kinds: Kind[]; ends: Record<string, nu
             <TopicBar topic={topic} kind={kind} end={props.ends[kind]} />
           </td>
           <td class="number">{amount(kind, topic.usage[kind])}</td>
+          <td class="number">{amount(kind, topic.demand[kind])}</td>
           <td class="number">{amount(kind, topic.share[kind])}</td>
+          <td class="number">{topic.loss[kind] ? <strong>{amount(kind, topic.loss[kind])}</strong> : "none"}</td>
           <td class="number">
             {amount(kind, topic.partition_rate[kind])}
             {topic.partitions > 1 && topic.partition_rate[kind] !== null && <div class="quiet">each partition</div>}
@@ -79,7 +81,13 @@ function TopicTable(props: { group: Group; rows: Topic[]; onWhy: (name: string) 
                 Usage
               </th>
               <th scope="col" class="number">
+                Wanted
+              </th>
+              <th scope="col" class="number">
                 Share
+              </th>
+              <th scope="col" class="number" title="Share that nobody uses: demand sits in too few partitions">
+                Lost
               </th>
               <th scope="col" class="number">
                 Rate in force

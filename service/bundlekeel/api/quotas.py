@@ -103,7 +103,11 @@ class TopicView(schemas.Answer):
     brokers: list[str]
     partitions: int
     usage: RatesView
+    demand: RatesView = Field(
+        description="what it is known to want, as a share: its busiest partition times their number"
+    )
     share: RatesView
+    loss: RatesView = Field(description="what of the share nobody uses, since demand sits in too few partitions")
     partition_rate: RatesView = Field(description="what each partition may pass now")
     held_back: list[str]
     change: dict[str, dict[str, int] | None]

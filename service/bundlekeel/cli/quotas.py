@@ -165,7 +165,19 @@ def group(answer: Row, layout: Layout) -> RenderableType:
         parts.append(_by_broker(answer["brokers"], kinds))
     rows: Sequence[Row] = answer.get("rows") or []
     if rows:
-        made = table("topic", "broker", ">partitions", "kind", ">used", ">share", ">in force", "held back", "code")
+        made = table(
+            "topic",
+            "broker",
+            ">partitions",
+            "kind",
+            ">used",
+            ">wanted",
+            ">share",
+            ">lost",
+            ">in force",
+            "held back",
+            "code",
+        )
         for row in rows:
             for index, kind in enumerate(kinds):
                 form, first = _form(kind), index == 0
@@ -174,9 +186,7 @@ def group(answer: Row, layout: Layout) -> RenderableType:
                     ", ".join(row.get("brokers") or ()) if first else "",
                     _count(row.get("partitions")) if first else "",
                     _HEADS[KINDS.index(kind)],
-                    form(_of(row, "usage", kind)),
-                    form(_of(row, "share", kind)),
-                    form(_of(row, "partition_rate", kind)),
+                    *(form(_of(row, name, kind)) for name in ("usage", "demand", "share", "loss", "partition_rate")),
                     "yes" if kind in (row.get("held_back") or ()) else "",
                     ", ".join(row.get("codes") or ()) if first else "",
                 )

@@ -107,6 +107,12 @@ class TopicName:
 
 def parse_topic(text: str) -> TopicName:
     """Parse a topic as people write it: full, `tenant/ns/name`, or a bare name in public/default."""
+    domain, namespace, local = topic_parts(text)
+    return TopicName(domain=domain, namespace=namespace, local=local)
+
+
+def topic_parts(text: str) -> tuple[str, str, str]:
+    """The same as domain, namespace and local name (hot path)."""
     domain, sep, rest = text.partition("://")
     if not sep:
         domain, rest = "persistent", text
@@ -115,7 +121,7 @@ def parse_topic(text: str) -> TopicName:
     parts = rest.split("/", 2)
     if domain not in ("persistent", "non-persistent") or len(parts) != 3 or "" in parts:
         raise ValueError(f"{text!r} is no topic name; expected persistent://tenant/namespace/topic")
-    return TopicName(domain=domain, namespace=f"{parts[0]}/{parts[1]}", local=parts[2])
+    return domain, f"{parts[0]}/{parts[1]}", parts[2]
 
 
 def bundle_for_hash(namespace: str, boundaries: list[int], topic_hash: int) -> BundleName:

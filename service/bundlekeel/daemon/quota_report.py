@@ -15,6 +15,7 @@ from bundlekeel.core.codes import EXPLANATIONS, Code
 from bundlekeel.core.load import Floats, Ints
 from bundlekeel.core.quotas.enforce import Change, EnforcerPlan, Rate
 from bundlekeel.core.quotas.groups import KINDS, Group, Membership, Rates
+from bundlekeel.core.quotas.lines import renumbered
 from bundlekeel.core.quotas.native import Defect
 from bundlekeel.core.quotas.shares import Claims, Shares
 from bundlekeel.core.quotas.usage import Key, UsageTable, sums
@@ -30,16 +31,19 @@ _ALL_TOPICS: Final = 4000
 _LEAST_BROKERS: Final = 10
 _ALL_BROKERS: Final = 10_000
 MOST_CHANGES: Final = 100
+_TOPIC_GAUGES: Final = ("quota_topic_usage", "quota_topic_limit", "quota_topic_share", "quota_topic_loss")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What one cycle saw and decided. `told`: by group, what brokers tell each other of it (`Hearing.told`)."""
+    """What one cycle saw and decided. `demand`: what each topic of the shares is known to want, as a share. `told`: by
+    group, what brokers tell each other of it (`Hearing.told`)."""
 
     membership: Membership
     table: UsageTable
     claims: Claims
     shares: Shares
+    demand: Floats
     plan: EnforcerPlan
     defects: Sequence[Defect] = ()
     told: Mapping[str, list[Json]] = field(default_factory=dict)
@@ -61,14 +65,15 @@ def group_rows(seen: Seen, rate_of: Callable[[Key], Rates]) -> list[Json]:
     count = len(seen.membership.groups)
     usage, brokers = seen.table.by_group(count), _by_broker(seen.table, count)
     spaces = np.bincount(np.array(list(seen.membership.group_of.values()), dtype=np.int64), minlength=count)
+    lost = losses(seen)
     found = []
     for row, group in enumerate(seen.membership.groups):
         mine = np.flatnonzero(seen.claims.group == row)
         made = _group_row(seen, row, group, mine, usage[row])
         made["brokers"] = brokers[row]
         made["namespaces"] = int(spaces[row])
-        made["skew_loss"] = _named(_skew(seen, index, group, mine).tolist())
-        made["rows"] = _topic_rows(seen, index, group.name, mine, rate_of)
+        made["skew_loss"] = _named(lost[mine].sum(axis=0).tolist())
+        made["rows"] = _topic_rows(seen, index, group.name, mine, lost, rate_of)
         found.append(made)
     return found
 
@@ -128,26 +133,34 @@ def _group_row(seen: Seen, row: int, group: Group, mine: Ints, usage: Floats) ->
     }
 
 
-def _skew(seen: Seen, index: _Index, group: Group, mine: Ints) -> Floats:
-    """Shares that nobody uses because the demand sits in too few partitions of a topic."""
-    found = np.zeros(len(KINDS))
-    limited = np.isfinite(np.array(group.limits.rates()))
-    for row in mine[seen.claims.partitions[mine] > 1].tolist():
-        place = index.shares.get(seen.claims.keys[row])
-        if place is not None:
-            share = seen.shares.share[place]
-            lost = np.where(np.isfinite(share), share, 0.0) - seen.claims.usage[row]
-            found += np.where(seen.claims.pinched[row] & limited, np.maximum(lost, 0.0), 0.0)
+def losses(seen: Seen, rows: Ints | None = None) -> Floats:
+    """What of each topic's share, a second, nobody uses because the demand sits in too few of its partitions: each of
+    them may pass share / partitions only. Shape (topics of the claims, or `rows` of them, 4)."""
+    claims = seen.claims
+    if rows is None:
+        rows = np.arange(len(claims.keys))
+    skewed = rows[claims.partitions[rows] > 1]
+    places = renumbered([claims.keys[row] for row in skewed.tolist()], seen.shares.keys)
+    share = np.where(places[:, None] >= 0, seen.shares.share[places], np.inf) if len(places) else _none()
+    held = claims.pinched[skewed] & np.isfinite(share)
+    found = np.zeros((len(rows), len(KINDS)))
+    found[claims.partitions[rows] > 1] = np.maximum(np.where(held, share, 0.0) - claims.usage[skewed], 0.0) * held
     return found
 
 
-def _topic_rows(seen: Seen, index: _Index, group: str, mine: Ints, rate_of: Callable[[Key], Rates]) -> list[Json]:
+def _none() -> Floats:
+    return np.zeros((0, len(KINDS)))
+
+
+def _topic_rows(
+    seen: Seen, index: _Index, group: str, mine: Ints, lost: Floats, rate_of: Callable[[Key], Rates]
+) -> list[Json]:
     most = min(MOST_TOPICS, _ALL_TOPICS // len(seen.membership.groups))
     order = mine[np.argsort(-seen.claims.usage[mine].sum(axis=1), kind="stable")]
-    return [_topic_row(seen, index, group, row, rate_of) for row in order[:most].tolist()]
+    return [_topic_row(seen, index, group, row, lost[row], rate_of) for row in order[:most].tolist()]
 
 
-def _topic_row(seen: Seen, index: _Index, group: str, row: int, rate_of: Callable[[Key], Rates]) -> Json:
+def _topic_row(seen: Seen, index: _Index, group: str, row: int, lost: Floats, rate_of: Callable[[Key], Rates]) -> Json:
     topic = seen.claims.keys[row][1]
     place = index.shares.get((group, topic))
     share = seen.shares.share[place].tolist() if place is not None else [math.inf] * len(KINDS)
@@ -157,7 +170,9 @@ def _topic_row(seen: Seen, index: _Index, group: str, row: int, rate_of: Callabl
         "brokers": sorted(index.brokers.get(topic, ())),
         "partitions": int(seen.claims.partitions[row]),
         "usage": _named(seen.claims.usage[row].tolist()),
+        "demand": _named(seen.demand[place].tolist() if place is not None else [math.inf] * len(KINDS)),
         "share": _named(share),
+        "loss": _named(lost.tolist()),
         "partition_rate": _named(rate_of((group, topic))),
         "held_back": [name for name, held in zip(KINDS, pinched, strict=True) if held],
         "change": index.changes.get(topic, {}),
@@ -171,7 +186,8 @@ def topic_row(seen: Seen, topic: str, rate_of: Callable[[Key], Rates]) -> tuple[
         key = (group.name, topic)
         row = _find(seen.claims.keys, key)
         if row is not None:
-            return group.name, _topic_row(seen, _index_of(seen, key), group.name, row, rate_of)
+            lost = losses(seen, np.array([row]))[0]
+            return group.name, _topic_row(seen, _index_of(seen, key), group.name, row, lost, rate_of)
     return None
 
 
@@ -246,3 +262,27 @@ def publish(telemetry: Telemetry, rows: Sequence[Json], seconds: float) -> None:
         telemetry.retain(name, "group", names)
     telemetry.retain("quota_topics", "group", names)
     telemetry.retain("quota_held_back_topics", "group", names)
+    for name in _TOPIC_GAUGES:
+        telemetry.retain(name, "group", names)
+
+
+def publish_topics(telemetry: Telemetry, seen: Seen, most: int, rate_of: Callable[[Key], Rates]) -> None:
+    """Metrics of `most` topics of all groups together: those that lose most of their group's limit, then those that are
+    held back, then those that pass most; a broker has too many topics for a series each."""
+    shown: set[str] = set()
+    if most and len(seen.claims.keys):
+        claims, limits, lost = seen.claims, seen.membership.limits()[seen.claims.group], losses(seen)
+        held = (claims.pinched & np.isfinite(limits)).any(axis=1)
+        order = np.lexsort((-(claims.usage / limits).max(axis=1), ~held, -(lost / limits).max(axis=1)))
+        for row in order[:most].tolist():
+            group, topic = key = claims.keys[row]
+            shown.add(topic)
+            place = _find(seen.shares.keys, key)
+            share = seen.shares.share[place] if place is not None else np.full(len(KINDS), np.inf)
+            rates = np.array(rate_of(key)) * claims.partitions[row]
+            for column in np.flatnonzero(np.isfinite(limits[row])).tolist():
+                figures = (claims.usage[row], rates, share, lost[row])
+                for name, values in zip(_TOPIC_GAUGES, figures, strict=True):
+                    telemetry.gauge(name, float(values[column]), group=group, topic=topic, kind=KINDS[column])
+    for name in _TOPIC_GAUGES:
+        telemetry.retain(name, "topic", shown)

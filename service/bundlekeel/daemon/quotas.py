@@ -14,15 +14,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import structlog
 
 from bundlekeel.core.codes import Code
 from bundlekeel.core.errors import LeadershipLost, StoreError
 from bundlekeel.core.names import tenant_of
 from bundlekeel.core.quotas.enforce import NOT_REACHED, EnforcerPlan, Left, Thrift
-from bundlekeel.core.quotas.exchange import Book, Said, merge, report
 from bundlekeel.core.quotas.groups import Membership, resolve
-from bundlekeel.core.quotas.lines import lines_of
+from bundlekeel.core.quotas.lines import Lines, latest, lines_of
 from bundlekeel.core.quotas.native import NativePlan
 from bundlekeel.core.quotas.shares import Claims, Remembered, Shares, claims_of, share_out
 from bundlekeel.core.quotas.usage import Catalogue, UsageTable
@@ -36,7 +36,15 @@ from bundlekeel.daemon.quota_held import HeldBook
 from bundlekeel.daemon.quota_namespaces import NamespaceReader
 from bundlekeel.daemon.quota_native import NativeKeeper, NativeWritten, add_planned, native_record
 from bundlekeel.daemon.quota_rates import RateKeeper, Written
-from bundlekeel.daemon.quota_report import MOST_CHANGES, Seen, add_held_back, change_row, group_rows, publish
+from bundlekeel.daemon.quota_report import (
+    MOST_CHANGES,
+    Seen,
+    add_held_back,
+    change_row,
+    group_rows,
+    publish,
+    publish_topics,
+)
 from bundlekeel.daemon.quota_usage import Survey, UsageSurvey
 from bundlekeel.daemon.settings_quotas import QuotaSettings
 from bundlekeel.daemon.sharing import Sharing
@@ -96,14 +104,14 @@ class Quotas:
         self.namespaces = NamespaceReader(parts.admin, parts.config, parts.clock)
         self.rates = RateKeeper(parts.commands, parts.config, self.book, self.namespaces)
         self.native = NativeKeeper(parts.admin, parts.commands, parts.config, self.book, self.namespaces)
-        self.usage = UsageSurvey(parts.admin, parts.metadata, parts.clock, parts.settings.report_every)
+        self.usage = UsageSurvey(parts.admin, parts.metadata, parts.clock, parts.settings.ask_all_every)
         self.epoch: int | None = None
         self.report: Json | None = None
         # All of what the last cycle of the leader saw: the report has the busiest topics only.
         self.seen: Seen | None = None
         self._catalogue = Catalogue()
-        self._said, self._book = Said(), Book()
-        self._memory = Remembered()
+        # The last figures of each broker.
+        self._lines, self._memory = Lines(), Remembered()
         # Brokers that told their usage in this term.
         self._heard: set[str] = set()
         self._problems: tuple[str, ...] = ()
@@ -188,6 +196,7 @@ class Quotas:
             table=table,
             claims=claims,
             shares=shares,
+            demand=np.maximum(self._memory.known, self._memory.usage),
             plan=outcome.plan,
             defects=self.native.defects(membership, table, picture.endpoints, told) if native else (),
             told=told,
@@ -201,7 +210,7 @@ class Quotas:
         membership = replace(membership, problems=(*found.problems, *membership.problems))
         if not membership.group_of:
             return membership, Survey(told=(), asked=(), mute={})
-        serving = self._book.lines.speaking()
+        serving = self._lines.speaking()
         return membership, await self.usage.survey(membership, picture, snapshot, self._p.arriving(), serving)
 
     async def _begin(self, epoch: int) -> None:
@@ -211,7 +220,7 @@ class Quotas:
         self.native.begin(kept, permit)
         self.namespaces.clear()
         self.report, self.seen = await self.book.read_report(), None
-        self._said, self._book, self._memory = Said(), Book(), Remembered()
+        self._lines, self._memory = Lines(), Remembered()
         self._heard.clear()
         self._looked_boot = self._p.clock.boot()
         self.epoch = epoch
@@ -219,10 +228,10 @@ class Quotas:
     async def _share(
         self, membership: Membership, survey: Survey, picture: Picture
     ) -> tuple[UsageTable, Claims, Shares]:
-        """Usage told and merged as participants do it, then shared out; in a thread: 100,000 topics take a while."""
+        """What was measured, shared out; in a thread: 100,000 topics take a while."""
         table = await asyncio.to_thread(self._catalogue.table, survey.told, membership)
         partitions = await self.usage.partitions(self._counted(table, picture))
-        claims, shares = await asyncio.to_thread(self._shared, membership, table, survey, picture, partitions)
+        claims, shares = await asyncio.to_thread(self._shared, membership, table, picture, partitions)
         return table, claims, shares
 
     def _counted(self, table: UsageTable, picture: Picture) -> Mapping[str, int]:
@@ -235,20 +244,16 @@ class Quotas:
         self,
         membership: Membership,
         table: UsageTable,
-        survey: Survey,
         picture: Picture,
         partitions: Mapping[str, int],
     ) -> tuple[Claims, Shares]:
-        """Who did not answer has said nothing new."""
+        """Of a broker that did not answer the last figures count as long as it is registered: it serves what it did."""
         p, names = self._p, [group.name for group in membership.groups]
-        speakers = [broker for broker in survey.asked if broker not in survey.mute]
-        now = lines_of(table, speakers, partitions, self.rates.passing(table.keys))
-        manners = p.settings.manners()
-        message, self._said = report(now, self._said.only(picture.endpoints), manners)
-        self._book = merge(self._book, message, picture.endpoints, manners, survey.mute)
-        claims = claims_of(self._book, names)
+        now = lines_of(table, partitions, self.rates.passing(table.keys))
+        self._lines = latest(self._lines, now, picture.endpoints)
+        claims = claims_of(self._lines, names)
         limits = membership.limits()
-        self._heard.update(speakers)
+        self._heard.update(table.brokers)
         if not self._heard.issuperset(picture.endpoints):
             limits = self.rates.left_of(limits, names, {topic for _, topic in claims.keys}, partitions)
         shares, self._memory = share_out(limits, names, claims, self._memory, p.settings.tuning())
@@ -331,6 +336,7 @@ class Quotas:
             "groups": rows,
         }
         publish(p.telemetry, rows, now - self._looked_boot)
+        publish_topics(p.telemetry, seen, p.settings.topic_metrics, self.rates.rate_of)
         self._looked_boot = now
         self._count(outcome, left)
         self._record(outcome, tuple(problems))

@@ -9,7 +9,6 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from bundlekeel.core.errors import ConfigError
 from bundlekeel.core.quotas.enforce import Thrift
-from bundlekeel.core.quotas.exchange import Manners
 from bundlekeel.core.quotas.groups import Group, Limits, Rates, check_groups, check_least
 from bundlekeel.core.quotas.shares import Tuning
 from bundlekeel.daemon.settings_types import Duration, Refusal, Section, Words
@@ -61,9 +60,13 @@ class QuotaSettings(Section):
         default="off",
         description="off: only shown; native: Pulsar's ResourceGroups as declared; policies: topic rates of each topic",
     )
-    cycle: Duration = Field(default=10.0, ge=1, le=600, description="how often usage is reported and shares are made")
-    report_change: float = Field(default=0.10, gt=0, le=1, description="change of usage that is reported at once")
-    report_every: int = Field(default=5, ge=1, le=100, description="cycles after which usage is reported anyway")
+    cycle: Duration = Field(default=10.0, ge=1, le=600, description="how often usage is measured and shares are made")
+    ask_all_every: int = Field(
+        default=5,
+        ge=1,
+        le=100,
+        description="every so many cycles all brokers are asked, else those with limited bundles",
+    )
     split: Literal["even", "proportional"] = Field(
         default="even", description="among the topics of a broker that are held back: even, or by past usage"
     )
@@ -83,6 +86,12 @@ class QuotaSettings(Section):
     write_down: float = Field(default=0.05, ge=0, le=0.5, description="a rate is lowered when it falls by this part")
     writes_per_minute: int = Field(
         default=600, ge=1, le=100_000, description="topic policies and attachments written a minute at most"
+    )
+    topic_metrics: int = Field(
+        default=20,
+        ge=0,
+        le=1000,
+        description="topics of all groups with metrics of their own, those that lose most first",
     )
     groups: dict[str, GroupSettings] = Field(default_factory=dict, description="the groups by name")
 
@@ -117,10 +126,6 @@ class QuotaSettings(Section):
     def least(self) -> Rates:
         """What each topic may pass in any case, in the order of `KINDS`."""
         return self.least_messages, self.least_bytes, self.least_messages, self.least_bytes
-
-    def manners(self) -> Manners:
-        """When participants report."""
-        return Manners(change=self.report_change, every=self.report_every)
 
     def tuning(self) -> Tuning:
         """How shares are made."""

@@ -28,8 +28,8 @@ class QuotasService(Protocol):
 
     async def group(self, name: str) -> Json:
         """One of the groups, with `rows`, its busiest topics: [{topic, brokers, partitions, usage: rates, share: rates,
-        partition_rate: rates (what each may pass now), held_back: [kind], change: {side: {messages, bytes}
-        or None}, codes}]"""
+        demand: rates, loss: rates, partition_rate: rates (what each may pass now), held_back: [kind], change: {side:
+        {messages, bytes} or None}, codes}]"""
 
     async def why(self, name: str, *, here: bool = False) -> Json:
         """`name`: a group or a topic. {name, kind: group|topic, group, sentences: [str], codes: [{code,

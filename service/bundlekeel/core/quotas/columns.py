@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 
 from bundlekeel.core.load import Floats, Ints
-from bundlekeel.core.snapshot import Bools
 
 _SHORT: Final = 1 << 16
 # Runs are mostly single rows below this part of rows that are not the first of theirs.
@@ -28,21 +27,14 @@ def runs(rates: Floats, starts: Ints) -> tuple[Floats, Floats]:
     """Sum and maximum of each run of rows, shape (runs, columns). `starts`: the first row of each, rising from 0."""
     if len(rates) - len(starts) > len(starts) // _FEW:
         return np.add.reduceat(rates, starts), np.maximum.reduceat(rates, starts)
+    if len(starts) == len(rates):
+        return rates, rates
     total = rates.take(starts, axis=0)
     peak = total.copy()
     more = np.ones(len(rates), dtype=bool)
     more[starts] = False
     rows = np.flatnonzero(more)
-    if len(rows):
-        run = np.searchsorted(starts, rows, side="right") - 1
-        np.add.at(total, run, rates[rows])
-        np.maximum.at(peak, run, rates[rows])
+    run = np.searchsorted(starts, rows, side="right") - 1
+    np.add.at(total, run, rates[rows])
+    np.maximum.at(peak, run, rates[rows])
     return total, peak
-
-
-def some(matrix: Bools) -> Bools:
-    """Whether any column of each row holds."""
-    found: Bools = matrix[:, 0].copy() if matrix.shape[1] else np.zeros(len(matrix), dtype=bool)
-    for column in range(1, matrix.shape[1]):
-        found |= matrix[:, column]
-    return found

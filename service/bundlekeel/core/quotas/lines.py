@@ -1,4 +1,8 @@
-"""What participants say of topics, as columns: 100 brokers with 5,000 topics each are half a million rows a cycle."""
+"""What was measured of topics at each broker, as columns: 100 brokers with 5,000 topics each are half a million rows.
+
+The leader measures all of it itself in each cycle and shares out what it measured. Of a broker that did not answer the
+last figures count (`latest`), until it answers again or its registration ends; a new term begins without any.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from bundlekeel.core.load import Floats, Ints
-from bundlekeel.core.quotas.columns import in_order, runs
+from bundlekeel.core.quotas.columns import runs
 from bundlekeel.core.quotas.groups import KINDS
 from bundlekeel.core.quotas.usage import Key, Line, UsageTable
 from bundlekeel.core.snapshot import Bools
@@ -32,7 +36,7 @@ def _nothing() -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """One row for each topic at each participant, sorted by participant and key, no pair twice.
+    """One row for each topic at each participant (a broker), sorted by key and participant, no pair twice.
 
     `participants`, `keys`: sorted; some may have no row. `participant`, `key`: numbers in them. `usage`, `peak` and
     `pinched` have the shape (rows, 4), see `Line`. `partitions`: of the whole topic.
@@ -55,8 +59,9 @@ class Lines:
         place = {key: row for row, key in enumerate(keys)}
         rows = [
             (number, place[key], said[name][key])
+            for key in keys
             for number, name in enumerate(participants)
-            for key in sorted(said[name])
+            if key in said[name]
         ]
         return Lines(
             participants=participants,
@@ -78,7 +83,7 @@ class Lines:
 
     def ids(self) -> Ints:
         """A number for each row, rising; equal in two tables over the same names where participant and key are."""
-        return self.participant * len(self.keys) + self.key
+        return self.key * len(self.participants) + self.participant
 
     def take(self, rows: Ints | Bools) -> Lines:
         """Some of the rows, in their order."""
@@ -127,32 +132,22 @@ class Lines:
         return replace(self, keys=keys, key=(np.cumsum(used) - 1)[self.key])
 
 
-def lines_of(
-    table: UsageTable,
-    speakers: Collection[str],
-    partitions: Mapping[str, int],
-    passing: Floats,
-    at_limit: float = AT_LIMIT,
-) -> Lines:
-    """What each broker's participant has to tell. `speakers`: those that spoke, with or without such topics.
+def lines_of(table: UsageTable, partitions: Mapping[str, int], passing: Floats, at_limit: float = AT_LIMIT) -> Lines:
+    """What was measured at each broker of the table, those without such topics too.
 
     `partitions`: of the topics that have some. `passing`: shape (keys of the table, 4), what one partition of the topic
     may pass now (infinite: no limit). A partition that passes `at_limit` of that counts as held back.
     """
-    # Sorted by key already.
-    order = in_order(table.broker)
-    broker, key, rates = table.broker.take(order), table.key.take(order), table.rates.take(order, axis=0)
-    starts = np.flatnonzero(np.diff(broker, prepend=-1) | np.diff(key, prepend=-1))
-    participants = tuple(sorted({*table.brokers, *speakers}))
-    parts = np.fromiter((partitions.get(topic, 1) for _, topic in table.keys), dtype=np.int64, count=len(table.keys))
+    starts = np.flatnonzero(np.diff(table.key, prepend=-1) | np.diff(table.broker, prepend=-1))
     if len(starts) == 0:
-        return Lines(participants=participants)
-    key = key.take(starts)
-    usage, peak = runs(rates, starts)
+        return Lines(participants=table.brokers)
+    parts = np.fromiter((partitions.get(topic, 1) for _, topic in table.keys), dtype=np.int64, count=len(table.keys))
+    key = table.key.take(starts)
+    usage, peak = runs(table.rates, starts)
     return Lines(
-        participants=participants,
+        participants=table.brokers,
         keys=table.keys,
-        participant=renumbered(table.brokers, participants)[broker[starts]],
+        participant=table.broker.take(starts),
         key=key,
         usage=usage,
         peak=peak,
@@ -161,8 +156,21 @@ def lines_of(
     )
 
 
+def latest(last: Lines, now: Lines, alive: Collection[str]) -> Lines:
+    """The last figures of each participant that is alive: those measured now (`now.participants`, with or without
+    topics) replace all that were there of it; of the others those before."""
+    silent = set(alive).difference(now.participants)
+    kept = last.only(silent).trimmed()
+    if len(kept) == 0:
+        return now
+    kept, now = together(kept, now)
+    return joined(now, kept)
+
+
 def renumbered(names: Sequence[T], others: Sequence[T]) -> Ints:
     """The number of each name among others; -1 where it is not there."""
+    if not others:
+        return np.full(len(names), -1, dtype=np.int64)
     if names is others or names == others:
         return np.arange(len(names), dtype=np.int64)
     place = {name: row for row, name in enumerate(others)}
@@ -189,17 +197,6 @@ def joined(one: Lines, other: Lines) -> Lines:
         pinched=np.concatenate([one.pinched, other.pinched]).take(order, axis=0),
         partitions=np.concatenate([one.partitions, other.partitions]).take(order),
     )
-
-
-def found_in(ids: Ints, others: Ints) -> tuple[Ints, Bools]:
-    """Where each id is among others (rising), and whether it is there at all; 0 where it is not."""
-    if len(others) == 0:
-        return np.zeros(len(ids), dtype=np.int64), np.zeros(len(ids), dtype=bool)
-    if len(ids) == len(others) and np.array_equal(ids, others):
-        return np.arange(len(ids), dtype=np.int64), np.ones(len(ids), dtype=bool)
-    place = np.minimum(np.searchsorted(others, ids), len(others) - 1)
-    there = others[place] == ids
-    return np.where(there, place, 0), there
 
 
 def _union(one: tuple[Name, ...], other: tuple[Name, ...]) -> tuple[Name, ...]:

@@ -19,10 +19,8 @@ from typing import Final
 import numpy as np
 
 from bundlekeel.core.load import Floats, Ints
-from bundlekeel.core.quotas.columns import in_order
-from bundlekeel.core.quotas.exchange import Book
 from bundlekeel.core.quotas.groups import KINDS
-from bundlekeel.core.quotas.lines import renumbered
+from bundlekeel.core.quotas.lines import Lines, renumbered
 from bundlekeel.core.quotas.split import Homes, by_usage
 from bundlekeel.core.quotas.usage import Key
 from bundlekeel.core.snapshot import Bools
@@ -122,10 +120,9 @@ class Shares:
         return self.share[rows[0]] if rows else None
 
 
-def claims_of(book: Book, groups: Sequence[str]) -> Claims:
-    """Everything in the book, topics put together over participants. Groups that are not in `groups` are left out."""
+def claims_of(lines: Lines, groups: Sequence[str]) -> Claims:
+    """Topics put together over participants. Groups that are not in `groups` are left out."""
     number = {name: row for row, name in enumerate(groups)}
-    lines = book.lines
     group_of = np.fromiter((number.get(key[0], -1) for key in lines.keys), dtype=np.int64, count=len(lines.keys))
     if group_of.min(initial=0) < 0:
         lines = lines.take(group_of.take(lines.key) >= 0)
@@ -133,21 +130,18 @@ def claims_of(book: Book, groups: Sequence[str]) -> Claims:
     lines = lines.trimmed()
     if len(lines) == 0:
         return _no_claims()
-    # By participant inside a topic, so that sums do not depend on who was heard first.
-    order = in_order(lines.key)
     count = np.bincount(lines.key, minlength=len(lines.keys))
     starts = np.cumsum(count) - count
-    usage = lines.usage.take(order, axis=0)
-    parts = np.maximum(np.maximum.reduceat(lines.partitions.take(order), starts), 1)
-    total = np.add.reduceat(usage, starts)
+    parts = np.maximum(np.maximum.reduceat(lines.partitions, starts), 1)
+    total = np.add.reduceat(lines.usage, starts)
     return Claims(
         keys=lines.keys,
         group=group_of[used],
         usage=total,
-        need=np.maximum(np.maximum.reduceat(lines.peak.take(order, axis=0), starts) * parts[:, None], total),
-        pinched=np.maximum.reduceat(lines.pinched.take(order, axis=0), starts) > 0,
+        need=np.maximum(np.maximum.reduceat(lines.peak, starts) * parts[:, None], total),
+        pinched=np.maximum.reduceat(lines.pinched, starts) > 0,
         partitions=parts,
-        homes=Homes(topic=lines.key.take(order), participant=lines.participant.take(order), usage=usage),
+        homes=Homes(topic=lines.key, participant=lines.participant, usage=lines.usage),
     )
 
 

@@ -1,11 +1,9 @@
-"""Splits below a group's share: among the topics of a broker, and over the partitions of a topic."""
+"""The split of a broker's part of a group's limit among its topics, in proportion to what they passed."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -49,25 +47,3 @@ def by_usage(share: Floats, group: Ints, held: Bools, homes: Homes, kind: int) -
     # Rounding may not lift a group above what it had.
     found[anew] = np.bincount(topic, given, minlength=len(share))[anew] * (1 - 1e-12)
     return found
-
-
-class PartitionLoss(NamedTuple):
-    """`rate`: what each partition may pass. `passes`: all of them together. `loss`: how much of the share, or of the
-    demand if that is less, cannot pass because it sits in partitions that are at their rate."""
-
-    rate: float
-    passes: float
-    loss: float
-
-
-def over_partitions(share: float, demands: Sequence[float]) -> PartitionLoss:
-    """What skewed partitions cost: Pulsar resolves topic policies by the partitioned topic, so each of its
-    partitions gets the same rate, share / partitions.
-
-    Raises ValueError without partitions.
-    """
-    if not demands:
-        raise ValueError("a topic has at least one partition")
-    rate = share / len(demands)
-    passes = math.fsum(min(demand, rate) for demand in demands)
-    return PartitionLoss(rate, passes, max(0.0, min(share, math.fsum(demands)) - passes))

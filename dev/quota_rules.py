@@ -1,5 +1,11 @@
-"""Rules of quota simulations: our share engine with topic policies, PIP-82 as proposed, Pulsar 4.2's ResourceGroups
-with their defects, a fixed quota for each bundle, and no limit at all."""
+"""Rules of quota simulations (`dev/quota_stories.py`): our share engine with topic policies, PIP-82 as proposed, Pulsar
+4.2's ResourceGroups with their defects, a fixed quota for each bundle, and no limit at all.
+
+All but ours give limits to brokers (or bundles), not to topics. Sources: the PIP-82 thread and its reply by Penghui Li;
+Pulsar `ResourceQuotaCalculatorImpl`, `ResourceGroup` (facts of our notes, section 8).
+
+`python -m dev.quota_rules` prints the table of docs/concepts/quotas.md: each story under each rule.
+"""
 
 from __future__ import annotations
 
@@ -7,48 +13,112 @@ import math
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from bundlekeel.core.load import Floats
-from bundlekeel.core.quotas.exchange import Book, Manners, Said, merge, report
 from bundlekeel.core.quotas.groups import KINDS, NO_RATES, PUBLISH_MESSAGES, Rates
-from bundlekeel.core.quotas.lines import Lines
-from bundlekeel.core.quotas.others import PROPORTIONAL, native, per_bundle, pip82
+from bundlekeel.core.quotas.lines import AT_LIMIT, Lines
 from bundlekeel.core.quotas.shares import Remembered, Tuning, claims_of, share_out
 from bundlekeel.core.quotas.usage import Key, Line
-from bundlekeel.sim.quotas import Part, Scene
+from dev.quota_stories import (
+    Death,
+    Move,
+    NewLimit,
+    Part,
+    Rule,
+    Scene,
+    Story,
+    Topic,
+    constant,
+    play,
+    skewed,
+    step,
+    with_events,
+)
 
 _GROUP = "group"
-_AT_LIMIT = 0.95
+EQUAL, PROPORTIONAL = "equal", "proportional"
+# Java's long: the quota is cut to a whole number, and is at least 1.
+_LEAST: Final = 1.0
+
+
+def divide_rest(quota: float, usage: Mapping[str, float], rest: str = PROPORTIONAL) -> dict[str, float]:
+    """Local limits of PIP-82 without stealing: usage plus the quota's unused rest.
+
+    `equal`: everybody may use the whole rest (the sum exceeds the quota for a moment: 10/50/30 of 100 become
+    20/60/40). `proportional`: a part in proportion to usage (11.11/55.56/33.33). Over the quota both cut in
+    proportion. Who reports 0 takes no part; with nobody left there is nothing to say.
+    """
+    active = {name: used for name, used in sorted(usage.items()) if used > 0}
+    total = math.fsum(active.values())
+    left = quota - total
+    if left > 0 and rest == EQUAL:
+        return {name: used + left for name, used in active.items()}
+    return {name: used + left * used / total for name, used in active.items()}
+
+
+def steal(limits: Mapping[str, float], usage: Mapping[str, float]) -> dict[str, float]:
+    """PIP-82's stealing: the lowest user may go half-way to the most dominant one, the second lowest half-way to the
+    second most dominant, and so on (80/20: the second probes at 50). Nobody's limit falls."""
+    order = sorted((used, name) for name, used in usage.items() if used > 0)
+    found = dict(limits)
+    for (low, name), (high, _) in zip(order[: len(order) // 2], reversed(order), strict=False):
+        found[name] = max(found[name], low + (high - low) / 2)
+    return found
+
+
+def pip82(quota: float, usage: Mapping[str, float], rest: str = PROPORTIONAL) -> dict[str, float]:
+    """One step of PIP-82 as proposed: rest divided or excess cut, then stealing. Sums may exceed the quota."""
+    return steal(divide_rest(quota, usage, rest), usage)
+
+
+def native(quota: float, usage: Mapping[str, float], broker: str) -> float:
+    """The publish limit that Pulsar 4.2's ResourceGroup gives one broker, from the usages it heard of, its own too.
+
+    Purely proportional, cut to a whole number, at least 1: a broker that has just received a bundle has no usage yet
+    and gets 1 message and 1 byte a second. Usages of dead brokers stay in `usage` until a broker restarts.
+    """
+    if quota < 0:
+        return -1.0
+    total = math.fsum(usage.values())
+    if total == 0:
+        return quota
+    mine = usage.get(broker, 0.0)
+    return float(math.floor(max(mine + (quota - total) * mine / total, _LEAST)))
+
+
+def per_bundle(quota: float, bundles: int) -> float:
+    """What each bundle may pass when the quota is fixed to bundles: no exchange, and idle bundles waste their part.
+
+    Raises ValueError without bundles.
+    """
+    if bundles < 1:
+        raise ValueError("a namespace has at least one bundle")
+    return quota / bundles
 
 
 class Fair:
-    """Ours: each broker's participant reports its topics, the leader shares out, topic policies enforce it."""
+    """Ours: the leader measures topics at each broker and shares out, topic policies enforce it."""
 
-    def __init__(self, tuning: Tuning | None = None, manners: Manners | None = None) -> None:
-        self.tuning, self.manners = tuning or Tuning(), manners or Manners()
+    def __init__(self, tuning: Tuning | None = None) -> None:
+        self.tuning = tuning or Tuning()
         self.shares: dict[str, float] = {}
-        self.book, self.memory = Book(), Remembered()
-        self.said = Said()
-        self.messages, self.wire_bytes = 0, 0
+        self.memory = Remembered()
 
     def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
         """Each partition up to its topic's share over its partitions; topics never seen are not limited yet."""
         return np.array([min(part.demand, self._rate(scene, part.topic)) for part in parts])
 
     def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
-        """Report, merge, share out."""
+        """Measure, share out."""
         lines = self._lines(scene, parts, passed)
-        alive = [str(broker) for broker in scene.alive]
         now = Lines.of({str(broker): lines.get(broker, {}) for broker in scene.alive})
-        message, self.said = report(now, self.said.only(alive), self.manners)
-        self.messages += message.messages
-        self.wire_bytes += message.wire_bytes()
-        self.book = merge(self.book, message, alive, self.manners)
         limits = np.full((1, len(KINDS)), np.inf)
         limits[0, PUBLISH_MESSAGES] = scene.limit
-        claims = claims_of(self.book, [_GROUP])
+        claims = claims_of(now, [_GROUP])
         shares, self.memory = share_out(limits, [_GROUP], claims, self.memory, self.tuning)
         column = shares.share[:, PUBLISH_MESSAGES].tolist()
         # A policy stays in force while its topic is away.
@@ -61,7 +131,7 @@ class Fair:
         found: dict[int, dict[Key, list[tuple[float, bool]]]] = defaultdict(lambda: defaultdict(list))
         for part, rate in zip(parts, passed.tolist(), strict=True):
             if part.broker >= 0:
-                held = rate > 0 and rate >= _AT_LIMIT * self._rate(scene, part.topic)
+                held = rate > 0 and rate >= AT_LIMIT * self._rate(scene, part.topic)
                 found[part.broker][_GROUP, scene.names[part.topic]].append((rate, held))
         count = dict(zip(scene.names, scene.partitions, strict=True))
         return {
@@ -188,3 +258,49 @@ def _by(parts: Sequence[Part], rates: Sequence[float], key: Callable[[Part], int
         if part.broker >= 0:
             found[key(part)].append(rate)
     return {name: math.fsum(values) for name, values in found.items()}
+
+
+_WHEN: Final = 8
+_LIMIT: Final = 1000.0
+
+
+def compared() -> dict[str, Story]:
+    """The stories of the table: three brokers, two namespaces of eight topics, four times the limit offered."""
+    base = skewed(_LIMIT)
+    hot, cold = base.topics[0].name, base.topics[-1]
+    two = tuple(replace(topic, owners=(row % 2,)) for row, topic in enumerate(base.topics))
+    new = Topic(name="persistent://acme/ns0/new", demand=constant(300), owners=(0,), since=_WHEN)
+    grown = replace(cold, demand=step(5, 800, _WHEN))
+    return {
+        "at rest": base,
+        "hot topic to an idle broker": replace(base, topics=two, events=(Move(cycle=_WHEN, topic=hot, target=2),)),
+        "a broker dies": with_events(base, Death(cycle=_WHEN, broker=0)),
+        "a new topic": replace(base, topics=(*base.topics, new)),
+        "limit times 2.5": with_events(base, NewLimit(cycle=_WHEN, limit=2.5 * _LIMIT)),
+        "a small topic wants 160 times as much": replace(base, topics=(*base.topics[:-1], grown)),
+    }
+
+
+def _cell(story: Story, rule: Rule, since: int | None = None) -> str:
+    """Total and least at the end; with `since` also the cycles from there on until it is good."""
+    found = play(story, rule)
+    cell = f"{found.accuracy()[-1]:.2f} / {found.of_fair()[-1].min():.2f}"
+    return cell if since is None else f"{cell} / {found.cycles_to_settle(since)}"
+
+
+def main() -> None:
+    """Print the table."""
+    print(
+        "| Story | ours | `overcommit: 0.1` | PIP-82 as proposed | Pulsar 4.2 ResourceGroup | quota per bundle (16) |"
+    )
+    print("|---" * 6 + "|")
+    for name, story in compared().items():
+        since = 0 if name == "at rest" else _WHEN
+        ours = [_cell(story, Fair(tuning), since) for tuning in (Tuning(), Tuning(overcommit=0.1))]
+        print(
+            "|", " | ".join([name, *ours, *(_cell(story, rule) for rule in (Proposed(), Native(), Bundled(16)))]), "|"
+        )
+
+
+if __name__ == "__main__":
+    main()
