@@ -53,9 +53,20 @@ MEASURES: Final = tuple(row.name for row in fields(Measures))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unbroken:
+    """Both settings in one course each over all held-out days, as a cluster runs. One course has no interval: `low` and
+    `high` are the mean."""
+
+    previous: Measures
+    chosen: Measures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """`difference`: chosen less previous, paired by blocks of hours, so its interval is narrower than those of the two.
-    `held_out`: days (2026-11-21) that the search did not see. `strategies`: others on the same days, for people."""
+    """Of blocks of hours, each begun at the recorded placement. `difference`: chosen less previous, paired by blocks,
+    so its interval is narrower than those of the two. `held_out`: days (2026-11-21) that the search did not see.
+    `strategies`: others on the same days, for people. `unbroken`: None where nothing would change, and of jobs before
+    there was such a run."""
 
     held_out: tuple[str, ...]
     confidence: float
@@ -63,6 +74,7 @@ class Evidence:
     chosen: Measures
     difference: Measures
     strategies: Mapping[str, Measures] = field(default_factory=dict)
+    unbroken: Unbroken | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +186,7 @@ def checked(document: Thresholds, current: Parameters, rules: Rules, now_ms: int
         *_other_ground(document, current),
         *_too_far(document, current, rules),
         *_not_better(document.evidence),
+        *_worse_unbroken(document.evidence.unbroken),
     )
 
 
@@ -275,6 +288,19 @@ def _not_better(evidence: Evidence) -> list[Objection]:
         detail = "neither imbalance, moves nor overload is lower for certain: each interval reaches 0"
         return [Objection(code=Code.NOT_BETTER, field="evidence.difference", detail=detail)]
     return []
+
+
+def _worse_unbroken(found: Unbroken | None) -> list[Objection]:
+    """Blocks begin at the recorded placement, so that what goes wrong within days shows in one course only."""
+    where = "evidence.unbroken"
+    if found is None:
+        detail = "there is no unbroken run over the held-out days; run bundlekeel-recalibrate of this release"
+        return [Objection(code=Code.WORSE_UNBROKEN, field=where, detail=detail)]
+    before, after = found.previous.imbalance.mean, found.chosen.imbalance.mean
+    if after <= before * (1 + EQUAL) + 1e-12:
+        return []
+    detail = f"imbalance {before:.4g} -> {after:.4g} in an unbroken run; at most {EQUAL:.0%} more is allowed"
+    return [Objection(code=Code.WORSE_UNBROKEN, field=where, detail=detail)]
 
 
 def _same(one: Number, other: Number) -> bool:

@@ -28,6 +28,7 @@ from bundlekeel.core.thresholds import (
     Number,
     Proposed,
     Thresholds,
+    Unbroken,
 )
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -129,7 +130,16 @@ def _evidence(reader: _Reader) -> Evidence:
         chosen=_measures(reader.inner("chosen")),
         difference=_measures(reader.inner("difference"), signed=True),
         strategies={name: _measures(others.inner(name)) for name in others.values},
+        unbroken=_unbroken(reader),
     )
+
+
+def _unbroken(evidence: _Reader) -> Unbroken | None:
+    """Null as good as missing."""
+    if evidence.values.get("unbroken") is None:
+        return None
+    reader = evidence.inner("unbroken")
+    return Unbroken(previous=_measures(reader.inner("previous")), chosen=_measures(reader.inner("chosen")))
 
 
 def _measures(reader: _Reader, *, signed: bool = False) -> Measures:

@@ -33,7 +33,7 @@ from bundlekeel.jobs.read import digests, of_days, part, periods
 from bundlekeel.jobs.report import MOST_ROWS, Shown, page
 from bundlekeel.jobs.rules import Judged, accept, as_long, at_once, judge, usual_interval
 from bundlekeel.jobs.showing import blocks_shown, points_of
-from bundlekeel.sim.backtest import Candidate
+from bundlekeel.sim.backtest import Candidate, Measures
 from bundlekeel.sim.backtest.choice import split_days
 from bundlekeel.sim.backtest.search import Space, search
 
@@ -199,11 +199,21 @@ class Runs:
         fresh = {item.key: item for item in candidates if item.key not in self.found}
         started = time.monotonic()
         if fresh:
-            for item in backtest.tried(self.spark, self.blocks, list(fresh.values()), self.work):
+            alone = [[block] for block in self.blocks]
+            for item in backtest.tried(self.spark, alone, list(fresh.values()), self.work):
                 blocks = self.found.setdefault(item.candidate, {})
                 blocks[item.number] = blocks[item.number] + item.measures if item.number in blocks else item.measures
             self.tell(f"{len(fresh)} candidates in {time.monotonic() - started:.0f} s, {len(self.found)} in all")
         return {item.key: self.found[item.key] for item in candidates}
+
+    def unbroken(self, candidates: Sequence[Candidate], dates: Sequence[str]) -> dict[str, Measures]:
+        """Each in one course over the blocks of these days: a task, and so a core, each."""
+        started, whole = time.monotonic(), [block for block in self.blocks if block.date in dates]
+        found = {item.key: Measures() for item in candidates}
+        for row in backtest.tried(self.spark, [whole], candidates, self.work):
+            found[row.candidate] += row.measures
+        self.tell(f"{len(candidates)} unbroken runs over {len(dates)} days in {time.monotonic() - started:.0f} s")
+        return found
 
     def numbers(self, dates: Sequence[str]) -> tuple[int, ...]:
         """Blocks of these days."""
@@ -230,10 +240,11 @@ def judged_candidates(runs: Runs, options: Options, base: Parameters, kept: Kept
         tolerance=given.tolerance,
     )
     chosen = chosen_of(tried, base, given, train=train, held=held, reach=options.adoption.max_steps)
+    candidate, present = chosen.choice.candidate, tried.candidates[tried.present]
     told = Told(
         base=base,
-        chosen=chosen.choice.candidate,
-        present=tried.candidates[tried.present],
+        chosen=candidate,
+        present=present,
         reason=chosen.choice.reason,
         blocks=runs.on(dates[1]),
         strategies=chosen.strategies,
@@ -243,6 +254,7 @@ def judged_candidates(runs: Runs, options: Options, base: Parameters, kept: Kept
         advice=chosen.advice,
         seed=given.seed,
         tried=chosen.values,
+        unbroken=runs.unbroken((present, candidate), dates[1]) if candidate.key != present.key else {},
     )
     return told, replace(chosen, labels=[item.date for item in runs.blocks if item.date in dates[1]])
 
