@@ -105,7 +105,8 @@ class Proposed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
     """One `thresholds.json`. `parameters`: every one that was searched, changed or not, by our names and units.
-    `advice`: sentences for people about what is no parameter (another strategy, the cycle's length)."""
+    `advice`: sentences for people about what is no parameter (another strategy, the cycle's length). `cluster`: whose
+    history it rests on; empty: the history does not say."""
 
     created_ms: int
     software: str
@@ -114,6 +115,7 @@ class Thresholds:
     evidence: Evidence
     data: Data
     advice: tuple[str, ...] = ()
+    cluster: str = ""
     format: int = FORMAT
 
     @property
@@ -130,12 +132,14 @@ class Thresholds:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """When a proposal may come into force. `max_steps`: of core/threshold_ranges.py, each parameter, each night.
-    `max_age_seconds`: of the document and of the data's end. `min_days`: days used. `min_coverage`: 0..1."""
+    `max_age_seconds`: of the document and of the data's end. `min_days`: days used. `min_coverage`: 0..1.
+    `cluster`: this one's name; empty: not known."""
 
     max_steps: float = 4.0
     max_age_seconds: float = 36 * 3600.0
     min_days: int = 7
     min_coverage: float = 0.9
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +180,9 @@ def checked(document: Thresholds, current: Parameters, rules: Rules, now_ms: int
     if document.format > FORMAT:
         detail = f"format {document.format}; this release reads up to {FORMAT}"
         return (Objection(code=Code.FUTURE_FORMAT, field="format", detail=detail),)
+    if document.cluster and rules.cluster and document.cluster != rules.cluster:
+        detail = f"it rests on the history of cluster {document.cluster}, and this is cluster {rules.cluster}"
+        return (Objection(code=Code.OTHER_CLUSTER, field="cluster", detail=detail),)
     off = _off_range(document)
     if not off and not difference(current, document) and document.strategy == current.strategy:
         return (Objection(code=Code.NOTHING_NEW, field="parameters", detail="the proposed values are in force"),)

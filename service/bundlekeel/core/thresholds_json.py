@@ -78,6 +78,7 @@ def thresholds_of(mapping: object) -> Thresholds:
         evidence=_evidence(top.inner("evidence")),
         data=_data(top.inner("data")),
         advice=top.texts("advice", needed=False),
+        cluster=top.text("cluster", needed=False),
     )
 
 
@@ -203,9 +204,9 @@ class _Reader:
         """An object inside of this one."""
         return _Reader(self._value(key, needed, {}), self.at(key))
 
-    def text(self, key: str) -> str:
+    def text(self, key: str, *, needed: bool = True) -> str:
         """A text, not longer than a sentence or two."""
-        found = self._value(key, True, "")
+        found = self._value(key, needed, "")
         if not isinstance(found, str) or len(found) > 2_000 or not _is_text(found):
             self.fail(key, "is no text of at most 2000 characters", "a text")
         return str(found)

@@ -87,6 +87,7 @@ class Told:
     seed: int = 0
     tried: Mapping[str, Collection[float]] | None = None
     unbroken: Mapping[str, Measures] = field(default_factory=dict)
+    cluster: str = ""
 
 
 def thresholds_of(told: Told, *, pyspark: str) -> core.Thresholds:
@@ -112,6 +113,7 @@ def thresholds_of(told: Told, *, pyspark: str) -> core.Thresholds:
         evidence=evidence,
         data=told.data,
         advice=told.advice,
+        cluster=told.cluster,
     )
 
 

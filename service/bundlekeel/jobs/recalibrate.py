@@ -26,7 +26,7 @@ from bundlekeel.jobs.blocks import blocks_of
 from bundlekeel.jobs.capacity import capacity, per_unit
 from bundlekeel.jobs.choosing import Chosen, chosen_of, searchable
 from bundlekeel.jobs.evidence import Told, thresholds_of
-from bundlekeel.jobs.options import Options, newest
+from bundlekeel.jobs.options import Options, cluster_of, newest
 from bundlekeel.jobs.periods import Period
 from bundlekeel.jobs.places import Place, below
 from bundlekeel.jobs.read import digests, of_days, part, periods
@@ -54,10 +54,11 @@ class Written:
 
 
 def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> Written:
-    """Run all of it. TooLittleHistory, BadDays: refused, and nothing is written; StoreError: a store is away;
-    ConfigError: nothing that was asked for can be searched."""
+    """Run all of it. TooLittleHistory, BadDays, OtherCluster: refused, and nothing is written; StoreError: a store is
+    away; ConfigError: nothing that was asked for can be searched."""
     found = newest(options)
     tell(f"{len(found)} hours of history, {sum(item.size for item in found) / 1e6:.1f} MB")
+    cluster = cluster_of(options, found)
     digest = digests(periods(spark, found), options.history).persist(StorageLevel.DISK_ONLY)
     try:
         judged, good = judged_of(digest, found, options, tell)
@@ -76,7 +77,8 @@ def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> Written:
             params=params,
         )
         base: Parameters = restored(Parameters, {path.removeprefix("params."): item for path, item in params.items()})
-        kept = Kept(found=found, judged=judged, dates=dates, without=left_alone(ground.period_ms, good, tell))
+        alone = left_alone(ground.period_ms, good, tell)
+        kept = Kept(found=found, judged=judged, dates=dates, without=alone, cluster=cluster)
         searchable(space_of(options, base, kept), options.search)
         told, chosen = searched(spark, options, ground, base, kept, tell)
     finally:
@@ -166,6 +168,7 @@ class Kept:
     judged: Sequence[Judged]
     dates: Sequence[str]
     without: tuple[str, ...] = ()
+    cluster: str = ""
 
 
 def searched(
@@ -250,6 +253,7 @@ def judged_candidates(runs: Runs, options: Options, base: Parameters, kept: Kept
         strategies=chosen.strategies,
         held_out=dates[1],
         data=data_of(kept),
+        cluster=kept.cluster,
         created_ms=int(options.now.timestamp() * 1000),
         advice=chosen.advice,
         seed=given.seed,
