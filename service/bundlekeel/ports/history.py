@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from bundlekeel.core.errors import HistoryError
+from bundlekeel.core.errors import HistoryError, StoreError
 from bundlekeel.core.history import CycleRecord
 
 HOUR_MS = 3_600_000
@@ -104,6 +104,11 @@ def clusters_of(store: HistoryStore, files: Sequence[HistoryFile]) -> dict[str, 
         try:
             return store.span(file).cluster
         except HistoryError:
+            return ""
+        except StoreError:
+            # A leader may keep house meanwhile: what it put together or deleted is gone.
+            if file.path in {item.path for item in store.files()}:
+                raise
             return ""
 
     found: dict[str, list[HistoryFile]] = {}
