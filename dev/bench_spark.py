@@ -107,7 +107,7 @@ def on_spark(history: Path, days: int, workers: int, work: Path) -> tuple[Timed,
             there, without = spark_backtest.made_dense(spark, wanted, ground)
             assert not without, without
             between = time.monotonic()
-            measures = spark_backtest.tried(spark, there, CANDIDATES, str(work))
+            measures = spark_backtest.tried(spark, [[item] for item in there], CANDIDATES, str(work))
             ended = time.monotonic()
             assert len(measures) >= len(there) * len(CANDIDATES)
             cpu = cpu_below() - cpu

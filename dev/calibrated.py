@@ -1,22 +1,28 @@
-"""Is a calibration worth it? `python -m dev.calibrated [--worlds 10] [--days 14] [--write]`.
+"""Is a calibration worth it? `python -m dev.calibrated [--seeds 1 2 3] [--days 14] [--again] [--write]`.
 
 Made-up worlds, each from its seed, of different sizes, noise, spikes and growth. In each the search of the nightly job
 looks at the first days; what it proposes within some nights' steps is judged on the held-out ones, beside the default
 settings: imbalance (time mean of max/mean - 1) and moves a day. Both go through the same traffic from the same
-beginnings. What a world came to is kept in `--folder`, so that a run can be broken off and gone on with. Exit code 1: a
-world's imbalance is more than 1 % worse than with the defaults, or the median world saves less than 15 % of the moves.
+beginnings: block by block, as the search saw it; unbroken over the held-out days, as the job judges it and a cluster
+runs; and unbroken with a picture each minute, as stock clusters make them. What a world came to is kept in `--folder`,
+so that a run can be broken off and gone on with. `--again` takes what the page says was proposed instead of searching,
+which is an hour of one core for ten worlds; it works out the figures of these seeds anew and keeps those of others.
+Exit code 1: in blocks, a world's imbalance is more than 1 % worse than with the defaults, or the median world saves
+less than 15 % of the moves.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
@@ -26,10 +32,10 @@ import numpy as np
 from bundlekeel.core.load import Ints
 from bundlekeel.core.thresholds import EQUAL, Rules
 from bundlekeel.jobs.choosing import adoptable
-from bundlekeel.sim.backtest import Candidate, Measures, backtest
+from bundlekeel.sim.backtest import Candidate, Measures, backtest, unbroken
 from bundlekeel.sim.backtest.choice import choose, split_days
-from bundlekeel.sim.backtest.search import Space, search
-from bundlekeel.sim.backtest.traffic import Chunk, chunks
+from bundlekeel.sim.backtest.search import Space, present, search, total
+from bundlekeel.sim.backtest.traffic import Averaging, Chunk, chunks
 from dev.history_model import World, dense
 from dev.history_worlds import steps
 
@@ -39,6 +45,7 @@ FEWER: Final = 0.15
 # As the nightly job cuts history.
 BLOCK_S: Final = 6 * 3600
 WARM_S: Final = 3600
+RUNS: Final = ("blocks", "unbroken", "stock")
 # What the default strategy itself reads; split limits and weights have nothing to do in these worlds.
 NAMES: Final = (
     *("avg_low_threshold_percent", "avg_hit_count_low", "avg_low_floor_percent", "avg_high_threshold_percent"),
@@ -49,7 +56,8 @@ NAMES: Final = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
     """How much of it: days, seconds between two pictures, points a parameter, rounds of refinement, how many of the
-    best these go on from, and after how many nights' steps the settings are judged."""
+    best these go on from, after how many nights' steps the settings are judged, and seconds between two pictures of a
+    stock cluster, by which they are judged too."""
 
     days: int
     period_seconds: int
@@ -57,23 +65,27 @@ class Size:
     rounds: int
     keep: int
     nights: int
+    stock_seconds: int = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One world: what it is like, and both settings on its held-out days. `moves`: a day."""
+class Pair:
+    """Both settings on held-out days. `moves`: a day."""
 
-    seed: int
-    about: str
-    candidates: int
-    held_out: int
     imbalance: float
     calibrated_imbalance: float
     moves: float
     calibrated_moves: float
-    changes: Mapping[str, Any]
-    reason: str
-    cpu_seconds: float
+
+    @staticmethod
+    def of(before: Measures, after: Measures) -> Pair:
+        """What both came to."""
+        return Pair(
+            imbalance=before.imbalance,
+            calibrated_imbalance=after.imbalance,
+            moves=before.moves_per_day,
+            calibrated_moves=after.moves_per_day,
+        )
 
     @property
     def worse(self) -> float:
@@ -84,6 +96,24 @@ class Row:
     def fewer(self) -> float:
         """Which share of the moves is saved."""
         return 1 - self.calibrated_moves / self.moves if self.moves else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One world: what it is like, what is proposed, and both settings in blocks, unbroken, and unbroken with the stock
+    interval of pictures (None: nothing changes, or it was not run). candidates: that the search tried, 0: the page's
+    proposal is judged."""
+
+    seed: int
+    about: str
+    candidates: int
+    held_out: int
+    blocks: Pair
+    unbroken: Pair | None
+    stock: Pair | None
+    changes: Mapping[str, Any]
+    reason: str
+    cpu_seconds: float
 
 
 def world_of(seed: int, size: Size) -> World:
@@ -126,115 +156,217 @@ def owners_of(world: World) -> list[Ints]:
     return found
 
 
-def blocks_of(world: World) -> Iterator[Chunk]:
+def blocks_of(world: World, owners: Sequence[Ints]) -> Iterator[Chunk]:
     """The world as the nightly job cuts it: blocks that begin where bundles were recorded to be, the first hour of
     which (of the block before) warms up. Every candidate plays all blocks."""
     whole, length, warm = dense(world), BLOCK_S // world.period_seconds, WARM_S // world.period_seconds
-    for number, (chunk, owner) in enumerate(zip(chunks(whole, length, warm), owners_of(world), strict=True)):
+    for number, (chunk, owner) in enumerate(zip(chunks(whole, length, warm), owners, strict=True)):
         begin = number * length - chunk.warm
         made = dense(world, begin, begin + chunk.traffic.periods, owner)
         given = chunk.traffic
         yield replace(chunk, traffic=replace(made, short=given.short, long=given.long, samples=given.samples))
 
 
-def calibrated(seed: int, size: Size) -> Row:
-    """Search on the first days of a world, choose, and judge on the last ones."""
+def calibrated(seed: int, size: Size, changes: Mapping[str, Any] | None = None) -> Row:
+    """Search on the first days of a world and choose, or take these `changes`; judge on the last days."""
     started, world = time.process_time(), world_of(seed, size)
-    blocks = list(blocks_of(world))
-    day_of = [int(block.traffic.days[-1]) for block in blocks]
-    train, held = (_numbers(day_of, days) for days in split_days(day_of))
-
-    def evaluate(candidates: Sequence[Candidate]) -> Mapping[str, Mapping[int, Measures]]:
-        found: dict[str, dict[int, Measures]] = {}
-        for number, block in enumerate(blocks):
-            for row in backtest(block.traffic, candidates, warm=block.warm):
-                numbers = found.setdefault(row.candidate, {})
-                numbers[number] = numbers.get(number, Measures()) + row.measures
-        return found
-
-    space = Space(base=world.params, strategies=("avg",), names=NAMES, reach=size.nights * Rules().max_steps, cycles=())
-    tried = adoptable(search(space, evaluate, blocks=train, points=size.points, rounds=size.rounds, keep=size.keep))
-    choice = choose(tried, world.params, train=train, held=held)
+    owners = owners_of(world)
+    blocks = dict(enumerate(blocks_of(world, owners)))
+    days = {number: int(block.traffic.days[-1]) for number, block in blocks.items()}
+    train, held = ([number for number in days if days[number] in part] for part in split_days(days.values()))
+    now, chosen, tried, reason = present(), Candidate(name="calibrated", changes=changes or {}), 0, "as the page says"
+    if changes is None:
+        reach = size.nights * Rules().max_steps
+        space = Space(base=world.params, strategies=("avg",), names=NAMES, reach=reach, cycles=())
+        thorough = {"points": size.points, "rounds": size.rounds, "keep": size.keep}
+        found = adoptable(search(space, partial(in_blocks, blocks), blocks=train, **thorough))
+        choice = choose(found, world.params, train=train, held=held)
+        tried, chosen, reason = len(found.candidates), choice.candidate, choice.reason
+    both = list({item.key: item for item in (now, chosen)}.values())
+    first, owner = held[0] * BLOCK_S, owners[held[0]]
+    judged = {key: total(parts) for key, parts in in_blocks({number: blocks[number] for number in held}, both).items()}
+    courses = [
+        in_one_course(replace(world, period_seconds=period), first, owner, both)
+        for period in (size.period_seconds, size.stock_seconds)
+        if len(both) > 1
+    ]
+    pairs = [Pair.of(run[now.key], run[chosen.key]) for run in (judged, *courses)]
     return Row(
         seed=seed,
         about=about(world),
-        candidates=len(tried.candidates),
-        held_out=len({day_of[number] for number in held}),
-        imbalance=choice.present.imbalance,
-        calibrated_imbalance=choice.chosen.imbalance,
-        moves=choice.present.moves_per_day,
-        calibrated_moves=choice.chosen.moves_per_day,
-        changes=choice.candidate.changes,
-        reason=choice.reason,
+        candidates=tried,
+        held_out=len({days[number] for number in held}),
+        blocks=pairs[0],
+        unbroken=pairs[1] if courses else None,
+        stock=pairs[2] if courses else None,
+        changes=chosen.changes,
+        reason=reason,
         cpu_seconds=time.process_time() - started,
     )
 
 
-def _numbers(day_of: Sequence[int], days: Collection[int]) -> list[int]:
-    """Blocks of these days."""
-    return [number for number, day in enumerate(day_of) if day in days]
+def in_blocks(blocks: Mapping[int, Chunk], candidates: Sequence[Candidate]) -> Mapping[str, Mapping[int, Measures]]:
+    """Each candidate on each block, from the recorded placement on."""
+    found: dict[str, dict[int, Measures]] = {}
+    for number, block in blocks.items():
+        for row in backtest(block.traffic, candidates, warm=block.warm):
+            numbers = found.setdefault(row.candidate, {})
+            numbers[number] = numbers.get(number, Measures()) + row.measures
+    return found
 
 
-def rows_of(seeds: Sequence[int], size: Size, folder: Path, workers: int) -> list[Row]:
-    """Every world, those that are kept in the folder read from there."""
+def in_one_course(world: World, first_s: int, owner: Ints, candidates: Sequence[Candidate]) -> dict[str, Measures]:
+    """Each candidate from this second of the world to its end, begun where bundles were recorded to be then."""
+    begin, warm = first_s // world.period_seconds, WARM_S // world.period_seconds
+    whole = dense(world)
+    averages = Averaging(whole)
+    averages.advance(whole, begin - warm)
+    made = dense(world, begin - warm, owner=owner)
+    made = replace(made, short=averages.short, long=averages.long, samples=averages.samples)
+    found: dict[str, Measures] = {}
+    for row in unbroken([Chunk(traffic=made, warm=warm)], candidates):
+        found[row.candidate] = found.get(row.candidate, Measures()) + row.measures
+    return found
+
+
+def rows_of(
+    seeds: Sequence[int], size: Size, folder: Path, workers: int, said: Mapping[int, Row] | None = None
+) -> list[Row]:
+    """Every world, those that are kept in the folder read from there. `said`: what the page says of each, whose
+    proposals are judged anew; other seeds than `seeds` are as it says."""
     folder.mkdir(parents=True, exist_ok=True)
-    kept = {seed: folder / f"{seed}-{'-'.join(map(str, asdict(size).values()))}.json" for seed in seeds}
-    found = {seed: Row(**json.loads(path.read_text())) for seed, path in kept.items() if path.exists()}
+    how = "-".join(map(str, (*asdict(size).values(), *(["again"] if said else []))))
+    kept = {seed: folder / f"{seed}-{how}.json" for seed in seeds}
+    found = {seed: _row(json.loads(path.read_text())) for seed, path in kept.items() if path.exists()}
     with ProcessPoolExecutor(workers) as pool:
-        waiting = {pool.submit(calibrated, seed, size): seed for seed in seeds if seed not in found}
+        waiting = {
+            pool.submit(calibrated, seed, size, said[seed].changes if said else None): seed
+            for seed in seeds
+            if seed not in found
+        }
         for done in as_completed(waiting):
             row = found[waiting[done]] = done.result()
             kept[row.seed].write_text(json.dumps(asdict(row)))
             print(f"world {row.seed} ({row.about}): {row.reason}; {row.cpu_seconds:.0f} s of CPU", flush=True)
+    found = {**(said or {}), **found}
     return [found[seed] for seed in sorted(found)]
+
+
+def _row(kept: dict[str, Any]) -> Row:
+    return Row(**kept | {name: Pair(**kept[name]) for name in RUNS if kept[name]})
+
+
+def said_by(text: str) -> dict[int, Row]:
+    """What the page says of each world, to as many digits."""
+    number = r"([-+\d.]+)%? \| "
+    first, *courses = (
+        {int(seed): (about, cells, rest) for seed, about, *cells, rest in re.findall(pattern, part, re.MULTILINE)}
+        for part in text.split("\n## ")
+        for pattern in [rf"^\| (\d+) \| (\d+ x [^|]+ \| )?{number * 6}?(.*)$"]
+    )
+    pairs = [{seed: _pair(cells) for seed, (_, cells, _) in part.items()} for part in (first, *courses)]
+    return {
+        seed: Row(
+            seed=seed,
+            about=about.removesuffix(" | "),
+            candidates=0,
+            held_out=0,
+            blocks=pairs[0][seed],
+            unbroken=pairs[1].get(seed) if courses else None,
+            stock=pairs[2].get(seed) if courses else None,
+            changes={name: float(value) for name, value in re.findall(r"`(\w+)` ([\d.]+)", rest)},
+            reason="as the page says",
+            cpu_seconds=0.0,
+        )
+        for seed, (about, _, rest) in first.items()
+    }
+
+
+def _pair(cells: Sequence[str]) -> Pair:
+    imbalance, calibrated_imbalance, _, moves, calibrated_moves, _ = map(float, cells)
+    return Pair(
+        imbalance=imbalance,
+        calibrated_imbalance=calibrated_imbalance,
+        moves=moves,
+        calibrated_moves=calibrated_moves,
+    )
 
 
 def faults(rows: Sequence[Row]) -> list[str]:
     """What does not hold, in sentences."""
-    found = [f"world {row.seed}: imbalance is {row.worse:.1%} worse" for row in rows if row.worse > EQUAL]
-    middle = statistics.median(row.fewer for row in rows)
+    found = [f"world {row.seed}: imbalance is {row.blocks.worse:.1%} worse" for row in rows if row.blocks.worse > EQUAL]
+    middle = statistics.median(row.blocks.fewer for row in rows)
     if middle < FEWER:
         found.append(f"the median world saves {middle:.0%} of the moves, at least {FEWER:.0%} are wanted")
     return found
 
 
-def table_of(rows: Sequence[Row]) -> list[str]:
+def table_of(rows: Sequence[Row], size: Size) -> list[str]:
     """As lines of a page."""
+    figures = "imbalance | calibrated | worse by | moves a day | calibrated | fewer"
     lines = [
-        "| seed | brokers x bundles, what is particular | imbalance | calibrated | worse by |"
-        " moves a day | calibrated | fewer | what changes |",
+        f"| seed | brokers x bundles, what is particular | {figures} | what changes |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         said = ", ".join(f"`{name}` {value:g}" for name, value in sorted(row.changes.items())) or "nothing"
-        lines.append(
-            f"| {row.seed} | {row.about} | {row.imbalance:.4f} | {row.calibrated_imbalance:.4f} | {row.worse:+.1%} |"
-            f" {row.moves:.1f} | {row.calibrated_moves:.1f} | {row.fewer:.0%} | {said} |"
-        )
-    middle = statistics.median(row.fewer for row in rows)
-    most = max(row.worse for row in rows)
-    return [*lines, "", f"Median: {middle:.0%} fewer moves. Largest loss of balance: {most:+.2%}."]
+        lines.append(f"| {row.seed} | {row.about} | {_cells(row.blocks)} | {said} |")
+    middle = statistics.median(row.blocks.fewer for row in rows)
+    most = max(row.blocks.worse for row in rows)
+    lines += ["", f"Median: {middle:.0%} fewer moves. Largest loss of balance: {most:+.2%}."]
+    for title, name in (("Unbroken", "unbroken"), (f"Unbroken, a picture each {size.stock_seconds} s", "stock")):
+        lines += ["", f"## {title}", "", f"| seed | {figures} |", "|---|---|---|---|---|---|---|"]
+        pairs: dict[int, Pair] = {row.seed: pair for row in rows if (pair := getattr(row, name)) is not None}
+        lines += [f"| {seed} | {_cells(pair)} |" for seed, pair in pairs.items()]
+        lost = {seed: pair.worse for seed, pair in pairs.items() if pair.worse > EQUAL}
+        told = ", ".join(f"{seed} ({worse:+.1%})" for seed, worse in lost.items()) or "none"
+        lines += ["", f"Worlds that lose more than {EQUAL:.0%} of balance, {len(lost)} of {len(pairs)}: {told}."]
+        if missing := [str(row.seed) for row in rows if row.changes and row.seed not in pairs]:
+            lines[-1] += f" Not run so: {', '.join(missing)}."
+    return lines
+
+
+def _cells(pair: Pair) -> str:
+    return (
+        f"{pair.imbalance:.4f} | {pair.calibrated_imbalance:.4f} | {pair.worse:+.1%} |"
+        f" {pair.moves:.1f} | {pair.calibrated_moves:.1f} | {pair.fewer:.0%}"
+    )
 
 
 def page(rows: Sequence[Row], size: Size) -> str:
     """docs/reference/calibration.md."""
-    most = max(row.candidates for row in rows)
-    told = (
-        f"{len(rows)} made-up worlds of {size.days} days, a picture each {size.period_seconds} s. The nightly job's"
-        f" search (up to {most} candidates, within what {size.nights} nights may change) sees the first days; the"
-        f" figures are of the {rows[0].held_out} held-out ones: the default settings beside the calibrated ones, on the"
-        " same traffic. Imbalance is the time mean of max/mean - 1."
+    held, run = max(row.held_out for row in rows), [str(row.seed) for row in rows if row.held_out]
+    search = (
+        f"Made-up worlds of {size.days} days (seeds {', '.join(str(row.seed) for row in rows)}), a picture each"
+        f" {size.period_seconds} s. The nightly job's search (within what {size.nights} nights may change) sees the"
+        f" first days; the figures are of the {held} held-out ones: the default settings beside the calibrated ones, on"
+        " the same traffic. Imbalance is the time mean of max/mean - 1."
     )
+    blocks = (
+        f"The first table is what the search sees: blocks of {BLOCK_S // 3600} hours, each begun at the recorded"
+        " placement, where a setting lives on the balance that the defaults left behind. These are also the worlds that"
+        " the rule of choice was made on. Neither promises as much for a cluster that runs on for days: the second"
+        " table is the same settings in one course over all held-out days. The nightly job makes such a run of its own,"
+        f" and a proposal that loses more than {EQUAL:.0%} of balance in it is refused (`WorseUnbroken`)."
+    )
+    stock = (
+        f"The third table is the second with a picture each {size.stock_seconds} s, as stock clusters make them, and"
+        f" settings found on pictures of {size.period_seconds} s. A hit is a report, so there are"
+        f" {size.period_seconds / size.stock_seconds:g} times as many in the same time: what was found on one interval"
+        " does not hold for another. Calibrate on history of the cluster's own interval."
+    )
+    tried = max(row.candidates for row in rows)
+    how = f"up to {tried} candidates a world" if tried else "what changes is as the page before had it, none searched"
     parts = [
         "# What a calibration is worth",
         "",
-        "Written by `python -m dev.calibrated --write`; do not edit.",
+        f"Written by `python -m dev.calibrated {'' if tried else '--again '}--write`; do not edit.",
+        *(line for text in (search, blocks, stock) for line in ("", *wrap(text, 120, break_on_hyphens=False))),
         "",
-        *wrap(told, 120),
+        *table_of(rows, size),
         "",
-        *table_of(rows),
-        "",
-        f"It took {sum(row.cpu_seconds for row in rows) / 60:.0f} minutes of one core.",
+        f"Worlds run last: {', '.join(run)}, in {sum(row.cpu_seconds for row in rows) / 60:.0f} minutes of one core;"
+        f" {how}.",
     ]
     return "\n".join(parts) + "\n"
 
@@ -242,7 +374,7 @@ def page(rows: Sequence[Row], size: Size) -> str:
 def main() -> int:
     """Run, print, and with `--write` renew the page; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m dev.calibrated", description=__doc__)
-    parser.add_argument("--worlds", type=int, default=10, help="seeds 1 to so many")
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 11)), help="which worlds (1 to 10)")
     parser.add_argument("--days", type=int, default=14)
     parser.add_argument("--period", type=int, default=300, help="seconds between two pictures")
     parser.add_argument("--points", type=int, default=5, help="values a parameter in the first round")
@@ -251,6 +383,7 @@ def main() -> int:
     parser.add_argument("--nights", type=int, default=2, help="how many nights' steps a setting may be away")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=ROOT / ".run" / "calibrated", help="where worlds are kept")
+    parser.add_argument("--again", action="store_true", help="judge anew what the page proposes, search nothing")
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
     given = parser.parse_args()
     size = Size(
@@ -261,8 +394,11 @@ def main() -> int:
         keep=given.keep,
         nights=given.nights,
     )
-    rows = rows_of(range(1, given.worlds + 1), size, given.folder, given.workers)
-    print("\n".join(table_of(rows)))
+    said = said_by(PAGE.read_text(encoding="utf-8")) if given.again else None
+    if said is not None and (missing := set(given.seeds) - set(said)):
+        parser.error(f"--again: the page says nothing of seeds {', '.join(map(str, sorted(missing)))}")
+    rows = rows_of(given.seeds, size, given.folder, given.workers, said)
+    print("\n".join(table_of(rows, size)))
     if given.write:
         PAGE.write_text(page(rows, size), encoding="utf-8")
     for text in (wrong := faults(rows)):

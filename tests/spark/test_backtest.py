@@ -15,7 +15,7 @@ from bundlekeel.core.history_values import plain
 from bundlekeel.jobs import backtest, quality
 from bundlekeel.jobs.blocks import blocks_of, dense, warm_of
 from bundlekeel.jobs.periods import open_store, periods_of
-from bundlekeel.sim.backtest import Candidate
+from bundlekeel.sim.backtest import Candidate, Chunk, unbroken
 from bundlekeel.sim.backtest import backtest as plain_backtest
 from tests.spark.conftest import SMALL, hashes
 
@@ -53,7 +53,7 @@ def test_the_same_as_without_spark(spark: SparkSession, small: Path, tmp_path: P
     # The first block has nothing before it: its own first two hours warm up.
     assert [item.periods for item in there] == [40, 48, 48, 48]
     tried = candidates(3)
-    found = backtest.tried(spark, there, tried, str(tmp_path))
+    found = backtest.tried(spark, [[item] for item in there], tried, str(tmp_path))
     assert len(found) == len(tried) * len(wanted)
     by_place = {(item.candidate, item.number): item.measures for item in found}
     for block in wanted:
@@ -62,6 +62,26 @@ def test_the_same_as_without_spark(spark: SparkSession, small: Path, tmp_path: P
             assert by_place[item.candidate, block.number] == item.measures
     assert any(item.measures.moves for item in found)
     assert hashes(small) == before
+
+
+def test_j13_all_blocks_in_one_course(spark: SparkSession, small: Path, tmp_path: Path) -> None:
+    """A task a candidate; ownership is carried from block to block, to the last bit as without Spark."""
+    store, place = open_store(str(small)), ground(small, tmp_path)
+    wanted = blocks_of(periods_of(store.files()), DATES, hours=12, warm_hours=2)
+    there, _ = backtest.made_dense(spark, wanted, place)
+    tried = candidates(2)
+    found = backtest.tried(spark, [there], tried, str(tmp_path))
+    arrays = [dense(store, block, period_ms=900_000, per_unit={}, params=place.params) for block in wanted]
+    pieces = [
+        Chunk(traffic=traffic, warm=warm_of(traffic, block.start_ms))
+        for traffic, block in zip(arrays, wanted, strict=True)
+    ]
+    assert [(item.candidate, item.day, item.measures) for item in found] == [
+        (item.candidate, item.day, item.measures) for item in unbroken(pieces, tried)
+    ]
+    alone = backtest.tried(spark, [[item] for item in there], tried, str(tmp_path))
+    assert sum(item.measures.periods for item in found) == sum(item.measures.periods for item in alone)
+    assert sum(item.measures.moves for item in found) != sum(item.measures.moves for item in alone)
 
 
 @pytest.mark.nightly
@@ -77,8 +97,8 @@ def test_more_candidates_shuffle_nothing(
         work()
         return shuffle_bytes(spark, name)
 
-    few = shuffled("few", lambda: backtest.tried(spark, there, candidates(2), str(tmp_path)))
-    many = shuffled("many", lambda: backtest.tried(spark, there, candidates(12), str(tmp_path)))
+    few = shuffled("few", lambda: backtest.tried(spark, [[item] for item in there], candidates(2), str(tmp_path)))
+    many = shuffled("many", lambda: backtest.tried(spark, [[item] for item in there], candidates(12), str(tmp_path)))
     # The same measurement sees what a job shuffles that does.
     assert shuffled("days", lambda: quality.days(small_digest).collect()) > 0
     assert few == many == 0

@@ -80,8 +80,11 @@ def test_a_whole_night(night: Night, small: Path) -> None:
     assert set(document.evidence.strategies) == {"threshold"}
     # The daemon objects to nothing but, maybe, that nothing was found to be better.
     codes = {item.code for item in checked(document, SMALL.params, Adoption(min_days=3), document.created_ms)}
-    assert codes <= {Code.NOT_BETTER, Code.NOTHING_NEW}
+    assert codes <= {Code.NOT_BETTER, Code.WORSE_UNBROKEN, Code.NOTHING_NEW}
     assert (Code.NOTHING_NEW in codes) == (document.values == document.previous)
+    # What changes was run unbroken as well, and that is in the page.
+    assert (document.evidence.unbroken is None) == (document.values == document.previous)
+    assert any("unbroken runs over 1 days" in line for line in night.said) == (Code.NOTHING_NEW not in codes)
     page = (night.out / "2023-11-16" / "report.html").read_text()
     assert "<svg" in page
     assert "http" not in page

@@ -10,9 +10,11 @@ from bundlekeel.ports.history import HistoryFile, HistorySpan, Segment, hour_of
 
 
 class MemoryStore:
-    """`HistoryStore` as a dictionary. `away`: it does not answer. `torn`: files that cannot be read."""
+    """`HistoryStore` as a dictionary, of one `cluster`. `away`: it does not answer. `torn`: files that cannot
+    be read."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: str = "") -> None:
+        self.cluster = cluster
         self.held: dict[HistoryFile, list[CycleRecord]] = {}
         self.aside: list[HistoryFile] = []
         self.torn: set[HistoryFile] = set()
@@ -34,6 +36,7 @@ class MemoryStore:
             last_ms=records[-1].wall_ms,
             cycles=len(records),
             rows=sum(1 + len(record.brokers.index) + len(record.bundles.index) for record in records),
+            cluster=self.cluster,
         )
 
     def records(self, file: HistoryFile) -> list[CycleRecord]:

@@ -47,6 +47,7 @@ def document(now_ms: int = NOW_MS, parameters: Mapping[str, Any] | None = None, 
             "chosen": measures(0.12, 4.0),
             "difference": measures(0.0, -2.0),
             "strategies": {"transfer": measures(0.2, 9.0)},
+            "unbroken": {"previous": measures(0.12, 6.0), "chosen": measures(0.12, 4.0)},
         },
         "data": {
             "from_ms": now_ms - 15 * DAY_MS,

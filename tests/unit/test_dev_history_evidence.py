@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from dev.bench_spark import CANDIDATES, Large, Results, Timed, lines_of, size
-from dev.calibrated import Row, Size, calibrated, faults, page, rows_of, world_of
+from dev.calibrated import PAGE, Pair, Row, Size, calibrated, faults, page, rows_of, said_by, world_of
 from dev.fidelity import Outcome, others, replayed
 
-SMALL = Size(days=3, period_seconds=3600, points=2, rounds=0, keep=1, nights=1)
+SMALL = Size(days=3, period_seconds=3600, points=2, rounds=0, keep=1, nights=1, stock_seconds=1800)
+PAIR = Pair(imbalance=0.2, calibrated_imbalance=0.2, moves=10.0, calibrated_moves=8.0)
 ROW = Row(
     seed=1,
     about="4 x 100",
     candidates=9,
     held_out=4,
-    imbalance=0.2,
-    calibrated_imbalance=0.2,
-    moves=10.0,
-    calibrated_moves=8.0,
+    blocks=PAIR,
+    unbroken=replace(PAIR, calibrated_imbalance=0.244),
+    stock=replace(PAIR, calibrated_imbalance=0.21, calibrated_moves=5.0),
     changes={"avg_hit_count_low": 12},
     reason="fewer",
     cpu_seconds=60.0,
@@ -48,22 +48,60 @@ class TestCalibrated:
     def test_what_is_held_against_it(self) -> None:
         """More than one percent of balance lost in any world, or too few moves saved in the middle one."""
         assert faults([ROW, ROW]) == []
-        assert faults([ROW, replace(ROW, seed=2, calibrated_imbalance=0.2019)]) == []
-        assert faults([ROW, replace(ROW, seed=2, calibrated_imbalance=0.2021)]) == ["world 2: imbalance is 1.0% worse"]
-        few = replace(ROW, calibrated_moves=8.6)
+        less, lost = (replace(PAIR, calibrated_imbalance=imbalance) for imbalance in (0.2019, 0.2021))
+        assert faults([ROW, replace(ROW, seed=2, blocks=less)]) == []
+        assert faults([ROW, replace(ROW, seed=2, blocks=lost)]) == ["world 2: imbalance is 1.0% worse"]
+        few = replace(ROW, blocks=replace(PAIR, calibrated_moves=8.6))
         assert "saves 14% of the moves" in faults([few, few, ROW])[0]
-        assert replace(ROW, moves=0.0, calibrated_moves=0.0).fewer == 0.0
+        assert replace(PAIR, moves=0.0, calibrated_moves=0.0).fewer == 0.0
 
     def test_a_world_is_kept_and_not_worked_out_again(self, tmp_path: Path) -> None:
         """What a broken-off run has is read; the same settings on both sides are neither better nor worse."""
         row = calibrated(2, SMALL)
-        assert row.calibrated_moves <= row.moves
-        assert row.worse <= 0.01
+        assert row.blocks.calibrated_moves <= row.blocks.moves
+        assert row.blocks.worse <= 0.01
         made = rows_of([2], SMALL, tmp_path, 1)
         assert replace(made[0], cpu_seconds=0) == replace(row, cpu_seconds=0)
         kept = next(tmp_path.iterdir())
         kept.write_text(kept.read_text().replace('"seed": 2', '"seed": 7'))
         assert rows_of([2], SMALL, tmp_path, 1)[0].seed == 7
+
+    def test_j13_what_was_found_is_judged_without_a_search(self) -> None:
+        """In blocks, unbroken and with pictures each minute, which come to different figures."""
+        found = calibrated(2, SMALL, {"avg_low_threshold_percent": 30.0, "avg_hit_count_low": 1.0})
+        assert found.candidates == 0
+        assert found.blocks.calibrated_moves != found.blocks.moves
+        assert found.unbroken is not None and found.stock is not None
+        runs = (found.blocks, found.unbroken, found.stock)
+        assert len({run.calibrated_imbalance for run in runs}) == 3
+        same = calibrated(2, SMALL, {})
+        assert (same.blocks.worse, same.unbroken, same.stock) == (0.0, None, None)
+        assert same.blocks.imbalance == found.blocks.imbalance
+
+    def test_j13_the_page_says_what_is_lost_unbroken(self) -> None:
+        """Which worlds, by how much; and with the stock interval of pictures. Worlds where nothing changes are none."""
+        same = replace(ROW, seed=2, changes={}, unbroken=None, stock=None)
+        text = page([ROW, same, replace(ROW, seed=3, unbroken=PAIR)], SMALL)
+        _, unbroken, stock = text.split("\n## ")
+        assert "| 1 | 0.2000 | 0.2440 | +22.0% |" in unbroken and "\n| 2 |" not in unbroken
+        assert "1 of 2: 1 (+22.0%)." in unbroken
+        assert "Not run so: 1." in page([replace(ROW, stock=None), replace(ROW, seed=3)], SMALL)
+        assert "2 of 2: 1 (+5.0%), 3 (+5.0%)." in stock and "| 50% |" in stock
+        assert "`WorseUnbroken`" in text and "2 times as many" in " ".join(text.split())
+
+    def test_j13_the_page_gives_its_worlds_back(self, tmp_path: Path) -> None:
+        """So that they can be judged anew without an hour of search, some of them, too; also the committed page."""
+        rows = [
+            ROW,
+            replace(ROW, seed=2, changes={}),
+            replace(ROW, seed=3, changes={"avg_high_ratio": 1.5}, stock=None),
+        ]
+        assert said_by(page(rows, SMALL)) == {
+            row.seed: replace(row, candidates=0, held_out=0, reason="as the page says", cpu_seconds=0.0) for row in rows
+        }
+        assert rows_of([], SMALL, tmp_path, 1, {1: ROW}) == [ROW]
+        committed = said_by(PAGE.read_text(encoding="utf-8"))
+        assert len(committed) == 10 and any(row.changes for row in committed.values())
 
     def test_the_page_has_a_line_a_world(self) -> None:
         """With both settings, and what changes."""

@@ -14,10 +14,10 @@ from tests.support.memory_history import MemoryStore, MemoryWal
 
 # `mock:`: pyarrow's own file system in memory, which stands for those where renaming is copying.
 STORES: dict[str, Callable[[Path], HistoryStore]] = {
-    "memory": lambda _folder: MemoryStore(),
-    "folder": ParquetStore,
-    "file URI": lambda folder: ParquetStore(folder.as_uri()),
-    "object store": lambda _folder: ParquetStore("mock:bucket/history"),
+    "memory": lambda _folder: MemoryStore("east"),
+    "folder": lambda folder: ParquetStore(folder, "east"),
+    "file URI": lambda folder: ParquetStore(folder.as_uri(), "east"),
+    "object store": lambda _folder: ParquetStore("mock:bucket/history", "east"),
 }
 WALS: dict[str, Callable[[Path], HistoryWal]] = {"memory": lambda _folder: MemoryWal(), "files": FileWal}
 

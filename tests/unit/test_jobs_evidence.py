@@ -62,6 +62,7 @@ def told() -> Told:
         created_ms=CREATED,
         advice=made.advice,
         tried=made.values,
+        unbroken={item.key: figures(*given) for item, *given in RESULTS},
     )
 
 

@@ -141,11 +141,12 @@ def test_the_settings_say_how_it_will_be_looked_at(history: Path, capsys: pytest
 
 
 def test_rules_of_the_settings(history: Path) -> None:
-    """All of those by which the daemon checks; without settings its defaults."""
+    """All of those by which the daemon checks, its cluster among them; without settings its defaults."""
     loaded = load_settings(settings(history.parent, "min_days: 1, max_steps: 2, max_age: 1h, min_coverage: 0.5"))
     given = parser().parse_args(["--history", "h", "--out", "o"])
     found = options_of(given, loaded)
-    assert found.adoption == Adoption(max_steps=2, max_age_seconds=3600, min_days=1, min_coverage=0.5)
+    rules = Adoption(max_steps=2, max_age_seconds=3600, min_days=1, min_coverage=0.5, cluster="standalone")
+    assert found.adoption == rules
     assert found.rules.min_days == 2
     found = options_of(given, None)
     assert (found.adoption, found.rules.min_days) == (Adoption(), 7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def calibration(
     return Calibration(
         CalibrationParts(
             mode=given.mode,
-            rules=given.rules,
+            rules=replace(given.rules, cluster=loaded.settings.cluster),
             every_seconds=given.interval,
             interval_seconds=loaded.settings.cycle.interval,
             canary_seconds=given.canary,

@@ -23,7 +23,7 @@ def recorder(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, leads: 
     adapter, place, wal = _adapter(), _place(loaded, given.uri), loaded.located(given.wal)
 
     def places() -> Places:
-        return adapter.FileWal(wal), adapter.ParquetStore(place)
+        return adapter.FileWal(wal), adapter.ParquetStore(place, loaded.settings.cluster)
 
     return Recorder(places, telemetry, clock, leads=leads, keep_days=given.keep_days, wal_max_bytes=given.wal_max_bytes)
 

@@ -158,6 +158,8 @@ def _checked(answer: Json, _layout: Layout) -> RenderableType:
     ]
     if not answer["cycles"]:
         lines.append("nothing is recorded there yet; history.uri, or --history, may name another place")
+    if answer["mixed"]:
+        lines.append(answer["mixed"])
     lines += [f"cannot be read: {row['file']}: {row['why']}" for row in answer["unreadable"]]
     lines += [f"set aside: {path}" for path in answer["set_aside"]]
     lines += [f"cycle {row['epoch']}:{row['cycle']} cannot be rebuilt: {row['why']}" for row in answer["broken"]]

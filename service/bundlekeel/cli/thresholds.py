@@ -107,9 +107,12 @@ def adoption(answer: Row, layout: Layout) -> RenderableType:
 
 def _measures(evidence: Row) -> RenderableType:
     days = evidence.get("held_out") or []
-    made = table(f"on {len(days)} held-out days", ">in force", ">proposed", ">difference")
+    made = table(f"on {len(days)} held-out days", ">in force", ">proposed", ">difference", ">unbroken")
+    course = evidence.get("unbroken") or {}
     for name in evidence.get("chosen") or {}:
         cells = [_interval((evidence.get(kind) or {}).get(name)) for kind in ("previous", "chosen", "difference")]
+        ends = [((course.get(kind) or {}).get(name) or {}).get("mean") for kind in ("previous", "chosen")]
+        cells.append(" -> ".join(f"{end:.4g}" for end in ends if end is not None) or units.DASH)
         made.add_row(name.replace("_", " "), *cells)
     return made
 

@@ -133,7 +133,9 @@ class Code(StrEnum):
     POOR_COVERAGE = "PoorCoverage"
     OTHER_STRATEGY = "OtherStrategy"
     OTHER_VALUES = "OtherValues"
+    OTHER_CLUSTER = "OtherCluster"
     NOT_BETTER = "NotBetter"
+    WORSE_UNBROKEN = "WorseUnbroken"
     NOTHING_NEW = "NothingNew"
     REVERTED = "Reverted"
     ON_PROBATION = "OnProbation"
@@ -281,7 +283,9 @@ EXPLANATIONS: dict[Code, str] = {
     Code.POOR_COVERAGE: "too much of the time is missing from the history",
     Code.OTHER_STRATEGY: "the thresholds, or one of them, are about another strategy than the one in force",
     Code.OTHER_VALUES: "the values in force are no longer those that the proposal was compared with",
+    Code.OTHER_CLUSTER: "the history that the proposal rests on was recorded by another cluster",
     Code.NOT_BETTER: "on held-out days the proposed values were not better for certain, or worse",
+    Code.WORSE_UNBROKEN: "in an unbroken run over the held-out days the proposed values lost balance, or none was made",
     Code.NOTHING_NEW: "the proposed values are in force already",
     Code.REVERTED: "these very thresholds were adopted and reverted; they are not adopted again",
     Code.ON_PROBATION: "the thresholds adopted last are still being watched",

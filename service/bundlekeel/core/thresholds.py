@@ -53,9 +53,20 @@ MEASURES: Final = tuple(row.name for row in fields(Measures))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unbroken:
+    """Both settings in one course each over all held-out days, as a cluster runs. One course has no interval: `low` and
+    `high` are the mean."""
+
+    previous: Measures
+    chosen: Measures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """`difference`: chosen less previous, paired by blocks of hours, so its interval is narrower than those of the two.
-    `held_out`: days (2026-11-21) that the search did not see. `strategies`: others on the same days, for people."""
+    """Of blocks of hours, each begun at the recorded placement. `difference`: chosen less previous, paired by blocks,
+    so its interval is narrower than those of the two. `held_out`: days (2026-11-21) that the search did not see.
+    `strategies`: others on the same days, for people. `unbroken`: None where nothing would change, and of jobs before
+    there was such a run."""
 
     held_out: tuple[str, ...]
     confidence: float
@@ -63,6 +74,7 @@ class Evidence:
     chosen: Measures
     difference: Measures
     strategies: Mapping[str, Measures] = field(default_factory=dict)
+    unbroken: Unbroken | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +105,8 @@ class Proposed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
     """One `thresholds.json`. `parameters`: every one that was searched, changed or not, by our names and units.
-    `advice`: sentences for people about what is no parameter (another strategy, the cycle's length)."""
+    `advice`: sentences for people about what is no parameter (another strategy, the cycle's length). `cluster`: whose
+    history it rests on; empty: the history does not say."""
 
     created_ms: int
     software: str
@@ -102,6 +115,7 @@ class Thresholds:
     evidence: Evidence
     data: Data
     advice: tuple[str, ...] = ()
+    cluster: str = ""
     format: int = FORMAT
 
     @property
@@ -118,12 +132,14 @@ class Thresholds:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """When a proposal may come into force. `max_steps`: of core/threshold_ranges.py, each parameter, each night.
-    `max_age_seconds`: of the document and of the data's end. `min_days`: days used. `min_coverage`: 0..1."""
+    `max_age_seconds`: of the document and of the data's end. `min_days`: days used. `min_coverage`: 0..1.
+    `cluster`: this one's name; empty: not known."""
 
     max_steps: float = 4.0
     max_age_seconds: float = 36 * 3600.0
     min_days: int = 7
     min_coverage: float = 0.9
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +180,9 @@ def checked(document: Thresholds, current: Parameters, rules: Rules, now_ms: int
     if document.format > FORMAT:
         detail = f"format {document.format}; this release reads up to {FORMAT}"
         return (Objection(code=Code.FUTURE_FORMAT, field="format", detail=detail),)
+    if document.cluster and rules.cluster and document.cluster != rules.cluster:
+        detail = f"it rests on the history of cluster {document.cluster}, and this is cluster {rules.cluster}"
+        return (Objection(code=Code.OTHER_CLUSTER, field="cluster", detail=detail),)
     off = _off_range(document)
     if not off and not difference(current, document) and document.strategy == current.strategy:
         return (Objection(code=Code.NOTHING_NEW, field="parameters", detail="the proposed values are in force"),)
@@ -174,6 +193,7 @@ def checked(document: Thresholds, current: Parameters, rules: Rules, now_ms: int
         *_other_ground(document, current),
         *_too_far(document, current, rules),
         *_not_better(document.evidence),
+        *_worse_unbroken(document.evidence.unbroken),
     )
 
 
@@ -275,6 +295,19 @@ def _not_better(evidence: Evidence) -> list[Objection]:
         detail = "neither imbalance, moves nor overload is lower for certain: each interval reaches 0"
         return [Objection(code=Code.NOT_BETTER, field="evidence.difference", detail=detail)]
     return []
+
+
+def _worse_unbroken(found: Unbroken | None) -> list[Objection]:
+    """Blocks begin at the recorded placement, so that what goes wrong within days shows in one course only."""
+    where = "evidence.unbroken"
+    if found is None:
+        detail = "there is no unbroken run over the held-out days; run bundlekeel-recalibrate of this release"
+        return [Objection(code=Code.WORSE_UNBROKEN, field=where, detail=detail)]
+    before, after = found.previous.imbalance.mean, found.chosen.imbalance.mean
+    if after <= before * (1 + EQUAL) + 1e-12:
+        return []
+    detail = f"imbalance {before:.4g} -> {after:.4g} in an unbroken run; at most {EQUAL:.0%} more is allowed"
+    return [Objection(code=Code.WORSE_UNBROKEN, field=where, detail=detail)]
 
 
 def _same(one: Number, other: Number) -> bool:

@@ -28,6 +28,7 @@ from bundlekeel.core.thresholds import (
     Number,
     Proposed,
     Thresholds,
+    Unbroken,
 )
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -77,6 +78,7 @@ def thresholds_of(mapping: object) -> Thresholds:
         evidence=_evidence(top.inner("evidence")),
         data=_data(top.inner("data")),
         advice=top.texts("advice", needed=False),
+        cluster=top.text("cluster", needed=False),
     )
 
 
@@ -129,7 +131,16 @@ def _evidence(reader: _Reader) -> Evidence:
         chosen=_measures(reader.inner("chosen")),
         difference=_measures(reader.inner("difference"), signed=True),
         strategies={name: _measures(others.inner(name)) for name in others.values},
+        unbroken=_unbroken(reader),
     )
+
+
+def _unbroken(evidence: _Reader) -> Unbroken | None:
+    """Null as good as missing."""
+    if evidence.values.get("unbroken") is None:
+        return None
+    reader = evidence.inner("unbroken")
+    return Unbroken(previous=_measures(reader.inner("previous")), chosen=_measures(reader.inner("chosen")))
 
 
 def _measures(reader: _Reader, *, signed: bool = False) -> Measures:
@@ -193,9 +204,9 @@ class _Reader:
         """An object inside of this one."""
         return _Reader(self._value(key, needed, {}), self.at(key))
 
-    def text(self, key: str) -> str:
+    def text(self, key: str, *, needed: bool = True) -> str:
         """A text, not longer than a sentence or two."""
-        found = self._value(key, True, "")
+        found = self._value(key, needed, "")
         if not isinstance(found, str) or len(found) > 2_000 or not _is_text(found):
             self.fail(key, "is no text of at most 2000 characters", "a text")
         return str(found)

@@ -64,6 +64,7 @@ OVERRIDABLE: Final = frozenset(
         Code.POOR_COVERAGE,
         Code.OTHER_VALUES,
         Code.NOT_BETTER,
+        Code.WORSE_UNBROKEN,
         Code.REVERTED,
     }
 )

@@ -90,7 +90,8 @@ def _merge(store: HistoryStore, run: list[HistoryFile], done: Kept) -> None:
         if store.span(made).cycles != sum(store.span(file).cycles for file in run):
             raise HistoryError(f"{made.path} has not the cycles of its parts")
     except HistoryError:
-        # One of them begins and ends well, but cannot be read. The others are put together next time.
+        # One of them begins and ends well, but cannot be read: the others are put together next time. Or two clusters
+        # record into this place (`history check` says so): theirs stay as they are.
         done.aside.extend(weed(store, run))
         return
     for file in run:

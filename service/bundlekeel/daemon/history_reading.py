@@ -12,7 +12,7 @@ from typing import Any
 from bundlekeel.core.errors import ConfigError, HistoryError, NotFound, StoreError
 from bundlekeel.core.history import BROKERS, BUNDLES, SCHEMA, Columns, CycleRecord, Table
 from bundlekeel.core.history_replay import Rebuilt, rebuilt, replay
-from bundlekeel.ports.history import HistoryFile, HistoryStore, in_force
+from bundlekeel.ports.history import HistoryFile, HistoryStore, clusters_of, in_force, mixed
 
 Json = dict[str, Any]
 
@@ -180,20 +180,23 @@ def _rows(table: Table, columns: Columns) -> list[Json]:
 
 
 def check(store: HistoryStore) -> Json:
-    """Read all of it. `ok`: there are cycles, each of them once and without a gap, every file is whole, and every
-    picture can be rebuilt.
+    """Read all of it. `ok`: there are cycles of one cluster, each of them once and without a gap, every file is whole,
+    and every picture can be rebuilt.
 
     {ok, files, superseded, bytes, cycles, first_ms, last_ms, dropped, undecided, unreadable: [{file, why}],
-    broken: [{epoch, cycle, why}], gaps: [{epoch, after, before, missing}], doubles: [{epoch, cycle}]}
+    broken: [{epoch, cycle, why}], gaps: [{epoch, after, before, missing}], doubles: [{epoch, cycle}],
+    clusters: {name: [file]}, mixed: which clusters recorded into one place|""}
     """
     every = store.files()
     files = in_force(every)
+    clusters = clusters_of(store, files)
     reading, found = Reading(store), _Found()
     for item in rebuilt(reading.records(files)):
         found.add(item)
     doubles = [{"epoch": epoch, "cycle": cycle} for (epoch, cycle), count in found.seen.items() if count > 1]
     return {
-        "ok": bool(found.seen) and not (reading.unreadable or found.broken or found.gaps or doubles),
+        "ok": bool(found.seen)
+        and not (reading.unreadable or found.broken or found.gaps or doubles or len(clusters) > 1),
         "files": len(files),
         "superseded": len(every) - len(files),
         "bytes": sum(file.size for file in files),
@@ -207,6 +210,8 @@ def check(store: HistoryStore) -> Json:
         "broken": found.broken,
         "gaps": found.gaps,
         "doubles": doubles,
+        "clusters": {name: [file.path for file in of] for name, of in clusters.items()},
+        "mixed": mixed(clusters),
     }
 
 

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -36,8 +37,8 @@ thresholds and other strategies with the daemon's own planning, and judges on da
 {out}/{date}/report.html for people and {out}/{date}/thresholds.json for the daemon. The history is only read.
 """
 _MORE: Final = """\
-exit codes: 0 written; 1 refused, with the reason (TooLittleHistory, BadDays) on stderr; 2 wrong usage or settings;
-3 the store of history or output cannot be reached
+exit codes: 0 written; 1 refused, with the reason (TooLittleHistory, BadDays, OtherCluster) on stderr; 2 wrong usage or
+settings; 3 the store of history or output cannot be reached
 
 examples:
   bundlekeel-recalibrate --settings bundlekeel.yaml --out s3://balancer/calibration
@@ -227,7 +228,9 @@ def options_of(given: argparse.Namespace, loaded: LoadedSettings | None) -> Opti
     from bundlekeel.jobs.options import Options  # noqa: PLC0415
     from bundlekeel.jobs.rules import Rules  # noqa: PLC0415
 
-    adoption = loaded.settings.calibration.rules if loaded is not None else Adoption()
+    adoption = Adoption()
+    if loaded is not None:
+        adoption = replace(loaded.settings.calibration.rules, cluster=loaded.settings.cluster)
     # Even where the daemon is content with one day, one is searched on and another judged by.
     min_days = given.min_days or max(2, adoption.min_days)
     if min_days > given.days:

@@ -22,7 +22,7 @@ from bundlekeel.jobs.periods import open_store
 from bundlekeel.jobs.places import Place
 from bundlekeel.jobs.read import period_of, spread
 from bundlekeel.jobs.schemas import spark_schema
-from bundlekeel.sim.backtest import Candidate, Measures, Traffic, backtest
+from bundlekeel.sim.backtest import Candidate, Chunk, Measures, Traffic, unbroken
 from bundlekeel.sim.backtest.measures import COLUMNS
 
 BLOCKS: Final = pa.schema(
@@ -45,8 +45,13 @@ DENSE: Final = pa.schema(
         ("why", pa.string()),
     ]
 )
+# `pieces`: blocks that candidates play in one course. `number`: of the first.
 TASKS: Final = pa.schema(
-    [("number", pa.int64()), ("name", pa.string()), ("start_ms", pa.int64()), ("candidates", pa.list_(pa.string()))]
+    [
+        ("number", pa.int64()),
+        ("pieces", pa.list_(pa.struct([("name", pa.string()), ("start_ms", pa.int64())]))),
+        ("candidates", pa.list_(pa.string())),
+    ]
 )
 MEASURES: Final = pa.schema(
     [
@@ -132,24 +137,29 @@ def densed(given: DataFrame, ground: Ground) -> DataFrame:
     return given.mapInArrow(work, spark_schema(DENSE))
 
 
-def tasks(spark: SparkSession, given: Sequence[Dense], candidates: Sequence[Candidate], chunk: int) -> DataFrame:
-    """Every block with every chunk of candidates, a task each. Chunks of a block follow one another, so that a worker
-    that takes the next one has the arrays still."""
+def tasks(
+    spark: SparkSession, given: Sequence[Sequence[Dense]], candidates: Sequence[Candidate], chunk: int
+) -> DataFrame:
+    """Every run of blocks with every chunk of candidates, a task each. Chunks of a run follow one another, so that a
+    worker that takes the next one has the arrays of a single block still."""
     texts = [item.to_json() for item in candidates]
     chunks = [texts[at : at + chunk] for at in range(0, len(texts), chunk)]
-    rows = [(block.number, block.name, block.start_ms, part) for block in given for part in chunks]
+    rows = [(run[0].number, [(block.name, block.start_ms) for block in run], part) for run in given for part in chunks]
     return spread(spark, rows, spark_schema(TASKS))
 
 
 def measured(given: DataFrame, work_uri: str) -> DataFrame:
-    """`TASKS` -> `MEASURES`: one row a candidate and day of the block. The same `core.plan()` as in the daemon."""
+    """`TASKS` -> `MEASURES`: one row a candidate and day of the run. The same `core.plan()` as in the daemon."""
+
+    def piece(name: str, start_ms: int) -> Chunk:
+        traffic = loaded(work_uri, name)
+        return Chunk(traffic=traffic, warm=warm_of(traffic, start_ms))
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                traffic = loaded(work_uri, row["name"])
                 wanted = [Candidate.from_json(text) for text in row["candidates"]]
-                found = backtest(traffic, wanted, warm=warm_of(traffic, row["start_ms"]))
+                found = unbroken((piece(**item) for item in row["pieces"]), wanted)
                 rows = [
                     {"candidate": item.candidate, "number": row["number"], "day": item.day, **item.measures.row()}
                     for item in found
@@ -179,8 +189,10 @@ def made_dense(spark: SparkSession, given: Sequence[Block], ground: Ground) -> t
     return sorted(there, key=lambda item: item.number), without
 
 
-def tried(spark: SparkSession, given: Sequence[Dense], candidates: Sequence[Candidate], work_uri: str) -> list[Found]:
-    """All candidates on all blocks. What comes back is one row of figures a candidate and block."""
+def tried(
+    spark: SparkSession, given: Sequence[Sequence[Dense]], candidates: Sequence[Candidate], work_uri: str
+) -> list[Found]:
+    """All candidates on all runs of blocks. What comes back is one row of figures a candidate, run and day."""
     found = measured(tasks(spark, given, candidates, chunk_of(spark, len(given), len(candidates))), work_uri)
     return [
         Found(candidate=row["candidate"], number=row["number"], day=row["day"], measures=Measures.of_row(row.asDict()))

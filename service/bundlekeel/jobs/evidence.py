@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -71,7 +71,8 @@ def _ratio(above: Floats, below: Floats, drawn: object) -> tuple[float, Floats]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """Everything that goes into the document. `blocks`: candidate's key -> its figures on held-out days."""
+    """Everything that goes into the document. `blocks`: candidate's key -> its figures on held-out days. `unbroken`:
+    the same of one course over these days, of the present and the chosen one; empty where nothing changes."""
 
     base: Parameters
     chosen: Candidate
@@ -85,11 +86,14 @@ class Told:
     advice: tuple[str, ...]
     seed: int = 0
     tried: Mapping[str, Collection[float]] | None = None
+    unbroken: Mapping[str, Measures] = field(default_factory=dict)
+    cluster: str = ""
 
 
 def thresholds_of(told: Told, *, pyspark: str) -> core.Thresholds:
     """The document. `Told.tried`: parameter -> values that were looked at."""
     previous, chosen = told.blocks[told.present.key], told.blocks[told.chosen.key]
+    courses = {key: measures_of({0: found}, seed=told.seed) for key, found in told.unbroken.items()}
     evidence = core.Evidence(
         held_out=told.held_out,
         confidence=LEVEL,
@@ -97,6 +101,9 @@ def thresholds_of(told: Told, *, pyspark: str) -> core.Thresholds:
         chosen=measures_of(chosen, seed=told.seed),
         difference=measures_of(chosen, seed=told.seed, before=previous),
         strategies={name: measures_of(told.blocks[key], seed=told.seed) for name, key in told.strategies.items()},
+        unbroken=core.Unbroken(previous=courses[told.present.key], chosen=courses[told.chosen.key])
+        if courses
+        else None,
     )
     return core.Thresholds(
         created_ms=told.created_ms,
@@ -106,6 +113,7 @@ def thresholds_of(told: Told, *, pyspark: str) -> core.Thresholds:
         evidence=evidence,
         data=told.data,
         advice=told.advice,
+        cluster=told.cluster,
     )
 
 

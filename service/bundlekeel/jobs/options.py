@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
@@ -12,7 +13,8 @@ from bundlekeel.jobs.blocks import blocks_of
 from bundlekeel.jobs.choosing import Search
 from bundlekeel.jobs.periods import Period, open_store, periods_of
 from bundlekeel.jobs.places import Place, below
-from bundlekeel.jobs.rules import Rules, TooLittleHistory
+from bundlekeel.jobs.rules import OtherCluster, Rules, TooLittleHistory
+from bundlekeel.ports.history import clusters_of, mixed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,20 @@ def newest(options: Options) -> list[Period]:
     # There may be more days asked for than there have been.
     first = date.fromordinal(max(1, date.fromisoformat(found[-1].date).toordinal() - options.days + 1)).isoformat()
     return [item for item in found if item.date >= first]
+
+
+def cluster_of(options: Options, found: Sequence[Period]) -> str:
+    """Whose history these periods are; empty: no file says. OtherCluster: of several clusters, or not of the one that
+    the settings name."""
+    clusters = clusters_of(open_store(options.history), [file for period in found for file in period.files])
+    figures = {"clusters": {name: [file.path for file in files] for name, files in clusters.items()}}
+    if said := mixed(clusters):
+        raise OtherCluster(said, figures=figures)
+    cluster, wanted = next(iter(clusters), ""), options.adoption.cluster
+    if cluster and wanted and cluster != wanted:
+        text = f"{options.history} is the history of cluster {cluster}, and the settings are of cluster {wanted}"
+        raise OtherCluster(text, figures=figures)
+    return cluster
 
 
 def explained(options: Options) -> dict[str, Any]:

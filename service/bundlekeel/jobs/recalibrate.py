@@ -26,14 +26,14 @@ from bundlekeel.jobs.blocks import blocks_of
 from bundlekeel.jobs.capacity import capacity, per_unit
 from bundlekeel.jobs.choosing import Chosen, chosen_of, searchable
 from bundlekeel.jobs.evidence import Told, thresholds_of
-from bundlekeel.jobs.options import Options, newest
+from bundlekeel.jobs.options import Options, cluster_of, newest
 from bundlekeel.jobs.periods import Period
 from bundlekeel.jobs.places import Place, below
 from bundlekeel.jobs.read import digests, of_days, part, periods
 from bundlekeel.jobs.report import MOST_ROWS, Shown, page
 from bundlekeel.jobs.rules import Judged, accept, as_long, at_once, judge, usual_interval
 from bundlekeel.jobs.showing import blocks_shown, points_of
-from bundlekeel.sim.backtest import Candidate
+from bundlekeel.sim.backtest import Candidate, Measures
 from bundlekeel.sim.backtest.choice import split_days
 from bundlekeel.sim.backtest.search import Space, search
 
@@ -54,10 +54,11 @@ class Written:
 
 
 def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> Written:
-    """Run all of it. TooLittleHistory, BadDays: refused, and nothing is written; StoreError: a store is away;
-    ConfigError: nothing that was asked for can be searched."""
+    """Run all of it. TooLittleHistory, BadDays, OtherCluster: refused, and nothing is written; StoreError: a store is
+    away; ConfigError: nothing that was asked for can be searched."""
     found = newest(options)
     tell(f"{len(found)} hours of history, {sum(item.size for item in found) / 1e6:.1f} MB")
+    cluster = cluster_of(options, found)
     digest = digests(periods(spark, found), options.history).persist(StorageLevel.DISK_ONLY)
     try:
         judged, good = judged_of(digest, found, options, tell)
@@ -76,7 +77,8 @@ def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> Written:
             params=params,
         )
         base: Parameters = restored(Parameters, {path.removeprefix("params."): item for path, item in params.items()})
-        kept = Kept(found=found, judged=judged, dates=dates, without=left_alone(ground.period_ms, good, tell))
+        alone = left_alone(ground.period_ms, good, tell)
+        kept = Kept(found=found, judged=judged, dates=dates, without=alone, cluster=cluster)
         searchable(space_of(options, base, kept), options.search)
         told, chosen = searched(spark, options, ground, base, kept, tell)
     finally:
@@ -166,6 +168,7 @@ class Kept:
     judged: Sequence[Judged]
     dates: Sequence[str]
     without: tuple[str, ...] = ()
+    cluster: str = ""
 
 
 def searched(
@@ -199,11 +202,21 @@ class Runs:
         fresh = {item.key: item for item in candidates if item.key not in self.found}
         started = time.monotonic()
         if fresh:
-            for item in backtest.tried(self.spark, self.blocks, list(fresh.values()), self.work):
+            alone = [[block] for block in self.blocks]
+            for item in backtest.tried(self.spark, alone, list(fresh.values()), self.work):
                 blocks = self.found.setdefault(item.candidate, {})
                 blocks[item.number] = blocks[item.number] + item.measures if item.number in blocks else item.measures
             self.tell(f"{len(fresh)} candidates in {time.monotonic() - started:.0f} s, {len(self.found)} in all")
         return {item.key: self.found[item.key] for item in candidates}
+
+    def unbroken(self, candidates: Sequence[Candidate], dates: Sequence[str]) -> dict[str, Measures]:
+        """Each in one course over the blocks of these days: a task, and so a core, each."""
+        started, whole = time.monotonic(), [block for block in self.blocks if block.date in dates]
+        found = {item.key: Measures() for item in candidates}
+        for row in backtest.tried(self.spark, [whole], candidates, self.work):
+            found[row.candidate] += row.measures
+        self.tell(f"{len(candidates)} unbroken runs over {len(dates)} days in {time.monotonic() - started:.0f} s")
+        return found
 
     def numbers(self, dates: Sequence[str]) -> tuple[int, ...]:
         """Blocks of these days."""
@@ -230,19 +243,22 @@ def judged_candidates(runs: Runs, options: Options, base: Parameters, kept: Kept
         tolerance=given.tolerance,
     )
     chosen = chosen_of(tried, base, given, train=train, held=held, reach=options.adoption.max_steps)
+    candidate, present = chosen.choice.candidate, tried.candidates[tried.present]
     told = Told(
         base=base,
-        chosen=chosen.choice.candidate,
-        present=tried.candidates[tried.present],
+        chosen=candidate,
+        present=present,
         reason=chosen.choice.reason,
         blocks=runs.on(dates[1]),
         strategies=chosen.strategies,
         held_out=dates[1],
         data=data_of(kept),
+        cluster=kept.cluster,
         created_ms=int(options.now.timestamp() * 1000),
         advice=chosen.advice,
         seed=given.seed,
         tried=chosen.values,
+        unbroken=runs.unbroken((present, candidate), dates[1]) if candidate.key != present.key else {},
     )
     return told, replace(chosen, labels=[item.date for item in runs.blocks if item.date in dates[1]])
 

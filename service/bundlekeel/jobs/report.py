@@ -128,7 +128,10 @@ def _parameters(document: Thresholds) -> str:
 def _evidence(document: Thresholds) -> str:
     evidence = document.evidence
     columns: dict[str, Measures] = {"in force": evidence.previous, "proposed": evidence.chosen}
-    columns |= {"difference": evidence.difference} | dict(evidence.strategies)
+    columns |= {"difference": evidence.difference}
+    if evidence.unbroken is not None:
+        columns |= {"in force, unbroken": evidence.unbroken.previous, "proposed, unbroken": evidence.unbroken.chosen}
+    columns |= evidence.strategies
     rows = [
         [f'<span title="{escape(_TITLES[name][1])}">{escape(_TITLES[name][0])}</span>']
         + [_interval(getattr(measures, name)) for measures in columns.values()]
@@ -137,7 +140,8 @@ def _evidence(document: Thresholds) -> str:
     gain = share(evidence.difference.moves_per_hour.mean, evidence.previous.moves_per_hour.mean)
     about = (
         f"On {len(evidence.held_out)} days that the search did not see ({', '.join(evidence.held_out)}): moves {gain}. "
-        f"Intervals of {evidence.confidence:.0%}, by drawing whole blocks of hours anew."
+        f"Intervals of {evidence.confidence:.0%}, by drawing whole blocks of hours anew; each block begins where "
+        "bundles were recorded to be. Unbroken: one course over all of these days."
     )
     return _section("Evidence", about, _table(("", *columns), rows))
 

@@ -110,6 +110,12 @@ class BadDays(Refused):
     code = "BadDays"
 
 
+class OtherCluster(Refused):
+    """The history is that of several clusters, or of another one than asked for."""
+
+    code = Code.OTHER_CLUSTER.value
+
+
 def day_of(row: Mapping[str, Any], lying: Mapping[str, str] | None = None) -> Day:
     """A day of a row of `DAYS`; figures that are not there count as 0."""
     names = {item.name for item in fields(Day)} - {"lying"}

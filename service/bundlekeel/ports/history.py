@@ -5,11 +5,13 @@ Both block: they are called by the recorder's own threads and by the command lin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
+from bundlekeel.core.errors import HistoryError, StoreError
 from bundlekeel.core.history import CycleRecord
 
 HOUR_MS = 3_600_000
@@ -56,7 +58,8 @@ class HistoryFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySpan:
-    """What a file says of itself without being read: cycles and wall time it covers, its schema and rows."""
+    """What a file says of itself without being read: cycles and wall time it covers, its schema and rows, and the
+    cluster (`cluster` of the settings; empty: recorded before files said so)."""
 
     schema: int
     first_cycle: int
@@ -65,6 +68,7 @@ class HistorySpan:
     last_ms: int
     cycles: int
     rows: int
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -92,6 +96,41 @@ def in_force(files: Iterable[HistoryFile]) -> list[HistoryFile]:
     return sorted(found, key=lambda file: (file.epoch, file.first))
 
 
+def clusters_of(store: HistoryStore, files: Sequence[HistoryFile]) -> dict[str, list[HistoryFile]]:
+    """By name of the cluster, in order, the files of it; those that name none, or cannot be read, are left out.
+    StoreError: the store does not answer."""
+
+    def named(file: HistoryFile) -> str:
+        try:
+            return store.span(file).cluster
+        except HistoryError:
+            return ""
+        except StoreError:
+            # A leader may keep house meanwhile: what it put together or deleted is gone.
+            if file.path in {item.path for item in store.files()}:
+                raise
+            return ""
+
+    found: dict[str, list[HistoryFile]] = {}
+    # A footer is a request or two, and there are as many files as hours.
+    with ThreadPoolExecutor(8) as pool:
+        for file, cluster in zip(files, pool.map(named, files), strict=True):
+            if cluster:
+                found.setdefault(cluster, []).append(file)
+    return dict(sorted(found.items()))
+
+
+def mixed(clusters: Mapping[str, Sequence[HistoryFile]]) -> str:
+    """Which clusters recorded into one place, and into which files, in a sentence; empty: not more than one did."""
+    if len(clusters) < 2:
+        return ""
+    told = []
+    for cluster, files in clusters.items():
+        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+        told.append(f"{cluster} ({', '.join(file.path for file in files[:3])}{more})")
+    return f"{len(clusters)} clusters recorded here: {', '.join(told)}; give each a history.uri of its own"
+
+
 class HistoryStore(Protocol):
     """Files by date and hour. StoreError: the store does not answer or is full; HistoryError: a file cannot be read."""
 
@@ -110,7 +149,7 @@ class HistoryStore(Protocol):
 
     def merge(self, files: Sequence[HistoryFile]) -> HistoryFile:
         """Write the one file that stands for these, neighbours of one hour and epoch; they stay. HistoryError: one of
-        them cannot be read, and nothing was written."""
+        them cannot be read, or they are of several clusters, and nothing was written."""
 
     def remove(self, file: HistoryFile) -> None:
         """Delete a file; nothing happens when it is gone."""

@@ -33,6 +33,8 @@ def holds_what_was_published(store: HistoryStore) -> None:
     span = store.span(file)
     assert (span.first_cycle, span.last_cycle, span.cycles, span.schema) == (1, 6, 6, 1)
     assert (span.first_ms, span.last_ms) == (START_MS, START_MS + 50_000)
+    # Whose name the store was opened with.
+    assert span.cluster == "east"
     assert same(store.records(file), records)
 
 
@@ -57,7 +59,7 @@ def merged_files_hold_all(store: HistoryStore) -> None:
     assert set(store.files()) == {*parts, made}
     assert in_force(store.files()) == [made]
     assert same(store.records(made), [r for part in parts for r in store.records(part)])
-    assert store.span(made).cycles == 9
+    assert (store.span(made).cycles, store.span(made).cluster) == (9, "east")
 
 
 def removed_files_are_gone(store: HistoryStore) -> None:

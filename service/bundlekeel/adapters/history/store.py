@@ -25,7 +25,7 @@ from bundlekeel.ports.history import HistoryFile, HistorySpan, hour_of
 
 _PATH: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/(\d+)-(\d+)(?:-(\d+))?\.parquet")
 _META: Final = b"bundlekeel"
-_SPAN: Final = tuple(item.name for item in fields(HistorySpan))
+_SPAN: Final = tuple(item.name for item in fields(HistorySpan) if item.name != "cluster")
 # Readers of folders (Spark, Hive, Arrow) leave out names that begin so.
 _HIDDEN: Final = "_"
 _ASIDE: Final = "_aside"
@@ -34,9 +34,11 @@ _HOURS: Final = 24
 
 
 class ParquetStore:
-    """`ports.history.HistoryStore` below a folder or a URI (`file://`, `s3://`, `gs://`, `hdfs://`, ...)."""
+    """`ports.history.HistoryStore` below a folder or a URI (`file://`, `s3://`, `gs://`, `hdfs://`, ...). `cluster`:
+    what files that are published say whose they are."""
 
-    def __init__(self, place: str | Path) -> None:
+    def __init__(self, place: str | Path, cluster: str = "") -> None:
+        self._cluster = cluster
         try:
             if isinstance(place, Path):
                 self._fs, self._root = pafs.LocalFileSystem(), str(place.resolve())
@@ -76,8 +78,8 @@ class ParquetStore:
         try:
             told = json.loads(said[_META])
             # A newer release may say more.
-            return HistorySpan(**{name: int(told[name]) for name in _SPAN})
-        except (KeyError, ValueError, TypeError, OverflowError, RecursionError):
+            return HistorySpan(**{name: int(told[name]) for name in _SPAN}, cluster=str(told.get("cluster", "")))
+        except (KeyError, AttributeError, ValueError, TypeError, OverflowError, RecursionError):
             raise HistoryError(f"{file.path} was not recorded by Bundlekeel") from None
 
     def records(self, file: HistoryFile) -> list[CycleRecord]:
@@ -112,6 +114,7 @@ class ParquetStore:
             last_ms=records[-1].wall_ms,
             cycles=len(records),
             rows=sum(1 + len(record.brokers.index) + len(record.bundles.index) for record in records),
+            cluster=self._cluster,
         )
         if self._exists(file) and self._is_whole(file, span):
             return self._sized(file)
@@ -121,6 +124,9 @@ class ParquetStore:
         """Copy the row groups of each file into one."""
         ordered = sorted(files, key=lambda file: file.first)
         spans = [self.span(file) for file in ordered]
+        clusters = sorted({item.cluster for item in spans if item.cluster})
+        if len(clusters) > 1:
+            raise HistoryError(f"{ordered[0].path} and its neighbours are of clusters {', '.join(clusters)}")
         span = HistorySpan(
             schema=max(item.schema for item in spans),
             first_cycle=spans[0].first_cycle,
@@ -129,6 +135,7 @@ class ParquetStore:
             last_ms=spans[-1].last_ms,
             cycles=sum(item.cycles for item in spans),
             rows=sum(item.rows for item in spans),
+            cluster=clusters[0] if clusters else "",
         )
         return self._write(replace(ordered[0], last=ordered[-1].last), span, self._groups(ordered))
 
@@ -154,8 +161,9 @@ class ParquetStore:
             self.set_aside(file)
             return False
         # All of it: another cluster that records into the same place may well have the same numbers.
-        if there != span:
-            raise HistoryError(f"{file.path} is there with other cycles")
+        if there != replace(span, cluster=there.cluster and span.cluster):
+            of = f" of cluster {there.cluster}" if there.cluster not in ("", span.cluster) else ""
+            raise HistoryError(f"{file.path} is there with other cycles{of}")
         return True
 
     def _at(self, path: str) -> str:

@@ -6,7 +6,18 @@ judged by the simulator's measures, and the daemon has no use for it. Spark (`bu
 
 from bundlekeel.sim.backtest.frames import traffic_of
 from bundlekeel.sim.backtest.measures import Measures
-from bundlekeel.sim.backtest.run import Candidate, DayMeasures, Step, backtest
+from bundlekeel.sim.backtest.run import Candidate, DayMeasures, Step, backtest, unbroken
 from bundlekeel.sim.backtest.traffic import Chunk, Traffic, chunks
 
-__all__ = ["Candidate", "Chunk", "DayMeasures", "Measures", "Step", "Traffic", "backtest", "chunks", "traffic_of"]
+__all__ = [
+    "Candidate",
+    "Chunk",
+    "DayMeasures",
+    "Measures",
+    "Step",
+    "Traffic",
+    "backtest",
+    "chunks",
+    "traffic_of",
+    "unbroken",
+]

@@ -26,7 +26,7 @@ from bundlekeel.sim.backtest.candidates import Candidate
 from bundlekeel.sim.backtest.layout import Layout, Pieces, broker_table, bundle_table, layout_of
 from bundlekeel.sim.backtest.measures import Measures, measured
 from bundlekeel.sim.backtest.periods import Beginning, Period, Traits
-from bundlekeel.sim.backtest.traffic import DAY_MS, Traffic
+from bundlekeel.sim.backtest.traffic import DAY_MS, NOBODY, Traffic
 from bundlekeel.sim.measures import AN_HOUR
 
 # How long an unload and the lookups after it take.
@@ -91,6 +91,18 @@ class Course:
         self._layout: tuple[tuple[int, int], Layout] | None = None
         self._shape = 0
         self._days: dict[int, _Day] = {}
+        self._past: dict[int, Measures] = {}
+
+    def onto(self, traffic: Traffic, traits: Traits, first: int) -> None:
+        """Go on in the stretch of history that follows, from its period `first`: with the ownership, memory, books and
+        guard state that this course has come to."""
+        row = {broker: row for row, broker in enumerate(traffic.brokers)}
+        brokers = np.array([*(row.get(broker, NOBODY) for broker in self._row), NOBODY], dtype=np.int64)
+        self._pieces = self._pieces.onto(traffic.bundles, traffic.owner[first].astype(np.int64), brokers)
+        # Brokers may be others there, and a day's scores are one table.
+        self._past, self._days = dict(self.days()), {}
+        self._traffic, self._traits, self._row = traffic, traits, row
+        self._layout, self._shape = None, 0
 
     def step(self, period: Period, *, counted: bool) -> Step:
         """Plan on a period and carry the plan out; `counted`: it goes into the measures."""
@@ -111,7 +123,10 @@ class Course:
 
     def days(self) -> list[tuple[int, Measures]]:
         """What was counted, by day."""
-        return [(day, kept.measures()) for day, kept in sorted(self._days.items())]
+        found = dict(self._past)
+        for day, kept in self._days.items():
+            found[day] = found.get(day, Measures()) + kept.measures()
+        return sorted(found.items())
 
     # --- ownership ---
 
@@ -123,7 +138,9 @@ class Course:
         self._shape = period.shape
         pieces = self._pieces
         for column, parent in period.arrived:
-            pieces.appear(column, parent, int(period.owner[column]))
+            # One that the course came with is only reported again.
+            if pieces.owner[column] < 0:
+                pieces.appear(column, parent, int(period.owner[column]))
         gone = ~period.present
         gone[[self._row[item.broker_id] for item in period.given.excluded if item.broker_id in self._row]] = False
         recorded = period.owner[pieces.column]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,15 +49,40 @@ class Pieces:
 
     def split(self, row: int, at: int) -> None:
         """Two halves in its place, at the same broker; each has half of the traffic."""
-        children = children_of(self.names[row], (at,))
-        self.place |= {name: len(self.names) + number for number, name in enumerate(children)}
-        self.names += children
-        both = [row, row]
-        self.column = np.append(self.column, self.column[both])
-        self.share = np.append(self.share, self.share[both] / 2)
-        self.owner = np.append(self.owner, self.owner[both])
-        self.alive = np.append(self.alive, [True, True])
+        column, share, owner = int(self.column[row]), float(self.share[row]) / 2, int(self.owner[row])
         self.alive[row] = False
+        self._add([(name, column, share, owner, True) for name in children_of(self.names[row], (at,))])
+
+    def onto(self, bundles: tuple[str, ...], recorded: Ints, brokers: Ints) -> Pieces:
+        """The same bundles and halves at the same brokers, in another stretch of the history. `bundles`: those that are
+        recorded there, and `recorded`: where; it holds for those that are not known here, or whose broker is not there.
+        brokers: place there by place here, -1 where there is none, and last."""
+        made = Pieces(bundles, recorded)
+        place = dict(made.place)
+        halves = []
+        for row, (name, column) in enumerate(zip(self.names, self.column.tolist(), strict=True)):
+            there = place.get(self.names[column])
+            if there is None:
+                continue
+            home = int(brokers[self.owner[row]])
+            owner = home if home >= 0 else int(recorded[there])
+            if row == column:
+                made.owner[there], made.alive[there] = owner, self.alive[row]
+            else:
+                halves.append((name, there, float(self.share[row]), owner, bool(self.alive[row])))
+        if halves:
+            made._add(halves)
+        return made
+
+    def _add(self, pieces: Sequence[tuple[str, int, float, int, bool]]) -> None:
+        """Halves: name, column, share, owner, alive."""
+        names, column, share, owner, alive = zip(*pieces, strict=True)
+        self.place |= {name: len(self.names) + number for number, name in enumerate(names)}
+        self.names += names
+        self.column = np.append(self.column, np.array(column, dtype=np.int64))
+        self.share = np.append(self.share, share)
+        self.owner = np.append(self.owner, np.array(owner, dtype=np.int64))
+        self.alive = np.append(self.alive, alive)
         self._texts = np.array(self.names, dtype=object)
         self.rank = np.empty(len(self.names), dtype=np.int64)
         self.rank[np.argsort(self._texts, kind="stable")] = np.arange(len(self.names))

@@ -8,16 +8,19 @@ otherwise after a move, and moves that fail. One plan a period: cycles shorter t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
 
 from bundlekeel.sim.backtest.candidates import Candidate
 from bundlekeel.sim.backtest.course import Course, Step
 from bundlekeel.sim.backtest.measures import Measures
 from bundlekeel.sim.backtest.periods import beginning, periods, traits
-from bundlekeel.sim.backtest.traffic import Traffic
+from bundlekeel.sim.backtest.traffic import Chunk, Traffic
 
-__all__ = ["Candidate", "DayMeasures", "Step", "backtest"]
+__all__ = ["Candidate", "DayMeasures", "Step", "backtest", "unbroken"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +46,40 @@ def backtest(
     each step. digests: plans get the hashes of recorded ones. ConfigError for a candidate with a value out of range;
     HistoryError when what was recorded does not fit this release.
     """
-    start, known = beginning(traffic), traits(traffic)
-    courses = [Course(traffic, known, start, candidate, digests=digests) for candidate in candidates]
-    for period in periods(traffic):
-        for course in courses:
-            step = course.step(period, counted=period.number >= warm)
-            if seen is not None:
-                seen(course.candidate, step)
+    return unbroken([Chunk(traffic=traffic, warm=warm)], candidates, seen=seen, digests=digests)
+
+
+def unbroken(
+    pieces: Iterable[Chunk],
+    candidates: Sequence[Candidate],
+    *,
+    seen: Callable[[Candidate, Step], None] | None = None,
+    digests: bool = False,
+) -> list[DayMeasures]:
+    """Every candidate in one course through pieces of history that follow one another, as it would run: each goes on
+    with the ownership it came to, not with the recorded one. Periods that an earlier piece had are passed over.
+
+    Results, `seen`, `digests` and errors as of `backtest`.
+    """
+    courses: list[Course] = []
+    last = -1
+    for piece in pieces:
+        traffic, known = piece.traffic, traits(piece.traffic)
+        first = int(np.searchsorted(traffic.wall_ms, last, side="right"))
+        if first == traffic.periods:
+            continue
+        if not courses:
+            start = beginning(traffic)
+            courses = [Course(traffic, known, start, candidate, digests=digests) for candidate in candidates]
+        else:
+            for course in courses:
+                course.onto(traffic, known, first)
+        for period in islice(periods(traffic), first, None):
+            for course in courses:
+                step = course.step(period, counted=period.number >= piece.warm)
+                if seen is not None:
+                    seen(course.candidate, step)
+        last = int(traffic.wall_ms[-1])
     return [
         DayMeasures(candidate=course.candidate.key, day=day, measures=found)
         for course in courses
