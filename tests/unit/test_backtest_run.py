@@ -226,7 +226,10 @@ class TestEvents:
     def test_a_broker_is_gone(self) -> None:
         """Its bundles are then where they were recorded; the others stay where the candidate has them."""
         given = hours(BUSY, 0, 3)
-        owner, at = given.owner.astype(np.int64), given.periods // 2
+        # At a moment when the candidate has no move under way.
+        places = [[place_of(item, name) for name in item.snapshot.bundles.names] for item in inputs(given, UNSPLIT)]
+        at = next(number for number in range(given.periods // 2, given.periods) if places[number] == places[number - 1])
+        owner = given.owner.astype(np.int64)
         owner[at:][owner[at:] == 0] = 1
         present = given.present.copy()
         present[at:, 0] = False
@@ -237,7 +240,8 @@ class TestEvents:
         assert given.brokers[0] not in after.brokers.ids
         assert len(after.bundles) == len(given.bundles)
         for name in after.bundles.names:
-            wanted = given.brokers[1] if homes[name] == given.brokers[0] else homes[name]
+            recorded = given.brokers[int(given.owner[at, given.bundles.index(name)])]
+            wanted = recorded if homes[name] == given.brokers[0] else homes[name]
             assert place_of(seen[at], name) == wanted
         assert any(
             homes[name] != given.brokers[int(given.owner[at - 1, row])] for row, name in enumerate(given.bundles)
@@ -307,7 +311,7 @@ class TestChunks:
         """Within 10 % in imbalance after an hour to part from what was recorded, and a quarter in moves."""
         traffic = traffic_of(frames(history(BUSY)), dtype=np.float64)
         other = Candidate(name="threshold", changes={"strategy": "threshold"})
-        parts = [whole(chunk.traffic, other, warm=chunk.warm) for chunk in chunks(traffic, 180, 30)]
+        parts = [whole(chunk.traffic, other, warm=chunk.warm) for chunk in chunks(traffic, 180, 60)]
         pieces, unbroken = Measures.sum(parts), whole(traffic, other)
         assert pieces.imbalance == pytest.approx(unbroken.imbalance, rel=0.1)
         assert pieces.moves == pytest.approx(unbroken.moves, rel=0.25)
