@@ -102,7 +102,8 @@ def _top(context: Context, broker: int, hidden: Bools) -> list[TopBundle]:
 
 
 def largest(traffic: Floats, most: int) -> Ints:
-    """The bundles that a broker names as its largest, lowest first: places in `traffic` (columns of `TRAFFIC`)."""
+    """The bundles that a broker names as its largest, lowest first: places in `traffic` (columns of `TRAFFIC`). All of
+    them for `most` of 0 or less."""
     bytes_in, bytes_out, rate = (
         np.floor(figure + 0.5)
         for figure in (
@@ -112,7 +113,7 @@ def largest(traffic: Floats, most: int) -> Ints:
         )
     )
     places: Ints = np.lexsort((rate, bytes_out, bytes_in))
-    return places[max(0, len(places) - max(0, most)) :]
+    return places[-most:] if most > 0 else places
 
 
 def _move(context: Context, outcome: Outcome, scores: Floats) -> list[Refusal]:
