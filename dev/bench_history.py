@@ -27,16 +27,16 @@ import numpy as np
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.history import FileWal, ParquetStore
 from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.averages import Averages
-from bundlekeel.core.engine import PlanInput, plan
-from bundlekeel.core.history import Frame, recorded
-from bundlekeel.core.history_frames import frame_of, outcome_of
-from bundlekeel.core.history_replay import rebuilt, replay
-from bundlekeel.core.load import BrokerReport, Floats
-from bundlekeel.core.memory import Memory
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.snapshot import build_snapshot
-from bundlekeel.daemon.recorder import Recorder
+from bundlekeel.core.history.frames import frame_of, outcome_of
+from bundlekeel.core.history.record import Frame, recorded
+from bundlekeel.core.history.replay import rebuilt, replay
+from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.load import BrokerReport, Floats
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.snapshot import build_snapshot
+from bundlekeel.core.planning.engine import PlanInput, plan
+from bundlekeel.core.planning.memory import Memory
+from bundlekeel.daemon.records.recorder import Recorder
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "bench-history.md"

@@ -27,8 +27,8 @@ from typing import Final
 
 import psutil
 
-from bundlekeel.core.history_values import plain
-from bundlekeel.core.params import Parameters
+from bundlekeel.core.history.values import plain
+from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.jobs import backtest as spark_backtest
 from bundlekeel.jobs.backtest import Dense, Ground
 from bundlekeel.jobs.blocks import blocks_of, warm_of

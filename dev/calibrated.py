@@ -29,9 +29,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from bundlekeel.core.load import Ints
-from bundlekeel.core.thresholds import EQUAL, Rules
-from bundlekeel.jobs.choosing import adoptable
+from bundlekeel.core.calibration.thresholds import EQUAL, Rules
+from bundlekeel.core.model.load import Ints
+from bundlekeel.jobs.selection import adoptable
 from bundlekeel.sim.backtest import Candidate, Measures, backtest, unbroken
 from bundlekeel.sim.backtest.choice import choose, split_days
 from bundlekeel.sim.backtest.search import Space, present, search, total

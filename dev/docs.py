@@ -20,13 +20,13 @@ from bundlekeel.api.openapi import openapi_text
 from bundlekeel.api.reference import api_page
 from bundlekeel.cli.reference import cli_page
 from bundlekeel.cli.scenario_page import scenarios_page
-from bundlekeel.core.channel_findings import FINDINGS
-from bundlekeel.core.codes import EXPLANATIONS, Code
+from bundlekeel.core.channel.findings import FINDINGS
+from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.daemon.gate.gate import CHECKS, Action, Check
-from bundlekeel.daemon.settings import Settings
-from bundlekeel.daemon.settings_describe import parameter_rows
-from bundlekeel.daemon.settings_parameters import TOP_LEVEL
-from bundlekeel.daemon.settings_schema import Row, plain, rows
+from bundlekeel.settings.describe import parameter_rows
+from bundlekeel.settings.model import Settings
+from bundlekeel.settings.parameters import TOP_LEVEL
+from bundlekeel.settings.schema import Row, plain, rows
 from dev.fidelity_items import TEXTS, VERDICTS, Item, items
 from dev.strategy_pages import pages as strategy_pages
 

@@ -7,10 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.engine import PlanInput
-from bundlekeel.core.history import dumped
-from bundlekeel.core.history_frames import document_of
-from bundlekeel.core.load import (
+from bundlekeel.core.history.frames import document_of
+from bundlekeel.core.history.record import dumped
+from bundlekeel.core.model.load import (
     BANDWIDTH_IN,
     BANDWIDTH_OUT,
     CPU,
@@ -26,8 +25,9 @@ from bundlekeel.core.load import (
     Floats,
     Ints,
 )
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.snapshot import BrokerTable, BundleTable, Snapshot
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.snapshot import BrokerTable, BundleTable, Snapshot
+from bundlekeel.core.planning.engine import PlanInput
 from bundlekeel.ports.history import HOUR_MS
 from bundlekeel.sim.backtest.frames import CIRCUMSTANCES
 from bundlekeel.sim.backtest.traffic import Traffic

@@ -18,12 +18,12 @@ from typing import Final
 import numpy as np
 
 from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.history import SCHEMA, CycleRecord, Frame, recorded
-from bundlekeel.core.history_frames import frame_of, outcome_of
-from bundlekeel.core.load import CPU, RESOURCES
+from bundlekeel.core.history.frames import frame_of, outcome_of
+from bundlekeel.core.history.record import SCHEMA, CycleRecord, Frame, recorded
+from bundlekeel.core.model.load import CPU, RESOURCES
 from bundlekeel.ports.history import HOUR_MS
+from bundlekeel.sim.backtest.candidate_run import Course, Step
 from bundlekeel.sim.backtest.candidates import Candidate
-from bundlekeel.sim.backtest.course import Course, Step
 from bundlekeel.sim.backtest.periods import beginning, periods, traits
 from bundlekeel.sim.backtest.traffic import Averaging, Traffic
 from dev.history_model import DAY_S, World, dense

@@ -37,13 +37,13 @@ def _each(pattern: str, words: str) -> tuple[str, ...]:
     return tuple(pattern.format(word) for word in words.split())
 
 
-_UNIT, _LAWS, _TESTS_OF_CORE = "unit/test_{}.py", "property/test_{}_laws.py", "unit/test_core_{}.py"
+_UNIT, _LAWS, _TESTS_OF_CORE = "unit/*/test_{}.py", "property/test_{}_laws.py", "unit/core/test_{}.py"
 _MOVES = _each(_UNIT, "executor* split_* move_record transfers rows")
-_TERMS = _each(_UNIT, "daemon_leadership *lease* daemon_terms daemon_pause daemon_cycle *gate*")
+_TERMS = _each(_UNIT, "leadership *lease* terms pause cycle *gate*")
 GROUPS = (
     Group(
         "guard",
-        _each("core/{}.py", "guard* budgets holds scope outage rate windows"),
+        _each("core/guard/{}.py", "eligibility state budgets holds scope outage rate windows"),
         (
             *_each(_TESTS_OF_CORE, "budgets guard holds scope outage rate drain"),
             *_each(_UNIT, "guard* rate_signals"),
@@ -52,7 +52,7 @@ GROUPS = (
     ),
     Group(
         "planning",
-        _each("core/{}.py", "engine draft ledger effects pressure laws plan"),
+        (*_each("core/planning/{}.py", "engine draft ledger effects pressure invariants"), "core/model/plan.py"),
         (
             *_each(_TESTS_OF_CORE, "engine ledger effects pressure whatif drain byhand allowed avg selection"),
             *_each(_UNIT, "laws worked_*"),
@@ -61,7 +61,7 @@ GROUPS = (
     ),
     Group(
         "strategies",
-        _each("core/{}/*.py", "shedding filters placement"),
+        _each("core/{}/*.py", "strategies filters"),
         (
             *_each(_TESTS_OF_CORE, "avg threshold_uniform overload_deviation transfer* selection"),
             *_each(_TESTS_OF_CORE, "allowed assign javaregex alike"),
@@ -71,16 +71,16 @@ GROUPS = (
     ),
     Group(
         "gate",
-        _each("daemon/{}.py", "gate/* acting stops guarding hand"),
-        (*_each(_UNIT, "guarding rate_signals daemon_brokerconfig"), *_TERMS, *_MOVES),
+        _each("daemon/{}.py", "gate/* execution/leader_executor"),
+        (*_each(_UNIT, "guarding rate_signals brokerconfig"), *_TERMS, *_MOVES),
     ),
     Group(
         "execution",
-        _each("daemon/{}.py", "executor attempt unload_and_claim transfer splits intents"),
+        _each("daemon/execution/{}.py", "executor move modular_move extensible_move splits intents"),
         (*_MOVES, *_TERMS),
     ),
-    Group("lease", _each("daemon/{}.py", "leadership state/lease"), (*_TERMS, *_MOVES)),
-    Group("auth", _each("api/{}.py", "auth shield"), _each(_UNIT, "api_* secrets")),
+    Group("lease", _each("daemon/state/{}.py", "leadership lease"), (*_TERMS, *_MOVES)),
+    Group("auth", _each("api/{}.py", "auth shield"), ("unit/api/test_*.py", *_each(_UNIT, "secrets"))),
 )
 
 

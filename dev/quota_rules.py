@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.load import Floats
+from bundlekeel.core.model.load import Floats
 from bundlekeel.core.quotas.groups import KINDS, NO_RATES, PUBLISH_MESSAGES, Rates
 from bundlekeel.core.quotas.lines import AT_LIMIT, Lines
 from bundlekeel.core.quotas.shares import Remembered, Tuning, claims_of, share_out

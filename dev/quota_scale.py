@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.load import Floats, Ints
+from bundlekeel.core.model.load import Floats, Ints
 from bundlekeel.core.quotas.groups import KINDS, Group, Limits, Membership
 from bundlekeel.core.quotas.lines import Lines, latest, lines_of
 from bundlekeel.core.quotas.shares import Remembered, Tuning, claims_of, share_out

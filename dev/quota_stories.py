@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bundlekeel.core.load import Floats
+from bundlekeel.core.model.load import Floats
 from bundlekeel.core.quotas.shares import water_fill
 
 Curve = Callable[[int], float]

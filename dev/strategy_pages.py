@@ -14,14 +14,14 @@ from functools import cache, partial
 from pathlib import Path
 
 from bundlekeel.codec import decode_report
-from bundlekeel.core.averages import Averages
-from bundlekeel.core.engine import PlanInput, plan
-from bundlekeel.core.memory import Memory
-from bundlekeel.core.parameter_table import PARAMETERS
-from bundlekeel.core.params import STRATEGIES, Parameters
-from bundlekeel.core.plan import BrokerLoad, Plan
-from bundlekeel.core.snapshot import build_snapshot
-from bundlekeel.daemon.settings_describe import parameter_rows
+from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.parameter_table import PARAMETERS
+from bundlekeel.core.model.parameters import STRATEGIES, Parameters
+from bundlekeel.core.model.plan import BrokerLoad, Plan
+from bundlekeel.core.model.snapshot import build_snapshot
+from bundlekeel.core.planning.engine import PlanInput, plan
+from bundlekeel.core.planning.memory import Memory
+from bundlekeel.settings.describe import parameter_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = "docs/strategies"

@@ -1,7 +1,7 @@
 """The demo's settings: addresses, names, files, and what this one machine can carry. Nothing else is set.
 
 Strategy, thresholds, hit counts, budgets, intervals and time-outs are the shipped defaults; a test compares
-(tests/unit/test_demo_settings.py).
+(tests/unit/dev/test_demo_settings.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`python -m bundlekeel`."""
 
-from bundlekeel.bootstrap import main
+from bundlekeel.wiring import main
 
 if __name__ == "__main__":
     main()

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from bundlekeel.core.errors import ConfigError
+from bundlekeel.core.model.errors import ConfigError
 
 _log = structlog.get_logger(__name__)
 

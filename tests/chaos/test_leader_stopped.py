@@ -11,7 +11,7 @@ from kazoo.exceptions import BadVersionError, RuntimeInconsistency
 
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.zookeeper import ZkClient, ZkCoordination
-from bundlekeel.core.errors import LeadershipLost
+from bundlekeel.core.model.errors import LeadershipLost
 from bundlekeel.ports import Change
 from dev.sidecar import Sidecar, leader_of
 from tests.chaos.stage import PATIENT, Stage, carry_out, make_plan, until, web_address

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from bundlekeel.api import ApiServer
-from bundlekeel.core.errors import Conflict, Forbidden, SnapshotError
-from bundlekeel.daemon.views import Json
+from bundlekeel.core.model.errors import Conflict, Forbidden, SnapshotError
+from bundlekeel.daemon.answers import Json
 from dev.chart import CHART
 from tests.support.fake_service import BROKERS, FakeService
 from tests.support.fake_wishes import FakeWishes

@@ -9,7 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 from bundlekeel.cli.config import config_app
-from bundlekeel.daemon.settings_load import LoadedSettings, load_settings
+from bundlekeel.settings.load import LoadedSettings, load_settings
 from dev.chart import CHART
 from tests.support.chart import CASES, pods, settings_of
 

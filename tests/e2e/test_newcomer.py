@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.core.codes import Code
-from bundlekeel.daemon.takeover import SHEDDING
+from bundlekeel.core.model.codes import Code
+from bundlekeel.daemon.operations.takeover import SHEDDING
 from dev.cluster import Cluster, ClusterSpec, open_cluster
 from dev.demo.measure import loads
 from dev.sidecar import SHARED_MACHINE
@@ -34,7 +34,7 @@ LOOKS = 120
 # Lines that are not typed, and why. No line of these pages needs Kubernetes; those of docs/operations/kubernetes.md do,
 # and nothing here runs a kubelet: what they install is checked by tests/chart.
 NOT_TYPED = {
-    "make demo": "its recipe is what tests/e2e/test_demo.py runs; tests/unit/test_newcomer.py sees that it exists",
+    "make demo": "its recipe is what tests/e2e/test_demo.py runs; tests/unit/cli/test_newcomer.py sees that it exists",
     "make test": "it is what runs this test",
 }
 EVERY_BROKER = ""

@@ -12,10 +12,10 @@ from bundlekeel.adapters.admin import HttpBrokerAdmin
 from bundlekeel.adapters.topics.feed import TopicLoadFeed
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
 from bundlekeel.adapters.zookeeper import ZkClient, ZkLoadSource
-from bundlekeel.core.errors import SnapshotError
-from bundlekeel.core.extensible import is_rest
-from bundlekeel.core.load import PRODUCERS, RATE_IN, RATE_OUT, THROUGHPUT_IN, TOPICS
-from bundlekeel.daemon.extensible_source import ClusterSource, ExtensibleOptions
+from bundlekeel.core.model.errors import SnapshotError
+from bundlekeel.core.model.extensible import is_rest
+from bundlekeel.core.model.load import PRODUCERS, RATE_IN, RATE_OUT, THROUGHPUT_IN, TOPICS
+from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
 from bundlekeel.ports import Picture
 from bundlekeel.ports.commands import by_person
 from dev.cluster import Cluster

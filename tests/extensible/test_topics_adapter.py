@@ -15,8 +15,8 @@ import pytest
 from bundlekeel.adapters.topics.channel import TopicChannel
 from bundlekeel.adapters.topics.feed import TopicLoadFeed
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
-from bundlekeel.core.channel import IN_FLIGHT, UnitState
-from bundlekeel.core.errors import SnapshotError, StoreError
+from bundlekeel.core.channel.states import IN_FLIGHT, UnitState
+from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.ports import Channel, LoadFeed
 from dev.cluster import Cluster
 from dev.traffic import Traffic, TrafficSpec

@@ -11,12 +11,13 @@ from itertools import pairwise
 
 import pytest
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import AdminRefused
-from bundlekeel.daemon.executor import ExecutorLimits, MoveRequest
-from bundlekeel.daemon.intents import MoveOutcome
-from bundlekeel.daemon.splits import SplitRequest
-from bundlekeel.daemon.takeover import SHEDDING, SPLITTING, Desk, handback, read_record, sheds_itself, takeover
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import AdminRefused
+from bundlekeel.daemon.execution.executor import ExecutorLimits, MoveRequest
+from bundlekeel.daemon.execution.intents import MoveOutcome
+from bundlekeel.daemon.execution.splits import SplitRequest
+from bundlekeel.daemon.operations.takeover import SHEDDING, Desk, handback, read_record, sheds_itself, takeover
+from bundlekeel.daemon.state.takeover_record import SPLITTING
 from bundlekeel.ports.commands import by_person
 from dev.cluster import Cluster
 from dev.traffic import Traffic, TrafficReport, TrafficSpec

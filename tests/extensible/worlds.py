@@ -6,11 +6,11 @@ from bundlekeel.adapters.admin import AdminOptions, HttpBrokerAdmin
 from bundlekeel.adapters.topics.channel import TopicChannel
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
 from bundlekeel.adapters.zookeeper import ZkChannel
-from bundlekeel.core.errors import SnapshotError, StoreError
-from bundlekeel.daemon.attempt import ExecutorLimits, Term, World
-from bundlekeel.daemon.executor import Executor
-from bundlekeel.daemon.ownership import serving
-from bundlekeel.daemon.splits import Splitter
+from bundlekeel.core.model.errors import SnapshotError, StoreError
+from bundlekeel.daemon.execution.executor import Executor
+from bundlekeel.daemon.execution.move import ExecutorLimits, Term, World
+from bundlekeel.daemon.execution.splits import Splitter
+from bundlekeel.daemon.sources.ownership import serving
 from bundlekeel.ports import Channel, Owner
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from dev.cluster import Cluster

@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
-from bundlekeel.daemon.executor import Executor, MoveRequest, Term, World
-from bundlekeel.daemon.intents import MoveOutcome
-from bundlekeel.daemon.takeover import SHEDDING
+from bundlekeel.daemon.execution.executor import Executor, MoveRequest, Term, World
+from bundlekeel.daemon.execution.intents import MoveOutcome
+from bundlekeel.daemon.operations.takeover import SHEDDING
 from dev.traffic import Traffic, TrafficSpec
 from dev.traffic.admin import ensure_namespace, place_all_on
 from tests.integration.conftest import RealWorld

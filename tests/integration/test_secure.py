@@ -23,8 +23,8 @@ from cryptography import x509
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.security import StoreIdentity
-from bundlekeel.core.errors import StoreError
-from bundlekeel.daemon.credentials import new_token
+from bundlekeel.core.model.errors import StoreError
+from bundlekeel.settings.credentials import new_token
 from bundlekeel.tls import ClientTls
 from dev.cluster import Cluster, ClusterSpec, open_cluster
 from dev.sidecar import Sidecar, bundlekeel, secrets_of, secured, settings_for

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.load import TopicLoad
-from bundlekeel.core.names import parse_bundle
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import TopicLoad
+from bundlekeel.core.model.names import parse_bundle
 from bundlekeel.core.splitting.algorithms import (
     TopicFlow,
     flow_or_qps_equally_divide,
     range_equally_divide,
     topic_count_equally_divide,
 )
-from bundlekeel.daemon.attempt import Term, World
-from bundlekeel.daemon.splits import SplitRequest, Splitter
+from bundlekeel.daemon.execution.move import Term, World
+from bundlekeel.daemon.execution.splits import SplitRequest, Splitter
 from dev.cluster import BrokerInfo, Cluster
 from dev.sidecar import Sidecar, bundlekeel, settings_for
 from dev.traffic import Traffic, TrafficSpec

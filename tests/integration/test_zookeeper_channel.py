@@ -16,8 +16,8 @@ from bundlekeel.adapters.zookeeper import ZkChannel, ZkClient
 from bundlekeel.adapters.zookeeper.channel import SERVICE_UNITS
 from bundlekeel.adapters.zookeeper.records import Stat
 from bundlekeel.codec.channel import encode_service_unit
-from bundlekeel.core.channel import ServiceUnit, UnitState
-from bundlekeel.core.errors import SnapshotError, StoreError
+from bundlekeel.core.channel.states import ServiceUnit, UnitState
+from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.ports import ChannelView
 from dev.cluster import Cluster
 from tests.support.contracts.coordination import eventually

@@ -10,7 +10,7 @@ import pytest
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
-from bundlekeel.core.errors import LeadershipLost, StoreError
+from bundlekeel.core.model.errors import LeadershipLost, StoreError
 from bundlekeel.ports import Change
 from dev.cluster import Cluster
 from tests.support.contracts.coordination import CoordinationContract, eventually, lead, member

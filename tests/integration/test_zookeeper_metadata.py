@@ -13,8 +13,8 @@ from kazoo.client import KazooClient
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.ownership import ZkMetadata, ZkOwnership
 from bundlekeel.adapters.zookeeper.records import NodeExists, NodeMissing, Step, TransactionFailed
-from bundlekeel.core.errors import CodecError, StaleWrite, StoreError
-from bundlekeel.core.names import parse_topic
+from bundlekeel.core.model.errors import CodecError, StaleWrite, StoreError
+from bundlekeel.core.model.names import parse_topic
 from dev.cluster import Cluster
 from tests.support.contracts.coordination import eventually
 from tests.support.contracts.zookeeper import SESSION_SECONDS, chroot, client, connect, end_session, zookeeper

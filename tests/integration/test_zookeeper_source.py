@@ -13,8 +13,8 @@ from kazoo.client import KazooClient
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.source import BROKERS, BUNDLE_DATA, RESOURCE_QUOTA, ZkLoadSource
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import SnapshotError, StoreError
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.ports import Picture
 from dev.cluster import Cluster
 from tests.support.contracts.coordination import eventually

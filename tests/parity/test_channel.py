@@ -1,4 +1,4 @@
-"""`core.channel.should_keep_left` beside Pulsar's real ServiceUnitStateDataConflictResolver, pair by pair.
+"""`core.channel.states.should_keep_left` beside Pulsar's real ServiceUnitStateDataConflictResolver, pair by pair.
 
 Where the class throws (an entry without destination that somebody forced to Owned), a table view drops the message, as
 if it had lost: so ours says that the left one stays.
@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from bundlekeel.codec.channel import encode_service_unit
-from bundlekeel.core.channel import (
+from bundlekeel.core.channel.states import (
     OVER_METADATA_STORE,
     OVER_SYSTEM_TOPIC,
     ServiceUnit,

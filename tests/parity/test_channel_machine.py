@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from bundlekeel.codec.channel import decode_service_unit, encode_service_unit
-from bundlekeel.core.channel import ACTIVE, ChannelTable, ServiceUnit, UnitState
-from bundlekeel.core.channel_findings import Deadlines, FindingCode, findings
+from bundlekeel.core.channel.findings import Deadlines, FindingCode, findings
+from bundlekeel.core.channel.states import ACTIVE, ChannelTable, ServiceUnit, UnitState
 from dev.oracle import Oracle
 from tests.support.channel_flows import FLOWS, Message, Writer
 

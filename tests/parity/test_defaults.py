@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from bundlekeel.core.params import BY_PULSAR_KEY, PARAMETERS, RELEASES, compat_defaults, defaults, from_pulsar
+from bundlekeel.core.model.parameters import BY_PULSAR_KEY, PARAMETERS, RELEASES, compat_defaults, defaults, from_pulsar
 from dev.oracle import Oracle
 from dev.oracle.oracle import older_jar
 

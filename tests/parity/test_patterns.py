@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bundlekeel.core.filters.javaregex import java_pattern
 from dev.oracle import Oracle
-from tests.unit.test_core_javaregex import SAME
+from tests.unit.core.test_javaregex import SAME
 
 # Pieces that mean something by themselves or beside another one, and short texts over few letters, so that many match.
 # Texts are ASCII, as Pulsar's names are: beyond it, Java's own `\b` depends on its release.

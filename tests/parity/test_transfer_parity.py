@@ -18,7 +18,7 @@ import pytest
 from bundlekeel.cli.decide_lines import parse_line
 from bundlekeel.cli.decide_transfer import TransferTurn
 from bundlekeel.core.compat.transfer import Picture, find_bundles
-from bundlekeel.core.params import Parameters, compat_defaults, from_pulsar
+from bundlekeel.core.model.parameters import Parameters, compat_defaults, from_pulsar
 from dev.oracle import Oracle
 from dev.oracle.oracle import older_jar
 from tests.parity.transfer_states import case

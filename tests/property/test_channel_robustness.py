@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.codec.channel import decode_service_unit, encode_service_unit
-from bundlekeel.core.channel import ACTIVE, ChannelTable, RejectedUnit, ServiceUnit, UnitState, owner_of
-from bundlekeel.core.channel_findings import Deadlines, Watching, findings
+from bundlekeel.core.channel.findings import Deadlines, Watching, findings
+from bundlekeel.core.channel.states import ACTIVE, ChannelTable, RejectedUnit, ServiceUnit, UnitState, owner_of
 from tests.property.test_extensible_robustness import SCALARS, VALUES, attempt, encoded
 
 FIELDS = ["state", "dstBroker", "sourceBroker", "splitServiceUnitToDestBroker", "force", "timestamp", "versionId"]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel import codec
-from bundlekeel.core.errors import CodecError
-from bundlekeel.core.names import parse_bundle
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.names import parse_bundle
 
 DECODERS: list[Callable[[bytes], object]] = [
     codec.classify,

@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.averages import Averages
-from bundlekeel.core.extensible import BundleLoads
-from bundlekeel.core.load import CPU, BrokerEndpoint
-from bundlekeel.core.snapshot import build_snapshot
-from bundlekeel.daemon.extensible_book import Book, BundlesSetting, Moment
+from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.extensible import BundleLoads
+from bundlekeel.core.model.load import CPU, BrokerEndpoint
+from bundlekeel.core.model.snapshot import build_snapshot
+from bundlekeel.daemon.sources.extensible_book import Book, BundlesSetting, Moment
 from bundlekeel.ports import FeedState, Heard, LoadTables
 from tests.support.builders import NOW_MS, bundle_name
 from tests.support.memory_feed import broker_load

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from bundlekeel.codec.compat_transfer import decode_load, decode_top
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.core.compat.transfer import Picture, find_bundles
-from bundlekeel.core.engine import PlanInput, plan
-from bundlekeel.core.errors import CodecError
-from bundlekeel.core.extensible import extensible_snapshot
-from bundlekeel.core.names import is_system_bundle, parse_bundle
-from bundlekeel.core.params import Parameters
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.extensible import extensible_snapshot
+from bundlekeel.core.model.names import is_system_bundle, parse_bundle
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.planning.engine import PlanInput, plan
 
 BUNDLES = [f"shop/a/0x{n:08x}_0x{n + 1:08x}" for n in range(5)]
 FIELDS = [

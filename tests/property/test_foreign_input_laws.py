@@ -36,9 +36,12 @@ from bundlekeel.codec.mbeans import decode_cpu_load
 from bundlekeel.codec.rates import decode_namespace_rates, decode_rate, decode_resource_group
 from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_rates, decode_topic_stats
 from bundlekeel.codec.usage import decode_usage
-from bundlekeel.core.errors import AdminApiError, CodecError, HistoryError, ThresholdsError
-from bundlekeel.core.thresholds_json import parsed
-from bundlekeel.daemon.documents import (
+from bundlekeel.core.calibration.thresholds_json import parsed
+from bundlekeel.core.model.errors import AdminApiError, CodecError, HistoryError, ThresholdsError
+from bundlekeel.daemon.execution.intents import decode_intent
+from bundlekeel.daemon.execution.split_intents import decode_split
+from bundlekeel.daemon.gate.outage import _decode as decode_notice
+from bundlekeel.daemon.state.documents import (
     AveragesPart,
     Desired,
     decode,
@@ -48,10 +51,7 @@ from bundlekeel.daemon.documents import (
     encode,
     rewritten,
 )
-from bundlekeel.daemon.intents import decode_intent
-from bundlekeel.daemon.outage import _decode as decode_notice
-from bundlekeel.daemon.split_intents import decode_split
-from bundlekeel.daemon.takeover_record import decode_takeover
+from bundlekeel.daemon.state.takeover_record import decode_takeover
 from bundlekeel.ports import BrokerEndpoint, Document
 
 BUNDLE: Final = "t/n/0x00000000_0xffffffff"

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bundlekeel.core.budgets import admit, share_of
-from bundlekeel.core.codes import Code
-from bundlekeel.core.guard import Begun, GuardState, Moved
-from bundlekeel.core.moments import HOUR_MS
-from bundlekeel.core.names import namespace_of, tenant_of
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.plan import Move, Traffic4
+from bundlekeel.core.guard.budgets import admit, share_of
+from bundlekeel.core.guard.eligibility import Begun, GuardState, Moved
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.names import namespace_of, tenant_of
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Move, Traffic4
+from bundlekeel.core.model.time_format import HOUR_MS
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, report, run
 
 BROKERS = [broker(index) for index in range(4)]

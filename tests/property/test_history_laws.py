@@ -21,12 +21,12 @@ from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
 from bundlekeel.adapters.history import FileWal, ParquetStore
 from bundlekeel.adapters.history.wal import whole_payloads
-from bundlekeel.core.engine import plan
-from bundlekeel.core.history import CycleRecord, places_of, runs_of
-from bundlekeel.core.history_frames import frame_of, input_of
-from bundlekeel.core.history_replay import Rebuilt, rebuilt, replay
-from bundlekeel.daemon.history_keeping import keep_house
-from bundlekeel.daemon.history_reading import check, replayed
+from bundlekeel.core.history.frames import frame_of, input_of
+from bundlekeel.core.history.record import CycleRecord, places_of, runs_of
+from bundlekeel.core.history.replay import Rebuilt, rebuilt, replay
+from bundlekeel.core.planning.engine import plan
+from bundlekeel.daemon.records.history_keeping import keep_house
+from bundlekeel.daemon.records.history_reading import check, replayed
 from bundlekeel.ports.history import HOUR_MS, Segment, in_force
 from tests.support.history_cases import START_MS, records_of, sequence
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.outage import Settle, Sight, advance, begin, waiting
+from bundlekeel.core.guard.outage import Settle, Sight, advance, begin, waiting
 
 SESSION, SETTLE = 10, Settle(seconds=20.0, step=5.0)
 # So many seconds of the same: an answer with these brokers, or none.

@@ -8,17 +8,17 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.draft import Draft
-from bundlekeel.core.engine import PlanInput, plan
 from bundlekeel.core.filters.allowed import limits_of
 from bundlekeel.core.filters.assign import Question, assign
-from bundlekeel.core.ledger import Ledger
-from bundlekeel.core.load import BrokerReport, ExcludedBroker
-from bundlekeel.core.names import namespace_of
-from bundlekeel.core.params import STRATEGIES, Parameters
-from bundlekeel.core.policies import IsolationPolicy, Policies
-from bundlekeel.core.snapshot import Snapshot
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
+from bundlekeel.core.model.names import namespace_of
+from bundlekeel.core.model.parameters import STRATEGIES, Parameters
+from bundlekeel.core.model.policies import IsolationPolicy, Policies
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.planning.engine import PlanInput, plan
+from bundlekeel.core.planning.ledger import Ledger
 from tests.support.builders import EAGER, bundle_name, report, snapshot
 
 KEEN: dict[str, Any] = {

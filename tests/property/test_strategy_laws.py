@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from bundlekeel.core.engine import PlanInput, plan
-from bundlekeel.core.laws import SLACK
-from bundlekeel.core.names import is_system_bundle, namespace_of
-from bundlekeel.core.placement import PLACEMENTS
-from bundlekeel.core.plan import Plan
-from bundlekeel.core.shedding import SHEDDERS
+from bundlekeel.core.model.names import is_system_bundle, namespace_of
+from bundlekeel.core.model.plan import Plan
+from bundlekeel.core.planning.engine import PlanInput, plan
+from bundlekeel.core.planning.invariants import SLACK
+from bundlekeel.core.strategies import SHEDDERS
+from bundlekeel.core.strategies.placement import PLACEMENTS
 from tests.support.plan_inputs import inputs, with_books
 from tests.support.random_cases import random_case
 

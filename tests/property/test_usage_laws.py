@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.codec.usage import decode_usage
-from bundlekeel.core.errors import CodecError
+from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.quotas.told import Passed, Told, UsageMessage
 from tests.support.memory_usage import encode_usage, field, number_field
 

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from bundlekeel.core.load import CPU, RESOURCES
+from bundlekeel.core.model.load import CPU, RESOURCES
 from bundlekeel.jobs import features, schemas
 from bundlekeel.jobs.capacity import capacity, per_unit
 from bundlekeel.jobs.read import of_days, part

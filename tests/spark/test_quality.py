@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from bundlekeel.core.errors import HistoryError
+from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.jobs import quality, schemas
 from bundlekeel.jobs.options import Options
 from bundlekeel.jobs.recalibrate import recalibrated

@@ -14,15 +14,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import StoreError
-from bundlekeel.core.thresholds import Rules as Adoption
-from bundlekeel.core.thresholds import checked
-from bundlekeel.core.thresholds_json import parsed
-from bundlekeel.jobs.choosing import Search
+from bundlekeel.core.calibration.thresholds import Rules as Adoption
+from bundlekeel.core.calibration.thresholds import checked
+from bundlekeel.core.calibration.thresholds_json import parsed
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import StoreError
 from bundlekeel.jobs.options import Options
 from bundlekeel.jobs.recalibrate import Written, recalibrated
 from bundlekeel.jobs.rules import Rules, TooLittleHistory
+from bundlekeel.jobs.selection import Search
 from dev.history_model import World
 from dev.history_worlds import records
 from dev.spark_cluster import BRIEF

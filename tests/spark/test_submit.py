@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.core.thresholds_json import parsed
+from bundlekeel.core.calibration.thresholds_json import parsed
 from dev.spark_cluster import BRIEF, HOME, HOST, standalone
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600, method="signal")]

@@ -22,10 +22,10 @@ from typing import Any
 import pytest
 
 from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.history_frames import input_of
-from bundlekeel.core.history_replay import rebuilt
-from bundlekeel.core.params import Parameters
-from bundlekeel.daemon.history_reading import Reading
+from bundlekeel.core.history.frames import input_of
+from bundlekeel.core.history.replay import rebuilt
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.daemon.records.history_reading import Reading
 from dev.cluster import ClusterSpec, open_cluster
 from dev.fidelity import features
 from dev.history_model import World

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from bundlekeel.core.history import CycleRecord, Frame
-from bundlekeel.core.history_replay import rebuilt
-from bundlekeel.core.load import CPU, Ints
+from bundlekeel.core.history.record import CycleRecord, Frame
+from bundlekeel.core.history.replay import rebuilt
+from bundlekeel.core.model.load import CPU, Ints
 from bundlekeel.sim.backtest import Candidate, Measures, Step, Traffic, backtest
 from dev.history_model import IDLE, World, dense
 from dev.history_worlds import write

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bundlekeel.core.extensible import BrokerLoad, BundleLoads
-from bundlekeel.core.load import CPU, BrokerEndpoint, BrokerReport
-from bundlekeel.daemon.extensible_book import Book, BundlesSetting, Moment
+from bundlekeel.core.model.extensible import BrokerLoad, BundleLoads
+from bundlekeel.core.model.load import CPU, BrokerEndpoint, BrokerReport
+from bundlekeel.daemon.sources.extensible_book import Book, BundlesSetting, Moment
 from bundlekeel.ports import FeedState, Heard, LoadTables
 from tests.support.builders import NOW_MS, bundle_name
 from tests.support.memory_feed import broker_load, bundle_loads

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from bundlekeel.core.averages import Averages
-from bundlekeel.core.capacity import CapacityOverride
-from bundlekeel.core.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.guard import GuardState
-from bundlekeel.core.ledger import Ledger
-from bundlekeel.core.load import BrokerReport, BundleAverages, ExcludedBroker, Floats
-from bundlekeel.core.memory import Memory
-from bundlekeel.core.names import FULL_UPPER
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.snapshot import Snapshot, build_snapshot
+from bundlekeel.core.guard.eligibility import GuardState
+from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.load import BrokerReport, BundleAverages, ExcludedBroker, Floats
+from bundlekeel.core.model.names import FULL_UPPER
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
+from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.core.planning.memory import Memory
 
 NOW_MS = 1_700_000_000_000
 BYTES_PER_SHARE = 100e6

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from bundlekeel.core.names import parse_topic
+from bundlekeel.core.model.names import parse_topic
 from bundlekeel.ports import Channel, ChannelVariant
 from dev.cluster import BrokerInfo, Cluster
 from tests.support.contracts.coordination import eventually

@@ -12,10 +12,10 @@ from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.adapters.topics.channel import TopicChannel
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
 from bundlekeel.adapters.zookeeper import ZkChannel, ZkClient, ZkLoadSource, ZkMetadata, ZkOwnership
-from bundlekeel.core.errors import SnapshotError, StoreError
-from bundlekeel.daemon.brokerconfig import BrokerConfig
-from bundlekeel.daemon.channel_watch import ChannelWatch, WatchParts
-from bundlekeel.daemon.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
+from bundlekeel.core.model.errors import SnapshotError, StoreError
+from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.daemon.sources.channel_watch import ChannelWatch, WatchParts
+from bundlekeel.daemon.sources.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
 from dev.cluster import Cluster
 from tests.support.contracts.coordination import eventually
 from tests.support.memory_source import RealClock

@@ -6,10 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.extensible import LOAD_MANAGER
-from bundlekeel.daemon.brokerconfig import BrokerConfig
-from bundlekeel.daemon.channel_watch import ChannelWatch, WatchParts
-from bundlekeel.daemon.ownership import SYNCER_KEY, VARIANT_KEY, ChannelByVariant, ChannelOwnership, OwnershipByMode
+from bundlekeel.core.model.extensible import LOAD_MANAGER
+from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.daemon.sources.channel_watch import ChannelWatch, WatchParts
+from bundlekeel.daemon.sources.ownership import (
+    SYNCER_KEY,
+    VARIANT_KEY,
+    ChannelByVariant,
+    ChannelOwnership,
+    OwnershipByMode,
+)
 from bundlekeel.ports import Channel, ChannelVariant
 from tests.support.builders import report
 from tests.support.memory_admin import BrokerModel, MemoryAdmin

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from bundlekeel.core.errors import StoreError
-from bundlekeel.daemon import documents
-from bundlekeel.daemon.documents import Desired, Pause
+from bundlekeel.core.model.errors import StoreError
+from bundlekeel.daemon.state import documents
+from bundlekeel.daemon.state.documents import Desired, Pause
 from dev.chaos.history import History, Record, Rules, Stop, Violation, Wish
 from dev.chaos.judging import judge
 from dev.chaos.schedule import Fault, Schedule, What, draw

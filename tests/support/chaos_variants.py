@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from bundlekeel.core.errors import AdminApiError, LeadershipLost, StoreError
-from bundlekeel.daemon.attempt import World
-from bundlekeel.daemon.documents import Desired, decode, encode
-from bundlekeel.daemon.hand import LeaderHand
-from bundlekeel.daemon.intents import INTENTS
-from bundlekeel.daemon.leadership import Leadership
+from bundlekeel.core.model.errors import AdminApiError, LeadershipLost, StoreError
+from bundlekeel.daemon.execution.intents import INTENTS
+from bundlekeel.daemon.execution.leader_executor import LeaderHand
+from bundlekeel.daemon.execution.move import World
+from bundlekeel.daemon.state.documents import Desired, decode, encode
+from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.ports import Change, Document
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from tests.support.chaos_world import ChaosSidecar, FarBrokers, FarStore

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from bundlekeel.core.errors import AdminFault, AdminRefused, AdminTimeout, AdminUnreachable, StoreError
-from bundlekeel.daemon.attempt import ExecutorLimits
-from bundlekeel.daemon.intents import INTENTS, decode_intent
+from bundlekeel.core.model.errors import AdminFault, AdminRefused, AdminTimeout, AdminUnreachable, StoreError
+from bundlekeel.daemon.execution.intents import INTENTS, decode_intent
+from bundlekeel.daemon.execution.move import ExecutorLimits
 from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.ports import Change, Document, Member
 from bundlekeel.ports.commands import Permit, UnloadAnswer, by_person

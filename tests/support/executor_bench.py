@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from bundlekeel.core.errors import BundlekeelError
-from bundlekeel.daemon.executor import Executor, ExecutorHooks, ExecutorLimits, MoveRequest, Term, World
-from bundlekeel.daemon.intents import MoveOutcome
+from bundlekeel.core.model.errors import BundlekeelError
+from bundlekeel.daemon.execution.executor import Executor, ExecutorHooks, ExecutorLimits, MoveRequest, Term, World
+from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.ports import Member, commands
 from bundlekeel.ports.commands import UnloadAnswer
 from tests.support.extensible_brokers import ExtensibleModel

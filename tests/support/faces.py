@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from bundlekeel.core.errors import StoreError
-from bundlekeel.daemon.outage import OutageWatch
-from bundlekeel.daemon.reload import Reload
-from bundlekeel.daemon.reviews import Reviews
+from bundlekeel.core.model.errors import StoreError
+from bundlekeel.daemon.gate.outage import OutageWatch
+from bundlekeel.daemon.operations.operator_requests import Wishing, WishingParts
+from bundlekeel.daemon.operations.reload import Reload
+from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.runtime import RuntimeParts
-from bundlekeel.daemon.settings_load import LoadedSettings
-from bundlekeel.daemon.wishing import Wishing, WishingParts
+from bundlekeel.settings.load import LoadedSettings
 from tests.support.world import FakeSidecar
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from bundlekeel.core.channel import ServiceUnit, UnitState
-from bundlekeel.core.channel_findings import Deadlines
-from bundlekeel.daemon.channel_tables import unit_rows
-from bundlekeel.daemon.channel_watch import state_counts
+from bundlekeel.core.channel.findings import Deadlines
+from bundlekeel.core.channel.states import ServiceUnit, UnitState
+from bundlekeel.daemon.sources.channel_tables import unit_rows
+from bundlekeel.daemon.sources.channel_watch import state_counts
 from bundlekeel.ports import ChannelView
 from tests.support.fake_places import BROKERS
 

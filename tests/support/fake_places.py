@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bundlekeel.core.codes import EXPLANATIONS, Code
-from bundlekeel.core.errors import ConfigError
-from bundlekeel.daemon.views import Json
+from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.daemon.answers import Json
 
 BROKERS = ("broker-0.pulsar:8080", "broker-1.pulsar:8080", "broker-2.pulsar:8080")
 

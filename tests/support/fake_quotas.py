@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bundlekeel.core.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.quotas.groups import KINDS, Group
-from bundlekeel.daemon.views_quotas import Json, QuotasService
+from bundlekeel.daemon.answers_quotas import Json, QuotasService
 
 NOW_MS = 1_790_000_000_000
 TOPIC = "persistent://acme/orders/new"

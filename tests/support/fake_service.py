@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bundlekeel.core.codes import EXPLANATIONS, Code
-from bundlekeel.core.errors import NotFound
-from bundlekeel.daemon.views import Check, Json, PlanRequest, Service
+from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.errors import NotFound
+from bundlekeel.daemon.answers import Check, Json, PlanRequest, Service
 from tests.support.fake_channel import FakeChannel
 from tests.support.fake_drawing import FakeDrawing
 from tests.support.fake_places import BROKERS, assignment, places
@@ -167,7 +167,7 @@ def _load(row: int, broker: str) -> Json:
 
 
 class FakeService(FakeChannel, FakeDrawing):
-    """Answers as `daemon.views.Service` documents."""
+    """Answers as `daemon.answers.Service` documents."""
 
     def __init__(self) -> None:
         self.wishes = FakeWishes(self._called)

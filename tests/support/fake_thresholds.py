@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bundlekeel.core.codes import EXPLANATIONS, Code
-from bundlekeel.daemon.views_thresholds import Json, ThresholdsService
+from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.daemon.answers_thresholds import Json, ThresholdsService
 from tests.support.threshold_cases import NOW_MS, document
 
 DIGEST = "94fe0fdfef36d278"

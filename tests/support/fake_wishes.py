@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bundlekeel.core.codes import EXPLANATIONS, Code
-from bundlekeel.core.errors import NotFound
+from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.errors import NotFound
 from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
-from bundlekeel.daemon.views_operations import Json, OperationsService, Verb
+from bundlekeel.daemon.answers_operations import Json, OperationsService, Verb
 from tests.support.fake_places import BROKERS
 
 NOW_MS = 1_790_000_000_000

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.engine import PlanInput, plan
-from bundlekeel.core.guard import Begun, SplitFailed
-from bundlekeel.core.history import CycleRecord, Frame, recorded
-from bundlekeel.core.history_frames import frame_of, outcome_of
-from bundlekeel.core.load import ExcludedBroker
-from bundlekeel.core.memory import CompatMemory, Hits
+from bundlekeel.core.guard.eligibility import Begun, SplitFailed
+from bundlekeel.core.history.frames import frame_of, outcome_of
+from bundlekeel.core.history.record import CycleRecord, Frame, recorded
+from bundlekeel.core.model.load import ExcludedBroker
 from bundlekeel.core.operations.owned import with_owned
+from bundlekeel.core.planning.engine import PlanInput, plan
+from bundlekeel.core.planning.memory import CompatMemory, Hits
 from bundlekeel.ports.history import hour_of
 from tests.support.builders import NOW_MS, broker, bundle_name
 from tests.support.random_cases import random_case

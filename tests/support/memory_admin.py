@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.errors import AdminApiError, AdminFault, AdminRefused, AdminUnreachable, RedirectLoop
-from bundlekeel.core.extensible import BundleLoads
-from bundlekeel.core.names import namespace_of, parse_bundle, parse_topic
-from bundlekeel.core.rate import Signs
+from bundlekeel.core.guard.rate import Signs
+from bundlekeel.core.model.errors import AdminApiError, AdminFault, AdminRefused, AdminUnreachable, RedirectLoop
+from bundlekeel.core.model.extensible import BundleLoads
+from bundlekeel.core.model.names import namespace_of, parse_bundle, parse_topic
 from bundlekeel.core.splitting.children import children_of
 from bundlekeel.ports import BrokerEndpoint, Owner, TopicLoad
 from bundlekeel.ports.commands import Permit, UnloadAnswer

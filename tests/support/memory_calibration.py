@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bundlekeel.core.errors import StoreError
+from bundlekeel.core.model.errors import StoreError
 from bundlekeel.ports.calibration import MAX_BYTES, NAME, Found
 
 

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-from bundlekeel.core.channel import ChannelTable, ServiceUnit, UnitState
-from bundlekeel.core.errors import SnapshotError, StoreError
+from bundlekeel.core.channel.states import ChannelTable, ServiceUnit, UnitState
+from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.core.splitting.children import children_of
 from bundlekeel.ports import ChannelVariant, ChannelView, Clock
 

@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from bundlekeel.core.errors import LeadershipLost, StaleWrite, StoreError
+from bundlekeel.core.model.errors import LeadershipLost, StaleWrite, StoreError
 from bundlekeel.ports import Change, Document, Member
 
 _EPOCH, _LEADER, _SEATS = "epoch", "leader", "seats"

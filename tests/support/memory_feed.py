@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.extensible import BrokerLoad, BundleLoads
-from bundlekeel.core.load import Floats
+from bundlekeel.core.model.extensible import BrokerLoad, BundleLoads
+from bundlekeel.core.model.load import Floats
 from bundlekeel.ports import Clock, FeedState, Heard, LoadTables
 
 
 def broker_load(
     broker_id: str, score: float, traffic: Sequence[float], updated_at: int, bundles: int = 1
 ) -> BrokerLoad:
-    """Load data of a broker with this `weightedMaxEMA`; `traffic`: columns of `core.load.TRAFFIC`."""
+    """Load data of a broker with this `weightedMaxEMA`; `traffic`: columns of `core.model.load.TRAFFIC`."""
     figures: Floats = np.array(traffic, dtype=float)
     return BrokerLoad(
         broker_id=broker_id,
@@ -32,7 +32,7 @@ def broker_load(
 
 
 def bundle_loads(**rates: Sequence[float]) -> BundleLoads:
-    """Bundles of one topic each, by name, with these columns of `core.load.TRAFFIC`."""
+    """Bundles of one topic each, by name, with these columns of `core.model.load.TRAFFIC`."""
     return BundleLoads(
         names=tuple(rates),
         traffic=np.array(list(rates.values()), dtype=float).reshape(-1, 4),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bundlekeel.core.errors import HistoryError, StoreError
-from bundlekeel.core.history import CycleRecord
+from bundlekeel.core.history.record import CycleRecord
+from bundlekeel.core.model.errors import HistoryError, StoreError
 from bundlekeel.ports.history import HistoryFile, HistorySpan, Segment, hour_of
 
 

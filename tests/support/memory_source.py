@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from bundlekeel.core.errors import CodecError, SnapshotError, StoreError
-from bundlekeel.core.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Listener, Owner
-from bundlekeel.core.names import parse_bundle, parse_topic
-from bundlekeel.core.policies import IsolationPolicy
+from bundlekeel.core.model.errors import CodecError, SnapshotError, StoreError
+from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Listener, Owner
+from bundlekeel.core.model.names import parse_bundle, parse_topic
+from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.ports import Clock, Picture, PolicyRecords
 
 

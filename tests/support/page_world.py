@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bundlekeel.api.server import ApiServer, Protection
-from bundlekeel.core.names import FULL_LOWER, FULL_UPPER, parse_bundle, parse_topic
-from bundlekeel.core.params import Parameters
+from bundlekeel.core.calibration.thresholds import Rules
+from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, parse_bundle, parse_topic
+from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.quotas.usage import topic_of
-from bundlekeel.core.thresholds import Rules
-from bundlekeel.daemon.calibration import Calibration, CalibrationParts
-from bundlekeel.daemon.doctor import Patient
+from bundlekeel.daemon.answers import Service
+from bundlekeel.daemon.calibration.watcher import Calibration, CalibrationParts
+from bundlekeel.daemon.operations.doctor import Patient
 from bundlekeel.daemon.runtime import Runtime
-from bundlekeel.daemon.settings_load import load_settings
-from bundlekeel.daemon.settings_quotas import QuotaSettings
-from bundlekeel.daemon.sidecar import Sidecar, SidecarParts
-from bundlekeel.daemon.views import Service
+from bundlekeel.daemon.service import Sidecar, SidecarParts
 from bundlekeel.ports import Owner
 from bundlekeel.ports.commands import Permit, UnloadAnswer
+from bundlekeel.settings.load import load_settings
+from bundlekeel.settings.quotas import QuotaSettings
 from dev.loop_thread import LoopThread
 from tests.support.builders import bundle_name, report
 from tests.support.faces import NoPeers, runtime_parts, wishing

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from bundlekeel.core.capacity import CapacityOverride
-from bundlekeel.core.engine import PlanInput, plan
-from bundlekeel.core.guard import GuardState, Moved
-from bundlekeel.core.ledger import landed, open_entries
-from bundlekeel.core.load import BrokerReport, ExcludedBroker
-from bundlekeel.core.memory import History, Memory
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.policies import IsolationPolicy, Policies
+from bundlekeel.core.guard.eligibility import GuardState, Moved
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.policies import IsolationPolicy, Policies
+from bundlekeel.core.planning.engine import PlanInput, plan
+from bundlekeel.core.planning.ledger import landed, open_entries
+from bundlekeel.core.planning.memory import History, Memory
 from tests.support.builders import EAGER, NOW_MS, averages_of, broker, bundle_name, report, snapshot
 from tests.support.random_cases import AT_ONCE
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from bundlekeel.codec.compat import decode_compat
 from bundlekeel.core.compat import Picture, select, shed
-from bundlekeel.core.load import BrokerReport
-from bundlekeel.core.memory import CompatMemory
-from bundlekeel.core.params import Parameters, compat_defaults
+from bundlekeel.core.model.load import BrokerReport
+from bundlekeel.core.model.parameters import Parameters, compat_defaults
+from bundlekeel.core.planning.memory import CompatMemory
 
 _RATES = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 _RESOURCES = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")

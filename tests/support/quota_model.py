@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bundlekeel.core.errors import AdminRefused, AdminUnreachable
+from bundlekeel.core.model.errors import AdminRefused, AdminUnreachable
 from bundlekeel.core.quotas.enforce import Place, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
 from bundlekeel.core.quotas.usage import TopicRates, topic_of

@@ -6,17 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bundlekeel.core.errors import StoreError
-from bundlekeel.core.load import TopicLoad
-from bundlekeel.core.params import Parameters
+from bundlekeel.core.model.errors import StoreError
+from bundlekeel.core.model.load import TopicLoad
+from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place, Rate
 from bundlekeel.core.quotas.usage import topic_of
-from bundlekeel.daemon.quota_heard import Hearing
-from bundlekeel.daemon.quota_service import QuotaService
-from bundlekeel.daemon.quotas import QuotaParts, Quotas
-from bundlekeel.daemon.settings_quotas import QuotaSettings
+from bundlekeel.daemon.quotas.cycle import QuotaParts, Quotas
+from bundlekeel.daemon.quotas.reported_usage import Hearing
+from bundlekeel.daemon.quotas.service import QuotaService
 from bundlekeel.ports import Change, Metadata
 from bundlekeel.ports.quotas import UsageFeed
+from bundlekeel.settings.quotas import QuotaSettings
 from tests.support.memory_admin import BrokerModel
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.memory_usage import MemoryUsageFeed

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from bundlekeel.core.engine import PlanInput, plan
-from bundlekeel.core.guard import GuardState, Moved
-from bundlekeel.core.ledger import Ledger, landed, open_entries
-from bundlekeel.core.memory import History, Memory
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.placement import PLACEMENTS
-from bundlekeel.core.policies import IsolationPolicy, Policies
-from bundlekeel.core.shedding import SHEDDERS
-from bundlekeel.core.snapshot import Snapshot
+from bundlekeel.core.guard.eligibility import GuardState, Moved
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.policies import IsolationPolicy, Policies
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.planning.engine import PlanInput, plan
+from bundlekeel.core.planning.ledger import Ledger, landed, open_entries
+from bundlekeel.core.planning.memory import History, Memory
+from bundlekeel.core.strategies import SHEDDERS
+from bundlekeel.core.strategies.placement import PLACEMENTS
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, report, snapshot
 
 AT_ONCE: dict[str, Any] = {

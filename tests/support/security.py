@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from bundlekeel.api.auth import Access
-from bundlekeel.daemon.credentials import Credentials, JwtKeys, TokensFile, new_token
+from bundlekeel.settings.credentials import Credentials, JwtKeys, TokensFile, new_token
 from tests.support.contracts.admin import Recorder
 
 ISSUER, AUDIENCE = "https://issuer.example", "bundlekeel"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bundlekeel.core.load import TopicLoad
-from bundlekeel.core.names import FULL_UPPER
+from bundlekeel.core.model.load import TopicLoad
+from bundlekeel.core.model.names import FULL_UPPER
 from bundlekeel.core.splitting.children import Family
-from bundlekeel.daemon.attempt import Term, World
-from bundlekeel.daemon.split_intents import SplitOutcome
-from bundlekeel.daemon.splits import SplitRequest, Splitter
+from bundlekeel.daemon.execution.move import Term, World
+from bundlekeel.daemon.execution.split_intents import SplitOutcome
+from bundlekeel.daemon.execution.splits import SplitRequest, Splitter
 from bundlekeel.ports import Member
 from tests.support.executor_bench import A, B, C, Permit, VirtualClock
 from tests.support.extensible_brokers import ExtensibleModel

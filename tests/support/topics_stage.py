@@ -13,8 +13,8 @@ from bundlekeel.adapters.topics.feed import TopicLoadFeed
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
 from bundlekeel.adapters.topics.wire import FromChild, Message, Topic, encode
 from bundlekeel.codec.channel import encode_service_unit
-from bundlekeel.core.channel import ServiceUnit, UnitState
-from bundlekeel.core.errors import SnapshotError
+from bundlekeel.core.channel.states import ServiceUnit, UnitState
+from bundlekeel.core.model.errors import SnapshotError
 from tests.support.contracts.coordination import eventually
 from tests.support.memory_source import RealClock
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bundlekeel.core.codes import Code
 from bundlekeel.core.compat import transfer as compat
-from bundlekeel.core.engine import PlanResult
-from bundlekeel.core.load import BrokerReport
-from bundlekeel.core.memory import Memory
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.plan import Plan
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import BrokerReport
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Plan
+from bundlekeel.core.planning.engine import PlanResult
+from bundlekeel.core.planning.memory import Memory
 from tests.support.builders import EAGER, NOW_MS, cluster, run, snapshot
 
 MINUTE = 60_000

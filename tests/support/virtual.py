@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.capacity import CapacityOverride
-from bundlekeel.core.load import Floats
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.plan import Move, Plan
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.load import Floats
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Move, Plan
 from bundlekeel.sim.balancers import CYCLE, Bundlekeel, direct_moves
 from bundlekeel.sim.bundles import build
 from bundlekeel.sim.cluster import VirtualCluster

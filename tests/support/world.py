@@ -11,36 +11,36 @@ import numpy as np
 
 from bundlekeel.adapters.files import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.capacity import CapacityOverride
-from bundlekeel.core.engine import PlanInput, PlanResult
-from bundlekeel.core.load import TopicLoad
-from bundlekeel.core.names import FULL_LOWER, FULL_UPPER, parse_bundle
-from bundlekeel.core.params import BY_NAME, Parameters
-from bundlekeel.daemon.attempt import ExecutorLimits, World
-from bundlekeel.daemon.brokerconfig import BrokerConfig
-from bundlekeel.daemon.byhand import ByHand, HandParts
-from bundlekeel.daemon.cycle import Cycle
-from bundlekeel.daemon.cycle_parts import CycleParts
-from bundlekeel.daemon.effects import Effects
-from bundlekeel.daemon.executions import Executions
-from bundlekeel.daemon.foreign import ForeignWatch, second_balancer
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.load import TopicLoad
+from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, parse_bundle
+from bundlekeel.core.model.parameters import BY_NAME, Parameters
+from bundlekeel.core.planning.engine import PlanInput, PlanResult
+from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.cycle.effects import Effects
+from bundlekeel.daemon.cycle.external_moves import ForeignWatch, second_balancer
+from bundlekeel.daemon.cycle.parts import CycleParts
+from bundlekeel.daemon.cycle.planner import Planner
+from bundlekeel.daemon.execution.leader_executor import LeaderHand, move_record
+from bundlekeel.daemon.execution.move import ExecutorLimits, World
 from bundlekeel.daemon.gate.gate import Gate, GateParts
-from bundlekeel.daemon.guarding import Guarding
-from bundlekeel.daemon.hand import LeaderHand, move_record
-from bundlekeel.daemon.leadership import Leadership
-from bundlekeel.daemon.observer import Observer
-from bundlekeel.daemon.operations import Operations
-from bundlekeel.daemon.outage import OutageWatch, settle_for
-from bundlekeel.daemon.overlay import Overlay
-from bundlekeel.daemon.planner import Planner
-from bundlekeel.daemon.policies import PolicyBook
-from bundlekeel.daemon.reviews import Reviews
-from bundlekeel.daemon.settings_guard import WindowSettings
-from bundlekeel.daemon.settings_parameters import Merged
-from bundlekeel.daemon.sharing import Sharing
-from bundlekeel.daemon.takeover_record import takeover_wish
-from bundlekeel.daemon.windows import Calendar
+from bundlekeel.daemon.gate.guard_state import Guarding
+from bundlekeel.daemon.gate.outage import OutageWatch, settle_for
+from bundlekeel.daemon.gate.windows import Calendar
+from bundlekeel.daemon.operations.drain_tracker import Operations
+from bundlekeel.daemon.operations.executions import Executions
+from bundlekeel.daemon.operations.manual_moves import ByHand, HandParts
+from bundlekeel.daemon.operations.reviews import Reviews
+from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.daemon.sources.observer import Observer
+from bundlekeel.daemon.sources.policies import PolicyBook
+from bundlekeel.daemon.state.effective_parameters import Overlay
+from bundlekeel.daemon.state.leadership import Leadership
+from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.daemon.state.takeover_record import takeover_wish
 from bundlekeel.ports import Member
+from bundlekeel.settings.guard import WindowSettings
+from bundlekeel.settings.parameters import Merged
 from tests.support.builders import MESSAGES_PER_SHARE, bundle_name, report, traffic
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from bundlekeel.core.errors import Conflict, Forbidden
-from bundlekeel.daemon.views import Json, PlanRequest, Service
+from bundlekeel.core.model.errors import Conflict, Forbidden
+from bundlekeel.daemon.answers import Json, PlanRequest, Service
 from tests.support.fake_service import BROKERS, NOW_MS, FakeService
 from tests.support.page_world import Served
 from tests.support.security import Tokens

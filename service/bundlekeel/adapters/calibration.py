@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from bundlekeel.core.errors import StoreError
+from bundlekeel.core.model.errors import StoreError
 from bundlekeel.ports.calibration import MAX_BYTES, NAME, Found
 
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 
 from bundlekeel.codec.foreign import DOCUMENT, load
-from bundlekeel.core.errors import AdminUnauthorized, CodecError, StoreError
+from bundlekeel.core.model.errors import AdminUnauthorized, CodecError, StoreError
 
 
 class HttpPeers:

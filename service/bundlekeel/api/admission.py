@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bundlekeel.api.audit import SOCKET_OWNER, Audit, Trail
 from bundlekeel.api.auth import Access, Authentication
 from bundlekeel.api.problems import problem
-from bundlekeel.daemon.credentials import ROLES, Principal
+from bundlekeel.settings.credentials import ROLES, Principal
 
 MAX_BODY_BYTES = 256 * 1024
 BODY_SECONDS = 10.0

@@ -8,13 +8,14 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from bundlekeel import __version__
-from bundlekeel.api import channel, drawing, events, operations, page, probes, problems, quotas, routes, thresholds
+from bundlekeel.api import channel, events, operations, page, probes, problems, quotas, routes, thresholds
 from bundlekeel.api import mutations as mutating
+from bundlekeel.api import overview as drawing
 from bundlekeel.api.admission import MAX_CONCURRENT, Admission, require_roles
 from bundlekeel.api.audit import Trail
 from bundlekeel.api.auth import Access
 from bundlekeel.api.shield import Shield
-from bundlekeel.daemon.views import Service
+from bundlekeel.daemon.answers import Service
 
 DESCRIPTION = """A load balancer sidecar for Apache Pulsar. Every replica answers alike; what only the leader can do is
 passed on to it. Without authentication configured reads and dry runs need no credentials, and routes tagged

@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bundlekeel.api.auth import PRINCIPAL, address_of, network_of
 from bundlekeel.api.problems import problem
 from bundlekeel.codec.foreign import clean, load
-from bundlekeel.core.errors import CodecError
-from bundlekeel.daemon.credentials import Principal
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.settings.credentials import Principal
 
 SOCKET_OWNER = Principal("unix socket", "admin")
 REFUSALS_EVERY_SECONDS = 60.0

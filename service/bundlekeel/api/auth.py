@@ -14,8 +14,8 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from bundlekeel.api.problems import problem
-from bundlekeel.daemon.credentials import Credentials, Principal
 from bundlekeel.ports import Telemetry
+from bundlekeel.settings.credentials import Credentials, Principal
 
 # Where a request's principal is found in the ASGI scope.
 PRINCIPAL = "bundlekeel.principal"

@@ -12,7 +12,7 @@ from bundlekeel.api.problems import MEDIA_TYPE
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes import PROBLEMS, Limit
 from bundlekeel.api.schemas import Answer, Problem
-from bundlekeel.core.channel import UnitState
+from bundlekeel.core.channel.states import UnitState
 
 NO_CHANNEL: dict[int | str, dict[str, Any]] = {
     409: {

@@ -18,7 +18,7 @@ from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import problem
 from bundlekeel.api.reply import Backend
 from bundlekeel.api.routes import PROBLEMS
-from bundlekeel.daemon.views import Service
+from bundlekeel.daemon.answers import Service
 
 MAX_STREAMS = 16
 # Shorter than the shield's limit for a request: whoever listens asks again, and shows its credentials again.

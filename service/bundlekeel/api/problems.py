@@ -16,7 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bundlekeel.core.errors import (
+from bundlekeel.core.model.errors import (
     AdminApiError,
     BundlekeelError,
     ConfigError,

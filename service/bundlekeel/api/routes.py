@@ -11,7 +11,7 @@ from bundlekeel.api.admission import router_for
 from bundlekeel.api.auth import PRINCIPAL
 from bundlekeel.api.problems import MEDIA_TYPE
 from bundlekeel.api.reply import Backend, reply
-from bundlekeel.daemon.credentials import Principal
+from bundlekeel.settings.credentials import Principal
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"description": text, "model": schemas.Problem, "content": {MEDIA_TYPE: {}}}

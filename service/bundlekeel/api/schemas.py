@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.params import PLACEMENTS, STRATEGIES
-from bundlekeel.daemon.views import PlanRequest
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.parameters import PLACEMENTS, STRATEGIES
+from bundlekeel.daemon.answers import PlanRequest
 
 Mode = Literal["observe", "recommend", "act"]
 Name = Annotated[str, Field(min_length=1, max_length=1024)]

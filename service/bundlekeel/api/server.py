@@ -25,8 +25,8 @@ from bundlekeel.api.app import create_app
 from bundlekeel.api.audit import Trail
 from bundlekeel.api.auth import Access
 from bundlekeel.api.connection import HEAD_SECONDS, MAX_CONNECTIONS, connection_class
-from bundlekeel.core.errors import ConfigError
-from bundlekeel.daemon.views import Service
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.daemon.answers import Service
 
 STOP_SECONDS = 5.0
 _WILDCARDS = ("", "0.0.0.0", "::")

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from bundlekeel import __version__
-from bundlekeel.cli.exits import EPILOG, USAGE
+from bundlekeel.cli.exit_codes import EPILOG, USAGE
 
 if TYPE_CHECKING:
     from bundlekeel.cli.wiring import Wiring
@@ -26,7 +26,7 @@ _COMMANDS: Final = (
     ("reads", "status brokers bundles why verdicts"),
     ("channel", "channel"),
     ("changes", "pause resume mode"),
-    ("byhand", "transfer unload split"),
+    ("manual_moves", "transfer unload split"),
     ("operations", "operations drain warm cordon uncordon pin unpin exclude include stop"),
     ("local", "run doctor where takeover handback decide version"),
     ("deadman", "deadman"),
@@ -73,7 +73,7 @@ class _Commands(Mapping[str, Any]):
 
 
 def make_app(wiring: Callable[[], Wiring], plugins: Callable[[], list[str]] = list) -> typer.Typer:
-    """The whole command line. `wiring` gives what bootstrap knows and the CLI must not.
+    """The whole command line. `wiring` gives what the package `wiring` knows and the CLI must not.
 
     `plugins` loads third parties' strategies before a command runs and tells what is wrong with them.
     """

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli import stories
+from bundlekeel.cli import text_views as stories
 from bundlekeel.cli.client import Client, path_part
-from bundlekeel.cli.exits import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
+from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
 from bundlekeel.cli.reads import HashArgument, make_plan, plan_app
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected_once, login
-from bundlekeel.daemon.settings_types import parse_duration
+from bundlekeel.settings.types import parse_duration
 
 # What is proposed waits for another person.
 _ENDED = ("done", "failed", "stopped", "proposed")

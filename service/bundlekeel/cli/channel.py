@@ -12,7 +12,7 @@ from rich.text import Text
 
 from bundlekeel.cli import units
 from bundlekeel.cli.client import Client
-from bundlekeel.cli.exits import BAD_NEWS
+from bundlekeel.cli.exit_codes import BAD_NEWS
 from bundlekeel.cli.output import Layout, Output, table
 from bundlekeel.cli.session import Session, connected
 from bundlekeel.cli.tables import split_name

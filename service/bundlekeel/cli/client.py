@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 import httpx
 
-from bundlekeel.cli.exits import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
+from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
 from bundlekeel.codec.foreign import clean_lines, cleaned
-from bundlekeel.core.errors import ConfigError
-from bundlekeel.core.uris import credentials_fault
-from bundlekeel.daemon.settings_load import load_settings
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.uris import credentials_fault
+from bundlekeel.settings.load import load_settings
 from bundlekeel.tls import ClientTls
 
 TIMEOUT = httpx.Timeout(120.0, connect=5.0)

@@ -20,10 +20,10 @@ from bundlekeel.cli.session import (
     UrlOption,
     guarded,
 )
-from bundlekeel.core.errors import ConfigError
-from bundlekeel.daemon.settings_describe import as_tree, describe, parameter_rows
-from bundlekeel.daemon.settings_load import LoadedSettings, load_settings
-from bundlekeel.daemon.settings_warnings import warnings_of
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.settings.describe import as_tree, describe, parameter_rows
+from bundlekeel.settings.load import LoadedSettings, load_settings
+from bundlekeel.settings.warnings import warnings_of
 
 EXIT_CONFIG = 2
 TABLES = (Output.TABLE, Output.WIDE)

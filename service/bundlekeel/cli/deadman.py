@@ -12,16 +12,16 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from bundlekeel.cli import stories
-from bundlekeel.cli.exits import BAD_NEWS, OK, USAGE, CliError, as_cli_error
+from bundlekeel.cli import text_views as stories
+from bundlekeel.cli.exit_codes import BAD_NEWS, OK, USAGE, CliError, as_cli_error
 from bundlekeel.cli.output import Layout, Output, Watch, show
 from bundlekeel.cli.session import ConfigOption, OutputOption, guarded, login
 from bundlekeel.cli.wiring import Wiring
-from bundlekeel.core.errors import BundlekeelError
-from bundlekeel.daemon.deadman import CONFIRM_SECONDS
-from bundlekeel.daemon.settings_load import LoadedSettings, load_settings
-from bundlekeel.daemon.settings_types import parse_duration
-from bundlekeel.daemon.views import Json
+from bundlekeel.core.model.errors import BundlekeelError
+from bundlekeel.daemon.answers import Json
+from bundlekeel.daemon.operations.deadman import CONFIRM_SECONDS
+from bundlekeel.settings.load import LoadedSettings, load_settings
+from bundlekeel.settings.types import parse_duration
 
 # A leader that is a little slow is not dead.
 CYCLES = 3

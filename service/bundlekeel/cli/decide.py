@@ -27,21 +27,21 @@ from bundlekeel.cli.decide_lines import Fault, Line, parse_capacity, parse_line,
 from bundlekeel.cli.decide_policies import parse_policies
 from bundlekeel.cli.decide_transfer import CompatTransfer, TransferTurn, is_extensible
 from bundlekeel.codec import decode_bundle_data, decode_report
-from bundlekeel.core.averages import Averages
-from bundlekeel.core.capacity import CapacityOverride
 from bundlekeel.core.compat import Picture
 from bundlekeel.core.compat.transfer import Picture as TransferPicture
-from bundlekeel.core.engine import PlanInput
-from bundlekeel.core.engine import plan as make_plan
-from bundlekeel.core.errors import CodecError
-from bundlekeel.core.extensible import is_rest
-from bundlekeel.core.guard import GuardState, Moved
-from bundlekeel.core.load import BrokerReport, BundleAverages, ExcludedBroker
-from bundlekeel.core.memory import CompatMemory, Memory
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.plan import Plan
-from bundlekeel.core.policies import Policies
-from bundlekeel.core.snapshot import Snapshot, build_snapshot
+from bundlekeel.core.guard.eligibility import GuardState, Moved
+from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.extensible import is_rest
+from bundlekeel.core.model.load import BrokerReport, BundleAverages, ExcludedBroker
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Plan
+from bundlekeel.core.model.policies import Policies
+from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
+from bundlekeel.core.planning.engine import PlanInput
+from bundlekeel.core.planning.engine import plan as make_plan
+from bundlekeel.core.planning.memory import CompatMemory, Memory
 
 # Only what one would never write by hand; the daemon's own limit is that of ZooKeeper.
 MAX_RECORD_BYTES = 256 * 1024 * 1024

@@ -17,8 +17,8 @@ import numpy as np
 
 from bundlekeel.codec.compat import decode_columns, decode_reports
 from bundlekeel.core.compat import BundleColumns, CompatResult, Picture, Placer, shed
-from bundlekeel.core.memory import CompatMemory
-from bundlekeel.core.params import Parameters
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.planning.memory import CompatMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

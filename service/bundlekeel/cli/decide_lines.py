@@ -12,11 +12,11 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from pydantic import ValidationError
 
-from bundlekeel.core.capacity import CapacityOverride
 from bundlekeel.core.compat import COMPAT_SHEDDERS
-from bundlekeel.core.errors import ConfigError
-from bundlekeel.core.params import BY_PULSAR_KEY, RELEASES, choices, compat_defaults, from_pulsar
-from bundlekeel.daemon.settings import CapacitySettings
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.parameters import BY_PULSAR_KEY, RELEASES, choices, compat_defaults, from_pulsar
+from bundlekeel.settings.model import CapacitySettings
 
 _UNKNOWN = re.compile(r"unknown field `(.*?)`", re.DOTALL)
 _PATH = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$", re.DOTALL)

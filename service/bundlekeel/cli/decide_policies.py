@@ -16,8 +16,8 @@ from msgspec import UNSET, UnsetType
 
 from bundlekeel.cli.decide_lines import Fault
 from bundlekeel.codec.policies import decode_isolation_policies
-from bundlekeel.core.errors import CodecError
-from bundlekeel.core.policies import Policies
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.policies import Policies
 
 
 class _Given(msgspec.Struct, forbid_unknown_fields=True):

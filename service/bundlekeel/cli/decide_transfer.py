@@ -23,15 +23,15 @@ from bundlekeel.cli.decide_lines import Fault, Line
 from bundlekeel.cli.decide_policies import parse_policies
 from bundlekeel.codec.compat_transfer import decode_load, decode_top
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
-from bundlekeel.core.codes import Code
 from bundlekeel.core.compat.transfer import Load, Outcome, Picture, TopBundle, find_bundles
-from bundlekeel.core.errors import CodecError
-from bundlekeel.core.extensible import BrokerLoad, BundleLoads, extensible_snapshot
-from bundlekeel.core.guard import GuardState, Moved
-from bundlekeel.core.load import ExcludedBroker
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.policies import Policies
-from bundlekeel.core.snapshot import Snapshot
+from bundlekeel.core.guard.eligibility import GuardState, Moved
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.extensible import BrokerLoad, BundleLoads, extensible_snapshot
+from bundlekeel.core.model.load import ExcludedBroker
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.policies import Policies
+from bundlekeel.core.model.snapshot import Snapshot
 
 MAX_RECORD_BYTES = 256 * 1024 * 1024
 _OWN_FIELDS = ("top_bundles", "missing", "recent_brokers")

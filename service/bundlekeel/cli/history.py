@@ -12,16 +12,16 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from bundlekeel.cli.exits import BAD_NEWS, USAGE, CliError
+from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError
 from bundlekeel.cli.output import Layout, Output, Watch, show, table
 from bundlekeel.cli.session import ConfigOption, OutputOption, guarded
 from bundlekeel.cli.wiring import Wiring
-from bundlekeel.core.errors import HistoryError
-from bundlekeel.daemon import history_reading as reading
-from bundlekeel.daemon.history_keeping import weed
-from bundlekeel.daemon.settings_load import load_settings
-from bundlekeel.daemon.views import Json
+from bundlekeel.core.model.errors import HistoryError
+from bundlekeel.daemon.answers import Json
+from bundlekeel.daemon.records import history_reading as reading
+from bundlekeel.daemon.records.history_keeping import weed
 from bundlekeel.ports.history import HistoryStore
+from bundlekeel.settings.load import load_settings
 
 StoreOption = Annotated[
     str | None,

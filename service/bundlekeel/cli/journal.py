@@ -12,13 +12,13 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from bundlekeel.cli import stories
-from bundlekeel.cli.exits import BAD_NEWS, USAGE, CliError
+from bundlekeel.cli import text_views as stories
+from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError
 from bundlekeel.cli.output import Layout, Output, Watch, show
 from bundlekeel.cli.session import ConfigOption, OutputOption, Session, connected, guarded
 from bundlekeel.codec.chain import GENESIS, Verifier
-from bundlekeel.daemon.settings_load import load_settings
-from bundlekeel.daemon.views import Json
+from bundlekeel.daemon.answers import Json
+from bundlekeel.settings.load import load_settings
 
 
 class Kind(StrEnum):

@@ -1,4 +1,4 @@
-"""Commands that work without a running sidecar, through the wiring that bootstrap hands in."""
+"""Commands that work without a running sidecar, through the wiring that is handed in."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import typer
 
 from bundlekeel import __version__
 from bundlekeel.cli import decide as decisions
-from bundlekeel.cli import stories, tables
+from bundlekeel.cli import tables
+from bundlekeel.cli import text_views as stories
 from bundlekeel.cli.assignments import assignments
 from bundlekeel.cli.changes import Mode
 from bundlekeel.cli.client import connect
-from bundlekeel.cli.exits import BAD_NEWS, REFUSED, USAGE, CliError
+from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, USAGE, CliError
 from bundlekeel.cli.output import Output, Render, Watch, show
 from bundlekeel.cli.session import (
     ByOption,
@@ -32,8 +33,8 @@ from bundlekeel.cli.session import (
     login,
 )
 from bundlekeel.cli.wiring import Split, Wiring
-from bundlekeel.daemon.settings_load import LoadedSettings, load_settings
-from bundlekeel.daemon.views import Json
+from bundlekeel.daemon.answers import Json
+from bundlekeel.settings.load import LoadedSettings, load_settings
 
 # Pulsar's NamedEntity, twice.
 _NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+")

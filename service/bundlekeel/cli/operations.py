@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli import operation_tables, stories
-from bundlekeel.cli.byhand import CarryOutOption, WaitOption
+from bundlekeel.cli import operation_tables
+from bundlekeel.cli import text_views as stories
 from bundlekeel.cli.changes import seconds_of
 from bundlekeel.cli.client import Client, path_part
-from bundlekeel.cli.exits import BAD_NEWS, UNREACHABLE, CliError
+from bundlekeel.cli.exit_codes import BAD_NEWS, UNREACHABLE, CliError
+from bundlekeel.cli.manual_moves import CarryOutOption, WaitOption
 from bundlekeel.cli.session import (
     ByOption,
     ReasonOption,

@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from bundlekeel.cli.exits import CliError
+from bundlekeel.cli.exit_codes import CliError
 
 # Into a pipe or file nothing is wrapped or cut off.
 PIPE_WIDTH = 400

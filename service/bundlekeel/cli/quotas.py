@@ -10,15 +10,16 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from bundlekeel.cli import stories, units
+from bundlekeel.cli import text_views as stories
+from bundlekeel.cli import units
 from bundlekeel.cli.client import path_part
-from bundlekeel.cli.exits import USAGE, CliError
+from bundlekeel.cli.exit_codes import USAGE, CliError
 from bundlekeel.cli.output import Layout, table
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
 from bundlekeel.cli.tables import coded
 from bundlekeel.core.quotas.groups import KINDS
-from bundlekeel.daemon.settings_quotas import parse_size
-from bundlekeel.daemon.settings_types import Refusal
+from bundlekeel.settings.quotas import parse_size
+from bundlekeel.settings.types import Refusal
 
 Row = Mapping[str, Any]
 

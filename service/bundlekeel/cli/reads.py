@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli import plans, stories, tables
+from bundlekeel.cli import plans, tables
+from bundlekeel.cli import text_views as stories
 from bundlekeel.cli.client import Client, path_part
-from bundlekeel.cli.exits import BAD_NEWS, USAGE, CliError
+from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError
 from bundlekeel.cli.output import Output
 from bundlekeel.cli.session import Session, connected
 

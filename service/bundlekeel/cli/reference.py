@@ -12,7 +12,7 @@ import typer
 
 from bundlekeel.cli import decide
 from bundlekeel.cli.app import make_app
-from bundlekeel.cli.exits import EPILOG
+from bundlekeel.cli.exit_codes import EPILOG
 from bundlekeel.cli.wiring import Wiring
 
 NOTE = "Made by `python -m dev.docs write`; do not edit."

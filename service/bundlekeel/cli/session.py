@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from bundlekeel.cli.client import Client, Credentials, connect
-from bundlekeel.cli.exits import USAGE, CliError, readable
+from bundlekeel.cli.exit_codes import USAGE, CliError, readable
 from bundlekeel.cli.output import Output, Render, Watch, dump, show
 
 ConfigOption = Annotated[

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from bundlekeel.core.errors import ConfigError
-from bundlekeel.daemon.settings_yaml import read_mapping
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.settings.yaml_text import read_mapping
 from bundlekeel.sim.check import check
 from bundlekeel.sim.scenario import Scenario
 

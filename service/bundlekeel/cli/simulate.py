@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bundlekeel.cli import sim_files
-from bundlekeel.cli.exits import BAD_NEWS, USAGE, CliError
+from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError
 from bundlekeel.cli.output import Layout, Output, Watch, show, table
 from bundlekeel.cli.session import OutputOption, guarded
 from bundlekeel.cli.simulate_html import page

@@ -10,7 +10,7 @@ from statistics import median
 from rich.console import RenderableType
 
 from bundlekeel.cli.output import table
-from bundlekeel.daemon.views import Json
+from bundlekeel.daemon.answers import Json
 from bundlekeel.sim.pairs import PROPERTIES, Property
 from bundlekeel.sim.run import Run
 

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bundlekeel.cli.output import table
-from bundlekeel.daemon.views import Json
+from bundlekeel.daemon.answers import Json
 from bundlekeel.sim.measures import Measures
 from bundlekeel.sim.run import Run
 from bundlekeel.sim.scenario import Scenario

@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from bundlekeel.core.load import Floats
+from bundlekeel.core.model.load import Floats
 from bundlekeel.sim.measures import OVER
 from bundlekeel.sim.run import Run
 

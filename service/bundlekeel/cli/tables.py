@@ -12,7 +12,7 @@ from rich.text import Text
 
 from bundlekeel.cli import units
 from bundlekeel.cli.output import Layout, table
-from bundlekeel.core.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.codes import EXPLANATIONS, Code
 
 Row = Mapping[str, Any]
 

@@ -9,7 +9,8 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from bundlekeel.cli import stories, units
+from bundlekeel.cli import text_views as stories
+from bundlekeel.cli import units
 from bundlekeel.cli.output import Layout, table
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
 from bundlekeel.cli.tables import coded

@@ -1,23 +1,23 @@
-"""What the command line needs from `bootstrap`: the commands that work without a running sidecar.
+"""What the command line needs from the package `wiring`: the commands that work without a running sidecar.
 
-The CLI must not know adapters (import contract), so bootstrap hands these in. All calls are synchronous: they
-run their own event loop. They raise errors of `core.errors` only.
+The CLI must not know adapters (import contract), so that package hands these in. All calls are synchronous: they
+run their own event loop. They raise errors of `core.model.errors` only.
 """
 
 from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from bundlekeel.daemon.settings_load import LoadedSettings
-from bundlekeel.daemon.views import Check, Json
+from bundlekeel.daemon.answers import Check, Json
 from bundlekeel.ports.history import HistoryStore
+from bundlekeel.settings.load import LoadedSettings
 
 # Who splits bundles after a takeover: the brokers go on, or their automatic splits are turned off too.
 Split = Literal["brokers", "off"]
 
 
 class Wiring(Protocol):
-    """Implemented by `bootstrap`, and by a fake in tests."""
+    """Implemented by the package `wiring`, and by a fake in tests."""
 
     def run_daemon(self, settings: LoadedSettings) -> int:
         """Run the sidecar until SIGTERM or SIGINT; returns the exit code."""

@@ -13,9 +13,9 @@ import msgspec
 from bundlekeel.codec.foreign import clean
 from bundlekeel.codec.report import is_bundle
 from bundlekeel.codec.tolerant import load_object
-from bundlekeel.core.channel import MAX_VERSION, MIN_VERSION, ServiceUnit, UnitState
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import CodecError
+from bundlekeel.core.channel.states import MAX_VERSION, MIN_VERSION, ServiceUnit, UnitState
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
 
 MAX_ENTRY_BYTES: Final = 1_048_576
 _STATES: Final = {state.value: state for state in UnitState}

@@ -12,9 +12,9 @@ import msgspec
 
 from bundlekeel.codec.foreign import LARGE, read
 from bundlekeel.codec.tolerant import MAX_NUMBER
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import CodecError
-from bundlekeel.core.rate import Signs
+from bundlekeel.core.guard.rate import Signs
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
 
 # Messages stored since the last statistics run, by how long that took: lower and upper bound in ms, the last one
 # without an upper bound. The broker's `brk_ml_` ones say the same of the last minute.

@@ -20,7 +20,7 @@ import numpy as np
 
 from bundlekeel.core.compat.javamaps import concurrent_order, spread_hashes
 from bundlekeel.core.compat.picture import BundleColumns, Picture, percent, suspects
-from bundlekeel.core.load import Floats, Ints
+from bundlekeel.core.model.load import Floats, Ints
 
 
 class _Usage(msgspec.Struct, gc=False, frozen=True):

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from bundlekeel.core.codes import Code
 from bundlekeel.core.compat.transfer import Load, TopBundle
-from bundlekeel.core.errors import CodecError
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
 
 
 class _Load(msgspec.Struct, gc=False, rename="camel"):

@@ -1,7 +1,8 @@
 """Load data of the extensible load manager (PIP-192): `BrokerLoadData` and `TopBundlesLoadData`.
 
 As with reports, the typed decoder refuses anything odd; only then the tolerant one reads the same bytes again and
-notes a fault for each field it filled in. A broker whose load is not known by that (`core.extensible.load_unknown`)
+notes a fault for each field it filled in. A broker whose load is not known by that
+(`core.model.extensible.load_unknown`)
 takes no part.
 """
 
@@ -15,9 +16,9 @@ import numpy as np
 
 from bundlekeel.codec.report import MAX_REPORT_BYTES, is_bundle
 from bundlekeel.codec.tolerant import MAX_INTEGER, MAX_NUMBER, Faults, Fields, load_object
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import CodecError
-from bundlekeel.core.extensible import BrokerLoad, BundleLoads
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.extensible import BrokerLoad, BundleLoads
 
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]

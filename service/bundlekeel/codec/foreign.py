@@ -20,8 +20,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 import numpy as np
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import CodecError
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from bundlekeel.codec.foreign import read
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import CodecError
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
 
 _BEAN: Final = "java.lang:type=OperatingSystem"
 _LOADS: Final = ("CpuLoad", "ProcessCpuLoad")

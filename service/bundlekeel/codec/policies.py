@@ -6,9 +6,9 @@ Used whole or not at all: half a policy would let bundles go where they must not
 from __future__ import annotations
 
 from bundlekeel.codec.tolerant import Faults, Fields, load_object
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import CodecError
-from bundlekeel.core.policies import IsolationPolicy
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.policies import IsolationPolicy
 
 
 def decode_isolation_policies(data: bytes) -> tuple[IsolationPolicy, ...]:

@@ -12,10 +12,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from bundlekeel.codec.tolerant import Faults, Fields, load_object
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import CodecError
-from bundlekeel.core.load import BrokerEndpoint, BundleAverages, Listener, Owner
-from bundlekeel.core.names import FULL_LOWER, FULL_UPPER, broker_id_of_url
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.load import BrokerEndpoint, BundleAverages, Listener, Owner
+from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, broker_id_of_url
 
 LoadManagerKind = Literal["modular", "simple", "extensible"]
 

@@ -17,13 +17,13 @@ import numpy as np
 
 from bundlekeel.codec.foreign import clean
 from bundlekeel.codec.tolerant import MAX_INTEGER, MAX_NUMBER, Faults, Fields, load_object
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import CodecError
-from bundlekeel.core.load import BrokerReport, Floats, Ints
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.load import BrokerReport, Floats, Ints
 
 MAX_REPORT_BYTES: Final = 1_048_576
 
-# Stricter than `core.names.parse_bundle` in one point: a name that could not be written out again
+# Stricter than `core.model.names.parse_bundle` in one point: a name that could not be written out again
 # (whitespace, control characters, lone surrogates), or that holds what stands for such, is no name.
 _PART = r"[^/\s\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffd]+"
 _BUNDLE = re.compile(rf"{_PART}/{_PART}(?:/{_PART})?/0x([0-9a-fA-F]{{8}})_0x([0-9a-fA-F]{{8}})")

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from bundlekeel.codec.foreign import clean, load
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import CodecError
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
 
 # No broker carries this much of anything; larger numbers would overflow the sums and squares made of them.
 MAX_NUMBER: Final = 1e18

@@ -13,11 +13,11 @@ import numpy as np
 from bundlekeel.codec.foreign import clean
 from bundlekeel.codec.report import is_bundle
 from bundlekeel.codec.tolerant import MAX_INTEGER, MAX_NUMBER, Faults
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import CodecError
-from bundlekeel.core.extensible import BundleLoads
-from bundlekeel.core.load import Floats
-from bundlekeel.core.names import parse_bundle
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.extensible import BundleLoads
+from bundlekeel.core.model.load import Floats
+from bundlekeel.core.model.names import parse_bundle
 
 Figures = tuple[tuple[float, float, float, float], int]
 
@@ -49,7 +49,7 @@ _DOMAINS = msgspec.json.Decoder(dict[str, dict[str, _Topic]], strict=False)
 
 
 def decode_topic_stats(body: bytes, bundle: str) -> dict[str, Figures]:
-    """Traffic (columns of `core.load.TRAFFIC`) and producers plus consumers by full topic name.
+    """Traffic (columns of `core.model.load.TRAFFIC`) and producers plus consumers by full topic name.
 
     Never raises for what a broker may send: a topic whose record cannot be read is left out, and nothing is found in
     an answer that is no statistics at all. Rates that are negative or not finite count as 0.

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from bundlekeel.codec.foreign import clean
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import CodecError
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.quotas.told import Passed, Told, UsageMessage
 
 # Some 5,000 ResourceGroups of one broker.

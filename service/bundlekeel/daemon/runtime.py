@@ -14,24 +14,24 @@ from typing import Protocol
 
 import structlog
 
-from bundlekeel.core.errors import BundlekeelError, LeadershipLost, StoreError, WrongCluster
-from bundlekeel.daemon.calibration import Calibration
-from bundlekeel.daemon.channel_watch import ChannelWatch
-from bundlekeel.daemon.cycle import Cycle
-from bundlekeel.daemon.documents import AveragesPart
-from bundlekeel.daemon.executions import Executions
-from bundlekeel.daemon.hand import LeaderHand
-from bundlekeel.daemon.leadership import BENCH, Leadership
-from bundlekeel.daemon.notify import Notifications
-from bundlekeel.daemon.observer import Observer
-from bundlekeel.daemon.operations import Operations
-from bundlekeel.daemon.outage import OutageWatch
-from bundlekeel.daemon.quotas import Quotas
-from bundlekeel.daemon.rate_signals import RateSignals
-from bundlekeel.daemon.recorder import Recorder
-from bundlekeel.daemon.reload import Reload
-from bundlekeel.daemon.sharing import Sharing
-from bundlekeel.daemon.tournament import Tournament
+from bundlekeel.core.model.errors import BundlekeelError, LeadershipLost, StoreError, WrongCluster
+from bundlekeel.daemon.calibration.shadow import Tournament
+from bundlekeel.daemon.calibration.watcher import Calibration
+from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.execution.leader_executor import LeaderHand
+from bundlekeel.daemon.gate.outage import OutageWatch
+from bundlekeel.daemon.operations.drain_tracker import Operations
+from bundlekeel.daemon.operations.executions import Executions
+from bundlekeel.daemon.operations.reload import Reload
+from bundlekeel.daemon.quotas.cycle import Quotas
+from bundlekeel.daemon.records.notifications import Notifications
+from bundlekeel.daemon.records.recorder import Recorder
+from bundlekeel.daemon.sources.channel_watch import ChannelWatch
+from bundlekeel.daemon.sources.observer import Observer
+from bundlekeel.daemon.sources.rate_signals import RateSignals
+from bundlekeel.daemon.state.documents import AveragesPart
+from bundlekeel.daemon.state.leadership import BENCH, Leadership
+from bundlekeel.daemon.state.shared_state import Sharing
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Journal, LoadSource, Peers, Telemetry
 
 _log = structlog.get_logger(__name__)

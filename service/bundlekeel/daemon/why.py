@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from bundlekeel.core.codes import EXPLANATIONS, Code
-from bundlekeel.core.errors import NotFound
-from bundlekeel.core.names import bundle_for_hash, parse_bundle, parse_topic
-from bundlekeel.core.plan import Plan
-from bundlekeel.core.snapshot import Snapshot
-from bundlekeel.daemon.cycle import Cycle
-from bundlekeel.daemon.tables import obstacles
-from bundlekeel.daemon.where import bundle_named
+from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.errors import NotFound
+from bundlekeel.core.model.names import bundle_for_hash, parse_bundle, parse_topic
+from bundlekeel.core.model.plan import Plan
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.listings import obstacles
+from bundlekeel.daemon.operations.where import bundle_named
 from bundlekeel.ports import Metadata
 
 Json = dict[str, Any]

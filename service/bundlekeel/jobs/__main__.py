@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bundlekeel import __version__
-from bundlekeel.core.errors import ConfigError, HistoryError, StoreError
-from bundlekeel.core.params import STRATEGIES
-from bundlekeel.core.threshold_ranges import RANGES
-from bundlekeel.core.thresholds import Rules as Adoption
-from bundlekeel.core.uris import CREDENTIALS, place_fault
+from bundlekeel.core.calibration.threshold_ranges import RANGES
+from bundlekeel.core.calibration.thresholds import Rules as Adoption
+from bundlekeel.core.model.errors import ConfigError, HistoryError, StoreError
+from bundlekeel.core.model.parameters import STRATEGIES
+from bundlekeel.core.model.uris import CREDENTIALS, place_fault
 
 if TYPE_CHECKING:
-    from bundlekeel.daemon.settings_load import LoadedSettings
     from bundlekeel.jobs.options import Options
+    from bundlekeel.settings.load import LoadedSettings
 
 WRITTEN, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
 
@@ -224,9 +224,9 @@ def _extras() -> Iterator[None]:
 
 def options_of(given: argparse.Namespace, loaded: LoadedSettings | None) -> Options:
     """What is asked for, by the rules of the settings where they are given."""
-    from bundlekeel.jobs.choosing import Search  # noqa: PLC0415
     from bundlekeel.jobs.options import Options  # noqa: PLC0415
     from bundlekeel.jobs.rules import Rules  # noqa: PLC0415
+    from bundlekeel.jobs.selection import Search  # noqa: PLC0415
 
     adoption = Adoption()
     if loaded is not None:
@@ -255,7 +255,7 @@ def _settings(given: argparse.Namespace) -> LoadedSettings | None:
     """The sidecar's settings, where they are given."""
     if given.settings is None:
         return None
-    from bundlekeel.daemon.settings_load import load_settings  # noqa: PLC0415  (spark-submit needs no pydantic)
+    from bundlekeel.settings.load import load_settings  # noqa: PLC0415  (spark-submit needs no pydantic)
 
     return load_settings(given.settings)
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from bundlekeel.core.errors import HistoryError
-from bundlekeel.core.load import Floats
+from bundlekeel.core.model.errors import HistoryError
+from bundlekeel.core.model.load import Floats
 from bundlekeel.jobs.blocks import Block, dense, warm_of
 from bundlekeel.jobs.columns import PERIODS
 from bundlekeel.jobs.periods import open_store
@@ -149,7 +149,7 @@ def tasks(
 
 
 def measured(given: DataFrame, work_uri: str) -> DataFrame:
-    """`TASKS` -> `MEASURES`: one row a candidate and day of the run. The same `core.plan()` as in the daemon."""
+    """`TASKS` -> `MEASURES`: one row a candidate and day of the run. The same `core.model.plan()` as in the daemon."""
 
     def piece(name: str, start_ms: int) -> Chunk:
         traffic = loaded(work_uri, name)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from bundlekeel.core.history import Frame
-from bundlekeel.core.load import Floats
+from bundlekeel.core.history.record import Frame
+from bundlekeel.core.model.load import Floats
 from bundlekeel.jobs.periods import Period, Seen, read
 from bundlekeel.ports.history import HOUR_MS, HistoryStore
 from bundlekeel.sim.backtest import Traffic, traffic_of

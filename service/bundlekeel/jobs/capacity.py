@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from bundlekeel.core.load import (
+from bundlekeel.core.model.load import (
     BANDWIDTH_IN,
     BANDWIDTH_OUT,
     CPU,

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bundlekeel.core.history import BROKERS, Frame, dumped
-from bundlekeel.core.load import (
+from bundlekeel.core.history.record import BROKERS, Frame, dumped
+from bundlekeel.core.model.load import (
     REPORTED_RESOURCES,
     RESOURCES,
     THROUGHPUT_IN,
@@ -22,9 +22,9 @@ from bundlekeel.core.load import (
     Floats,
     Ints,
 )
-from bundlekeel.core.names import namespace_of
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.scores import score_of, weights_of
+from bundlekeel.core.model.names import namespace_of
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.planning.scores import score_of, weights_of
 from bundlekeel.jobs.columns import BUNDLES, CYCLES, DIGEST, FILES, PARTS, REPORTED, SLICE_MS, SLICES
 from bundlekeel.jobs.periods import Period, Unreadable, read
 from bundlekeel.ports.history import HistoryStore

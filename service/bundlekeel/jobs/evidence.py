@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 
 from bundlekeel import __version__
-from bundlekeel.core import thresholds as core
-from bundlekeel.core.load import Floats
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.threshold_ranges import RANGES, searched
+from bundlekeel.core.calibration import thresholds as core
+from bundlekeel.core.calibration.threshold_ranges import RANGES, searched
+from bundlekeel.core.model.load import Floats
+from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.sim.backtest import Candidate, Measures
 
 # Block number -> figures, of one candidate.

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
-from bundlekeel.core.params import STRATEGIES
-from bundlekeel.core.thresholds import Rules as Adoption
+from bundlekeel.core.calibration.thresholds import Rules as Adoption
+from bundlekeel.core.model.parameters import STRATEGIES
 from bundlekeel.jobs.blocks import blocks_of
-from bundlekeel.jobs.choosing import Search
 from bundlekeel.jobs.periods import Period, open_store, periods_of
 from bundlekeel.jobs.places import Place, below
 from bundlekeel.jobs.rules import OtherCluster, Rules, TooLittleHistory
+from bundlekeel.jobs.selection import Search
 from bundlekeel.ports.history import clusters_of, mixed
 
 

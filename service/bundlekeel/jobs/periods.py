@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.errors import HistoryError
-from bundlekeel.core.history import CycleRecord, Frame
-from bundlekeel.core.history_replay import rebuilt
+from bundlekeel.core.history.record import CycleRecord, Frame
+from bundlekeel.core.history.replay import rebuilt
+from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.ports.history import HistoryFile, HistoryStore, hour_of, in_force
 
 OK = "ok"

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from bundlekeel.core.errors import StoreError
+from bundlekeel.core.model.errors import StoreError
 
 
 def below(uri: str, name: str) -> str:

@@ -15,16 +15,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bundlekeel.core import thresholds as core
-from bundlekeel.core.errors import HistoryError, StoreError
-from bundlekeel.core.history_values import restored
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.threshold_ranges import HIT_COUNTS
-from bundlekeel.core.thresholds_json import document_of
+from bundlekeel.core.calibration import thresholds as core
+from bundlekeel.core.calibration.threshold_ranges import HIT_COUNTS
+from bundlekeel.core.calibration.thresholds_json import document_of
+from bundlekeel.core.history.values import restored
+from bundlekeel.core.model.errors import HistoryError, StoreError
+from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.jobs import backtest, features, quality
 from bundlekeel.jobs.blocks import blocks_of
 from bundlekeel.jobs.capacity import capacity, per_unit
-from bundlekeel.jobs.choosing import Chosen, chosen_of, searchable
+from bundlekeel.jobs.chart_data import blocks_shown, points_of
 from bundlekeel.jobs.evidence import Told, thresholds_of
 from bundlekeel.jobs.options import Options, cluster_of, newest
 from bundlekeel.jobs.periods import Period
@@ -32,14 +32,14 @@ from bundlekeel.jobs.places import Place, below
 from bundlekeel.jobs.read import digests, of_days, part, periods
 from bundlekeel.jobs.report import MOST_ROWS, Shown, page
 from bundlekeel.jobs.rules import Judged, accept, as_long, at_once, judge, usual_interval
-from bundlekeel.jobs.showing import blocks_shown, points_of
+from bundlekeel.jobs.selection import Chosen, chosen_of, searchable
 from bundlekeel.sim.backtest import Candidate, Measures
 from bundlekeel.sim.backtest.choice import split_days
 from bundlekeel.sim.backtest.search import Space, search
 
 Tell = Callable[[str], None]
 # What a failed task says of an error of ours.
-_AWAY = "bundlekeel.core.errors.StoreError"
+_AWAY = "bundlekeel.core.model.errors.StoreError"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.load import Floats
+from bundlekeel.core.model.load import Floats
 
 # Huber's constant: 95 % as efficient as least squares where the errors are normal.
 _HUBER: Final = 1.345

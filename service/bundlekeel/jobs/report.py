@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from html import escape
 from typing import Any, Final
 
-from bundlekeel.core.thresholds import Interval, Measures, Objection, Thresholds
+from bundlekeel.core.calibration.thresholds import Interval, Measures, Objection, Thresholds
 from bundlekeel.jobs import plots
 from bundlekeel.jobs.evidence import share
 from bundlekeel.jobs.rules import Judged

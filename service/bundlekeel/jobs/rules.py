@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import HistoryError
-from bundlekeel.core.load import Floats, Ints
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import HistoryError
+from bundlekeel.core.model.load import Floats, Ints
 from bundlekeel.jobs.periods import Period
 from bundlekeel.jobs.regression import huber
 

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import bundlekeel
-from bundlekeel.core.errors import ConfigError
+from bundlekeel.core.model.errors import ConfigError
 
 # Times are UTC everywhere. The UI is off because a nightly job has no spectators and every run would need a port.
 _SETTINGS: Final = {

@@ -1,7 +1,7 @@
 """Protocols between the daemon and the world. Adapters implement them; tests implement them in memory.
 
 Every call that leaves the process is a coroutine with a time limit inside the adapter, raises only errors
-of `core.errors`, and never blocks the event loop. A fake passes the same contract tests as the real adapter
+of `core.model.errors`, and never blocks the event loop. A fake passes the same contract tests as the real adapter
 (tests/support/contracts).
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from bundlekeel.core.channel import RejectedUnit
-from bundlekeel.core.extensible import BundleLoads
-from bundlekeel.core.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Owner, TopicLoad
-from bundlekeel.core.policies import IsolationPolicy
-from bundlekeel.core.rate import Signs
+from bundlekeel.core.channel.states import RejectedUnit
+from bundlekeel.core.guard.rate import Signs
+from bundlekeel.core.model.extensible import BundleLoads
+from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Owner, TopicLoad
+from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.ports.extensible import (
     Channel,
     ChannelVariant,

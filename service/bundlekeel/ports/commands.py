@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from bundlekeel.core.errors import LeadershipLost
+from bundlekeel.core.model.errors import LeadershipLost
 from bundlekeel.core.quotas.enforce import Place, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from bundlekeel.core.channel import RejectedUnit, ServiceUnit
-from bundlekeel.core.extensible import BrokerLoad, BundleLoads
+from bundlekeel.core.channel.states import RejectedUnit, ServiceUnit
+from bundlekeel.core.model.extensible import BrokerLoad, BundleLoads
 
 FeedState = Literal["off", "connecting", "ok", "stuck", "down"]
 

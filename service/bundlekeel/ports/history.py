@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from bundlekeel.core.errors import HistoryError, StoreError
-from bundlekeel.core.history import CycleRecord
+from bundlekeel.core.history.record import CycleRecord
+from bundlekeel.core.model.errors import HistoryError, StoreError
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000

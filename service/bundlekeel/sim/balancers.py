@@ -8,19 +8,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from bundlekeel.core.averages import Averages
-from bundlekeel.core.capacity import CapacityOverride
-from bundlekeel.core.codes import Code
-from bundlekeel.core.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.guard import GuardState
-from bundlekeel.core.guard import Moved as GuardMoved
-from bundlekeel.core.ledger import Ledger, landed, open_entries, parted
-from bundlekeel.core.load import ExcludedBroker
-from bundlekeel.core.memory import Memory
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.plan import Move, Plan
-from bundlekeel.core.policies import Policies
-from bundlekeel.core.snapshot import Snapshot, build_snapshot
+from bundlekeel.core.guard.eligibility import GuardState
+from bundlekeel.core.guard.eligibility import Moved as GuardMoved
+from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import ExcludedBroker
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Move, Plan
+from bundlekeel.core.model.policies import Policies
+from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
+from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, parted
+from bundlekeel.core.planning.memory import Memory
 from bundlekeel.sim.cluster import VirtualCluster
 from bundlekeel.sim.reports import broker_id
 from bundlekeel.sim.splits import Splitter

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bundlekeel.core.load import Floats, Ints
-from bundlekeel.core.names import FULL_UPPER
+from bundlekeel.core.model.load import Floats, Ints
+from bundlekeel.core.model.names import FULL_UPPER
 from bundlekeel.sim.scenario import Tenant
 from bundlekeel.sim.traffic import Traffic, bundle_sizes, zipf
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import ConfigError
-from bundlekeel.core.params import coerce
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.parameters import coerce
 from bundlekeel.sim.scenario import Event, Scenario, Tenant
 
 _BROKER_EVENTS = ("kill", "drain", "restart", "foreign", "skew", "lose", "delay", "bad")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bundlekeel.core.load import BrokerReport, Floats, Ints
+from bundlekeel.core.model.load import BrokerReport, Floats, Ints
 from bundlekeel.sim.bundles import GONE, IN_TRANSIT, Bundles
 from bundlekeel.sim.lookup import choose
 from bundlekeel.sim.reports import START_MS, Reporter, broker_id

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bundlekeel.core.load import CPU, RATE_IN, RATE_OUT, BrokerReport, Ints
+from bundlekeel.core.model.load import CPU, RATE_IN, RATE_OUT, BrokerReport, Ints
 from bundlekeel.sim.scenario import Settings
 
 # LeastResourceUsageWithWeight prefers brokers this far below the average.

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.load import Floats
-from bundlekeel.core.snapshot import Bools
+from bundlekeel.core.model.load import Floats
+from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.sim.cluster import Divided, Moved
 
 OVER = 0.85

@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.averages import Averages
 from bundlekeel.core.compat import BundleColumns, Picture, Placer, shed
 from bundlekeel.core.compat.picture import percent, suspects
-from bundlekeel.core.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, BrokerReport, Ints
-from bundlekeel.core.memory import CompatMemory
-from bundlekeel.core.params import Parameters
+from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, BrokerReport, Ints
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.planning.memory import CompatMemory
 from bundlekeel.sim.balancers import UNUSABLE, Books, cluster_index
 from bundlekeel.sim.bundles import GONE
 from bundlekeel.sim.cluster import VirtualCluster

@@ -20,9 +20,9 @@ import numpy as np
 from bundlekeel.core.compat.picture import percent
 from bundlekeel.core.compat.transfer import Load, Picture, TopBundle, find_bundles
 from bundlekeel.core.compat.transfer_plan import largest
-from bundlekeel.core.load import THROUGHPUT_IN, THROUGHPUT_OUT
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.policies import Policies
+from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.policies import Policies
 from bundlekeel.sim.balancers import UNUSABLE, Books, cluster_index
 from bundlekeel.sim.cluster import ANYWHERE, VirtualCluster
 from bundlekeel.sim.native import GRACE_SECONDS, SHEDDING_INTERVAL

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bundlekeel.core.errors import ConfigError
-from bundlekeel.core.params import PLACEMENTS, STRATEGIES
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.parameters import PLACEMENTS, STRATEGIES
 from bundlekeel.sim.run import Contender, Run
 
 RELEASE = "4.2"

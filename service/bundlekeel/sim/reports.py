@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.load import BrokerReport, Floats, Ints
+from bundlekeel.core.model.load import BrokerReport, Floats, Ints
 from bundlekeel.sim.bundles import Bundles
 from bundlekeel.sim.scenario import Settings
 

@@ -10,10 +10,10 @@ from typing import Literal
 
 import numpy as np
 
-from bundlekeel.core.capacity import CapacityOverride
-from bundlekeel.core.load import Floats
-from bundlekeel.core.params import Parameters, coerce, compat_defaults
-from bundlekeel.core.policies import IsolationPolicy, Policies
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.load import Floats
+from bundlekeel.core.model.parameters import Parameters, coerce, compat_defaults
+from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.sim.assertions import Finding, judge
 from bundlekeel.sim.balancers import CYCLE, Balancer, Books, Bundlekeel, Nobody, direct_moves
 from bundlekeel.sim.bundles import build

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bundlekeel.core.averages import Averages
-from bundlekeel.core.codes import Code
-from bundlekeel.core.guard import SplitFailed
-from bundlekeel.core.load import BrokerReport, BundleAverages, TopicLoad
-from bundlekeel.core.plan import Split
+from bundlekeel.core.guard.eligibility import SplitFailed
+from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import BrokerReport, BundleAverages, TopicLoad
+from bundlekeel.core.model.plan import Split
 from bundlekeel.core.splitting.children import Family, family, inherited, with_children
 from bundlekeel.core.splitting.positions import Cut, split_bundle
 from bundlekeel.sim.bundles import Bundles

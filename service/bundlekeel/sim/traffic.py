@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bundlekeel.core.load import Floats, Ints
+from bundlekeel.core.model.load import Floats, Ints
 from bundlekeel.sim.scenario import Tenant
 
 DAY = 24 * 60.0

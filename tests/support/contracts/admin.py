@@ -12,9 +12,9 @@ from typing import Protocol
 
 import pytest
 
-from bundlekeel.core.errors import AdminFault, AdminRefused, AdminUnreachable, BundlekeelError, LeadershipLost
-from bundlekeel.core.names import parse_topic
-from bundlekeel.core.rate import Signs
+from bundlekeel.core.guard.rate import Signs
+from bundlekeel.core.model.errors import AdminFault, AdminRefused, AdminUnreachable, BundlekeelError, LeadershipLost
+from bundlekeel.core.model.names import parse_topic
 from bundlekeel.ports import BrokerAdmin, TopicLoad
 from bundlekeel.ports.commands import BrokerCommands
 from tests.support.memory_admin import SHEDDING, BrokerModel, UnloadSeen

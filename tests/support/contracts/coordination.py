@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pytest
 
-from bundlekeel.core.errors import LeadershipLost, StaleWrite, StoreError
+from bundlekeel.core.model.errors import LeadershipLost, StaleWrite, StoreError
 from bundlekeel.ports import Change, Coordination, Member
 
 

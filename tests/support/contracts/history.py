@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from bundlekeel.core.errors import HistoryError, StoreError
-from bundlekeel.core.history import CycleRecord
-from bundlekeel.core.history_replay import rebuilt, replay
+from bundlekeel.core.history.record import CycleRecord
+from bundlekeel.core.history.replay import rebuilt, replay
+from bundlekeel.core.model.errors import HistoryError, StoreError
 from bundlekeel.ports.history import HistoryStore, HistoryWal, Segment, in_force
 from tests.support.history_cases import START_MS, records_of, sequence
 

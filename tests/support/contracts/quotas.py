@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pytest
 
-from bundlekeel.core.errors import AdminRefused
+from bundlekeel.core.model.errors import AdminRefused
 from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
 from bundlekeel.ports.commands import QuotaCommands, by_person

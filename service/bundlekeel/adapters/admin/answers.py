@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bundlekeel.codec.foreign import clean, load, text_of
-from bundlekeel.core.errors import AdminApiError, AdminFault, AdminRefused, AdminUnauthorized, CodecError
+from bundlekeel.core.model.errors import AdminApiError, AdminFault, AdminRefused, AdminUnauthorized, CodecError
 
 _MAX_REASON: Final = 300
 # Of an error page this much is looked at, of a refusal in JSON (it may hold a stack trace) as much as is read of it.

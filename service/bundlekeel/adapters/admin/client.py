@@ -22,15 +22,15 @@ from bundlekeel.adapters.admin.transport import FOLLOWED, AdminHttp, AdminOption
 from bundlekeel.codec.client_signs import decode_lookup_failures, decode_signs
 from bundlekeel.codec.mbeans import decode_cpu_load
 from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_stats
-from bundlekeel.core.errors import (
+from bundlekeel.core.guard.rate import Signs
+from bundlekeel.core.model.errors import (
     AdminApiError,
     AdminFault,
     AdminRefused,
     CodecError,
     ForeignRedirect,
 )
-from bundlekeel.core.extensible import BundleLoads
-from bundlekeel.core.rate import Signs
+from bundlekeel.core.model.extensible import BundleLoads
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm
 from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry, TopicLoad
 from bundlekeel.ports.commands import Permit, UnloadAnswer

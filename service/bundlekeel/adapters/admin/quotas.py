@@ -17,7 +17,7 @@ from bundlekeel.codec.rates import (
     encode_resource_group,
 )
 from bundlekeel.codec.topics import decode_topic_rates
-from bundlekeel.core.errors import AdminFault, AdminRefused, CodecError
+from bundlekeel.core.model.errors import AdminFault, AdminRefused, CodecError
 from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
 from bundlekeel.core.quotas.usage import TopicRates

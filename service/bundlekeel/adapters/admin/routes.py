@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
-from bundlekeel.core.errors import AdminRefused
-from bundlekeel.core.names import parse_bundle, parse_topic
+from bundlekeel.core.model.errors import AdminRefused
+from bundlekeel.core.model.names import parse_bundle, parse_topic
 
 _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 

@@ -19,7 +19,7 @@ from bundlekeel.adapters.admin.hosts import KnownHosts
 from bundlekeel.adapters.admin.routes import Route, is_harmless
 from bundlekeel.adapters.admin.token import TokenSource
 from bundlekeel.codec.foreign import clean
-from bundlekeel.core.errors import (
+from bundlekeel.core.model.errors import (
     AdminApiError,
     AdminFault,
     AdminRefused,

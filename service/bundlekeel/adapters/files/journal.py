@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from bundlekeel.codec import chain
-from bundlekeel.core.errors import ConfigError
+from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.ports import Telemetry
 
 _KEPT_IN_MEMORY = 2_000

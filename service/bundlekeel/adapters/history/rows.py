@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bundlekeel.core.errors import HistoryError
-from bundlekeel.core.history import BROKERS, BUNDLES, Columns, CycleRecord, Outcome, Rows, Table
+from bundlekeel.core.history.record import BROKERS, BUNDLES, Columns, CycleRecord, Outcome, Rows, Table
+from bundlekeel.core.model.errors import HistoryError
 
 _KINDS: Final = {"broker": BROKERS, "bundle": BUNDLES}
 _CYCLE: Final = {

@@ -19,8 +19,8 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from bundlekeel.adapters.history.rows import ARROW, REPEATED, records_of, tables_of
-from bundlekeel.core.errors import HistoryError, StoreError
-from bundlekeel.core.history import SCHEMA, CycleRecord
+from bundlekeel.core.history.record import SCHEMA, CycleRecord
+from bundlekeel.core.model.errors import HistoryError, StoreError
 from bundlekeel.ports.history import HistoryFile, HistorySpan, hour_of
 
 _PATH: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/(\d+)-(\d+)(?:-(\d+))?\.parquet")

@@ -14,8 +14,8 @@ from typing import Final
 import pyarrow as pa
 
 from bundlekeel.adapters.history.rows import ARROW, records_of, tables_of
-from bundlekeel.core.errors import HistoryError, StoreError
-from bundlekeel.core.history import CycleRecord
+from bundlekeel.core.history.record import CycleRecord
+from bundlekeel.core.model.errors import HistoryError, StoreError
 from bundlekeel.ports.history import Segment
 
 _HEAD: Final = struct.Struct("<II")

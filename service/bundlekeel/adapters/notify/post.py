@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import httpx
 
-from bundlekeel.core.errors import NotificationError
+from bundlekeel.core.model.errors import NotificationError
 
 # Answers after which the same request may be taken later.
 _LATER: Final = frozenset({401, 403, 408, 425, 429})

@@ -11,7 +11,7 @@ import httpx
 
 from bundlekeel import __version__
 from bundlekeel.adapters.notify.post import post
-from bundlekeel.core.errors import NotificationError
+from bundlekeel.core.model.errors import NotificationError
 from bundlekeel.ports.notify import Notice
 
 PAYLOAD_VERSION: Final = 1

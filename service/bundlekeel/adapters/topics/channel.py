@@ -14,9 +14,9 @@ from typing import Final
 from bundlekeel.adapters.topics.process import TopicsProcess
 from bundlekeel.adapters.topics.wire import Live, Lost, Message, Opened, Topic
 from bundlekeel.codec.channel import check_bundle, decode_service_unit
-from bundlekeel.core.channel import ChannelTable, ServiceUnit
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import CodecError, SnapshotError, StoreError
+from bundlekeel.core.channel.states import ChannelTable, ServiceUnit
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError, SnapshotError, StoreError
 from bundlekeel.ports import ChannelView, Clock
 from bundlekeel.ports.generations import Generations
 

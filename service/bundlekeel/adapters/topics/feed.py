@@ -13,8 +13,8 @@ from typing import Final
 from bundlekeel.adapters.topics.process import TopicsProcess
 from bundlekeel.adapters.topics.wire import Live, Lost, Message, Opened, Topic
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import CodecError
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
 from bundlekeel.ports import Clock, FeedState, Heard, LoadTables
 from bundlekeel.ports.generations import Generations
 

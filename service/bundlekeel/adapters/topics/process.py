@@ -33,7 +33,7 @@ from bundlekeel.adapters.topics.wire import (
     encode,
 )
 from bundlekeel.codec.report import MAX_REPORT_BYTES
-from bundlekeel.core.errors import StoreError
+from bundlekeel.core.model.errors import StoreError
 from bundlekeel.ports import Clock, FeedState
 
 # -P: a pulsar.py in the working directory is not the client.

@@ -12,7 +12,7 @@ from typing import Final
 from bundlekeel.adapters.topics.process import TopicsProcess
 from bundlekeel.adapters.topics.wire import Live, Lost, Message, Opened, Topic
 from bundlekeel.codec.usage import decode_usage
-from bundlekeel.core.errors import CodecError
+from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.quotas.told import Told
 from bundlekeel.ports import Clock
 from bundlekeel.ports.quotas import UsageHeard, UsageTables

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from bundlekeel.codec import classify, decode_endpoint, decode_report, load_fault
-from bundlekeel.core.errors import CodecError
-from bundlekeel.core.load import BrokerEndpoint, BrokerReport, ExcludedBroker
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, ExcludedBroker
 from bundlekeel.ports import Picture
 
 NOOP_LOAD_MANAGER = "NoopLoadManager"

@@ -23,8 +23,8 @@ from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.rereader import Rereader, Watched
 from bundlekeel.codec.channel import decode_service_unit
 from bundlekeel.codec.report import is_bundle
-from bundlekeel.core.channel import ChannelTable, ServiceUnit
-from bundlekeel.core.errors import CodecError, StoreError
+from bundlekeel.core.channel.states import ChannelTable, ServiceUnit
+from bundlekeel.core.model.errors import CodecError, StoreError
 from bundlekeel.ports import ChannelView, Clock
 from bundlekeel.ports.generations import Generations
 from bundlekeel.work import bounded

@@ -49,7 +49,7 @@ from bundlekeel.adapters.zookeeper.records import (
 )
 from bundlekeel.adapters.zookeeper.security import ANONYMOUS, StoreIdentity, cut
 from bundlekeel.adapters.zookeeper.url import parse_store_url
-from bundlekeel.core.errors import StoreError
+from bundlekeel.core.model.errors import StoreError
 
 __all__ = ["ZkClient", "parse_store_url"]
 

@@ -33,7 +33,7 @@ from bundlekeel.adapters.zookeeper.records import (
 )
 from bundlekeel.adapters.zookeeper.watches import Target, WatchSet
 from bundlekeel.codec.foreign import read
-from bundlekeel.core.errors import CodecError, LeadershipLost, StaleWrite, StoreError
+from bundlekeel.core.model.errors import CodecError, LeadershipLost, StaleWrite, StoreError
 from bundlekeel.ports import Change, Clock, Document, Member
 from bundlekeel.work import bounded
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.records import NodeExists, NodeMissing
-from bundlekeel.core.errors import StoreError
+from bundlekeel.core.model.errors import StoreError
 
 
 class Layout:

@@ -11,7 +11,7 @@ from functools import partial
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.records import Connection
 from bundlekeel.codec import decode_anti_affinity_group, decode_failure_domain, decode_isolation_policies
-from bundlekeel.core.errors import CodecError
+from bundlekeel.core.model.errors import CodecError
 from bundlekeel.ports import PolicyRecords
 from bundlekeel.work import bounded
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from bundlekeel.core.errors import StaleWrite, StoreError
+from bundlekeel.core.model.errors import StaleWrite, StoreError
 
 Connection = Literal["connected", "suspended", "lost"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.records import Connection
-from bundlekeel.core.errors import SnapshotError, StoreError
+from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.ports import Clock
 
 RETRY_SECONDS = 0.5

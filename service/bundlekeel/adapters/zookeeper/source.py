@@ -16,9 +16,9 @@ from bundlekeel.adapters.zookeeper.brokers import BrokerRecord, make_picture, re
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.rereader import Rereader, Watched
 from bundlekeel.codec import decode_bundle_data, decode_resource_quota
-from bundlekeel.core.errors import CodecError, StoreError
-from bundlekeel.core.load import BundleAverages
-from bundlekeel.core.names import namespace_of
+from bundlekeel.core.model.errors import CodecError, StoreError
+from bundlekeel.core.model.load import BundleAverages
+from bundlekeel.core.model.names import namespace_of
 from bundlekeel.ports import Clock, Picture
 from bundlekeel.ports.generations import Generations
 from bundlekeel.work import bounded

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.layout import Layout
 from bundlekeel.adapters.zookeeper.records import Connection
-from bundlekeel.core.errors import StoreError
+from bundlekeel.core.model.errors import StoreError
 
 RETRY_SECONDS = 0.5
 

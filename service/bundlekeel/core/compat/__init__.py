@@ -15,8 +15,8 @@ from bundlekeel.core.compat.placement import Placer, select
 from bundlekeel.core.compat.result import CompatResult
 from bundlekeel.core.compat.threshold import overload, threshold
 from bundlekeel.core.compat.uniform import uniform
-from bundlekeel.core.memory import CompatMemory
-from bundlekeel.core.params import Parameters
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.planning.memory import CompatMemory
 
 __all__ = ["COMPAT_SHEDDERS", "BundleColumns", "CompatResult", "Picture", "Placer", "select", "shed"]
 

@@ -9,8 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.averages import LONG_SAMPLES, SHORT_SAMPLES
-from bundlekeel.core.codes import Code
 from bundlekeel.core.compat.javamaps import table_of
 from bundlekeel.core.compat.picture import (
     DEFAULT_TRAFFIC,
@@ -20,10 +18,12 @@ from bundlekeel.core.compat.picture import (
     total,
 )
 from bundlekeel.core.compat.result import CompatResult
-from bundlekeel.core.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
-from bundlekeel.core.memory import CompatMemory
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.plan import Verdict
+from bundlekeel.core.model.averages import LONG_SAMPLES, SHORT_SAMPLES
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Verdict
+from bundlekeel.core.planning.memory import CompatMemory
 
 
 def avg(picture: Picture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:

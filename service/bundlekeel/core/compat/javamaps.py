@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bundlekeel.core.load import Ints
+from bundlekeel.core.model.load import Ints
 
 Words = NDArray[np.uint32]
 _FIRST_TABLE: Final = 16

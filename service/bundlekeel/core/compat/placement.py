@@ -8,10 +8,10 @@ import numpy as np
 
 from bundlekeel.core.compat.avg import data_keys, default_key
 from bundlekeel.core.compat.picture import Picture, running_sum, total
-from bundlekeel.core.load import RATE_IN, RATE_OUT, Floats, Ints
-from bundlekeel.core.memory import CompatMemory
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.snapshot import Bools
+from bundlekeel.core.model.load import RATE_IN, RATE_OUT, Floats, Ints
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.core.planning.memory import CompatMemory
 
 
 def select(

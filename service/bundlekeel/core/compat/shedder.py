@@ -2,7 +2,8 @@
 
 What the broker's loop (`doLoadShedding`) does around the class is here too: bundles that moved lately or are under way
 count as unloaded lately, each bundle is placed on the unchanged picture (no preallocation, so several may pile up on
-one broker), and a bundle whose destination is its owner stays. The laws after it (core/laws.py) are ours.
+one broker), and a bundle whose destination is its owner stays. The laws after it (core/planning/invariants.py) are
+ours.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.averages import LONG_SAMPLES, SHORT_SAMPLES
-from bundlekeel.core.codes import Code
 from bundlekeel.core.compat import shed
 from bundlekeel.core.compat.picture import BundleColumns, Picture, percent
 from bundlekeel.core.compat.placement import Placer
 from bundlekeel.core.compat.result import CompatResult
-from bundlekeel.core.load import REPORTED_RESOURCES, Ints
-from bundlekeel.core.plan import Refusal
-from bundlekeel.core.shedding.common import Context, Decision
-from bundlekeel.core.snapshot import Snapshot
+from bundlekeel.core.model.averages import LONG_SAMPLES, SHORT_SAMPLES
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import REPORTED_RESOURCES, Ints
+from bundlekeel.core.model.plan import Refusal
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.strategies.common import Context, Decision
 
 # What the broker does not know of, but what its list of recently unloaded bundles stands for here.
 _LATELY: Final = frozenset(

@@ -7,13 +7,13 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.codes import Code
 from bundlekeel.core.compat.picture import Picture, running_sum, smoothed, total
 from bundlekeel.core.compat.result import CompatResult
-from bundlekeel.core.load import THROUGHPUT_IN, THROUGHPUT_OUT, Floats
-from bundlekeel.core.memory import CompatMemory
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.plan import Verdict
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT, Floats
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Verdict
+from bundlekeel.core.planning.memory import CompatMemory
 
 _MARGIN: Final = 0.05
 _LOWER_BOUNDARY_MARGIN: Final = 0.5

@@ -21,9 +21,9 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.names import namespace_of
-from bundlekeel.core.params import Parameters
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.names import namespace_of
+from bundlekeel.core.model.parameters import Parameters
 
 SUCCESS, SKIP = "Success", "Skip"
 

@@ -4,7 +4,8 @@ On an extensible picture it reads the brokers' own scores and top bundles. On a 
 would publish if they ran the extensible load manager: a score smoothed once a call, and their largest bundles
 (`report_max_bundles`), lowest first, in the resolution of Pulsar's order (`TopKBundles`). The broker's loop around it
 is here too: bundles that moved lately count as unloaded lately, and a bundle that is unloaded without a destination
-goes where the extensible `LeastResourceUsageWithWeight` puts it. The laws after it (core/laws.py) are ours.
+goes where the extensible `LeastResourceUsageWithWeight` puts it. The laws after it (core/planning/invariants.py) are
+ours.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.codes import Code
 from bundlekeel.core.compat.transfer import Load, Outcome, Picture, TopBundle, find_bundles
-from bundlekeel.core.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
-from bundlekeel.core.plan import Refusal, Verdict
-from bundlekeel.core.shedding.common import Context, Decision
-from bundlekeel.core.snapshot import Bools
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
+from bundlekeel.core.model.plan import Refusal, Verdict
+from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.core.strategies.common import Context, Decision
 
 _BYTES, _MESSAGES = 1e5, 100.0
 # What the broker's list of recently unloaded bundles stands for here.

@@ -14,10 +14,10 @@ import numpy as np
 
 from bundlekeel.core.filters.groups import domain_numbers, group_numbers, least_of_group, lives_on
 from bundlekeel.core.filters.isolation import isolate
-from bundlekeel.core.ledger import Ledger
-from bundlekeel.core.load import Ints
-from bundlekeel.core.policies import Policies
-from bundlekeel.core.snapshot import Bools, Snapshot
+from bundlekeel.core.model.load import Ints
+from bundlekeel.core.model.policies import Policies
+from bundlekeel.core.model.snapshot import Bools, Snapshot
+from bundlekeel.core.planning.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.draft import Draft
 from bundlekeel.core.filters.groups import domain_numbers, group_numbers, least_of_group, lives_on
 from bundlekeel.core.filters.isolation import FREE, Isolation, isolate
 from bundlekeel.core.filters.versions import version_key
-from bundlekeel.core.ledger import Ledger
-from bundlekeel.core.load import Ints
-from bundlekeel.core.names import namespace_of
-from bundlekeel.core.policies import Policies
-from bundlekeel.core.snapshot import Bools
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import Ints
+from bundlekeel.core.model.names import namespace_of
+from bundlekeel.core.model.policies import Policies
+from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.planning.ledger import Ledger
 
 SYSTEM_NAMESPACE = "pulsar/system"
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bundlekeel.core.ledger import Ledger
-from bundlekeel.core.load import Ints
-from bundlekeel.core.names import namespace_of
-from bundlekeel.core.policies import Policies
-from bundlekeel.core.snapshot import Bools, Snapshot
+from bundlekeel.core.model.load import Ints
+from bundlekeel.core.model.names import namespace_of
+from bundlekeel.core.model.policies import Policies
+from bundlekeel.core.model.snapshot import Bools, Snapshot
+from bundlekeel.core.planning.ledger import Ledger
 
 # Brokers in no failure domain make one together, as in Pulsar.
 NO_DOMAIN = ""

@@ -13,11 +13,11 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.codes import Code
 from bundlekeel.core.filters.javaregex import java_pattern
-from bundlekeel.core.load import Ints
-from bundlekeel.core.policies import IsolationPolicy
-from bundlekeel.core.snapshot import Bools
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import Ints
+from bundlekeel.core.model.policies import IsolationPolicy
+from bundlekeel.core.model.snapshot import Bools
 
 # Instead of a policy's number: no policy matches; one cannot be read, so that it is not known which one matches.
 FREE: Final = -1

@@ -13,12 +13,12 @@ from itertools import chain, zip_longest
 
 import numpy as np
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.draft import Draft
-from bundlekeel.core.guard import Eligibility
-from bundlekeel.core.load import Ints
-from bundlekeel.core.plan import Refusal
-from bundlekeel.core.snapshot import Bools
+from bundlekeel.core.guard.eligibility import Eligibility
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import Ints
+from bundlekeel.core.model.plan import Refusal
+from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.core.planning.draft import Draft
 
 RULE = "drain"
 # Of so many moves one is the largest that is left: a giant must not wait until the very end, and not come first.

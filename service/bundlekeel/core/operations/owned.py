@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.names import is_system_bundle, namespace_of
-from bundlekeel.core.snapshot import BundleTable, Snapshot
+from bundlekeel.core.model.names import is_system_bundle, namespace_of
+from bundlekeel.core.model.snapshot import BundleTable, Snapshot
 
 
 def with_owned(snapshot: Snapshot, owned: Mapping[str, Collection[str]]) -> Snapshot:

@@ -10,9 +10,9 @@ from collections.abc import Collection
 
 import numpy as np
 
-from bundlekeel.core.draft import Draft
-from bundlekeel.core.shedding.common import EPSILON, best_fit
-from bundlekeel.core.snapshot import Bools
+from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.strategies.common import EPSILON, best_fit
 
 RULE = "warm"
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.load import Floats, Ints
+from bundlekeel.core.model.load import Floats, Ints
 
 _SHORT: Final = 1 << 16
 # Runs are mostly single rows below this part of rows that are not the first of theirs.

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.names import parse_topic
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.names import parse_topic
 from bundlekeel.core.quotas.groups import MOST_BYTES, MOST_MESSAGES, Membership
 from bundlekeel.core.quotas.lines import AT_LIMIT
 from bundlekeel.core.quotas.shares import Shares

@@ -13,11 +13,11 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from bundlekeel.core.load import Floats, Ints
+from bundlekeel.core.model.load import Floats, Ints
+from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.core.quotas.columns import runs
 from bundlekeel.core.quotas.groups import KINDS
 from bundlekeel.core.quotas.usage import Key, Line, UsageTable
-from bundlekeel.core.snapshot import Bools
 
 # A partition that passes this part of what it may is held back.
 AT_LIMIT: Final = 0.95

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.load import Floats
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import Floats
 from bundlekeel.core.quotas.groups import (
     DISPATCH_BYTES,
     DISPATCH_MESSAGES,

@@ -18,12 +18,12 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.load import Floats, Ints
+from bundlekeel.core.model.load import Floats, Ints
+from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.core.quotas.groups import KINDS
 from bundlekeel.core.quotas.lines import Lines, renumbered
 from bundlekeel.core.quotas.split import Homes, by_usage
 from bundlekeel.core.quotas.usage import Key
-from bundlekeel.core.snapshot import Bools
 
 # Sums of shares stay below the limit by more than rounding can add to them.
 _TIGHT: Final = 1 - 1e-12

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.load import Floats, Ints
-from bundlekeel.core.snapshot import Bools
+from bundlekeel.core.model.load import Floats, Ints
+from bundlekeel.core.model.snapshot import Bools
 
 # The part that is divided evenly, whatever was passed before: else nobody new could ever grow.
 _EVEN_PART: Final = 0.1

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from bundlekeel.core.load import Floats, Ints
-from bundlekeel.core.names import topic_parts
+from bundlekeel.core.model.load import Floats, Ints
+from bundlekeel.core.model.names import topic_parts
 from bundlekeel.core.quotas.columns import in_order
 from bundlekeel.core.quotas.groups import KINDS, Membership, Rates
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bundlekeel.core.codes import Code
+from bundlekeel.core.model.codes import Code
 
 # With more than this share in one topic a split parts it from crumbs: it would be as hot afterwards.
 DOMINANT_SHARE = 0.9

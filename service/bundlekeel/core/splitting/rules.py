@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.draft import Draft
-from bundlekeel.core.guard import GuardState
-from bundlekeel.core.ledger import Ledger
-from bundlekeel.core.load import (
+from bundlekeel.core.guard.eligibility import GuardState
+from bundlekeel.core.guard.scope import excluded_bundles
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import (
     CONSUMERS,
     PRODUCERS,
     RATE_IN,
@@ -30,12 +29,13 @@ from bundlekeel.core.load import (
     TOPICS,
     Floats,
 )
-from bundlekeel.core.memory import Hits, Memory
-from bundlekeel.core.names import parse_bundle
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.plan import Refusal, Split
-from bundlekeel.core.scope import excluded_bundles
-from bundlekeel.core.snapshot import BundleTable, Snapshot
+from bundlekeel.core.model.names import parse_bundle
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Refusal, Split
+from bundlekeel.core.model.snapshot import BundleTable, Snapshot
+from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.core.planning.memory import Hits, Memory
 
 HOT = "hot"
 LIMIT_RULES = ("topics", "sessions", "msg_rate", "bandwidth")

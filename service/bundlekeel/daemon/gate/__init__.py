@@ -1,0 +1,1 @@
+"""What is allowed: one question, one answer."""

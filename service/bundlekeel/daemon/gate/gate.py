@@ -4,9 +4,10 @@ Which checks apply depends on what kind of action asks (`CHECKS`). They are made
 one that fails is the answer, with its code. The gate reads what it is given and changes nothing.
 
 Not here, because it is no question of now: which bundles may move where and how many (core/guard), and whether the
-proposed thresholds are any good (core/thresholds.py). Taking over, handing back and the dead man ask no gate: they run
+proposed thresholds are any good (core/calibration/thresholds.py). Taking over, handing back and the dead man ask no
+gate: they run
 without a sidecar, at the word of a person or because every sidecar failed, and go by the takeover record alone
-(daemon/takeover.py, daemon/deadman.py).
+(daemon/operations/takeover.py, daemon/operations/deadman.py).
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
-from bundlekeel.core.codes import Code
-from bundlekeel.core.errors import Forbidden, LeadershipLost, StoreError
-from bundlekeel.core.names import namespace_of
-from bundlekeel.core.scope import pattern_for
-from bundlekeel.daemon.brokerconfig import BrokerConfig
-from bundlekeel.daemon.canary import left_to_us, namespaces_of
-from bundlekeel.daemon.documents import Desired
+from bundlekeel.core.guard.scope import pattern_for
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import Forbidden, LeadershipLost, StoreError
+from bundlekeel.core.model.names import namespace_of
 from bundlekeel.daemon.gate.in_force import lasts, mode_in_force, pause_in_force, scopes_paused
 from bundlekeel.daemon.gate.obstacle import Obstacle
-from bundlekeel.daemon.takeover_record import Record
+from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.daemon.state.documents import Desired
+from bundlekeel.daemon.state.partial_takeover import left_to_us, namespaces_of
+from bundlekeel.daemon.state.takeover_record import Record
 from bundlekeel.ports import Clock, Picture
 
 # Load managers that are acted on; the others (Simple, Noop) are observed.
@@ -74,7 +75,8 @@ CHECKS: Final[Mapping[Action, frozenset[Check]]] = {
     Action.SUBMISSION: frozenset({Check.MODE, Check.PAUSE}),
     Action.ORDER: frozenset({Check.MODE}),
     Action.QUOTAS: frozenset({Check.MODE, Check.PAUSE, Check.LEASE, Check.OUTAGE}),
-    # Where nothing is carried out nobody sees whether it helps. Only the leader's task adopts (daemon/calibration.py).
+    # Where nothing is carried out nobody sees whether it helps. Only the leader's task adopts
+    # (daemon/calibration/watcher.py).
     Action.ADOPTION: frozenset({Check.MODE, Check.PAUSE, Check.PUT_ASIDE}),
 }
 
@@ -94,7 +96,7 @@ class Question:
 
 
 class Shared(Protocol):
-    """What the gate needs of the shared state (daemon/sharing.py)."""
+    """What the gate needs of the shared state (daemon/state/shared_state.py)."""
 
     @property
     def desired(self) -> Desired:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bundlekeel.daemon.documents import Desired, Pause
+from bundlekeel.daemon.state.documents import Desired, Pause
 
 MODES: Final = ("observe", "recommend", "act")
-# The kinds of scope a pause may have, and how the guard's patterns begin (core/scope.py).
+# The kinds of scope a pause may have, and how the guard's patterns begin (core/guard/scope.py).
 PAUSE_SCOPES: Final = {"tenant": "t", "namespace": "n", "broker": "r"}
 
 

@@ -6,14 +6,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from bundlekeel.core.params import Parameters, coerce, in_form
+from bundlekeel.core.model.parameters import Parameters, coerce, in_form
 
 Value = bool | float | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """`changes`: parameters (names of `core.params`) over the recorded ones; none: what holds now. `cycle_seconds`:
+    """`changes`: parameters (names of `core.model.parameters`) over the recorded ones; none: what holds now.
+    `cycle_seconds`:
     how often it plans, 0: at every period."""
 
     name: str

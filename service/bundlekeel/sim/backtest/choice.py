@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from bundlekeel.core.params import Parameters
+from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.sim.backtest.candidates import Candidate
 from bundlekeel.sim.backtest.intervals import SAME, Compared, Interval, chance, compared
 from bundlekeel.sim.backtest.measures import Measures
 from bundlekeel.sim.backtest.search import Tried, overloaded, total, worse
-from bundlekeel.sim.backtest.shrunk import shrunk
+from bundlekeel.sim.backtest.shrinkage import shrunk
 
 Day = TypeVar("Day", int, str)
 TOLERANCE: Final = 0.01

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from bundlekeel.core.errors import HistoryError
-from bundlekeel.core.history import BROKERS, Frame, dumped
-from bundlekeel.core.load import (
+from bundlekeel.core.history.record import BROKERS, Frame, dumped
+from bundlekeel.core.model.errors import HistoryError
+from bundlekeel.core.model.load import (
     BANDWIDTH_IN,
     BANDWIDTH_OUT,
     CPU,
@@ -27,7 +27,7 @@ from bundlekeel.core.load import (
     Floats,
     Ints,
 )
-from bundlekeel.core.snapshot import Bools
+from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.sim.backtest.traffic import NOBODY, Traffic
 
 # What is given from outside and may change from cycle to cycle: people's wishes, policies, who cannot be used. Not
@@ -50,7 +50,7 @@ CIRCUMSTANCES: Final = (
 )
 _OWN: Final = ("params.", "memory.", "ledger.", "guard.")
 _WIDTH: Final = len(RESOURCES)
-# Of a broker's CPU, half is laid to messages and half to bytes, as plans do (core/pressure.py).
+# Of a broker's CPU, half is laid to messages and half to bytes, as plans do (core/planning/pressure.py).
 _HALF: Final = 0.5
 # Traffic that varies by less than a tenth (its variance) says nothing of what a broker uses without any.
 _STEADY: Final = 0.01

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.load import Floats
+from bundlekeel.core.model.load import Floats
 from bundlekeel.sim.backtest.measures import DAY_SECONDS, ByBlock, Measures
 
 # Sums over some blocks, one row a draw.

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bundlekeel.core.load import Floats, Ints
-from bundlekeel.core.names import parse_bundle
-from bundlekeel.core.snapshot import Bools, BrokerTable, BundleTable, fill_from_traffic
+from bundlekeel.core.model.load import Floats, Ints
+from bundlekeel.core.model.names import parse_bundle
+from bundlekeel.core.model.snapshot import Bools, BrokerTable, BundleTable, fill_from_traffic
 from bundlekeel.core.splitting.children import children_of
 from bundlekeel.sim.backtest.periods import Period, Traits
 from bundlekeel.sim.backtest.traffic import NOBODY

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.load import Floats, Ints
-from bundlekeel.core.snapshot import Bools
+from bundlekeel.core.model.load import Floats, Ints
+from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.sim.measures import OVER, imbalance, thrash
 
 DAY_SECONDS: Final = 86_400.0

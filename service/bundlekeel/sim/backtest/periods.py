@@ -9,15 +9,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from bundlekeel.core.guard import GuardState
-from bundlekeel.core.history_values import restored
-from bundlekeel.core.ledger import Ledger
-from bundlekeel.core.load import RESOURCES, ExcludedBroker, Floats, Ints
-from bundlekeel.core.memory import Memory
-from bundlekeel.core.names import is_system_bundle, namespace_of, parse_bundle
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.policies import Policies
-from bundlekeel.core.snapshot import Bools
+from bundlekeel.core.guard.eligibility import GuardState
+from bundlekeel.core.history.values import restored
+from bundlekeel.core.model.load import RESOURCES, ExcludedBroker, Floats, Ints
+from bundlekeel.core.model.names import is_system_bundle, namespace_of, parse_bundle
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.policies import Policies
+from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.core.planning.memory import Memory
 from bundlekeel.sim.backtest.frames import CIRCUMSTANCES
 from bundlekeel.sim.backtest.traffic import NOBODY, Averaging, Traffic, part_of
 

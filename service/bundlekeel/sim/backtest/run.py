@@ -14,8 +14,8 @@ from itertools import islice
 
 import numpy as np
 
+from bundlekeel.sim.backtest.candidate_run import Course, Step
 from bundlekeel.sim.backtest.candidates import Candidate
-from bundlekeel.sim.backtest.course import Course, Step
 from bundlekeel.sim.backtest.measures import Measures
 from bundlekeel.sim.backtest.periods import beginning, periods, traits
 from bundlekeel.sim.backtest.traffic import Chunk, Traffic

@@ -1,6 +1,7 @@
 """The search for settings: which candidates to try, and in which order. What they are worth a callable says.
 
-What may be proposed at all, its ends and steps are those of `core.threshold_ranges`; beside it the cycle's length,
+What may be proposed at all, its ends and steps are those of `core.calibration.threshold_ranges`; beside it the cycle's
+length,
 which is a setting of the daemon and no parameter.
 """
 
@@ -13,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.parameter_table import STRATEGIES
-from bundlekeel.core.params import Parameters, defaults
-from bundlekeel.core.threshold_ranges import RANGES, searched, stepped, steps_between
+from bundlekeel.core.calibration.threshold_ranges import RANGES, searched, stepped, steps_between
+from bundlekeel.core.model.parameter_table import STRATEGIES
+from bundlekeel.core.model.parameters import Parameters, defaults
 from bundlekeel.sim.backtest.candidates import Candidate, Value
 from bundlekeel.sim.backtest.intervals import DUST, chance
 from bundlekeel.sim.backtest.measures import ByBlock, Measures

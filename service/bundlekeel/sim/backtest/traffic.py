@@ -12,12 +12,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bundlekeel.core.averages import LONG_SAMPLES, SHORT_SAMPLES
-from bundlekeel.core.errors import HistoryError
-from bundlekeel.core.history_values import restored
-from bundlekeel.core.load import Floats, Ints
-from bundlekeel.core.params import Parameters
-from bundlekeel.core.snapshot import Bools
+from bundlekeel.core.history.values import restored
+from bundlekeel.core.model.averages import LONG_SAMPLES, SHORT_SAMPLES
+from bundlekeel.core.model.errors import HistoryError
+from bundlekeel.core.model.load import Floats, Ints
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.snapshot import Bools
 
 DAY_MS: Final = 86_400_000
 NOBODY: Final = -1
@@ -26,7 +26,7 @@ _HEADER: Final = "header"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """T periods of N bundles on B brokers. Units and columns as in `core.load`.
+    """T periods of N bundles on B brokers. Units and columns as in `core.model.load`.
 
     wall_ms (T,). rates (T, N, 4), float32 or float64: what each bundle carried, 0 where nobody reported it. counts
     (T or 1, N, 3): topics, consumers, producers. owner (T, N): the recorded one as a place in `brokers`, -1: nobody
@@ -191,7 +191,7 @@ class Averaging:
         np.minimum(samples[:, 1], LONG_SAMPLES, out=samples[:, 1])
 
     def _mix(self, rows: Ints | slice, rates: NDArray[np.floating[Any]], samples: Ints) -> None:
-        """The rule of `core.averages`, in the same order of operations: equal to the last bit."""
+        """The rule of `core.model.averages`, in the same order of operations: equal to the last bit."""
         traffic = rates.astype(np.float64)
         short_n, long_n = samples[:, 0:1], samples[:, 1:2]
         self.short[rows] = ((short_n - 1) * self.short[rows] + traffic) / short_n

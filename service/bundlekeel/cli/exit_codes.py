@@ -1,0 +1,72 @@
+"""Exit codes, and errors as one line that says how to mend them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import typer
+
+from bundlekeel.core.model.errors import (
+    BundlekeelError,
+    ConfigError,
+    Conflict,
+    Forbidden,
+    HistoryError,
+    NotFound,
+    SnapshotError,
+    StoreError,
+)
+
+OK = 0
+BAD_NEWS = 1
+USAGE = 2
+UNREACHABLE = 3
+REFUSED = 4
+
+EPILOG = (
+    "Exit codes: 0 ok · 1 the answer is bad news (doctor found errors, not ready, not found, a move failed) · "
+    "2 wrong usage or settings · 3 sidecar, store or picture not reachable · 4 refused or in conflict"
+)
+
+_CODES: tuple[tuple[type[BundlekeelError], int], ...] = (
+    (ConfigError, USAGE),
+    (NotFound, BAD_NEWS),
+    (HistoryError, BAD_NEWS),
+    (Conflict, REFUSED),
+    (Forbidden, REFUSED),
+    (StoreError, UNREACHABLE),
+    (SnapshotError, UNREACHABLE),
+    (BundlekeelError, UNREACHABLE),
+)
+
+
+class CliError(Exception):
+    """Ends a command: the message for stderr, and the exit code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def as_cli_error(error: BundlekeelError) -> CliError:
+    """The same as text and exit code; a conflict lists its differences."""
+    code = next(code for kind, code in _CODES if isinstance(error, kind))
+    lines = [str(error), *(f"  - {item}" for item in getattr(error, "difference", ()))]
+    return CliError("\n".join(lines), code)
+
+
+@contextmanager
+def readable() -> Generator[None, None, None]:
+    """Turn errors that are raised on purpose into a message on stderr and an exit code."""
+    try:
+        yield
+    except BundlekeelError as error:
+        _leave(as_cli_error(error))
+    except CliError as error:
+        _leave(error)
+
+
+def _leave(error: CliError) -> None:
+    typer.echo(f"error: {error}", err=True)
+    raise typer.Exit(error.code) from None

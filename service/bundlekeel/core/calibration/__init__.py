@@ -1,0 +1,1 @@
+"""Calibrated thresholds: what is proposed, adopted and taken back."""

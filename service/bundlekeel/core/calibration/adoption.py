@@ -1,0 +1,269 @@
+"""Calibrated thresholds in force: what they replace, whether they do what was promised, and the way back. Pure.
+
+An adoption lies over the settings, parameter by parameter. An entry counts as long as the setting below it is what it
+was then: whoever changes the settings file means it. After an adoption the cluster is watched: what is realised is
+compared with the interval that the evidence gave, and with the time before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from bundlekeel.core.calibration.threshold_ranges import RANGES, whole
+from bundlekeel.core.calibration.thresholds import EQUAL, Number, Thresholds
+from bundlekeel.core.model.parameters import Parameters
+
+TRIAL, KEPT = "trial", "kept"
+# Of the time an adoption is watched, so much must have been seen before anything is said about it.
+EARLY: Final = 0.25
+# Moves are few and come in bursts: so many standard deviations of a Poisson count are no news.
+MARGIN: Final = 2.0
+BUCKET_MS: Final = 600_000
+# As much as is ever compared: a day before an adoption, a day of trial, and what lies between. Counted, as time without
+# cycles of ours leaves none: a trial of six hours may take a week of maintenance windows.
+KEPT_BUCKETS: Final = 300
+# Longer gaps between two cycles of ours say nothing about the time between, unless cycles are that long themselves.
+GAP_MS: Final = 300_000
+# What was reverted is not tried again for so long, also when another document proposes it.
+REVERTED_MS: Final = 30 * 24 * 3_600_000
+KEPT_REVERTS: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """Thresholds that came into force. `values`: by parameter, those of earlier nights included; `instead_of`: what the
+    settings said then. `before`, `before_digest`: the entries before it, which a revert brings back; `digest` "": only
+    those are left. `imbalance_high`, `moves_high`: upper ends of what the evidence promised (ratio, moves an hour).
+    `state`: trial (watched for `trial_seconds` of acting) or kept."""
+
+    digest: str
+    strategy: str
+    values: Mapping[str, float]
+    instead_of: Mapping[str, float]
+    before: Mapping[str, float] = field(default_factory=dict)
+    before_digest: str = ""
+    by: str = ""
+    reason: str = ""
+    since_ms: int = 0
+    imbalance_high: float = 0.0
+    moves_high: float = 0.0
+    state: str = KEPT
+    trial_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reverted:
+    """Thresholds that were taken back: their values, by whom, why and when."""
+
+    values: Mapping[str, float]
+    by: str
+    reason: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """Ten minutes as they were: seconds seen while acting, imbalance times seconds, moves of the strategy."""
+
+    at_ms: int
+    seconds: float = 0.0
+    weighted: float = 0.0
+    moves: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Realised:
+    """The last two days of our own cycles, for the next leader too. `last_ms`: the cycle noted last."""
+
+    buckets: tuple[Bucket, ...] = ()
+    last_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A stretch of time, summed up: seconds seen, time mean of (largest score / mean score - 1), moves."""
+
+    seconds: float = 0.0
+    imbalance: float = 0.0
+    moves: int = 0
+
+    @property
+    def moves_per_hour(self) -> float:
+        """0 when nothing was seen."""
+        return self.moves * 3600 / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What came of an adoption, in a sentence."""
+
+    worse: bool
+    sentence: str
+
+
+def overlay(base: Parameters, adopted: Adopted | None) -> dict[str, Number]:
+    """The values that lie over these settings, by parameter. None while another strategy is in force."""
+    if adopted is None or adopted.strategy != base.strategy:
+        return {}
+    found: dict[str, Number] = {}
+    for name, value in adopted.values.items():
+        limits = RANGES.get(name)
+        # What a newer release adopted and this one does not know, or would not allow, stays out.
+        if limits is None or name not in adopted.instead_of or not limits.minimum <= value <= limits.maximum:
+            continue
+        if math.isclose(float(getattr(base, name)), adopted.instead_of[name], rel_tol=1e-9, abs_tol=1e-9):
+            found[name] = int(value) if whole(name) else float(value)
+    return found
+
+
+def in_force(base: Parameters, adopted: Adopted | None) -> Parameters:
+    """The settings with what was adopted over them."""
+    laid: dict[str, Any] = dict(overlay(base, adopted))
+    return replace(base, **laid) if laid else base
+
+
+def adoption(
+    document: Thresholds,
+    digest: str,
+    *,
+    base: Parameters,
+    now: Adopted | None,
+    by: str,
+    reason: str,
+    now_ms: int,
+    trial_seconds: float,
+) -> Adopted:
+    """`document` put over the settings `base`, and over what `now` still has in force of earlier nights."""
+    kept: Mapping[str, float] = overlay(base, now)
+    values = {**kept, **document.values}
+    return Adopted(
+        digest=digest,
+        strategy=document.strategy,
+        values=values,
+        instead_of={name: getattr(base, name) for name in values},
+        before=kept,
+        before_digest=now.digest if now is not None and kept else "",
+        by=by,
+        reason=reason,
+        since_ms=now_ms,
+        imbalance_high=document.evidence.chosen.imbalance.high,
+        moves_high=document.evidence.chosen.moves_per_hour.high,
+        state=TRIAL if trial_seconds > 0 else KEPT,
+        trial_seconds=trial_seconds,
+    )
+
+
+def one_back(adopted: Adopted, *, by: str, reason: str, now_ms: int) -> Adopted | None:
+    """What is in force once this adoption is taken back: the entries before it, None: the settings alone."""
+    if not adopted.before:
+        return None
+    return Adopted(
+        digest=adopted.before_digest,
+        strategy=adopted.strategy,
+        values=adopted.before,
+        instead_of={name: adopted.instead_of[name] for name in adopted.before if name in adopted.instead_of},
+        by=by,
+        reason=reason,
+        since_ms=now_ms,
+    )
+
+
+def taken_back(
+    known: Mapping[str, Reverted], adopted: Adopted, *, by: str, reason: str, now_ms: int
+) -> dict[str, Reverted]:
+    """What was reverted so far, with this adoption; the oldest are forgotten."""
+    entry = Reverted(values=dict(adopted.values), by=by, reason=reason, since_ms=now_ms)
+    every = {**known, adopted.digest: entry}
+    newest = sorted(every, key=lambda digest: every[digest].since_ms)[-KEPT_REVERTS:]
+    return {digest: every[digest] for digest in newest}
+
+
+def reverted_before(
+    known: Mapping[str, Reverted], digest: str, values: Mapping[str, float], now_ms: int
+) -> Reverted | None:
+    """The revert of this document, or, within `REVERTED_MS`, of one with the same values."""
+    if digest in known:
+        return known[digest]
+    for entry in known.values():
+        shared = [name for name in values if name in entry.values]
+        same = len(shared) == len(values) and all(math.isclose(entry.values[name], values[name]) for name in shared)
+        if same and now_ms - entry.since_ms < REVERTED_MS:
+            return entry
+    return None
+
+
+def noted(realised: Realised, now_ms: int, imbalance: float, moves: int, interval_seconds: float = 0.0) -> Realised:
+    """With one more cycle: its imbalance stands for the time since the cycle before. `interval_seconds`: between two
+    cycles, as set."""
+    gap = now_ms - realised.last_ms
+    seconds = gap / 1000 if 0 < gap <= max(GAP_MS, 2000 * interval_seconds) else 0.0
+    at = now_ms - now_ms % BUCKET_MS
+    buckets = realised.buckets
+    last = buckets[-1] if buckets and buckets[-1].at_ms == at else Bucket(at_ms=at)
+    before = buckets[:-1] if buckets and buckets[-1].at_ms == at else buckets
+    grown = Bucket(
+        at_ms=at,
+        seconds=last.seconds + seconds,
+        weighted=last.weighted + imbalance * seconds,
+        moves=last.moves + moves,
+    )
+    earlier = tuple(bucket for bucket in before if bucket.at_ms < at)
+    return Realised(buckets=(*earlier, grown)[-KEPT_BUCKETS:], last_ms=now_ms)
+
+
+def stretch(realised: Realised, from_ms: int, until_ms: int) -> Stretch:
+    """The ten-minute buckets that begin within this time."""
+    found = [bucket for bucket in realised.buckets if from_ms <= bucket.at_ms < until_ms]
+    seconds = math.fsum(bucket.seconds for bucket in found)
+    weighted = math.fsum(bucket.weighted for bucket in found)
+    return Stretch(
+        seconds=seconds,
+        imbalance=weighted / seconds if seconds > 0 else 0.0,
+        moves=sum(bucket.moves for bucket in found),
+    )
+
+
+def before_and_after(realised: Realised, adopted: Adopted, now_ms: int) -> tuple[Stretch, Stretch]:
+    """As long before the adoption as it is watched, and since."""
+    start = adopted.since_ms - int(1000 * adopted.trial_seconds)
+    # Its own ten minutes hold both sides, so they belong to neither.
+    border = adopted.since_ms - adopted.since_ms % BUCKET_MS
+    return stretch(realised, start, border), stretch(realised, adopted.since_ms, now_ms + 1)
+
+
+def judged(adopted: Adopted, before: Stretch, after: Stretch) -> Judgement | None:
+    """Whether the adoption made things worse than promised, and than before; None: not known yet."""
+    needed = adopted.trial_seconds
+    if after.seconds < EARLY * needed or after.seconds <= 0:
+        return None
+    comparable = before.seconds >= EARLY * needed
+    found = [*_imbalance(adopted, before, after, comparable), *_moves(adopted, before, after, comparable)]
+    if found:
+        return Judgement(worse=True, sentence=f"worse than the evidence promised: {'; '.join(found)}")
+    if after.seconds < needed:
+        return None
+    text = f"imbalance {after.imbalance:.1%}, {after.moves_per_hour:.1f} moves an hour"
+    return Judgement(worse=False, sentence=f"as the evidence promised: {text}")
+
+
+def _imbalance(adopted: Adopted, before: Stretch, after: Stretch, comparable: bool) -> Iterable[str]:
+    if after.imbalance <= adopted.imbalance_high or (comparable and after.imbalance <= (1 + EQUAL) * before.imbalance):
+        return
+    yield f"imbalance {after.imbalance:.1%}, promised at most {adopted.imbalance_high:.1%}{_was(before, comparable)}"
+
+
+def _was(before: Stretch, comparable: bool) -> str:
+    return f", before it was {before.imbalance:.1%}" if comparable else ""
+
+
+def _moves(adopted: Adopted, before: Stretch, after: Stretch, comparable: bool) -> Iterable[str]:
+    promised = adopted.moves_high * after.seconds / 3600
+    if after.moves <= promised + MARGIN * math.sqrt(max(1.0, promised)) or (
+        comparable and after.moves_per_hour <= before.moves_per_hour
+    ):
+        return
+    was = f", before it were {before.moves_per_hour:.1f}" if comparable else ""
+    yield f"{after.moves_per_hour:.1f} moves an hour, promised at most {adopted.moves_high:.1f}{was}"

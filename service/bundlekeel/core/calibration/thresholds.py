@@ -1,0 +1,316 @@
+"""Calibrated thresholds: what the nightly job proposes and why, and whether that may come into force. Pure.
+
+The JSON of it is core/calibration/thresholds_json.py, what may be proposed at all core/calibration/threshold_ranges.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Final
+
+from bundlekeel.core.calibration.threshold_ranges import RANGES, searched, steps_between
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.parameters import Parameters
+
+# Version of the document; older ones are read, newer ones are refused.
+FORMAT: Final = 1
+# By how much (share of the previous mean) imbalance and overload may be worse than before and still count as equal.
+EQUAL: Final = 0.01
+_AHEAD_MS: Final = 3_600_000
+_DAY_MS: Final = 24 * 3_600_000
+# A step of 0.05 taken three times is not exactly 0.15.
+_DUST: Final = 1e-6
+
+Number = float | int
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean over held-out time and its bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measures:
+    """What a set of thresholds is judged by, on held-out days.
+
+    imbalance: time mean of (largest score / mean score - 1) over the brokers; 0 is perfect. moves_per_hour: by the
+    balancer, whole cluster. thrash_per_day: how far broker loads went up and down beyond their trend, in percent of
+    the mean load, per broker and day. overloaded_minutes_per_day: minutes with any broker above 85 %.
+    """
+
+    imbalance: Interval
+    moves_per_hour: Interval
+    thrash_per_day: Interval
+    overloaded_minutes_per_day: Interval
+
+
+MEASURES: Final = tuple(row.name for row in fields(Measures))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unbroken:
+    """Both settings in one course each over all held-out days, as a cluster runs. One course has no interval: `low` and
+    `high` are the mean."""
+
+    previous: Measures
+    chosen: Measures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Of blocks of hours, each begun at the recorded placement. `difference`: chosen less previous, paired by blocks,
+    so its interval is narrower than those of the two. `held_out`: days (2026-11-21) that the search did not see.
+    `strategies`: others on the same days, for people. `unbroken`: None where nothing would change, and of jobs before
+    there was such a run."""
+
+    held_out: tuple[str, ...]
+    confidence: float
+    previous: Measures
+    chosen: Measures
+    difference: Measures
+    strategies: Mapping[str, Measures] = field(default_factory=dict)
+    unbroken: Unbroken | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """The history it rests on. `days`: those used, in order; `bad_days`: those left out, and why. `coverage`: recorded
+    share (0..1) of the time between first and last day, bad days counting as nothing."""
+
+    from_ms: int
+    until_ms: int
+    days: tuple[str, ...]
+    coverage: float
+    cycles: int
+    bad_days: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposed:
+    """One parameter: the value proposed, the one it was compared with, what was searched, and why, in a sentence."""
+
+    value: Number
+    previous: Number
+    minimum: float
+    maximum: float
+    step: float
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """One `thresholds.json`. `parameters`: every one that was searched, changed or not, by our names and units.
+    `advice`: sentences for people about what is no parameter (another strategy, the cycle's length). `cluster`: whose
+    history it rests on; empty: the history does not say."""
+
+    created_ms: int
+    software: str
+    strategy: str
+    parameters: Mapping[str, Proposed]
+    evidence: Evidence
+    data: Data
+    advice: tuple[str, ...] = ()
+    cluster: str = ""
+    format: int = FORMAT
+
+    @property
+    def values(self) -> dict[str, Number]:
+        """Proposed values by parameter."""
+        return {name: row.value for name, row in self.parameters.items()}
+
+    @property
+    def previous(self) -> dict[str, Number]:
+        """The values they were compared with."""
+        return {name: row.previous for name, row in self.parameters.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """When a proposal may come into force. `max_steps`: of core/calibration/threshold_ranges.py, each parameter, each
+    night.
+    `max_age_seconds`: of the document and of the data's end. `min_days`: days used. `min_coverage`: 0..1.
+    `cluster`: this one's name; empty: not known."""
+
+    max_steps: float = 4.0
+    max_age_seconds: float = 36 * 3600.0
+    min_days: int = 7
+    min_coverage: float = 0.9
+    cluster: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objection:
+    """Why a proposal may not come into force; `field`: where in the document."""
+
+    code: Code
+    field: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One row of a difference. `steps`: of core/calibration/threshold_ranges.py; infinite where no number of them
+    leads across."""
+
+    parameter: str
+    current: Number
+    proposed: Number
+    steps: float
+    evidence: str = ""
+
+
+def difference(current: Parameters, proposed: Thresholds) -> tuple[Change, ...]:
+    """The parameters that would change, by name."""
+    rows = []
+    for name, row in sorted(proposed.parameters.items()):
+        if name not in RANGES:
+            continue
+        now: Number = getattr(current, name)
+        if not _same(now, row.value):
+            steps = steps_between(name, now, row.value)
+            rows.append(Change(parameter=name, current=now, proposed=row.value, steps=steps, evidence=row.evidence))
+    return tuple(rows)
+
+
+def checked(document: Thresholds, current: Parameters, rules: Rules, now_ms: int) -> tuple[Objection, ...]:
+    """Everything that speaks against the proposal, worst first; empty: it may come into force."""
+    if document.format > FORMAT:
+        detail = f"format {document.format}; this release reads up to {FORMAT}"
+        return (Objection(code=Code.FUTURE_FORMAT, field="format", detail=detail),)
+    if document.cluster and rules.cluster and document.cluster != rules.cluster:
+        detail = f"it rests on the history of cluster {document.cluster}, and this is cluster {rules.cluster}"
+        return (Objection(code=Code.OTHER_CLUSTER, field="cluster", detail=detail),)
+    off = _off_range(document)
+    if not off and not difference(current, document) and document.strategy == current.strategy:
+        return (Objection(code=Code.NOTHING_NEW, field="parameters", detail="the proposed values are in force"),)
+    return (
+        *off,
+        *_about_time(document, rules, now_ms),
+        *_about_data(document.data, rules),
+        *_other_ground(document, current),
+        *_too_far(document, current, rules),
+        *_not_better(document.evidence),
+        *_worse_unbroken(document.evidence.unbroken),
+    )
+
+
+def _off_range(document: Thresholds) -> list[Objection]:
+    found = []
+    for name, row in sorted(document.parameters.items()):
+        limits = RANGES.get(name)
+        if limits is None:
+            detail = f"{name} is not calibrated"
+        elif not limits.minimum - _DUST <= row.value <= limits.maximum + _DUST:
+            detail = f"{name} {row.value:g}; allowed are {limits.minimum:g} to {limits.maximum:g}"
+        else:
+            continue
+        found.append(Objection(code=Code.OUT_OF_RANGE, field=f"parameters.{name}.value", detail=detail))
+    return found
+
+
+def _about_time(document: Thresholds, rules: Rules, now_ms: int) -> list[Objection]:
+    if document.created_ms > now_ms + _AHEAD_MS:
+        detail = "it was made in the future: the clocks of job and sidecar differ"
+        return [Objection(code=Code.IMPLAUSIBLE, field="created_ms", detail=detail)]
+    found = []
+    if document.data.until_ms > now_ms + _AHEAD_MS:
+        # It would never be too old.
+        detail = "its data ends in the future"
+        found.append(Objection(code=Code.IMPLAUSIBLE, field="data.until_ms", detail=detail))
+    for name, at in (("created_ms", document.created_ms), ("data.until_ms", document.data.until_ms)):
+        age = (now_ms - at) / 1000
+        # A job at night rests on days that ended at midnight, so its data may be a day older than itself.
+        allowed = rules.max_age_seconds + (_DAY_MS / 1000 if name.startswith("data") else 0.0)
+        if age > allowed:
+            detail = f"{age / 3600:.1f} h old; at most {allowed / 3600:g} h are allowed"
+            found.append(Objection(code=Code.TOO_OLD, field=name, detail=detail))
+    return found
+
+
+def _about_data(data: Data, rules: Rules) -> list[Objection]:
+    found = []
+    if len(set(data.days)) < rules.min_days:
+        detail = f"{len(set(data.days))} usable days; at least {rules.min_days} are asked for"
+        found.append(Objection(code=Code.TOO_LITTLE_HISTORY, field="data.days", detail=detail))
+    if data.coverage < rules.min_coverage:
+        detail = f"{data.coverage:.1%} of the time is recorded; at least {rules.min_coverage:.1%} are asked for"
+        found.append(Objection(code=Code.POOR_COVERAGE, field="data.coverage", detail=detail))
+    return found
+
+
+def _other_ground(document: Thresholds, current: Parameters) -> list[Objection]:
+    """Evidence against other values, or of another strategy, says nothing about what is in force."""
+    if document.strategy != current.strategy:
+        detail = f"it is about {document.strategy}, and {current.strategy} is in force"
+        return [Objection(code=Code.OTHER_STRATEGY, field="strategy", detail=detail)]
+    found = []
+    for name in sorted(set(document.parameters).intersection(RANGES).difference(searched(current.strategy))):
+        detail = f"{current.strategy} does not read {name}"
+        found.append(Objection(code=Code.OTHER_STRATEGY, field=f"parameters.{name}", detail=detail))
+    for name, row in sorted(document.parameters.items()):
+        now = getattr(current, name, None)
+        if name in RANGES and now is not None and not _same(now, row.previous):
+            detail = f"{name} was compared with {row.previous:g}, and {now:g} is in force"
+            found.append(Objection(code=Code.OTHER_VALUES, field=f"parameters.{name}.previous", detail=detail))
+    return found
+
+
+def _too_far(document: Thresholds, current: Parameters, rules: Rules) -> list[Objection]:
+    known = {name: row for name, row in document.parameters.items() if name in RANGES}
+    found = []
+    for name, row in sorted(known.items()):
+        steps = steps_between(name, getattr(current, name), row.value)
+        if steps > rules.max_steps + _DUST:
+            detail = (
+                f"{name} {getattr(current, name):g} -> {row.value:g} is {steps:.1f} steps, {rules.max_steps:g} may be"
+            )
+            found.append(Objection(code=Code.STEP_TOO_LARGE, field=f"parameters.{name}.value", detail=detail))
+    return found
+
+
+def _not_better(evidence: Evidence) -> list[Objection]:
+    """Never worse beyond `EQUAL`, and something must be better for certain: imbalance, moves or overload.
+
+    Overload is a few minutes a day, which a single burst of traffic changes by more than `EQUAL` whatever is in force:
+    it is worse when it is so for certain.
+    """
+    worse = []
+    for name in ("imbalance", "overloaded_minutes_per_day"):
+        before: Interval = getattr(evidence.previous, name)
+        apart: Interval = getattr(evidence.difference, name)
+        mean = apart.mean
+        if name == "imbalance":
+            # The trial goes by what is chosen, so it has to keep what the difference says.
+            mean = max(mean, evidence.chosen.imbalance.mean - before.mean)
+        certain = name == "imbalance" or apart.low > 0
+        if certain and mean > EQUAL * before.mean + 1e-12:
+            worse.append(f"{name} {before.mean:.4g} -> {before.mean + mean:.4g}")
+    if worse:
+        return [Objection(code=Code.NOT_BETTER, field="evidence.difference", detail=f"worse: {', '.join(worse)}")]
+    gains = (evidence.difference.imbalance, evidence.difference.moves_per_hour)
+    if all(item.high >= 0 for item in (*gains, evidence.difference.overloaded_minutes_per_day)):
+        detail = "neither imbalance, moves nor overload is lower for certain: each interval reaches 0"
+        return [Objection(code=Code.NOT_BETTER, field="evidence.difference", detail=detail)]
+    return []
+
+
+def _worse_unbroken(found: Unbroken | None) -> list[Objection]:
+    """Blocks begin at the recorded placement, so that what goes wrong within days shows in one course only."""
+    where = "evidence.unbroken"
+    if found is None:
+        detail = "there is no unbroken run over the held-out days; run bundlekeel-recalibrate of this release"
+        return [Objection(code=Code.WORSE_UNBROKEN, field=where, detail=detail)]
+    before, after = found.previous.imbalance.mean, found.chosen.imbalance.mean
+    if after <= before * (1 + EQUAL) + 1e-12:
+        return []
+    detail = f"imbalance {before:.4g} -> {after:.4g} in an unbroken run; at most {EQUAL:.0%} more is allowed"
+    return [Objection(code=Code.WORSE_UNBROKEN, field=where, detail=detail)]
+
+
+def _same(one: Number, other: Number) -> bool:
+    return abs(one - other) <= 1e-9 * max(1.0, abs(one), abs(other))

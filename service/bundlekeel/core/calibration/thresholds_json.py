@@ -1,0 +1,271 @@
+"""`thresholds.json`: the document of `core.calibration.thresholds`, to plain values and back. Pure.
+
+Reading refuses what cannot be right (`ThresholdsError` with code, field and value); whether a readable document may
+come into force is `core.calibration.thresholds.checked`. Fields that are not known are passed over, unknown parameters
+are not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from bundlekeel.core.calibration.threshold_ranges import RANGES, whole
+from bundlekeel.core.calibration.thresholds import (
+    FORMAT,
+    MEASURES,
+    Data,
+    Evidence,
+    Interval,
+    Measures,
+    Number,
+    Proposed,
+    Thresholds,
+    Unbroken,
+)
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import ConfigError, ThresholdsError
+from bundlekeel.core.model.parameters import coerce
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DUST = 1e-6
+# The beginning of 9999: later moments cannot be shown.
+_LAST_MS = 253_370_764_800_000
+
+
+def document_of(thresholds: Thresholds) -> dict[str, Any]:
+    """Plain values, ready for `json.dumps`. ThresholdsError when they could not be read back."""
+    made: dict[str, Any] = json.loads(json.dumps(asdict(thresholds)))
+    thresholds_of(made)
+    return made
+
+
+def digest_of(thresholds: Thresholds) -> str:
+    """What the document is known by, 16 hex digits: the same content, the same digest."""
+    text = json.dumps(asdict(thresholds), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def parsed(text: bytes | str) -> Thresholds:
+    """The document in these bytes of JSON. ThresholdsError when it is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ThresholdsError(f"not JSON: {error}", code=Code.NOT_JSON) from None
+    return thresholds_of(found)
+
+
+def thresholds_of(mapping: object) -> Thresholds:
+    """The document of plain values. ThresholdsError names code, field and value: a future format, an unknown parameter,
+    a value out of the range that may be calibrated, a wrong type, a NaN."""
+    top = _Reader(mapping, "")
+    version = top.whole("format")
+    if version > FORMAT:
+        text = f"format {version}; this release reads up to {FORMAT}"
+        raise ThresholdsError(text, code=Code.FUTURE_FORMAT, field="format", value=version, allowed=f"1 to {FORMAT}")
+    if version < 1:
+        top.fail("format", "is none", f"1 to {FORMAT}")
+    return Thresholds(
+        format=version,
+        created_ms=top.moment("created_ms"),
+        software=top.text("software"),
+        strategy=top.text("strategy"),
+        parameters=_parameters(top.inner("parameters")),
+        evidence=_evidence(top.inner("evidence")),
+        data=_data(top.inner("data")),
+        advice=top.texts("advice", needed=False),
+        cluster=top.text("cluster", needed=False),
+    )
+
+
+def _parameters(reader: _Reader) -> dict[str, Proposed]:
+    if not reader.values:
+        reader.fail("", "proposes nothing", "at least one parameter")
+    found = {}
+    for name in reader.values:
+        limits = RANGES.get(name)
+        if limits is None:
+            text = f"parameters.{name}: no parameter of this name is calibrated"
+            raise ThresholdsError(
+                text, code=Code.UNKNOWN_PARAMETER, field=f"parameters.{name}", value=name, allowed=", ".join(RANGES)
+            )
+        row = reader.inner(name)
+        found[name] = Proposed(
+            value=_value(row, name, "value", ranged=True),
+            previous=_value(row, name, "previous", ranged=False),
+            minimum=row.number("minimum"),
+            maximum=row.number("maximum"),
+            step=row.number("step", above=0.0),
+            evidence=row.text("evidence"),
+        )
+    return found
+
+
+def _value(row: _Reader, name: str, key: str, *, ranged: bool) -> Number:
+    """A value of the parameter's own type. The previous one may be what a person set, outside of what is searched."""
+    raw = row.number(key)
+    where, limits = row.at(key), RANGES[name]
+    allowed = f"{limits.minimum:g} to {limits.maximum:g}"
+    if ranged and not limits.minimum - _DUST <= raw <= limits.maximum + _DUST:
+        text = f"{where}: {raw:g} is out of range; allowed are {allowed}"
+        raise ThresholdsError(text, code=Code.OUT_OF_RANGE, field=where, value=raw, allowed=allowed)
+    inside = min(max(raw, limits.minimum), limits.maximum) if ranged else raw
+    try:
+        coerce(name, inside)
+    except ConfigError as error:
+        text = f"{where}: {raw:g} is not allowed; expected {error.allowed}"
+        raise ThresholdsError(text, code=Code.WRONG_TYPE, field=where, value=raw, allowed=error.allowed) from None
+    return int(inside) if whole(name) else float(inside)
+
+
+def _evidence(reader: _Reader) -> Evidence:
+    others = reader.inner("strategies", needed=False)
+    return Evidence(
+        held_out=_days(reader, "held_out"),
+        confidence=reader.number("confidence", minimum=0.5, maximum=1.0),
+        previous=_measures(reader.inner("previous")),
+        chosen=_measures(reader.inner("chosen")),
+        difference=_measures(reader.inner("difference"), signed=True),
+        strategies={name: _measures(others.inner(name)) for name in others.values},
+        unbroken=_unbroken(reader),
+    )
+
+
+def _unbroken(evidence: _Reader) -> Unbroken | None:
+    """Null as good as missing."""
+    if evidence.values.get("unbroken") is None:
+        return None
+    reader = evidence.inner("unbroken")
+    return Unbroken(previous=_measures(reader.inner("previous")), chosen=_measures(reader.inner("chosen")))
+
+
+def _measures(reader: _Reader, *, signed: bool = False) -> Measures:
+    return Measures(**{name: _interval(reader.inner(name), signed=signed) for name in MEASURES})
+
+
+def _interval(reader: _Reader, *, signed: bool) -> Interval:
+    least = None if signed else 0.0
+    mean, low, high = (reader.number(name, minimum=least) for name in ("mean", "low", "high"))
+    if low > high:
+        reader.fail("low", f"is above high ({high:g})", "low <= high")
+    return Interval(mean, low, high)
+
+
+def _data(reader: _Reader) -> Data:
+    bad = reader.inner("bad_days", needed=False)
+    start, end = reader.moment("from_ms"), reader.moment("until_ms")
+    if end < start:
+        reader.fail("until_ms", f"is before from_ms ({start})", "from_ms <= until_ms")
+    return Data(
+        from_ms=start,
+        until_ms=end,
+        days=_days(reader, "days"),
+        coverage=reader.number("coverage", minimum=0.0, maximum=1.0),
+        cycles=reader.whole("cycles", minimum=0),
+        bad_days={day: bad.text(day) for day in bad.values},
+    )
+
+
+def _days(reader: _Reader, key: str) -> tuple[str, ...]:
+    days = reader.texts(key)
+    for day in days:
+        if _DAY.fullmatch(day) is None:
+            reader.fail(key, f"has {day!r}", "days as 2026-11-21")
+    return days
+
+
+class _Reader:
+    """One object of the document: takes values out of it, and names field and value when they are not what they
+    should be."""
+
+    def __init__(self, values: object, path: str) -> None:
+        self._path = path
+        if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+            self.values: Mapping[str, object] = {}
+            self._refuse(path, values, "is no object", "an object")
+        elif not all(map(_is_text, values)):
+            self._refuse(path, [*values], "has a name that is no Unicode text", "names in Unicode")
+        else:
+            self.values = values
+
+    def at(self, key: str) -> str:
+        """The field's place in the document."""
+        return ".".join(part for part in (self._path, key) if part)
+
+    def fail(self, key: str, text: str, allowed: str) -> None:
+        """Raise ThresholdsError about this field."""
+        self._refuse(self.at(key), self.values.get(key), text, allowed)
+
+    def inner(self, key: str, *, needed: bool = True) -> _Reader:
+        """An object inside of this one."""
+        return _Reader(self._value(key, needed, {}), self.at(key))
+
+    def text(self, key: str, *, needed: bool = True) -> str:
+        """A text, not longer than a sentence or two."""
+        found = self._value(key, needed, "")
+        if not isinstance(found, str) or len(found) > 2_000 or not _is_text(found):
+            self.fail(key, "is no text of at most 2000 characters", "a text")
+        return str(found)
+
+    def texts(self, key: str, *, needed: bool = True) -> tuple[str, ...]:
+        """A list of texts."""
+        found = self._value(key, needed, ())
+        if not isinstance(found, list | tuple) or not all(isinstance(item, str) and _is_text(item) for item in found):
+            self.fail(key, "is no list of texts", "a list of texts")
+            return ()
+        return tuple(found)
+
+    def moment(self, key: str) -> int:
+        """Milliseconds since 1970, within what calendars know."""
+        return self.whole(key, minimum=0, maximum=_LAST_MS)
+
+    def whole(self, key: str, *, minimum: int | None = None, maximum: int | None = None) -> int:
+        """A whole number."""
+        found = self.number(key, minimum=minimum, maximum=maximum)
+        if found != int(found):
+            self.fail(key, "is no whole number", "a whole number")
+        return int(found)
+
+    def number(
+        self, key: str, *, minimum: float | None = None, maximum: float | None = None, above: float | None = None
+    ) -> float | int:
+        """A finite number; true and false are none."""
+        found = self._value(key, True, 0.0)
+        if isinstance(found, bool) or not isinstance(found, int | float) or abs(found) > 1e300 or math.isnan(found):
+            self.fail(key, "is no finite number", "a number")
+            return 0.0
+        low = minimum is not None and found < minimum
+        if low or (maximum is not None and found > maximum) or (above is not None and found <= above):
+            ends = [f">= {minimum:g}"] if minimum is not None else []
+            ends += [f"<= {maximum:g}"] if maximum is not None else []
+            ends += [f"> {above:g}"] if above is not None else []
+            self.fail(key, "is out of range", " and ".join(ends))
+        return found
+
+    def _value(self, key: str, needed: bool, default: object) -> object:
+        if key not in self.values:
+            if needed:
+                self._refuse(self.at(key), None, "is missing", "a value")
+            return default
+        return self.values[key]
+
+    def _refuse(self, where: str, value: object, text: str, allowed: str) -> None:
+        beginning = value[:60] if isinstance(value, str | list) else value
+        shown = "" if value is None else f" {repr(beginning)[:60]}"
+        raise ThresholdsError(
+            f"{where or 'the document'}:{shown} {text}; expected {allowed}",
+            code=Code.WRONG_TYPE,
+            field=where,
+            value=value,
+            allowed=allowed,
+        )
+
+
+def _is_text(text: str) -> bool:
+    """Whether it can be written. JSON's escapes make halves of characters, which no journal or answer takes."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)

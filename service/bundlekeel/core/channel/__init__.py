@@ -1,0 +1,1 @@
+"""The ownership channel of the extensible load manager (PIP-192)."""

@@ -1,0 +1,377 @@
+"""What is wrong in the ownership channel (PIP-192), since when, and what would mend it.
+
+**Whose clock.** A writer's clock may be wrong by any amount; ours is not asked to agree with it. An entry that arrived
+while the channel was being followed is as old as our own clock says (`seen_ms`). One that was there when following
+began (`seen_ms` <= `Watching.from_ms`) is older than that; how much older only its writer knows, whose time counts
+unless it lies later. So nothing is found too early because a clock is slow, and nothing waits for its deadline again
+because this process was started again. Brokers, too, go by the writer's time when they mend.
+
+Source: `ServiceUnitStateChannelImpl.monitorOwnerships`, `handleBrokerDeletionEvent`, `overrideOwnership`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+from typing import Final
+
+from bundlekeel.core.channel.ranges import Ranges
+from bundlekeel.core.channel.states import IN_FLIGHT, RejectedUnit, ServiceUnit, UnitState, owner_of
+from bundlekeel.core.model.names import parse_bundle
+
+# The metadata-store variant shows the writes of a split in any order; they are together by then.
+_SETTLED_MS: Final = 2_000
+
+
+class FindingCode(StrEnum):
+    """What can be wrong with the entry of a bundle."""
+
+    IN_FLIGHT_TOO_LONG = "InFlightTooLong"
+    OWNER_NOT_ALIVE = "OwnerNotAlive"
+    TARGET_NOT_ALIVE = "TargetNotAlive"
+    SPLIT_CHILDREN_MISSING = "SplitChildrenMissing"
+    TOMBSTONE_OVERDUE = "TombstoneOverdue"
+    OWNED_TWICE = "OwnedTwice"
+    # about brokers, not single bundles; told by the daemon
+    OWNER_UNREACHABLE = "OwnerUnreachable"
+    VARIANT_DISAGREES = "VariantDisagrees"
+
+
+FINDINGS: Final[dict[FindingCode, str]] = {
+    FindingCode.IN_FLIGHT_TOO_LONG: "the bundle is being assigned, released or split for longer than brokers allow",
+    FindingCode.OWNER_NOT_ALIVE: "the broker that owns the bundle, or is to release or split it, is not registered",
+    FindingCode.TARGET_NOT_ALIVE: "the bundle is on its way to a broker that is not registered",
+    FindingCode.SPLIT_CHILDREN_MISSING: "the bundle was split, but nobody has taken over what came of it",
+    FindingCode.TOMBSTONE_OVERDUE: "the entry of a bundle without owner should have been removed by now",
+    FindingCode.OWNED_TWICE: "two entries, or two brokers, claim the same hashes at the same time",
+    FindingCode.OWNER_UNREACHABLE: "a broker that owns bundles is registered, but refuses connections",
+    FindingCode.VARIANT_DISAGREES: "brokers keep the channel in different places, or it is being migrated",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One fault of the channel. It says the same from call to call for as long as it lasts.
+
+    `brokers`: those concerned, the one at fault first. `since_ms`: wall clock since when. `deadline_ms`: wall clock by
+    which Pulsar itself should have mended it (0: it never does); before that `remedy` is to wait, afterwards what a
+    person can do.
+    """
+
+    code: FindingCode
+    bundle: str
+    brokers: tuple[str, ...]
+    state: UnitState
+    since_ms: int
+    deadline_ms: int
+    detail: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """Time limits of the brokers in ms, stock values by default.
+
+    `in_flight_ms`: an assignment, release or split; `monitor_ms`: between two runs of the leader broker's monitor;
+    `tombstone_ms`: an entry without owner; `load_data_ms`: load data of a broker.
+    """
+
+    in_flight_ms: int = 30_000
+    monitor_ms: int = 60_000
+    tombstone_ms: int = 3_600_000
+    load_data_ms: int = 1_800_000
+
+    @classmethod
+    def of(cls, configuration: Mapping[str, object]) -> Deadlines:
+        """From a broker's runtime configuration (texts by key); what is missing or no positive number is stock."""
+        found: dict[str, int] = {}
+        for key, (name, unit_ms) in _KEYS.items():
+            try:
+                value = int(str(configuration.get(key, "")))
+            except ValueError:
+                continue
+            if 0 < value < _FOREVER_MS:
+                found[name] = value * unit_ms
+        return cls(**found)
+
+
+_FOREVER_MS: Final = 2**53
+_KEYS: Final = {
+    "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis": ("in_flight_ms", 1),
+    "loadBalancerServiceUnitStateMonitorIntervalInSeconds": ("monitor_ms", 1000),
+    "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds": ("tombstone_ms", 1000),
+    "loadBalancerBrokerLoadDataTTLInSeconds": ("load_data_ms", 1000),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watching:
+    """What our own clock knows. `from_ms`: wall clock when the channel had been read through for the first time since
+    our start (0: what the writers' clocks say is not used); `gone_ms`: see `Absences`."""
+
+    from_ms: int = 0
+    gone_ms: Mapping[str, int] = field(default_factory=dict)
+
+
+UNWATCHED: Final = Watching()
+
+
+class Absences:
+    """Since when brokers that were registered no longer are, by our clock; feed it each look at the registry."""
+
+    def __init__(self) -> None:
+        """Nobody is known yet."""
+        self._known: set[str] = set()
+        self._gone: dict[str, int] = {}
+
+    def note(self, registered: Collection[str], now_ms: int) -> dict[str, int]:
+        """Take in who is registered now; the wall clock (ms) by broker that is missing since."""
+        present = set(registered)
+        self._gone = {broker: self._gone.get(broker, now_ms) for broker in self._known - present}
+        self._known |= present
+        return dict(self._gone)
+
+
+def findings(
+    units: Mapping[str, ServiceUnit],
+    seen_ms: Mapping[str, int],
+    rejected: Iterable[RejectedUnit],
+    registered: Collection[str] | None,
+    deadlines: Deadlines,
+    now_ms: int,
+    boundaries: Mapping[str, Sequence[int]] | None = None,
+    *,
+    watching: Watching = UNWATCHED,
+) -> tuple[Finding, ...]:
+    """Everything wrong in the channel at `now_ms`, by code, then bundle. Wall-clock times in ms.
+
+    `units`, `seen_ms`, `rejected`: as `ChannelTable` has them. `registered`: the live brokers, None when unknown; read
+    them after the channel, or a broker that just came looks dead. `boundaries`: by namespace, as far as known.
+    """
+    watch = _Watch(
+        units=units,
+        seen_ms=seen_ms,
+        registered=None if registered is None else frozenset(registered),
+        deadlines=deadlines,
+        now_ms=now_ms,
+        boundaries=boundaries or {},
+        watching=watching,
+    )
+    found = [*watch.states(), *watch.overlaps(), *watch.claims(rejected)]
+    order = {code: index for index, code in enumerate(FindingCode)}
+    return tuple(sorted(found, key=lambda one: (order[one.code], one.bundle, one.brokers, one.since_ms)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Watch:
+    """One look at the channel."""
+
+    units: Mapping[str, ServiceUnit]
+    seen_ms: Mapping[str, int]
+    registered: frozenset[str] | None
+    deadlines: Deadlines
+    now_ms: int
+    boundaries: Mapping[str, Sequence[int]]
+    watching: Watching
+    ranges: Ranges = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ranges", Ranges(self.units))
+
+    def states(self) -> Iterator[Finding]:
+        """What one entry tells by itself."""
+        limits = self.deadlines
+        for bundle, unit in self.units.items():
+            state = unit.state
+            if state is UnitState.OWNED:
+                yield from self._absent(FindingCode.OWNER_NOT_ALIVE, bundle, unit, unit.destination)
+                continue
+            since = self._since(bundle, unit)
+            if state in IN_FLIGHT:
+                if state is not UnitState.ASSIGNING:
+                    yield from self._absent(FindingCode.OWNER_NOT_ALIVE, bundle, unit, unit.source)
+                if state is not UnitState.SPLITTING and unit.destination:
+                    yield from self._absent(FindingCode.TARGET_NOT_ALIVE, bundle, unit, unit.destination)
+                if self.now_ms - since > limits.in_flight_ms:
+                    yield self._too_long(bundle, unit, since)
+            elif self.now_ms - since > limits.tombstone_ms + limits.monitor_ms:
+                yield self._overdue(bundle, unit, since)
+            if unit.state in _PARENTS and self.now_ms - since > limits.in_flight_ms:
+                yield from self._childless(bundle, unit, since)
+
+    def overlaps(self) -> Iterator[Finding]:
+        """Active entries of one namespace whose ranges overlap."""
+        for first, second in self.ranges.overlaps():
+            since = max(self._since(first.bundle, first.unit), self._since(second.bundle, second.unit))
+            if self.now_ms - since < _SETTLED_MS:
+                continue
+            owners = tuple(owner.broker_id for item in (first, second) if (owner := owner_of(item.unit)) is not None)
+            yield Finding(
+                code=FindingCode.OWNED_TWICE,
+                bundle=second.bundle,
+                brokers=owners,
+                state=second.unit.state,
+                since_ms=since,
+                deadline_ms=0,
+                detail=f"{first.bundle} is {first.unit.state} too and overlaps it",
+                remedy=self._which_is_left_over(first.bundle, second.bundle, owners),
+            )
+
+    def claims(self, rejected: Iterable[RejectedUnit]) -> Iterator[Finding]:
+        """Claims of ownership that lost against the present entry, for as long as it is disputed."""
+        first: dict[tuple[str, str], int] = {}
+        for lost in rejected:
+            current = self.units.get(lost.bundle)
+            # What the entry has meanwhile passed, and what is read again after a gap, disputes nothing.
+            if lost.unit.state is not UnitState.OWNED or current is None or lost.unit.version < current.version:
+                continue
+            if lost.unit.destination != current.destination:
+                since = self._earlier(lost.wall_ms, lost.unit.timestamp_ms)
+                key = (lost.bundle, lost.unit.destination)
+                first[key] = min(since, first.get(key, since))
+        for (bundle, broker), since in first.items():
+            if self.now_ms - since <= self.deadlines.monitor_ms:
+                yield self._claimed(bundle, broker, since)
+
+    # --- ages --------------------------------------------------------------------------------------------
+
+    def _since(self, bundle: str, unit: ServiceUnit) -> int:
+        return self._earlier(self.seen_ms.get(bundle, self.now_ms), unit.timestamp_ms)
+
+    def _earlier(self, seen_ms: int, written_ms: int) -> int:
+        """When something written came to be: by our clock if we were there, else by the writer's."""
+        return seen_ms if seen_ms > self.watching.from_ms or written_ms <= 0 else min(seen_ms, written_ms)
+
+    # --- findings ----------------------------------------------------------------------------------------
+
+    def _absent(self, code: FindingCode, bundle: str, unit: ServiceUnit, broker: str) -> Iterator[Finding]:
+        if self.registered is None or broker in self.registered:
+            return
+        since = max(self.seen_ms.get(bundle, self.now_ms), self.watching.gone_ms.get(broker, 0))
+        deadline = since + self.deadlines.in_flight_ms + self.deadlines.monitor_ms
+        wait = "gives the bundle to a live broker, 180 s later if its metadata session was interrupted"
+        yield Finding(
+            code=code,
+            bundle=bundle,
+            brokers=(broker,),
+            state=unit.state,
+            since_ms=since,
+            deadline_ms=deadline,
+            detail=f"{unit.state}, and {broker or 'no broker'} is not registered",
+            remedy=self._monitor(deadline, wait, f"start {broker} again, or " if broker else ""),
+        )
+
+    def _too_long(self, bundle: str, unit: ServiceUnit, since: int) -> Finding:
+        deadline = since + self.deadlines.in_flight_ms + self.deadlines.monitor_ms
+        brokers = tuple(broker for broker in (unit.source, unit.destination) if broker)
+        begins_anew = "begins the split anew on another broker"
+        return Finding(
+            code=FindingCode.IN_FLIGHT_TOO_LONG,
+            bundle=bundle,
+            brokers=brokers,
+            state=unit.state,
+            since_ms=since,
+            deadline_ms=deadline,
+            detail=f"{unit.state} {_way(unit)} for more than {_seconds(self.deadlines.in_flight_ms)}",
+            remedy=self._monitor(
+                deadline, begins_anew if unit.state is UnitState.SPLITTING else "makes a broker own it"
+            ),
+        )
+
+    def _overdue(self, bundle: str, unit: ServiceUnit, since: int) -> Finding:
+        harm = "lookups of it fail until then" if unit.state is UnitState.DELETED else "a lookup still assigns it"
+        deadline = since + self.deadlines.tombstone_ms + self.deadlines.monitor_ms
+        return Finding(
+            code=FindingCode.TOMBSTONE_OVERDUE,
+            bundle=bundle,
+            brokers=(unit.source,) if unit.source else (),
+            state=unit.state,
+            since_ms=since,
+            deadline_ms=deadline,
+            detail=f"{unit.state} for more than {_seconds(self.deadlines.tombstone_ms)}; {harm}",
+            remedy=self._monitor(deadline, "removes the entry"),
+        )
+
+    def _childless(self, bundle: str, unit: ServiceUnit, since: int) -> Iterator[Finding]:
+        namespace = bundle[:-22]
+        missing = sorted(child for child in unit.children if not self.ranges.covered(f"{namespace}/{child}"))
+        unknown = unit.state is UnitState.DELETED and not unit.children
+        if not missing and not (unknown and not self.ranges.covered(bundle, itself=False)):
+            return
+        limits = self.deadlines
+        if unit.state is UnitState.SPLITTING:
+            deadline = since + limits.in_flight_ms + limits.monitor_ms
+            remedy = self._monitor(deadline, "begins the split anew on another broker")
+        elif self._is_bundle(bundle) is False:
+            deadline, remedy = 0, "nothing: the next lookup of a topic in them assigns them"
+        else:
+            deadline = since + limits.tombstone_ms + limits.monitor_ms
+            remedy = self._monitor(deadline, f"removes the entry {_seconds(limits.tombstone_ms)} after the split")
+        yield Finding(
+            code=FindingCode.SPLIT_CHILDREN_MISSING,
+            bundle=bundle,
+            brokers=(unit.source,) if unit.source else (),
+            state=unit.state,
+            since_ms=since,
+            deadline_ms=deadline,
+            detail=f"{unit.state}, without an entry for {', '.join(missing[:5]) or 'anything inside it'}",
+            remedy=remedy,
+        )
+
+    def _claimed(self, bundle: str, broker: str, since: int) -> Finding:
+        current = self.units[bundle]
+        owner = owner_of(current)
+        namespace, _, bounds = bundle.rpartition("/")
+        return Finding(
+            code=FindingCode.OWNED_TWICE,
+            bundle=bundle,
+            brokers=(broker, owner.broker_id) if owner is not None else (broker,),
+            state=current.state,
+            since_ms=since,
+            deadline_ms=since + self.deadlines.monitor_ms,
+            detail=f"{broker} claimed it and lost against {current.state} {_way(current)}",
+            remedy=f"nothing: every broker resolves it alike; if clients of {broker} still see the bundle there: "
+            f"pulsar-admin namespaces unload {namespace} --bundle {bounds}",
+        )
+
+    # --- remedies ----------------------------------------------------------------------------------------
+
+    def _monitor(self, deadline: int, does: str, instead: str = "") -> str:
+        if self.now_ms <= deadline:
+            return f"nothing: the leader broker's monitor (every {_seconds(self.deadlines.monitor_ms)}) {does}"
+        return (
+            f"{instead}restart the leader broker, whose monitor should have mended it (pulsar-admin brokers "
+            "leader-broker names it): the monitor of a new leader runs at once"
+        )
+
+    def _is_bundle(self, bundle: str) -> bool | None:
+        """Whether the namespace's policies still have this bundle; None when they are not known."""
+        name = parse_bundle(bundle)
+        bounds = self.boundaries.get(name.namespace)
+        return None if bounds is None else (name.lower, name.upper) in pairwise(bounds)
+
+    def _which_is_left_over(self, first: str, second: str, owners: Sequence[str]) -> str:
+        for bundle, other, broker in ((first, second, owners[0]), (second, first, owners[-1])):
+            if self._is_bundle(bundle) is False and self._is_bundle(other):
+                return f"restart {broker}, which gives {bundle} up: it is no bundle of the namespace any more"
+        return (
+            f"pulsar-admin namespaces bundles {parse_bundle(first).namespace} tells which of the two exists; "
+            "restart the broker that owns the other"
+        )
+
+
+_PARENTS: Final = frozenset({UnitState.SPLITTING, UnitState.DELETED})
+
+
+def _way(unit: ServiceUnit) -> str:
+    """The brokers of an entry in words."""
+    source, target = f"from {unit.source}" if unit.source else "", f"to {unit.destination}" if unit.destination else ""
+    if unit.state is UnitState.OWNED:
+        source, target = "", f"by {unit.destination}"
+    return " ".join(part for part in (source, target) if part)
+
+
+def _seconds(duration_ms: int) -> str:
+    return f"{duration_ms / 1000:g} s"

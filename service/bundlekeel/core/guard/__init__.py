@@ -1,0 +1,1 @@
+"""What may move: eligibility, budgets, holds, scope, windows, outages."""

@@ -1,0 +1,217 @@
+"""Budgets: which moves of a plan fit what may be moved in this cycle and in an hour. Pure.
+
+A move is refused by the first budget that is used up; the refusal names it, its limit, what is used and when it frees.
+A swap (a bundle that leaves, followed by those that come back for it) is admitted whole or not at all: half of one is
+not what was decided.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bundlekeel.core.guard.state import GuardState
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.names import namespace_of, tenant_of
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Move, Refusal, Traffic4
+from bundlekeel.core.model.time_format import HOUR_MS, clock_text
+
+# Budgets that are full again in the next cycle, whatever happens.
+CYCLE_BUDGETS: Final = frozenset(
+    {
+        Code.BUDGET_PER_CYCLE,
+        Code.BUDGET_PER_SOURCE,
+        Code.BUDGET_PER_TARGET,
+        Code.BUDGET_PER_NAMESPACE,
+        Code.BUDGET_PER_TENANT,
+    }
+)
+# What these hold back is meant to come slowly: not in the next cycle at once.
+GENTLE: Final = frozenset({Code.BUDGET_OF_TRAFFIC, Code.ADAPTIVE_RATE, Code.BUDGET_PER_HOUR})
+# Shares are quotients of sums in another order.
+_SLACK: Final = 1e-9
+_NOTHING: Final[Traffic4] = (0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Budget:
+    """A number of moves: for each `key` of a move, `limit` of them. `of`: what the key names, for people."""
+
+    code: Code
+    limit: int
+    key: Callable[[Move], str] = lambda _: ""
+    of: str = ""
+    frees_ms: int = 0
+
+
+def admit(
+    moves: Sequence[Move],
+    params: Parameters,
+    guard: GuardState | None = None,
+    now_ms: int = 0,
+    traffic: Mapping[str, Traffic4] | None = None,
+    *,
+    swaps: bool = True,
+) -> tuple[tuple[Move, ...], tuple[Refusal, ...]]:
+    """Split a plan's moves, in their order, into those that fit the budgets and typed refusals.
+
+    `guard` knows what was moved within the hour before `now_ms` and what the adaptive rate allows; `traffic`: what each
+    broker carries before the first of these moves; `swaps`: a move and those right after it that go the other way are
+    admitted together or not at all. A refused move is not lost: the next cycle plans again from what
+    then is.
+    """
+    books = _Books(params, guard or GuardState(), now_ms, traffic or {})
+    admitted: list[Move] = []
+    refused: list[Refusal] = []
+    for step in _steps(moves) if swaps else ([move] for move in moves):
+        refusal = books.refusal(step)
+        if refusal is None:
+            admitted += step
+        else:
+            refused += [refusal._replace(bundle=move.bundle, broker=move.source) for move in step]
+    return tuple(admitted), tuple(refused)
+
+
+def hour_refusal(params: Parameters, guard: GuardState, now_ms: int) -> Refusal | None:
+    """Why no move at all may begin now, since the hour's budget is used up, or None: for a move by hand, which no other
+    budget binds."""
+    hour = _begun_within_hour(guard, now_ms)
+    limit = params.max_moves_per_hour
+    if limit < 0 or len(hour) < limit:
+        return None
+    return _over(_hour_budget(limit, hour, now_ms), "", len(hour))
+
+
+def share_of(move: Move, carried: Traffic4) -> float:
+    """The share of its source's messages or bytes, whichever is larger, that a move takes along; 0..1."""
+    shares = (_ratio(move.traffic[a] + move.traffic[b], carried[a] + carried[b]) for a, b in ((0, 1), (2, 3)))
+    return min(max(shares), 1.0)
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0
+
+
+def _steps(moves: Sequence[Move]) -> Iterator[list[Move]]:
+    """The moves one by one, but a move together with those right after it that go the other way: a swap."""
+    step: list[Move] = []
+    for move in moves:
+        if step and (move.source, move.target) == (step[0].target, step[0].source):
+            step.append(move)
+        else:
+            if step:
+                yield step
+            step = [move]
+    if step:
+        yield step
+
+
+class _Books:
+    """What is used of each budget while moves are admitted one step after the other."""
+
+    def __init__(self, params: Parameters, guard: GuardState, now_ms: int, traffic: Mapping[str, Traffic4]) -> None:
+        self._traffic = traffic
+        self._share_limit = params.max_traffic_share_per_cycle
+        hour = _begun_within_hour(guard, now_ms)
+        self._budgets = _budgets(params, guard.rate, hour, now_ms)
+        self._used: Counter[tuple[Code, str]] = Counter({(Code.BUDGET_PER_HOUR, ""): len(hour)})
+        # Traffic that left each broker in this plan, and how many moves took it.
+        self._left: dict[str, float] = {}
+
+    def refusal(self, step: Sequence[Move]) -> Refusal | None:
+        """None, and the step is booked; or the refusal of the first budget that it does not fit."""
+        booked: list[tuple[Code, str]] = []
+        left = {move.source: self._left.get(move.source) for move in step}
+        for move in step:
+            refusal = self._count(move, booked) or self._share(move)
+            if refusal is not None:
+                # Nothing of this step is made: what it has used so far is free again.
+                self._used.subtract(booked)
+                self._left.update({source: share for source, share in left.items() if share is not None})
+                for source in [source for source, share in left.items() if share is None]:
+                    self._left.pop(source, None)
+                return refusal
+        return None
+
+    def _count(self, move: Move, booked: list[tuple[Code, str]]) -> Refusal | None:
+        for budget in self._budgets:
+            place = (budget.code, budget.key(move))
+            if self._used[place] >= budget.limit:
+                return _over(budget, place[1], self._used[place])
+            self._used[place] += 1
+            booked.append(place)
+        return None
+
+    def _share(self, move: Move) -> Refusal | None:
+        if self._share_limit >= 1:
+            return None
+        share = share_of(move, self._traffic.get(move.source, _NOTHING))
+        before = self._left.get(move.source)
+        if before is not None and before + share > self._share_limit + _SLACK:
+            return _over_share(move, before, self._share_limit)
+        self._left[move.source] = (before or 0.0) + share
+        return None
+
+
+def _budgets(params: Parameters, rate: int | None, hour: Sequence[int], now_ms: int) -> list[_Budget]:
+    """The budgets that hold, in the order in which they are told."""
+    found = [
+        _Budget(code=Code.BUDGET_PER_CYCLE, limit=params.max_moves_per_cycle),
+        _Budget(
+            code=Code.BUDGET_PER_SOURCE, limit=params.max_moves_per_source, key=lambda move: move.source, of="from"
+        ),
+        _Budget(code=Code.BUDGET_PER_TARGET, limit=params.max_moves_per_target, key=lambda move: move.target, of="to"),
+        _Budget(
+            code=Code.BUDGET_PER_NAMESPACE,
+            limit=params.max_moves_per_namespace,
+            key=lambda move: namespace_of(move.bundle),
+            of="of",
+        ),
+    ]
+    if params.max_moves_per_tenant >= 0:
+        limit = params.max_moves_per_tenant
+        found.append(
+            _Budget(code=Code.BUDGET_PER_TENANT, limit=limit, key=lambda move: tenant_of(move.bundle), of="of")
+        )
+    if params.max_moves_per_hour >= 0:
+        found.append(_hour_budget(params.max_moves_per_hour, hour, now_ms))
+    if rate is not None:
+        found.append(_Budget(code=Code.ADAPTIVE_RATE, limit=rate))
+    return found
+
+
+def _begun_within_hour(guard: GuardState, now_ms: int) -> list[int]:
+    return sorted(begun.at_ms for begun in guard.last_hour if begun.at_ms > now_ms - HOUR_MS)
+
+
+def _hour_budget(limit: int, hour: Sequence[int], now_ms: int) -> _Budget:
+    return _Budget(code=Code.BUDGET_PER_HOUR, limit=limit, frees_ms=_next_in_hour(limit, hour, now_ms))
+
+
+def _next_in_hour(limit: int, hour: Sequence[int], now_ms: int) -> int:
+    """When the next move may begin once the hour is full: as soon as fewer than `limit` lie within an hour."""
+    if limit == 0:
+        return 0
+    surplus = max(0, len(hour) - limit)
+    return (hour[surplus] if hour else now_ms) + HOUR_MS
+
+
+def _over(budget: _Budget, name: str, used: int) -> Refusal:
+    place = f" {budget.of} {name}" if budget.of else ""
+    period = "an hour" if budget.code is Code.BUDGET_PER_HOUR else "a cycle"
+    detail = f"limit {budget.limit} {period}{place}, {used} used, {_frees(budget)}"
+    return Refusal(budget.code, detail=detail, limit=float(budget.limit), used=float(used), frees_ms=budget.frees_ms)
+
+
+def _frees(budget: _Budget) -> str:
+    if budget.limit == 0 and budget.code is not Code.ADAPTIVE_RATE:
+        return "it allows none"
+    return f"frees at {clock_text(budget.frees_ms)}" if budget.frees_ms else "frees with the next cycle"
+
+
+def _over_share(move: Move, used: float, limit: float) -> Refusal:
+    detail = f"limit {limit:.0%} of what {move.source} carries a cycle, {used:.0%} used, frees with the next cycle"
+    return Refusal(Code.BUDGET_OF_TRAFFIC, detail=detail, limit=limit, used=used)

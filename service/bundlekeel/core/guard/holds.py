@@ -1,0 +1,81 @@
+"""Holds: what the whole cluster waits for, whatever the plan: brokers that restart, too many at once, a closed window.
+
+A roll-out restarts one broker after the other; bundles that are moved then are moved again, and a broker that just came
+back would be filled with what the next restart sets free anyway. So only overload is relieved until it is over. When
+many brokers change at once it may as well be the picture that is wrong: then nothing moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bundlekeel.core.guard.state import GuardState
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.model.time_format import clock_text
+
+# Names in a sentence; the rest is counted.
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Only overload may be relieved now, or, if it holds `everything`, nothing moves at all. `until_ms`: 0: unknown."""
+
+    code: Code
+    sentence: str
+    until_ms: int = 0
+    everything: bool = False
+
+
+def hold_of(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Hold | None:
+    """The hold at the snapshot's time, the strictest first; None: everything may move."""
+    return _blast(snapshot, guard, params) or _rollout(snapshot, guard, params) or _window(guard)
+
+
+def _blast(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Hold | None:
+    window = int(1000 * params.blast_window_seconds)
+    changed = _changed_since(guard, snapshot.wall_ms - window)
+    if not changed:
+        return None
+    known = {*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded), *changed}
+    for limit, everything in ((params.blast_stop_ratio, True), (params.blast_radius_ratio, False)):
+        if len(changed) / len(known) <= limit:
+            continue
+        # It ends when so many of the changes are older that what is left is within the limit.
+        ends = sorted(guard.changed_brokers[broker] for broker in changed)
+        until = ends[len(changed) - int(limit * len(known)) - 1] + window
+        share = f"{len(changed)} of {len(known)} brokers came, went or restarted within {window / 1000:g} s"
+        then = "nothing moves" if everything else "only overload is relieved"
+        text = f"{share} ({_names(changed)}), more than {limit:.0%}: {then} until {clock_text(until)}"
+        return Hold(code=Code.BLAST_RADIUS, sentence=text, until_ms=until, everything=everything)
+    return None
+
+
+def _rollout(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Hold | None:
+    quiet = int(1000 * params.rollout_quiet_seconds)
+    changed = _changed_since(guard, snapshot.wall_ms - quiet)
+    if not changed:
+        return None
+    until = max(guard.changed_brokers[broker] for broker in changed) + quiet
+    text = f"brokers are restarting ({_names(changed)}): only overload is relieved until {clock_text(until)}"
+    return Hold(code=Code.ROLLOUT_HOLD, sentence=text, until_ms=until)
+
+
+def _window(guard: GuardState) -> Hold | None:
+    if guard.relief_until is None:
+        return None
+    until = f" until {clock_text(guard.relief_until)}" if guard.relief_until else ""
+    text = f"the maintenance window allows no more than relief of overload{until}"
+    return Hold(code=Code.OUTSIDE_WINDOW, sentence=text, until_ms=guard.relief_until)
+
+
+def _changed_since(guard: GuardState, since_ms: int) -> list[str]:
+    return sorted(broker for broker, at in guard.changed_brokers.items() if at > since_ms)
+
+
+def _names(brokers: Sequence[str]) -> str:
+    more = len(brokers) - _NAMED
+    return ", ".join(brokers[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,1 @@
+"""What is recorded of a cycle, and how it is planned again."""

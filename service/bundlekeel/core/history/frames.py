@@ -1,0 +1,186 @@
+"""A plan's input as a frame of history, and back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Final, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bundlekeel.core.history.record import Document, Frame, Outcome, Table, Texts
+from bundlekeel.core.history.values import plain, restored
+from bundlekeel.core.model.errors import HistoryError
+from bundlekeel.core.model.load import RESOURCES, ExcludedBroker, Ints
+from bundlekeel.core.model.names import is_system_bundle, namespace_of
+from bundlekeel.core.model.snapshot import BrokerTable, BundleTable, Snapshot
+from bundlekeel.core.planning.engine import PlanInput, PlanResult
+
+# All of a plan's input but the snapshot, by type: what is added to `PlanInput` later is recorded without a word here.
+_KINDS: Final[Mapping[str, Any]] = {
+    name: kind for name, kind in get_type_hints(PlanInput).items() if name != "snapshot"
+}
+_PARTS: Final = tuple(name for name, kind in _KINDS.items() if is_dataclass(kind))
+_UNSAID: Final = -1
+
+
+def frame_of(given: PlanInput) -> Frame:
+    """The frame of a plan's input; shares its arrays."""
+    snapshot = given.snapshot
+    return Frame(document_of(given), _brokers(snapshot.brokers), _bundles(snapshot))
+
+
+def document_of(given: PlanInput) -> Document:
+    """All that is no table, by path."""
+    snapshot = given.snapshot
+    found: Document = {
+        "wall_ms": snapshot.wall_ms,
+        "mode": snapshot.mode,
+        "registered": snapshot.registered,
+        "digest": snapshot.digest,
+        "excluded": plain(snapshot.excluded),
+        "namespaces": list(snapshot.bundles.namespaces),
+    }
+    for part in _KINDS:
+        value = getattr(given, part)
+        if part in _PARTS:
+            found |= {f"{part}.{item.name}": plain(getattr(value, item.name)) for item in fields(value)}
+        else:
+            found[part] = plain(value)
+    return found
+
+
+def input_of(frame: Frame) -> PlanInput:
+    """The plan's input of a frame. HistoryError when it does not fit this release."""
+    document = frame.document
+    parts = {part: restored(_KINDS[part], _members(document, part)) for part in _PARTS}
+    # What a later release added is not in an older record: its default is what held then.
+    parts |= {name: restored(kind, document[name]) for name, kind in _KINDS.items() if name in document}
+    try:
+        brokers = _broker_table(frame.brokers)
+        snapshot = Snapshot(
+            wall_ms=document["wall_ms"],
+            mode=document["mode"],
+            brokers=brokers,
+            bundles=_bundle_table(frame.bundles, brokers.ids, tuple(document["namespaces"])),
+            excluded=restored(tuple[ExcludedBroker, ...], document["excluded"]),
+            registered=document["registered"],
+            digest=document["digest"],
+        )
+    except KeyError as error:
+        raise HistoryError(f"a recorded cycle lacks {error}") from None
+    return PlanInput(snapshot=snapshot, **parts)
+
+
+def _members(document: Document, part: str) -> Document:
+    start = f"{part}."
+    return {path.removeprefix(start): value for path, value in document.items() if path.startswith(start)}
+
+
+def _brokers(table: BrokerTable) -> Table:
+    bits = table.from_traffic.astype(np.int64) @ (1 << np.arange(len(RESOURCES), dtype=np.int64))
+    unsaid = (_UNSAID,) * len(table)
+    flags = (table.persistent or unsaid, table.non_persistent or unsaid)
+    whole = (bits, table.last_update, table.start_timestamp, table.topics, *flags)
+    texts = ([",".join(touched) for touched in table.overridden], table.load_managers, table.versions)
+    return Table(
+        _objects(table.ids),
+        np.column_stack([table.usage, table.limit, table.traffic]),
+        np.column_stack([np.asarray(column, dtype=np.int64) for column in whole]),
+        np.column_stack([_objects(column) for column in texts]),
+    )
+
+
+def _broker_table(table: Table) -> BrokerTable:
+    width, whole = len(RESOURCES), table.whole
+    overridden, managers, versions = (tuple(column.tolist()) for column in table.texts.T)
+    return BrokerTable(
+        ids=tuple(table.names.tolist()),
+        usage=_frozen(table.floats[:, :width]),
+        limit=_frozen(table.floats[:, width : 2 * width]),
+        traffic=_frozen(table.floats[:, 2 * width :]),
+        from_traffic=_frozen((whole[:, 0:1] >> np.arange(width, dtype=np.int64) & 1).astype(bool)),
+        overridden=tuple(tuple(text.split(",")) if text else () for text in overridden),
+        last_update=_frozen(whole[:, 1]),
+        start_timestamp=_frozen(whole[:, 2]),
+        topics=_frozen(whole[:, 3]),
+        load_managers=managers,
+        versions=versions,
+        persistent=_flags(whole[:, 4]),
+        non_persistent=_flags(whole[:, 5]),
+    )
+
+
+def _bundles(snapshot: Snapshot) -> Table:
+    table = snapshot.bundles
+    return Table(
+        _objects(table.names),
+        np.concatenate([table.latest, table.short, table.long], axis=1),
+        np.concatenate([table.samples, table.counts], axis=1),
+        _objects(snapshot.brokers.ids)[table.owner].reshape(-1, 1),
+    )
+
+
+def _bundle_table(table: Table, brokers: tuple[str, ...], namespaces: tuple[str, ...]) -> BundleTable:
+    names, count = table.names.tolist(), len(table)
+    row = {broker: number for number, broker in enumerate(brokers)}
+    place = {namespace: number for number, namespace in enumerate(namespaces)}
+    owner = np.fromiter((row[text] for text in table.texts[:, 0].tolist()), dtype=np.int64, count=count)
+    namespace = np.fromiter((place[namespace_of(name)] for name in names), dtype=np.int64, count=count)
+    system = np.array([is_system_bundle(f"{text}/x") for text in namespaces], dtype=bool)
+    starts = np.zeros(len(brokers) + 1, dtype=np.int64)
+    np.cumsum(np.bincount(owner, minlength=len(brokers)), out=starts[1:])
+    return BundleTable(
+        names=tuple(names),
+        starts=_frozen(starts),
+        owner=_frozen(owner),
+        namespaces=namespaces,
+        namespace=_frozen(namespace),
+        latest=_frozen(table.floats[:, 0:4]),
+        short=_frozen(table.floats[:, 4:8]),
+        long=_frozen(table.floats[:, 8:12]),
+        samples=_frozen(table.whole[:, 0:2]),
+        counts=_frozen(table.whole[:, 2:5]),
+        system=_frozen(system[namespace] if count else np.zeros(0, dtype=bool)),
+    )
+
+
+def _objects(texts: Iterable[str]) -> Texts:
+    listed = list(texts)
+    made = np.empty(len(listed), dtype=object)
+    made[:] = listed
+    return made
+
+
+def _flags(column: Ints) -> tuple[bool, ...]:
+    values = column.tolist()
+    return () if _UNSAID in values else tuple(map(bool, values))
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    made = np.ascontiguousarray(array)
+    made.setflags(write=False)
+    return made
+
+
+def outcome_of(result: PlanResult, report: Document, *, acted: bool, software: str) -> Outcome:
+    """What came of a plan; `report` is the cycle's journal line."""
+    made = result.plan
+    refused: dict[str, int] = {}
+    for refusal in made.refusals:
+        refused[refusal.code.value] = refused.get(refusal.code.value, 0) + 1
+    return Outcome(
+        plan_hash=made.hash,
+        code=made.verdict.code.value,
+        planned=len(made.moves),
+        acted=acted,
+        details={
+            "verdict": made.verdict.sentence,
+            "moves": plain(made.moves),
+            "splits": plain(made.splits),
+            "refused": refused,
+            "report": plain(report),
+        },
+        software=software,
+    )

@@ -1,0 +1,236 @@
+"""What is recorded of a cycle, as data: exact changes against the cycle before, whole pictures in between. Pure.
+
+A `Frame` is everything that `plan()` sees, as two tables (brokers, bundles) and one document of plain values. A
+`CycleRecord` holds what changed in it since the record before (`full`: all of it), and what came of it. Values are
+not rounded here: the snapshot rounds before planning, so that a record replays to the same plan hash (design 9).
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bundlekeel.core.model.load import RESOURCES, TRAFFIC, Floats, Ints
+
+Texts = NDArray[np.object_]
+Document = dict[str, Any]
+# Runs of rows that were neighbours before: (first row then, how many); -1: rows that are new.
+Runs = tuple[tuple[int, int], ...]
+
+# Version of what is recorded; older ones are brought up by `history_replay.UPGRADES`, newer ones are refused.
+SCHEMA: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Names of a table's columns by kind: floats, whole numbers, texts."""
+
+    floats: tuple[str, ...]
+    whole: tuple[str, ...]
+    texts: tuple[str, ...]
+
+
+# `from_traffic`: one bit a resource. `persistent`, `non_persistent`: -1 when no broker of the snapshot says.
+BROKERS: Final = Columns(
+    floats=(
+        *(f"usage_{name}" for name in RESOURCES),
+        *(f"limit_{name}" for name in RESOURCES),
+        *(f"traffic_{name}" for name in TRAFFIC),
+    ),
+    whole=("from_traffic", "last_update", "start_timestamp", "topics", "persistent", "non_persistent"),
+    texts=("overridden", "load_manager", "version"),
+)
+BUNDLES: Final = Columns(
+    floats=tuple(f"{kind}_{name}" for kind in ("latest", "short", "long") for name in TRAFFIC),
+    whole=("short_samples", "long_samples", "topics", "consumers", "producers"),
+    texts=("owner",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows by name, in the snapshot's order. Shapes: names (n,), floats (n, f), whole (n, w), texts (n, t)."""
+
+    names: Texts
+    floats: Floats
+    whole: Ints
+    texts: Texts
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def rows(self, index: Ints) -> Table:
+        """These rows alone."""
+        return Table(self.names[index], self.floats[index], self.whole[index], self.texts[index])
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What changed in a table: where its rows were before (None: in the same places), and the rows that are new or
+    differ, with their places now (`index`)."""
+
+    order: Runs | None
+    index: Ints
+    table: Table
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Everything a plan depends on, as tables and a document of plain values by path (`memory.hits`, `seed`, ...)."""
+
+    document: Document
+    brokers: Table
+    bundles: Table
+
+    def seal(self) -> int:
+        """A checksum over all of it."""
+        total = zlib.crc32(dumped(dict(sorted(self.document.items()))).encode())
+        for table in (self.brokers, self.bundles):
+            for texts in (table.names, table.texts):
+                total = zlib.crc32("\0".join(texts.ravel().tolist()).encode(), total)
+            for numbers in (table.floats, table.whole):
+                total = zlib.crc32(np.ascontiguousarray(numbers).data, total)
+        return total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a cycle. `details`: moves, splits, refusals by code, and the cycle's journal line. `software`:
+    releases of Bundlekeel, Python and numpy, for a replay that differs. `skipped`: cycles since the record before that
+    made no plan; `dropped`: those that could not be recorded."""
+
+    plan_hash: str
+    code: str
+    planned: int
+    acted: bool
+    details: Document = field(default_factory=dict)
+    software: str = ""
+    dropped: int = 0
+    skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleRecord:
+    """One recorded cycle, known by `epoch` and `cycle`. `base`: the cycle of the record that it continues, in the same
+    epoch; `full` ones continue none. `document`: JSON, changed paths and row orders. `seal`: of the whole frame."""
+
+    epoch: int
+    cycle: int
+    wall_ms: int
+    full: bool
+    base: int
+    document: str
+    seal: int
+    brokers: Rows
+    bundles: Rows
+    outcome: Outcome
+    schema: int = SCHEMA
+
+
+def recorded(before: tuple[int, Frame] | None, now: Frame, *, epoch: int, cycle: int, outcome: Outcome) -> CycleRecord:
+    """What to record of this frame; `before`: cycle and frame of the epoch's record before, None: a whole picture."""
+    base, old = (0, None) if before is None else before
+    brokers = changes(old.brokers if old else None, now.brokers)
+    bundles = changes(old.bundles if old else None, now.bundles)
+    change = document_changes(old.document, now.document) if old else {"=": now.document}
+    orders = {"brokers": brokers.order, "bundles": bundles.order}
+    return CycleRecord(
+        epoch=epoch,
+        cycle=cycle,
+        wall_ms=int(now.document["wall_ms"]),
+        full=old is None,
+        base=base,
+        document=dumped(change | {"order": {name: runs for name, runs in orders.items() if runs is not None}}),
+        seal=now.seal(),
+        brokers=brokers,
+        bundles=bundles,
+        outcome=outcome,
+    )
+
+
+def changes(before: Table | None, now: Table) -> Rows:
+    """The rows of `now` that are not, bit by bit, in `before`."""
+    if before is None:
+        return Rows(None, np.arange(len(now), dtype=np.int64), now)
+    same = len(before) == len(now) and before.names.tolist() == now.names.tolist()
+    if same:
+        old, differs = before, np.zeros(len(now), dtype=bool)
+    else:
+        row = {name: number for number, name in enumerate(before.names.tolist())}
+        place = np.fromiter((row.get(name, -1) for name in now.names.tolist()), dtype=np.int64, count=len(now))
+        old, differs = (before.rows(place) if len(before) else now), place < 0
+    differs |= (_bits(old.floats) != _bits(now.floats)).any(axis=1)
+    differs |= (old.whole != now.whole).any(axis=1)
+    differs |= (old.texts != now.texts).any(axis=1)
+    index = np.flatnonzero(differs)
+    return Rows(None if same else runs_of(place), index, now.rows(index))
+
+
+def changed(before: Table | None, rows: Rows) -> Table:
+    """The table that `rows` makes of `before`. IndexError when they do not belong together."""
+    if before is None:
+        return rows.table
+    place = np.arange(len(before), dtype=np.int64) if rows.order is None else places_of(rows.order)
+    if len(before) == 0:
+        # Every row is a new one: there is none to start from.
+        return rows.table
+    made = before.rows(place)
+    made.names[rows.index] = rows.table.names
+    made.floats[rows.index] = rows.table.floats
+    made.whole[rows.index] = rows.table.whole
+    made.texts[rows.index] = rows.table.texts
+    return made
+
+
+def runs_of(place: Ints) -> Runs:
+    """Rows and where they were (-1: new) as runs."""
+    if len(place) == 0:
+        return ()
+    step = np.where(place[:-1] < 0, place[1:] >= 0, place[1:] != place[:-1] + 1)
+    starts = np.concatenate([[0], np.flatnonzero(step) + 1])
+    sizes = np.diff(np.concatenate([starts, [len(place)]]))
+    return tuple(zip(place[starts].tolist(), sizes.tolist(), strict=True))
+
+
+def places_of(runs: Runs) -> Ints:
+    """The opposite of `runs_of`."""
+    parts = [np.arange(at, at + size) if at >= 0 else np.full(size, -1) for at, size in runs]
+    return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, dtype=np.int64)
+
+
+def document_changes(before: Document, now: Document) -> Document:
+    """`=`: paths with a new value; `~`: maps with the same keys, their members that changed; `-`: paths gone."""
+    whole: Document = {}
+    members: Document = {}
+    for path, value in now.items():
+        old = before.get(path)
+        if path in before and dumped(old) == dumped(value):
+            continue
+        if isinstance(value, dict) and isinstance(old, dict) and list(old) == list(value):
+            members[path] = {key: item for key, item in value.items() if dumped(item) != dumped(old[key])}
+        else:
+            whole[path] = value
+    gone = [path for path in before if path not in now]
+    return {"=": whole} | ({"~": members} if members else {}) | ({"-": gone} if gone else {})
+
+
+def changed_document(before: Document, change: Document) -> Document:
+    """The opposite of `document_changes`."""
+    made: Document = {path: value for path, value in before.items() if path not in change.get("-", ())} | change["="]
+    for path, members in change.get("~", {}).items():
+        made[path] = made[path] | members
+    return made
+
+
+def dumped(value: Any) -> str:
+    """JSON in one spelling: the same text, the same value to the last bit."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _bits(values: Floats) -> Ints:
+    return np.ascontiguousarray(values).view(np.int64)

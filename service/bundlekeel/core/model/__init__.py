@@ -1,0 +1,1 @@
+"""The nouns of a plan: brokers, bundles, loads, averages, the snapshot, parameters, codes, errors."""

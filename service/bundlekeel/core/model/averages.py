@@ -1,0 +1,203 @@
+"""Long- and short-term averages of every bundle, as columns.
+
+Rule (`TimeAverageMessageData`): n = min(n + 1, max), x = ((n - 1) * x + sample) / n with max 10 (short) and
+1,000 (long). A sample is added only when a broker's `lastUpdate` changed: brokers themselves add one for every
+notification of any broker, so that their "10 samples" are mostly copies of one report (docs/concepts/averages.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import repeat
+
+import numpy as np
+
+from bundlekeel.core.model.load import BrokerReport, BundleAverages, Floats, Ints
+from bundlekeel.core.model.names import namespace_of
+
+SHORT_SAMPLES = 10
+LONG_SAMPLES = 1000
+# What Pulsar assumes of a bundle nobody has measured yet: 50 msg/s and 50,000 B/s, each way.
+DEFAULT_TRAFFIC = (50.0, 50.0, 50_000.0, 50_000.0)
+
+
+class Averages:
+    """Mutable store of averages by bundle; owned by the daemon, read into snapshots.
+
+    Columns as in `core.model.load.TRAFFIC`. A bundle that no report names any more is kept for a while: a bundle in
+    transit must not lose its history (Pulsar issue 20544).
+    """
+
+    def __init__(self) -> None:
+        self._index: dict[str, int] = {}
+        self._names: list[str] = []
+        self._short: Floats = np.zeros((0, 4))
+        self._long: Floats = np.zeros((0, 4))
+        self._samples: Ints = np.zeros((0, 2), dtype=np.int64)
+        self._topics: Ints = np.zeros(0, dtype=np.int64)
+        self._seen: Ints = np.zeros(0, dtype=np.int64)
+        # Each row's namespace, by its place among all that were ever seen.
+        self._namespace: Ints = np.zeros(0, dtype=np.int64)
+        self._namespaces: dict[str, int] = {}
+        # Per broker: the report counted last, and the rows of the bundles it names.
+        self._reported: dict[str, tuple[tuple[int, int], Ints]] = {}
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, bundle: str) -> bool:
+        return bundle in self._index
+
+    def unknown(self, bundles: Iterable[str]) -> list[str]:
+        """Bundles never seen nor seeded: their stored averages should be asked for before the first sample."""
+        return [name for name in bundles if name not in self._index]
+
+    def seed(self, stored: Iterable[BundleAverages]) -> None:
+        """Take over stored averages for bundles that are still unknown; others keep what was measured."""
+        fresh = [item for item in stored if item.bundle not in self._index]
+        rows = self._rows([item.bundle for item in fresh])
+        for row, item in zip(rows, fresh, strict=True):
+            self._short[row] = item.short
+            self._long[row] = item.long
+            self._samples[row] = (
+                min(max(item.short_samples, 0), SHORT_SAMPLES),
+                min(max(item.long_samples, 0), LONG_SAMPLES),
+            )
+            self._topics[row] = item.topics
+
+    def add_report(self, report: BrokerReport, *, now_ms: int, skip: Collection[str] = ()) -> bool:
+        """Add one sample for each bundle of a report; False when this very report was counted already.
+
+        `skip` names bundles in transit: what a broker says of them while they move is no measurement.
+        """
+        stamp = (report.start_timestamp, report.last_update)
+        known = self._reported.get(report.broker_id)
+        if known is not None and known[0] == stamp:
+            # A quiet broker's report stands for up to 15 minutes, and so do the bundles that it names.
+            self._seen[known[1]] = now_ms
+            return False
+        rows = self._rows(report.bundle_names)
+        self._reported[report.broker_id] = (stamp, rows)
+        self._seen[rows] = now_ms
+        traffic, counts = report.bundle_traffic, report.bundle_counts
+        if skip:
+            keep = np.fromiter((name not in skip for name in report.bundle_names), dtype=bool, count=len(rows))
+            rows, traffic, counts = rows[keep], traffic[keep], counts[keep]
+        if len(rows) == 0:
+            return True
+        samples = self._samples[rows] + 1
+        np.minimum(samples[:, 0], SHORT_SAMPLES, out=samples[:, 0])
+        np.minimum(samples[:, 1], LONG_SAMPLES, out=samples[:, 1])
+        short_n, long_n = samples[:, 0:1], samples[:, 1:2]
+        self._short[rows] = ((short_n - 1) * self._short[rows] + traffic) / short_n
+        self._long[rows] = ((long_n - 1) * self._long[rows] + traffic) / long_n
+        self._samples[rows] = samples
+        self._topics[rows] = counts[:, 0]
+        return True
+
+    def touch(self, bundles: Iterable[str], now_ms: int) -> None:
+        """Keep these alive although no report names them (bundles in transit)."""
+        for name in bundles:
+            row = self._index.get(name)
+            if row is not None:
+                self._seen[row] = now_ms
+
+    def forget_unseen(self, before_ms: int) -> int:
+        """Drop bundles not seen since `before_ms`; returns how many."""
+        keep = self._seen >= before_ms
+        dropped = len(self._names) - int(keep.sum())
+        if dropped:
+            self._names = [name for name, kept in zip(self._names, keep, strict=True) if kept]
+            self._index = {name: row for row, name in enumerate(self._names)}
+            self._short, self._long = self._short[keep], self._long[keep]
+            self._samples, self._topics, self._seen = self._samples[keep], self._topics[keep], self._seen[keep]
+            self._namespace = self._namespace[keep]
+            moved_to = np.cumsum(keep) - 1
+            self._reported = {
+                broker: (stamp, moved_to[rows[keep[rows]]])
+                for broker, (stamp, rows) in self._reported.items()
+                if keep[rows].any()
+            }
+        return dropped
+
+    def rows(self, bundles: Sequence[str]) -> Ints:
+        """The row of each of these bundles, -1 for unknown ones."""
+        return np.fromiter(map(self._index.get, bundles, repeat(-1)), dtype=np.int64, count=len(bundles))
+
+    def namespaces(self, bundles: Sequence[str], rows: Ints) -> tuple[tuple[str, ...], Ints]:
+        """The namespaces of these bundles in order of first appearance, and each bundle's place among them.
+
+        `rows`: what `rows()` gave for them. Names are taken apart only where they are unknown.
+        """
+        found = dict(self._namespaces)
+        codes = self._namespace[rows] if len(self._names) else np.zeros(len(bundles), dtype=np.int64)
+        for row in np.flatnonzero(rows < 0).tolist():
+            codes[row] = found.setdefault(namespace_of(bundles[row]), len(found))
+        present, first, place = np.unique(codes, return_index=True, return_inverse=True)
+        order = np.argsort(first, kind="stable")
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        texts = tuple(found)
+        return tuple(texts[code] for code in present[order].tolist()), rank[place]
+
+    def columns(self, rows: Ints) -> tuple[Floats, Floats, Ints]:
+        """Short-term and long-term traffic, shape (n, 4), and sample counts, shape (n, 2), of these rows.
+
+        Unknown bundles (row -1) get Pulsar's defaults with zero samples.
+        """
+        if len(self._names) == 0:
+            filled = np.tile(np.array(DEFAULT_TRAFFIC), (len(rows), 1))
+            return filled, filled.copy(), np.zeros((len(rows), 2), dtype=np.int64)
+        short, long, samples = self._short[rows], self._long[rows], self._samples[rows]
+        missing = rows < 0
+        if missing.any():
+            short[missing] = DEFAULT_TRAFFIC
+            long[missing] = DEFAULT_TRAFFIC
+            samples[missing] = 0
+        return short, long, samples
+
+    def of(self, bundle: str) -> BundleAverages | None:
+        """One bundle's averages, or None when it is unknown."""
+        row = self._index.get(bundle)
+        return None if row is None else self._exported(row)
+
+    def export(self) -> list[BundleAverages]:
+        """Everything, for a checkpoint or for `bundles -o json`."""
+        return [self._exported(row) for row in range(len(self._names))]
+
+    def _exported(self, row: int) -> BundleAverages:
+        return BundleAverages(
+            bundle=self._names[row],
+            short=_four(self._short[row]),
+            long=_four(self._long[row]),
+            short_samples=int(self._samples[row, 0]),
+            long_samples=int(self._samples[row, 1]),
+            topics=int(self._topics[row]),
+        )
+
+    def _rows(self, bundles: Sequence[str]) -> Ints:
+        """Row numbers of these bundles, adding the ones not known yet."""
+        index = self._index
+        added = [name for name in bundles if name not in index]
+        if added:
+            start = len(self._names)
+            added = list(dict.fromkeys(added))
+            for offset, name in enumerate(added):
+                index[name] = start + offset
+            self._names.extend(added)
+            extra = len(added)
+            defaults = np.tile(np.array(DEFAULT_TRAFFIC), (extra, 1))
+            self._short = np.concatenate([self._short, defaults])
+            self._long = np.concatenate([self._long, defaults])
+            self._samples = np.concatenate([self._samples, np.zeros((extra, 2), dtype=np.int64)])
+            self._topics = np.concatenate([self._topics, np.zeros(extra, dtype=np.int64)])
+            self._seen = np.concatenate([self._seen, np.zeros(extra, dtype=np.int64)])
+            namespaces = self._namespaces
+            codes = [namespaces.setdefault(namespace_of(name), len(namespaces)) for name in added]
+            self._namespace = np.concatenate([self._namespace, np.array(codes, dtype=np.int64)])
+        return np.fromiter(map(index.__getitem__, bundles), dtype=np.int64, count=len(bundles))
+
+
+def _four(row: Floats) -> tuple[float, float, float, float]:
+    a, b, c, d = (float(value) for value in row)
+    return a, b, c, d

@@ -1,0 +1,155 @@
+"""The one error tree. Names say what the caller may do; adapters translate library errors into these.
+
+BundlekeelError
+  ConfigError          settings are wrong; `field`, `value` and `allowed` say where (exit code 2)
+    ThresholdsError    a document of calibrated thresholds cannot be used; `code` says why
+    WrongCluster       `cluster` is not the name that the brokers run with: the process ends
+  CodecError           one record could not be read; that record is left out, never the cycle
+  HistoryError         recorded history is torn, has a gap, or was written by a newer release
+  SnapshotError        no usable picture of the cluster this time; try next cycle
+  StoreError           the metadata store did not answer in time or is suspended; try again later
+    LeadershipLost     our epoch is over: stop, drop to follower, write nothing more
+    StaleWrite         somebody changed the node since it was read: read again, decide again
+  AdminApiError        a broker's admin API call; `status`, `url`, `reason`
+    AdminTimeout       outcome unknown: re-read ownership, never repeat blindly
+    AdminUnreachable   the request provably never left: may be retried
+    AdminUnauthorized  401: credentials or rights are missing
+    AdminRefused       4xx: the broker said no (404, 409, 412, 429)
+    AdminFault         5xx: outcome unknown
+    RedirectLoop       more than five hops, or the same place twice
+    ForeignRedirect    a redirect to a host that is no known broker: not followed, token not sent
+  NotificationError    a notification was not taken; `again` says whether trying once more may help
+"""
+
+from __future__ import annotations
+
+
+class BundlekeelError(Exception):
+    """Root of every error this package raises on purpose."""
+
+
+class ConfigError(BundlekeelError):
+    """A setting is unknown, of the wrong type, out of range or contradicts another one."""
+
+    def __init__(self, message: str, *, field: str = "", value: object = None, allowed: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+        self.value = value
+        self.allowed = allowed
+
+
+class ThresholdsError(ConfigError):
+    """A document of calibrated thresholds cannot be read or used; `code` is a name of `core.model.codes.Code`."""
+
+    def __init__(self, message: str, *, code: str, field: str = "", value: object = None, allowed: str = "") -> None:
+        super().__init__(message, field=field, value=value, allowed=allowed)
+        self.code = code
+
+
+class WrongCluster(ConfigError):
+    """The setting `cluster` is not the brokers' `clusterName`: under two names there would be two leaders."""
+
+
+class CodecError(BundlekeelError):
+    """A record from outside could not be decoded; `code` is a name of `core.model.codes.Code`."""
+
+    def __init__(self, message: str, *, code: str, field: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.field = field
+
+
+class HistoryError(BundlekeelError):
+    """Recorded history cannot be used: a torn file, a gap, or a release newer than this one wrote it."""
+
+
+class SnapshotError(BundlekeelError):
+    """There is no usable picture of the cluster at this moment."""
+
+
+class StoreError(BundlekeelError):
+    """The metadata store did not answer in time, is suspended, or refused the request."""
+
+
+class LeadershipLost(StoreError):
+    """A fenced write carried an epoch that is over, or our own deadline has passed."""
+
+
+class StaleWrite(StoreError):
+    """Compare-and-set failed: the node changed since it was read."""
+
+
+class AdminApiError(BundlekeelError):
+    """A call of a broker's admin REST API did not succeed.
+
+    `status` is the HTTP status or None when there was no answer; `outcome_unknown` says whether the
+    request may have taken effect, in which case it must be re-read and never blindly repeated.
+    """
+
+    outcome_unknown = False
+
+    def __init__(self, message: str, *, status: int | None = None, url: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.url = url
+        self.reason = reason
+
+
+class AdminTimeout(AdminApiError):
+    """No answer within the limit after the request left."""
+
+    outcome_unknown = True
+
+
+class AdminUnreachable(AdminApiError):
+    """No connection could be made: the request never left."""
+
+
+class AdminUnauthorized(AdminApiError):
+    """401 or 403: the token is missing, wrong or lacks the right."""
+
+
+class AdminRefused(AdminApiError):
+    """The broker refused: 404, 409, 412, 429 or another 4xx, or a 500 that says so before anything was done."""
+
+
+class AdminFault(AdminApiError):
+    """The broker failed with 5xx; the request may have taken effect."""
+
+    outcome_unknown = True
+
+
+class RedirectLoop(AdminApiError):
+    """More than five redirects, or the same place twice."""
+
+    outcome_unknown = True
+
+
+class ForeignRedirect(AdminApiError):
+    """A redirect to a host that is no known broker; it was not followed."""
+
+    outcome_unknown = True
+
+
+class NotFound(BundlekeelError):
+    """What was asked for (a broker, bundle, topic, plan) is not known here."""
+
+
+class Conflict(BundlekeelError):
+    """The inputs changed since the plan was made; `difference` says what."""
+
+    def __init__(self, message: str, *, difference: list[str] | None = None) -> None:
+        super().__init__(message)
+        self.difference = difference or []
+
+
+class Forbidden(BundlekeelError):
+    """Not allowed in this mode or by the settings' ceiling; the message says what to do instead."""
+
+
+class NotificationError(BundlekeelError):
+    """A notification did not reach its receiver. The message never holds an address: it is a secret."""
+
+    def __init__(self, message: str, *, again: bool) -> None:
+        super().__init__(message)
+        self.again = again

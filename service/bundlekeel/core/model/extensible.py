@@ -1,0 +1,157 @@
+"""What an extensible broker says of itself (PIP-192), and how that becomes a report and a snapshot.
+
+**How a given score gets into a snapshot.** An extensible broker tells its score itself (`weightedMaxEMA`: weighted,
+smoothed, over heap too), and its capacity in absolute terms cannot be told from it. So the score is entered as CPU, in
+percent of a limit of 100 on every broker, the other resources are blind, and a snapshot of mode `extensible` is scored
+without weights (core/planning/draft.py). A bundle then takes its share of the giver's score with it, which is the
+class's own
+assumption, and draft, ledger and guard work as they are. An override of `throughput` would follow the traffic, so an
+idle broker's score would be 0 and its limit unknown; a table of given scores would have to be carried through all of
+these.
+
+**What top bundles leave out.** A broker names only its largest bundles. What it carries besides is one row under the
+name of its SLA monitor's namespace, so that shares are of the whole, the named bundles are not taken for all it owns,
+and the row never moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.load import (
+    CPU,
+    REPORTED_RESOURCES,
+    BrokerReport,
+    BundleAverages,
+    ExcludedBroker,
+    Floats,
+    Ints,
+)
+from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
+
+LOAD_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
+_REST: Final = "sla-monitor/{broker}/0x00000000_0xffffffff"
+# A broker's sum and its bundles' figures are taken at different moments; less than this share is no rest.
+_REST_SHARE: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerLoad:
+    """One broker's load data. Scores are ratios; `traffic`: shape (4,), columns of `core.model.load.TRAFFIC`; times in
+    ms.
+
+    `faults` names what had to be imputed: (code, field) pairs.
+    """
+
+    broker_id: str
+    weighted_max_ema: float
+    throughput_ema: float
+    max_resource_usage: float
+    traffic: Floats
+    bundle_count: int
+    topics: int
+    updated_at: int
+    faults: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleLoads:
+    """Bundles of one broker in the order given: its largest ones (lowest first), or all it serves.
+
+    `traffic`: shape (n, 4), columns of `core.model.load.TRAFFIC`; `counts`: (n, 3) topics, consumers, producers.
+    """
+
+    names: tuple[str, ...] = ()
+    traffic: Floats
+    counts: Ints
+    faults: tuple[tuple[str, str], ...] = ()
+
+
+def load_unknown(load: BrokerLoad) -> tuple[str, str] | None:
+    """The first (code, field) fault that makes the broker's load unknown, or None when it can be trusted."""
+    needed = ("weightedMaxEMA", "updatedAt", "msgThroughputIn", "msgThroughputOut")
+    return next((fault for fault in load.faults if fault[1] in needed), None)
+
+
+def extensible_snapshot(
+    loads: Iterable[BrokerLoad],
+    tops: Mapping[str, BundleLoads],
+    *,
+    wall_ms: int,
+    excluded: Iterable[ExcludedBroker] = (),
+    averages: Averages | None = None,
+) -> Snapshot:
+    """One frozen picture of an extensible cluster. `excluded`: registered brokers without usable load data.
+
+    Brokers whose load is unknown are excluded too. Without `averages`, bundles count as sampled once, now.
+    """
+    reports, left_out = [], list(excluded)
+    for load in loads:
+        fault = load_unknown(load)
+        if fault is None:
+            reports.append(report_of(load, tops.get(load.broker_id, NO_BUNDLES)))
+        else:
+            left_out.append(ExcludedBroker(broker_id=load.broker_id, code=fault[0], detail=fault[1]))
+    return build_snapshot(
+        reports=reports,
+        averages=_sampled_once(reports) if averages is None else averages,
+        wall_ms=wall_ms,
+        mode="extensible",
+        excluded=left_out,
+    )
+
+
+def is_rest(bundle: str) -> bool:
+    """Whether this is the row of a snapshot for what a broker carries besides its top bundles."""
+    return bundle.startswith(_REST.partition("{")[0]) and bundle.endswith(_REST.rpartition("}")[2])
+
+
+NO_BUNDLES: Final = BundleLoads(traffic=np.zeros((0, 4)), counts=np.zeros((0, 3), dtype=np.int64))
+
+
+def report_of(load: BrokerLoad, top: BundleLoads) -> BrokerReport:
+    """One broker's report of its load data and the bundles it named (none: everything is the row of the rest)."""
+    usage, limit = np.zeros(REPORTED_RESOURCES), np.zeros(REPORTED_RESOURCES)
+    usage[CPU], limit[CPU] = 100 * load.weighted_max_ema, 100.0
+    names, traffic, counts = top.names, top.traffic, top.counts
+    rest = np.maximum(load.traffic - traffic.sum(axis=0), 0.0)
+    if load.bundle_count > len(names) or (rest > _REST_SHARE * load.traffic).any():
+        names = (*names, _REST.format(broker=load.broker_id))
+        traffic, counts = np.vstack([traffic, rest]), np.vstack([counts, np.zeros((1, 3), dtype=np.int64)])
+    return BrokerReport(
+        broker_id=load.broker_id,
+        usage=usage,
+        limit=limit,
+        traffic=np.maximum(load.traffic, traffic.sum(axis=0)),
+        last_update=load.updated_at,
+        num_topics=load.topics,
+        bundle_names=names,
+        bundle_traffic=traffic,
+        bundle_counts=counts,
+        load_manager=LOAD_MANAGER,
+        faults=load.faults,
+    )
+
+
+def _sampled_once(reports: Sequence[BrokerReport]) -> Averages:
+    averages = Averages()
+    for report in sorted(reports, key=lambda item: item.last_update):
+        averages.seed(
+            BundleAverages(
+                bundle=name,
+                short=(rates[0], rates[1], rates[2], rates[3]),
+                long=(rates[0], rates[1], rates[2], rates[3]),
+                short_samples=1,
+                long_samples=1,
+                topics=topics,
+            )
+            for name, rates, topics in zip(
+                report.bundle_names, report.bundle_traffic.tolist(), report.bundle_counts[:, 0].tolist(), strict=True
+            )
+        )
+    return averages

@@ -1,0 +1,200 @@
+"""What `plan()` returns: moves with their reasons, refusals, verdicts, loads before and after, and a hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from bundlekeel.core.model.codes import Code
+
+Traffic4 = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One bundle from one broker to another, and why.
+
+    Scores are ratios (0.85 is 85 %), predicted for the moment before and after this move, earlier moves of the
+    plan included. `traffic`: msg/s in, msg/s out, bytes/s in, bytes/s out, the bundle's share (by short-term
+    averages) of what its broker reports. `pressure`: what the bundle uses of each resource, in the units of
+    `core.model.load.RESOURCES`. `runner_up` is the next best target.
+    """
+
+    bundle: str
+    source: str
+    target: str
+    rule: str
+    threshold: float
+    source_before: float
+    source_after: float
+    target_before: float
+    target_after: float
+    runner_up: str = ""
+    traffic: Traffic4
+    pressure: tuple[float, ...]
+
+    @property
+    def sentence(self) -> str:
+        """Why, in English."""
+        return (
+            f"{self.bundle}: {self.source} {self.source_before:.1%} -> {self.source_after:.1%}, "
+            f"{self.target} {self.target_before:.1%} -> {self.target_after:.1%} ({self.rule})"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """One bundle to divide: which limit it is above (`rule`: topics, sessions, msg_rate, bandwidth, hot), by how much,
+    and how often in a row that was seen. Where to cut is computed from its topics when it is carried out.
+
+    `value` and `limit`: topics, sessions, msg/s, MiB/s, or shares of the mean broker load. `at`: the positions a person
+    asked for (rule `by hand`), none: where its load divides. `halves`: the broker is asked for `range_equally_divide`,
+    which cuts there, since it takes positions for no bundle of fewer than two topics.
+    """
+
+    bundle: str
+    broker: str
+    rule: str
+    value: float
+    limit: float
+    hits: int = 0
+    at: tuple[int, ...] = ()
+    halves: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """Why, in English."""
+        if self.rule == "by hand":
+            return f"{self.bundle}: a person asked for it"
+        if self.rule == "hot":
+            return f"{self.bundle}: carries {self.value:.0%} of a mean broker's load, no placement can even that out"
+        unit = {"topics": "topics", "sessions": "sessions", "msg_rate": "msg/s"}.get(self.rule, "MiB/s")
+        return f"{self.bundle}: {self.value:,.0f} {unit}, the limit is {self.limit:,.0f}"
+
+
+class Refusal(NamedTuple):
+    """A candidate that does not move: bundle, or the broker when none of its bundles was looked at.
+
+    What the guard refuses says when that ends: `frees_ms`, wall milliseconds; 0: with the next cycle, or not known.
+    A budget tells its `limit` and what is `used` of it as well (moves, or a share of traffic), both None otherwise.
+    A tuple, because a large cluster's plan has tens of thousands of them.
+    """
+
+    code: Code
+    bundle: str = ""
+    broker: str = ""
+    detail: str = ""
+    limit: float | None = None
+    used: float | None = None
+    frees_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Why the cycle, or one broker in it, did what it did."""
+
+    code: Code
+    sentence: str
+    broker: str = ""
+    hits_low: int = 0
+    hits_high: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerLoad:
+    """One row of the table before and after: score as ratio, traffic sums in msg/s and bytes/s."""
+
+    broker: str
+    score_before: float
+    score_after: float
+    msg_rate_before: float
+    msg_rate_after: float
+    throughput_before: float
+    throughput_after: float
+    bundles_before: int
+    bundles_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The opinion of one cycle. `split_refusals`: bundles above a split limit that are not split, and why.
+
+    `hash` covers everything but itself, so equal hashes mean equal plans.
+    """
+
+    wall_ms: int
+    strategy: str
+    placement: str
+    seed: int
+    snapshot_digest: str
+    verdict: Verdict
+    brokers: tuple[Verdict, ...]
+    moves: tuple[Move, ...]
+    refusals: tuple[Refusal, ...]
+    loads: tuple[BrokerLoad, ...]
+    splits: tuple[Split, ...] = ()
+    split_refusals: tuple[Refusal, ...] = ()
+    mean: float = 0.0
+    hash: str = ""
+    extra: Mapping[str, float] = field(default_factory=dict)
+
+
+def plan_hash(plan: Plan) -> str:
+    """SHA-256 over everything in the plan but its hash and wall time; first 16 hex digits.
+
+    Written out column by column: `dataclasses.asdict` takes a second for a thousand brokers.
+    """
+    splits = [(s.bundle, s.broker, s.rule, s.value, s.limit, s.hits) for s in plan.splits]
+    given = (plan.strategy, plan.placement, plan.seed, plan.snapshot_digest)
+    head = (*given, plan.mean, sorted(plan.extra.items()), splits, [list(r[:4]) for r in plan.split_refusals])
+    moves, verdicts, refusals, loads = plan.moves, (plan.verdict, *plan.brokers), plan.refusals, plan.loads
+    effects = [
+        (*(m.threshold, m.source_before, m.source_after, m.target_before, m.target_after), *m.traffic, *m.pressure)
+        for m in moves
+    ]
+    figures = [
+        (
+            *(row.score_before, row.score_after, row.msg_rate_before, row.msg_rate_after),
+            *(row.throughput_before, row.throughput_after, row.bundles_before, row.bundles_after),
+        )
+        for row in loads
+    ]
+    sha = hashlib.sha256(json.dumps(head, separators=(",", ":")).encode())
+    for column in (
+        [m.bundle for m in moves],
+        [m.source for m in moves],
+        [m.target for m in moves],
+        [m.rule for m in moves],
+        [m.runner_up for m in moves],
+        [v.code for v in verdicts],
+        [v.sentence for v in verdicts],
+        [f"{v.broker} {v.hits_low} {v.hits_high}" for v in verdicts],
+        [r.code for r in refusals],
+        [r.bundle for r in refusals],
+        [r.broker for r in refusals],
+        [_detail(r) for r in refusals],
+        [row.broker for row in loads],
+    ):
+        sha.update(f"{len(column)}\0".encode())
+        sha.update("\0".join(column).encode())
+    for table in (effects, figures):
+        sha.update(np.array(table, dtype="<f8").tobytes())
+    return sha.hexdigest()[:16]
+
+
+def _detail(refusal: Refusal) -> str:
+    """The detail, with limit, use and end where the guard named them."""
+    named = refusal.limit is not None or refusal.frees_ms
+    return f"{refusal.detail} {refusal[4:]}" if named else refusal.detail
+
+
+def imbalance(values: list[float]) -> float:
+    """max/mean of a load over brokers; 1.0 is perfect, 0.0 when there is no load."""
+    total = math.fsum(values)
+    return max(values) * len(values) / total if total > 0 else 0.0

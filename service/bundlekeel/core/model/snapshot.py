@@ -1,0 +1,360 @@
+"""The snapshot: what one cycle saw, columnar and frozen. Brokers are rows sorted by id; bundles are grouped by owner.
+
+Values are quantised here, before planning, so that what is recorded replays to the same plan (design section 9).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.capacity import CapacityOverride, match_capacity
+from bundlekeel.core.model.load import (
+    BANDWIDTH_IN,
+    BANDWIDTH_OUT,
+    CPU,
+    DIRECT_MEMORY,
+    KILOBIT_PER_BYTE,
+    MSG_RATE,
+    RATE_IN,
+    RATE_OUT,
+    REPORTED_RESOURCES,
+    RESOURCES,
+    THROUGHPUT,
+    THROUGHPUT_IN,
+    THROUGHPUT_OUT,
+    BrokerReport,
+    ExcludedBroker,
+    Floats,
+    Ints,
+)
+from bundlekeel.core.model.names import is_system_bundle
+
+Bools = NDArray[np.bool_]
+_DECIMALS: Final = 3
+_MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerTable:
+    """Live brokers with usable reports. Matrices have one row a broker, columns `RESOURCES` or `TRAFFIC`.
+
+    `from_traffic` marks resources that follow the traffic (capacity overrides), the others are host usage.
+    `persistent`, `non_persistent`: whether the broker serves such topics; empty: all brokers do.
+    """
+
+    ids: tuple[str, ...]
+    usage: Floats
+    limit: Floats
+    from_traffic: Bools
+    overridden: tuple[tuple[str, ...], ...]
+    traffic: Floats
+    last_update: Ints
+    start_timestamp: Ints
+    topics: Ints
+    load_managers: tuple[str, ...]
+    versions: tuple[str, ...]
+    persistent: tuple[bool, ...] = ()
+    non_persistent: tuple[bool, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def takes_persistent(self) -> Bools:
+        """Brokers that serve persistent topics (`enablePersistentTopics`)."""
+        return np.array(self.persistent or (True,) * len(self.ids), dtype=bool)
+
+    def takes_non_persistent(self) -> Bools:
+        """Brokers that serve non-persistent topics (`enableNonPersistentTopics`)."""
+        return np.array(self.non_persistent or (True,) * len(self.ids), dtype=bool)
+
+    def percent(self) -> Floats:
+        """Usage in percent of the limit, computed in float32 as Pulsar does; 0 where the limit is not positive."""
+        return percent_usage(self.usage, self.limit)
+
+
+def percent_usage(usage: Floats, limit: Floats) -> Floats:
+    """`ResourceUsage.percentUsage()`: 32-bit float division times 100, 0 when the limit is not above 0."""
+    blind = ~(limit > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = usage.astype(np.float32) / np.where(blind, 1.0, limit).astype(np.float32)
+    percent = (ratio * np.float32(100)).astype(np.float64)
+    percent[blind] = 0.0
+    return percent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleTable:
+    """Owned bundles, grouped by owner: those of broker b are rows `starts[b]:starts[b + 1]`."""
+
+    names: tuple[str, ...]
+    starts: Ints
+    owner: Ints
+    namespaces: tuple[str, ...]
+    namespace: Ints
+    latest: Floats
+    short: Floats
+    long: Floats
+    samples: Ints
+    counts: Ints
+    system: Bools
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def rows_of(self, broker: int) -> slice:
+        """The rows of one broker's bundles."""
+        return slice(int(self.starts[broker]), int(self.starts[broker + 1]))
+
+    def rows_named(self, wanted: Collection[str]) -> list[int]:
+        """The rows of these bundles, as far as they are known, in row order."""
+        if not wanted:
+            return []
+        found = np.fromiter(map(wanted.__contains__, self.names), dtype=bool, count=len(self.names))
+        return np.flatnonzero(found).tolist()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One frozen picture. `registered` counts live brokers, with or without a usable report."""
+
+    wall_ms: int
+    mode: str
+    brokers: BrokerTable
+    bundles: BundleTable
+    excluded: tuple[ExcludedBroker, ...]
+    registered: int
+    digest: str
+
+    def broker_row(self, broker_id: str) -> int:
+        """Row of a broker, or -1."""
+        try:
+            return self.brokers.ids.index(broker_id)
+        except ValueError:
+            return -1
+
+
+def build_snapshot(
+    *,
+    reports: Sequence[BrokerReport],
+    averages: Averages,
+    wall_ms: int,
+    mode: str = "modular",
+    excluded: Iterable[ExcludedBroker] = (),
+    capacity: Sequence[CapacityOverride] = (),
+    quantise: bool = True,
+) -> Snapshot:
+    """Put reports and averages into one frozen snapshot.
+
+    A bundle that two brokers report (in transit) belongs to the one whose report is newer, and its traffic is taken
+    off the sum of the other. All arrays are read-only afterwards.
+    """
+    ordered = sorted(reports, key=lambda report: report.broker_id)
+    dropped = tuple(excluded)
+    if mode == "extensible":
+        # A given score is in percent of the broker, not of a core (core/model/extensible.py).
+        capacity = [replace(item, cores=None) for item in capacity]
+    names = [name for report in ordered for name in report.bundle_names]
+    rows = averages.rows(names)
+    keep = _without_duplicates(ordered, names, rows)
+    brokers = _broker_table(ordered, keep, capacity, quantise=quantise)
+    if any(kept is not None for kept in keep):
+        marks = np.concatenate(
+            [np.ones(len(r.bundle_names), bool) if k is None else k for r, k in zip(ordered, keep, strict=True)]
+        )
+        names, rows = [name for name, kept in zip(names, marks.tolist(), strict=True) if kept], rows[marks]
+    bundles = _bundle_table(ordered, keep, _Named(names, rows, averages), quantise=quantise)
+    _freeze(brokers, bundles)
+    return Snapshot(
+        wall_ms=wall_ms,
+        mode=mode,
+        brokers=brokers,
+        bundles=bundles,
+        excluded=dropped,
+        registered=len(ordered) + len(dropped),
+        digest=digest_of(brokers, bundles, dropped),
+    )
+
+
+def _freeze(*tables: BrokerTable | BundleTable) -> None:
+    for table in tables:
+        for item in fields(table):
+            value = getattr(table, item.name)
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+
+
+def _broker_table(
+    reports: Sequence[BrokerReport],
+    keep: Sequence[Bools | None],
+    capacity: Sequence[CapacityOverride],
+    *,
+    quantise: bool,
+) -> BrokerTable:
+    count = len(reports)
+    usage, limit = np.zeros((count, len(RESOURCES))), np.zeros((count, len(RESOURCES)))
+    from_traffic = np.zeros((count, len(RESOURCES)), dtype=bool)
+    traffic = np.zeros((count, 4))
+    overridden: list[tuple[str, ...]] = []
+    for row, report in enumerate(reports):
+        usage[row, :REPORTED_RESOURCES], limit[row, :REPORTED_RESOURCES] = report.usage, report.limit
+        traffic[row] = report.traffic
+        kept = keep[row]
+        if kept is not None and not kept.all():
+            traffic[row] = np.maximum(traffic[row] - report.bundle_traffic[~kept].sum(axis=0), 0.0)
+        override = match_capacity(capacity, report.broker_id)
+        touched = _apply_capacity(override, usage[row], limit[row], from_traffic[row]) if override else ()
+        overridden.append(touched)
+    fill_from_traffic(usage, traffic, from_traffic)
+    if quantise:
+        usage, limit, traffic = (np.round(values, _DECIMALS) for values in (usage, limit, traffic))
+    return BrokerTable(
+        ids=tuple(report.broker_id for report in reports),
+        usage=usage,
+        limit=limit,
+        from_traffic=from_traffic,
+        overridden=tuple(overridden),
+        traffic=traffic,
+        last_update=np.array([report.last_update for report in reports], dtype=np.int64),
+        start_timestamp=np.array([report.start_timestamp for report in reports], dtype=np.int64),
+        topics=np.array([report.num_topics for report in reports], dtype=np.int64),
+        load_managers=tuple(report.load_manager for report in reports),
+        versions=tuple(report.version for report in reports),
+        persistent=tuple(report.persistent_topics_enabled for report in reports),
+        non_persistent=tuple(report.non_persistent_topics_enabled for report in reports),
+    )
+
+
+def _apply_capacity(override: CapacityOverride, usage: Floats, limit: Floats, from_traffic: Bools) -> tuple[str, ...]:
+    """Replace or ignore resources of one broker in place; returns the names of what was touched."""
+    touched: list[str] = []
+    if override.nic_gbps is not None:
+        for resource in (BANDWIDTH_IN, BANDWIDTH_OUT):
+            # A NIC that reports no limit reports no usage either: fall back to the bundles' traffic.
+            from_traffic[resource] = not limit[resource] > 0
+            limit[resource] = override.nic_gbps * 1e6
+            touched.append(RESOURCES[resource])
+    for resource, value in (
+        (CPU, None if override.cores is None else override.cores * 100.0),
+        (DIRECT_MEMORY, override.direct_memory_mb),
+        (MSG_RATE, override.msg_rate),
+        (THROUGHPUT, override.throughput),
+    ):
+        if value is not None:
+            limit[resource] = value
+            from_traffic[resource] = resource in (MSG_RATE, THROUGHPUT)
+            touched.append(RESOURCES[resource])
+    for name in override.ignore:
+        for resource in (BANDWIDTH_IN, BANDWIDTH_OUT) if name == "bandwidth" else (RESOURCES.index(name),):
+            limit[resource] = 0.0
+            usage[resource] = 0.0
+            from_traffic[resource] = False
+            touched.append(RESOURCES[resource])
+    return tuple(dict.fromkeys(touched))
+
+
+def fill_from_traffic(usage: Floats, traffic: Floats, from_traffic: Bools) -> None:
+    """Set, in place, the usage of resources that follow the traffic (units as in `RESOURCES`)."""
+    derived = np.zeros_like(usage)
+    derived[:, BANDWIDTH_IN] = traffic[:, THROUGHPUT_IN] * KILOBIT_PER_BYTE
+    derived[:, BANDWIDTH_OUT] = traffic[:, THROUGHPUT_OUT] * KILOBIT_PER_BYTE
+    derived[:, MSG_RATE] = traffic[:, RATE_IN] + traffic[:, RATE_OUT]
+    derived[:, THROUGHPUT] = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
+    np.copyto(usage, derived, where=from_traffic)
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """All bundles of a snapshot, in order, and their rows in the averages (-1: unknown)."""
+
+    names: list[str]
+    rows: Ints
+    averages: Averages
+
+
+def _bundle_table(
+    reports: Sequence[BrokerReport], keep: Sequence[Bools | None], named: _Named, *, quantise: bool
+) -> BundleTable:
+    names = named.names
+    sizes = [len(r.bundle_names) if k is None else int(k.sum()) for r, k in zip(reports, keep, strict=True)]
+    starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    latest = _stack(
+        [r.bundle_traffic if k is None else r.bundle_traffic[k] for r, k in zip(reports, keep, strict=True)],
+        4,
+    )
+    counts = _stack(
+        [r.bundle_counts if k is None else r.bundle_counts[k] for r, k in zip(reports, keep, strict=True)], 3
+    )
+    short, long, samples = named.averages.columns(named.rows)
+    if quantise:
+        latest, short, long = (np.round(values, _DECIMALS) for values in (latest, short, long))
+    namespaces, namespace = named.averages.namespaces(names, named.rows)
+    # A bundle is a system one by its namespace alone, so the test runs once a namespace.
+    system_namespace = np.array([is_system_bundle(f"{text}/x") for text in namespaces], dtype=bool)
+    return BundleTable(
+        names=tuple(names),
+        starts=starts,
+        owner=np.repeat(np.arange(len(reports), dtype=np.int64), sizes),
+        namespaces=namespaces,
+        namespace=namespace,
+        latest=latest,
+        short=short,
+        long=long,
+        samples=samples,
+        counts=counts.astype(np.int64),
+        system=system_namespace[namespace] if names else np.zeros(0, dtype=bool),
+    )
+
+
+def _stack(parts: list[Floats] | list[Ints], width: int) -> Floats:
+    return np.concatenate(parts) if parts else np.zeros((0, width))
+
+
+def _without_duplicates(reports: Sequence[BrokerReport], names: list[str], rows: Ints) -> list[Bools | None]:
+    """For each report None (keep all), or a mask that leaves out bundles a newer report claims."""
+    known = rows >= 0
+    unknown = [names[place] for place in np.flatnonzero(~known).tolist()]
+    if len(set(unknown)) == len(unknown) and not (np.bincount(rows[known]) > 1).any():
+        return [None] * len(reports)
+    claimed: dict[str, int] = {}
+    for row, report in enumerate(reports):
+        for name in report.bundle_names:
+            other = claimed.setdefault(name, row)
+            if other != row and report.last_update > reports[other].last_update:
+                claimed[name] = row
+    return [
+        np.fromiter((claimed[n] == row for n in report.bundle_names), dtype=bool, count=len(report.bundle_names))
+        for row, report in enumerate(reports)
+    ]
+
+
+def digest_of(brokers: BrokerTable, bundles: BundleTable, excluded: tuple[ExcludedBroker, ...]) -> str:
+    """SHA-256 over everything `plan()` reads, so that equal digests mean equal input."""
+    sha = hashlib.sha256()
+    for text in (brokers.ids, bundles.names, tuple(item.broker_id for item in excluded)):
+        sha.update("\0".join(text).encode())
+        sha.update(b"\1")
+    for matrix in (
+        brokers.usage,
+        brokers.limit,
+        brokers.from_traffic,
+        brokers.traffic,
+        brokers.last_update,
+        brokers.start_timestamp,
+        brokers.topics,
+        brokers.takes_persistent(),
+        bundles.starts,
+        bundles.latest,
+        bundles.short,
+        bundles.long,
+        bundles.samples,
+        bundles.counts,
+    ):
+        sha.update(np.ascontiguousarray(matrix).tobytes())
+    return sha.hexdigest()[:32]

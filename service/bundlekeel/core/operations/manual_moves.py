@@ -1,0 +1,218 @@
+"""Bundles moved because a person asked for it: the same draft and guard as any plan, every broker's answer. Pure.
+
+A person may move an idle bundle, and, saying so, one that moved lately, also straight back. Pins, exclusions, policies,
+moves under way and frozen intents bind him as they bind the balancer; brokers that are cordoned, overloaded or full
+take nothing. Nothing moves while too few brokers are seen or too many changed at once, nor beyond the budget of an
+hour. The other budgets, the adaptive rate, quarantined pairs, the roll-out hold and windows do not bind him. Whoever
+unloads many bundles at once waits for the budgets of a cycle and the adaptive rate, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from bundlekeel.core.filters.allowed import limits_of
+from bundlekeel.core.guard.budgets import CYCLE_BUDGETS, GENTLE, admit, hour_refusal
+from bundlekeel.core.guard.eligibility import completeness, rest_ms
+from bundlekeel.core.guard.holding import bars_of
+from bundlekeel.core.guard.holds import hold_of
+from bundlekeel.core.guard.scope import closed_brokers
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.plan import BrokerLoad, Move, Refusal
+from bundlekeel.core.model.time_format import clock_text
+from bundlekeel.core.operations.relocation import Request, by_person
+from bundlekeel.core.planning.draft import Draft
+
+RULE = "by hand"
+# What a later cycle may find gone by itself: a bundle of many waits for it.
+PASSING: Final = (
+    CYCLE_BUDGETS
+    | GENTLE
+    | {Code.ANTI_AFFINITY, Code.IN_TRANSIT, Code.FROZEN_INTENT, Code.INCOMPLETE_PICTURE, Code.BLAST_RADIUS}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One broker for the bundle: scores as ratios, with the bundle on it too, or the code that says why not there."""
+
+    broker: str
+    score_before: float
+    score_after: float | None = None
+    code: Code | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandPlan:
+    """What would be done: the move, or why there is none. `candidates`: what every other broker says to it."""
+
+    bundle: str
+    source: str
+    move: Move | None = None
+    refusal: Refusal | None = None
+    candidates: tuple[Candidate, ...] = ()
+    loads: tuple[BrokerLoad, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unloads:
+    """Many bundles that are to leave their brokers. `moves`: largest first, in whatever cycle; `admitted`: those that
+    fit the budgets of this one; `waiting`: why others do not go yet, with a move or none; `refused`: what stays."""
+
+    moves: tuple[Move, ...]
+    admitted: tuple[Move, ...]
+    waiting: tuple[Refusal, ...]
+    refused: tuple[Refusal, ...]
+
+
+def by_hand(
+    given: Request, bundle: str, source: str, target: str = "", *, override_cool_down: bool = False
+) -> HandPlan:
+    """The move of this bundle from its owner to `target`, or to the broker with most room when none is named.
+
+    The snapshot must name the bundle at its owner (core/operations/owned.py). `override_cool_down`: although it moved
+    lately, also back to the broker it came from.
+    """
+    hand = _Hand(given, override=override_cool_down)
+    made = hand.plan(bundle, source, target)
+    return replace(made, loads=hand.draft.loads(hand.draft.moves)) if made.move is not None else made
+
+
+def unload_all(given: Request, sources: Mapping[str, str], *, override_cool_down: bool = False) -> Unloads:
+    """Each of these bundles (bundle -> owner) to the broker with most room then: each one as `by_hand` moves it, and
+    within the budgets of a cycle and the adaptive rate, which one bundle alone is free of."""
+    hand, bundles = _Hand(given, override=override_cool_down), given.snapshot.bundles
+    traffic = {bundles.names[row]: float(bundles.short[row].sum()) for row in bundles.rows_named(sources)}
+    ordered = sorted(sources, key=lambda bundle: (-traffic.get(bundle, 0.0), bundle))
+    refusals = [
+        made.refusal for made in (hand.plan(name, sources[name]) for name in ordered) if made.refusal is not None
+    ]
+    admitted, held_back = admit(
+        hand.draft.moves, given.params, given.guard, given.snapshot.wall_ms, hand.draft.carried(), swaps=False
+    )
+    refusals += held_back
+    refused = {item.bundle: item for item in refusals if not _passes(item)}
+    return Unloads(
+        moves=tuple(move for move in hand.draft.moves if move.bundle not in refused),
+        admitted=admitted,
+        waiting=tuple(item for item in refusals if item.bundle not in refused),
+        refused=tuple(refused.values()),
+    )
+
+
+def _passes(refusal: Refusal) -> bool:
+    """Whether a later cycle may find it gone by itself. A budget of nothing never frees."""
+    return refusal.code in PASSING and (refusal.limit != 0 or refusal.code is Code.ADAPTIVE_RATE)
+
+
+class _Hand:
+    """Bundles taken one after the other into one draft, each as a person may move it."""
+
+    def __init__(self, given: Request, *, override: bool) -> None:
+        snapshot = given.snapshot
+        self._given = given
+        self._override = override
+        self._index = {broker: row for row, broker in enumerate(snapshot.brokers.ids)}
+        self.draft = Draft(snapshot, given.ledger, given.params, given.memory.turn, given.memory.idle)
+        limits = limits_of(snapshot, given.policies, given.ledger)
+        if limits is not None:
+            self.draft.restrict(limits.mask, limits.group)
+        self._movable, self._found = by_person(given)
+        self._shut = closed_brokers(snapshot.brokers.ids, given.guard, given.params, snapshot.wall_ms)
+        self._bars = None if override else bars_of(snapshot, given.guard, given.params)
+        self._unsettled = given.ledger.bundles()
+        self._stopped = _stopped(given)
+
+    def plan(self, bundle: str, source: str, target: str = "") -> HandPlan:
+        """The move of this bundle, which is in the draft then, or why there is none."""
+        index, draft = self._index, self.draft
+        row = next(iter(self._given.snapshot.bundles.rows_named({bundle})), -1)
+        if source not in index or row < 0:
+            return _refused(bundle, source, Code.NO_LOAD_DATA, "its broker has no usable report")
+        if target and target not in index:
+            return _refused(bundle, source, Code.NO_LEGAL_TARGET, f"{target} has no usable report")
+        # The broker (row) that it left so lately that it does not go back, and from when (ms) it may; -1: none.
+        left, left_until = self._bars.back.get(row, (-1, 0)) if self._bars is not None else (-1, 0)
+        candidates = self._candidates(row, index[source], left)
+        if self._stopped is not None:
+            refusal = self._stopped._replace(bundle=bundle, broker=source)
+            return HandPlan(bundle=bundle, source=source, refusal=refusal, candidates=tuple(candidates))
+        code, detail = self._bound(row)
+        if code is None and target == source:
+            code = Code.SAME_BROKER
+        fitting = [item for item in candidates if item.code is None and target in ("", item.broker)]
+        if code is None and not fitting:
+            named = next((item.code for item in candidates if item.broker == target), None)
+            code, detail = named or Code.NO_LEGAL_TARGET, target
+            if code is Code.NO_RETURN:
+                detail = f"{target}, until {clock_text(left_until)}"
+        if code is not None:
+            return _refused(bundle, source, code, detail, candidates)
+        best, *others = sorted(
+            fitting, key=lambda item: (item.score_after or 0.0, draft.bundle_count[index[item.broker]])
+        )
+        runner_up = index[others[0].broker] if others else -1
+        move = draft.take(row, index[source], index[best.broker], rule=RULE, threshold=0.0, runner_up=runner_up)
+        return HandPlan(bundle=bundle, source=source, move=move, candidates=tuple(candidates))
+
+    def _bound(self, row: int) -> tuple[Code | None, str]:
+        """Why the bundle itself may not move."""
+        snapshot, guard = self._given.snapshot, self._given.guard
+        if not self._movable[row]:
+            return self._found.codes[row], ""
+        if self.draft.held[snapshot.bundles.namespace[row]]:
+            return Code.ANTI_AFFINITY, ""
+        name = snapshot.bundles.names[row]
+        moved = guard.recent.get(name)
+        until = moved.at_ms + rest_ms(guard, self._given.params, name) if moved is not None else 0
+        if not self._override and until > snapshot.wall_ms:
+            return Code.COOL_DOWN, f"{(until - snapshot.wall_ms) / 1000:.0f} s left"
+        if not self._override and name in self._unsettled:
+            return Code.UNSETTLED, "its last move does not show in both reports yet"
+        return None, ""
+
+    def _candidates(self, row: int, source: int, left: int) -> list[Candidate]:
+        """What every other broker says to the bundle, in id order. `left`: where it does not return to, or -1."""
+        draft = self.draft
+        ids, bundles = self._given.snapshot.brokers.ids, self._given.snapshot.bundles
+        others = np.array([target for target in range(len(ids)) if target != source], dtype=np.int64)
+        after = draft.with_bundle(row, source, others)
+        legal, limit = draft.legal_targets(), self._given.params.overloaded_threshold_percent / 100
+        idle = not draft.pressure(source)[row - int(bundles.starts[source])].any()
+        found = []
+        for target, score in zip(others.tolist(), after.tolist(), strict=True):
+            code = self._shut.get(target)
+            if code is None and not np.isfinite(score):
+                alike = target in draft.alike.get(source, ())
+                code = Code.ALIKE_BROKERS if alike else Code.POLICY_FORBIDS
+            if code is None and target == left:
+                code = Code.NO_RETURN
+            if code is None and not idle and (not legal[target] or score > limit):
+                code = Code.TARGET_OVERLOADED
+            found.append(
+                Candidate(
+                    broker=ids[target],
+                    score_before=float(draft.score[target]),
+                    score_after=score if np.isfinite(score) else None,
+                    code=code,
+                )
+            )
+        return found
+
+
+def _refused(bundle: str, source: str, code: Code, detail: str, candidates: list[Candidate] | None = None) -> HandPlan:
+    refusal = Refusal(code, bundle, source, detail)
+    return HandPlan(bundle=bundle, source=source, refusal=refusal, candidates=tuple(candidates or ()))
+
+
+def _stopped(given: Request) -> Refusal | None:
+    """Why nothing may move at all now, whatever a person says: the picture may be wrong, or the hour is used up."""
+    snapshot, params, guard = given.snapshot, given.params, given.guard
+    hold = hold_of(snapshot, guard, params)
+    if hold is not None and hold.everything:
+        return Refusal(hold.code, detail=hold.sentence)
+    return completeness(snapshot, params) or hour_refusal(params, guard, snapshot.wall_ms)

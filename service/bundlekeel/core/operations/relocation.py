@@ -1,0 +1,162 @@
+"""What people asked of brokers, planned before the shedder decides: drains and warms. Pure.
+
+Their moves are in the books when the shedder looks, so it sees the cluster as it will be, leaves those bundles alone
+and spends a budget of its own; the plan carries both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bundlekeel.core.filters.allowed import Limits, limits_of
+from bundlekeel.core.guard.eligibility import Eligibility, GuardState, completeness, eligibility
+from bundlekeel.core.guard.scope import closed_brokers
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import BrokerLoad, Move, Plan, Refusal, plan_hash
+from bundlekeel.core.model.policies import Policies
+from bundlekeel.core.model.snapshot import Bools, Snapshot
+from bundlekeel.core.operations import drain, warm
+from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.planning.ledger import Ledger, open_entries
+from bundlekeel.core.planning.memory import Memory
+
+RULES = (drain.RULE, warm.RULE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Everything these moves depend on. `owned`: what draining brokers own by their own list (broker -> bundles)."""
+
+    snapshot: Snapshot
+    ledger: Ledger
+    guard: GuardState
+    params: Parameters
+    memory: Memory
+    policies: Policies
+    owned: Mapping[str, Collection[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relocation:
+    """Moves of drains and warms, why other bundles of draining brokers stay for now, loads before all of them.
+
+    `ready`: by warming broker, whether it is warm, or nothing more helps.
+    """
+
+    moves: tuple[Move, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    loads: tuple[BrokerLoad, ...] = ()
+    ready: Mapping[str, bool] = field(default_factory=dict)
+
+    def booked(self, ledger: Ledger, snapshot: Snapshot) -> Ledger:
+        """The ledger with these moves under way."""
+        return open_entries(ledger, self.moves, snapshot, snapshot.wall_ms) if self.moves else ledger
+
+    def merged(self, made: Plan) -> Plan:
+        """The shedder's plan together with these moves, which come first."""
+        if not self.moves and not self.refusals:
+            return made
+        named = {move.bundle for move in self.moves} | {item.bundle for item in self.refusals}
+        before = {row.broker: row for row in self.loads}
+        whole = replace(
+            made,
+            moves=(*self.moves, *made.moves),
+            refusals=(*self.refusals, *(item for item in made.refusals if item.bundle not in named)),
+            splits=tuple(item for item in made.splits if item.bundle not in {move.bundle for move in self.moves}),
+            loads=tuple(_since(before.get(row.broker, row), row) for row in made.loads),
+            verdict=replace(made.verdict, sentence=self._sentence(made)) if self.moves else made.verdict,
+        )
+        if self.moves and not made.moves:
+            whole = replace(whole, verdict=replace(whole.verdict, code=Code.ADMIN))
+        return replace(whole, hash=plan_hash(whole))
+
+    def _sentence(self, made: Plan) -> str:
+        left = sum(move.rule == drain.RULE for move in self.moves)
+        came = len(self.moves) - left
+        parts = [f"{left} bundles leave draining brokers"] if left else []
+        parts += [f"{came} bundles come to brokers that are warmed"] if came else []
+        return f"{', '.join(parts)}; {made.verdict.sentence}"
+
+
+def _since(before: BrokerLoad, after: BrokerLoad) -> BrokerLoad:
+    return replace(
+        after,
+        score_before=before.score_before,
+        msg_rate_before=before.msg_rate_before,
+        throughput_before=before.throughput_before,
+        bundles_before=before.bundles_before,
+    )
+
+
+def relocate(given: Request) -> Relocation:
+    """The moves of every drain and warm that fit now. None while too few brokers are seen."""
+    snapshot, params, guard = given.snapshot, given.params, given.guard
+    if not guard.draining and not guard.warming:
+        return Relocation()
+    if len(snapshot.brokers) < 2 or completeness(snapshot, params) is not None:
+        return Relocation()
+    draft = Draft(snapshot, given.ledger, params, given.memory.turn, given.memory.idle)
+    limits = limits_of(snapshot, given.policies, given.ledger)
+    if limits is not None:
+        draft.restrict(limits.mask, limits.group)
+    shut = closed_brokers(snapshot.brokers.ids, guard, params, snapshot.wall_ms)
+    closed = frozenset(snapshot.brokers.ids[row] for row in shut)
+    movable, codes = by_person(given)
+    refusals = drain.drain(
+        draft,
+        movable,
+        codes,
+        sources=guard.draining,
+        closed=closed,
+        owned=given.owned,
+        budget=params.drain_max_moves_per_cycle,
+    )
+    ready = _warmed(given, draft, limits, closed) if guard.warming else {}
+    return Relocation(moves=tuple(draft.moves), refusals=tuple(refusals), loads=draft.loads(draft.moves), ready=ready)
+
+
+def _warmed(given: Request, draft: Draft, limits: Limits | None, closed: frozenset[str]) -> dict[str, bool]:
+    """Fill the warming brokers, with bundles that the shedder may move too, and with those that left them lately."""
+    under_way = given.ledger.under_way()
+    warming = given.guard.warming
+    recent = {name: moved for name, moved in given.guard.recent.items() if moved.source not in warming}
+    eligible = eligibility(
+        given.snapshot,
+        replace(given.guard, recent=recent),
+        given.params,
+        given.snapshot.wall_ms,
+        under_way,
+        unsettled=given.ledger.bundles() - under_way,
+        limits=limits,
+    )
+    return warm.warm(
+        draft,
+        eligible.mask,
+        targets=warming - closed,
+        closed=closed,
+        budget=given.params.warm_max_moves_per_cycle,
+    )
+
+
+def by_person(given: Request) -> tuple[Bools, Eligibility]:
+    """Bundles (rows) a person may move, and why each other one may not.
+
+    Idle, cool-down and unsettled bundles may be: those rules are there to spare clients, and a person has decided.
+    """
+    blunt = replace(given.guard, recent={}, recent_brokers={}, last_hour=(), quarantined={})
+    limits = limits_of(given.snapshot, given.policies, given.ledger)
+    found = eligibility(
+        given.snapshot,
+        blunt,
+        given.params,
+        given.snapshot.wall_ms,
+        given.ledger.under_way(),
+        limits=limits,
+    )
+    movable = found.mask.copy()
+    movable[np.array(found.codes.rows_with([Code.IDLE]), dtype=np.int64)] = True
+    return movable, found

@@ -1,0 +1,1 @@
+"""How a plan is made: draft, ledger, scores, invariants."""

@@ -1,0 +1,389 @@
+"""The working copy that a plan is made on: predicted load of every broker while moves are added one by one.
+
+A bundle is expected to carry its share (by short-term averages) of what its broker reports, so that the parts add up
+to the whole also while averages lag behind a change. Its pressure on a resource is the broker's usage times the
+bundle's share of that traffic: bandwidth in by bytes in, bandwidth out by bytes out, direct memory by bytes, CPU
+beyond what the broker uses without traffic by the mean of its shares of messages and bytes. On the target it is the
+same absolute amount against the target's own limit, so unequal brokers are compared fairly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from bundlekeel.core.model.load import (
+    CPU,
+    RATE_IN,
+    RATE_OUT,
+    REPORTED_RESOURCES,
+    THROUGHPUT_IN,
+    THROUGHPUT_OUT,
+    Floats,
+    Ints,
+)
+from bundlekeel.core.model.names import alike
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import BrokerLoad, Move, Traffic4
+from bundlekeel.core.model.snapshot import Bools, Snapshot, fill_from_traffic
+from bundlekeel.core.planning.ledger import Entry, Ledger
+from bundlekeel.core.planning.pressure import idle_cpu, learn_idle, shares_of
+from bundlekeel.core.planning.scores import score_of, scored_columns, weights_of
+from bundlekeel.core.planning.target_bans import Bars
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Usage, traffic and number of bundles of every broker."""
+
+    usage: Floats
+    traffic: Floats
+    bundles: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The bundles of one broker against one target, row by row of `rows`: what each would do to both scores."""
+
+    rows: Ints
+    source_after: Floats
+    target_after: Floats
+
+
+_HUNDRED = np.float32(100)
+
+
+class Draft:
+    """Predicted state of the cluster; mutable, lives for one `plan()` call."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        ledger: Ledger,
+        params: Parameters,
+        turn: int = 0,
+        idle: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        """`idle`: CPU of brokers without traffic as remembered (`Memory.idle`); what this picture shows is added."""
+        brokers = snapshot.brokers
+        self.idle = learn_idle(idle, snapshot, params, ledger.unsettled())
+        self._idle_cpu = idle_cpu(self.idle, brokers)
+        self.snapshot = snapshot
+        self.params = params
+        self.weights = weights_of(params, snapshot.mode)
+        self.limit = brokers.limit
+        self._scored = scored_columns(brokers.limit, self.weights)
+        self.reported = score_of(brokers.usage, brokers.limit, self.weights)
+        self.usage = brokers.usage.copy()
+        self.traffic = brokers.traffic.copy()
+        self.bundle_count = np.diff(snapshot.bundles.starts).astype(np.int64)
+        self.topics = brokers.topics.copy()
+        self.moved: Bools = np.zeros(len(snapshot.bundles), dtype=bool)
+        self.in_books: Bools = np.zeros(len(snapshot.bundles), dtype=bool)
+        self._leaving: Bools = np.zeros(len(snapshot.bundles), dtype=bool)
+        self._incoming: Floats = np.zeros_like(brokers.traffic)
+        # Which namespace (row) may live on which broker (column), now and before any move; None: no policy forbids.
+        self.allowed: Bools | None = None
+        self.permitted: Bools | None = None
+        # The anti-affinity group of each namespace; those of which a bundle moves in this draft have it True.
+        self._group: Ints | None = None
+        self.held: Bools = np.zeros(len(snapshot.bundles.namespaces), dtype=bool)
+        self.alike = alike(brokers.ids) if snapshot.mode == "extensible" else {}
+        # What the guard forbids beside that, and the brokers that take nothing because of it.
+        self.bars: Bars | None = None
+        self.closed: Bools = np.zeros(len(brokers), dtype=bool)
+        self.moves: list[Move] = []
+        # The broker row at which `round_robin` goes on: the one after the last target.
+        self.turn = turn
+        self._expected: dict[int, Floats] = {}
+        self._pressure: dict[int, Floats] = {}
+        self._long_rate: Floats | None = None
+        self._apply_ledger(ledger)
+        self.score = score_of(self.usage, self.limit, self.weights)
+        self._legal = self._may_take(slice(None))
+        self._before = _State(self.usage.copy(), self.traffic.copy(), self.bundle_count.copy())
+
+    # --- books ---
+
+    def _apply_ledger(self, ledger: Ledger) -> None:
+        if not ledger.entries:
+            return
+        snapshot, index = self.snapshot, {broker: row for row, broker in enumerate(self.snapshot.brokers.ids)}
+        for baseline in ledger.baselines:
+            row = index.get(baseline.broker)
+            if row is not None:
+                host = ~snapshot.brokers.from_traffic[row, :REPORTED_RESOURCES]
+                self.usage[row, :REPORTED_RESOURCES][host] = np.array(baseline.usage)[host]
+        rows = {snapshot.bundles.names[row]: row for row in snapshot.bundles.rows_named(ledger.bundles())}
+        for entry in ledger.entries:
+            self._apply_entry(entry, index, rows.get(entry.bundle, -1))
+        np.maximum(self.usage, 0.0, out=self.usage)
+        np.maximum(self.traffic, 0.0, out=self.traffic)
+        fill_from_traffic(self.usage, self.traffic, snapshot.brokers.from_traffic)
+
+    def _apply_entry(self, entry: Entry, index: dict[str, int], bundle_row: int) -> None:
+        bundles = self.snapshot.bundles
+        owner = int(bundles.owner[bundle_row]) if bundle_row >= 0 else -1
+        if bundle_row >= 0:
+            self.in_books[bundle_row] = True
+        expected = np.array(entry.traffic)
+        pressure = np.array(entry.pressure)
+        pressure[REPORTED_RESOURCES:] = 0.0
+        source, target = index.get(entry.source, -1), index.get(entry.target, -1)
+        if source >= 0 and not entry.source_settled:
+            self.usage[source] -= pressure
+            if owner == source and source != target:
+                self._leaving[bundle_row] = True
+                self.traffic[source] -= bundles.latest[bundle_row]
+                self.bundle_count[source] -= 1
+        if target >= 0 and not entry.target_settled:
+            self.usage[target] += pressure
+            here = owner == target
+            self.traffic[target] += expected - (bundles.latest[bundle_row] if here else 0.0)
+            self.bundle_count[target] += 0 if here else 1
+            if not here:
+                self._incoming[target] += expected
+
+    @property
+    def usage_before(self) -> Floats:
+        """Usage of every broker (rows) before this draft's moves, books included; columns of `RESOURCES`."""
+        return self._before.usage
+
+    def carried(self) -> dict[str, Traffic4]:
+        """The traffic of every broker before this draft's moves, books included; empty where nothing depends on it."""
+        if self.params.max_traffic_share_per_cycle >= 1:
+            return {}
+        return {broker: four(row) for broker, row in zip(self.snapshot.brokers.ids, self._before.traffic, strict=True)}
+
+    # --- pressures and offers ---
+
+    def expected(self, broker: int) -> Floats:
+        """What each of the broker's reported bundles is expected to carry; shape (n, 4), columns of `TRAFFIC`."""
+        known = self._expected.get(broker)
+        if known is None:
+            rows = self.snapshot.bundles.rows_of(broker)
+            here = np.where(self._leaving[rows][:, None], 0.0, self.snapshot.bundles.short[rows])
+            own = np.maximum(self.traffic[broker] - self._incoming[broker], 0.0)
+            totals = here.sum(axis=0)
+            known = here * np.divide(own, totals, out=np.zeros(4), where=totals > 0)
+            self._expected[broker] = known
+        return known
+
+    def pressure(self, broker: int) -> Floats:
+        """What each of the broker's reported bundles uses of each resource; shape (n, 6), absolute units."""
+        known = self._pressure.get(broker)
+        if known is None:
+            known = self._pressure[broker] = self._compute_pressure(broker)
+        return known
+
+    def _compute_pressure(self, broker: int) -> Floats:
+        usage = self.usage[broker].copy()
+        usage[CPU] = max(float(usage[CPU] - self._idle_cpu[broker]), 0.0)
+        computed: Floats = shares_of(self.expected(broker), self.traffic[broker]) * usage
+        return computed
+
+    def loaded_score(self) -> Floats:
+        """Scores without what a broker uses when it is idle; one value a broker."""
+        usage = self.usage.copy()
+        usage[:, CPU] = np.maximum(usage[:, CPU] - self._idle_cpu, 0.0)
+        return score_of(usage, self.limit, self.weights)
+
+    def scores(self, usage: Floats, broker: int | Ints) -> Floats:
+        """Scores of hypothetical usages against the limits of one broker, or of one broker a row."""
+        scored: Floats | None = None
+        for column, limit32, weight in self._scored:
+            percent = usage[:, column].astype(np.float32)
+            percent /= limit32[broker]
+            percent *= _HUNDRED
+            weighted = percent * weight
+            scored = weighted if scored is None else np.maximum(scored, weighted)
+        return np.zeros(len(usage)) if scored is None else scored / 100
+
+    def movable(self, broker: int, eligible: Bools) -> Ints:
+        """Rows of the broker's bundles that may still be chosen: eligible, not moved yet, not in the books."""
+        rows = self.snapshot.bundles.rows_of(broker)
+        free = eligible[rows] & ~self.moved[rows] & ~self.in_books[rows]
+        found: Ints = np.flatnonzero(free) + rows.start
+        return found
+
+    def offer(self, rows: Ints, source: int, target: int) -> Offer:
+        """What moving each of these bundles, alone, from `source` to `target` would do to both scores."""
+        start = int(self.snapshot.bundles.starts[source])
+        pressure = self.pressure(source)[rows - start]
+        source_after = np.maximum(self.usage[source] - pressure, 0.0)
+        target_score = self.scores(self.usage[target] + pressure, target)
+        if self.allowed is not None:
+            # What policies forbid fits nowhere.
+            target_score[~self.allowed[self.snapshot.bundles.namespace[rows], target]] = np.inf
+        if target in self.alike.get(source, ()):
+            target_score[:] = np.inf
+        if self.bars is not None:
+            target_score[self.bars.forbidden(rows, source, target)] = np.inf
+        return Offer(rows, self.scores(source_after, source), target_score)
+
+    def with_bundle(self, row: int, source: int, targets: Ints) -> Floats:
+        """The score that each of these targets would have with the bundle on it."""
+        pressure = self.pressure(source)[row - int(self.snapshot.bundles.starts[source])]
+        scored = self.scores(self.usage[targets] + pressure, targets)
+        if self.allowed is not None:
+            scored[~self.allowed[self.snapshot.bundles.namespace[row], targets]] = np.inf
+        if source in self.alike:
+            scored[np.isin(targets, self.alike[source])] = np.inf
+        if self.bars is not None:
+            scored[self.bars.forbidden_targets(row, source, targets)] = np.inf
+        return scored
+
+    def bar(self, bars: Bars) -> None:
+        """Keep to what the guard leaves: some brokers take nothing, some bundles do not go back."""
+        self.bars = bars
+        self.closed[list(bars.closed)] = True
+        self._legal = self._may_take(slice(None))
+
+    def restrict(self, allowed: Bools, group: Ints) -> None:
+        """Keep to what policies allow (namespaces by brokers). `group`: anti-affinity group by namespace, -1: none.
+
+        After a move of a grouped namespace its whole group stays put for the rest of the draft: where the others may
+        go then, only the next picture tells.
+        """
+        self.allowed, self._group = allowed, group
+        self.permitted = allowed
+
+    def group_of(self, namespace: int) -> int:
+        """The anti-affinity group of a namespace (row), or -1."""
+        return -1 if self._group is None else int(self._group[namespace])
+
+    def _hold_group(self, namespace: int) -> None:
+        if self.allowed is None or self._group is None or self._group[namespace] < 0:
+            return
+        if not self.held.any():
+            self.allowed = self.allowed.copy()  # the caller's matrix stays as it is
+        members = self._group == self._group[namespace]
+        self.held |= members
+        self.allowed[members] = False
+
+    def reachable(self, rows: Ints) -> Bools:
+        """Brokers that policies leave to at least one of these bundles."""
+        if self.allowed is None or len(rows) == 0:
+            return np.ones(len(self.score), dtype=bool)
+        found: Bools = np.any(self.allowed[np.unique(self.snapshot.bundles.namespace[rows])], axis=0)
+        return found
+
+    def legal_targets(self) -> Bools:
+        """Brokers that may take a bundle: not overloaded (predicted or reported), not closed, with room for topics."""
+        return self._legal.copy()
+
+    def _may_take(self, rows: Ints | slice) -> Bools:
+        limit = self.params.overloaded_threshold_percent / 100
+        unloaded = (self.score[rows] <= limit) & (self.reported[rows] <= limit)
+        legal: Bools = unloaded & self.has_room(rows) & ~self.closed[rows]
+        return legal
+
+    def has_room(self, rows: Ints | slice = slice(None)) -> Bools:
+        """Brokers that may take more topics: modular ones at most `max_topics_per_broker`
+        (`LoadManagerShared.filterBrokersWithLargeTopicCount`), extensible ones fewer (`BrokerMaxTopicCountFilter`)."""
+        topics, limit = self.topics[rows], self.params.max_topics_per_broker
+        room: Bools = topics < limit if self.snapshot.mode == "extensible" else topics <= limit
+        return room
+
+    def long_rate(self) -> Floats:
+        """Long-term msg/s in and out per broker (`TimeAverageBrokerData`), moves of this draft included."""
+        if self._long_rate is None:
+            bundles = self.snapshot.bundles
+            per_bundle = bundles.long[:, RATE_IN] + bundles.long[:, RATE_OUT]
+            summed = np.bincount(bundles.owner, weights=per_bundle, minlength=len(self.score))
+            self._long_rate = summed.astype(np.float64)
+        return self._long_rate
+
+    # --- moving ---
+
+    def take(self, row: int, source: int, target: int, *, rule: str, threshold: float, runner_up: int = -1) -> Move:
+        """Add one move to the draft and update both brokers' predicted load."""
+        bundles, ids = self.snapshot.bundles, self.snapshot.brokers.ids
+        pressure = self.pressure(source)[row - int(bundles.starts[source])]
+        traffic = self.expected(source)[row - int(bundles.starts[source])]
+        before = float(self.score[source]), float(self.score[target])
+        self.usage[source] = np.maximum(self.usage[source] - pressure, 0.0)
+        self.usage[target] += pressure
+        self.traffic[source] = np.maximum(self.traffic[source] - traffic, 0.0)
+        self.traffic[target] += traffic
+        self._incoming[target] += traffic
+        both = np.array([source, target])
+        self.score[both] = self.scores(self.usage[both], both)
+        self.bundle_count[source] -= 1
+        self.bundle_count[target] += 1
+        self.topics[source] -= bundles.counts[row, 0]
+        self.topics[target] += bundles.counts[row, 0]
+        self._legal[both] = self._may_take(both)
+        if self._long_rate is not None:
+            rate = bundles.long[row, RATE_IN] + bundles.long[row, RATE_OUT]
+            self._long_rate[source] -= rate
+            self._long_rate[target] += rate
+        self.moved[row] = True
+        self._hold_group(int(bundles.namespace[row]))
+        self.turn = (target + 1) % len(ids)
+        move = Move(
+            bundle=bundles.names[row],
+            source=ids[source],
+            target=ids[target],
+            rule=rule,
+            threshold=threshold,
+            source_before=before[0],
+            source_after=float(self.score[source]),
+            target_before=before[1],
+            target_after=float(self.score[target]),
+            runner_up=ids[runner_up] if runner_up >= 0 else "",
+            traffic=four(traffic),
+            pressure=tuple(pressure.tolist()),
+        )
+        self.moves.append(move)
+        return move
+
+    def loads(self, admitted: Sequence[Move]) -> tuple[BrokerLoad, ...]:
+        """The table before and after these moves of the draft, one row a broker, in id order."""
+        before, after = self._before, _State(self.usage, self.traffic, self.bundle_count)
+        if not len(admitted) == len(self.moves) == int(self.moved.sum()):
+            after = self._after(admitted)
+        ids = self.snapshot.brokers.ids
+        columns = (
+            *(score_of(state.usage, self.limit, self.weights) for state in (before, after)),
+            *(state.traffic[:, RATE_IN] + state.traffic[:, RATE_OUT] for state in (before, after)),
+            *(state.traffic[:, THROUGHPUT_IN] + state.traffic[:, THROUGHPUT_OUT] for state in (before, after)),
+            *(state.bundles for state in (before, after)),
+        )
+        return tuple(
+            BrokerLoad(
+                broker=broker,
+                score_before=score,
+                score_after=new_score,
+                msg_rate_before=rate,
+                msg_rate_after=new_rate,
+                throughput_before=size,
+                throughput_after=new_size,
+                bundles_before=count,
+                bundles_after=new_count,
+            )
+            for broker, score, new_score, rate, new_rate, size, new_size, count, new_count in zip(
+                ids, *(column.tolist() for column in columns), strict=True
+            )
+        )
+
+    def _after(self, admitted: Sequence[Move]) -> _State:
+        """The state before, with only these moves applied to it."""
+        index = {broker: row for row, broker in enumerate(self.snapshot.brokers.ids)}
+        before = self._before
+        after = _State(before.usage.copy(), before.traffic.copy(), before.bundles.copy())
+        for move in admitted:
+            for broker, sign in ((index[move.source], -1), (index[move.target], 1)):
+                after.usage[broker] = np.maximum(after.usage[broker] + sign * np.array(move.pressure), 0.0)
+                after.traffic[broker] = np.maximum(after.traffic[broker] + sign * np.array(move.traffic), 0.0)
+                after.bundles[broker] += sign
+        return after
+
+
+def four(row: Floats) -> Traffic4:
+    """A row of traffic as a plain tuple."""
+    a, b, c, d = row.tolist()
+    return a, b, c, d

@@ -1,0 +1,266 @@
+"""`plan()`: the one function behind live cycles, dry runs, simulation, replay and Spark. Pure.
+
+Snapshot, ledger, memory, guard state, parameters and seed in; plan, new memory and settled ledger out. Same input,
+same output, byte for byte.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bundlekeel.core.compat import COMPAT_SHEDDERS
+from bundlekeel.core.compat.shedder import shed_in_plan
+from bundlekeel.core.compat.transfer_plan import transfer_in_plan
+from bundlekeel.core.filters.allowed import Limits, limits_of, with_policies
+from bundlekeel.core.guard.budgets import admit
+from bundlekeel.core.guard.eligibility import Eligibility, GuardState, completeness, eligibility, hold_back, leave_alone
+from bundlekeel.core.guard.holding import bars_of, calm_brokers, relief_only, returning, stopped, verdict_of
+from bundlekeel.core.guard.holds import Hold, hold_of
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Move, Plan, Refusal, Verdict, plan_hash
+from bundlekeel.core.model.policies import Policies
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.operations.relocation import Relocation, Request, relocate
+from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.planning.invariants import accounted, lawful
+from bundlekeel.core.planning.ledger import Ledger, settle
+from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.splitting.rules import SplitChoice, SplitInput, choose_splits
+from bundlekeel.core.strategies import SHEDDERS, Shedder
+from bundlekeel.core.strategies.common import Context, Decision
+from bundlekeel.core.strategies.placement import PLACEMENTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanInput:
+    """Everything a plan depends on. `brokers_split`: the brokers' own automatic split is on; `owned`: what draining
+    brokers own by their own list (broker -> bundles), reported or not."""
+
+    snapshot: Snapshot
+    params: Parameters
+    memory: Memory = field(default_factory=Memory)
+    ledger: Ledger = field(default_factory=Ledger)
+    guard: GuardState = field(default_factory=GuardState)
+    policies: Policies = field(default_factory=Policies)
+    seed: int = 0
+    brokers_split: bool = False
+    owned: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanResult:
+    """The plan, and what the next cycle starts from. `ready`: by warming broker, whether it is warm."""
+
+    plan: Plan
+    memory: Memory
+    ledger: Ledger
+    ready: Mapping[str, bool] = field(default_factory=dict)
+
+
+def plan(given: PlanInput) -> PlanResult:
+    """Decide. Never raises for any snapshot: what cannot be decided is a typed verdict."""
+    snapshot, params = given.snapshot, given.params
+    ledger = settle(given.ledger, snapshot, params, snapshot.wall_ms)
+    hold = hold_of(snapshot, given.guard, params)
+    asked = Relocation() if stopped(hold) else _asked(given, ledger)
+    books = asked.booked(ledger, snapshot)
+    draft = Draft(snapshot, books, params, given.memory.turn, given.memory.idle)
+    obstacle = _obstacle(snapshot, draft, params) or stopped(hold)
+    if obstacle is not None:
+        decision = Decision(verdict=obstacle, memory=given.memory)
+        return _whole(asked, _result(given, draft, decision, ledger, ()))
+    bars = bars_of(snapshot, given.guard, params)
+    if bars is not None:
+        draft.bar(bars)
+    splits = _splits(given, draft, books) if hold is None else SplitChoice(hits=given.memory.split_hits)
+    limits = limits_of(snapshot, given.policies, books)
+    if limits is not None:
+        draft.restrict(limits.mask, limits.group)
+    eligible = _eligible(given, draft, books, splits, limits, hold)
+    context = Context(
+        snapshot=snapshot,
+        draft=draft,
+        eligible=eligible,
+        memory=given.memory,
+        params=params,
+        placement=PLACEMENTS[params.placement],
+        unsettled=books.unheard(params, snapshot.wall_ms),
+        seed=given.seed,
+        guard=given.guard,
+        booked=books.unsettled(),
+    )
+    decision = _shedder(params)(context)
+    decision.memory = replace(decision.memory, idle=draft.idle)
+    decision = _explained(decision, returning(_held(decision.refusals, draft, eligible), draft))
+    moves = _final_moves(context, decision, hold)
+    decision.verdict = verdict_of(decision.verdict, decision.refusals, hold, bool(moves))
+    return _whole(asked, _result(given, draft, decision, ledger, moves, splits))
+
+
+def _eligible(
+    given: PlanInput, draft: Draft, books: Ledger, splits: SplitChoice, limits: Limits | None, hold: Hold | None
+) -> Eligibility:
+    snapshot, params, under_way = given.snapshot, given.params, books.under_way()
+    eligible = eligibility(
+        snapshot,
+        given.guard,
+        params,
+        snapshot.wall_ms,
+        under_way,
+        unsettled=books.bundles() - under_way,
+        splitting=frozenset(split.bundle for split in splits.splits),
+        limits=limits,
+    )
+    if hold is not None:
+        calm = calm_brokers(draft)[snapshot.bundles.owner]
+        eligible = hold_back(eligible, calm, hold.code, hold.until_ms)
+    if params.strategy == "transfer" and not params.bundles_with_policies:
+        eligible = leave_alone(eligible, with_policies(snapshot, given.policies)[snapshot.bundles.namespace])
+    return eligible
+
+
+def _asked(given: PlanInput, ledger: Ledger) -> Relocation:
+    """What drains and warms move, before the shedder decides."""
+    return relocate(
+        Request(
+            snapshot=given.snapshot,
+            ledger=ledger,
+            guard=given.guard,
+            params=given.params,
+            memory=given.memory,
+            policies=given.policies,
+            owned=given.owned,
+        )
+    )
+
+
+def _whole(asked: Relocation, result: PlanResult) -> PlanResult:
+    return replace(result, plan=asked.merged(result.plan), ready=asked.ready)
+
+
+def _shedder(params: Parameters) -> Shedder:
+    """The corrected strategy, a third party's, or Pulsar's class of one release where it ships that strategy."""
+    if params.compat != "none" and params.strategy == "transfer":
+        return transfer_in_plan
+    native = params.compat != "none" and params.strategy in COMPAT_SHEDDERS
+    return shed_in_plan if native else SHEDDERS[params.strategy]
+
+
+def _splits(given: PlanInput, draft: Draft, ledger: Ledger) -> SplitChoice:
+    return choose_splits(
+        SplitInput(
+            snapshot=given.snapshot,
+            draft=draft,
+            params=given.params,
+            memory=given.memory,
+            ledger=ledger,
+            guard=given.guard,
+            brokers_split=given.brokers_split,
+        )
+    )
+
+
+def _obstacle(snapshot: Snapshot, draft: Draft, params: Parameters) -> Verdict | None:
+    """Why nothing can be decided at all, or None."""
+    count = len(snapshot.brokers)
+    if snapshot.registered == 0:
+        return Verdict(code=Code.NO_BROKERS, sentence="no broker is registered")
+    if count == 0:
+        return Verdict(code=Code.NO_LOAD_DATA, sentence=f"none of {snapshot.registered} brokers has a usable report")
+    incomplete = completeness(snapshot, params)
+    if incomplete is not None:
+        return Verdict(code=Code.INCOMPLETE_PICTURE, sentence=incomplete.detail)
+    if count == 1:
+        return Verdict(
+            code=Code.SOLE_BROKER,
+            sentence=f"{snapshot.brokers.ids[0]} is the only broker: nothing to balance",
+        )
+    if params.strategy != "uniform" and not draft.score.any():
+        text = (
+            "the average load is zero: either there is no traffic, or the reports are blind (see `bundlekeel doctor`)"
+        )
+        return Verdict(code=Code.ZERO_AVERAGE, sentence=text)
+    return None
+
+
+def _held(refusals: list[Refusal], draft: Draft, eligible: Eligibility) -> list[Refusal]:
+    """Bundles that would have been free to move, but for another move of their anti-affinity group in this plan."""
+    if not draft.held.any():
+        return refusals
+    bundles = draft.snapshot.bundles
+    waiting = np.flatnonzero(draft.held[bundles.namespace] & eligible.mask & ~draft.moved)
+    names = {bundles.names[row] for row in waiting.tolist()}
+    return [item._replace(code=Code.ANTI_AFFINITY, detail="") if item.bundle in names else item for item in refusals]
+
+
+def _explained(decision: Decision, refusals: list[Refusal]) -> Decision:
+    """With these refusals; when a donor had bundles but none could be chosen, say what stood in the way most often."""
+    decision.refusals = refusals
+    if decision.verdict.code not in (Code.NO_BUNDLES, Code.UNSPLITTABLE) or not decision.refusals:
+        return decision
+    common = Counter(refusal.code for refusal in decision.refusals).most_common(2)
+    why = ", ".join(f"{count} {code.value}" for code, count in common)
+    decision.verdict = replace(decision.verdict, sentence=f"{decision.verdict.sentence} ({why})")
+    return decision
+
+
+def _final_moves(context: Context, decision: Decision, hold: Hold | None) -> tuple[Move, ...]:
+    """The moves that keep the laws and fit the budgets; the decision gets a refusal for each other one."""
+    draft, eligible = context.draft, context.eligible
+    moves, dropped = lawful(draft, eligible, draft.moves)
+    refusals = accounted(draft, eligible, moves, decision.refusals, dropped)
+    relief, waiting = relief_only(moves, hold, context.params)
+    admitted, over_budget = admit(relief, context.params, context.guard, context.snapshot.wall_ms, draft.carried())
+    if over_budget or waiting:
+        # A broker may take because it gave before; without what was cut out, that must still hold.
+        admitted, unlawful = lawful(draft, eligible, admitted)
+        dropped += unlawful
+        refusals += [*waiting, *over_budget, *unlawful]
+    decision.refusals = refusals
+    decision.verdict = _with_cuts(decision.verdict, len(admitted), len(over_budget), len(dropped))
+    return admitted
+
+
+def _result(
+    given: PlanInput,
+    draft: Draft,
+    decision: Decision,
+    ledger: Ledger,
+    admitted: tuple[Move, ...],
+    choice: SplitChoice | None = None,
+) -> PlanResult:
+    splits = choice or SplitChoice(hits=given.memory.split_hits)
+    scores = draft.score.tolist()
+    made = Plan(
+        wall_ms=given.snapshot.wall_ms,
+        strategy=given.params.strategy,
+        placement=given.params.placement,
+        seed=given.seed,
+        snapshot_digest=given.snapshot.digest,
+        verdict=decision.verdict,
+        brokers=tuple(decision.brokers),
+        moves=admitted,
+        refusals=tuple(decision.refusals),
+        loads=draft.loads(admitted),
+        splits=splits.splits,
+        split_refusals=splits.refusals,
+        mean=math.fsum(scores) / len(scores) if scores else 0.0,
+    )
+    turn = draft.turn if given.params.placement == "round_robin" else given.memory.turn
+    memory = replace(decision.memory, turn=turn, split_hits=splits.hits)
+    return PlanResult(plan=replace(made, hash=plan_hash(made)), memory=memory, ledger=ledger)
+
+
+def _with_cuts(verdict: Verdict, admitted: int, over_budget: int, unlawful: int) -> Verdict:
+    text = verdict.sentence
+    if over_budget:
+        text = f"{text}; {admitted} now, {over_budget} in later cycles (budgets)"
+    if unlawful:
+        text = f"{text}; {unlawful} of the strategy's moves dropped, they break the laws"
+    return replace(verdict, sentence=text)

@@ -1,0 +1,100 @@
+"""Shedding whose destination the placement chooses (`threshold`, `overload`): bundle first, then its place.
+
+The placement is asked for the very bundle that moves and among the brokers that can take it: below the overload
+threshold, below where the source was, and not above the shedder's own line, or the target would shed it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import Floats, Ints
+from bundlekeel.core.model.plan import Refusal
+from bundlekeel.core.strategies.common import EPSILON, Candidates, Context, refuse_all, refuse_rest
+from bundlekeel.core.strategies.placement import legal_targets
+from bundlekeel.core.strategies.reasons import Attempt, legal_after, refuse_unfit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What moves are recorded with: the strategy, its threshold, and the score from which on a broker sheds by it."""
+
+    name: str
+    threshold: float
+    line: float
+
+
+def shed_broker(context: Context, source: int, given: Candidates, need: float, rule: Rule) -> list[Refusal]:
+    """Move bundles off one broker until `need` (a score difference) is met; returns the refusals of the others."""
+    draft = context.draft
+    while need > EPSILON:
+        if context.full():
+            return refuse_rest(context, source, given, Code.BUDGET_PER_CYCLE)
+        rows = given.left(draft)
+        chosen, target, runner_up = _choose(context, source, rows, need, rule.line)
+        if chosen < 0:
+            kept = Candidates(rows[:0], given.dust)
+            return [*refuse_rest(context, source, kept, Code.NO_GAIN), *_unfit(context, source, rows, need)]
+        before = float(draft.score[source])
+        draft.take(chosen, source, target, rule=rule.name, threshold=rule.threshold, runner_up=runner_up)
+        need -= before - float(draft.score[source])
+    return refuse_rest(context, source, given, Code.BALANCED)
+
+
+def _choose(context: Context, source: int, rows: Ints, need: float, line: float) -> tuple[int, int, int]:
+    """(bundle row, target row, runner-up row) of the next move, or (-1, -1, -1)."""
+    draft, targets = context.draft, legal_targets(context.draft, source, rows)
+    if len(targets) == 0 or len(rows) == 0:
+        return -1, -1, -1
+    before, ceiling = float(draft.score[source]), context.params.overloaded_threshold_percent / 100
+    pressure = draft.pressure(source)[rows - int(context.snapshot.bundles.starts[source])]
+    relief = before - draft.scores(np.maximum(draft.usage[source] - pressure, 0.0), source)
+    for index in _in_order(relief, need):
+        after = draft.with_bundle(int(rows[index]), source, targets)
+        able = legal_after(after, before, ceiling) & (after <= line + EPSILON)
+        if relief[index] > need + EPSILON:
+            # More than is needed: only if it leaves at least a quarter of the difference on both sides.
+            quarter = (before - draft.score[targets]) / 4 - EPSILON
+            able &= (after <= before - quarter) & (before - relief[index] >= draft.score[targets] + quarter)
+        if able.any():
+            # A third party's placement may answer anything; only candidates count.
+            may_take = np.zeros(len(draft.score), dtype=bool)
+            may_take[targets[able]] = True
+            asked = context.placement(draft, int(rows[index]), source, targets[able])
+            ranked = list(islice((int(item) for item in asked if may_take[item]), 2))
+            if ranked:
+                return int(rows[index]), ranked[0], ranked[1] if len(ranked) > 1 else -1
+    return -1, -1, -1
+
+
+def _in_order(relief: Floats, need: float) -> Iterator[int]:
+    """Which bundles to try: the largest that is not above the need, then smaller ones in growing steps (hundreds of
+    bundles that no broker can take are not tried one by one), then the smallest above it and larger ones."""
+    order = np.argsort(-relief, kind="stable")
+    helps = order[relief[order] > EPSILON]
+    over = int((relief[helps] > need + EPSILON).sum())
+    for part in (helps[over:], helps[:over][::-1]):
+        place, step = 0, 1
+        while place < len(part):
+            yield int(part[place])
+            last = place == len(part) - 1
+            place = len(part) if last else min(place + step, len(part) - 1)
+            step *= 2
+
+
+def _unfit(context: Context, source: int, rows: Ints, need: float) -> list[Refusal]:
+    """Why none of these fits, told by the broker with the most room."""
+    draft, targets = context.draft, legal_targets(context.draft, source, rows)
+    if len(targets) == 0:
+        return refuse_all(context, source, rows, Code.NO_LEGAL_TARGET)
+    coldest = targets[np.argsort(draft.score[targets], kind="stable")[:4]].tolist()
+    attempts = [
+        Attempt(offer=draft.offer(rows, source, target), other=float(draft.score[target]), want=need)
+        for target in coldest
+    ]
+    return refuse_unfit(context, source, rows, attempts)

@@ -1,0 +1,65 @@
+"""`overload`: a broker at or above the overload threshold sheds until it is below it (OverloadShedder).
+
+Corrected against Pulsar's class (docs/reference/strategies.md):
+* only to brokers that stay below the threshold themselves; when all are overloaded nothing circulates (PIP-364), and
+  the verdict says so;
+* the amount is a difference of scores applied to the score a bundle accounts for, not to the broker's throughput;
+* at exactly the threshold Pulsar takes one bundle of any size; here it is one that fits, or none.
+
+As in Pulsar it looks at the present score only: no history, and no balancing below the threshold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.plan import Refusal, Verdict
+from bundlekeel.core.strategies.common import EPSILON, Context, Decision, candidates, refuse_rest
+from bundlekeel.core.strategies.decoupled import Rule, shed_broker
+from bundlekeel.core.strategies.reasons import stuck
+
+# Pulsar aims this far below the threshold, so that the next small rise does not start it again.
+MARGIN = 0.05
+
+
+def shed(context: Context) -> Decision:
+    """Let every overloaded broker shed, the most loaded one first."""
+    score, ids = context.draft.score.copy(), context.snapshot.brokers.ids
+    limit = context.params.overloaded_threshold_percent / 100
+    donors = [row for row in np.argsort(-score, kind="stable").tolist() if score[row] >= limit - EPSILON]
+    refusals: list[Refusal] = []
+    for row in donors:
+        refusals += _shed_broker(context, row, float(score[row]) - limit + MARGIN)
+    brokers = [_verdict(ids[row], float(score[row]), limit) for row in range(len(ids))]
+    verdict = _cycle_verdict(context, donors, refusals)
+    return Decision(verdict=verdict, memory=replace(context.memory), brokers=brokers, refusals=refusals)
+
+
+def _shed_broker(context: Context, source: int, need: float) -> list[Refusal]:
+    if context.full():
+        return [Refusal(code=Code.BUDGET_PER_CYCLE, broker=context.snapshot.brokers.ids[source])]
+    given = candidates(context, source)
+    if int(context.draft.bundle_count[source]) <= 1:
+        return refuse_rest(context, source, given, Code.SOLE_BUNDLE)
+    limit = context.params.overloaded_threshold_percent / 100
+    return shed_broker(context, source, given, need, Rule(name="overload", threshold=limit, line=limit))
+
+
+def _verdict(broker: str, score: float, limit: float) -> Verdict:
+    over = score >= limit - EPSILON
+    return Verdict(
+        code=Code.OVERLOADED if over else Code.BALANCED, sentence=f"{score:.1%}, limit {limit:.1%}", broker=broker
+    )
+
+
+def _cycle_verdict(context: Context, donors: list[int], refusals: list[Refusal]) -> Verdict:
+    moves, limit = len(context.draft.moves), context.params.overloaded_threshold_percent
+    if moves:
+        text = f"{moves} bundles leave {len(donors)} brokers at or above {limit:.0f}%"
+        return Verdict(code=Code.OVERLOADED, sentence=text)
+    if donors:
+        return stuck(context, refusals, f"{len(donors)} of {len(context.snapshot.brokers)} brokers are overloaded")
+    return Verdict(code=Code.BALANCED, sentence=f"no broker is at or above {limit:.0f}%")

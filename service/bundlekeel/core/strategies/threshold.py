@@ -1,0 +1,111 @@
+"""`threshold`: a broker whose smoothed score is well above the average sheds (ThresholdShedder).
+
+Corrected against Pulsar's class (docs/reference/strategies.md):
+* the history advances once per fresh report, not once a call, and never a second time in one cycle;
+* a broker sheds by the smaller of its smoothed and its present score, so that a step that is over already is not
+  shed again (PIP-364's 90/10 case);
+* the amount is a difference of scores applied to the score a bundle accounts for, not to the broker's throughput;
+* the minimum is a share of the mean load, an absolute one only where an operator sets it; a bundle that would only
+  swap two brokers' roles stays.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.plan import Refusal, Verdict
+from bundlekeel.core.planning.memory import History, Memory
+from bundlekeel.core.strategies.common import EPSILON, Context, Decision, candidates, refuse_rest, traffic_of
+from bundlekeel.core.strategies.decoupled import Rule, shed_broker
+from bundlekeel.core.strategies.reasons import stuck
+
+# Pulsar aims this far below the threshold, so that the next small rise does not start it again.
+MARGIN = 0.05
+_MIB = 1024 * 1024
+
+
+def shed(context: Context) -> Decision:
+    """Advance the histories, then let every broker above average + threshold shed."""
+    history = _advance(context)
+    ids = context.snapshot.brokers.ids
+    smooth = np.array([history[broker].score for broker in ids])
+    average = math.fsum(smooth.tolist()) / len(smooth)
+    limit = context.params.threshold_percent / 100
+    donors = [row for row in np.argsort(-smooth, kind="stable").tolist() if smooth[row] >= average + limit - EPSILON]
+    refusals: list[Refusal] = []
+    for row in donors:
+        need = min(float(smooth[row]), float(context.draft.score[row])) - average - limit + MARGIN
+        refusals += _shed_broker(context, row, need, average + limit)
+    low = [ids[row] for row in np.flatnonzero(smooth < average - limit).tolist()]
+    if not context.draft.moves and context.params.lower_boundary_shedding and low:
+        top = int(np.argmax(smooth))
+        others = [item for item in refusals if item.broker != ids[top]]
+        refusals = others + _shed_broker(context, top, limit / 2, average + limit)
+    brokers = [_verdict(context, row, float(smooth[row]), average, limit) for row in range(len(ids))]
+    verdict = _cycle_verdict(context, donors, refusals, low, average + limit)
+    return Decision(verdict=verdict, memory=Memory(history=history), brokers=brokers, refusals=refusals)
+
+
+def _advance(context: Context) -> dict[str, History]:
+    """history = h * history + (1 - h) * score, once for each fresh report of the broker."""
+    brokers, weight = context.snapshot.brokers, context.params.history_weight
+    advanced: dict[str, History] = {}
+    for row, broker in enumerate(brokers.ids):
+        reported, score = int(brokers.last_update[row]), float(context.draft.score[row])
+        known = context.memory.history.get(broker)
+        if known is None:
+            advanced[broker] = History(score=score, reported=reported)
+        elif reported > known.reported and broker not in context.unsettled:
+            advanced[broker] = History(score=known.score * weight + (1 - weight) * score, reported=reported)
+        else:
+            advanced[broker] = known
+    return advanced
+
+
+def _shed_broker(context: Context, source: int, need: float, line: float) -> list[Refusal]:
+    """Move bundles off one broker until `need` (a score difference) is met; returns refusals."""
+    if context.full():
+        return [Refusal(code=Code.BUDGET_PER_CYCLE, broker=context.snapshot.brokers.ids[source])]
+    given = candidates(context, source)
+    if int(context.draft.bundle_count[source]) <= 1:
+        return refuse_rest(context, source, given, Code.SOLE_BUNDLE)
+    if need < context.params.min_unload_share * context.mean:
+        return refuse_rest(context, source, given, Code.BELOW_MINIMUM, f"needs {max(need, 0.0):.1%}")
+    size = traffic_of(context.draft, source, need)[1]
+    if size < context.params.min_unload_throughput_mb * _MIB:
+        return refuse_rest(context, source, given, Code.BELOW_MINIMUM, f"{size:.0f} B/s would leave")
+    limit = context.params.threshold_percent / 100
+    return shed_broker(context, source, given, need, Rule(name="threshold", threshold=limit, line=line))
+
+
+def _verdict(context: Context, row: int, smooth: float, average: float, limit: float) -> Verdict:
+    broker = context.snapshot.brokers.ids[row]
+    code = Code.OVERLOADED if smooth >= average + limit - EPSILON else Code.BALANCED
+    if smooth < average - limit:
+        code = Code.UNDERLOADED
+    text = f"history {smooth:.1%}, now {float(context.draft.score[row]):.1%}, average {average:.1%}"
+    return Verdict(code=code, sentence=text, broker=broker)
+
+
+def _cycle_verdict(
+    context: Context, donors: list[int], refusals: list[Refusal], low: list[str], line: float
+) -> Verdict:
+    """`low`: brokers so far below the average that lower-boundary shedding would send bundles to them."""
+    moves, limit = len(context.draft.moves), context.params.threshold_percent / 100
+    if moves:
+        who = f"{len(donors)} brokers above {line:.1%}" if donors else "the most loaded broker for those far below"
+        return Verdict(code=Code.OVERLOADED, sentence=f"{moves} bundles leave {who}")
+    if donors:
+        return stuck(context, refusals, f"{len(donors)} brokers are above {line:.1%}")
+    if low and context.params.lower_boundary_shedding:
+        return stuck(context, refusals, f"{low[0]} is more than {limit:.1%} below the average")
+    if low:
+        text = (
+            f"no broker is above {line:.1%}, and {low[0]} stays far below the average: only a broker above it sheds; "
+            "set lower_boundary_shedding (lowerBoundarySheddingEnabled), or use avg"
+        )
+        return Verdict(code=Code.UNDERLOADED, sentence=text)
+    return Verdict(code=Code.BALANCED, sentence=f"no broker is above {line:.1%}")

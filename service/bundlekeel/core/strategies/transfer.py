@@ -1,0 +1,377 @@
+"""`transfer`: the most loaded brokers give to the least loaded until scores are alike (PIP-192, TransferShedder).
+
+It works on modular pictures too, whose scores it smooths itself; extensible brokers report theirs smoothed. Corrected
+against Pulsar's class (docs/reference/strategies.md lists each difference, tests/unit/core/test_transfer.py shows it):
+* the condition is counted with fresh reports of both extreme brokers, or after one interval of silence;
+* a broker with stale load data neither counts nor gives nor takes, one that gave or took just now waits, and neither
+  stops the others; a broker without any load data stops nobody as long as the picture is complete enough;
+* the deviation is computed around the mean (never NaN), and brokers without load end the search, not a division by 0;
+* a move restarts the smoothing of both brokers, so that a history does not shed what has left already;
+* a giver that finds nothing to fit on the least loaded broker is tried against the next ones, and each pair works on
+  what its brokers are predicted to carry, largest fitting bundle first; nothing makes the maximum worse;
+* what a swap gives back counts, the bundles that come back are as free to move as any other, and the state in between
+  is no worse than the one before;
+* the last bundle that a broker owns stays, not the last one of a list that names only the largest.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
+from bundlekeel.core.model.plan import Refusal, Verdict
+from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.core.planning.ledger import timeout_ms
+from bundlekeel.core.planning.memory import History, Hits, Memory
+from bundlekeel.core.strategies.common import (
+    EPSILON,
+    Candidates,
+    Context,
+    Decision,
+    best_fit,
+    candidates,
+    refuse_rest,
+)
+from bundlekeel.core.strategies.reasons import Attempt, refuse_unfit, stuck
+from bundlekeel.core.strategies.swap import Swap, swap
+
+# When nothing fits on the least loaded broker, these many next ones are tried: they may be larger, or allowed.
+TARGETS_TRIED = 4
+# Held brokers that do not count in mean and deviation either.
+_NOT_COUNTED = (Code.OUT_DATED_DATA, Code.CORDONED, Code.EXCLUDED)
+
+
+@dataclass(slots=True, kw_only=True)
+class _View:
+    """Brokers (rows) as this cycle sees them. `smooth`: smoothed scores, moved along with the draft. `held`: why a
+    broker may neither give nor take, `counts`: it counts in mean and deviation. `used`: it was a giver or taker."""
+
+    smooth: Floats
+    counts: Bools
+    held: dict[int, Code]
+    free: Bools
+    used: Bools
+    gave: set[int] = field(default_factory=set)
+    took: set[int] = field(default_factory=set)
+    _figures: tuple[float, float] | None = None
+
+    def mean_std(self) -> tuple[float, float]:
+        """Mean and population standard deviation of the brokers that count."""
+        if self._figures is None:
+            values = self.smooth[self.counts].tolist()
+            mean = math.fsum(values) / len(values) if values else 0.0
+            squares = math.fsum((value - mean) ** 2 for value in values)
+            self._figures = mean, math.sqrt(squares / len(values)) if values else 0.0
+        return self._figures
+
+    def paired(self, giver: int, taker: int, change: Floats) -> None:
+        """A giver gave to a taker: both are through for this cycle. `change`: of their two scores."""
+        pair = [giver, taker]
+        self.smooth[pair] = np.maximum(self.smooth[pair] + change, 0.0)
+        self.used[taker] = True
+        self.gave.add(giver)
+        self.took.add(taker)
+        self._figures = None
+
+    def extremes(self) -> tuple[int, int] | None:
+        """(least, most) loaded of the brokers that may still act, or None when fewer than two are left."""
+        rows = np.flatnonzero(self.free & ~self.used)
+        if len(rows) < 2:
+            return None
+        values = self.smooth[rows]
+        # Of equal ones the last is the most loaded, or the two would be the same broker.
+        return int(rows[np.argmin(values)]), int(rows[len(rows) - 1 - np.argmax(values[::-1])])
+
+
+def shed(context: Context) -> Decision:
+    """Count the condition, and when it was met often enough, let the most loaded brokers give to the least loaded."""
+    held = _held(context)
+    history = {} if _smoothed_already(context) else _advance(context, held)
+    view = _view(context, history, held)
+    extremes, reason = view.extremes(), _reason(context, view)
+    if not view.counts.any() or extremes is None:
+        memory = Memory(
+            history=history,
+            hits=context.memory.hits,
+            condition_hits=context.memory.condition_hits,
+            condition_at_ms=context.memory.condition_at_ms,
+        )
+        return Decision(verdict=_waiting(view), memory=memory, brokers=_brokers(context, view))
+    if reason is None:
+        verdict = Verdict(code=Code.BALANCED, sentence=_figures(context, view, "no broker stands out"))
+        return Decision(verdict=verdict, memory=Memory(history=history), brokers=_brokers(context, view))
+    memory = _count(context, extremes, history)
+    if memory.condition_hits <= context.params.transfer_hit_count:
+        text = f"seen in {memory.condition_hits} fresh reports, more than {context.params.transfer_hit_count} needed"
+        text, brokers = _figures(context, view, text), _brokers(context, view)
+        for row in extremes:
+            brokers[row] = replace(brokers[row], code=Code.HIT_COUNT, hits_low=memory.condition_hits)
+        verdict = Verdict(code=Code.HIT_COUNT, sentence=text, hits_low=memory.condition_hits)
+        return Decision(verdict=verdict, memory=memory, brokers=brokers)
+    described = _figures(context, view, "")
+    refusals = _transfer(context, view)
+    verdict = _acting_verdict(context, view, reason, described, refusals)
+    if context.draft.moves:
+        memory = Memory(history=history)
+    return Decision(verdict=verdict, memory=memory, brokers=_brokers(context, view), refusals=refusals)
+
+
+# --- what is seen ------------------------------------------------------------------------------------------
+
+
+def _smoothed_already(context: Context) -> bool:
+    return context.snapshot.mode == "extensible"
+
+
+def _held(context: Context) -> dict[int, Code]:
+    """Brokers (rows) that may neither give nor take, and why."""
+    brokers, params, now = context.snapshot.brokers, context.params, context.snapshot.wall_ms
+    moved_at = _last_moves(context)
+    held: dict[int, Code] = {}
+    for row, (broker, reported) in enumerate(zip(brokers.ids, brokers.last_update.tolist(), strict=True)):
+        at = moved_at.get(broker)
+        # Whoever says nothing for that long says that nothing has changed.
+        waits = at is not None and now - at < max(timeout_ms(params), 1000 * params.transfer_delay_seconds)
+        if now - reported > 1000 * params.load_data_ttl_seconds:
+            held[row] = Code.OUT_DATED_DATA
+        elif at is not None and waits and reported - at < 1000 * params.transfer_delay_seconds:
+            held[row] = Code.COOL_DOWN
+        elif broker in context.unsettled:
+            held[row] = Code.UNSETTLED
+    bars = context.draft.bars
+    if bars is not None:
+        held |= {row: bars.closed[row] for row in np.flatnonzero(~context.concerned()).tolist()}
+    return held
+
+
+def _last_moves(context: Context) -> dict[str, int]:
+    """When each broker gave or took a bundle last, as far as the guard remembers."""
+    snapshot, guard = context.snapshot, context.guard
+    found = dict(guard.recent_brokers)
+    owners = {snapshot.bundles.names[row]: int(snapshot.bundles.owner[row]) for row in _rows_moved(context)}
+    for bundle, moved in guard.recent.items():
+        if not moved.source:
+            continue  # somebody says that it moved, but not between which brokers
+        taker = snapshot.brokers.ids[owners[bundle]] if bundle in owners else ""
+        for broker in (moved.source, taker):
+            found[broker] = max(found.get(broker, 0), moved.at_ms)
+    return found
+
+
+def _rows_moved(context: Context) -> list[int]:
+    return context.snapshot.bundles.rows_named(set(context.guard.recent))
+
+
+def _advance(context: Context, held: dict[int, Code]) -> dict[str, History]:
+    """history = h * history + (1 - h) * score, once for each fresh report.
+
+    Held brokers start anew from what they are predicted to carry, as the broker's own average does after a move.
+    """
+    brokers, weight = context.snapshot.brokers, context.params.history_weight
+    advanced: dict[str, History] = {}
+    for row, broker in enumerate(brokers.ids):
+        reported, score = int(brokers.last_update[row]), float(context.draft.score[row])
+        known = context.memory.history.get(broker)
+        if known is None or row in held:
+            advanced[broker] = History(score=score, reported=reported)
+        elif reported > known.reported:
+            advanced[broker] = History(score=known.score * weight + (1 - weight) * score, reported=reported)
+        else:
+            advanced[broker] = known
+    return advanced
+
+
+def _view(context: Context, history: dict[str, History], held: dict[int, Code]) -> _View:
+    ids, score = context.snapshot.brokers.ids, context.draft.score
+    smooth = np.array([history[broker].score for broker in ids]) if history else score.copy()
+    counts, free = np.ones(len(ids), dtype=bool), np.ones(len(ids), dtype=bool)
+    counts[[row for row, code in held.items() if code in _NOT_COUNTED]] = False
+    free[list(held)] = False
+    return _View(smooth=smooth, counts=counts, held=held, free=free, used=np.zeros(len(ids), dtype=bool))
+
+
+def _reason(context: Context, view: _View) -> Code | None:
+    """Why the extreme brokers should be balanced, or None. Limits as in the class: strictly above, strictly below."""
+    extremes = view.extremes()
+    if extremes is None:
+        return None
+    params, (low, high), (mean, std) = context.params, extremes, view.mean_std()
+    if std > params.transfer_target_std + EPSILON:
+        return Code.OVERLOADED
+    share = min(0.5, params.transfer_target_std / 2)
+    traffic = context.draft.traffic[[low, high]][:, [THROUGHPUT_IN, THROUGHPUT_OUT]].sum(axis=1).tolist()
+    if float(view.smooth[low]) < mean * share - EPSILON or traffic[0] < traffic[1] * share:
+        return Code.UNDERLOADED
+    most = float(view.smooth[high])
+    over = most > params.overloaded_threshold_percent / 100 + EPSILON
+    return Code.OVERLOADED if over and most > mean + params.transfer_target_std + EPSILON else None
+
+
+def _count(context: Context, extremes: tuple[int, int], history: dict[str, History]) -> Memory:
+    """One more hit if both extreme brokers reported since the last one, or have been silent for an interval."""
+    brokers, params, before, now = context.snapshot.brokers, context.params, context.memory, context.snapshot.wall_ms
+    shortest, longest = sorted((params.statistics_interval_seconds, params.host_usage_interval_seconds))
+    reports = {brokers.ids[row]: int(brokers.last_update[row]) for row in extremes}
+    known = {broker: before.hits[broker].reported for broker in reports if broker in before.hits}
+    reported = all(at > known.get(broker, -1) for broker, at in reports.items())
+    elapsed = (now - before.condition_at_ms) / 1000
+    if before.condition_hits and elapsed < (shortest if reported else longest):
+        return Memory(
+            history=history,
+            hits=before.hits,
+            condition_hits=before.condition_hits,
+            condition_at_ms=before.condition_at_ms,
+        )
+    sides = zip(("cold", "hot"), reports.items(), strict=True)
+    marks = {broker: Hits(side=side, reported=at, at_ms=now) for side, (broker, at) in sides}
+    return Memory(history=history, hits=marks, condition_hits=before.condition_hits + 1, condition_at_ms=now)
+
+
+# --- what is done ------------------------------------------------------------------------------------------
+
+
+def _transfer(context: Context, view: _View) -> list[Refusal]:
+    """Pair givers with takers until the scores meet the target; returns the refusals."""
+    refusals: list[Refusal] = []
+    worth = context.params.min_unload_share * context.mean
+    while len(view.gave) < context.params.transfer_max_brokers and _reason(context, view) is not None:
+        extremes = view.extremes()
+        assert extremes is not None  # or there would be no reason
+        low, high = extremes
+        if context.full():
+            refusals.append(Refusal(code=Code.BUDGET_PER_CYCLE, broker=context.snapshot.brokers.ids[high]))
+            break
+        if float(view.smooth[high] - view.smooth[low]) / 2 < max(worth, EPSILON):
+            refusals.append(Refusal(code=Code.BELOW_MINIMUM, broker=context.snapshot.brokers.ids[high]))
+            break
+        refusals += _give(context, view, high)
+        view.used[high] = True
+    mean, _ = view.mean_std()
+    waiting = [row for row, code in view.held.items() if code is Code.OUT_DATED_DATA or view.smooth[row] > mean]
+    refusals += [Refusal(code=view.held[row], broker=context.snapshot.brokers.ids[row]) for row in waiting]
+    return sorted(refusals, key=lambda item: (item.broker, item.bundle))
+
+
+def _give(context: Context, view: _View, giver: int) -> list[Refusal]:
+    """Let one broker give to the least loaded one that can take; returns the refusals of all donors involved."""
+    draft, given = context.draft, candidates(context, giver)
+    if int(draft.bundle_count[giver]) <= 1:
+        return refuse_rest(context, giver, given, Code.SOLE_BUNDLE)
+    attempts: list[Attempt] = []
+    worth = max(EPSILON, context.params.min_unload_share * context.mean)
+    for place, taker in enumerate(takers := _takers(context, view, giver)):
+        want = _want(context, view, giver, taker)
+        if want < EPSILON:
+            break
+        before, moves = draft.score[[giver, taker]].copy(), len(draft.moves)
+        left = _fill(context, giver, taker, given, want, next(iter(takers[place + 1 :]), -1))
+        refusals: list[Refusal] = []
+        if left > max(worth, want / 2):
+            # Every swap costs twice the reconnects: only where single moves did not do.
+            asked = Swap(giver=giver, taker=taker, rule="transfer", threshold=context.params.transfer_target_std)
+            rest = swap(context, asked, given.left(draft), left)
+            refusals = refuse_rest(context, taker, rest, Code.BALANCED) if rest else []
+        attempts.append(_attempt(context, giver, taker, given, left))
+        if len(draft.moves) > moves:
+            view.paired(giver, taker, draft.score[[giver, taker]] - before)
+            if left > worth:
+                return _unfit(context, giver, given, attempts[-1:]) + refusals
+            return refuse_rest(context, giver, given, Code.BALANCED) + refusals
+    if not attempts:
+        code = Code.NO_GAIN if takers else Code.NO_LEGAL_TARGET
+        return refuse_rest(context, giver, given, code)
+    return _unfit(context, giver, given, attempts)
+
+
+def _unfit(context: Context, giver: int, given: Candidates, attempts: list[Attempt]) -> list[Refusal]:
+    """The refusals of a giver none of whose other bundles fits."""
+    dust = Candidates(given.rows[:0], given.dust)
+    rows = given.left(context.draft)
+    return [*refuse_rest(context, giver, dust, Code.NO_GAIN), *refuse_unfit(context, giver, rows, attempts)]
+
+
+def _attempt(context: Context, giver: int, taker: int, given: Candidates, want: float) -> Attempt:
+    offer = context.draft.offer(given.left(context.draft), giver, taker)
+    return Attempt(offer=offer, other=float(context.draft.score[taker]), want=max(want, 0.0))
+
+
+def _takers(context: Context, view: _View, giver: int) -> list[int]:
+    """The least loaded brokers that may take, least first."""
+    able: Bools = view.free & ~view.used & context.draft.legal_targets()
+    able[giver] = False
+    rows: Ints = np.flatnonzero(able)
+    return list(map(int, rows[np.argsort(view.smooth[rows], kind="stable")[:TARGETS_TRIED]]))
+
+
+def _want(context: Context, view: _View, giver: int, taker: int) -> float:
+    """Half of the difference: the smaller of the smoothed and the present one, for a peak that is over is not shed."""
+    score, smooth = context.draft.score, view.smooth
+    return min(float(smooth[giver] - smooth[taker]), float(score[giver] - score[taker])) / 2
+
+
+def _fill(context: Context, giver: int, taker: int, given: Candidates, want: float, runner_up: int) -> float:
+    """Move the largest fitting bundles until `want` (a score difference) is met; returns what is left of it."""
+    draft, params = context.draft, context.params
+    while want > EPSILON and int(draft.bundle_count[giver]) > 1 and not context.full():
+        rows = given.left(draft)
+        if len(rows) == 0:
+            break
+        before = float(draft.score[giver])
+        offer = draft.offer(rows, giver, taker)
+        ceiling = params.overloaded_threshold_percent / 100
+        chosen = best_fit(offer, before, float(draft.score[taker]), want, ceiling=ceiling, slack=0.0)
+        if chosen < 0:
+            break
+        threshold = params.transfer_target_std
+        draft.take(int(rows[chosen]), giver, taker, rule="transfer", threshold=threshold, runner_up=runner_up)
+        want -= before - float(draft.score[giver])
+    return want
+
+
+# --- what is said ------------------------------------------------------------------------------------------
+
+
+def _figures(context: Context, view: _View, text: str) -> str:
+    mean, std = view.mean_std()
+    said = f"standard deviation {std:.1%} (target {context.params.transfer_target_std:.1%}) around {mean:.1%}"
+    return f"{said}; {text}" if text else said
+
+
+def _waiting(view: _View) -> Verdict:
+    """No two brokers may act: why."""
+    if not view.counts.any():
+        return Verdict(code=Code.OUT_DATED_DATA, sentence="every broker's load data is too old")
+    codes = set(view.held.values())
+    code = next((code for code in (Code.COOL_DOWN, Code.UNSETTLED) if code in codes), Code.OUT_DATED_DATA)
+    return Verdict(code=code, sentence=f"{len(view.held)} brokers wait after a move, or their load data is too old")
+
+
+def _acting_verdict(context: Context, view: _View, reason: Code, described: str, refusals: list[Refusal]) -> Verdict:
+    moves = len(context.draft.moves)
+    if moves:
+        after = view.mean_std()[1]
+        text = f"{described}; {moves} bundles between {len(view.gave)} pairs of brokers, then {after:.1%}"
+        return Verdict(code=reason, sentence=text)
+    return stuck(context, refusals, described)
+
+
+def _brokers(context: Context, view: _View) -> list[Verdict]:
+    """One verdict a broker."""
+    texts = {
+        Code.OUT_DATED_DATA: "its load data is too old: it does not count",
+        Code.COOL_DOWN: "it gave or took a bundle just now",
+        Code.UNSETTLED: "its reports do not show the last moves yet",
+    }
+    found = []
+    for row, broker in enumerate(context.snapshot.brokers.ids):
+        code = view.held.get(row)
+        if code is None:
+            code = Code.OVERLOADED if row in view.gave else Code.UNDERLOADED if row in view.took else Code.BALANCED
+        figures = f"smoothed {float(view.smooth[row]):.1%}, now {float(context.draft.score[row]):.1%}"
+        said = texts.get(code, "")
+        found.append(Verdict(code=code, sentence=f"{figures}; {said}" if said else figures, broker=broker))
+    return found

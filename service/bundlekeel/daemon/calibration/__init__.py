@@ -1,0 +1,1 @@
+"""Calibrated thresholds in a running sidecar."""

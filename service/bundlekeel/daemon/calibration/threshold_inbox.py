@@ -1,0 +1,93 @@
+"""The newest proposal of the nightly job, as last read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import structlog
+
+from bundlekeel.core.calibration.thresholds import Objection, Thresholds
+from bundlekeel.core.calibration.thresholds_json import digest_of, parsed
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import StoreError, ThresholdsError
+from bundlekeel.ports import Clock, Telemetry
+from bundlekeel.ports.calibration import MAX_BYTES, CalibrationStore, Found
+
+_log = structlog.get_logger(__name__)
+
+# A store that hangs must not keep an adoption from being judged.
+READ_SECONDS: Final = 60.0
+
+
+class Proposals:
+    """Reads in a thread of its own. `store` opens the place; StoreError: tried again with the next read."""
+
+    def __init__(self, store: Callable[[], CalibrationStore], telemetry: Telemetry, clock: Clock) -> None:
+        self._open = store
+        self._telemetry = telemetry
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, "calibration")
+        self._store: CalibrationStore | None = None
+        self._reading: asyncio.Future[Found | None] | None = None
+        self.found: Found | None = None
+        self.document: Thresholds | None = None
+        self.digest = ""
+        self.unreadable: Objection | None = None
+        self.error = ""
+        self.read_ms = 0
+
+    async def read(self) -> None:
+        """Look again. Never raises; `error` says what is wrong with the store. A read that hangs is waited for again
+        the next time, not begun once more."""
+        if self._reading is None:
+            self._reading = asyncio.get_running_loop().run_in_executor(self._thread, self._fetch)
+        reading = self._reading
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                found = await asyncio.shield(reading)
+        except TimeoutError:
+            self._trouble(f"no answer within {READ_SECONDS:g} s")
+            return
+        except StoreError as error:
+            self._trouble(str(error))
+            return
+        finally:
+            # Also after a mistake of ours: the next read is a new one.
+            if reading.done() and self._reading is reading:
+                self._reading = None
+        self.error, self.read_ms = "", self._clock.wall_ms()
+        if found != self.found:
+            self.found = found
+            self._take(found)
+
+    def close(self) -> None:
+        """Let go of the thread; it may hang in a store that does not answer."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _fetch(self) -> Found | None:
+        """In the thread."""
+        if self._store is None:
+            self._store = self._open()
+        return self._store.newest()
+
+    def _trouble(self, text: str) -> None:
+        if not self.error:
+            _log.warning("proposed thresholds cannot be read", error=text)
+        self.error = text
+        self._telemetry.count("thresholds_store_errors_total")
+
+    def _take(self, found: Found | None) -> None:
+        self.document, self.digest, self.unreadable = None, "", None
+        if found is None:
+            return
+        try:
+            if len(found.data) > MAX_BYTES:
+                raise ThresholdsError(f"larger than {MAX_BYTES} bytes", code=Code.IMPLAUSIBLE)
+            self.document = parsed(found.data)
+        except ThresholdsError as error:
+            self.unreadable = Objection(code=Code(error.code), field=error.field, detail=str(error))
+            return
+        self.digest = digest_of(self.document)

@@ -1,0 +1,374 @@
+"""Watches what the nightly job proposes: validates it, shows it, lets it come into force, and takes it back when it
+does not do what was promised (core/calibration/thresholds.py, core/calibration/adoption.py). Implements
+`views_thresholds.ThresholdsService`.
+
+What is adopted is stored with people's wishes, so that every replica plans with it, and the next leader too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from bundlekeel.core.calibration.adoption import KEPT as STAYS
+from bundlekeel.core.calibration.adoption import (
+    TRIAL,
+    adoption,
+    before_and_after,
+    judged,
+    noted,
+    one_back,
+    reverted_before,
+    taken_back,
+)
+from bundlekeel.core.calibration.thresholds import Objection, Rules, Thresholds, checked
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError, StoreError
+from bundlekeel.core.model.plan import imbalance
+from bundlekeel.core.operations.relocation import RULES
+from bundlekeel.core.planning.engine import PlanInput, PlanResult
+from bundlekeel.daemon.answers_thresholds import Json
+from bundlekeel.daemon.calibration.threshold_inbox import Proposals
+from bundlekeel.daemon.calibration.view import (
+    adopted_view,
+    changes_of,
+    changes_said,
+    document_view,
+    objections_view,
+    reverted_view,
+    sentence_of,
+)
+from bundlekeel.daemon.gate.gate import Action, Gate, Question
+from bundlekeel.daemon.state.documents import Desired
+from bundlekeel.daemon.state.effective_parameters import Overlay
+from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.ports import Clock, Journal, Telemetry
+from bundlekeel.ports.calibration import CalibrationStore
+
+_log = structlog.get_logger(__name__)
+
+# By itself at most one adoption a night.
+NIGHT_MS: Final = 20 * 3_600_000
+OURSELVES: Final = "bundlekeel"
+# A person may override these; the others mean that it cannot be right.
+OVERRIDABLE: Final = frozenset(
+    {
+        Code.STEP_TOO_LARGE,
+        Code.TOO_OLD,
+        Code.TOO_LITTLE_HISTORY,
+        Code.POOR_COVERAGE,
+        Code.OTHER_VALUES,
+        Code.NOT_BETTER,
+        Code.WORSE_UNBROKEN,
+        Code.REVERTED,
+    }
+)
+_LANDED: Final = ("done", "landed_elsewhere", "released")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationParts:
+    """What it works with. `mode`: off, recommend or adopt. `store` opens the place of proposals; it is called in a
+    thread, StoreError: tried again later. `interval_seconds`: of cycles. `sees`: whether there is a picture of the
+    cluster, so that `overlay` knows what the brokers run with."""
+
+    mode: str
+    rules: Rules
+    every_seconds: float
+    interval_seconds: float
+    canary_seconds: float
+    store: Callable[[], CalibrationStore]
+    overlay: Overlay
+    sharing: Sharing
+    sees: Callable[[], bool]
+    journal: Journal
+    telemetry: Telemetry
+    clock: Clock
+    gate: Gate
+
+
+class Calibration:
+    """One for each sidecar. Every replica reads the proposals; only the leader acts by itself."""
+
+    def __init__(self, parts: CalibrationParts) -> None:
+        self._p = parts
+        self.proposals = Proposals(parts.store, parts.telemetry, parts.clock)
+        self._told: tuple[str, tuple[str, ...]] | None = None
+
+    # --- watching ---
+
+    async def run(self) -> None:
+        """Look for proposals, and after what was adopted, until cancelled."""
+        while True:
+            try:
+                await self.check()
+            except StoreError as error:
+                _log.info("thresholds could not be looked after", error=str(error))
+            await asyncio.sleep(self._p.every_seconds)
+
+    async def check(self) -> None:
+        """Once: read, and on the leader judge what is on trial and consider what is proposed."""
+        await self.proposals.read()
+        if self._p.sharing.leading:
+            await self._judge()
+            await self._consider()
+        self._publish()
+
+    def close(self) -> None:
+        """Look for nothing any more."""
+        self.proposals.close()
+
+    def heard(
+        self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
+    ) -> None:
+        """Hear of a cycle (`cycle_parts.Chronicle`). Only what we balance ourselves tells how good the thresholds are:
+        not a follower's cycles, none that something stopped, none while brokers are drained."""
+        if epoch is None or result is None or record["obstacle"] is not None or record.get("operations"):
+            return
+        scores = [load.score_before for load in result.plan.loads]
+        spread = imbalance(scores)
+        # Reports that are no numbers must not get into what the next leader reads.
+        if not 0 < spread < math.inf:
+            return
+        landed = sum(record["outcomes"].get(outcome, 0) for outcome in _LANDED)
+        planned = sum(move.rule not in RULES for move in result.plan.moves)
+        sharing, now = self._p.sharing, self._p.clock.wall_ms()
+        sharing.realised = noted(sharing.realised, now, spread - 1, min(landed, planned), self._p.interval_seconds)
+
+    # --- by itself ---
+
+    @property
+    def _on_trial(self) -> bool:
+        """Whether an adoption is watched. Where the settings changed below all of it there is nothing to judge."""
+        adopted = self._p.sharing.desired.adopted
+        return adopted is not None and adopted.state == TRIAL and bool(self._p.overlay.values)
+
+    async def _judge(self) -> None:
+        adopted = self._p.sharing.desired.adopted
+        if adopted is None or not self._on_trial:
+            return
+        before, after = before_and_after(self._p.sharing.realised, adopted, self._p.clock.wall_ms())
+        found = judged(adopted, before, after)
+        if found is None:
+            return
+        if found.worse:
+            await self._revert(adopted.digest, by=OURSELVES, reason=found.sentence)
+            return
+
+        def kept(desired: Desired) -> Desired:
+            if desired.adopted is None or desired.adopted.digest != adopted.digest:
+                raise Conflict("somebody changed what is adopted")
+            return msgspec.structs.replace(desired, adopted=replace(desired.adopted, state=STAYS))
+
+        await self._by_ourselves(kept, "kept", adopted.digest, found.sentence)
+
+    async def _by_ourselves(self, change: Callable[[Desired], Desired], what: str, digest: str, sentence: str) -> None:
+        """A change nobody asked for; whoever changed the same meanwhile goes first."""
+        try:
+            await self._p.sharing.change_desired(change)
+        except Conflict as error:
+            _log.info("thresholds left alone", digest=digest, reason=str(error))
+            return
+        self._tell(what, digest, sentence)
+
+    async def _consider(self) -> None:
+        seen, adopted = self.proposals, self._p.sharing.desired.adopted
+        # Without a picture it is not known what the brokers run with, and so not what a proposal is compared with.
+        if not self._p.sees():
+            return
+        if seen.found is None or (adopted is not None and seen.digest and adopted.digest == seen.digest):
+            return
+        objections, known_by = self.objections(), seen.digest or seen.found.path
+        if self._p.mode == "adopt" and seen.document is not None and not objections:
+            said = changes_said(self._p.overlay.current, seen.document)
+            sentence = f"{said}, by {len(seen.document.data.days)} days of history"
+            change = self._adopting(seen.document, seen.digest, by=OURSELVES, reason=sentence)
+            await self._by_ourselves(change, "adopted", seen.digest, sentence)
+            return
+        codes = tuple(item.code.value for item in objections)
+        if self._told == (known_by, codes):
+            return
+        self._told = (known_by, codes)
+        if objections:
+            said = "; ".join(f"{item.code.value}: {item.detail}" for item in objections)
+            self._tell("refused", seen.digest, said, codes=codes)
+        elif seen.document is not None:
+            self._tell("recommended", seen.digest, changes_said(self._p.overlay.current, seen.document))
+
+    def objections(self, *, person: bool = False) -> tuple[Objection, ...]:
+        """What speaks against the newest proposal; empty also when there is none. `person`: somebody asks for it, so it
+        does not matter whether we would do it by ourselves now."""
+        seen, desired, now = self.proposals, self._p.sharing.desired, self._p.clock.wall_ms()
+        if seen.unreadable is not None:
+            return (seen.unreadable,)
+        if seen.document is None:
+            return ()
+        if desired.adopted is not None and desired.adopted.digest == seen.digest and self._p.overlay.values:
+            return (Objection(code=Code.NOTHING_NEW, field="", detail="it is in force"),)
+        found = checked(seen.document, self._p.overlay.current, self._p.rules, now)
+        before = reverted_before(desired.reverted, seen.digest, seen.document.values, now)
+        if before is not None:
+            detail = f"by {before.by}: {before.reason}"
+            found = (Objection(code=Code.REVERTED, field="", detail=detail), *found)
+        by_itself = self._p.mode == "adopt" and not person
+        return (*found, *self._not_by_itself(desired, now)) if by_itself else found
+
+    def _not_by_itself(self, desired: Desired, now: int) -> list[Objection]:
+        """What the gate says, and one thing is tried at a time."""
+        found, obstacle = [], self._p.gate.check(Question(action=Action.ADOPTION))
+        if obstacle is not None:
+            detail = obstacle.detail or "nothing is adopted by itself then"
+            found.append(Objection(code=obstacle.code, field="", detail=detail))
+        adopted = desired.adopted
+        if adopted is not None and adopted.digest and self._on_trial:
+            found.append(Objection(code=Code.ON_PROBATION, field="", detail=f"{adopted.digest} is on trial"))
+        elif adopted is not None and adopted.digest and now - adopted.since_ms < NIGHT_MS:
+            ago = (now - adopted.since_ms) / 3_600_000
+            detail = f"{adopted.digest} was adopted {ago:.1f} h ago; one a night"
+            found.append(Objection(code=Code.ON_PROBATION, field="", detail=detail))
+        return found
+
+    # --- for people ---
+
+    def view(self) -> Json:
+        """See `views_thresholds`."""
+        seen, desired = self.proposals, self._p.sharing.desired
+        adopted, objections = desired.adopted, self.objections()
+        standing = None
+        if adopted is not None:
+            before, after = before_and_after(self._p.sharing.realised, adopted, self._p.clock.wall_ms())
+            standing = adopted_view(adopted, self._p.overlay.values, before, after)
+        said = changes_said(self._p.overlay.current, seen.document) if seen.document is not None else ""
+        return {
+            "mode": self._p.mode,
+            "sentence": sentence_of(self._p.mode, seen, adopted if self._p.overlay.values else None, objections, said),
+            "error": seen.error,
+            "read_ms": seen.read_ms,
+            "document": document_view(seen),
+            "changes": changes_of(self._p.overlay.current, seen.document),
+            "objections": objections_view(objections),
+            "adopted": standing,
+            "reverted": reverted_view(desired),
+        }
+
+    async def adopt(self, *, digest: str | None, force: bool, reason: str, by: str) -> Json:
+        """See `views_thresholds`."""
+        self._on()
+        if not self._p.sees():
+            raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
+        seen = self.proposals
+        await seen.read()
+        if seen.found is None:
+            raise NotFound(f"there is no proposal{f': {seen.error}' if seen.error else ''}")
+        if digest is not None and digest != seen.digest:
+            raise Conflict("there is a newer proposal", difference=[f"the newest is {seen.digest or 'unreadable'}"])
+        found = self.objections(person=True)
+        standing = [item for item in found if not (force and item.code in OVERRIDABLE)]
+        if standing or seen.document is None:
+            why = [f"{item.code.value}: {item.detail}" for item in standing]
+            raise Conflict("the proposal does not come into force", difference=why)
+        changes = changes_of(self._p.overlay.current, seen.document)
+        said = changes_said(self._p.overlay.current, seen.document)
+        change = self._adopting(seen.document, seen.digest, by=by, reason=reason, force=force)
+        await self._p.sharing.change_desired(change)
+        sentence = f"{by} adopted {seen.digest}: {said} ({reason})"
+        self._tell("adopted", seen.digest, sentence, by=by, reason=reason)
+        return {"digest": seen.digest, "changes": changes, "sentence": sentence}
+
+    async def revert(self, *, reason: str, by: str) -> Json:
+        """See `views_thresholds`."""
+        self._on()
+        adopted = self._p.sharing.desired.adopted
+        if adopted is None:
+            raise NotFound("no thresholds are adopted")
+        return await self._revert(adopted.digest, by=by, reason=reason)
+
+    def _on(self) -> None:
+        if self._p.mode == "off":
+            raise Forbidden("calibration.mode is off: set it in the settings file")
+
+    def _adopting(
+        self, document: Thresholds, digest: str, *, by: str, reason: str, force: bool = False
+    ) -> Callable[[Desired], Desired]:
+        now, seen = self._p.clock.wall_ms(), self._p.sharing.desired.adopted
+
+        def change(desired: Desired) -> Desired:
+            if desired.adopted != seen or (not force and digest in desired.reverted):
+                raise Conflict("somebody changed what is adopted; look again", difference=["adopted meanwhile"])
+            made = adoption(
+                document,
+                digest,
+                base=self._p.overlay.base,
+                now=desired.adopted,
+                by=by,
+                reason=reason,
+                now_ms=now,
+                trial_seconds=self._p.canary_seconds,
+            )
+            return msgspec.structs.replace(desired, adopted=made)
+
+        return change
+
+    async def _revert(self, digest: str, *, by: str, reason: str) -> Json:
+        now = self._p.clock.wall_ms()
+
+        def change(desired: Desired) -> Desired:
+            adopted = desired.adopted
+            if adopted is None or adopted.digest != digest:
+                raise Conflict("somebody changed what is adopted; look again", difference=["changed meanwhile"])
+            reverted = desired.reverted
+            if digest:
+                reverted = taken_back(reverted, adopted, by=by, reason=reason, now_ms=now)
+            left = one_back(adopted, by=by, reason=reason, now_ms=now)
+            return msgspec.structs.replace(desired, adopted=left, reverted=reverted)
+
+        sentence = f"{by} reverted {digest or 'what earlier nights adopted'}: {reason}"
+        if by == OURSELVES:
+            await self._by_ourselves(change, "reverted", digest, sentence)
+        else:
+            await self._p.sharing.change_desired(change)
+            self._tell("reverted", digest, sentence, by=by, reason=reason)
+        return {"digest": digest, "sentence": sentence}
+
+    # --- telling ---
+
+    def _tell(
+        self,
+        what: str,
+        digest: str,
+        sentence: str,
+        *,
+        by: str = OURSELVES,
+        reason: str = "",
+        codes: tuple[str, ...] = (),
+    ) -> None:
+        record = {
+            "kind": "adoption",
+            "what": what,
+            "code": f"Thresholds{what.capitalize()}",
+            "wall_ms": self._p.clock.wall_ms(),
+            "version": digest,
+            "reverted": what == "reverted",
+            "codes": list(codes),
+        }
+        self._p.journal.append(record | {"by": by, "reason": reason, "sentence": sentence})
+        self._p.telemetry.count("thresholds_total", what=what)
+        _log.info("thresholds", what=what, digest=digest, sentence=sentence)
+
+    def _publish(self) -> None:
+        telemetry = self._p.telemetry
+        codes = {item.code.value for item in self.objections()}
+        for code in sorted(codes):
+            telemetry.gauge("thresholds_objections", 1.0, code=code)
+        telemetry.retain("thresholds_objections", "code", codes)
+        telemetry.gauge("thresholds_in_force", float(len(self._p.overlay.values)))
+        telemetry.gauge("thresholds_on_trial", 1.0 if self._on_trial else 0.0)
+        if self.proposals.document is not None:
+            age = (self._p.clock.wall_ms() - self.proposals.document.created_ms) / 1000
+            telemetry.gauge("thresholds_age_seconds", age)

@@ -1,0 +1,1 @@
+"""Observe, plan, ask the gate, execute, record."""

@@ -1,0 +1,88 @@
+"""Effects in a running sidecar: the leader begins and judges them (`core.planning.effects`), and may take moves
+back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from bundlekeel.core.model.plan import Move, Plan
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.planning import effects as core
+from bundlekeel.core.planning.effects import Book, Effect, Rules
+from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.ports import Telemetry
+
+_log = structlog.get_logger(__name__)
+
+
+class Effects:
+    """One sidecar's judge. The book itself belongs to the cycle's standing, so that it changes hands with the lead."""
+
+    def __init__(
+        self,
+        record: Callable[[Mapping[str, Any]], None],
+        telemetry: Telemetry,
+        *,
+        rules: Rules | None = None,
+        revert: bool = False,
+    ) -> None:
+        self._record = record
+        self._telemetry = telemetry
+        self._rules = rules or Rules()
+        self._revert = revert
+        self._back: tuple[Move, ...] = ()
+
+    def judge(self, book: Book, ledger: Ledger, snapshot: Snapshot, plan: Plan, *, leading: bool) -> Book:
+        """The book after a plan; a follower only looks on, its book is the leader's."""
+        if not leading:
+            return book
+        moves = {item.move.bundle: item.move for item in book.open}
+        judged, found = core.judge(book, ledger, snapshot, plan, self._rules)
+        for effect in found:
+            self._tell(effect)
+        self._telemetry.gauge("quarantined_pairs", len(judged.quarantined(snapshot.wall_ms)))
+        if self._revert and found:
+            judged, self._back = core.reversions(judged, found, moves, snapshot.wall_ms)
+        return judged
+
+    def take_back(self, snapshot: Snapshot) -> tuple[Move, ...]:
+        """Moves to make before anything else: each is handed out once, and only from where the bundle still is."""
+        back, self._back = {move.bundle: move for move in self._back}, ()
+        table, ids = snapshot.bundles, snapshot.brokers.ids
+        owners = {table.names[row]: ids[int(table.owner[row])] for row in table.rows_named(back)} if back else {}
+        return tuple(move for bundle, move in back.items() if owners.get(bundle) == move.source)
+
+    def begun(self, book: Book, moves: Sequence[Move], plan: Plan | None, now_ms: int) -> Book:
+        """These moves are carried out now. Without a plan (a person's own) nothing was predicted."""
+        return core.begun(book, moves, plan, now_ms) if plan is not None else book
+
+    def _tell(self, effect: Effect) -> None:
+        self._telemetry.count("moves_helped_total", len(effect.bundles), result=effect.word)
+        self._telemetry.gauge("effect_error_ratio", effect.predicted - effect.realised)
+        record = effect.record()
+        self._record(record)
+        _log.info("effect", sentence=record["sentence"])
+
+
+def joined(records: Iterable[dict[str, Any]], judged: Sequence[Effect]) -> list[dict[str, Any]]:
+    """Records of moves with what came of them, where that is known."""
+    by_bundle: dict[str, list[Effect]] = {}
+    for effect in judged:
+        for bundle in effect.bundles:
+            by_bundle.setdefault(bundle, []).append(effect)
+    return [_joined(record, by_bundle.get(str(record.get("bundle")), ())) for record in records]
+
+
+def _joined(record: dict[str, Any], judged: Sequence[Effect]) -> dict[str, Any]:
+    at = int(record.get("landed_ms") or record.get("wall_ms") or 0)
+    for effect in judged:
+        if effect.begun_ms <= at <= effect.at_ms:
+            return record | {
+                "effect": effect.word,
+                "predicted_gain": round(effect.predicted, 5),
+                "realised_gain": round(effect.realised, 5),
+            }
+    return record

@@ -1,0 +1,103 @@
+"""Foreign hands in a running sidecar: found by the leader, confirmed at the store, recorded, left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import structlog
+
+from bundlekeel.core.guard import external_moves as core
+from bundlekeel.core.guard.external_moves import Change, ForeignBook, Landing, Seen
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError, StoreError
+from bundlekeel.core.model.names import namespace_of
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.daemon.gate.obstacle import Obstacle
+from bundlekeel.ports import Ownership, Picture, Telemetry
+
+_log = structlog.get_logger(__name__)
+
+# Each costs a read of the store; more at once are no person's work, and the next cycle finds the others.
+MOST_CONFIRMED: Final = 50
+
+
+class ForeignWatch:
+    """One sidecar's watch. What it finds goes into the cycle's standing."""
+
+    def __init__(
+        self,
+        ownership: Ownership,
+        record: Callable[[Mapping[str, Any]], None],
+        telemetry: Telemetry,
+        *,
+        heed: bool = True,
+    ) -> None:
+        """`heed` False: others may move what they like, nothing is looked at."""
+        self._ownership = ownership
+        self._record = record
+        self._telemetry = telemetry
+        self._heed = heed
+        self._seen = Seen()
+        self._trusted_since: int | None = None
+
+    async def look(
+        self,
+        snapshot: Snapshot,
+        picture: Picture,
+        *,
+        moves: Iterable[Mapping[str, Any]],
+        unsettled: Collection[str],
+        trusted: bool,
+        lag_seconds: float,
+        within: tuple[str, ...] = (),
+    ) -> tuple[Change, ...]:
+        """What others moved since the last look. `moves`: the records of ours; `trusted`: whether nobody but us has a
+        reason to move bundles now. Until that has lasted for `lag_seconds` a report may still show what was before:
+        then it only looks. `within`: the only namespaces that are ours, () for all."""
+        if not self._heed or not trusted:
+            self._seen, self._trusted_since = Seen(), None
+            return ()
+        now = snapshot.wall_ms
+        since = self._trusted_since = now if self._trusted_since is None else self._trusted_since
+        starts = {broker: endpoint.start_timestamp for broker, endpoint in picture.endpoints.items()}
+        self._seen, found = core.look(self._seen, snapshot, starts, _landings(moves, now), unsettled)
+        if now - since < 1000 * lag_seconds:
+            return ()
+        ours = [change for change in found if not within or namespace_of(change.bundle) in within]
+        confirmed = tuple([change for change in ours[:MOST_CONFIRMED] if await self._is_so(change)])
+        for change in confirmed:
+            self._telemetry.count("foreign_moves_total", undone=str(change.undone).lower())
+            record = change.record()
+            self._record(record)
+            _log.warning("foreign move", sentence=record["sentence"])
+        return confirmed
+
+    async def _is_so(self, change: Change) -> bool:
+        """Whether the store says the same: a report may be older than it looks."""
+        try:
+            owner = await self._ownership.owner(change.bundle)
+        except (StoreError, CodecError):
+            return False
+        return owner is not None and owner.broker_id == change.target
+
+
+def second_balancer(book: ForeignBook, now_ms: int) -> Obstacle | None:
+    """Why nothing moves while somebody else seems to balance, or None."""
+    if book.rest_until_ms <= now_ms:
+        return None
+    until = datetime.fromtimestamp(book.rest_until_ms / 1000, tz=UTC).strftime("%H:%M:%SZ")
+    names = sorted({bundle for bundle, _ in book.undone})
+    return Obstacle(code=Code.SECOND_BALANCER, detail=f"undone: {', '.join(names[:3])}; resting until {until}")
+
+
+def _landings(moves: Iterable[Mapping[str, Any]], now_ms: int) -> dict[str, Landing]:
+    """The last landing of each bundle that we moved within the hour."""
+    found: dict[str, Landing] = {}
+    for record in moves:
+        at, landed = int(record.get("landed_ms") or 0), str(record.get("landed_on") or "")
+        if landed and now_ms - at < core.FORGET_MS:
+            bundle = str(record.get("bundle"))
+            found[bundle] = Landing(source=str(record.get("source")), landed_on=landed, at_ms=at)
+    return found

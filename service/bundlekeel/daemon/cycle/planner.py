@@ -1,0 +1,173 @@
+"""Dry runs: the same `plan()` on the newest snapshot with overrides; nothing is stored, nothing is touched."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from bundlekeel.core.model.codes import EXPLANATIONS
+from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
+from bundlekeel.core.model.parameters import Parameters, check_pair, coerce, in_form, with_strategy
+from bundlekeel.core.model.plan import Plan, imbalance
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.planning.pressure import learn_idle
+from bundlekeel.core.planning.whatif import scaled, with_brokers, without_brokers
+from bundlekeel.daemon.answers import Json, PlanRequest
+from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.settings.parameters import canonical
+
+EXPIRES_MS = 15 * 60 * 1000
+_KEPT = 100
+
+
+class Planner:
+    """Makes plans for people and keeps them for 15 minutes, by hash."""
+
+    def __init__(self, cycle: Cycle, wall_ms: Callable[[], int]) -> None:
+        self._cycle = cycle
+        self._wall_ms = wall_ms
+        self._kept: OrderedDict[str, tuple[Json, PlanRequest]] = OrderedDict()
+
+    async def compute(self, request: PlanRequest) -> Plan:
+        """The plan of this request on the newest snapshot. SnapshotError before the first cycle."""
+        snapshot = self._cycle.snapshot
+        if snapshot is None:
+            raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
+        params = parameters_of(request, self._cycle.params)
+        altered = _altered(snapshot, request, params)
+        if request.add_brokers:
+            standing = self._cycle.standing
+            seen = learn_idle(standing.memory.idle, snapshot, params, standing.ledger.unsettled())
+            altered = with_brokers(altered, request.add_brokers, min(seen.values(), default=0.0))
+        given = replace(self._cycle.plan_input(altered), params=params)
+        if request.what_if:
+            # Smoothed scores tell of the brokers and the traffic as they are.
+            given = replace(given, memory=replace(given.memory, history={}))
+        result = await self._cycle.compute(given)
+        return result.plan
+
+    async def make(self, request: PlanRequest) -> Json:
+        """A plan as people read it."""
+        made = await self.compute(request)
+        answer = plan_json(made, expires_ms=self._wall_ms() + EXPIRES_MS)
+        answer["what_if"] = request.what_if
+        self.keep(answer, request)
+        return answer
+
+    def keep(self, answer: Json, request: PlanRequest) -> None:
+        """Remember a plan made here or by another sidecar, with what was asked: to carry it out it is planned again."""
+        answer["request"] = replace(request, forwarded=False).told()
+        self._kept[answer["hash"]] = (answer, request)
+        self._kept.move_to_end(answer["hash"])
+        while len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+
+    def find(self, hash_: str) -> tuple[Json, PlanRequest]:
+        """A plan kept here. NotFound when it is unknown or has expired."""
+        found = self._kept.get(hash_)
+        if found is None or found[0]["expires_ms"] < self._wall_ms():
+            raise NotFound(f"no plan {hash_}, or it has expired; make a new one with `bundlekeel plan`")
+        return found
+
+    def all(self) -> list[Json]:
+        """Plans kept here, oldest first, without their moves."""
+        now = self._wall_ms()
+        return [
+            {key: item[key] for key in ("hash", "wall_ms", "strategy", "placement", "verdict", "expires_ms")}
+            | {"moves": len(item["moves"])}
+            for item, _ in self._kept.values()
+            if item["expires_ms"] >= now
+        ]
+
+
+def parameters_of(request: PlanRequest, running: Parameters) -> Parameters:
+    """The running parameters with the request's overrides, each checked. ConfigError names field, value, allowed."""
+    given, problems = canonical(request.parameters)
+    if problems:
+        raise problems[0]
+    changes: dict[str, Any] = {name: item.value for name, item in given.items()}
+    if request.strategy is not None:
+        changes["strategy"] = coerce("strategy", request.strategy)
+    if request.placement is not None:
+        changes["placement"] = coerce("placement", request.placement)
+    if request.ignore_hit_counts:
+        changes |= {"avg_hit_count_low": 1, "avg_hit_count_high": 1, "transfer_hit_count": 0, "split_hit_count": 0}
+    changed = replace(in_form(running, str(changes.get("compat", running.compat))), **changes)
+    if "placement" not in changes:
+        changed = with_strategy(changed, changed.strategy)
+    check_pair(changed.compat, changed.strategy, changed.placement)
+    return changed
+
+
+def _altered(snapshot: Snapshot, request: PlanRequest, params: Parameters) -> Snapshot:
+    """The snapshot with brokers taken out and traffic scaled, as the request asks; nothing in it is wrong. What those
+    that are taken out carried goes to the others, not to added ones: these begin empty, as if just started."""
+    _check_removed(request.remove_brokers, snapshot)
+    _check_added(request.add_brokers, snapshot)
+    if not request.traffic_scale > 0:
+        raise ConfigError(
+            "traffic_scale must be above 0", field="traffic_scale", value=request.traffic_scale, allowed="> 0"
+        )
+    altered = without_brokers(snapshot, request.remove_brokers, params) if request.remove_brokers else snapshot
+    return altered if request.traffic_scale == 1.0 else scaled(altered, request.traffic_scale)
+
+
+def _check_removed(gone: Sequence[str], snapshot: Snapshot) -> None:
+    unknown = [broker for broker in gone if broker not in snapshot.brokers.ids]
+    if unknown:
+        allowed = ", ".join(snapshot.brokers.ids)
+        raise ConfigError(f"no broker {unknown[0]!r}", field="remove_brokers", value=unknown[0], allowed=allowed)
+    if gone and len(set(gone)) >= len(snapshot.brokers):
+        text = "at least one broker must stay"
+        raise ConfigError(text, field="remove_brokers", value=", ".join(gone), allowed="fewer brokers")
+
+
+def _check_added(names: Sequence[str], snapshot: Snapshot) -> None:
+    if names and not len(snapshot.brokers):
+        raise SnapshotError("no broker has a usable report: there is none to take an added one's capacity from")
+    taken = {*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded)}
+    for name in names:
+        if name in taken:
+            text = f"there is a broker {name!r} already, or it is named twice"
+            raise ConfigError(text, field="add_brokers", value=name, allowed="names that no broker has, each once")
+        taken.add(name)
+
+
+def plan_json(made: Plan, *, expires_ms: int) -> Json:
+    """A plan as JSON, with explanations next to its codes."""
+    counts: dict[str, int] = {}
+    for refusal in made.refusals:
+        counts[refusal.code.value] = counts.get(refusal.code.value, 0) + 1
+    return {
+        "hash": made.hash,
+        "wall_ms": made.wall_ms,
+        "expires_ms": expires_ms,
+        "strategy": made.strategy,
+        "placement": made.placement,
+        "snapshot_digest": made.snapshot_digest,
+        "verdict": _verdict(made.verdict),
+        "brokers": [_verdict(item) for item in made.brokers],
+        "moves": [asdict(move) | {"sentence": move.sentence} for move in made.moves],
+        "refusals": [
+            item._asdict() | {"code": item.code.value, "explanation": EXPLANATIONS[item.code]} for item in made.refusals
+        ],
+        "refusal_counts": counts,
+        "splits": [asdict(split) | {"sentence": split.sentence} for split in made.splits],
+        "split_refusals": [
+            item._asdict() | {"code": item.code.value, "explanation": EXPLANATIONS[item.code]}
+            for item in made.split_refusals
+        ],
+        "loads": [asdict(load) for load in made.loads],
+        "imbalance": {
+            "before": imbalance([load.throughput_before for load in made.loads]),
+            "after": imbalance([load.throughput_after for load in made.loads]),
+            "score_before": imbalance([load.score_before for load in made.loads]),
+            "score_after": imbalance([load.score_after for load in made.loads]),
+        },
+    }
+
+
+def _verdict(item: Any) -> Mapping[str, Any]:
+    return asdict(item) | {"code": item.code.value}

@@ -1,0 +1,1 @@
+"""What is done: moves and splits, intents, outcomes."""

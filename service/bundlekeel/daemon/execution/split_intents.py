@@ -1,0 +1,236 @@
+"""Split intents and outcomes: announced before the call, settled by reading boundaries, never carried out again.
+
+Like the intents of moves (daemon/execution/intents.py), in a tree of their own: what settles them is another question.
+In
+extensible mode the ownership channel is read too: boundaries are stored while the split is still under way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from bundlekeel.codec import foreign
+from bundlekeel.codec.report import is_bundle
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
+from bundlekeel.core.model.names import namespace_of
+from bundlekeel.core.splitting.children import Family, children_of
+from bundlekeel.daemon.execution.intents import MARGIN_SECONDS, FirstSeen, check_times, is_over, since_first_sight
+from bundlekeel.daemon.execution.move import MODULAR, World
+from bundlekeel.ports import Change, Document
+
+SPLITS: Final = "splits"
+# Not this bundle's fault: it may be split as soon as splits may be made again.
+_PASSING: Final = frozenset(
+    {Code.PAUSED, Code.RECOMMEND_ONLY, Code.NOT_LEADER, Code.NOT_PERMITTED, Code.STOPPING, Code.FROZEN_INTENT}
+)
+# Another moment may do, but not every cycle: it is free to move meanwhile.
+_BRIEF: Final = frozenset(
+    {Code.STORE_UNAVAILABLE, Code.ADMIN_UNREACHABLE, Code.OWNER_CHANGED, Code.IN_TRANSIT, Code.NO_LOAD_DATA}
+)
+_BRIEF_SECONDS: Final = 60.0
+SplitWord = Literal["done", "unknown", "refused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitIntent:
+    """A split about to be made. Times are wall milliseconds of the writer."""
+
+    id: str
+    bundle: str
+    broker: str
+    rule: str
+    positions: tuple[int, ...]
+    epoch: int
+    member: str
+    wall_ms: int
+    deadline_ms: int
+    cycle_id: str = ""
+
+    def encode(self) -> bytes:
+        """The node's JSON."""
+        names = ("id", "bundle", "broker", "rule", "epoch", "member", "wall_ms", "deadline_ms", "cycle_id")
+        record = {name: getattr(self, name) for name in names} | {"positions": list(self.positions)}
+        return json.dumps(record, ensure_ascii=False).encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitOutcome:
+    """How a split ended. `done`: the namespace has the new boundaries. `unknown`: not settled by reading. `refused`:
+    nothing happened, or the broker said that it did nothing. `family` is known from the moment positions were found."""
+
+    bundle: str
+    broker: str
+    rule: str
+    outcome: SplitWord
+    code: str = ""
+    error: str = ""
+    positions: tuple[int, ...] = ()
+    family: Family | None = None
+    started_wall_ms: int = 0
+    ended_wall_ms: int = 0
+    seconds: float = 0.0
+    epoch: int = -1
+    intent_id: str = ""
+    cycle_id: str = ""
+
+    @property
+    def children(self) -> tuple[str, ...]:
+        """The bundles that are there instead, in range order; none unless done."""
+        return children_of(self.bundle, self.positions) if self.outcome == "done" else ()
+
+    def rest_seconds(self, cool_down: float) -> float:
+        """How long the bundle is not tried again: not at all, a minute, or (always when unknown) the cool-down."""
+        if self.outcome == "done" or (self.outcome == "refused" and self.code in _PASSING):
+            return 0.0
+        return min(_BRIEF_SECONDS, cool_down) if self.outcome == "refused" and self.code in _BRIEF else cool_down
+
+    def record(self) -> dict[str, Any]:
+        """The journal line."""
+        told = f"into {len(self.children)}: {', '.join(self.children)}" if self.children else self.error or self.code
+        return {
+            "kind": "split",
+            "wall_ms": self.ended_wall_ms or self.started_wall_ms,
+            "bundle": self.bundle,
+            "broker": self.broker,
+            "rule": self.rule,
+            "outcome": self.outcome,
+            "code": self.code,
+            "error": self.error,
+            "positions": list(self.positions),
+            "children": list(self.children),
+            "started_ms": self.started_wall_ms,
+            "seconds": round(self.seconds, 3),
+            "epoch": self.epoch,
+            "intent": self.intent_id,
+            "cycle": self.cycle_id,
+            "sentence": f"{self.bundle}: split ({self.rule}) {self.outcome}, {told}",
+        }
+
+
+def split_path(bundle: str) -> str:
+    """The node of a bundle's split intent; the name is percent-encoded because it holds slashes."""
+    return f"{SPLITS}/{quote(bundle, safe='')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """How far a split is seen: `divided`: the namespace has the new boundaries. `unfinished`: what the ownership
+    channel still shows otherwise, the parent owned or a child owned by nobody; always empty in modular mode."""
+
+    divided: bool
+    unfinished: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is left to wait for."""
+        return self.divided and not self.unfinished
+
+
+async def read_division(world: World, bundle: str, positions: Sequence[int]) -> Division:
+    """Look at boundaries and, unless all brokers are modular, owners. StoreError, CodecError when they cannot be read.
+
+    A child may have moved on already, so it may be owned by any broker.
+    """
+    edges = await world.metadata.boundaries(namespace_of(bundle))
+    if edges is None or not set(positions) <= set(edges):
+        return Division(divided=False)
+    if world.mode() == MODULAR:
+        return Division(divided=True)
+    unfinished = []
+    if await world.ownership.owner(bundle) is not None:
+        unfinished.append(bundle)
+    for child in children_of(bundle, positions):
+        owner = await world.ownership.owner(child)
+        if owner is None or owner.disabled:
+            unfinished.append(child)
+    return Division(divided=True, unfinished=tuple(unfinished))
+
+
+async def settle_splits(
+    world: World, *, epoch: int, seen: FirstSeen, margin_seconds: float = MARGIN_SECONDS
+) -> tuple[frozenset[str], list[SplitOutcome], dict[str, str]]:
+    """Look at the split intents of other epochs: the bundles to leave alone for now, those settled just now, and the
+    nodes that could not be read (path -> why).
+
+    A division that is complete settles it at once. Else the call may still be on its way until the intent's deadline
+    and a margin have passed (`seen` as in `settle_intents`); then the boundaries decide. LeadershipLost ends it.
+    """
+    frozen: set[str] = set()
+    settled: list[SplitOutcome] = []
+    unreadable: dict[str, str] = {}
+    for document in await world.coordination.read_tree(SPLITS):
+        bundle, intent = unquote(document.path.rpartition("/")[2]), None
+        try:
+            intent = decode_split(document, bundle)
+        except CodecError as error:
+            unreadable[document.path] = str(error)
+        if intent is not None and intent.epoch == epoch:
+            continue
+        if not is_bundle(bundle):
+            unreadable[document.path] = "its name is that of no bundle"
+            continue
+        waited = since_first_sight(seen, document, world.clock)
+        try:
+            found = Division(divided=False)
+            if intent is not None:
+                found = await read_division(world, bundle, intent.positions)
+            if not found.complete and not is_over(intent, waited, margin_seconds):
+                frozen.add(bundle)
+                continue
+            removal = Change(path=document.path, data=None, version=document.version)
+            await world.coordination.write_fenced(epoch, [removal])
+        except LeadershipLost:
+            raise
+        except (StoreError, CodecError):
+            frozen.add(bundle)
+            continue
+        settled.append(_settled(intent, bundle, done=found.divided, epoch=epoch, now_ms=world.clock.wall_ms()))
+    return frozenset(frozen), settled, unreadable
+
+
+def _settled(intent: SplitIntent | None, bundle: str, *, done: bool, epoch: int, now_ms: int) -> SplitOutcome:
+    return SplitOutcome(
+        bundle=bundle,
+        broker=intent.broker if intent else "",
+        rule=intent.rule if intent else "",
+        outcome="done" if done else "unknown",
+        code="" if done else Code.LEFT_BY_EARLIER_LEADER,
+        error=f"left open by epoch {intent.epoch}" if intent else "the intent could not be read",
+        positions=intent.positions if intent else (),
+        started_wall_ms=intent.wall_ms if intent else 0,
+        ended_wall_ms=now_ms,
+        epoch=epoch,
+        intent_id=intent.id if intent else "",
+        cycle_id=intent.cycle_id if intent else "",
+    )
+
+
+class _Stored(msgspec.Struct):
+    id: str
+    bundle: str
+    broker: str
+    rule: str
+    positions: tuple[int, ...]
+    epoch: int
+    member: str
+    wall_ms: int
+    deadline_ms: int
+    cycle_id: str
+
+
+def decode_split(document: Document, bundle: str) -> SplitIntent:
+    """CodecError for anything a leader would not have written."""
+    found = foreign.read(document.data, _Stored, what=document.path, exact=True)
+    check_times(found, document.path)
+    try:
+        children_of(bundle, found.positions)
+    except ValueError as error:
+        raise foreign.unreadable(document.path, error, code=Code.WRONG_TYPE) from None
+    return SplitIntent(**msgspec.structs.asdict(found))

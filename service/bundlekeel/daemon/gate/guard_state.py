@@ -1,0 +1,135 @@
+"""What the guard knows of the past and of the calendar, put together for each plan.
+
+Kept by every replica: followers plan as well, and whoever leads next must know which brokers restarted a minute ago.
+Moves of the last hour come from the shared records, so they survive a change of leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Reversible
+from dataclasses import replace
+from typing import Any, Final
+
+from bundlekeel.core.guard.eligibility import Begun, GuardState
+from bundlekeel.core.model.names import namespace_of
+from bundlekeel.core.model.time_format import HOUR_MS
+from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.daemon.gate.windows import Calendar
+from bundlekeel.ports import Picture
+
+# Changes of brokers older than any window are forgotten.
+KEPT_MS: Final = 24 * HOUR_MS
+# Records are in the order in which moves ended; none takes longer than this.
+LONGEST_MS: Final = HOUR_MS
+
+
+class Guarding:
+    """The guard's memory beside the standing. One for each sidecar; used on the event loop only."""
+
+    def __init__(
+        self,
+        moves: Callable[[], Reversible[Mapping[str, Any]]],
+        calendar: Calendar | None = None,
+        rate: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        """`moves`: the shared records of moves, oldest first (daemon/state/shared_state.py). `rate`: moves a cycle
+        that the
+        adaptive rate allows, None: no limit from there."""
+        self._moves = moves
+        self._rate = rate
+        self._calendar = calendar or Calendar()
+        # Of some namespaces, those whose rates a quota group limits; set once there are quotas.
+        self.limited: Callable[[frozenset[str]], frozenset[str]] = lambda _: frozenset()
+        self._since_ms = 0
+        # Start of each broker's process as last seen, of those registered now; and of all ever seen.
+        self._here: dict[str, int] | None = None
+        self._ever: set[str] = set()
+        self.changed: dict[str, int] = {}
+        # Changes up to then belong to roll-outs that are over.
+        self._rolled_ms = 0
+
+    def see(self, picture: Picture, now_ms: int) -> None:
+        """Compare a picture with the one before: who came, went or restarted."""
+        here = {broker: endpoint.start_timestamp for broker, endpoint in picture.endpoints.items()}
+        if self._here is None:
+            self._since_ms = now_ms
+        else:
+            for broker in self._differing(self._here, here):
+                self.changed[broker] = now_ms
+        self._ever |= here.keys()
+        # A record that cannot be read tells no start: the one before still counts.
+        self._here = {broker: start or (self._here or {}).get(broker, 0) for broker, start in here.items()}
+        self.changed = {broker: at for broker, at in self.changed.items() if at > now_ms - KEPT_MS}
+
+    def _differing(self, before: Mapping[str, int], here: Mapping[str, int]) -> list[str]:
+        found = [broker for broker in before if broker not in here]
+        for broker, start in here.items():
+            was = before.get(broker)
+            if was is None:
+                # One that runs longer than we look is no news: we only see it late.
+                if broker in self._ever or start >= self._since_ms or start == 0:
+                    found.append(broker)
+            elif start and was and start != was:
+                found.append(broker)
+        return found
+
+    def state(self, state: GuardState, ledger: Ledger, now_ms: int) -> GuardState:
+        """The guard's state with the last hour's moves, changed brokers, what windows allow, and what is limited."""
+        return replace(
+            state,
+            last_hour=self._last_hour(ledger, now_ms),
+            changed_brokers=dict(self.changed),
+            relief_until=self._calendar.relief_until(now_ms),
+            rate=self._rate(),
+            limited=self._limited(state.recent),
+        )
+
+    def _limited(self, bundles: Iterable[str]) -> frozenset[str]:
+        spaces = {bundle: namespace_of(bundle) for bundle in bundles}
+        found = self.limited(frozenset(spaces.values())) if spaces else frozenset()
+        return frozenset(bundle for bundle, space in spaces.items() if space in found)
+
+    def rolled_out(self, now_ms: int, quiet_seconds: float) -> frozenset[str]:
+        """Registered brokers that came or restarted in a roll-out that is over by now, each once.
+
+        `quiet_seconds` without another change end it (`rollout_quiet_seconds`; 0: there are no roll-outs). Asked in
+        every cycle of every replica: who leads later does not begin anew."""
+        latest = max(self.changed.values(), default=0)
+        if not quiet_seconds or latest <= self._rolled_ms or latest > now_ms - int(1000 * quiet_seconds):
+            return frozenset()
+        since, self._rolled_ms = self._rolled_ms, latest
+        return frozenset(broker for broker in self._here or {} if self.changed.get(broker, 0) > since)
+
+    def concerned(self, since_ms: int) -> set[str]:
+        """Brokers that gave or took a bundle since then, by the shared records."""
+        found: set[str] = set()
+        for record in reversed(self._moves()):
+            ended = int(record.get("landed_ms") or record.get("started_ms") or 0)
+            if ended < since_ms - LONGEST_MS:
+                break
+            if ended >= since_ms and record.get("outcome") != "refused":
+                found |= {str(record.get("source", "")), str(record.get("landed_on") or record.get("destination", ""))}
+        return found
+
+    def _last_hour(self, ledger: Ledger, now_ms: int) -> tuple[Begun, ...]:
+        """Moves begun within an hour, oldest first: those that ended, and those in the books that have not."""
+        until = now_ms - HOUR_MS
+        found: dict[tuple[str, int], Begun] = {}
+        for record in reversed(self._moves()):
+            started = int(record.get("started_ms") or 0)
+            if started <= until - LONGEST_MS:
+                break
+            if started <= until or record.get("outcome") == "refused":
+                continue
+            begun = Begun(
+                bundle=str(record.get("bundle", "")),
+                source=str(record.get("source", "")),
+                target=str(record.get("destination", "")),
+                at_ms=started,
+            )
+            found[begun.bundle, started] = begun
+        for entry in ledger.entries:
+            if not entry.landed_ms and entry.opened_ms > until:
+                begun = Begun(bundle=entry.bundle, source=entry.source, target=entry.target, at_ms=entry.opened_ms)
+                found.setdefault((entry.bundle, entry.opened_ms), begun)
+        return tuple(sorted(found.values(), key=lambda item: (item.at_ms, item.bundle)))

@@ -1,0 +1,266 @@
+"""One sidecar's watch for outages of the metadata store (`core.guard.outage`), and what the sidecars tell each other
+of them.
+
+Whoever saw an outage says so in the shared document `outage`: a leader that started only after it would else not know.
+A leader that saw the store answer all the while closes that document again: then its author alone was cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+import msgspec
+import structlog
+
+from bundlekeel.codec.foreign import read
+from bundlekeel.core.guard import outage as core
+from bundlekeel.core.guard.outage import Calm, Outage, Settle, Sight, Wait
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError, SnapshotError, StaleWrite, StoreError
+from bundlekeel.daemon.gate.obstacle import Obstacle
+from bundlekeel.ports import Clock, Coordination, LoadSource, Member, Picture, Telemetry
+
+_log = structlog.get_logger(__name__)
+
+OUTAGE: Final = "outage"
+LOOK_SECONDS: Final = 1.0
+# Wall clocks of two hosts may be this far apart.
+SKEW_MS: Final = 15_000
+# A leader's record of the registered brokers says nothing about a cluster that was left alone for longer.
+KNOWN_MS: Final = 3_600_000
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """The shared document: the last outage anybody saw. `over`: settled, or seen by its author alone."""
+
+    schema: int = 1
+    by: str = ""
+    why: str = ""
+    since_ms: int = 0
+    back_ms: int = 0
+    expected: tuple[str, ...] = ()
+    over: bool = False
+
+
+def settle_for(seconds: float, call_seconds: float) -> Settle:
+    """`core.guard.outage.Settle` for our looks: one takes as long as a read may, twice at most."""
+    return Settle(seconds=seconds, step=2 * (LOOK_SECONDS + call_seconds))
+
+
+class Leads(Protocol):
+    """What is asked of the leadership."""
+
+    @property
+    def member(self) -> Member:
+        """Who we are."""
+
+    @property
+    def leading(self) -> bool:
+        """Whether we lead now."""
+
+
+class OutageWatch:
+    """Looks at the store once a second (`run`), and at each picture that a cycle takes (`obstacle`)."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        source: LoadSource,
+        leadership: Leads,
+        clock: Clock,
+        telemetry: Telemetry,
+        *,
+        settle: Settle,
+        session_seconds: float,
+    ) -> None:
+        """`session_seconds`: what we ask for, until the store has said what it grants."""
+        self._coordination = coordination
+        self._source = source
+        self._leadership = leadership
+        self._clock = clock
+        self._telemetry = telemetry
+        self._asked_session = session_seconds
+        self._settle = settle
+        self._state = core.begin(clock.boot())
+        # Whether there is a notice of the outage that we hold.
+        self._told = False
+        self._handled: tuple[str, int] | None = None
+
+    @property
+    def state(self) -> Calm:
+        """What has been seen so far."""
+        return self._state
+
+    async def run(self) -> None:
+        """For ever: a look a second."""
+        while True:
+            await self.look()
+            await self._clock.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """One look: does the store answer, who is registered, what do the others say."""
+        answered, found = await self._read()
+        self._see(answered, await self._registered() if answered else None)
+        if answered:
+            try:
+                await self._exchange(found)
+            except StoreError as error:
+                _log.info("the notice of an outage could not be exchanged", error=str(error))
+        left = self.waiting()
+        self._telemetry.gauge("settling_after_outage_seconds", left.seconds if left is not None else 0.0)
+
+    def obstacle(self, picture: Picture | None = None) -> Obstacle | None:
+        """Why nothing may move yet, or None. With the picture that is about to be acted on: it counts as a look."""
+        if picture is not None:
+            now = self._clock.boot()
+            self._change(core.noticed(self._state, _registrations(picture), now, self._settle))
+        left = self.waiting()
+        if left is None:
+            return None
+        return Obstacle(code=Code.SETTLING_AFTER_OUTAGE, detail=self._sentence(left))
+
+    def waiting(self) -> Wait | None:
+        """What is still waited for."""
+        return core.waiting(self._state, self._settle)
+
+    def view(self) -> dict[str, Any] | None:
+        """For people: {why, away, missing, quiet_seconds, until_ms (0 while it cannot be told), sentence}, or None."""
+        left = self.waiting()
+        if left is None:
+            return None
+        until = 0 if left.away else self._clock.wall_ms() + int(1000 * left.seconds)
+        return {
+            "why": left.why,
+            "away": left.away,
+            "missing": list(left.missing),
+            "quiet_seconds": round(left.quiet, 1),
+            "until_ms": until,
+            "sentence": self._sentence(left),
+        }
+
+    def remember(self, brokers: Collection[str], stored_ms: int) -> None:
+        """A new term: the brokers that the last leader saw in its last cycle, and when that was."""
+        if 0 <= self._clock.wall_ms() - stored_ms <= KNOWN_MS:
+            self._state = core.remember(self._state, brokers, self._clock.boot())
+
+    # --- looking ---
+
+    def _see(self, answered: bool, brokers: frozenset[core.Registration] | None) -> None:
+        sight = Sight(
+            boot=self._clock.boot(),
+            answered=answered,
+            session_seconds=self._coordination.session_seconds or self._asked_session,
+            brokers=brokers,
+        )
+        self._change(core.advance(self._state, sight, self._settle))
+
+    def _change(self, state: Calm) -> None:
+        before, after, self._state = self._state.outage, state.outage, state
+        if after is not None and before is None:
+            self._told = False
+            self._begun(after)
+        elif after is None and before is not None:
+            _log.info("settled after an outage", why=before.why)
+
+    def _begun(self, outage: Outage) -> None:
+        self._telemetry.count("outages_total")
+        _log.warning("nothing moves until the brokers have settled", why=outage.why)
+
+    async def _read(self) -> tuple[bool, tuple[Notice | None, int | None]]:
+        if not self._coordination.connected:
+            return False, (None, None)
+        try:
+            document = await self._coordination.read(OUTAGE)
+        except StoreError:
+            return False, (None, None)
+        if document is None:
+            return True, (None, None)
+        return True, (_decode(document.data), document.version)
+
+    async def _registered(self) -> frozenset[core.Registration] | None:
+        try:
+            return _registrations(await self._source.picture())
+        except (StoreError, SnapshotError):
+            return None
+
+    # --- telling each other ---
+
+    async def _exchange(self, found: tuple[Notice | None, int | None]) -> None:
+        notice, version = found
+        if notice is not None and not notice.over:
+            await self._hear(notice, version)
+        elif notice is not None and self._concerns_us(notice):
+            self._state = core.leave(self._state, self._clock.boot())
+        await self._tell(notice, version)
+
+    async def _hear(self, notice: Notice, version: int | None) -> None:
+        """Somebody saw an outage. If we saw none because we watched all the while, it was theirs alone."""
+        key, boot, held = (notice.by, notice.since_ms), self._clock.boot(), self._state.outage
+        unheard, self._handled = self._handled != key, key
+        if held is not None and not unheard:
+            return
+        missed = self._wall(self._state.calm_since) >= notice.since_ms - SKEW_MS and self._fresh(notice)
+        if held is not None or (unheard and missed):
+            joined = Outage(why=notice.why, since=boot, expected=frozenset(notice.expected), back=boot)
+            self._state = core.join(self._state, joined)
+        elif self._leadership.leading:
+            await self._write(msgspec.structs.replace(notice, over=True), version)
+        if held is None and self._state.outage is not None:
+            self._begun(self._state.outage)
+
+    async def _tell(self, notice: Notice | None, version: int | None) -> None:
+        """Say what we saw, once the store answers again; one notice is enough for all."""
+        outage = self._state.outage
+        if outage is None or outage.back is None or self._told or (notice is not None and not notice.over):
+            return
+        self._told = True
+        made = Notice(
+            by=self._leadership.member.id,
+            why=outage.why,
+            since_ms=self._wall(outage.since),
+            back_ms=self._wall(outage.back),
+            expected=tuple(sorted(outage.expected)),
+        )
+        self._handled = (made.by, made.since_ms)
+        await self._write(made, version)
+
+    async def _write(self, notice: Notice, version: int | None) -> None:
+        try:
+            await self._coordination.write_shared(OUTAGE, msgspec.json.encode(notice), version=version)
+        except StaleWrite:
+            return  # somebody else said so at the same moment
+
+    def _concerns_us(self, notice: Notice) -> bool:
+        """Whether a closed notice is about the outage that we hold on to."""
+        outage = self._state.outage
+        if outage is None or outage.back is None:
+            return False
+        return self._handled == (notice.by, notice.since_ms)
+
+    def _fresh(self, notice: Notice) -> bool:
+        return self._clock.wall_ms() - notice.back_ms <= 1000 * self._settle.patience
+
+    def _wall(self, boot: float) -> int:
+        return self._clock.wall_ms() - int(1000 * (self._clock.boot() - boot))
+
+    def _sentence(self, left: Wait) -> str:
+        if left.away:
+            return f"{left.why}, and does not answer yet"
+        until = datetime.fromtimestamp((self._clock.wall_ms() / 1000) + left.seconds, tz=UTC).strftime("%H:%M:%SZ")
+        wanted = f"{self._settle.seconds:g} s without a change of the registry"
+        if left.missing:
+            return f"{left.why}; waiting for {', '.join(left.missing)}, then {wanted}; given up at {until}"
+        return f"{left.why}; all brokers are back, quiet for {left.quiet:.0f} of {wanted}, until {until}"
+
+
+def _registrations(picture: Picture) -> frozenset[core.Registration]:
+    return frozenset((broker, endpoint.start_timestamp) for broker, endpoint in picture.endpoints.items())
+
+
+def _decode(data: bytes) -> Notice | None:
+    try:
+        return read(data, Notice, what=OUTAGE)
+    except CodecError:
+        return None

@@ -1,0 +1,176 @@
+"""The dead man: gives the brokers their own shedding back when no sidecar has completed a cycle for too long.
+
+After a takeover nobody but us balances. When all sidecars are gone, or one leads and all its cycles fail, the cluster
+is worse off than before the takeover. `judge` needs no sidecar: it reads the takeover's record and the moment of the
+last completed cycle (`LeaderState.completed_ms`) from the shared state and restores what the record says.
+
+It never restores on doubt. What cannot be read is an error, not a death; and the moment is one of another machine's
+clock, so before anything is restored the state is watched for `confirm_seconds`: any cycle completed meanwhile, also
+one of a leader whose clock is wrong or that has just come back after an outage, calls it off. It is looked at once
+more right before each write to the brokers: reading their settings first may take long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from bundlekeel.daemon.operations.takeover import Desk, TakeoverResult, handback, read_record
+from bundlekeel.daemon.state.documents import LeaderState, decode_state
+from bundlekeel.daemon.state.shared_state import STATE
+from bundlekeel.daemon.state.takeover_record import Record
+from bundlekeel.ports import Clock, Coordination
+
+CONFIRM_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 1.0
+# A moment this far ahead of our clock says nothing of how long ago it was.
+_AHEAD_SECONDS: Final = 60.0
+
+State = Literal["not_taken_over", "alive", "dead", "restored", "incomplete"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """When the sidecars count as dead. `by`: who says so, for the record."""
+
+    after_seconds: float
+    confirm_seconds: float = CONFIRM_SECONDS
+    by: str = "deadman"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """What the shared state says. `completed_ms`: when a cycle was completed last, 0 for never; `seconds`: how long ago
+    that was, or the takeover, whichever is later. `verdict`: the last cycle's sentence."""
+
+    record: Record | None
+    completed_ms: int
+    epoch: int
+    seconds: float
+    verdict: str = ""
+
+    def dead(self, after_seconds: float) -> bool:
+        """Whether it is long enough ago, or cannot be told because a clock is ahead."""
+        return self.record is not None and (self.seconds >= after_seconds or self.seconds < -_AHEAD_SECONDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What came of it. `dead` without a restoration is a dry run's. `result`: the handback, when there was one."""
+
+    state: State
+    sentence: str
+    pulse: Pulse
+    result: TakeoverResult | None = None
+
+    def view(self) -> dict[str, Any]:
+        """As JSON, without the brokers."""
+        record = self.pulse.record
+        return {
+            "state": self.state,
+            "sentence": self.sentence,
+            "completed_ms": self.pulse.completed_ms,
+            "age_seconds": round(self.pulse.seconds, 1),
+            "epoch": self.pulse.epoch,
+            "takeover": record.view() if record is not None else None,
+        }
+
+
+async def feel(coordination: Coordination, clock: Clock) -> Pulse:
+    """The pulse right now. StoreError when the store does not answer, CodecError when its documents cannot be read."""
+    found = await read_record(coordination)
+    documents = await coordination.read_tree(STATE)
+    state = decode_state(documents, what="the leader's state") if documents else LeaderState()
+    record = found[0] if found is not None else None
+    last = max(state.completed_ms, record.wall_ms if record is not None else 0)
+    return Pulse(
+        record=record,
+        completed_ms=state.completed_ms,
+        epoch=state.epoch,
+        seconds=(clock.wall_ms() - last) / 1000,
+        verdict=str(state.report.get("sentence", "")),
+    )
+
+
+async def judge(
+    coordination: Coordination,
+    clock: Clock,
+    terms: Terms,
+    desk: Callable[[], Awaitable[Desk]] | None,
+) -> Judgement:
+    """Look, watch, and restore through `desk` (None: a dry run). It is asked for only when there is something to do."""
+    pulse = await feel(coordination, clock)
+    if pulse.record is None:
+        return Judgement(state="not_taken_over", sentence="there is no takeover to undo", pulse=pulse)
+    if not pulse.dead(terms.after_seconds):
+        return _alive(pulse)
+    deadline = clock.boot() + terms.confirm_seconds
+    while clock.boot() < deadline:
+        await clock.sleep(min(_POLL_SECONDS, max(0.0, deadline - clock.boot())))
+        called_off = _changed(pulse, await feel(coordination, clock))
+        if called_off is not None:
+            return called_off
+    why = _why(pulse)
+    if desk is None:
+        return Judgement(state="dead", sentence=f"{why}; the brokers' shedding would be restored", pulse=pulse)
+
+    async def look_again() -> None:
+        called_off = _changed(pulse, await feel(coordination, clock))
+        if called_off is not None:
+            raise _CalledOff(called_off)
+
+    try:
+        return await _restore(await desk(), pulse, why, terms, look_again)
+    except _CalledOff as found:
+        return found.judgement
+
+
+class _CalledOff(Exception):
+    """A sign of life amid the restoration."""
+
+    def __init__(self, judgement: Judgement) -> None:
+        super().__init__(judgement.sentence)
+        self.judgement = judgement
+
+
+def _changed(pulse: Pulse, now: Pulse) -> Judgement | None:
+    """What calls a restoration off, if anything has changed since that pulse."""
+    if pulse.record is None or now.record is None or now.record.wall_ms != pulse.record.wall_ms:
+        return Judgement(state="not_taken_over", sentence="somebody else ended the takeover meanwhile", pulse=now)
+    if (now.completed_ms, now.record) != (pulse.completed_ms, pulse.record):
+        return _alive(now)
+    return None
+
+
+async def _restore(
+    desk: Desk, pulse: Pulse, why: str, terms: Terms, look_again: Callable[[], Awaitable[None]]
+) -> Judgement:
+    result = await handback(desk, reason=why, by=terms.by, deadman=True, look_again=look_again)
+    if result is None:
+        return Judgement(state="not_taken_over", sentence="somebody else restored it meanwhile", pulse=pulse)
+    if result.complete:
+        count = len(result.brokers)
+        text = f"{why}; the brokers' own shedding is back, verified on {count} broker{'' if count == 1 else 's'}"
+        return Judgement(state="restored", sentence=text, pulse=pulse, result=result)
+    missing = ", ".join(result.unverified) or "the stored overrides"
+    text = f"{why}; not verified at {missing}: the record stays, and the next run goes on"
+    return Judgement(state="incomplete", sentence=text, pulse=pulse, result=result)
+
+
+def _alive(pulse: Pulse) -> Judgement:
+    text = f"a cycle was completed {_ago(pulse.seconds)}" if pulse.completed_ms else "the takeover is recent"
+    return Judgement(state="alive", sentence=text, pulse=pulse)
+
+
+def _why(pulse: Pulse) -> str:
+    if not pulse.completed_ms:
+        return f"no cycle was ever completed, and the takeover was {_ago(pulse.seconds)}"
+    said = f" (the last cycle: {pulse.verdict})" if pulse.verdict else ""
+    if pulse.seconds < 0:
+        return f"no cycle is completed any more, and the last one's clock was {-pulse.seconds:.0f} s ahead{said}"
+    return f"no cycle was completed for {pulse.seconds:.0f} s{said}"
+
+
+def _ago(seconds: float) -> str:
+    return f"{max(0.0, seconds):.0f} s ago"

@@ -1,0 +1,414 @@
+"""`doctor`: every connection and permission, what is wrong, and how to mend it. Reads only, in every mode.
+
+The one exception is a write below our own root, which every sidecar needs and which nobody else reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bundlekeel.core.filters.javaregex import java_pattern
+from bundlekeel.core.model.capacity import CapacityOverride, match_capacity
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import (
+    AdminUnauthorized,
+    BundlekeelError,
+    CodecError,
+    SnapshotError,
+    StaleWrite,
+    StoreError,
+    WrongCluster,
+)
+from bundlekeel.core.model.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, ExcludedBroker
+from bundlekeel.core.model.names import namespace_of
+from bundlekeel.core.model.parameters import BY_PULSAR_KEY, Parameters
+from bundlekeel.daemon.answers import Check
+from bundlekeel.daemon.cycle.broker_splits import REMEDY, turned_off
+from bundlekeel.daemon.gate.gate import ACTED_ON
+from bundlekeel.daemon.operations.channel_checks import channel_checks
+from bundlekeel.daemon.operations.document_checks import document_check
+from bundlekeel.daemon.operations.takeover import read_record
+from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.daemon.sources.channel_watch import ChannelWatch
+from bundlekeel.daemon.sources.policies import PolicyBook
+from bundlekeel.daemon.state.partial_takeover import left_to_us, namespaces_of
+from bundlekeel.daemon.state.takeover_record import Record
+from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, LoadTables, Metadata, Picture
+from bundlekeel.settings.parameters import STOCK
+
+_SKEW_LIMIT_SECONDS = 30.0
+_PATIENCE = 5
+# Modes in which brokers publish their load on topics, when they have something to say.
+_PUBLISHING = ("extensible", "mixed")
+# CPU figures this close (share of the limit) are the same; samples are taken at different moments.
+CPU_ALIKE_SHARE = 0.03
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patient:
+    """What is examined. `used`: the parameters that follow from a broker's configuration, and where each is from."""
+
+    coordination: Coordination
+    source: LoadSource
+    metadata: Metadata
+    admin: BrokerAdmin
+    config: BrokerConfig
+    clock: Clock
+    mode: str
+    heartbeat_seconds: float
+    store_address: str
+    capacity: Sequence[CapacityOverride]
+    used: Callable[[Mapping[str, str]], tuple[Parameters, Mapping[str, str]]]
+    channel: ChannelWatch | None = None
+    feed: Callable[[], LoadTables] = LoadTables
+
+
+async def examine(patient: Patient, *, within: float = 10.0) -> list[Check]:
+    """All checks, in the order in which one would mend things. Stops early where the rest cannot be tested."""
+    checks = [await _store(patient, within)]
+    if not checks[0].ok:
+        return checks
+    checks += [_session(patient), await _root(patient), await document_check(patient.coordination)]
+    checks.append(await _members(patient))
+    picture, check = await _picture(patient, within)
+    checks.append(check)
+    if picture is None:
+        return checks
+    patient.admin.set_endpoints(picture.endpoints)
+    try:
+        await patient.config.refresh(picture.endpoints, force=True)
+    except WrongCluster as error:
+        checks.append(Check(name="cluster name", ok=False, detail=str(error), fix=f"set cluster: {error.allowed}"))
+    else:
+        name = patient.config.adoptable().get("clusterName")
+        checks.append(Check(name="cluster name", ok=True, detail=name or "no broker has shown its clusterName"))
+    tables = await _listening(patient, picture, within)
+    checks += _reports(patient, picture, tables)
+    checks += [*_admin(patient, picture), *_reporting(patient, picture)]
+    record = await _takeover(patient)
+    checks += [_load_manager(picture), _shedding(patient, picture, namespaces_of(record))]
+    checks += [_splitting(patient, picture, record), await _leader(patient)]
+    checks += _load_topics(picture, tables)
+    if patient.channel is not None:
+        checks += await channel_checks(patient.channel, patient.clock, within=within)
+    checks += [_blind(patient, picture), _shared_machine(patient, picture), _clock(patient, picture)]
+    checks += [_placement(patient, picture), await _policies(patient, picture)]
+    return checks
+
+
+async def _store(patient: Patient, within: float) -> Check:
+    waited = 0.0
+    while not patient.coordination.connected and waited < within:
+        await patient.clock.sleep(0.1)
+        waited += 0.1
+    if patient.coordination.connected:
+        return Check(name="metadata store", ok=True, detail=f"{patient.store_address} answers")
+    return Check(
+        name="metadata store",
+        ok=False,
+        detail=f"{patient.store_address} did not answer within {within:.0f} s",
+        fix="check `metadata_store` in the settings and that this host may reach the ZooKeeper client port",
+    )
+
+
+def _session(patient: Patient) -> Check:
+    session = patient.coordination.session_seconds
+    ok = session >= 3 * patient.heartbeat_seconds
+    return Check(
+        name="session",
+        ok=ok,
+        detail=f"negotiated {session:g} s, heartbeat every {patient.heartbeat_seconds:g} s",
+        fix="" if ok else "lower `leadership.heartbeat`, or raise maxSessionTimeout at the ZooKeeper servers",
+    )
+
+
+async def _root(patient: Patient) -> Check:
+    try:
+        document = await patient.coordination.read("doctor")
+        version = document.version if document else None
+        await patient.coordination.write_shared("doctor", b"{}", version=version)
+    except StaleWrite:
+        pass  # somebody else's doctor wrote at the same moment: so writing works
+    except StoreError as error:
+        fix = "grant create, read, write and delete below the `/bundlekeel` root to this identity"
+        return Check(name="own root", ok=False, detail=f"cannot write below our root: {error}", fix=fix)
+    return Check(name="own root", ok=True, detail="reads and writes below our own root")
+
+
+async def _members(patient: Patient) -> Check:
+    try:
+        members, leader = await patient.coordination.members(), await patient.coordination.leader()
+    except StoreError as error:
+        return Check(name="sidecars", ok=False, detail=str(error), fix="try again")
+    text = f"{len(members)} seats taken, {'led by ' + leader.id if leader else 'no leader'}"
+    return Check(name="sidecars", ok=True, detail=text)
+
+
+async def _picture(patient: Patient, within: float) -> tuple[Picture | None, Check]:
+    waited = 0.0
+    while True:
+        try:
+            picture = await patient.source.picture()
+        except (StoreError, SnapshotError) as error:
+            if waited < within:
+                await asyncio.sleep(0.1)
+                waited += 0.1
+                continue
+            fix = "check the chroot in `metadata_store` (brokers' metadataStoreUrl) and read rights on /loadbalance"
+            return None, Check(name="brokers", ok=False, detail=str(error), fix=fix)
+        if picture.endpoints or waited >= within / 4:
+            break
+        await asyncio.sleep(0.1)
+        waited += 0.1
+    count = len(picture.endpoints)
+    fix = "" if count else "check the chroot in `metadata_store`: it must be the brokers' metadataStoreUrl"
+    return picture, Check(name="brokers", ok=count > 0, detail=f"{count} registered, mode {picture.mode}", fix=fix)
+
+
+async def _listening(patient: Patient, picture: Picture, within: float) -> LoadTables:
+    """The load topics, once they are followed: a process that has just started is still connecting."""
+    deadline = patient.clock.boot() + within
+    tables = patient.feed()
+    while picture.mode in _PUBLISHING and tables.state in ("off", "connecting") and patient.clock.boot() < deadline:
+        await patient.clock.sleep(0.1)
+        tables = patient.feed()
+    return tables
+
+
+def _reports(patient: Patient, picture: Picture, tables: LoadTables) -> list[Check]:
+    if not picture.excluded:
+        return [Check(name="reports", ok=True, detail=f"{len(picture.reports)} usable")]
+    return [
+        _unheard(patient, item, tables)
+        if picture.mode in _PUBLISHING and item.code == Code.NO_LOAD_DATA
+        else _unusable(item)
+        for item in picture.excluded
+    ]
+
+
+def _unheard(patient: Patient, item: ExcludedBroker, tables: LoadTables) -> Check:
+    """A broker that has not published since we began to listen. That is wrong only after its longest silence."""
+    longest = patient.used(patient.config.values(item.broker_id) or {})[0].report_max_interval_seconds
+    listened = (patient.clock.wall_ms() - tables.since_ms) / 1000
+    silence = f"a quiet broker does every {longest:g} s"
+    if tables.state == "ok" and listened <= longest:
+        detail = f"{item.broker_id} has published no load yet, in {max(0.0, listened):.0f} s; {silence}"
+        return Check(name="reports", ok=True, detail=detail)
+    return Check(
+        name="reports",
+        ok=False,
+        detail=f"{item.broker_id} has published no load since we began to listen; {silence}",
+        fix="ask a sidecar that has been running for longer: `bundlekeel status`, or GET /api/v1/doctor",
+        severity="warning",
+    )
+
+
+def _unusable(item: ExcludedBroker) -> Check:
+    return Check(
+        name="reports",
+        ok=False,
+        detail=f"{item.broker_id} is left out: {item.code} {item.detail}".strip(),
+        fix="look at that broker's log and at its node under /loadbalance/brokers; a restart rewrites it",
+    )
+
+
+def _admin(patient: Patient, picture: Picture) -> list[Check]:
+    failed = patient.config.errors
+    checks = []
+    for broker, text in sorted(failed.items()):
+        denied = "401" in text or "403" in text or AdminUnauthorized.__name__ in text
+        fix = (
+            "give `admin.token` or `admin.token_file` a super-user role's token"
+            if denied
+            else f"check that this host reaches {picture.endpoints[broker].web_url}"
+        )
+        checks.append(Check(name="admin API", ok=False, detail=f"{broker}: {text}", fix=fix))
+    answered = len(picture.endpoints) - len(failed)
+    if answered:
+        checks.append(Check(name="admin API", ok=True, detail=f"{answered} brokers show their configuration"))
+    return checks
+
+
+def _reporting(patient: Patient, picture: Picture) -> list[Check]:
+    """How each broker measures and reports; a plan reckons with the largest of each figure (`BrokerConfig`)."""
+    alike: dict[str, list[str]] = {}
+    for broker in sorted(picture.endpoints):
+        params, origins = patient.used(patient.config.values(broker) or {})
+        told = []
+        for key in STOCK:
+            (spec,) = BY_PULSAR_KEY[key]
+            origin = "default of its release" if origins[spec.name] == "default" else origins[spec.name]
+            told.append(f"{key} {getattr(params, spec.name) / spec.factor:g} ({origin})")
+        alike.setdefault(", ".join(told), []).append(broker)
+    name = "load reports of brokers"
+    return [Check(name=name, ok=True, detail=f"{', '.join(who)}: {text}") for text, who in alike.items()]
+
+
+def _load_manager(picture: Picture) -> Check:
+    kinds = sorted({endpoint.load_manager.rpartition(".")[2] or "unknown" for endpoint in picture.endpoints.values()})
+    ok = picture.mode in ACTED_ON
+    fix = "" if ok else "only ModularLoadManagerImpl and ExtensibleLoadManagerImpl are acted on; all else is observed"
+    if picture.mode == "mixed":
+        fix = "finish the migration; `force_mixed` acts among the brokers of the class that started last"
+    return Check(name="load manager", ok=ok, detail=", ".join(kinds), fix=fix, severity="error" if ok else "warning")
+
+
+def _load_topics(picture: Picture, tables: LoadTables) -> list[Check]:
+    """Whether the topics are followed on which extensible brokers publish their load."""
+    if picture.mode not in _PUBLISHING:
+        return []
+    heard = sum(1 for broker in picture.endpoints if (item := tables.heard.get(broker)) and item.load is not None)
+    if tables.state == "ok":
+        detail = f"followed; {heard} of {len(picture.endpoints)} brokers heard"
+        return [Check(name="load topics", ok=True, detail=detail)]
+    fix = "let this host reach the brokers' service ports; its identity must be allowed to consume in pulsar/system"
+    return [Check(name="load topics", ok=False, detail=f"{tables.state} {tables.detail}".strip(), fix=fix)]
+
+
+async def _takeover(patient: Patient) -> Record | None:
+    """The takeover in force, as far as it can be read."""
+    try:
+        found = await read_record(patient.coordination)
+    except (StoreError, CodecError):
+        return None
+    return found[0] if found is not None else None
+
+
+def _shedding(patient: Patient, picture: Picture, canary: tuple[str, ...]) -> Check:
+    on = sorted(broker for broker in picture.endpoints if patient.config.sheds(broker))
+    if not on:
+        return Check(name="brokers' own shedding", ok=True, detail="off on every broker that could be asked")
+    if all(left_to_us(patient.config.values(broker), canary) for broker in on):
+        return Check(name="brokers' own shedding", ok=True, detail=f"on, but leaves {', '.join(canary)} to us")
+    return Check(
+        name="brokers' own shedding",
+        ok=patient.mode != "act",
+        detail=f"on at {', '.join(on)}",
+        fix="run `bundlekeel takeover` before mode `act`; two balancers undo each other's moves",
+        severity="error" if patient.mode == "act" else "warning",
+    )
+
+
+def _splitting(patient: Patient, picture: Picture, record: Record | None) -> Check:
+    name = "brokers' own splits"
+    on = sorted(broker for broker in picture.endpoints if patient.config.splits(broker))
+    if not on:
+        return Check(name=name, ok=True, detail="off on every broker that could be asked")
+    unloads = any(patient.config.unloads_splits(broker) for broker in on)
+    detail = f"on at {', '.join(on)}" + ("; they unload what they split" if unloads else "")
+    if not turned_off(record):
+        return Check(name=name, ok=True, detail=detail)
+    detail += ", though the takeover turned them off"
+    return Check(name=name, ok=False, detail=detail, fix=REMEDY, severity="warning")
+
+
+async def _leader(patient: Patient) -> Check:
+    try:
+        leader = await patient.metadata.metadata_leader()
+    except BundlekeelError as error:
+        return Check(name="Pulsar's leader broker", ok=False, detail=str(error), fix="try again in a few seconds")
+    fix = "" if leader else "no broker leads the load manager: transfers need it; look at the brokers' logs"
+    return Check(name="Pulsar's leader broker", ok=leader is not None, detail=leader or "none", fix=fix)
+
+
+def _blind(patient: Patient, picture: Picture) -> Check:
+    if picture.mode == "extensible":
+        return Check(name="bandwidth", ok=True, detail="brokers of the extensible load manager tell a score, no limits")
+    blind = []
+    for report in picture.reports:
+        override = match_capacity(patient.capacity, report.broker_id)
+        told = override is not None and (override.nic_gbps is not None or override.throughput is not None)
+        if not told and not (report.limit[BANDWIDTH_IN] > 0 and report.limit[BANDWIDTH_OUT] > 0):
+            blind.append(report.broker_id)
+    if not blind:
+        return Check(name="bandwidth", ok=True, detail="every broker has a bandwidth limit")
+    return Check(
+        name="bandwidth",
+        ok=False,
+        detail=f"no network limit reported by {', '.join(blind)}: traffic does not count there",
+        fix='name the limit, e.g. `capacity: {"*": {nic_gbps: 10}}` or `{"*": {throughput: 100000000}}`',
+        severity="warning",
+    )
+
+
+def _shared_machine(patient: Patient, picture: Picture) -> Check:
+    """Brokers on one machine without cgroups of their own all report the whole machine's CPU: nearly the same
+    figures, however differently they are loaded."""
+    reports = []
+    for report in picture.reports:
+        override = match_capacity(patient.capacity, report.broker_id)
+        if override is None or "cpu" not in override.ignore:
+            reports.append(report)
+    usage = [float(report.usage[CPU]) for report in reports]
+    limits = {float(report.limit[CPU]) for report in reports}
+    traffic = [float(report.traffic.sum()) for report in reports]
+    alike = len(reports) > 1 and len(limits) == 1 and max(usage) - min(usage) <= CPU_ALIKE_SHARE * max(limits)
+    if not alike or max(usage, default=0.0) <= 0 or max(traffic) < 2 * min(traffic) or max(traffic) <= 0:
+        return Check(name="CPU figures", ok=True, detail="nothing says that brokers share a CPU")
+    return Check(
+        name="CPU figures",
+        ok=False,
+        detail=f"{len(reports)} brokers report the same CPU at very different traffic: they seem to share a machine",
+        fix='give each broker its own CPU limit (cgroup), or `capacity: {"*": {cpu: ignore, throughput: ...}}`',
+        severity="warning",
+    )
+
+
+def _clock(patient: Patient, picture: Picture) -> Check:
+    now = patient.clock.wall_ms()
+    ahead = {r.broker_id: (r.last_update - now) / 1000 for r in picture.reports}
+    worst = max(ahead, key=lambda broker: ahead[broker], default="")
+    if not worst or ahead[worst] < _SKEW_LIMIT_SECONDS:
+        return Check(name="clocks", ok=True, detail="no report comes from the future")
+    return Check(
+        name="clocks",
+        ok=False,
+        detail=f"{worst} is {ahead[worst]:.0f} s ahead of us",
+        fix="synchronise the clocks (NTP)",
+        severity="warning",
+    )
+
+
+async def _policies(patient: Patient, picture: Picture) -> Check:
+    """Whether all that narrows where bundles may live could be read: what cannot stops moves."""
+    named = sorted({namespace_of(bundle) for report in picture.reports for bundle in report.bundle_names})
+    book = PolicyBook(patient.metadata, patient.config)
+    found = await book.read(named)
+    for _ in range(_PATIENCE):
+        if not found.unknown:
+            break
+        await patient.clock.sleep(0.2)  # the configuration store's session may be a moment later
+        found = await book.read(named)
+    if found.unknown:
+        fix = "check `configuration_store` in the settings; nothing moves meanwhile"
+        return Check(name="policies", ok=False, detail=f"could not be read: {found.unknown}", fix=fix)
+    texts = [text for policy in found.isolation for text in (*policy.namespaces, *policy.primary, *policy.secondary)]
+    foreign = [repr(text) for text in texts if java_pattern(text) is None]
+    if foreign:
+        detail = f"expressions that cannot be matched as Java does: {', '.join(foreign[:3])}"
+        fix = (
+            "write them without look-around, back-references, possessive quantifiers, class unions, intersections or "
+            "\\p{...}; bundles they may concern do not move"
+        )
+        return Check(name="policies", ok=False, detail=detail, fix=fix, severity="warning")
+    if found.unreadable:
+        detail = f"{len(found.unreadable)} namespaces' own cannot be read, e.g. {min(found.unreadable)}"
+        fix = "mend their local policies (`pulsar-admin namespaces`); their bundles do not move meanwhile"
+        return Check(name="policies", ok=False, detail=detail, fix=fix, severity="warning")
+    grouped = len(found.anti_affinity)
+    return Check(name="policies", ok=True, detail=f"{len(found.isolation)} isolation policies, {grouped} in groups")
+
+
+def _placement(patient: Patient, picture: Picture) -> Check:
+    if picture.mode == "extensible":
+        detail = "the extensible load manager has one of its own and ignores loadBalancerLoadPlacementStrategy"
+        return Check(name="placement of new bundles", ok=True, detail=detail)
+    values = patient.config.adoptable()
+    placement = values.get("loadBalancerLoadPlacementStrategy", "")
+    if placement.endswith("AvgShedder"):
+        fix = "set loadBalancerLoadPlacementStrategy to LeastResourceUsageWithWeight on the brokers"
+        detail = "AvgShedder places at random once the brokers' shedding is off (Pulsar issue 24581)"
+        return Check(name="placement of new bundles", ok=False, detail=detail, fix=fix, severity="warning")
+    return Check(name="placement of new bundles", ok=True, detail=placement.rpartition(".")[2] or "unknown")

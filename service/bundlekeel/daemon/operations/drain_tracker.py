@@ -1,0 +1,241 @@
+"""Drains, cordons and warms while they last: what a cycle needs of them, and how far they are.
+
+A broker that is drained is asked what it owns (`owned_bundles`), because bundles without topics are in no load report
+and a report may be minutes old. What cannot be asked is never taken for empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from bundlekeel.core.guard.eligibility import GuardState
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import AdminApiError, StoreError
+from bundlekeel.core.model.names import is_system_bundle, parse_bundle
+from bundlekeel.core.model.plan import Refusal
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.operations.owned import with_owned
+from bundlekeel.daemon.execution.durations import GUESS_SECONDS
+from bundlekeel.daemon.gate.in_force import scopes_paused
+from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.daemon.state.documents import Desired, Wish
+from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.ports import BrokerAdmin, Clock, Picture, Telemetry
+
+_log = structlog.get_logger(__name__)
+
+# A broker that does not say what it owns must not hold up the cycle.
+LIST_SECONDS: Final = 5.0
+# Moves in flight at one broker (ExecutorLimits.max_in_flight_per_broker), and how many are measured for an ETA.
+PARALLEL: Final = 1
+MEASURED: Final = 50
+# A broker is warm when so many plans in a row say so.
+WARM_PLANS: Final = 3
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What is known of one draining broker. `left` None: it did not say what it owns."""
+
+    since_ms: int
+    left: frozenset[str] | None = None
+    detail: str = "not asked yet"
+    asked_boot: float = 0.0
+    bundle_seconds: float = 0.0
+    emptied_ms: int = 0
+    blocked: dict[str, str] = field(default_factory=dict)
+    planned: frozenset[str] = frozenset()
+
+
+class Operations:
+    """Implements `cycle_parts.Wishes`, and watches over what drains are to keep empty."""
+
+    def __init__(
+        self, sharing: Sharing, admin: BrokerAdmin, config: BrokerConfig, clock: Clock, telemetry: Telemetry
+    ) -> None:
+        self._sharing = sharing
+        self._admin = admin
+        self._config = config
+        self._clock = clock
+        self._telemetry = telemetry
+        self._endpoints: Collection[str] = ()
+        self._watches: dict[str, _Watch] = {}
+        self._warm_plans: Counter[str] = Counter()
+        self._listing = asyncio.Lock()
+
+    # --- for the cycle ---
+
+    @property
+    def owned(self) -> Mapping[str, frozenset[str]]:
+        """What draining brokers own by their own lists, as last read."""
+        return {broker: watch.left for broker, watch in self._watches.items() if watch.left is not None}
+
+    async def complete(self, snapshot: Snapshot, picture: Picture) -> Snapshot:
+        """The snapshot with every bundle that a draining broker owns, reported or not. Never raises."""
+        self._endpoints = tuple(picture.endpoints)
+        await self._list()
+        return with_owned(snapshot, self.owned)
+
+    def guard(self, state: GuardState, now_ms: int) -> GuardState:
+        """The guard's state with what people want; a paused scope is left alone until its pause ends."""
+        desired = self._sharing.desired
+        return replace(
+            state,
+            pinned=desired.pinned,
+            excluded={**desired.excluded, **scopes_paused(desired, now_ms)},
+            cordoned=frozenset(desired.cordons) | frozenset(desired.drains),
+            draining=frozenset(desired.drains),
+            warming=frozenset(desired.warms),
+        )
+
+    async def planned(self, ready: Mapping[str, bool], refusals: Collection[Refusal], *, acting: bool) -> None:
+        """Hear of a plan: which warming brokers are warm, what stays on draining ones. Never raises."""
+        for broker, watch in self._watches.items():
+            watch.planned = watch.left or frozenset()
+            watch.blocked = {
+                item.bundle: item.code.value
+                for item in refusals
+                if item.broker == broker and item.bundle and item.code is not Code.BUDGET_OF_DRAIN
+            }
+        self._warm_plans = Counter({broker: self._warm_plans[broker] + 1 for broker, done in ready.items() if done})
+        warm = [broker for broker, plans in self._warm_plans.items() if plans >= WARM_PLANS]
+        if not warm or not acting:
+            return
+        try:
+            await self._sharing.change_desired(lambda desired: _without_warms(desired, warm))
+        except StoreError as error:
+            _log.info("the end of a warm could not be stored", brokers=warm, error=str(error))
+            return
+        _log.info("warm", brokers=warm)
+        self._warm_plans.clear()
+
+    async def warm_up(self, brokers: Collection[str]) -> None:
+        """Warm brokers that came back in a roll-out; not those that are to be empty. Never raises."""
+        wish = Wish(by="bundlekeel", reason="the roll-out is over", since_ms=self._clock.wall_ms())
+        try:
+            await self._sharing.change_desired(lambda desired: _with_warms(desired, brokers, wish))
+        except StoreError as error:
+            _log.info("a warm after a roll-out could not be stored", brokers=sorted(brokers), error=str(error))
+            return
+        _log.info("roll-out over: warming", brokers=sorted(brokers))
+
+    def record(self) -> dict[str, Any]:
+        """Progress, as stored with the leader's state: every replica shows it."""
+        return {broker: self._progress(broker, watch) for broker, watch in self._watches.items()}
+
+    # --- keeping empty ---
+
+    async def look(self, under_way: Collection[str]) -> bool:
+        """Ask draining brokers again what they own; whether something landed there that no plan has seen yet."""
+        if not self._sharing.desired.drains:
+            self._watches.clear()
+            return False
+        await self._list()
+        return any((watch.left or frozenset()) - watch.planned - set(under_way) for watch in self._watches.values())
+
+    async def listed(self, broker: str) -> frozenset[str]:
+        """What one broker owns now, without its system bundles. AdminApiError; TimeoutError after 5 s."""
+        cluster = self._config.adoptable().get("clusterName", "")
+        async with asyncio.timeout(LIST_SECONDS):
+            names = await self._admin.owned_bundles(broker, cluster)
+        return frozenset(name for name in names if _moves_at_all(name))
+
+    async def _list(self) -> None:
+        async with self._listing:
+            drains = self._sharing.desired.drains
+            self._watches = {
+                broker: watch
+                if (watch := self._watches.get(broker)) is not None and watch.since_ms == wish.since_ms
+                else _Watch(since_ms=wish.since_ms)
+                for broker, wish in drains.items()
+            }
+            await asyncio.gather(*(self._ask(broker, watch) for broker, watch in self._watches.items()))
+            for watch in self._watches.values():
+                # What has left since that plan and comes again is new.
+                watch.planned &= watch.left if watch.left is not None else watch.planned
+            self._telemetry.retain("drain_bundles", "broker", set(drains))
+
+    async def _ask(self, broker: str, watch: _Watch) -> None:
+        before, asked = watch.left, watch.asked_boot
+        if broker not in self._endpoints:
+            watch.left, watch.detail = None, "not registered"
+            return
+        try:
+            watch.left, watch.detail = await self.listed(broker), ""
+        except (AdminApiError, TimeoutError) as error:
+            watch.left, watch.detail = None, str(error) or "it did not say in time what it owns"
+            return
+        watch.asked_boot = self._clock.boot()
+        if before:
+            there = len(before) * (watch.asked_boot - asked)
+            watch.bundle_seconds += there
+            self._telemetry.count("drain_bundle_seconds_total", there, broker=broker)
+        watch.emptied_ms = 0 if watch.left else watch.emptied_ms or self._clock.wall_ms()
+        self._telemetry.gauge("drain_bundles", float(len(watch.left)), broker=broker)
+
+    # --- progress ---
+
+    def progress(self) -> dict[str, dict[str, Any]]:
+        """Progress of every drain: as watched here while we lead, else as the leader stored it last."""
+        stored = self._sharing.shared.report.get("operations") or {}
+        own = self.record() if self._sharing.leading or not stored else stored
+        return {broker: own[broker] for broker in self._sharing.desired.drains if broker in own}
+
+    def _progress(self, broker: str, watch: _Watch) -> dict[str, Any]:
+        records = [
+            item for item in self._sharing.moves if item["source"] == broker and item["wall_ms"] >= watch.since_ms
+        ]
+        moved = [item for item in records if item["outcome"] in ("done", "landed_elsewhere", "released")]
+        blocked = {name: code for name, code in watch.blocked.items() if watch.left is None or name in watch.left}
+        free = len(watch.left) - len(blocked) if watch.left is not None else 0
+        return {
+            "left": None if watch.left is None else len(watch.left),
+            "moved": len(moved),
+            "blocked": dict(Counter(blocked.values())),
+            "state": _state(watch, free),
+            "eta_seconds": None if watch.left is None or (watch.left and free <= 0) else self.eta(free),
+            "emptied_ms": watch.emptied_ms,
+            "bundle_seconds": round(watch.bundle_seconds, 1),
+            "detail": watch.detail,
+        }
+
+    def eta(self, moves: int) -> float:
+        """How long this many moves take at one broker, in seconds: by what the last ones took, or a guess before any
+        was measured."""
+        took = [item["seconds"] for item in self._sharing.moves if item["outcome"] in ("done", "released")][-MEASURED:]
+        each = sum(took) / len(took) if took else GUESS_SECONDS
+        return round(moves * each / PARALLEL, 1)
+
+
+def _state(watch: _Watch, free: int) -> str:
+    if watch.left is None:
+        return "unknown"
+    if not watch.left:
+        return "empty"
+    return "draining" if free > 0 else "blocked"
+
+
+def _moves_at_all(name: str) -> bool:
+    try:
+        parse_bundle(name)
+    except ValueError:
+        return False
+    return not is_system_bundle(name)
+
+
+def _with_warms(desired: Desired, brokers: Collection[str], wish: Wish) -> Desired:
+    empty = desired.cordons.keys() | desired.drains.keys()
+    fresh = {broker: wish for broker in sorted(brokers) if broker not in empty}
+    return msgspec.structs.replace(desired, warms=fresh | desired.warms)
+
+
+def _without_warms(desired: Desired, brokers: Collection[str]) -> Desired:
+    left: dict[str, Wish] = {broker: wish for broker, wish in desired.warms.items() if broker not in brokers}
+    return msgspec.structs.replace(desired, warms=left)

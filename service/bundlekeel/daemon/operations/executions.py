@@ -1,0 +1,356 @@
+"""Plans people asked to be carried out: left in the shared state by any replica, carried out by the leader, once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import BundlekeelError, Conflict, Forbidden, SnapshotError, StoreError
+from bundlekeel.core.model.plan import Move, Plan, Refusal, Split
+from bundlekeel.daemon.answers import PlanRequest
+from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.cycle.planner import Planner
+from bundlekeel.daemon.execution.intents import MoveOutcome
+from bundlekeel.daemon.execution.leader_executor import LeaderHand
+from bundlekeel.daemon.gate.gate import Action, Gate, Question
+from bundlekeel.daemon.operations.manual_moves import UNREADABLE, ByHand
+from bundlekeel.daemon.operations.reviews import Reviews
+from bundlekeel.daemon.state.shared_state import Sharing
+
+_log = structlog.get_logger(__name__)
+
+# What was asked for longer ago is not carried out any more: nobody expects it then.
+REQUEST_MAX_AGE_MS: Final = 10 * 60 * 1000
+
+
+class Executions:
+    """Serves requests while we lead. A request is taken off the store before it is begun: never carried out twice."""
+
+    def __init__(
+        self,
+        sharing: Sharing,
+        cycle: Cycle,
+        planner: Planner,
+        gate: Gate,
+        *,
+        hand: LeaderHand,
+        by_hand: ByHand,
+        reviews: Reviews,
+    ) -> None:
+        self._sharing = sharing
+        self._cycle = cycle
+        self._planner = planner
+        self._hand = hand
+        self._by_hand = by_hand
+        self._reviews = reviews
+        # The epoch in which the ends of all reviewed tasks are stored.
+        self._settled = -1
+        self._gate = gate
+        self._wall_ms = sharing.wall_ms
+        # Unloads of many bundles in the order of their turns: after each cycle one of them has a turn, since they share
+        # its budgets. The cycle after which one had it last.
+        self._unloads: list[_Unload] = []
+        self._unloaded = -1
+
+    async def serve(self) -> None:
+        """Carry out what waits, oldest first. StoreError when the store does not answer.
+
+        Nothing is taken before the first cycle of a term has taken over the books: they would be overwritten.
+        """
+        if not self._cycle.leads:
+            return
+        epoch = self._sharing.current_epoch()
+        await self._settle_reviews()
+        for request_id, body in await self._sharing.take_requests():
+            task = task_of(request_id, body, "running")
+            try:
+                self._sharing.remember_task(task)
+                # In this order, so that every replica finds request or task at any time.
+                await self._sharing.save(self._cycle.standing, self._sharing.shared.report, epoch=epoch)
+                await self._sharing.close_request(request_id, epoch)
+            except StoreError as error:
+                # Taken or not: it is never begun twice. If it still stands, it is taken the next time.
+                task.update(state="failed", detail=f"could not be taken from the store: {error}")
+                raise
+            await self._go_on(task, partial(self._carry_out, task, body), epoch)
+        self._unloads = [unload for unload in self._unloads if unload.epoch == self._sharing.current_epoch()]
+        if self._unloads and self._unloaded != self._cycle.standing.cycle:
+            unload = self._unloads.pop(0)
+            self._sharing.remember_task(unload.task)
+            await self._go_on(unload.task, partial(self._unload, unload), unload.epoch)
+
+    async def _go_on(self, task: dict[str, Any], step: Callable[[], Awaitable[None]], epoch: int) -> None:
+        """One step of a task, or all of it, and its record."""
+        try:
+            await step()
+        except BundlekeelError as error:
+            task.update(state="stopped" if task["state"] == "stopped" else "failed", detail=str(error))
+            if isinstance(error, Conflict):
+                task["difference"] = error.difference
+        if task["state"] != "running":
+            _log.info("execution ended", task=task["task"], state=task["state"], detail=task["detail"])
+        await self._sharing.save(self._cycle.standing, self._sharing.shared.report, epoch=epoch)
+        self._settled = -1
+        await self._settle_reviews()
+
+    async def _settle_reviews(self) -> None:
+        """At the start of a term, since the last leader may have ended amid a task, and after each task."""
+        epoch = self._sharing.current_epoch()
+        if self._settled != epoch:
+            await self._reviews.settle()
+            self._settled = epoch
+
+    async def _carry_out(self, task: dict[str, Any], body: Mapping[str, Any]) -> None:
+        if task["kind"] == "split":
+            (split,) = await self._cycle.execute_split(partial(self._split_still_wanted, task, body)) or (None,)
+            if split is None or split.outcome != "done":
+                raise Conflict(f"not split: {split.code} {split.error}".strip() if split else "not split")
+            done = f"split into {', '.join(split.children)}"
+            task.update(state="done", detail=done)
+            if body.get("unload"):
+                # Which child carries what is known with the next picture.
+                self._unloaded = self._cycle.standing.cycle
+                left = dict.fromkeys(split.children, split.broker)
+                unload = _Unload(task=task, body=body, epoch=split.epoch, left=left, before=f"{done}; ", begun=True)
+                self._unloads.append(unload)
+                task.update(state="running", detail=unload.progress)
+            return
+        if "sources" in body:
+            self._still_young(body)
+            left = dict(body["sources"])
+            self._unloads.append(_Unload(task=task, body=body, epoch=self._sharing.current_epoch(), left=left))
+            return
+        splits: list[Split] = []
+        outcomes = await self._cycle.execute(partial(self._moves_still_wanted, task, body, splits))
+        landed = sum(outcome.outcome in ("done", "released") for outcome in outcomes)
+        stopped = any(outcome.code == Code.STOPPED for outcome in outcomes)
+        splits = [] if stopped else splits
+        task.update(
+            state="stopped" if stopped else "running" if splits else "done",
+            detail=f"{landed} of {len(outcomes)} landed where asked" if outcomes or not splits else "",
+            moves=[_row(outcome) for outcome in outcomes],
+        )
+        if splits:
+            await self._split_too(task, body, splits)
+
+    async def _split_too(self, task: dict[str, Any], body: Mapping[str, Any], splits: Sequence[Split]) -> None:
+        """The splits of a plan, after its moves."""
+        done, failed, before = 0, list[str](), f"{task['detail']}; " if task["detail"] else ""
+        for split in splits:
+            try:
+                outcomes = await self._cycle.execute_split(partial(self._split_of_plan, task, body, split))
+            except BundlekeelError as error:
+                told = "; ".join([f"{before}{done} of {len(splits)} split", *failed, str(error)])
+                raise Conflict(told, difference=[str(error)]) from error
+            done += sum(outcome.outcome == "done" for outcome in outcomes)
+            failed += [
+                f"{item.bundle}: {item.code} {item.error}".strip() for item in outcomes if item.outcome != "done"
+            ]
+            if any(item.code == Code.STOPPED for item in outcomes):
+                task.update(state="stopped")
+                break
+        if task["state"] == "running":
+            task.update(state="done" if done or task["moves"] else "failed")
+        task.update(detail="; ".join([f"{before}{done} of {len(splits)} split", *failed]))
+
+    async def _split_of_plan(self, task: dict[str, Any], body: Mapping[str, Any], split: Split) -> Split:
+        await self._may_begin(task, body, begun=True)
+        return split
+
+    async def _unload(self, unload: _Unload) -> None:
+        """As many bundles as the budgets of one cycle let go. The task runs until none waits any more."""
+        task = unload.task
+        try:
+            outcomes = await self._cycle.execute(partial(self._unloads_still_wanted, unload))
+        except (StoreError, SnapshotError) as error:
+            # What cannot be read now may be read in the next cycle. Another term goes on with none of it.
+            self._unloads.append(unload)
+            task.update(detail=f"{unload.progress}; {len(unload.left)} wait: {error}")
+            return
+        except BundlekeelError as error:
+            if not unload.begun:
+                raise
+            stopped = task["state"] == "stopped"
+            unload.end(Code.STOPPED if stopped else Code.NOT_PERMITTED)
+            task.update(state="stopped" if stopped else "failed", detail=f"{unload.progress}; {error}")
+            return
+        for outcome in outcomes:
+            task["moves"].append(_row(outcome))
+            unload.left.pop(outcome.bundle, None)
+        state, unload.begun = "done" if unload.landed else "failed", True
+        if any(outcome.code == Code.STOPPED for outcome in outcomes):
+            unload.end(Code.STOPPED)
+            state = "stopped"
+        elif unload.left:
+            self._unloads.append(unload)
+            state = "running"
+        task.update(state=state, detail=f"{unload.progress}{unload.waits if state == 'running' else ''}")
+
+    async def _may_begin(self, task: dict[str, Any], body: Mapping[str, Any], *, begun: bool = False) -> None:
+        """Asked when no cycle is under way. Forbidden when the gate says so; Conflict when it cannot be read or is too
+        old, unless it has `begun`, or its proposal is not, or no longer, approved."""
+        if not body:
+            raise Conflict(UNREADABLE)
+        if not begun:
+            self._still_young(body)
+        review = str(body.get("review") or "")
+        request = Question(action=Action.REQUEST, epoch=self._cycle.epoch, task=task["task"], approved=bool(review))
+        obstacle = await self._gate.check_anew(request)
+        if obstacle is not None:
+            if obstacle.code is Code.STOPPED:
+                task.update(state="stopped")
+            raise Forbidden(f"not carried out: {obstacle.sentence}")
+        if review:
+            await self._reviews.begin(review, task["task"])
+        self._hand.request = request
+
+    def _still_young(self, body: Mapping[str, Any]) -> None:
+        """Conflict when nobody led, or a cycle hung, for so long that whoever asked has given up or asked again."""
+        left = body.get("left_ms")
+        waited = self._wall_ms() - left if isinstance(left, int) else 0
+        if waited > REQUEST_MAX_AGE_MS:
+            told = f"{waited / 60_000:.0f} min, {REQUEST_MAX_AGE_MS // 60_000} min are the limit"
+            raise Conflict(f"not carried out: too old, it waited for {told}; ask again", difference=[told])
+
+    async def _split_still_wanted(self, task: dict[str, Any], body: Mapping[str, Any]) -> Split:
+        await self._may_begin(task, body)
+        return await self._by_hand.split_of(body)
+
+    async def _unloads_still_wanted(self, unload: _Unload) -> tuple[tuple[Move, ...], Plan | None]:
+        self._unloaded = self._cycle.standing.cycle
+        await self._may_begin(unload.task, unload.body, begun=True)
+        override = bool(unload.body.get("override_cool_down"))
+        made = await self._by_hand.unloads_of(unload.left, override_cool_down=override)
+        for refusal in made.refused:
+            unload.refuse(refusal.bundle, refusal.code)
+        unload.waiting = made.waiting
+        return made.admitted, None
+
+    async def _moves_still_wanted(
+        self, task: dict[str, Any], body: Mapping[str, Any], splits: list[Split]
+    ) -> tuple[tuple[Move, ...], Plan | None]:
+        """Plan again from what is now; Forbidden, or Conflict unless that is the very plan that was asked for, whose
+        `splits` are to follow. What a person moves by hand is not done for the balance: nothing is predicted."""
+        await self._may_begin(task, body)
+        if task["kind"] != "plan":
+            return await self._by_hand.moves_of(body), None
+        try:
+            moves, request = [tuple(item) for item in body.get("moves", [])], request_of(body)
+            asked = body.get("splits")
+        except (TypeError, ValueError) as error:
+            raise Conflict(f"{UNREADABLE} ({error})") from error
+        made = await self._planner.compute(request)
+        now = Wanted.of(made)
+        # The release before left no splits with a plan, and carried none out.
+        wanted = Wanted(moves, now.splits if asked is None else [tuple(item) for item in asked])
+        changed = difference(wanted, now)
+        if changed:
+            raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
+        splits += made.splits
+        return made.moves, made
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Unload:
+    """An unload of many bundles, carried out in the term of `epoch`. `left`: bundle -> the broker it is to leave;
+    `waiting`: why bundles did not go at its last turn; `before`: what its task had done before, for people."""
+
+    task: dict[str, Any]
+    body: Mapping[str, Any]
+    epoch: int
+    left: dict[str, str]
+    before: str = ""
+    begun: bool = False
+    waiting: tuple[Refusal, ...] = ()
+
+    def refuse(self, bundle: str, code: str) -> None:
+        """It stays, for this reason."""
+        del self.left[bundle]
+        self.task["moves"].append({"bundle": bundle, "outcome": "refused", "landed_on": "", "code": code})
+
+    def end(self, code: str) -> None:
+        """All that are left stay."""
+        for bundle in list(self.left):
+            self.refuse(bundle, code)
+
+    @property
+    def landed(self) -> int:
+        """How many bundles have left their brokers."""
+        return sum(row["outcome"] in ("done", "landed_elsewhere", "released") for row in self.task["moves"])
+
+    @property
+    def progress(self) -> str:
+        """How far it is, for people."""
+        return f"{self.before}{self.landed} of {len(self.task['moves']) + len(self.left)} left their brokers"
+
+    @property
+    def waits(self) -> str:
+        """What its other bundles wait for, for people."""
+        details = {item.code: f"{item.code} ({item.detail})" if item.detail else item.code for item in self.waiting}
+        return f"; {len(self.left)} wait: {', '.join(details.values())}"
+
+
+def _row(outcome: MoveOutcome) -> dict[str, Any]:
+    """A move of a task, as people see it."""
+    return {name: getattr(outcome, name) for name in ("bundle", "outcome", "landed_on", "code")}
+
+
+def task_of(request_id: str, body: Mapping[str, Any], state: str) -> dict[str, Any]:
+    """A request as people see it."""
+    return {
+        "task": request_id,
+        "kind": str(body.get("kind", "plan")),
+        "hash": str(body.get("hash", "")),
+        "reason": body.get("reason", ""),
+        "by": body.get("by", ""),
+        "state": state,
+        "detail": "",
+        "moves": [],
+    }
+
+
+def request_of(body: Mapping[str, Any]) -> PlanRequest:
+    """What was asked for, out of a plan or an execution. TypeError, ValueError when another version wrote it."""
+    return PlanRequest.of(body.get("request") or {})
+
+
+class Wanted(NamedTuple):
+    """What a plan does: moves (bundle, source, target) and splits (bundle, owner)."""
+
+    moves: list[tuple[str, ...]]
+    splits: list[tuple[str, ...]]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Wanted:
+        """Of a plan as it is computed."""
+        moves = [(move.bundle, move.source, move.target) for move in plan.moves]
+        return cls(list(moves), [(split.bundle, split.broker) for split in plan.splits])
+
+    @classmethod
+    def told(cls, plan: Mapping[str, Any]) -> Wanted:
+        """Of a plan as people see it (daemon/cycle/planner.py)."""
+        moves = [(move["bundle"], move["source"], move["target"]) for move in plan["moves"]]
+        return cls(list(moves), [(split["bundle"], split["broker"]) for split in plan["splits"]])
+
+
+def difference(wanted: Wanted, now: Wanted) -> list[str]:
+    """What is different between two plans, in words; nothing when they do the same."""
+    if wanted == now:
+        return []
+    found = []
+    for before, after, does in ((wanted.moves, now.moves, "move"), (wanted.splits, now.splits, "be split")):
+        then, rows = {row[0]: row[1:] for row in before}, {row[0]: row[1:] for row in after}
+        found += [f"{bundle} would no longer {does}" for bundle in then if bundle not in rows]
+        found += [f"{bundle} would {does} now" for bundle in rows if bundle not in then]
+        verb = "go" if does == "move" else "be split at"
+        found += [
+            f"{bundle} would {verb} {' -> '.join(rows[bundle])}"
+            for bundle, place in then.items()
+            if rows.get(bundle, place) != place
+        ]
+    return found or ["the order of the moves"]

@@ -1,0 +1,410 @@
+"""Transfers, unloads and splits that a person asks for: planned here, dry first; carried out by the leader.
+
+The leader plans again from its own picture right before it acts, with the same guard, and makes exactly that move or
+none: a request names bundle, source and target. The unload of a namespace names bundles and their sources: it takes
+many cycles, and each bundle goes where there is most room by then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.errors import (
+    AdminApiError,
+    CodecError,
+    ConfigError,
+    Conflict,
+    NotFound,
+    SnapshotError,
+    StoreError,
+)
+from bundlekeel.core.model.names import parse_bundle
+from bundlekeel.core.model.plan import Move, Refusal, Split
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.operations.manual_moves import PASSING, RULE, Candidate, HandPlan, Unloads, by_hand, unload_all
+from bundlekeel.core.operations.owned import with_owned
+from bundlekeel.core.operations.relocation import Request, by_person
+from bundlekeel.core.splitting.algorithms import (
+    BY_LOAD,
+    SplitAlgorithm,
+    SplitOptions,
+    TopicFlow,
+    flow_or_qps_equally_divide,
+    range_equally_divide,
+    topic_count_equally_divide,
+)
+from bundlekeel.core.splitting.children import Family
+from bundlekeel.core.splitting.rules import largest_bundle
+from bundlekeel.daemon.answers import Json
+from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.execution.splits import ONE_BOUNDARY, SplitRefused, SplitRequest, cut_of, positions_of
+from bundlekeel.daemon.operations.where import WholeBundle, bundles_of, whole_bundles
+from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.daemon.sources.policies import PolicyBook
+from bundlekeel.ports import BrokerAdmin, Metadata, Ownership, TopicLoad
+
+UNREADABLE: Final = "the request cannot be read; another version of Bundlekeel left it?"
+# What `flow_or_qps_equally_divide` goes by, with Pulsar's defaults: msg/s, MiB/s, per cent.
+FLOW_LIMITS: Final = {
+    "loadBalancerNamespaceBundleMaxMsgRate": "30000",
+    "loadBalancerNamespaceBundleMaxBandwidthMbytes": "100",
+    "flowOrQpsDifferenceThresholdPercentage": "10",
+}
+POLICIES = (Code.POLICY_FORBIDS, Code.POLICY_UNREADABLE, Code.HAS_POLICY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandParts:
+    """What planning by hand looks at."""
+
+    cycle: Cycle
+    policies: PolicyBook
+    metadata: Metadata
+    ownership: Ownership
+    admin: BrokerAdmin
+    config: BrokerConfig
+
+
+class ByHand:
+    """Plans single moves and splits. Raises NotFound, Conflict, ConfigError, SnapshotError, StoreError."""
+
+    def __init__(self, parts: HandParts) -> None:
+        self._p = parts
+
+    async def move(self, name: str, to: str = "", *, override_cool_down: bool = False) -> tuple[Json, Json]:
+        """The dry run of a transfer (to a broker) or an unload (to wherever there is most room), and the request for
+        the leader; no request (empty) when something refuses."""
+        whole = await self._whole(name)
+        owner = await self._owner(whole.bundle)
+        if to and to not in self._registered():
+            raise NotFound(f"no broker {to!r}; one of {', '.join(sorted(self._registered()))}")
+        made = await self._planned(whole.bundle, owner, to, override_cool_down=override_cool_down)
+        kind = "transfer" if to else "unload"
+        answer = _answer(kind, name, whole.sentence, made) | {"override_cool_down": override_cool_down}
+        if made.move is None:
+            return answer, {}
+        target = made.move.target
+        wish = {"kind": kind, "bundle": whole.bundle, "source": owner, "target": target}
+        # `moves` tells releases that know only plans that this is none of theirs: they refuse it.
+        return answer, wish | {
+            "override_cool_down": override_cool_down,
+            "moves": [[whole.bundle, owner, target]],
+            "hash": answer["hash"],
+        }
+
+    async def split(self, name: str, options: SplitOptions = BY_LOAD) -> tuple[Json, Json]:
+        """The dry run of a split, and the request for the leader. `TENANT/NAMESPACE/LARGEST` is a name, too."""
+        algorithm, at = options.algorithm, options.at
+        if algorithm is not None and bool(at) != (algorithm is SplitAlgorithm.POSITIONS):
+            raise ConfigError(
+                f"{algorithm} {'takes no positions' if at else 'needs positions'}",
+                field="at",
+                value=list(at),
+                allowed=f"positions, with {SplitAlgorithm.POSITIONS} or without an algorithm",
+            )
+        name, largest = await self._resolved(name)
+        whole = await self._whole(name)
+        owner = await self._owner(whole.bundle)
+        then = "then the children leave it, each to the broker with most room" if options.unload else "nothing moves"
+        answer: Json = {
+            "kind": "split",
+            "name": name,
+            "bundle": whole.bundle,
+            "source": owner,
+            "topics": list(whole.topics),
+            "children": [],
+            "refusals": [],
+            "algorithm": algorithm.value if algorithm is not None else None,
+            "unload": options.unload,
+            "sentence": f"{whole.bundle}{largest} is divided at its owner {owner}; {then}",
+        }
+        try:
+            self._may_split(whole.bundle, owner, algorithm)
+            made = await self._cut(whole.bundle, owner, at, algorithm)
+        except SplitRefused as error:
+            code = Code(error.code)
+            answer["refusals"] = [_refusal(Refusal(code, whole.bundle, owner, str(error)))]
+            return answer | {"hash": _hash("split", whole.bundle, owner, "")}, {}
+        answer["children"] = [
+            {"bundle": child, "topics_ratio": topics, "msg_rate_ratio": share[0], "throughput_ratio": share[2]}
+            for child, topics, share in zip(made.children, made.topics, made.shares, strict=True)
+        ]
+        answer["hash"] = _hash("split", owner, *made.children, *(["unload"] if options.unload else []))
+        wish = {"kind": "split", "bundle": whole.bundle, "source": owner, "at": list(at), "unload": options.unload}
+        wish |= {"algorithm": answer["algorithm"], "hash": answer["hash"]}
+        return answer, wish | {"moves": [[whole.bundle, owner, ""]]}
+
+    async def unload_namespace(self, namespace: str, *, override_cool_down: bool = False) -> tuple[Json, Json]:
+        """The dry run of the unload of every bundle of a namespace, and the request for the leader; no request (empty)
+        when all of them stay."""
+        bundles = [str(bundle) for bundle in await bundles_of(namespace, self._p.metadata)]
+        owners, unowned = await self._owners(bundles)
+        made = await self._unloads(owners, override_cool_down=override_cool_down)
+        refused = (*unowned, *made.refused)
+        leaving = dict.fromkeys([*(move.bundle for move in made.moves), *(item.bundle for item in made.waiting)])
+        wanted = {name: owners[name] for name in leaving}
+        sentence = f"{len(wanted)} of {len(bundles)} bundles of {namespace} leave their brokers"
+        answer: Json = {
+            "kind": "unload",
+            "namespace": namespace,
+            "bundles": len(bundles),
+            "moves": [asdict(move) | {"sentence": move.sentence} for move in made.moves],
+            "waiting": [_refusal(item) for item in made.waiting],
+            "refusals": [_refusal(item) for item in refused],
+            "refusal_counts": dict(Counter(item.code.value for item in refused)),
+            "sentence": f"{sentence}; {len(made.admitted)} fit the budgets of one cycle",
+            "override_cool_down": override_cool_down,
+            "hash": _hash("unload", namespace, *(f"{name}@{owner}" for name, owner in sorted(wanted.items()))),
+        }
+        if not wanted:
+            return answer, {}
+        wish = {"kind": "unload", "sources": wanted, "override_cool_down": override_cool_down, "hash": answer["hash"]}
+        return answer, wish | {"moves": [[name, owner, ""] for name, owner in wanted.items()]}
+
+    # --- on the leader, right before it acts ---
+
+    async def unloads_of(self, sources: Mapping[str, str], *, override_cool_down: bool) -> Unloads:
+        """What of these bundles (bundle -> the broker it is to leave) may go in this cycle, what waits, what stays."""
+        owners, refused = await self._owners(sources)
+        left = {name: owner for name, owner in owners.items() if owner != sources[name]}
+        refused += [Refusal(Code.OWNER_CHANGED, name, sources[name], f"owned by {left[name]} now") for name in left]
+        here = {name: owner for name, owner in owners.items() if name not in left}
+        made = await self._unloads(here, override_cool_down=override_cool_down)
+        waiting = [item for item in refused if item.code in PASSING]
+        stays = [item for item in refused if item.code not in PASSING]
+        return replace(made, waiting=(*waiting, *made.waiting), refused=(*stays, *made.refused))
+
+    async def moves_of(self, body: Mapping[str, Any]) -> tuple[Move, ...]:
+        """The one move of a request, planned again. Conflict with what has changed."""
+        bundle, source, target = (str(body.get(key, "")) for key in ("bundle", "source", "target"))
+        if not bundle or not source or not target:
+            raise Conflict(UNREADABLE)
+        owner = await self._owner(bundle)
+        if owner != source:
+            raise Conflict(
+                "the inputs changed since it was asked for", difference=[f"{bundle} is owned by {owner} now"]
+            )
+        made = await self._planned(bundle, owner, target, override_cool_down=bool(body.get("override_cool_down")))
+        if made.move is None:
+            assert made.refusal is not None
+            raise Conflict(f"not carried out: {_text(made.refusal)}", difference=[_text(made.refusal)])
+        return (made.move,)
+
+    async def split_of(self, body: Mapping[str, Any]) -> Split:
+        """The split of a request. Where to cut is computed anew; where the load divides, when it is carried out."""
+        bundle, source, given = str(body.get("bundle", "")), str(body.get("source", "")), body.get("at") or ()
+        at = (given,) if isinstance(given, int) else tuple(given)
+        named = body.get("algorithm")
+        if not bundle or not source:
+            raise Conflict(UNREADABLE)
+        if named not in (None, *SplitAlgorithm):
+            raise Conflict(f"{UNREADABLE} (no split algorithm {named!r}; there are {', '.join(SplitAlgorithm)})")
+        algorithm = SplitAlgorithm(named) if named is not None else None
+        try:
+            self._may_split(bundle, source, algorithm)
+            if algorithm is not None:
+                at = positions_of(await self._cut(bundle, source, at, algorithm))
+        except SplitRefused as error:
+            said = _text(Refusal(Code(error.code), detail=error.error))
+            raise Conflict(f"not carried out: {said}", difference=[said]) from error
+        halves = algorithm is SplitAlgorithm.RANGE
+        return Split(bundle=bundle, broker=source, rule=RULE, value=0.0, limit=0.0, at=at, halves=halves)
+
+    # --- parts ---
+
+    async def _whole(self, name: str) -> WholeBundle:
+        wholes = await whole_bundles(name, metadata=self._p.metadata)
+        if len(wholes) != 1:
+            bundles = ", ".join(item.bundle for item in wholes)
+            raise ConfigError(
+                f"{name} lies in {len(wholes)} bundles, and bundles move whole; name one: {bundles}",
+                field="name",
+                value=name,
+                allowed="one bundle, or a topic without partitions",
+            )
+        return wholes[0]
+
+    async def _owner(self, bundle: str) -> str:
+        try:
+            owner = await self._p.ownership.owner(bundle)
+        except CodecError as error:
+            raise StoreError(f"who owns {bundle} cannot be read: {error}") from error
+        if owner is None:
+            raise Conflict(f"{bundle}: {EXPLANATIONS[Code.UNOWNED]}", difference=[Code.UNOWNED.value])
+        if owner.disabled:
+            raise Conflict(f"{bundle}: {EXPLANATIONS[Code.IN_TRANSIT]}", difference=[Code.IN_TRANSIT.value])
+        return owner.broker_id
+
+    async def _owners(self, bundles: Iterable[str]) -> tuple[dict[str, str], list[Refusal]]:
+        """bundle -> its owner, and why the others have none."""
+        owners, refused = dict[str, str](), list[Refusal]()
+        for bundle in bundles:
+            try:
+                owners[bundle] = await self._owner(bundle)
+            except Conflict as error:
+                refused.append(Refusal(Code(error.difference[0]), bundle))
+        return owners, refused
+
+    def _registered(self) -> tuple[str, ...]:
+        picture = self._p.cycle.picture
+        return tuple(picture.endpoints) if picture is not None else ()
+
+    async def _planned(self, bundle: str, owner: str, to: str, *, override_cool_down: bool) -> HandPlan:
+        request = await self._with_policies({bundle: owner})
+        return by_hand(request, bundle, owner, to, override_cool_down=override_cool_down)
+
+    async def _unloads(self, owners: Mapping[str, str], *, override_cool_down: bool) -> Unloads:
+        return unload_all(await self._with_policies(owners), owners, override_cool_down=override_cool_down)
+
+    async def _with_policies(self, owners: Mapping[str, str]) -> Request:
+        """What a plan of moves depends on, with each of these bundles at its owner, and policies read anew."""
+        owned: dict[str, list[str]] = {}
+        for bundle, owner in owners.items():
+            owned.setdefault(owner, []).append(bundle)
+        snapshot = with_owned(self._snapshot(), owned)
+        policies = await self._p.policies.read(snapshot.bundles.namespaces)
+        return replace(self._request(snapshot), policies=policies)
+
+    def _request(self, snapshot: Snapshot) -> Request:
+        given = self._p.cycle.plan_input(snapshot)
+        return Request(
+            snapshot=snapshot,
+            ledger=given.ledger,
+            guard=given.guard,
+            params=given.params,
+            memory=given.memory,
+            policies=given.policies,
+            owned=given.owned,
+        )
+
+    def _snapshot(self) -> Snapshot:
+        if self._p.cycle.snapshot is None:
+            raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
+        return self._p.cycle.snapshot
+
+    def _may_split(self, bundle: str, owner: str, algorithm: SplitAlgorithm | None) -> None:
+        """SplitRefused when the guard binds the bundle, or its owner does not support that split. Policies bind it to
+        brokers, and children stay where it is."""
+        snapshot = with_owned(self._snapshot(), {owner: [bundle]})
+        movable, found = by_person(self._request(snapshot))
+        row = next(iter(snapshot.bundles.rows_named({bundle})), -1)
+        if row >= 0 and not movable[row] and found.codes[row] not in POLICIES:
+            raise SplitRefused(found.codes[row])
+        known = (self._p.config.values(owner) or {}).get("supportedNamespaceBundleSplitAlgorithms")
+        if known is not None:
+            # What the broker is asked for, and what a person asked for: whoever runs it may have left that out.
+            sent = SplitAlgorithm.RANGE if algorithm is SplitAlgorithm.RANGE else SplitAlgorithm.POSITIONS
+            supported = [item.strip() for item in known.strip("[]").split(",")]
+            missing = [item for item in dict.fromkeys((algorithm or sent, sent)) if item not in supported]
+            if missing:
+                raise SplitRefused(Code.NOT_SUPPORTED, f"{owner} has {', '.join(supported)}; not {', '.join(missing)}")
+
+    async def _resolved(self, name: str) -> tuple[str, str]:
+        """The name of the bundle meant by `TENANT/NAMESPACE/LARGEST`, and why that one; any other name as it is."""
+        namespace, _, last = name.rpartition("/")
+        if "://" in name or last not in ("LARGEST", "HOT"):
+            return name, ""
+        if last == "HOT":
+            raise ConfigError(
+                f"{name}: bundles are chosen by load with LARGEST",
+                field="name",
+                value=name,
+                allowed=f"{namespace}/LARGEST; for a topic of that name persistent://{name}",
+            )
+        await bundles_of(namespace, self._p.metadata)
+        found = largest_bundle(self._snapshot().bundles, namespace)
+        if found is None:
+            raise Conflict(f"no broker reports a bundle of {namespace}", difference=[Code.NO_BUNDLES.value])
+        return found[0], f", the largest by load ({found[1]}),"
+
+    async def _cut(self, bundle: str, owner: str, at: tuple[int, ...], algorithm: SplitAlgorithm | None) -> Family:
+        """The children that would be made. SplitRefused where there is no place to cut."""
+        try:
+            topics = await self._p.admin.topic_loads(bundle, owner)
+        except AdminApiError as error:
+            raise SplitRefused(Code.ADMIN_REFUSED, str(error)) from error
+        if algorithm not in (None, SplitAlgorithm.POSITIONS):
+            at = self._boundaries(bundle, owner, topics, algorithm)
+        if len(at) > 1 and self._snapshot().mode == "extensible":
+            raise SplitRefused(Code.NOT_SUPPORTED, f"{len(at)} boundaries; {ONE_BOUNDARY}")
+        request = SplitRequest(
+            bundle=bundle,
+            broker=owner,
+            rule=RULE,
+            max_bundles=self._p.cycle.params.split_max_bundles,
+            at=at,
+            halves=algorithm is SplitAlgorithm.RANGE,
+        )
+        return cut_of(request, topics)
+
+    def _boundaries(
+        self, bundle: str, owner: str, topics: Sequence[TopicLoad], algorithm: SplitAlgorithm | None
+    ) -> tuple[int, ...]:
+        """Where the broker would cut by this algorithm, with its own limits. SplitRefused where it would not."""
+        name = parse_bundle(bundle)
+        if algorithm is SplitAlgorithm.RANGE:
+            return range_equally_divide(name.lower, name.upper)
+        if len(topics) < 2:
+            raise SplitRefused(Code.SINGLE_TOPIC, f"{algorithm} parts topics")
+        if algorithm is SplitAlgorithm.TOPIC_COUNT:
+            return topic_count_equally_divide([topic.hash for topic in topics])
+        values = self._p.config.values(owner) or {}
+        try:
+            rate, size, over = (float(values.get(key, default)) for key, default in FLOW_LIMITS.items())
+        except ValueError as error:
+            raise SplitRefused(Code.NOT_SUPPORTED, f"a setting of {owner} is no number: {error}") from error
+        flows = [
+            TopicFlow(hash=topic.hash, msg_rate=sum(topic.traffic[:2]), throughput=sum(topic.traffic[2:]))
+            for topic in topics
+        ]
+        found = flow_or_qps_equally_divide(flows, max_msg_rate=rate, max_bandwidth_mb=size, difference_percent=over)
+        if not found:
+            carried = f"it has {sum(flow.msg_rate for flow in flows):,.0f} msg/s"
+            limits = f"{owner} cuts above {rate:,.0f} msg/s or {size:,.0f} MiB/s, and {over:.0f} % more"
+            raise SplitRefused(Code.NO_BOUNDARY, f"{algorithm}: {carried}, {limits}")
+        return found
+
+
+def _answer(kind: str, name: str, sentence: str, made: HandPlan) -> Json:
+    move = made.move
+    return {
+        "kind": kind,
+        "name": name,
+        "bundle": made.bundle,
+        "source": made.source,
+        "target": move.target if move is not None else None,
+        "move": asdict(move) | {"sentence": move.sentence} if move is not None else None,
+        "refusals": [_refusal(made.refusal)] if made.refusal is not None else [],
+        "candidates": [_candidate(item) for item in made.candidates],
+        "loads": [asdict(row) for row in made.loads],
+        "sentence": f"{sentence}: {_text(made.refusal)}" if made.refusal is not None else sentence,
+        "hash": _hash(kind, made.bundle, made.source, move.target if move is not None else ""),
+    }
+
+
+def _candidate(item: Candidate) -> Json:
+    said = item.code.value if item.code is not None else None
+    return asdict(item) | {"code": said, "explanation": EXPLANATIONS[item.code] if item.code is not None else ""}
+
+
+def _refusal(item: Refusal) -> Json:
+    return {
+        "code": item.code.value,
+        "bundle": item.bundle,
+        "broker": item.broker,
+        "detail": item.detail,
+        "explanation": EXPLANATIONS[item.code],
+    }
+
+
+def _text(refusal: Refusal) -> str:
+    return f"{EXPLANATIONS[refusal.code]}{f' ({refusal.detail})' if refusal.detail else ''}"
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

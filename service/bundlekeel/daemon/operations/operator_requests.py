@@ -1,0 +1,408 @@
+"""Implements `views_operations.OperationsService`: people's wishes, written by whichever replica is asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.errors import (
+    AdminApiError,
+    ConfigError,
+    Conflict,
+    NotFound,
+    SnapshotError,
+)
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.operations.owned import with_owned
+from bundlekeel.core.operations.relocation import RULES
+from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
+from bundlekeel.daemon.answers_operations import Json, Verb
+from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.gate.gate import Action, Gate, Question
+from bundlekeel.daemon.gate.in_force import lasts, pause_view
+from bundlekeel.daemon.gate.scopes import matched, pattern_of, scope_of
+from bundlekeel.daemon.operations.drain_tracker import Operations
+from bundlekeel.daemon.operations.executions import task_of
+from bundlekeel.daemon.operations.manual_moves import ByHand
+from bundlekeel.daemon.operations.reviews import Reviews
+from bundlekeel.daemon.operations.where import whole_bundles
+from bundlekeel.daemon.state.documents import Desired, Pause, Wish
+from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.ports import Clock, Journal, Metadata, Ownership
+
+# A stop is of no use once its task is long over; then it is forgotten.
+STOP_KEPT_MS: Final = 24 * 3600 * 1000
+# No budget in a dry run: it shows everything that is to leave.
+_ALL: Final = 1_000_000
+_ENDED: Final = ("done", "failed", "stopped")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WishingParts:
+    """What wishes are made with."""
+
+    sharing: Sharing
+    cycle: Cycle
+    operations: Operations
+    by_hand: ByHand
+    reviews: Reviews
+    metadata: Metadata
+    ownership: Ownership
+    journal: Journal
+    clock: Clock
+    gate: Gate
+
+
+class Wishing:
+    """The docstrings of `OperationsService` say what each answer holds."""
+
+    def __init__(self, parts: WishingParts) -> None:
+        self._p = parts
+
+    # --- looking ---
+
+    def operations(self) -> Json:
+        """Everything people have asked of brokers and bundles, with the progress of drains."""
+        desired, now, progress = self._p.sharing.desired, self._p.clock.wall_ms(), self._p.operations.progress()
+        unknown: Json = {"state": "unknown", "left": None, "moved": 0, "blocked": {}, "eta_seconds": None}
+        unknown |= {"emptied_ms": 0, "bundle_seconds": 0.0, "detail": "no cycle has looked yet"}
+        return {
+            "drains": [row | unknown | progress.get(row["broker"], {}) for row in _rows(desired.drains)],
+            "cordons": _rows(desired.cordons),
+            "warms": _rows(desired.warms),
+            "pins": _lasting(desired.pinned, now, "bundle"),
+            "exclusions": _lasting(desired.excluded, now, "pattern"),
+            "pauses": [
+                {"scope": scope, **msgspec.to_builtins(pause)}
+                for scope, pause in sorted(desired.all_pauses().items())
+                if lasts(pause.until_ms, now)
+            ],
+        }
+
+    async def task(self, task: str) -> Json:
+        """One task."""
+        found = self._task(task)
+        if found is None:
+            asked = dict(await self._p.sharing.take_requests())
+            if task in asked:
+                return task_of(task, asked[task], "waiting")
+            # The leader may have taken it since this replica looked last.
+            await self._p.sharing.refresh()
+            found = self._task(task)
+        if found is None:
+            raise NotFound(f"no task {task}; see `bundlekeel plan tasks`")
+        return found
+
+    def _task(self, task: str) -> Json | None:
+        return next((item for item in self._p.sharing.tasks if item.get("task") == task), None)
+
+    # --- brokers ---
+
+    async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> Json:
+        """Empty a broker and keep it empty."""
+        self._known(broker)
+        self._others_take(self._p.sharing.desired, broker)
+        shown = await self._preview(broker, draining=True)
+
+        def drained(found: Desired) -> Desired:
+            # Asked again of what is stored: another replica may have written a drain meanwhile.
+            self._others_take(found, broker)
+            return _put(found, "drains", broker, self._wish(reason, by))
+
+        if not dry_run:
+            self._p.gate.demand(Question(action=Action.ORDER))
+            await self._note(drained, f"drain of {broker}", reason, by)
+        return {"broker": broker, "dry_run": dry_run, **shown}
+
+    async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> Json:
+        """Fill a broker gently."""
+        self._known(broker)
+        _open_to_bundles(self._p.sharing.desired, broker)
+        shown = await self._preview(broker, draining=False)
+
+        def warmed(found: Desired) -> Desired:
+            _open_to_bundles(found, broker)
+            return _put(found, "warms", broker, self._wish(reason, by))
+
+        if not dry_run:
+            self._p.gate.demand(Question(action=Action.ORDER))
+            await self._note(warmed, f"warm of {broker}", reason, by)
+        return {"broker": broker, "dry_run": dry_run, **shown}
+
+    async def cordon(self, broker: str, *, reason: str, by: str) -> Json:
+        """Let nothing come to a broker."""
+        self._known(broker)
+
+        def cordoned(found: Desired) -> Desired:
+            if broker not in found.cordons:
+                self._others_take(found, broker)
+            return _put(found, "cordons", broker, self._wish(reason, by))
+
+        await self._note(cordoned, f"cordon of {broker}", reason, by)
+        return {"broker": broker, "state": "cordoned"}
+
+    async def uncordon(self, broker: str, *, reason: str, by: str) -> Json:
+        """End cordon, drain and warm; also of a broker that is away."""
+        ended = [kind for kind in ("cordons", "drains", "warms") if broker in getattr(self._p.sharing.desired, kind)]
+        if not ended:
+            raise NotFound(f"{broker} is neither cordoned nor drained nor warmed")
+
+        def without(desired: Desired) -> Desired:
+            for kind in ("cordons", "drains", "warms"):
+                desired = _drop(desired, kind, broker)
+            return desired
+
+        await self._note(without, f"uncordon of {broker}", reason, by)
+        return {"broker": broker, "ended": [kind[:-1] for kind in ended]}
+
+    # --- what stays where it is ---
+
+    async def pin(self, bundle: str, *, seconds: float | None, reason: str, by: str) -> Json:
+        """Keep a bundle where it is."""
+        wholes = await whole_bundles(bundle, metadata=self._p.metadata)
+        if len(wholes) != 1:
+            raise ConfigError(f"{bundle} lies in {len(wholes)} bundles; name one", field="bundle", value=bundle)
+        name, until = wholes[0].bundle, self._until(seconds)
+        await self._note(lambda found: _put(found, "pinned", name, until), f"pin of {name}", reason, by)
+        owner = await self._p.ownership.owner(name)
+        return {"bundle": name, "broker": owner.broker_id if owner is not None else None, "until_ms": until}
+
+    async def unpin(self, bundle: str, *, reason: str, by: str) -> Json:
+        """End a pin."""
+        if bundle not in self._p.sharing.desired.pinned:
+            raise NotFound(f"{bundle} is not pinned")
+        await self._note(lambda found: _drop(found, "pinned", bundle), f"unpin of {bundle}", reason, by)
+        return {"bundle": bundle}
+
+    async def exclude(self, pattern: str, *, seconds: float | None, reason: str, by: str) -> Json:
+        """Leave alone what matches."""
+        pattern, until = pattern_of(pattern, self._registered), self._until(seconds)
+        await self._note(lambda found: _put(found, "excluded", pattern, until), f"exclusion of {pattern}", reason, by)
+        return {"pattern": pattern, "until_ms": until, "bundles": matched(pattern, self._p.cycle.snapshot)}
+
+    async def include(self, pattern: str, *, reason: str, by: str) -> Json:
+        """End an exclusion."""
+        pattern = _as_stored(pattern, self._p.sharing.desired.excluded)
+        if pattern not in self._p.sharing.desired.excluded:
+            raise NotFound(f"{pattern} is not excluded at run time; the settings file may exclude it")
+        await self._note(lambda found: _drop(found, "excluded", pattern), f"inclusion of {pattern}", reason, by)
+        return {"pattern": pattern}
+
+    async def pause_scope(self, scope: str, *, seconds: float | None, reason: str, by: str) -> Json:
+        """Move nothing of one scope."""
+        scope, pattern = scope_of(scope, self._registered)
+        pause = Pause(reason=reason, by=by, since_ms=self._p.clock.wall_ms(), until_ms=self._until(seconds))
+        await self._note(lambda found: _put(found, "pauses", scope, pause), f"pause of {scope}", reason, by)
+        return {"scope": scope, **pause_view(pause), "bundles": matched(pattern, self._p.cycle.snapshot)}
+
+    async def resume_scope(self, scope: str, *, reason: str, by: str) -> Json:
+        """End the pause of one scope."""
+        scope = _as_stored(scope, self._p.sharing.desired.pauses)
+        if scope not in self._p.sharing.desired.pauses:
+            raise NotFound(f"{scope} is not paused")
+        await self._note(lambda found: _drop(found, "pauses", scope), f"resume of {scope}", reason, by)
+        return {"scope": scope, "reason": reason, "by": by}
+
+    # --- by hand ---
+
+    async def by_hand(
+        self,
+        verb: Verb,
+        name: str,
+        *,
+        to: str = "",
+        options: SplitOptions = BY_LOAD,
+        override_cool_down: bool = False,
+        execute: bool = False,
+        reason: str = "",
+        by: str = "",
+    ) -> Json:
+        """Move or split one bundle; dry unless `execute`."""
+        if verb == "transfer" and not to:
+            raise ConfigError("a transfer names a broker", field="to", value=to, allowed="a broker id")
+        if verb == "split":
+            answer, wish = await self._p.by_hand.split(name, options)
+        else:
+            aim = to if verb == "transfer" else ""
+            answer, wish = await self._p.by_hand.move(name, aim, override_cool_down=override_cool_down)
+        return await self._asked(verb, answer, wish, execute=execute, reason=reason, by=by)
+
+    async def unload_namespace(
+        self,
+        namespace: str,
+        *,
+        override_cool_down: bool = False,
+        execute: bool = False,
+        reason: str = "",
+        by: str = "",
+    ) -> Json:
+        """Unload every bundle of a namespace; dry unless `execute`."""
+        answer, wish = await self._p.by_hand.unload_namespace(namespace, override_cool_down=override_cool_down)
+        answer["eta_seconds"] = self._p.operations.eta(len(answer["moves"])) if wish else None
+        return await self._asked("unload", answer, wish, execute=execute, reason=reason, by=by)
+
+    async def _asked(self, verb: Verb, answer: Json, wish: Json, *, execute: bool, reason: str, by: str) -> Json:
+        """The answer to a person, and the request to the leader, if it is to be carried out."""
+        answer |= {"dry_run": not execute, "task": None, "state": "planned", "review": None}
+        if not execute:
+            return answer
+        self._p.gate.demand(Question(action=Action.SUBMISSION))
+        if not wish:
+            said = sorted({f"{item['code']}: {item['explanation']}" for item in answer["refusals"]})
+            raise Conflict(f"not carried out: {'; '.join(said)}", difference=said)
+        left = await self._p.reviews.submit(
+            answer["hash"], verb, answer["sentence"], wish | {"reason": reason, "by": by}
+        )
+        self._record(f"{verb} of {answer.get('bundle') or answer['namespace']}", reason, by)
+        return answer | left
+
+    async def submit(self, id_: str, title: str, body: Mapping[str, Any]) -> Json:
+        """A plan for the leader: left at once, or proposed where a second person has to approve it."""
+        left = await self._p.reviews.submit(id_, "plan", title, body)
+        self._record(title, str(body.get("reason", "")), str(body.get("by", "")))
+        return left
+
+    async def stop(self, task: str, *, reason: str, by: str) -> Json:
+        """Begin no further move of a task."""
+        known = await self.task(task)
+        if known.get("state") in _ENDED:
+            raise Conflict(f"task {task} is {known['state']} already", difference=[f"state {known['state']}"])
+        wish = self._wish(reason, by)
+
+        def stopped(desired: Desired) -> Desired:
+            fresh = {name: item for name, item in desired.stops.items() if wish.since_ms - item.since_ms < STOP_KEPT_MS}
+            return msgspec.structs.replace(desired, stops=fresh | {task: wish})
+
+        await self._note(stopped, f"stop of {task}", reason, by)
+        return {"task": task, "state": "stopping"}
+
+    # --- reviews ---
+
+    async def reviews(self) -> list[Json]:
+        """What is, or was, to be approved."""
+        return await self._p.reviews.all()
+
+    async def approve(self, id_: str, *, reason: str, by: str) -> Json:
+        """Let a proposal be carried out."""
+        self._p.gate.demand(Question(action=Action.SUBMISSION))
+        answer = await self._p.reviews.approve(id_, reason=reason, by=by)
+        self._record(f"approval of {id_}", reason, by)
+        return answer
+
+    async def discard(self, id_: str, *, reason: str, by: str) -> Json:
+        """Say no to a proposal."""
+        answer = await self._p.reviews.discard(id_, reason=reason, by=by)
+        self._record(f"discard of {id_}", reason, by)
+        return answer
+
+    # --- parts ---
+
+    def _registered(self) -> tuple[str, ...]:
+        if self._p.cycle.picture is None:
+            raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
+        return tuple(self._p.cycle.picture.endpoints)
+
+    def _known(self, broker: str) -> None:
+        if broker not in self._registered():
+            raise NotFound(f"no broker {broker!r}; one of {', '.join(sorted(self._registered()))}")
+
+    def _others_take(self, desired: Desired, broker: str) -> None:
+        """Conflict when every other broker is drained or cordoned: somebody has to serve the topics."""
+        if not set(self._registered()) - {broker, *desired.drains, *desired.cordons}:
+            raise Conflict(
+                f"no other broker is open to bundles: all but {broker} are drained or cordoned; uncordon one first",
+                difference=["no broker is left"],
+            )
+
+    def _wish(self, reason: str, by: str) -> Wish:
+        return Wish(by=by, reason=reason, since_ms=self._p.clock.wall_ms())
+
+    def _until(self, seconds: float | None) -> int:
+        return self._p.clock.wall_ms() + int(seconds * 1000) if seconds else 0
+
+    async def _note(self, change: Callable[[Desired], Desired], what: str, reason: str, by: str) -> None:
+        await self._p.sharing.change_desired(change)
+        self._record(what, reason, by)
+
+    def _record(self, what: str, reason: str, by: str) -> None:
+        now = self._p.clock.wall_ms()
+        sentence = f"{by} asked for the {what}: {reason}"
+        self._p.journal.append(
+            {"kind": "wish", "what": what, "wall_ms": now, "reason": reason, "by": by, "sentence": sentence}
+        )
+
+    async def _preview(self, broker: str, *, draining: bool) -> Json:
+        """What the very next plans would do for this wish, without budgets."""
+        cycle, snapshot = self._p.cycle, self._snapshot()
+        owned: dict[str, frozenset[str]] = {}
+        detail = ""
+        if draining:
+            try:
+                owned[broker] = await self._p.operations.listed(broker)
+            except (AdminApiError, TimeoutError) as error:
+                detail = f"{broker} did not say what it owns ({error}); its report counts"
+        given = cycle.plan_input(with_owned(snapshot, owned))
+        guard = replace(
+            given.guard,
+            cordoned=given.guard.cordoned | ({broker} if draining else set()),
+            draining=frozenset({broker} if draining else ()),
+            warming=frozenset(() if draining else {broker}),
+        )
+        params = replace(given.params, drain_max_moves_per_cycle=_ALL, warm_max_moves_per_cycle=_ALL)
+        made = (await cycle.compute(replace(given, guard=guard, params=params, owned=owned))).plan
+        moves = [move for move in made.moves if move.rule in RULES]
+        refusals = [item for item in made.refusals if draining and item.broker == broker and item.bundle]
+        count = len(owned.get(broker, ())) if owned else len(moves) + len(refusals)
+        verb = "leave" if draining else "come to"
+        return {
+            "bundles": count,
+            "moves": [asdict(move) | {"sentence": move.sentence} for move in moves],
+            "refusals": [_refusal(item.code, item.bundle, item.broker, item.detail) for item in refusals],
+            "refusal_counts": dict(Counter(item.code.value for item in refusals)),
+            # A drain with nothing but bound bundles never ends by itself.
+            "eta_seconds": None if count and not moves else self._p.operations.eta(len(moves)),
+            "sentence": f"{len(moves)} bundles {verb} {broker}, {len(refusals)} stay for now",
+            "detail": detail,
+        }
+
+    def _snapshot(self) -> Snapshot:
+        if self._p.cycle.snapshot is None:
+            raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
+        return self._p.cycle.snapshot
+
+
+def _refusal(code: Code, bundle: str, broker: str, detail: str) -> Json:
+    said = EXPLANATIONS[code]
+    return {"code": code.value, "bundle": bundle, "broker": broker, "detail": detail, "explanation": said}
+
+
+def _as_stored(given: str, stored: Mapping[str, Any]) -> str:
+    """What is meant of what is stored: exactly that (earlier releases stored blanks too), else without blanks."""
+    return given if given in stored else ":".join(part.strip() for part in given.split(":", 1))
+
+
+def _open_to_bundles(desired: Desired, broker: str) -> None:
+    if broker in desired.drains or broker in desired.cordons:
+        raise Conflict(f"{broker} is cordoned or drained; uncordon it first", difference=["cordoned"])
+
+
+def _rows(wishes: Mapping[str, Wish]) -> list[Json]:
+    return [{"broker": broker, **msgspec.to_builtins(wish)} for broker, wish in sorted(wishes.items())]
+
+
+def _lasting(until: Mapping[str, int], now: int, name: str) -> list[Json]:
+    return [{name: key, "until_ms": end} for key, end in sorted(until.items()) if lasts(end, now)]
+
+
+def _put(desired: Desired, table: str, name: str, value: Any) -> Desired:
+    return msgspec.structs.replace(desired, **{table: {**getattr(desired, table), name: value}})
+
+
+def _drop(desired: Desired, table: str, name: str) -> Desired:
+    left = {key: value for key, value in getattr(desired, table).items() if key != name}
+    return msgspec.structs.replace(desired, **{table: left})

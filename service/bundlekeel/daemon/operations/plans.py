@@ -1,0 +1,145 @@
+"""Plans as people ask for them at any replica: made by the leader, found wherever they were made, and carried out only
+while their inputs are what they were."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, StoreError
+from bundlekeel.daemon.answers import Json, PlanRequest
+from bundlekeel.daemon.cycle.planner import Planner
+from bundlekeel.daemon.gate.gate import Action, Gate, Question
+from bundlekeel.daemon.operations.executions import Wanted, difference, request_of, task_of
+from bundlekeel.daemon.operations.operator_requests import Wishing
+from bundlekeel.daemon.state.leadership import Leadership
+from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.ports import Member, Peers
+
+# What a plan's hash looks like: nothing else becomes part of another sidecar's URL.
+_HASH = re.compile(r"[0-9a-f]{1,64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlansParts:
+    """What plans are asked for with."""
+
+    gate: Gate
+    leadership: Leadership
+    sharing: Sharing
+    planner: Planner
+    peers: Peers
+    wishing: Wishing
+
+
+class Plans:
+    """The docstrings of `views.Service` say what each answer holds."""
+
+    def __init__(self, parts: PlansParts) -> None:
+        self._p = parts
+
+    async def make(self, request: PlanRequest) -> Json:
+        """A dry run; a follower passes it on to the leader, and answers itself when that one does not."""
+        answer = None if request.forwarded else await self._by_leader(request)
+        if answer is not None:
+            self._p.planner.keep(answer, request)
+            return answer
+        answer = await self._p.planner.make(request)
+        answer["by_leader"] = self._p.leadership.leading
+        return answer
+
+    async def _by_leader(self, request: PlanRequest) -> Json | None:
+        """The leader's plan; None when we lead, or its API is away: our own picture and its stored memory give the
+        same plan then."""
+        leader = self._leader()
+        if leader is None:
+            return None
+        try:
+            return await self._p.peers.make_plan(leader.url, replace(request, forwarded=True).told())
+        except StoreError:
+            return None
+
+    async def _wanted_now(self, request: PlanRequest) -> Wanted:
+        """What the same request would do now; nothing of it is kept."""
+        answer = await self._by_leader(request)
+        return Wanted.told(answer) if answer is not None else Wanted.of(await self._p.planner.compute(request))
+
+    async def find(self, hash_: str, *, here: bool = False) -> Json:
+        """A plan made lately, here or (unless `here`) by another sidecar. NotFound."""
+        return (await self._found(hash_, here=here))[0]
+
+    async def execute(self, hash_: str, *, reason: str, by: str) -> Json:
+        """Leave the plan for the leader to carry out; Conflict when it would not be the same plan any more."""
+        answer, request = await self._found(hash_)
+        self._may_be_carried_out(request)
+        wanted = Wanted.told(answer)
+        if not any(wanted):
+            raise Conflict("the plan has no moves and no splits", difference=["nothing to carry out"])
+        # The leader plans again right before it acts. Asked now, whoever asks hears at once what is different.
+        changed = difference(wanted, await self._wanted_now(request))
+        if changed:
+            raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
+        body = {"hash": hash_, "reason": reason, "by": by, **wanted._asdict(), "request": request.told()}
+        splits = f", {len(wanted.splits)} splits" if wanted.splits else ""
+        left = await self._p.wishing.submit(hash_, f"plan {hash_}: {len(wanted.moves)} moves{splits}", body)
+        return {"hash": hash_, "moves": len(wanted.moves), "splits": len(wanted.splits), **left}
+
+    async def tasks(self) -> list[Json]:
+        """What is, or was, carried out, oldest first, then requests that the leader has not taken yet (`waiting`). When
+        the store does not answer: what is known here."""
+        sharing, asked = self._p.sharing, list[tuple[str, Json]]()
+        with suppress(StoreError):
+            asked = await sharing.take_requests()
+            # In this order: what the leader takes meanwhile is in one of the two.
+            if not sharing.leading:
+                await sharing.refresh()
+        known = {item.get("task") for item in sharing.tasks}
+        return [*sharing.tasks, *(task_of(id_, body, "waiting") for id_, body in asked if id_ not in known)]
+
+    def _may_be_carried_out(self, request: PlanRequest) -> None:
+        if request.what_if:
+            raise Forbidden("this plan is a what-if: brokers or traffic in it are not as they are; make one without")
+        self._p.gate.demand(Question(action=Action.SUBMISSION))
+
+    def _leader(self) -> Member | None:
+        """Another sidecar that leads and can be asked."""
+        leadership = self._p.leadership
+        leader = leadership.leader
+        known = leader is not None and leader.url and leader.id != leadership.member.id
+        return leader if known and not leadership.leading else None
+
+    async def _found(self, hash_: str, *, here: bool = False) -> tuple[Json, PlanRequest]:
+        """From here, else from whichever sidecar made it; then it is kept here too."""
+        try:
+            return self._p.planner.find(hash_)
+        except NotFound as unknown:
+            if here or not _HASH.fullmatch(hash_):
+                raise
+            answer, silent = await self._elsewhere(hash_)
+            if answer is None:
+                also = f" ({', '.join(silent)} did not answer)" if silent else ""
+                raise NotFound(f"{unknown}{also}") from unknown
+        try:
+            request = request_of(answer)
+        except (TypeError, ValueError) as error:
+            raise NotFound(f"plan {hash_} is one of another version of Bundlekeel; make a new one ({error})") from error
+        self._p.planner.keep(answer, request)
+        return self._p.planner.find(hash_)
+
+    async def _elsewhere(self, hash_: str) -> tuple[Json | None, list[str]]:
+        """The plan as another sidecar kept it, and who did not answer."""
+        own, leader = self._p.leadership.member.id, self._leader()
+        members = {item.id: item for item in (*self._p.leadership.members, *([leader] if leader else []))}
+        others = [item for item in members.values() if item.id != own and item.url]
+        found = await asyncio.gather(*(self._p.peers.plan(item.url, hash_) for item in others), return_exceptions=True)
+        silent = []
+        for member, answer in zip(others, found, strict=True):
+            if isinstance(answer, StoreError):
+                silent.append(member.id)
+            elif isinstance(answer, BaseException):
+                raise answer
+            elif answer is not None and answer["hash"] == hash_ and isinstance(answer.get("request"), dict):
+                return answer, []
+        return None, silent

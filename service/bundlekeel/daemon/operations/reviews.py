@@ -1,0 +1,222 @@
+"""A second pair of eyes: with `review: required` nothing a person asks for is carried out before another one approved.
+
+proposed -> approved -> executing -> done | aborted, or proposed -> discarded. What is approved is still carried out
+only if the plan is the same then; else its task fails with what has changed, and the proposal is aborted. The leader
+asks the proposal right before it begins (`begin`), and stores how it ended (`settle`): tasks are forgotten sooner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from bundlekeel.core.model.errors import CodecError, Conflict, Forbidden, NotFound, StaleWrite, StoreError
+from bundlekeel.daemon.answers import Json
+from bundlekeel.daemon.state.documents import SCHEMA, decode, encode
+from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.ports import Clock, Coordination
+
+REVIEWS: Final = "reviews"
+# What people may do in each state; the others end by themselves.
+ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "proposed": ("approve", "discard"),
+    # No task was left yet: the store failed the first approval, or another one is in the middle of it.
+    "approved": ("approve", "discard"),
+    "executing": ("stop",),
+}
+EXPIRES_MS: Final = 24 * 3600 * 1000
+_KEPT: Final = 50
+_CAS_TRIES: Final = 5
+_GOING: Final = ("waiting", "running")
+
+
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody wants done, and what another one said to it. `state` as stored: proposed, approved, discarded, and
+    once its task is over done or aborted."""
+
+    id: str
+    kind: str
+    title: str
+    body: dict[str, Any]
+    by: str
+    reason: str
+    at_ms: int
+    state: str = "proposed"
+    reviewer: str = ""
+    remark: str = ""
+    decided_ms: int = 0
+    task: str = ""
+
+
+class Proposals(msgspec.Struct, frozen=True, kw_only=True):
+    """The document: the newest proposals, oldest first."""
+
+    schema: int = SCHEMA
+    items: list[Proposal] = []
+
+
+class Reviews:
+    """Leaves requests for the leader: at once, or after a second person has approved."""
+
+    def __init__(self, coordination: Coordination, sharing: Sharing, clock: Clock, *, required: bool) -> None:
+        self._coordination = coordination
+        self._sharing = sharing
+        self._clock = clock
+        self.required = required
+
+    async def submit(self, id_: str, kind: str, title: str, body: Mapping[str, Any]) -> Json:
+        """{task, state}: the request is left (`waiting`), or waits for approval (`proposed`, no task yet)."""
+        if not self.required:
+            return {"task": await self._sharing.leave_request(body), "state": "waiting", "review": None}
+        made = Proposal(
+            id=id_,
+            kind=kind,
+            title=title,
+            body=dict(body),
+            by=str(body.get("by", "")),
+            reason=str(body.get("reason", "")),
+            at_ms=self._clock.wall_ms(),
+        )
+
+        def added(items: list[Proposal]) -> list[Proposal]:
+            if any(item.id == id_ and self._state(item) in ("proposed", "approved", "executing") for item in items):
+                raise Conflict(f"{id_} is proposed already", difference=["see `bundlekeel review list`"])
+            return [*(item for item in items if item.id != id_), made][-_KEPT:]
+
+        await self._change(added)
+        return {"task": "", "state": "proposed", "review": id_}
+
+    async def all(self) -> list[Json]:
+        """Proposals with their state now and what may be done with each, oldest first."""
+        return [self._shown(item) for item in (await self._read())[0]]
+
+    async def approve(self, id_: str, *, reason: str, by: str) -> Json:
+        """Let it be carried out. Forbidden for whoever proposed it; Conflict unless it is proposed, or approved without
+        a task, or when somebody discards it at the same moment. StoreError: it may be approved again."""
+
+        def approved(item: Proposal) -> Proposal:
+            if _same_person(item.by, by):
+                raise Forbidden(f"{by} proposed it; somebody else has to approve it")
+            return self._decided(item, "approve", "approved", reason, by)
+
+        item = await self._decide(id_, approved)
+        task = await self._sharing.leave_request({**item.body, "approved_by": by, "review": id_})
+
+        def left(found: Proposal) -> Proposal:
+            if found.task:
+                return found  # the leader has begun it already, or another approval came first: only that task is
+            if found.state != "approved":
+                raise Conflict(f"it was {found.state} meanwhile; nothing moves", difference=[f"state {found.state}"])
+            return msgspec.structs.replace(found, task=task)
+
+        return self._shown(await self._decide(id_, left))
+
+    async def discard(self, id_: str, *, reason: str, by: str) -> Json:
+        """Say no; also the proposer may. Conflict once it is being carried out, or over."""
+        return self._shown(
+            await self._decide(id_, lambda item: self._decided(item, "discard", "discarded", reason, by))
+        )
+
+    # --- the leader ---
+
+    async def begin(self, id_: str, task: str) -> None:
+        """Right before the leader carries out `task`: from now on it can only be stopped. Conflict unless the proposal
+        is approved still, and left to this very task; NotFound when it is forgotten."""
+
+        def begun(item: Proposal) -> Proposal:
+            state = self._state(item)
+            if state not in ("approved", "executing"):
+                raise Conflict(f"not carried out: its proposal is {state}", difference=[f"state {state}"])
+            if item.task not in ("", task):
+                raise Conflict(f"not carried out: its proposal was left to {item.task}", difference=[item.task])
+            return msgspec.structs.replace(item, task=task)
+
+        await self._decide(id_, begun)
+
+    async def settle(self) -> None:
+        """Store how proposals ended whose task is over, or is known to nobody any more. Only the leader may ask: it
+        alone takes requests. StoreError when the store does not answer, or we no longer lead."""
+        items, _ = await self._read()
+        if not any(_carried_out(item) for item in items):
+            return
+        known = {str(found.get("task")): str(found.get("state")) for found in self._sharing.tasks}
+        waiting = dict.fromkeys((id_ for id_, _ in await self._sharing.take_requests()), "waiting")
+        ended = {
+            item.task: "done" if state == "done" else "aborted"
+            for item in items
+            if _carried_out(item) and (state := (waiting | known).get(item.task, "lost")) not in _GOING
+        }
+        self._sharing.current_epoch()  # somebody else may lead by now, and have taken what we did not find
+        if ended:
+            await self._change(lambda found: [_ended(item, ended) for item in found])
+
+    # --- parts ---
+
+    def _decided(self, item: Proposal, action: str, state: str, remark: str, by: str) -> Proposal:
+        now = self._state(item)
+        if action not in ACTIONS.get(now, ()):
+            allowed = ", ".join(ACTIONS.get(now, ())) or "nothing"
+            raise Conflict(f"it is {now}: {allowed} may be done with it", difference=[f"state {now}"])
+        return msgspec.structs.replace(item, state=state, reviewer=by, remark=remark, decided_ms=self._clock.wall_ms())
+
+    def _state(self, item: Proposal) -> str:
+        """The state now: what is approved goes on with its task; what nobody took further for a day has expired."""
+        since = item.decided_ms or item.at_ms
+        if item.state in ("proposed", "approved") and not item.task and self._clock.wall_ms() - since > EXPIRES_MS:
+            return "expired"
+        if not _carried_out(item):
+            return item.state
+        task = next((found for found in self._sharing.tasks if found.get("task") == item.task), None)
+        if task is None or task.get("state") in _GOING:
+            return "executing"
+        return "done" if task["state"] == "done" else "aborted"
+
+    def _shown(self, item: Proposal) -> Json:
+        state = self._state(item)
+        shown = {name: value for name, value in msgspec.to_builtins(item).items() if name != "body"}
+        return {**shown, "state": state, "actions": list(ACTIONS.get(state, ()))}
+
+    async def _decide(self, id_: str, change: Callable[[Proposal], Proposal]) -> Proposal:
+        def changed(items: list[Proposal]) -> list[Proposal]:
+            if not any(item.id == id_ for item in items):
+                raise NotFound(f"nothing is proposed as {id_}; see `bundlekeel review list`")
+            return [change(item) if item.id == id_ else item for item in items]
+
+        return next(item for item in await self._change(changed) if item.id == id_)
+
+    async def _read(self) -> tuple[list[Proposal], int | None]:
+        document = await self._coordination.read(REVIEWS)
+        if document is None:
+            return [], None
+        try:
+            return decode(document.data, Proposals, what=REVIEWS).items, document.version
+        except CodecError:
+            return [], document.version
+
+    async def _change(self, change: Callable[[list[Proposal]], list[Proposal]]) -> list[Proposal]:
+        for _ in range(_CAS_TRIES):
+            items, version = await self._read()
+            wanted = change(items)
+            try:
+                await self._coordination.write_shared(REVIEWS, encode(Proposals(items=wanted)), version=version)
+            except StaleWrite:
+                continue
+            return wanted
+        raise StoreError("the proposals change faster than they can be written; try again")
+
+
+def _carried_out(item: Proposal) -> bool:
+    """Whether it was left to a task of which no end is stored."""
+    return item.state == "approved" and bool(item.task)
+
+
+def _ended(item: Proposal, ended: Mapping[str, str]) -> Proposal:
+    if not _carried_out(item) or item.task not in ended:
+        return item
+    return msgspec.structs.replace(item, state=ended[item.task])
+
+
+def _same_person(one: str, other: str) -> bool:
+    return one.strip().casefold() == other.strip().casefold()

@@ -1,0 +1,369 @@
+"""Turning the brokers' own shedding off, and back on exactly as it was (pulsar.md 7.3).
+
+Dynamic overrides are cluster-wide and survive restarts, so what was there before is written into the shared document
+`takeover` before anything is changed; that record stays until every broker is seen to run as before. A person asks
+for these calls, no leader: they need no lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from bundlekeel.core.model.errors import AdminApiError, Conflict, StaleWrite
+from bundlekeel.daemon.state.takeover_record import (
+    EXCLUDED,
+    SPLITTING,
+    TAKEOVER,
+    Ended,
+    Record,
+    decode_takeover,
+    name_set,
+)
+from bundlekeel.ports import BrokerAdmin, BrokerEndpoint, Clock, Coordination
+from bundlekeel.ports.commands import BrokerCommands, by_person
+
+ENABLED: Final = "loadBalancerEnabled"
+SHEDDING: Final = "loadBalancerSheddingEnabled"
+PLACEMENT: Final = "loadBalancerLoadPlacementStrategy"
+LOAD_MANAGER: Final = "loadManagerClassName"
+VERIFY_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 0.25
+_STARTED: Final = "startTimestamp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRow:
+    """One broker after the change: what it runs with, and whether that is what was asked for."""
+
+    broker_id: str
+    verified: bool
+    values: Mapping[str, str] = field(default_factory=dict)
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeoverResult:
+    """What a takeover or a handback came to. Not `complete`: the record stays, and rows and warnings say what is
+    missing; doing it again continues. `overrides` is what was there before the first takeover."""
+
+    complete: bool
+    brokers: tuple[BrokerRow, ...]
+    overrides: Mapping[str, str | None]
+    warnings: tuple[str, ...] = ()
+    splits_by: str = ""
+
+    @property
+    def unverified(self) -> tuple[str, ...]:
+        """The brokers not seen to run with what was asked for."""
+        return tuple(row.broker_id for row in self.brokers if not row.verified)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What both ways need: the brokers registered now, how to ask and to change them, the shared state."""
+
+    admin: BrokerAdmin
+    commands: BrokerCommands
+    coordination: Coordination
+    endpoints: Mapping[str, BrokerEndpoint]
+    clock: Clock
+    verify_seconds: float = VERIFY_SECONDS
+
+
+async def takeover(desk: Desk, *, split: bool, reason: str, by: str, namespaces: Sequence[str] = ()) -> TakeoverResult:
+    """Turn the brokers' shedding off, with `split` their automatic splits too, and verify each broker.
+
+    With `namespaces` (tenant/namespace) a canary: the brokers go on shedding, but leave those namespaces to us. A later
+    takeover may name more of them, or none for the whole cluster. What the first one recorded is kept. StaleWrite when
+    another one runs at the same moment; Conflict when brokers do not know such namespaces (before 4.2); AdminApiError
+    when the brokers' settings cannot be read: nothing is changed then.
+    """
+    stored = await desk.admin.dynamic_configuration()
+    before = await _runtime(desk)
+    document = await desk.coordination.read(TAKEOVER)
+    known = decode_takeover(document.data) if document is not None else None
+    known = known if known is not None and known.active else None
+    values = _wanted(known, stored, before, split=split, namespaces=namespaces)
+    made = _record(desk, known, tuple(values), stored, before)
+    record = replace(made, namespaces=_scope(known, namespaces))
+    record = replace(record, by=by, reason=reason, wall_ms=desk.clock.wall_ms()) if known is None else record
+    if record != known:
+        version = document.version if document is not None else None
+        await desk.coordination.write_shared(TAKEOVER, record.encode(), version=version)
+    warnings = []
+    for key, value in values.items():
+        if not _differs(stored, key, value):
+            continue
+        try:
+            await desk.commands.set_dynamic(key, value, permit=by_person)
+        except AdminApiError as error:
+            # Perhaps it took effect: the brokers are read next, and they decide.
+            warnings.append(f"{key} could not be set: {error}")
+    rows = await _verify(desk, {broker: dict(values) for broker in desk.endpoints})
+    warnings += _placement_warnings(rows) + _report_warnings(rows) + _canary_warnings(record)
+    return TakeoverResult(
+        complete=all(row.verified for row in rows),
+        brokers=rows,
+        overrides=record.overrides,
+        warnings=tuple(warnings),
+        splits_by=_who_splits(rows),
+    )
+
+
+def _wanted(
+    known: Record | None,
+    stored: Mapping[str, str],
+    before: Mapping[str, Mapping[str, str]],
+    *,
+    split: bool,
+    namespaces: Sequence[str],
+) -> dict[str, str]:
+    """The overrides a takeover sets. Conflict when it would make a canary of a whole takeover, or cannot make one."""
+    values = {SPLITTING: "false"} if split else {}
+    if not namespaces:
+        return {SHEDDING: "false", **values}
+    if known is not None and not known.namespaces:
+        raise Conflict("the whole cluster is taken over already; `bundlekeel handback` first", difference=[known.by])
+    old = sorted(broker for broker, settings in before.items() if EXCLUDED not in settings)
+    if old:
+        text = f"{', '.join(old)} know no {EXCLUDED} (Pulsar 4.2 and later): take the whole cluster over instead"
+        raise Conflict(text, difference=old)
+    # What was excluded before for another reason stays excluded: it is not in our record, so we leave it alone too.
+    there = name_set(stored.get(EXCLUDED, "")).union(*(name_set(settings[EXCLUDED]) for settings in before.values()))
+    return {EXCLUDED: ",".join(sorted(there.union(namespaces))), **values}
+
+
+def _scope(known: Record | None, namespaces: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted({*(known.namespaces if known is not None else ()), *namespaces})) if namespaces else ()
+
+
+async def _go_on() -> None:
+    """A person's word needs no second look."""
+
+
+async def handback(
+    desk: Desk,
+    *,
+    reason: str = "",
+    by: str = "",
+    deadman: bool = False,
+    look_again: Callable[[], Awaitable[None]] = _go_on,
+) -> TakeoverResult | None:
+    """Restore what the record says, verify each broker, close the record with who did it and why. None when there is no
+    takeover to undo. Two at once do the same: the one that closes the record second finds it closed. `look_again`:
+    awaited right before each write to the brokers; what it raises ends it there."""
+    found = await read_record(desk.coordination)
+    if found is None:
+        return None
+    record, version = found
+    warnings = []
+    for key, value in record.overrides.items():
+        await look_again()
+        try:
+            if value is None:
+                await desk.commands.delete_dynamic(key, permit=by_person)
+            else:
+                await desk.commands.set_dynamic(key, value, permit=by_person)
+        except AdminApiError as error:
+            warnings.append(f"{key} could not be restored: {error}")
+    rows = await _verify(desk, {broker: _restored(record, endpoint) for broker, endpoint in desk.endpoints.items()})
+    complete = all(row.verified for row in rows) and await _overrides_match(desk, record, warnings)
+    if complete:
+        ended = Ended(by=by, reason=reason, wall_ms=desk.clock.wall_ms(), deadman=deadman)
+        complete = await _close(desk, replace(record, active=False, ended=ended), version, warnings)
+    return TakeoverResult(
+        complete=complete,
+        brokers=rows,
+        overrides=record.overrides,
+        warnings=tuple(warnings),
+        splits_by=_who_splits(rows),
+    )
+
+
+async def _close(desk: Desk, closed: Record, version: int, warnings: list[str]) -> bool:
+    try:
+        await desk.coordination.write_shared(TAKEOVER, closed.encode(), version=version)
+    except StaleWrite:
+        if await read_record(desk.coordination) is None:
+            return True  # somebody else has just done the same
+        warnings.append("somebody took over again at the same moment; look at `bundlekeel status`")
+        return False
+    return True
+
+
+async def read_record(coordination: Coordination) -> tuple[Record, int] | None:
+    """The takeover in force with its version, or None. CodecError when the document cannot be read: it must not be
+    overwritten, because it alone knows what was there before."""
+    document = await coordination.read(TAKEOVER)
+    if document is None:
+        return None
+    record = decode_takeover(document.data)
+    return (record, document.version) if record.active else None
+
+
+async def sheds_itself(admin: BrokerAdmin, endpoints: Mapping[str, BrokerEndpoint]) -> dict[str, bool]:
+    """For each broker whether its own shedding is on. A broker that cannot be asked counts as shedding: acting needs
+    proof that nobody else sheds."""
+    answers = await _ask_all(admin, endpoints)
+    return {
+        broker: not isinstance(values, dict) or (_is_true(values, ENABLED) and _is_true(values, SHEDDING))
+        for broker, values in answers.items()
+    }
+
+
+def _record(
+    desk: Desk,
+    known: Record | None,
+    keys: tuple[str, ...],
+    stored: dict[str, str],
+    before: dict[str, dict[str, str]],
+) -> Record:
+    """What was there, absence included, before anything changes; keys known already keep their value."""
+    first = known.overrides if known is not None else {}
+    runtime: dict[str, Mapping[str, str]] = {
+        broker: {
+            **{key: values.get(key, "") for key in (SHEDDING, SPLITTING, *keys)},
+            _STARTED: str(desk.endpoints[broker].start_timestamp),
+        }
+        for broker, values in before.items()
+    }
+    overrides = {**{key: stored.get(key) for key in keys}, **first}
+    merged = _merged(known, runtime)
+    if known is not None:
+        return replace(known, overrides=overrides, runtime=merged)
+    return Record(by="", reason="", wall_ms=0, overrides=overrides, runtime=merged)
+
+
+def _merged(known: Record | None, fresh: dict[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
+    """What each broker ran with before we changed it: for keys taken over already only the first record knows."""
+    if known is None:
+        return fresh
+    merged = dict(known.runtime)
+    for broker, values in fresh.items():
+        was = known.runtime.get(broker, {})
+        same_run = was.get(_STARTED) == values[_STARTED]
+        kept = {key: value for key, value in was.items() if key in known.overrides and same_run}
+        merged[broker] = {key: value for key, value in values.items() if key not in known.overrides} | kept
+    return merged
+
+
+def _restored(record: Record, endpoint: BrokerEndpoint) -> dict[str, str | None]:
+    """What this broker must run with after a handback. Without an override it is what its own file says: known from
+    the record, unless the broker joined or restarted since; None stands for "anything" then."""
+    was = record.runtime.get(endpoint.broker_id, {})
+    if was.get(_STARTED) != str(endpoint.start_timestamp):
+        was = {}
+    return {key: value if value is not None else was.get(key) for key, value in record.overrides.items()}
+
+
+async def _overrides_match(desk: Desk, record: Record, warnings: list[str]) -> bool:
+    try:
+        stored = await desk.admin.dynamic_configuration()
+    except AdminApiError as error:
+        warnings.append(f"dynamic configuration could not be read: {error}")
+        return False
+    return all(stored.get(key) == value for key, value in record.overrides.items())
+
+
+async def _runtime(desk: Desk) -> dict[str, dict[str, str]]:
+    """Every broker's settings. Raises the first failure: what is not known cannot be restored."""
+    answers = await _ask_all(desk.admin, desk.endpoints)
+    settings = {}
+    for broker, values in answers.items():
+        if not isinstance(values, dict):
+            raise values
+        settings[broker] = values
+    return settings
+
+
+async def _verify(desk: Desk, wanted: Mapping[str, Mapping[str, str | None]]) -> tuple[BrokerRow, ...]:
+    """Read each broker until it runs with what is wanted (None: anything) or time is up."""
+    deadline = desk.clock.boot() + desk.verify_seconds
+    rows: dict[str, BrokerRow] = {}
+    while True:
+        pending = {b: e for b, e in desk.endpoints.items() if b not in rows or not rows[b].verified}
+        for broker, answer in (await _ask_all(desk.admin, pending)).items():
+            rows[broker] = _row(broker, answer, wanted[broker])
+        if all(row.verified for row in rows.values()) or desk.clock.boot() >= deadline:
+            return tuple(rows[broker] for broker in sorted(rows))
+        await desk.clock.sleep(_POLL_SECONDS)
+
+
+def _row(broker: str, answer: dict[str, str] | AdminApiError, wanted: Mapping[str, str | None]) -> BrokerRow:
+    if not isinstance(answer, dict):
+        return BrokerRow(broker_id=broker, verified=False, detail=str(answer))
+    values = {key: answer.get(key, "") for key in (ENABLED, SHEDDING, SPLITTING, PLACEMENT, LOAD_MANAGER, EXCLUDED)}
+    wrong = [
+        f"{key} is {answer.get(key)}, not {value}" for key, value in wanted.items() if _differs(answer, key, value)
+    ]
+    return BrokerRow(broker_id=broker, verified=not wrong, values=values, detail="; ".join(wrong))
+
+
+def _differs(values: Mapping[str, str], key: str, wanted: str | None) -> bool:
+    if wanted is None:
+        return False
+    if key == EXCLUDED and key in values:
+        return name_set(values[key]) != name_set(wanted)
+    return values.get(key) != wanted
+
+
+async def _ask_all(
+    admin: BrokerAdmin, endpoints: Mapping[str, BrokerEndpoint]
+) -> dict[str, dict[str, str] | AdminApiError]:
+    async def ask(broker: str) -> dict[str, str] | AdminApiError:
+        try:
+            return await admin.runtime_configuration(broker)
+        except AdminApiError as error:
+            return error
+
+    brokers = sorted(endpoints)
+    answers = await asyncio.gather(*(ask(broker) for broker in brokers))
+    return dict(zip(brokers, answers, strict=True))
+
+
+def _placement_warnings(rows: tuple[BrokerRow, ...]) -> list[str]:
+    random = [
+        row.broker_id
+        for row in rows
+        # The extensible load manager has one placement and ignores the setting.
+        if row.values.get(PLACEMENT, "").endswith("AvgShedder") and "Extensible" not in row.values[LOAD_MANAGER]
+    ]
+    if not random:
+        return []
+    return [
+        f"{PLACEMENT} is AvgShedder on {', '.join(random)}: without its own shedding it places new bundles at random; "
+        "choose another placement"
+    ]
+
+
+def _report_warnings(rows: tuple[BrokerRow, ...]) -> list[str]:
+    frozen = [row.broker_id for row in rows if row.values and not _is_true(row.values, ENABLED)]
+    if not frozen:
+        return []
+    return [f"{ENABLED} is false on {', '.join(frozen)}: their reports never change, so nothing can be balanced"]
+
+
+def _canary_warnings(record: Record) -> list[str]:
+    if not record.namespaces:
+        return []
+    named = ", ".join(record.namespaces)
+    return [
+        f"only {named} are taken over; the brokers shed everything else, and place new bundles of these in turn "
+        "(RoundRobinBrokerSelector) instead of by load"
+    ]
+
+
+def _who_splits(rows: tuple[BrokerRow, ...]) -> str:
+    known = [row for row in rows if row.values]
+    on = [row for row in known if _is_true(row.values, SPLITTING)]
+    if not known:
+        return "unknown"
+    return "brokers" if len(on) == len(known) else "nobody" if not on else "some brokers"
+
+
+def _is_true(values: Mapping[str, str], key: str) -> bool:
+    """Settings are on by default in Pulsar, and anything but `true` is off (`Boolean.parseBoolean`)."""
+    return values.get(key, "true").strip().lower() == "true"

@@ -1,0 +1,192 @@
+"""Where is it? Topic, partitioned topic, bundle or namespace: hash, bundle, owner, URLs. Never assigns anything.
+
+A lookup over REST would assign an unowned bundle; this reads boundaries and ownership from the stores instead.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from bundlekeel.core.model.errors import ConfigError, NotFound
+from bundlekeel.core.model.names import BundleName, TopicName, bundle_for_hash, is_namespace, parse_bundle, parse_topic
+from bundlekeel.core.splitting.children import holds
+from bundlekeel.ports import Metadata, Owner, Ownership
+
+Row = dict[str, Any]
+
+# Of one topic, looked at for one answer; the count is whatever the metadata store says.
+MOST_PARTITIONS = 10_000
+_LOWER = re.compile(r"0x([0-9a-f]{1,8})", re.IGNORECASE)
+
+
+async def where(
+    name: str,
+    *,
+    metadata: Metadata,
+    ownership: Ownership,
+    preallocated: Mapping[str, str] | None = None,
+    entry: Callable[[str], Row | None] = lambda _: None,
+    listener: str = "",
+) -> list[Row]:
+    """One row a bundle (namespace), a topic, or a partition. NotFound when the namespace does not exist; ConfigError
+    for a name that cannot be, a topic of too many partitions, or a listener that an owner does not have.
+
+    `entry`: the row of a bundle in the ownership channel, where there is one. `listener`: whose address to give, ""
+    for the broker's own.
+    """
+    going = preallocated or {}
+    rows = await _rows(name, metadata, lambda bundle: _row(bundle, ownership, going, listener))
+    return [{**row, "channel": entry(row["bundle"])} for row in rows]
+
+
+async def _rows(name: str, metadata: Metadata, row_of: Callable[[BundleName], Awaitable[Row]]) -> list[Row]:
+    bundle = await bundle_named(name, metadata)
+    if bundle is not None:
+        return [await row_of(bundle)]
+    if "://" not in name and name.count("/") == 1:
+        return [await row_of(item) for item in await bundles_of(name, metadata)]
+    topics = await _topics(name, metadata)
+    bounds = await _boundaries(metadata, topics[0].namespace)
+    # Of a bundle that holds many of them the owner is read once.
+    hashes = {topic: topic.hash for topic in topics}
+    bundles = {topic: bundle_for_hash(topic.namespace, bounds, hash_) for topic, hash_ in hashes.items()}
+    rows = {bundle: await row_of(bundle) for bundle in dict.fromkeys(bundles.values())}
+    return [
+        {**rows[bundle], "topic": str(topic), "hash": f"0x{hashes[topic]:08x}"} for topic, bundle in bundles.items()
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeBundle:
+    """A bundle that would move for what was asked. `topics`: the topics asked for; `others`: known persistent topics
+    that would move with them."""
+
+    bundle: str
+    topics: tuple[str, ...] = ()
+    others: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """The bundle first, since all of it moves."""
+        if not self.topics:
+            return f"{self.bundle} moves with its {self.others} known topics"
+        return f"{self.bundle} holds {', '.join(self.topics)}; it moves whole, with {self.others} other known topics"
+
+
+async def whole_bundles(name: str, *, metadata: Metadata) -> list[WholeBundle]:
+    """What moves when a person asks to move a bundle, a topic or all partitions of one: whole bundles, in the order of
+    their ranges. NotFound when there is no such namespace, bundle or topic name; StoreError."""
+    bundle = await bundle_named(name, metadata)
+    if bundle is not None:
+        return [WholeBundle(bundle=str(bundle), others=len(await metadata.topics(str(bundle))))]
+    found: dict[BundleName, list[str]] = {}
+    topics = await _topics(name, metadata)
+    bounds = await _boundaries(metadata, topics[0].namespace)
+    for topic in topics:
+        found.setdefault(bundle_for_hash(topic.namespace, bounds, topic.hash), []).append(str(topic))
+    wholes = []
+    for one, asked in sorted(found.items(), key=lambda item: item[0].lower):
+        others = set(await metadata.topics(str(one))) - set(asked)
+        wholes.append(WholeBundle(bundle=str(one), topics=tuple(asked), others=len(others)))
+    return wholes
+
+
+async def _topics(name: str, metadata: Metadata) -> list[TopicName]:
+    """The topic, or its partitions."""
+    try:
+        topic = parse_topic(name)
+    except ValueError as error:
+        raise NotFound(str(error)) from None
+    unseen = any(unicodedata.category(sign) in ("Cc", "Cs") for sign in topic.local)
+    if unseen or topic.local in (".", "..") or not is_namespace(topic.namespace):
+        raise _no_name(name)
+    partitions = await metadata.partitions(str(topic)) if topic.partition < 0 else 0
+    if partitions > MOST_PARTITIONS:
+        raise ConfigError(
+            f"{topic} has {partitions} partitions: name one of them",
+            field="name",
+            value=name,
+            allowed=f"a partition, or a topic of at most {MOST_PARTITIONS} of them",
+        )
+    return [topic.with_partition(index) for index in range(partitions)] or [topic]
+
+
+async def bundle_named(name: str, metadata: Metadata) -> BundleName | None:
+    """The bundle of this name; None for the name of a namespace or topic. ConfigError for a name that cannot be.
+
+    A name that ends in something with `0x`, and has no `persistent://` in front, is a bundle of the cluster or a
+    NotFound with the nearest one: a topic of that name would lie in another bundle, and that one would be moved.
+    """
+    namespace, slash, tail = name.rpartition("/")
+    if "://" in name or "0x" not in tail.lower() or (slash and "/" not in namespace):
+        return None
+    if slash and not is_namespace(namespace):
+        raise _no_name(namespace)
+    bounds = await metadata.boundaries(namespace) if slash else None
+    with suppress(ValueError):
+        bundle = parse_bundle(name)
+        if bounds and holds(bounds, str(bundle)):
+            return bundle
+    lower = _LOWER.search(tail)
+    nearest = f"; nearest: {bundle_for_hash(namespace, bounds, int(lower[1], 16))}" if bounds and lower else ""
+    raise NotFound(f"{name!r} is not a bundle of the cluster now{nearest}; for a topic write persistent://...")
+
+
+async def bundles_of(namespace: str, metadata: Metadata) -> list[BundleName]:
+    """The bundles of a namespace, in the order of their ranges. ConfigError for a name that cannot be; NotFound."""
+    bounds = await _boundaries(metadata, namespace)
+    return [BundleName(namespace=namespace, lower=low, upper=high) for low, high in pairwise(bounds)]
+
+
+def _no_name(name: str) -> ConfigError:
+    allowed = "tenant/namespace, a bundle of it, or a topic; names of letters, digits and -=:._, neither . nor .."
+    return ConfigError(f"{name!r} cannot be a name", field="name", value=name, allowed=allowed)
+
+
+async def _boundaries(metadata: Metadata, namespace: str) -> list[int]:
+    if not is_namespace(namespace):
+        raise _no_name(namespace)
+    bounds = await metadata.boundaries(namespace)
+    if not bounds:
+        raise NotFound(f"namespace {namespace} does not exist, or has no bundles yet")
+    return bounds
+
+
+async def _row(bundle: BundleName, ownership: Ownership, going: Mapping[str, str], listener: str) -> Row:
+    owner = await ownership.owner(str(bundle))
+    return {
+        "topic": None,
+        "hash": None,
+        "bundle": str(bundle),
+        "broker": owner.broker_id if owner else None,
+        "state": _state(owner),
+        "web_url": owner.web_url if owner else "",
+        "service_url": _service_url(owner, listener) if owner else "",
+        "listener": listener or None,
+        "preallocated_to": going.get(str(bundle)),
+    }
+
+
+def _service_url(owner: Owner, listener: str) -> str:
+    """Where clients of this listener find the owner, as a lookup with `listenerName` would say."""
+    gone = not (owner.web_url or owner.service_url)
+    if not listener or gone:
+        return owner.service_url
+    known = {item.name: item.service_url for item in owner.listeners}
+    if listener not in known:
+        names = ", ".join(known) or "none (advertisedListeners is not set)"
+        text = f"broker {owner.broker_id} has no advertised listener {listener!r}; it has {names}"
+        raise ConfigError(text, field="listener", value=listener, allowed=names)
+    return known[listener]
+
+
+def _state(owner: Owner | None) -> str:
+    if owner is None:
+        return "unowned"
+    return "unloading" if owner.disabled else "owned"

@@ -1,0 +1,69 @@
+"""The cluster as it is drawn: each broker's largest bundles and what the rest adds up to; and what changed since."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT
+from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.state.leadership import Leadership
+from bundlekeel.daemon.state.shared_state import Sharing
+
+Json = dict[str, Any]
+
+
+def drawing(cycle: Cycle, largest: int) -> Json:
+    """`views.Service.drawing`. A few thousand rows however many bundles there are, without a look at each of them."""
+    snapshot = cycle.snapshot
+    if snapshot is None:
+        return {"wall_ms": None, "namespaces": [], "brokers": []}
+    table = snapshot.bundles
+    size = table.short[:, THROUGHPUT_IN] + table.short[:, THROUGHPUT_OUT]
+    by_namespace = np.bincount(table.namespace, weights=size, minlength=len(table.namespaces))
+    order = np.argsort(-by_namespace, kind="stable")
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    rows = []
+    for number, broker in enumerate(snapshot.brokers.ids):
+        first = int(table.starts[number])
+        mine = size[table.rows_of(number)]
+        chosen = np.argsort(-mine, kind="stable")[:largest]
+        rows.append(
+            {
+                "broker": broker,
+                "bundles": [
+                    {
+                        "bundle": table.names[first + row],
+                        "namespace": int(place[table.namespace[first + row]]),
+                        "throughput": float(mine[row]),
+                    }
+                    for row in chosen.tolist()
+                ],
+                "other_bundles": len(mine) - len(chosen),
+                "other_throughput": max(0.0, float(mine.sum() - mine[chosen].sum())),
+            }
+        )
+    names = [{"namespace": table.namespaces[row], "throughput": float(by_namespace[row])} for row in order.tolist()]
+    return {"wall_ms": snapshot.wall_ms, "namespaces": names, "brokers": rows}
+
+
+def changes(cycle: Cycle, sharing: Sharing, leadership: Leadership, *, connected: bool, last: Json | None) -> Json:
+    """`views.Service.changes`: marks to compare, each cheap to make. `last`: the last cycle as `state` shows it."""
+    leader = leadership.leader
+    return {
+        "picture": cycle.snapshot.wall_ms if cycle.snapshot is not None else 0,
+        "cycle": str(last["id"]) if last else "",
+        "leader": f"{leader.id} {leader.epoch}" if leader else "",
+        "store": connected,
+        "moves": sharing.moves[-1]["wall_ms"] if sharing.moves else 0,
+        "tasks": _mark(sharing.tasks),
+        "wishes": _mark(sharing.desired),
+    }
+
+
+def _mark(value: Any) -> str:
+    return f"{zlib.crc32(msgspec.json.encode(value, enc_hook=repr)):08x}"

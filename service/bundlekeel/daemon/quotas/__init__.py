@@ -1,0 +1,1 @@
+"""Quota groups in a running sidecar."""

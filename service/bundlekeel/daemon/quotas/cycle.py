@@ -1,0 +1,386 @@
+"""Quota groups in a running sidecar: usage, shares and enforcing, beside the balancer's cycles. The leader asks brokers
+and writes; what it saw is stored, so that every replica shows the same.
+
+Brokers average rates over `statsUpdateFrequencyInSecs`, so a cycle lasts at least two of these intervals: shares
+are only judged by rates measured while they were in force.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import structlog
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import LeadershipLost, StoreError
+from bundlekeel.core.model.names import tenant_of
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.quotas.enforce import NOT_REACHED, EnforcerPlan, Left, Thrift
+from bundlekeel.core.quotas.groups import Membership, resolve
+from bundlekeel.core.quotas.lines import Lines, latest, lines_of
+from bundlekeel.core.quotas.native import NativePlan
+from bundlekeel.core.quotas.shares import Claims, Remembered, Shares, claims_of, share_out
+from bundlekeel.core.quotas.usage import Catalogue, UsageTable
+from bundlekeel.daemon.gate.gate import Action, Gate, Question
+from bundlekeel.daemon.gate.obstacle import Obstacle
+from bundlekeel.daemon.quotas.groups import Declared, Register
+from bundlekeel.daemon.quotas.namespaces import NamespaceReader
+from bundlekeel.daemon.quotas.native import NativeKeeper, NativeWritten, add_planned, native_record
+from bundlekeel.daemon.quotas.rates import RateKeeper, Written
+from bundlekeel.daemon.quotas.report import (
+    MOST_CHANGES,
+    Seen,
+    add_held_back,
+    change_row,
+    group_rows,
+    publish,
+    publish_topics,
+)
+from bundlekeel.daemon.quotas.reported_usage import Hearing
+from bundlekeel.daemon.quotas.usage import Survey, UsageSurvey
+from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.daemon.state.owned_limits import HeldBook
+from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.ports import Clock, Coordination, Journal, Metadata, Picture, Telemetry
+from bundlekeel.ports.commands import QuotaCommands
+from bundlekeel.ports.quotas import QuotaAdmin
+from bundlekeel.settings.quotas import QuotaSettings
+
+_log = structlog.get_logger(__name__)
+
+Json = dict[str, Any]
+_IDLE_SECONDS: Final = 1.0
+_STATS_KEY: Final = "statsUpdateFrequencyInSecs"
+_STATS_DEFAULT: Final = 60.0
+_MINUTE: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaParts:
+    """What it works with. `picture`, `snapshot`: the cycle's latest; `arriving`: bundles on their way, with their
+    target. `ceiling`: the mode of the settings file. `permit`: raises unless the term of an epoch lasts."""
+
+    settings: QuotaSettings
+    admin: QuotaAdmin
+    commands: QuotaCommands
+    permit: Callable[[int], None]
+    hearing: Hearing
+    metadata: Metadata
+    config: BrokerConfig
+    coordination: Coordination
+    sharing: Sharing
+    picture: Callable[[], Picture | None]
+    snapshot: Callable[[], Snapshot | None]
+    arriving: Callable[[], Iterable[tuple[str, str]]]
+    gate: Gate
+    journal: Journal
+    telemetry: Telemetry
+    clock: Clock
+    ceiling: str
+
+
+@dataclass(slots=True)
+class _Outcome:
+    plan: EnforcerPlan
+    written: Written
+    native: NativePlan = field(default_factory=NativePlan)
+    attached: NativeWritten = field(default_factory=NativeWritten)
+    problems: tuple[str, ...] = ()
+
+
+class Quotas:
+    """One for each sidecar."""
+
+    def __init__(self, parts: QuotaParts) -> None:
+        self._p = parts
+        self.register = Register(parts.settings.declared())
+        self.book = HeldBook(parts.coordination)
+        self.namespaces = NamespaceReader(parts.admin, parts.config, parts.clock)
+        self.rates = RateKeeper(parts.commands, parts.config, self.book, self.namespaces)
+        self.native = NativeKeeper(parts.admin, parts.commands, parts.config, self.book, self.namespaces)
+        self.usage = UsageSurvey(parts.admin, parts.metadata, parts.clock, parts.settings.ask_all_every)
+        self.epoch: int | None = None
+        self.report: Json | None = None
+        # All of what the last cycle of the leader saw: the report has the busiest topics only.
+        self.seen: Seen | None = None
+        self._catalogue = Catalogue()
+        # The last figures of each broker.
+        self._lines, self._memory = Lines(), Remembered()
+        # Brokers that told their usage in this term.
+        self._heard: set[str] = set()
+        self._problems: tuple[str, ...] = ()
+        self._looked_boot = parts.clock.boot()
+        # Writes of the last minute: when, and how many.
+        self._begun: deque[tuple[float, int]] = deque()
+
+    # --- time ---
+
+    async def run(self) -> None:
+        """Cycles, until cancelled. What cannot be read or stored is tried again in the next one; groups that people
+        change, and whatever else has to be begun, are not waited for that long."""
+        try:
+            await self._run()
+        finally:
+            await asyncio.gather(self.rates.stop(), self.native.stop(), self._p.hearing.stop())
+
+    async def _run(self) -> None:
+        while True:
+            began, looked, wishes = self._p.clock.boot(), False, self._p.sharing.desired.quotas
+            try:
+                looked = await self.step()
+            except (StoreError, LeadershipLost) as error:
+                _log.info("quotas interrupted", error=str(error))
+                self.epoch = None
+            until = began + (self.cycle_seconds if looked else _IDLE_SECONDS)
+            while True:
+                left = until - self._p.clock.boot()
+                await asyncio.sleep(max(0.05, min(left, _IDLE_SECONDS)))
+                if left <= _IDLE_SECONDS or self._p.sharing.desired.quotas != wishes or not self._p.sharing.leading:
+                    break
+
+    @property
+    def cycle_seconds(self) -> float:
+        """How long a cycle lasts: as set, but no less than two intervals of the brokers' statistics."""
+        said = self._p.config.adoptable().get(_STATS_KEY, "")
+        stats = float(said) if said.isdecimal() else _STATS_DEFAULT
+        return max(self._p.settings.cycle, 2 * stats)
+
+    def limited(self, namespaces: frozenset[str]) -> frozenset[str]:
+        """Those of these namespaces whose rates are limited by a group; none where groups are only shown."""
+        p = self._p
+        if p.settings.enforcer == "off" or self.handed_back or not namespaces:
+            return frozenset()
+        found = self.register.now(p.sharing.desired.quotas)
+        return frozenset(resolve(found.groups, {tenant_of(name) for name in namespaces}, namespaces).group_of)
+
+    # --- one cycle ---
+
+    async def step(self) -> bool:
+        """One cycle of the leader; a follower only forgets. Whether there was something to look at. StoreError,
+        LeadershipLost."""
+        p = self._p
+        if not p.sharing.leading:
+            if self.report is not None:
+                # The figures are the next leader's to tell.
+                self.report = None
+                publish(p.telemetry, [], 0.0)
+            self.epoch, self.seen = None, None
+            await p.hearing.stop()
+            return False
+        epoch = p.sharing.current_epoch()
+        if epoch != self.epoch:
+            await self._begin(epoch)
+        found = self.register.now(p.sharing.desired.quotas)
+        picture, snapshot = p.picture(), p.snapshot()
+        busy = found.groups or self.rates.held or self.native.kept or self.report is not None
+        if picture is None or not busy:
+            return False
+        # A broker that hangs is waited for once.
+        settings = asyncio.create_task(p.config.refresh(picture.endpoints))
+        try:
+            membership, survey = await self._survey(found, picture, snapshot)
+        finally:
+            await settings
+        await p.hearing.follow(bool(found.groups), picture.endpoints)
+        table, claims, shares = await self._share(membership, survey, picture)
+        outcome = await self._enforce(shares, membership, epoch)
+        native, told = p.settings.enforcer == "native", p.hearing.told(membership, table, picture.endpoints)
+        seen = Seen(
+            membership=membership,
+            table=table,
+            claims=claims,
+            shares=shares,
+            demand=np.maximum(self._memory.known, self._memory.usage),
+            plan=outcome.plan,
+            defects=self.native.defects(membership, table, picture.endpoints, told) if native else (),
+            told=told,
+        )
+        self.seen = seen
+        await self._tell(seen, outcome, survey, epoch)
+        return True
+
+    async def _survey(self, found: Declared, picture: Picture, snapshot: Snapshot | None) -> tuple[Membership, Survey]:
+        membership = await self.usage.membership(found.groups, snapshot)
+        membership = replace(membership, problems=(*found.problems, *membership.problems))
+        if not membership.group_of:
+            return membership, Survey(told=(), asked=(), mute={})
+        serving = self._lines.speaking()
+        return membership, await self.usage.survey(membership, picture, snapshot, self._p.arriving(), serving)
+
+    async def _begin(self, epoch: int) -> None:
+        held, kept = await self.book.load()
+        permit = partial(self._permit, epoch)
+        self.rates.begin(held, permit)
+        self.native.begin(kept, permit)
+        self.namespaces.clear()
+        self.report, self.seen = await self.book.read_report(), None
+        self._lines, self._memory = Lines(), Remembered()
+        self._heard.clear()
+        self._looked_boot = self._p.clock.boot()
+        self.epoch = epoch
+
+    async def _share(
+        self, membership: Membership, survey: Survey, picture: Picture
+    ) -> tuple[UsageTable, Claims, Shares]:
+        """What was measured, shared out; in a thread: 100,000 topics take a while."""
+        table = await asyncio.to_thread(self._catalogue.table, survey.told, membership)
+        partitions = await self.usage.partitions(self._counted(table, picture))
+        claims, shares = await asyncio.to_thread(self._shared, membership, table, picture, partitions)
+        return table, claims, shares
+
+    def _counted(self, table: UsageTable, picture: Picture) -> Mapping[str, int]:
+        """Topics whose partitions are to be counted: those seen and, while a broker was never heard, those held."""
+        if self._heard.issuperset(picture.endpoints):
+            return table.seen
+        return {place.topic: 1 for place in self.rates.held} | dict(table.seen)
+
+    def _shared(
+        self,
+        membership: Membership,
+        table: UsageTable,
+        picture: Picture,
+        partitions: Mapping[str, int],
+    ) -> tuple[Claims, Shares]:
+        """Of a broker that did not answer the last figures count as long as it is registered: it serves what it did."""
+        p, names = self._p, [group.name for group in membership.groups]
+        now = lines_of(table, partitions, self.rates.passing(table.keys))
+        self._lines = latest(self._lines, now, picture.endpoints)
+        claims = claims_of(self._lines, names)
+        limits = membership.limits()
+        self._heard.update(table.brokers)
+        if not self._heard.issuperset(picture.endpoints):
+            limits = self.rates.left_of(limits, names, {topic for _, topic in claims.keys}, partitions)
+        shares, self._memory = share_out(limits, names, claims, self._memory, p.settings.tuning())
+        return claims, shares
+
+    # --- enforcing ---
+
+    def obstacle(self) -> Obstacle | None:
+        """Why nothing is written now, or None."""
+        return self._p.gate.check(Question(action=Action.QUOTAS, epoch=self.epoch))
+
+    def _permit(self, epoch: int) -> None:
+        """Asked right before each request: a cycle's writes take long, and a pause is to stop those not yet sent.
+        Forbidden, LeadershipLost, StoreError."""
+        self._p.permit(epoch)
+        self._p.gate.demand(Question(action=Action.QUOTAS, epoch=epoch))
+
+    @property
+    def handed_back(self) -> bool:
+        """Whether the last takeover has ended: then rates are given back as well, until somebody takes over anew."""
+        record = self._p.sharing.takeover
+        return record is not None and not record.active
+
+    async def _enforce(self, shares: Shares, membership: Membership, epoch: int) -> _Outcome:
+        p, may, seconds = self._p, self.obstacle() is None, self.cycle_seconds
+        enforcer = "off" if self.handed_back else p.settings.enforcer
+        now, thrift = p.clock.boot(), self._thrift()
+        plan = EnforcerPlan(held=self.rates.held)
+        if enforcer == "policies":
+            plan = await self.rates.plan(shares, membership, thrift, ask=may, seconds=seconds)
+        elif self.rates.held and may:
+            plan = await self.rates.plan_back(thrift.most, seconds)
+        written = await self.rates.carry_out(plan, epoch, seconds) if may else Written()
+        self._begun.append((now, written.begun))
+        late = (Left(change.place, NOT_REACHED) for change in written.late)
+        outcome = _Outcome(plan=replace(plan, left=(*plan.left, *late)), written=written)
+        if enforcer == "native" or self.native.kept:
+            wanted = membership if enforcer == "native" else Membership()
+            outcome.native = await self.native.plan(wanted, seconds)
+            outcome.problems = self.native.problems
+            if may:
+                most = max(0, thrift.most - written.begun)
+                outcome.attached = await self.native.carry_out(outcome.native, epoch, most=most, seconds=seconds)
+                self._begun.append((now, outcome.attached.begun))
+        return outcome
+
+    def _thrift(self) -> Thrift:
+        """With what is left of the writes of this minute, no more than the part of a cycle, and of a minute."""
+        per_minute, since = self._p.settings.writes_per_minute, self._p.clock.boot() - _MINUTE
+        while self._begun and self._begun[0][0] <= since:
+            self._begun.popleft()
+        part = max(1, int(per_minute * self.cycle_seconds / _MINUTE))
+        left = per_minute - sum(count for _, count in self._begun)
+        return replace(self._p.settings.thrift(), most=max(0, min(part, left)))
+
+    # --- telling ---
+
+    async def _tell(self, seen: Seen, outcome: _Outcome, survey: Survey, epoch: int) -> None:
+        p, now = self._p, self._p.clock.boot()
+        rows = await asyncio.to_thread(group_rows, seen, self.rates.rate_of)
+        add_held_back(rows, self.report, now - self._looked_boot)
+        add_planned(rows, outcome.native)
+        obstacle = self.obstacle()
+        problems = [str(item) for item in seen.membership.problems]
+        if self.rates.unread:
+            problems.append(f"rates in force could not be read: {self.rates.unread}")
+        problems += outcome.problems
+        problems += [f"{name} did not tell its usage: {why}" for name, why in sorted(survey.mute.items())]
+        left = [item.why for item in outcome.plan.left if isinstance(item.why, Code)] + outcome.attached.left
+        self.report = {
+            "enforcer": p.settings.enforcer,
+            "acting": obstacle is None and p.settings.enforcer != "off" and not self.handed_back,
+            "obstacle": self._why_not(obstacle),
+            "wall_ms": p.clock.wall_ms(),
+            "cycle_seconds": self.cycle_seconds,
+            "problems": [*problems, *(f"{put.what}: {why}" for put, why in outcome.attached.failed[:MOST_CHANGES])],
+            "writes": self._writes(outcome),
+            "left": {code.value: left.count(code) for code in sorted(set(left))},
+            "transport": p.hearing.view(),
+            "groups": rows,
+        }
+        publish(p.telemetry, rows, now - self._looked_boot)
+        publish_topics(p.telemetry, seen, p.settings.topic_metrics, self.rates.rate_of)
+        self._looked_boot = now
+        self._count(outcome, left)
+        self._record(outcome, tuple(problems))
+        await self.book.store_report(epoch, self.report)
+
+    def _writes(self, outcome: _Outcome) -> dict[str, int]:
+        return {
+            "written": len(outcome.written.done) + len(outcome.attached.done),
+            "planned": len(outcome.plan.changes) + len(outcome.native.puts),
+            "failed": len(outcome.written.failed) + len(outcome.attached.failed),
+            "held": len(self.rates.held) + len(self.native.kept),
+        }
+
+    def _why_not(self, obstacle: Obstacle | None) -> str | None:
+        if self._p.settings.enforcer == "off":
+            return Code.QUOTAS_OFF.value
+        if obstacle is not None:
+            return obstacle.code.value
+        return Code.PUT_ASIDE.value if self.handed_back else None
+
+    def _count(self, outcome: _Outcome, left: list[Code]) -> None:
+        telemetry, writes = self._p.telemetry, self._writes(outcome)
+        for name in ("written", "failed"):
+            telemetry.count("quota_writes_total", writes[name], outcome=name)
+        for code in set(left):
+            telemetry.gauge("quota_rates_left", float(left.count(code)), code=code.value)
+        telemetry.retain("quota_rates_left", "code", {code.value for code in left})
+        telemetry.gauge("quota_rates_held", float(len(self.rates.held)))
+
+    def _record(self, outcome: _Outcome, problems: tuple[str, ...]) -> None:
+        """In the journal: what was written, and what is newly wrong."""
+        done, failed = outcome.written.done, outcome.written.failed
+        base = {"kind": "quota", "wall_ms": self._p.clock.wall_ms()}
+        if done or failed:
+            given = sum(change.restores for change in done)
+            sentence = f"{len(done)} rates of topics written, {given} of them given back, {len(failed)} failed"
+            changes = [change_row(change) for change in done[:MOST_CHANGES]]
+            errors = [change_row(change) | {"error": why} for change, why in failed[:MOST_CHANGES]]
+            record = base | {"what": "rates", "code": "RatesWritten", "changes": changes, "errors": errors}
+            self._p.journal.append(record | {"sentence": sentence})
+        if outcome.attached.done or outcome.attached.failed:
+            self._p.journal.append(base | native_record(outcome.attached))
+        if problems != self._problems:
+            self._problems = problems
+            sentence = "; ".join(problems) or "nothing is wrong with quota groups any more"
+            record = base | {"what": "problems", "code": "QuotaProblems", "problems": list(problems)}
+            self._p.journal.append(record | {"sentence": sentence})

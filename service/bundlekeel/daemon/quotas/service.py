@@ -1,0 +1,308 @@
+"""What API and CLI ask of quotas: `views_quotas.QuotasService`. Every replica answers alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.errors import NotFound, StoreError
+from bundlekeel.core.quotas.groups import KINDS, Group, check_group, check_groups, check_least, resolve
+from bundlekeel.core.quotas.usage import topic_of
+from bundlekeel.daemon.gate.in_force import mode_in_force
+from bundlekeel.daemon.quotas.cycle import QuotaParts, Quotas
+from bundlekeel.daemon.quotas.groups import API, SETTINGS, Declared, removed_by
+from bundlekeel.daemon.quotas.report import topic_row
+from bundlekeel.daemon.state.documents import Desired, QuotaWish
+from bundlekeel.daemon.state.leadership import Leadership
+from bundlekeel.ports import Peers
+
+Json = dict[str, Any]
+Wishes = dict[str, QuotaWish]
+_WORDS: Final = {
+    "publish_messages": "messages/s published",
+    "publish_bytes": "bytes/s published",
+    "dispatch_messages": "messages/s delivered",
+    "dispatch_bytes": "bytes/s delivered",
+}
+_UNSEEN: Final = (
+    *("namespaces", "topics", "held_back", "held_back_seconds"),
+    *("usage", "brokers", "shares", "used_ratio", "skew_loss", "excess"),
+)
+_SILENT: Final[Json] = {"state": "off", "detail": "", "since_ms": 0, "fault": ""}
+
+
+class QuotaService:
+    """Shows what the leader saw last, and stores what people want. `leadership`, `peers`: whom a follower asks about
+    topics that the stored report leaves out."""
+
+    def __init__(
+        self, quotas: Quotas, parts: QuotaParts, leadership: Leadership | None = None, peers: Peers | None = None
+    ) -> None:
+        self.quotas = quotas
+        self._p = parts
+        self._leadership, self._peers = leadership, peers
+
+    # --- looking ---
+
+    async def view(self) -> Json:
+        """See `views_quotas`."""
+        report = await self._report()
+        found = self._declared()
+        seen = {row["name"]: row for row in report.get("groups", ())}
+        rows = [self._row(group, found, seen.get(group.name)) for group in found.groups]
+        enforcer = self._p.settings.enforcer
+        shown = {
+            "enforcer": enforcer,
+            "mode": mode_in_force(self._p.ceiling, self._p.sharing.desired),
+            "acting": report.get("acting", False),
+            "obstacle": report.get("obstacle") or (Code.QUOTAS_OFF.value if enforcer == "off" else None),
+            "wall_ms": report.get("wall_ms"),
+            "cycle_seconds": self.quotas.cycle_seconds,
+            "problems": list(dict.fromkeys([*map(str, found.problems), *report.get("problems", ())])),
+            "writes": report.get("writes") or {"written": 0, "planned": 0, "failed": 0, "held": 0},
+            "left": report.get("left", {}),
+            "transport": report.get("transport") or _SILENT,
+            "groups": [{key: value for key, value in row.items() if key != "rows"} for row in rows],
+        }
+        codes = [code for code in (shown["obstacle"], *shown["left"]) if code in EXPLANATIONS]
+        explained = {code: EXPLANATIONS[Code(code)] for code in codes}
+        return shown | {"explanations": explained, "sentence": _sentence(shown)}
+
+    async def group(self, name: str) -> Json:
+        """See `views_quotas`."""
+        report, found = await self._report(), self._declared()
+        group = next((item for item in found.groups if item.name == name), None)
+        if group is None:
+            raise _unknown(name, found)
+        seen = next((row for row in report.get("groups", ()) if row["name"] == name), None)
+        return self._row(group, found, seen)
+
+    async def why(self, name: str, *, here: bool = False) -> Json:
+        """See `views_quotas`."""
+        if "/" not in name:
+            row = await self.group(name)
+            codes = [item["code"] for item in row["defects"]]
+            said = [*_group_said(row), *(item["detail"] for item in row["defects"])]
+            said += [f"was, or is to be, written: {item}" for item in row["planned"]]
+            return _answer(name, "group", name, said, codes)
+        topic = topic_of(name if "://" in name else f"persistent://{name}")
+        answer = None if here else await self._by_leader(topic)
+        return answer or await self._why_topic(topic)
+
+    async def _why_topic(self, topic: str) -> Json:
+        seen, live = self.quotas.seen, self._p.sharing.leading
+        if live and seen is not None:
+            known = topic_row(seen, topic, self.quotas.rates.rate_of)
+            if known is not None:
+                return _answer(topic, "topic", known[0], _topic_said(known[1]), known[1]["codes"])
+            raise NotFound(f"no broker told of {topic} in a group; {_names(self._declared())}")
+        for group in (await self._report()).get("groups", ()):
+            for row in group["rows"]:
+                if row["topic"] == topic:
+                    return _answer(topic, "topic", group["name"], _topic_said(row), row["codes"])
+        raise NotFound(
+            f"no group is known to limit {topic}, or it is not among the busiest of its group (the leader, which knows "
+            f"all, did not tell); {_names(self._declared())}"
+        )
+
+    async def _by_leader(self, topic: str) -> Json | None:
+        """What the leader says; None when that is us, or it does not know or answer: then the report has to do."""
+        leader = self._leadership.leader if self._leadership is not None else None
+        if leader is None or not leader.url or self._peers is None or self._p.sharing.leading:
+            return None
+        try:
+            return await self._peers.quota_why(leader.url, topic)
+        except StoreError:
+            return None
+
+    async def _report(self) -> Json:
+        if self._p.sharing.leading and self.quotas.report is not None:
+            return self.quotas.report
+        return await self.quotas.book.read_report() or {}
+
+    def _declared(self) -> Declared:
+        return self.quotas.register.now(self._p.sharing.desired.quotas)
+
+    def _row(self, group: Group, found: Declared, seen: Json | None) -> Json:
+        wish = (found.wishes or {}).get(group.name)
+        # A leader of another version may have told less.
+        row: Json = {**dict.fromkeys(_UNSEEN), "defects": [], "told": [], "planned": [], "rows": []} | (seen or {})
+        return row | {
+            "name": group.name,
+            "origin": (found.origins or {}).get(group.name, SETTINGS),
+            "by": wish.by if wish is not None else "",
+            "reason": wish.reason if wish is not None else "",
+            "since_ms": wish.since_ms if wish is not None else 0,
+            "members": list(group.members),
+            "limits": _limits(group),
+        }
+
+    # --- changing ---
+
+    async def put(self, group: Group, *, reason: str, by: str) -> Json:
+        """See `views_quotas`."""
+        check_least(check_group(group), self._p.settings.least())
+        tenants, namespaces = await self._p.metadata.tenants(), await self._p.metadata.namespaces()
+        limits = _limits(group)
+        made = QuotaWish(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), members=group.members)
+        wish = msgspec.structs.replace(made, **limits)
+
+        def change(wishes: Wishes) -> Wishes:
+            others = self.quotas.register.with_wishes({n: w for n, w in wishes.items() if n != group.name})
+            rest = [item for item in others.groups if item.name != group.name]
+            check_groups([*rest, group])
+            membership = resolve([*rest, group], tenants, namespaces)
+            mine = f"quotas.groups.{group.name}."
+            for problem in membership.problems:
+                if problem.field.startswith(mine):
+                    raise problem
+            return {**wishes, group.name: wish}
+
+        await self._change(change, group.name, f"quota group {group.name}", reason, by)
+        self.quotas.usage.names_changed()
+        return {"name": group.name, "origin": API, "members": list(group.members), "limits": limits}
+
+    async def remove(self, name: str, *, reason: str, by: str) -> Json:
+        """See `views_quotas`."""
+        found = self._declared()
+        if name not in {group.name for group in found.groups}:
+            raise _unknown(name, found)
+        from_settings = name in self._p.settings.groups
+        gone = QuotaWish(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), removed=True)
+
+        def change(wishes: Wishes) -> Wishes:
+            left = {other: wish for other, wish in wishes.items() if other != name}
+            return left | ({name: gone} if from_settings else {})
+
+        await self._change(change, name, f"removal of quota group {name}", reason, by)
+        return {"name": name, "origin": (found.origins or {}).get(name, SETTINGS)}
+
+    async def reset(self, name: str, *, reason: str, by: str) -> Json:
+        """See `views_quotas`."""
+        register = self.quotas.register
+        from_settings = name in self._p.settings.groups
+
+        def change(wishes: Wishes) -> Wishes:
+            wish = wishes.get(name)
+            if wish is None:
+                raise NotFound(f"nothing was set or removed over quota group {name!r}; {_names(self._declared())}")
+            if not from_settings and not wish.removed:
+                raise NotFound(
+                    f"the settings file has no quota group {name!r}; `bundlekeel quota rm {name}` removes it"
+                )
+            left = {other: item for other, item in wishes.items() if other != name}
+            before = set(map(str, register.with_wishes(wishes).problems))
+            for problem in register.with_wishes(left).problems:
+                if str(problem) not in before:
+                    raise problem
+            return left
+
+        await self._change(change, name, f"quota group {name} as in the settings file", reason, by)
+        self.quotas.usage.names_changed()
+        group = next((item for item in register.settings if item.name == name), None)
+        empty: Json = {"name": name, "origin": SETTINGS, "members": [], "limits": None}
+        return empty if group is None else empty | {"members": list(group.members), "limits": _limits(group)}
+
+    async def _change(self, change: Callable[[Wishes], Wishes], name: str, what: str, reason: str, by: str) -> None:
+        seen: list[Json | None] = []
+
+        def changed(desired: Desired) -> Desired:
+            wishes = change(desired.quotas)
+            seen[:] = [_told(name, self.quotas.register.with_wishes(item)) for item in (desired.quotas, wishes)]
+            return msgspec.structs.replace(desired, quotas=wishes)
+
+        await self._p.sharing.change_desired(changed)
+        sentence = f"{by} asked for the {what}: {reason}"
+        record = {"kind": "wish", "what": what, "wall_ms": self._p.clock.wall_ms(), "reason": reason, "by": by}
+        self._p.journal.append(record | {"group": name, "before": seen[0], "after": seen[1], "sentence": sentence})
+
+
+def _limits(group: Group) -> dict[str, float | None]:
+    return {kind: getattr(group.limits, kind) for kind in KINDS}
+
+
+def _told(name: str, found: Declared) -> Json | None:
+    """A group as it is in force, for the journal."""
+    group = next((item for item in found.groups if item.name == name), None)
+    if group is None:
+        return None
+    return {"origin": (found.origins or {})[name], "members": list(group.members), "limits": _limits(group)}
+
+
+def _unknown(name: str, found: Declared) -> NotFound:
+    gone = (found.removed or {}).get(name)
+    if gone is not None:
+        way = f"`bundlekeel quota reset {name}` puts it in force again"
+        return NotFound(f"quota group {name!r} of the settings file was {removed_by(gone)}; {way}")
+    return NotFound(f"no quota group {name!r}; {_names(found)}")
+
+
+def _names(found: Declared) -> str:
+    names = ", ".join(group.name for group in found.groups)
+    return f"groups: {names}" if names else "there are no groups"
+
+
+def _sentence(shown: Json) -> str:
+    groups, writes = shown["groups"], shown["writes"]
+    if not groups:
+        held = writes["held"]
+        return "there are no quota groups" + (f"; {held} rates are still to be given back" if held else "")
+    if shown["wall_ms"] is None:
+        return f"{_many(groups)}; the leader has not looked yet"
+    tight = [row for row in groups if row["held_back"]]
+    said = f"{_many(groups)}, topics are held back in {len(tight)}"
+    if shown["obstacle"] is not None:
+        why = EXPLANATIONS.get(shown["obstacle"], shown["obstacle"])
+        return f"{said}; nothing is written ({why}), {writes['planned']} changes would be"
+    said += f"; {writes['written']} of {writes['planned']} changes written, {writes['held']} places held"
+    later = sum(shown["left"].get(code.value, 0) for code in (Code.BUDGET_OF_RATES, Code.RATE_NOT_REACHED))
+    return f"{said}, {later} still to come" if later else said
+
+
+def _many(groups: list[Json]) -> str:
+    return f"{len(groups)} quota group{'' if len(groups) == 1 else 's'}"
+
+
+def _group_said(row: Json) -> list[str]:
+    if row["usage"] is None:
+        return ["the leader has not looked at this group yet"]
+    said = []
+    for kind, words in _WORDS.items():
+        limit = row["limits"][kind]
+        if limit is not None:
+            used = row["usage"][kind]
+            said.append(
+                f"{used:,.0f} of {limit:,.0f} {words} ({used / limit:.0%}); shares add up to "
+                f"{row['shares'][kind] or 0:,.0f}"
+            )
+            lost = row["skew_loss"][kind]
+            if lost:
+                said.append(f"{lost:,.0f} {words} are lost because demand sits in too few partitions")
+    said.append(f"{row['topics']} topics of {row['namespaces']} namespaces, {row['held_back']} of them held back")
+    return said
+
+
+def _topic_said(row: Json) -> list[str]:
+    said = []
+    for kind, words in _WORDS.items():
+        share, rate = row["share"][kind], row["partition_rate"][kind]
+        if share is None and rate is None:
+            continue
+        parts = f" in {row['partitions']} partitions" if row["partitions"] > 1 else ""
+        shown = f"{row['usage'][kind]:,.0f} {words}{parts}"
+        shown += f", share {share:,.0f}" if share is not None else ", no share: not limited"
+        shown += f", each partition may pass {rate:,.0f} now" if rate is not None else ", nothing is in force"
+        said.append(f"{shown}{', held back' if kind in row['held_back'] else ''}")
+    for side, rate in row["change"].items():
+        values = "taken away" if rate is None else f"{rate['messages']} messages/s, {rate['bytes']} bytes/s"
+        said.append(f"the {side} rate was, or would be, changed: {values} (-1: no limit)")
+    said.append(f"served by {', '.join(row['brokers']) or 'nobody now'}")
+    return said
+
+
+def _answer(name: str, kind: str, group: str, sentences: list[str], codes: list[str]) -> Json:
+    explained = [{"code": code, "explanation": EXPLANATIONS[Code(code)]} for code in codes]
+    return {"name": name, "kind": kind, "group": group, "sentences": sentences, "codes": explained}

@@ -1,0 +1,123 @@
+"""What members of groups pass, asked of the brokers that serve them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import structlog
+
+from bundlekeel.core.model.errors import AdminApiError, StoreError
+from bundlekeel.core.model.names import namespace_of
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.quotas.groups import Group, Membership, resolve
+from bundlekeel.core.quotas.usage import TopicRates
+from bundlekeel.ports import Clock, Metadata, Picture
+from bundlekeel.ports.quotas import QuotaAdmin
+from bundlekeel.work import bounded
+
+_log = structlog.get_logger(__name__)
+
+# New namespaces join at once when they carry something; the others are looked up this often.
+_NAMES_SECONDS: Final = 30.0
+# How often it is asked whether a topic has more partitions by now.
+_PARTITIONS_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What was told. `asked`: the brokers asked; `mute`: those of them that did not answer, with the reason."""
+
+    told: tuple[TopicRates, ...]
+    asked: tuple[str, ...]
+    mute: Mapping[str, str]
+
+
+class UsageSurvey:
+    """Asks the brokers that own limited bundles, and every few cycles the others as well: a load report may be minutes
+    old, and what came to a broker since is not in it."""
+
+    def __init__(self, admin: QuotaAdmin, metadata: Metadata, clock: Clock, every: int) -> None:
+        self._admin = admin
+        self._metadata = metadata
+        self._clock = clock
+        self._every = every
+        self._turn = 0
+        self._names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        self._names_boot = float("-inf")
+        self._partitions: dict[str, tuple[int, float]] = {}
+        self._resolved: tuple[tuple[tuple[Group, ...], tuple[str, ...], frozenset[str]], Membership] | None = None
+
+    async def membership(self, groups: tuple[Group, ...], snapshot: Snapshot | None) -> Membership:
+        """Who belongs to which group now. StoreError when tenants and namespaces cannot be read."""
+        if self._clock.boot() - self._names_boot > _NAMES_SECONDS:
+            self._names = tuple(await self._metadata.tenants()), tuple(await self._metadata.namespaces())
+            self._names_boot = self._clock.boot()
+        tenants, namespaces = self._names
+        loaded = snapshot.bundles.namespaces if snapshot is not None else ()
+        asked = groups, tenants, frozenset([*namespaces, *loaded])
+        # Resolving 100,000 namespaces takes a while.
+        if self._resolved is None or self._resolved[0] != asked:
+            self._resolved = asked, resolve(*asked)
+        return self._resolved[1]
+
+    def names_changed(self) -> None:
+        """Look tenants and namespaces up again with the next membership."""
+        self._names_boot = float("-inf")
+
+    async def survey(
+        self,
+        membership: Membership,
+        picture: Picture,
+        snapshot: Snapshot | None,
+        arriving: Iterable[tuple[str, str]],
+        serving: Collection[str] = (),
+    ) -> Survey:
+        """Usage of every limited topic. `arriving`: bundles on their way, with their target. `serving`: brokers that
+        told of limited topics: when their last bundle has left they have to say so, or its topics count twice."""
+        members = membership.group_of
+        self._turn += 1
+        if snapshot is None or self._turn % self._every == 1 or self._every == 1:
+            asked = set(picture.endpoints)
+        else:
+            asked = {item.broker_id for item in picture.excluded} | _owners(snapshot, members)
+            asked |= {target for bundle, target in arriving if namespace_of(bundle) in members}
+            asked = (asked | set(serving)) & set(picture.endpoints)
+        names = sorted(asked)
+        answers = await asyncio.gather(*(self._ask(broker, members) for broker in names))
+        told = [answer for answer in answers if not isinstance(answer, str)]
+        mute = {name: answer for name, answer in zip(names, answers, strict=True) if isinstance(answer, str)}
+        return Survey(told=tuple(told), asked=tuple(names), mute=mute)
+
+    async def _ask(self, broker: str, members: Collection[str]) -> TopicRates | str:
+        try:
+            return await self._admin.topic_rates(broker, members)
+        except AdminApiError as error:
+            _log.info("usage of topics not told", broker=broker, error=str(error))
+            return str(error)
+
+    async def partitions(self, seen: Mapping[str, int]) -> dict[str, int]:
+        """How many partitions each of these topics has. What cannot be read keeps what was known, or counts as many as
+        are seen."""
+        now = self._clock.boot()
+        self._partitions = {base: known for base, known in self._partitions.items() if base in seen}
+        due = [base for base in seen if now - self._partitions.get(base, (0, -math.inf))[1] >= _PARTITIONS_SECONDS]
+        await bounded([partial(self._count, base, now) for base in due])
+        return {base: max(count, self._partitions.get(base, (0, 0.0))[0]) for base, count in seen.items()}
+
+    async def _count(self, base: str, now: float) -> None:
+        try:
+            self._partitions[base] = await self._metadata.partitions(base), now
+        except StoreError as error:
+            _log.info("partitions not told", topic=base, error=str(error))
+
+
+def _owners(snapshot: Snapshot, members: Collection[str]) -> set[str]:
+    table = snapshot.bundles
+    limited = [name in members for name in table.namespaces]
+    rows = {int(owner) for owner, space in zip(table.owner, table.namespace, strict=True) if limited[int(space)]}
+    return {snapshot.brokers.ids[row] for row in rows}

@@ -1,0 +1,1 @@
+"""What is kept and told of cycles: history, notifications, traces."""

@@ -1,0 +1,111 @@
+"""Keeps the history store tidy: one file an hour instead of one a minute, nothing older than is wanted, torn files
+out of the way. Done by the leader; a crash at any point leaves files whose meaning is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from bundlekeel.core.history.record import SCHEMA
+from bundlekeel.core.model.errors import HistoryError
+from bundlekeel.ports.history import HOUR_MS, HistoryFile, HistoryStore, hour_of, in_force
+
+# Minutes of an hour that is over may still be on their way.
+GRACE_MS = 5 * 60_000
+_DAY_MS = 24 * HOUR_MS
+
+
+@dataclass(slots=True)
+class Kept:
+    """What was done: how many files were put together and deleted, and where torn ones were set aside."""
+
+    merged: int = 0
+    removed: int = 0
+    aside: list[str] = field(default_factory=list)
+
+
+def keep_house(store: HistoryStore, now_ms: int, keep_days: int | None) -> Kept:
+    """Delete what is too old, then put the files of each finished hour together."""
+    done = Kept()
+    files = store.files()
+    if keep_days is not None:
+        oldest, _hour = hour_of(now_ms - keep_days * _DAY_MS)
+        for file in [file for file in files if file.date < oldest]:
+            store.remove(file)
+            done.removed += 1
+        files = [file for file in files if file.date >= oldest]
+    over = hour_of(now_ms - HOUR_MS - GRACE_MS)
+    finished = sorted((file for file in files if (file.date, file.hour) <= over), key=_place)
+    for _key, together in groupby(finished, key=_place):
+        _put_together(store, list(together), done)
+    return done
+
+
+def _place(file: HistoryFile) -> tuple[str, int, int]:
+    return file.date, file.hour, file.epoch
+
+
+def _put_together(store: HistoryStore, files: list[HistoryFile], done: Kept) -> None:
+    if len(files) < 2:
+        return
+    whole = set(_readable(store, files, done))
+    for file in sorted(whole, key=lambda item: item.last - item.first):
+        # A larger file that can be read stands for it: left over from a crash between writing and deleting.
+        if any(other.covers(file) for other in whole):
+            store.remove(file)
+            done.removed += 1
+    for run in _neighbours(in_force(whole)):
+        if len(run) > 1:
+            _merge(store, run, done)
+
+
+def _readable(store: HistoryStore, files: Iterable[HistoryFile], done: Kept) -> Iterator[HistoryFile]:
+    for file in files:
+        try:
+            newer = store.span(file).schema > SCHEMA
+        except HistoryError:
+            done.aside.append(store.set_aside(file))
+            continue
+        # What a newer release wrote is whole, and not ours to take apart.
+        if not newer:
+            yield file
+
+
+def _neighbours(files: Sequence[HistoryFile]) -> Iterator[list[HistoryFile]]:
+    """Runs of files without a segment missing between them: one that comes late must not be stood for."""
+    run: list[HistoryFile] = []
+    for file in files:
+        if run and file.first != run[-1].last + 1:
+            yield run
+            run = []
+        run.append(file)
+    if run:
+        yield run
+
+
+def _merge(store: HistoryStore, run: list[HistoryFile], done: Kept) -> None:
+    try:
+        made = store.merge(run)
+        if store.span(made).cycles != sum(store.span(file).cycles for file in run):
+            raise HistoryError(f"{made.path} has not the cycles of its parts")
+    except HistoryError:
+        # One of them begins and ends well, but cannot be read: the others are put together next time. Or two clusters
+        # record into this place (`history check` says so): theirs stay as they are.
+        done.aside.extend(weed(store, run))
+        return
+    for file in run:
+        store.remove(file)
+    done.merged += len(run)
+
+
+def weed(store: HistoryStore, files: Iterable[HistoryFile]) -> list[str]:
+    """Read files whole and set those aside that cannot be; their new paths. Those of a newer release stay."""
+    aside = []
+    for file in files:
+        try:
+            if store.span(file).schema <= SCHEMA:
+                store.records(file)
+        except HistoryError:
+            aside.append(store.set_aside(file))
+    return aside

@@ -1,0 +1,276 @@
+"""Reads recorded history: finds a cycle or a moment, rebuilds it, checks the whole, plans it again."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from bundlekeel.core.history.record import BROKERS, BUNDLES, SCHEMA, Columns, CycleRecord, Table
+from bundlekeel.core.history.replay import Rebuilt, rebuilt, replay
+from bundlekeel.core.model.errors import ConfigError, HistoryError, NotFound, StoreError
+from bundlekeel.ports.history import HistoryFile, HistoryStore, clusters_of, in_force, mixed
+
+Json = dict[str, Any]
+
+_NAMES = "a cycle (812), epoch and cycle (3:812), or a time (2026-11-21T18:05, UTC unless it says otherwise)"
+_WRONG = "is neither a cycle (812), nor epoch and cycle (3:812), nor a time (2026-11-21T18:05)"
+
+
+@dataclass(slots=True)
+class Reading:
+    """Records in order, file by file; what could not be read is in `unreadable`, and does not end it."""
+
+    store: HistoryStore
+    unreadable: list[Json] = field(default_factory=list)
+
+    def records(self, files: Sequence[HistoryFile]) -> Iterator[CycleRecord]:
+        """The records of these files, one file in memory at a time. A leader may keep house meanwhile:
+        what it put together is read there, and what it deleted as too old is passed over."""
+        last: tuple[int, int] | None = None
+        instead: set[HistoryFile] = set()
+        for file in files:
+            known = len(instead)
+            try:
+                records = self._read(file, instead)
+            except HistoryError as error:
+                self.unreadable.append({"file": file.path, "why": str(error)})
+                continue
+            for record in records:
+                # The larger file begins with what was read from the smaller ones.
+                if len(instead) > known and last is not None and (record.epoch, record.cycle) <= last:
+                    continue
+                last = record.epoch, record.cycle
+                yield record
+
+    def _read(self, file: HistoryFile, instead: set[HistoryFile]) -> Sequence[CycleRecord]:
+        """A file's records, or those of the one that stands for it since; each of these once."""
+        try:
+            return self.store.records(file)
+        except StoreError:
+            there = in_force(self.store.files())
+            if any(item.path == file.path for item in there):
+                raise
+        larger = next((item for item in there if item.covers(file)), None)
+        if larger is None or larger in instead:
+            return ()
+        instead.add(larger)
+        return self.store.records(larger)
+
+
+def listing(store: HistoryStore) -> list[Json]:
+    """Every file that counts, with what it covers; `why` where that cannot be told."""
+    rows = []
+    for file in in_force(store.files()):
+        row: Json = {"file": file.path, "epoch": file.epoch, "segments": [file.first, file.last], "bytes": file.size}
+        try:
+            rows.append(row | asdict(store.span(file)) | {"why": ""})
+        except HistoryError as error:
+            rows.append(row | {"why": str(error)})
+    return rows
+
+
+def find(store: HistoryStore, name: str) -> Rebuilt:
+    """The cycle of that name, rebuilt; the last one up to a time. NotFound, HistoryError, ConfigError (no name)."""
+    epoch, cycle, at_ms = _parsed(name)
+    files = in_force(store.files())
+    if at_ms is not None:
+        home = _last_before(store, files, at_ms)
+    else:
+        # The newest first: a cycle that two leaders began belongs to the later one unless the epoch says so.
+        wanted = [file for file in files if epoch is None or file.epoch == epoch]
+        home = next((file for file in reversed(wanted) if _holds(store, file, cycle)), None)
+    if home is None:
+        raise NotFound(f"{name} is not in the history")
+    around = [
+        file
+        for file in files
+        if (file.date, file.hour, file.epoch) == (home.date, home.hour, home.epoch) and file.first <= home.first
+    ]
+    reading, best = Reading(store), None
+    for item in rebuilt(reading.records(around)):
+        if item.record.cycle == cycle or (at_ms is not None and item.record.wall_ms <= at_ms):
+            best = item
+    if best is None:
+        raise NotFound(f"{name} is not in the history")
+    if best.frame is None:
+        raise HistoryError(f"cycle {best.record.cycle} of epoch {best.record.epoch} cannot be rebuilt: {best.why}")
+    return best
+
+
+def _parsed(name: str) -> tuple[int | None, int, int | None]:
+    if found := re.fullmatch(r"(?:([0-9]{1,18}):)?([0-9]{1,18})", name):
+        return int(found[1]) if found[1] else None, int(found[2]), None
+    try:
+        moment = datetime.fromisoformat(name)
+    except ValueError:
+        raise ConfigError(f"{name!r} {_WRONG}", field="CYCLE", value=name, allowed=_NAMES) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return None, -1, int(moment.timestamp() * 1000)
+
+
+def _holds(store: HistoryStore, file: HistoryFile, cycle: int) -> bool:
+    try:
+        span = store.span(file)
+    except HistoryError:
+        return False
+    return span.first_cycle <= cycle <= span.last_cycle
+
+
+def _last_before(store: HistoryStore, files: Sequence[HistoryFile], at_ms: int) -> HistoryFile | None:
+    best: tuple[int, HistoryFile] | None = None
+    for file in files:
+        try:
+            first_ms = store.span(file).first_ms
+        except HistoryError:
+            continue
+        if first_ms <= at_ms and (best is None or first_ms >= best[0]):
+            best = (first_ms, file)
+    return best[1] if best else None
+
+
+def summary(item: Rebuilt) -> Json:
+    """What a rebuilt cycle saw and did."""
+    record, frame = item.record, item.frame
+    assert frame is not None
+    outcome = record.outcome
+    return {
+        "epoch": record.epoch,
+        "cycle": record.cycle,
+        "wall_ms": record.wall_ms,
+        "schema": record.schema,
+        "full": record.full,
+        "brokers": len(frame.brokers),
+        "bundles": len(frame.bundles),
+        "strategy": frame.document.get("params.strategy", ""),
+        "digest": frame.document.get("digest", ""),
+        "plan": outcome.plan_hash,
+        "code": outcome.code,
+        "planned": outcome.planned,
+        "acted": outcome.acted,
+        "software": outcome.software,
+        "dropped_before": outcome.dropped,
+        "undecided_before": outcome.skipped,
+        **outcome.details,
+    }
+
+
+def exported(item: Rebuilt) -> Json:
+    """Everything `plan()` saw, as plain values; with the summary."""
+    frame = item.frame
+    assert frame is not None
+    return {"summary": summary(item), "input": frame.document, "brokers": _rows(frame.brokers, BROKERS)} | {
+        "bundles": _rows(frame.bundles, BUNDLES)
+    }
+
+
+def _rows(table: Table, columns: Columns) -> list[Json]:
+    parts = (table.floats.tolist(), table.whole.tolist(), table.texts.tolist())
+    return [
+        {"name": name}
+        | dict(zip(columns.floats, floats, strict=True))
+        | dict(zip(columns.whole, whole, strict=True))
+        | dict(zip(columns.texts, texts, strict=True))
+        for name, floats, whole, texts in zip(table.names.tolist(), *parts, strict=True)
+    ]
+
+
+def check(store: HistoryStore) -> Json:
+    """Read all of it. `ok`: there are cycles of one cluster, each of them once and without a gap, every file is whole,
+    and every picture can be rebuilt.
+
+    {ok, files, superseded, bytes, cycles, first_ms, last_ms, dropped, undecided, unreadable: [{file, why}],
+    broken: [{epoch, cycle, why}], gaps: [{epoch, after, before, missing}], doubles: [{epoch, cycle}],
+    clusters: {name: [file]}, mixed: which clusters recorded into one place|""}
+    """
+    every = store.files()
+    files = in_force(every)
+    clusters = clusters_of(store, files)
+    reading, found = Reading(store), _Found()
+    for item in rebuilt(reading.records(files)):
+        found.add(item)
+    doubles = [{"epoch": epoch, "cycle": cycle} for (epoch, cycle), count in found.seen.items() if count > 1]
+    return {
+        "ok": bool(found.seen)
+        and not (reading.unreadable or found.broken or found.gaps or doubles or len(clusters) > 1),
+        "files": len(files),
+        "superseded": len(every) - len(files),
+        "bytes": sum(file.size for file in files),
+        "cycles": len(found.seen),
+        "first_ms": found.first_ms,
+        "last_ms": found.last_ms,
+        "dropped": found.dropped,
+        "undecided": found.undecided,
+        "schema": SCHEMA,
+        "unreadable": reading.unreadable,
+        "broken": found.broken,
+        "gaps": found.gaps,
+        "doubles": doubles,
+        "clusters": {name: [file.path for file in of] for name, of in clusters.items()},
+        "mixed": mixed(clusters),
+    }
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a check counts."""
+
+    seen: Counter[tuple[int, int]] = field(default_factory=Counter)
+    broken: list[Json] = field(default_factory=list)
+    gaps: list[Json] = field(default_factory=list)
+    dropped: int = 0
+    undecided: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+    last: CycleRecord | None = None
+
+    def add(self, item: Rebuilt) -> None:
+        """Count one more record."""
+        record, last = item.record, self.last
+        self.seen[record.epoch, record.cycle] += 1
+        if item.why:
+            self.broken.append({"epoch": record.epoch, "cycle": record.cycle, "why": item.why})
+        told = record.outcome.dropped + record.outcome.skipped
+        if last is not None:
+            missing = record.cycle - last.cycle - 1 - told
+            if missing > 0:
+                self.gaps.append(
+                    {"epoch": record.epoch, "after": last.cycle, "before": record.cycle, "missing": missing}
+                )
+        self.dropped += record.outcome.dropped
+        self.undecided += record.outcome.skipped
+        self.first_ms = min(self.first_ms or record.wall_ms, record.wall_ms)
+        self.last_ms = max(self.last_ms, record.wall_ms)
+        self.last = record
+
+
+def replayed(store: HistoryStore, name: str) -> Json:
+    """Plan the cycle of that name, or `all`, again.
+
+    {ok, cycles, same, moved, different: [{epoch, cycle, recorded, hash, software}], unreadable: [...]}; `moved`:
+    cycles whose plan moves something.
+    """
+    reading = Reading(store)
+    items: Iterator[Rebuilt] = (
+        rebuilt(reading.records(in_force(store.files()))) if name == "all" else iter((find(store, name),))
+    )
+    count = same = moved = 0
+    different: list[Json] = []
+    for item in items:
+        made = replay(item)
+        count, same, moved = count + 1, same + made.same, moved + (made.moves > 0)
+        if not made.same:
+            told = {"epoch": made.epoch, "cycle": made.cycle, "recorded": made.recorded, "hash": made.hash}
+            different.append(told | {"software": item.record.outcome.software, "why": made.why})
+    return {
+        "ok": same == count and not reading.unreadable and count > 0,
+        "cycles": count,
+        "same": same,
+        "moved": moved,
+        "different": different,
+        "unreadable": reading.unreadable,
+    }

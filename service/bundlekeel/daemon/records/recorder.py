@@ -1,0 +1,263 @@
+"""Records every cycle of the leader: what `plan()` saw and what came of it (design section 9).
+
+The cycle only puts its input on a short queue. One thread finds what changed and writes it to the local log; another
+one publishes finished minutes and keeps the store tidy. A store that is slow, full or away costs neither the cycle nor
+the log; what does not fit is dropped, counted, and said by the next record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import structlog
+
+from bundlekeel import __version__
+from bundlekeel.core.history.frames import frame_of, outcome_of
+from bundlekeel.core.history.record import Frame, recorded
+from bundlekeel.core.model.errors import HistoryError, StoreError
+from bundlekeel.core.planning.engine import PlanInput, PlanResult
+from bundlekeel.daemon.records.history_keeping import keep_house
+from bundlekeel.ports import Clock, Telemetry
+from bundlekeel.ports.history import MINUTE_MS, HistoryStore, HistoryWal, Segment, hour_of
+
+_log = structlog.get_logger(__name__)
+
+# Cycles that wait to be written. Each holds its whole picture, and one is written much faster than the next one comes.
+QUEUE = 4
+# How often finished minutes are looked for, and how long a store that does not answer is left alone.
+PUBLISH_SECONDS = 5.0
+RETRY_SECONDS = 30.0
+TIDY_SECONDS = 600.0
+CLOSE_SECONDS = 5.0
+SOFTWARE = f"bundlekeel {__version__}, Python {platform.python_version()}, numpy {np.__version__}"
+
+Places = tuple[HistoryWal, HistoryStore]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """A cycle on the queue. `skipped`, `dropped`: cycles before it that made no plan, or found the queue full."""
+
+    epoch: int
+    given: PlanInput
+    result: PlanResult
+    report: Mapping[str, Any]
+    skipped: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Last:
+    """What the next record continues."""
+
+    epoch: int
+    cycle: int
+    hour: tuple[str, int]
+    minute: int
+    frame: Frame
+
+
+class Recorder:
+    """Takes cycles and records them. `places` opens the local log and the store; StoreError: tried again later."""
+
+    def __init__(
+        self,
+        places: Callable[[], Places],
+        telemetry: Telemetry,
+        clock: Clock,
+        *,
+        leads: Callable[[], bool],
+        keep_days: int | None = None,
+        wal_max_bytes: int = 1 << 30,
+    ) -> None:
+        self._open = places
+        self._telemetry = telemetry
+        self._clock = clock
+        self._leads = leads
+        self._keep_days = keep_days
+        self._wal_max_bytes = wal_max_bytes
+        self._places: Places | None = None
+        self._queue: deque[_Taken] = deque()
+        self._arrived = asyncio.Event()
+        self._skipped = self._dropped = 0
+        self._unwritten = self._torn = 0
+        self._last: _Last | None = None
+        self._tidied_at: float | None = None
+        self._writer = ThreadPoolExecutor(1, "history-write")
+        self._publisher = ThreadPoolExecutor(1, "history-publish")
+
+    def take(
+        self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, report: Mapping[str, Any]
+    ) -> None:
+        """A cycle is over. Returns at once and never raises. `epoch` None: a follower's, which is not recorded."""
+        if epoch is None:
+            self._skipped = self._dropped = 0
+        elif given is None or result is None:
+            self._skipped += 1
+        elif len(self._queue) >= QUEUE:
+            self._dropped += 1
+            self._telemetry.count("history_cycles_total", outcome="dropped_queue")
+        else:
+            self._queue.append(
+                _Taken(
+                    epoch=epoch,
+                    given=given,
+                    result=result,
+                    report=report,
+                    skipped=self._skipped,
+                    dropped=self._dropped,
+                )
+            )
+            self._skipped = self._dropped = 0
+            self._arrived.set()
+
+    async def run(self) -> None:
+        """Write and publish until cancelled."""
+        while self._places is None:
+            try:
+                self._places = await self._in(self._writer, self._open)
+            except StoreError as error:
+                _log.warning("history is not recorded", error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._write_on())
+            tasks.create_task(self._publish_on())
+
+    async def close(self) -> None:
+        """Write and publish what is left, as far as that is possible within a few seconds; the rest stays in the local
+        log for the next start."""
+        if self._places is not None:
+            try:
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._drain()
+                    await self._in(self._writer, self._places[0].roll)
+                    await self._in(self._publisher, self._publish)
+            except (TimeoutError, StoreError, HistoryError) as error:
+                _log.warning("history is not published yet", error=str(error) or "no time left")
+            self._places[0].close()
+        self._writer.shutdown(wait=False, cancel_futures=True)
+        self._publisher.shutdown(wait=False, cancel_futures=True)
+
+    # --- writing ---
+
+    async def _write_on(self) -> None:
+        while True:
+            self._arrived.clear()
+            await self._drain()
+            try:
+                async with asyncio.timeout(PUBLISH_SECONDS):
+                    await self._arrived.wait()
+            except TimeoutError:
+                await self._in(self._writer, self._roll_when_over)
+
+    async def _drain(self) -> None:
+        while self._queue:
+            await self._in(self._writer, partial(self._write, self._queue.popleft()))
+
+    def _write(self, taken: _Taken) -> None:
+        """Find what changed and log it; in the writer's thread."""
+        assert self._places is not None
+        wal, started = self._places[0], self._clock.boot()
+        cycle, wall_ms = int(taken.report["cycle"]), taken.given.snapshot.wall_ms
+        dropped = taken.dropped + self._unwritten
+        last, hour, minute = self._last, hour_of(wall_ms), wall_ms // MINUTE_MS
+        goes_on = last is not None and (last.epoch, last.hour) == (taken.epoch, hour)
+        if last is not None and last.minute != minute:
+            wal.roll()
+        frame = frame_of(taken.given)
+        outcome = outcome_of(taken.result, dict(taken.report), acted=bool(taken.report["acted"]), software=SOFTWARE)
+        record = recorded(
+            (last.cycle, last.frame) if last is not None and goes_on else None,
+            frame,
+            epoch=taken.epoch,
+            cycle=cycle,
+            outcome=replace(outcome, skipped=taken.skipped, dropped=dropped),
+        )
+        # Stands when the log refuses, or when anything unforeseen happens.
+        self._unwritten = dropped + taken.skipped + 1
+        try:
+            if wal.size > self._wal_max_bytes:
+                raise StoreError("the local log is full: the history store takes nothing")
+            wal.append(taken.epoch, record)
+        except StoreError as error:
+            self._telemetry.count("history_cycles_total", outcome="dropped_disk")
+            _log.warning("cycle not recorded", cycle=cycle, error=str(error))
+            return
+        self._unwritten = 0
+        self._last = _Last(epoch=taken.epoch, cycle=cycle, hour=hour, minute=minute, frame=frame)
+        self._telemetry.count("history_cycles_total", outcome="recorded")
+        self._telemetry.gauge("history_wal_bytes", wal.size)
+        self._telemetry.time("history_write_seconds", self._clock.boot() - started)
+
+    def _roll_when_over(self) -> None:
+        over = self._last is not None and self._last.minute != self._clock.wall_ms() // MINUTE_MS
+        if over and self._places is not None:
+            self._places[0].roll()
+
+    # --- publishing ---
+
+    async def _publish_on(self) -> None:
+        while True:
+            wait = PUBLISH_SECONDS
+            try:
+                await self._in(self._publisher, self._publish)
+                await self._tidy()
+            except StoreError as error:
+                self._telemetry.count("history_store_errors_total")
+                _log.warning("history is not published; it is kept locally", error=str(error))
+                wait = RETRY_SECONDS
+            await asyncio.sleep(wait)
+
+    def _publish(self) -> None:
+        """Every finished segment, oldest first; in the publisher's thread."""
+        assert self._places is not None
+        wal, store = self._places
+        for segment in wal.closed():
+            try:
+                records = wal.records(segment)
+                if records:
+                    store.publish(segment.epoch, segment.seq, records)
+                    self._telemetry.count("history_files_total", what="published")
+            except HistoryError as error:
+                self._keep_out(segment, error)
+            else:
+                wal.discard(segment)
+        torn, self._torn = wal.torn - self._torn, wal.torn
+        if torn:
+            self._telemetry.count("history_torn_total", torn, where="log")
+        self._telemetry.gauge("history_wal_bytes", wal.size)
+
+    def _keep_out(self, segment: Segment, error: HistoryError) -> None:
+        assert self._places is not None
+        self._places[0].set_aside(segment)
+        self._telemetry.count("history_torn_total", where="log")
+        _log.warning("a segment of history was set aside", epoch=segment.epoch, seq=segment.seq, error=str(error))
+
+    async def _tidy(self) -> None:
+        now = self._clock.boot()
+        if not self._leads() or (self._tidied_at is not None and now - self._tidied_at < TIDY_SECONDS):
+            return
+        self._tidied_at = now
+        await self._in(self._publisher, self._keep_house)
+
+    def _keep_house(self) -> None:
+        assert self._places is not None
+        done = keep_house(self._places[1], self._clock.wall_ms(), self._keep_days)
+        for what, amount in (("merged", done.merged), ("removed", done.removed), ("set_aside", len(done.aside))):
+            if amount:
+                self._telemetry.count("history_files_total", amount, what=what)
+        for path in done.aside:
+            self._telemetry.count("history_torn_total", where="file")
+            _log.warning("a torn file of history was set aside", path=path)
+
+    async def _in(self, threads: ThreadPoolExecutor, work: Callable[[], Any]) -> Any:
+        """Shielded: what was begun is ended, also when the task is cancelled, and before the next of its thread."""
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(threads, work))

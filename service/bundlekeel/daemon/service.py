@@ -1,0 +1,387 @@
+"""The face of a running sidecar: `views.Service` over its parts. Every replica answers alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bundlekeel import __version__
+from bundlekeel.core.channel.states import UnitState
+from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound
+from bundlekeel.daemon import listings as tables
+from bundlekeel.daemon import overview as drawing
+from bundlekeel.daemon import why
+from bundlekeel.daemon.answers import Check, Json, PlanRequest
+from bundlekeel.daemon.calibration.watcher import Calibration
+from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.cycle.effects import joined
+from bundlekeel.daemon.cycle.planner import Planner
+from bundlekeel.daemon.gate.gate import Gate
+from bundlekeel.daemon.gate.in_force import MODES, mode_in_force, pause_in_force, pause_view
+from bundlekeel.daemon.gate.outage import OutageWatch
+from bundlekeel.daemon.operations.assignments import assignments
+from bundlekeel.daemon.operations.doctor import Patient, examine
+from bundlekeel.daemon.operations.operator_requests import Wishing
+from bundlekeel.daemon.operations.plans import Plans, PlansParts
+from bundlekeel.daemon.operations.where import where
+from bundlekeel.daemon.quotas.service import QuotaService
+from bundlekeel.daemon.runtime import Runtime
+from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.daemon.sources.channel_tables import row_of, unit_rows
+from bundlekeel.daemon.sources.channel_watch import ChannelWatch
+from bundlekeel.daemon.sources.policies import PolicyBook
+from bundlekeel.daemon.state.documents import Desired, Pause
+from bundlekeel.daemon.state.effective_parameters import Overlay
+from bundlekeel.daemon.state.leadership import BENCH, Leadership
+from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.ports import Clock, Coordination, Journal, Metadata, Ownership, Peers, Telemetry
+from bundlekeel.settings.describe import describe
+from bundlekeel.settings.load import LoadedSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SidecarParts:
+    """What the face looks at."""
+
+    loaded: LoadedSettings
+    clock: Clock
+    coordination: Coordination
+    ownership: Ownership
+    metadata: Metadata
+    journal: Journal
+    telemetry: Telemetry
+    peers: Peers
+    leadership: Leadership
+    sharing: Sharing
+    cycle: Cycle
+    planner: Planner
+    config: BrokerConfig
+    policies: PolicyBook
+    runtime: Runtime
+    wishing: Wishing
+    gate: Gate
+    calibration: Calibration
+    overlay: Overlay
+    quotas: QuotaService
+    patient: Callable[[], Patient]
+    channel: ChannelWatch | None = None
+    outage: OutageWatch | None = None
+
+
+class Sidecar:
+    """Implements `views.Service`; the docstrings there say what each answer holds."""
+
+    def __init__(self, parts: SidecarParts) -> None:
+        self._p = parts
+        self._started = parts.clock.boot()
+        self._plans = Plans(
+            PlansParts(
+                gate=parts.gate,
+                leadership=parts.leadership,
+                sharing=parts.sharing,
+                planner=parts.planner,
+                peers=parts.peers,
+                wishing=parts.wishing,
+            )
+        )
+
+    @property
+    def wishes(self) -> Wishing:
+        """Drains, moves by hand, pins, reviews."""
+        return self._p.wishing
+
+    @property
+    def thresholds(self) -> Calibration:
+        """Calibrated thresholds."""
+        return self._p.calibration
+
+    @property
+    def quotas(self) -> QuotaService:
+        """Quota groups."""
+        return self._p.quotas
+
+    # --- looking ---
+
+    def state(self) -> Json:
+        """Who and what this sidecar is, who leads, the last cycle, and why nothing is carried out now."""
+        p = self._p
+        member, leader, report = p.leadership.member, p.leadership.leader, p.cycle.report
+        desired, now = p.sharing.desired, p.clock.wall_ms()
+        pause = pause_in_force(desired, now)
+        obstacle = report.obstacle if report else None
+        epoch = p.leadership.epoch if p.leadership.epoch is not None else (leader.epoch if leader else None)
+        return {
+            "member": member.id,
+            "role": p.leadership.role,
+            "seat": member.seat if p.leadership.role != BENCH else None,
+            "epoch": epoch,
+            "leader": asdict(leader) if leader else None,
+            "members": [asdict(item) for item in p.leadership.members],
+            "cluster": p.loaded.settings.cluster,
+            "cluster_mode": p.cycle.picture.mode if p.cycle.picture else "unknown",
+            "mode": mode_in_force(p.loaded.settings.mode, desired),
+            "mode_ceiling": p.loaded.settings.mode,
+            "strategy": p.cycle.params.strategy,
+            "placement": p.cycle.params.placement,
+            "paused": pause_view(pause) if pause else None,
+            "store": {"connected": p.coordination.connected, "session_seconds": p.coordination.session_seconds},
+            "cycle": self._last_cycle(),
+            "imbalance": tables.imbalances(p.cycle),
+            "ledger": {
+                "entries": len(p.cycle.standing.ledger.entries),
+                "unsettled": sorted(p.cycle.standing.ledger.unsettled()),
+            },
+            "intents": sorted(p.sharing.frozen),
+            "version": __version__,
+            "uptime_seconds": p.clock.boot() - self._started,
+            "acting": report is not None and obstacle is None and p.leadership.leading,
+            "acting_obstacle": obstacle.code.value if obstacle else None,
+            "takeover": p.sharing.takeover.view() if p.sharing.takeover is not None else None,
+            "settling": p.outage.view() if p.outage is not None else None,
+        }
+
+    def _last_cycle(self) -> Json | None:
+        """The leader's last cycle, also on a follower."""
+        report = self._p.cycle.report
+        shared = self._p.sharing.shared.report
+        record = report.record(None) if report and self._p.leadership.leading else shared or None
+        if not record and report:
+            record = report.record(None)
+        if not record:
+            return None
+        return {
+            "id": record["cycle"],
+            "wall_ms": record["wall_ms"],
+            "sentence": record["sentence"],
+            "verdict": record["code"],
+            "moves": record["planned"],
+            "seconds": record["seconds"].get("total"),
+        }
+
+    def brokers(self) -> list[Json]:
+        """One row a registered broker."""
+        return tables.brokers(self._p.cycle, self._p.config, self._p.clock.wall_ms())
+
+    def bundles(
+        self, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None
+    ) -> list[Json]:
+        """Bundles, largest short-term throughput first."""
+        rows = tables.bundles(self._p.cycle, self._p.clock.wall_ms(), broker=broker, namespace=namespace)
+        return rows[:limit] if limit is not None else rows
+
+    def drawing(self, largest: int) -> Json:
+        """The cluster in few rows."""
+        return drawing.drawing(self._p.cycle, largest)
+
+    def changes(self) -> Json:
+        """Marks of what changed."""
+        p, last = self._p, self._last_cycle()
+        return drawing.changes(p.cycle, p.sharing, p.leadership, connected=p.coordination.connected, last=last)
+
+    async def why(self, name: str) -> Json:
+        """Why a bundle, topic or broker is where it is, and what would change it."""
+        records = self.journal(10_000, "move")
+        answer = await why.why(name, cycle=self._p.cycle, metadata=self._p.metadata, records=records)
+        if self._p.channel is None or not self._p.channel.followed or answer["kind"] == "broker":
+            return answer
+        bundle = answer["bundle"]
+        return answer | {"channel": self._entry(bundle), "findings": self._p.channel.findings_of(bundle)}
+
+    def verdicts(self, limit: int) -> list[Json]:
+        """The last cycles' verdicts, newest last."""
+        return [
+            {
+                "cycle": item["cycle"],
+                "wall_ms": item["wall_ms"],
+                "moves": item.get("planned", 0),
+                "verdict": {"code": item["code"], "sentence": item["sentence"]},
+                "refusals": item.get("refused", {}),
+            }
+            for item in self._p.journal.tail(limit, kind="cycle")
+        ]
+
+    def journal(self, limit: int, kind: str | None) -> list[Json]:
+        """Records, newest last. Moves come from the shared state, so that every replica knows all of them; the
+        rest are those of this sidecar."""
+        judged = self._p.cycle.standing.effects.judged
+        if kind == "effect":
+            return [effect.record() for effect in judged][-limit:]
+        moves = joined(list(self._p.sharing.moves)[-limit:], judged)
+        if kind == "move":
+            return moves
+        local = ("cycle", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota", "settings")
+        own = {item: self._p.journal.tail(limit, kind=item) for item in local if kind in (None, item)}
+        records = [record for found in own.values() for record in found] + ([] if kind else moves)
+        return sorted(records, key=lambda item: int(item["wall_ms"]))[-limit:]
+
+    def settings(self) -> list[Json]:
+        """The settings in effect with their origins; parameters are those of the plan."""
+        return describe(self._p.loaded, self._p.overlay.effective)
+
+    # --- planning ---
+
+    async def make_plan(self, request: PlanRequest) -> Json:
+        """A dry run on the leader's picture."""
+        return await self._plans.make(request)
+
+    async def plan(self, hash_: str, *, here: bool = False) -> Json:
+        """A plan made lately, here or elsewhere."""
+        return await self._plans.find(hash_, here=here)
+
+    def plans(self) -> list[Json]:
+        """Plans made here lately."""
+        return self._p.planner.all()
+
+    async def execute(self, hash_: str, *, reason: str, by: str) -> Json:
+        """Leave the plan for the leader to carry out; `tasks` says how it went."""
+        return await self._plans.execute(hash_, reason=reason, by=by)
+
+    async def tasks(self) -> list[Json]:
+        """Executions asked for and what became of them."""
+        return await self._plans.tasks()
+
+    # --- people's wishes ---
+
+    async def pause(self, *, reason: str, by: str, seconds: float | None) -> Json:
+        """Stop acting, at once, on every sidecar, leader or not."""
+        now = self._p.clock.wall_ms()
+        pause = Pause(reason=reason, by=by, since_ms=now, until_ms=now + int(seconds * 1000) if seconds else 0)
+        await self._change(lambda desired: _with(desired, pause=pause), "pause", reason, by)
+        return pause_view(pause)
+
+    async def resume(self, *, reason: str, by: str) -> Json:
+        """End a pause."""
+        await self._change(lambda desired: _with(desired, pause=None), "resume", reason, by)
+        return {"reason": reason, "by": by}
+
+    async def set_mode(self, mode: str, *, reason: str, by: str) -> Json:
+        """Lower the mode, or restore it up to what the settings file allows."""
+        ceiling = self._p.loaded.settings.mode
+        if mode not in MODES:
+            raise NotFound(f"no mode {mode!r}; one of {', '.join(MODES)}")
+        if MODES.index(mode) > MODES.index(ceiling):
+            raise Forbidden(f"the settings file says `mode: {ceiling}`; {mode} cannot be set from outside")
+        await self._change(lambda desired: _with(desired, mode=mode), "mode", reason, by)
+        return {"mode": mode, "reason": reason, "by": by}
+
+    async def _change(self, change: Callable[[Desired], Desired], what: str, reason: str, by: str) -> None:
+        await self._p.sharing.change_desired(change)
+        record = {
+            "kind": "wish",
+            "what": what,
+            "wall_ms": self._p.clock.wall_ms(),
+            "reason": reason,
+            "by": by,
+            "sentence": f"{by} asked for {what}: {reason}",
+        }
+        self._p.journal.append(record)
+
+    # --- finding ---
+
+    async def where(self, name: str, *, listener: str = "") -> list[Json]:
+        """Where a topic, bundle or namespace is; assigns nothing."""
+        going = {entry.bundle: entry.target for entry in self._p.cycle.standing.ledger.entries if not entry.landed_ms}
+        p = self._p
+        return await where(
+            name,
+            metadata=p.metadata,
+            ownership=p.ownership,
+            preallocated=going,
+            entry=self._entry,
+            listener=listener,
+        )
+
+    def channel(self) -> Json:
+        """Health and figures of the ownership channel."""
+        return self._channel_watch().summary()
+
+    def channel_bundles(
+        self,
+        *,
+        state: UnitState | None = None,
+        broker: str | None = None,
+        namespace: str | None = None,
+        after: str = "",
+        limit: int = 1000,
+    ) -> list[Json]:
+        """Entries of the ownership channel."""
+        view, now = self._channel_watch().current(), self._p.clock.wall_ms()
+        return unit_rows(view, now, state=state, broker=broker, namespace=namespace, after=after, limit=limit)
+
+    def channel_findings(self) -> list[Json]:
+        """What is wrong in the ownership channel."""
+        return self._channel_watch().findings()
+
+    def _channel_watch(self) -> ChannelWatch:
+        if self._p.channel is None:
+            raise Conflict("this sidecar does not follow the ownership channel", difference=["no channel"])
+        return self._p.channel
+
+    def _entry(self, bundle: str) -> Json | None:
+        watch = self._p.channel
+        return row_of(watch.current(), bundle, self._p.clock.wall_ms()) if watch and watch.followed else None
+
+    async def assignments(self, names: Sequence[str]) -> list[Json]:
+        """Where these would be placed if nobody owned them; assigns nothing."""
+        p = self._p
+        return await assignments(names, cycle=p.cycle, policies=p.policies, metadata=p.metadata, ownership=p.ownership)
+
+    async def doctor(self) -> list[Check]:
+        """Every connection and permission, tested now."""
+        return await examine(self._p.patient())
+
+    # --- probes ---
+
+    def live(self) -> list[Check]:
+        """Cycles still turn over. A hanging move or a lost store is no reason for a restart."""
+        # A cycle of many slow moves may take long: each move that ends is a sign of life too.
+        behind = self._p.clock.boot() - max(self._p.runtime.last_turn_boot, self._p.cycle.progress_boot)
+        limit = max(60.0, 6 * self._p.loaded.settings.cycle.interval) + self._p.loaded.settings.admin.read_timeout * 2
+        ok = behind < limit
+        return [
+            Check(
+                name="cycles",
+                ok=ok,
+                detail=f"last one ended {behind:.0f} s ago",
+                fix="" if ok else "restart this sidecar; its intents are settled by the next leader",
+            )
+        ]
+
+    def ready(self) -> list[Check]:
+        """Store, seat or bench known, and a picture unless on the bench."""
+        p = self._p
+        address = p.loaded.settings.store_url
+        checks = [
+            Check(
+                name="metadata store",
+                ok=p.coordination.connected,
+                detail=f"{address} {'answers' if p.coordination.connected else 'does not answer'}",
+                fix="" if p.coordination.connected else f"check that {address} is reachable",
+            )
+        ]
+        known = p.leadership.leading or p.leadership.leader is not None
+        checks.append(Check(name="leadership", ok=known, detail=p.leadership.role if known else "no leader known yet"))
+        if p.leadership.role != BENCH:
+            seen = p.cycle.snapshot is not None
+            detail = f"{len(p.cycle.snapshot.brokers)} brokers" if p.cycle.snapshot is not None else "no picture yet"
+            checks.append(Check(name="picture", ok=seen, detail=detail))
+        return checks
+
+    def render_metrics(self, accept: str) -> tuple[bytes, str]:
+        """Prometheus exposition."""
+        p = self._p
+        now = p.clock.wall_ms()
+        p.telemetry.gauge("paused", 1.0 if pause_in_force(p.sharing.desired, now) else 0.0)
+        for mode in MODES:
+            on = mode == mode_in_force(p.loaded.settings.mode, p.sharing.desired)
+            p.telemetry.gauge("mode_info", 1.0 if on else 0.0, mode=mode)
+        p.telemetry.gauge("open_intents", float(len(p.sharing.frozen)))
+        unreadable = sum(len(found) for found in p.sharing.unreadable.values())
+        p.telemetry.gauge("unreadable_documents", float(unreadable))
+        return p.telemetry.render(accept)
+
+
+def _with(desired: Desired, **changes: Any) -> Desired:
+    kept = {name: getattr(desired, name) for name in desired.__struct_fields__}
+    return Desired(**(kept | changes))

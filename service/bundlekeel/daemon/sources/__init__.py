@@ -1,0 +1,1 @@
+"""What is seen: reports, ownership, brokers' settings, policies."""

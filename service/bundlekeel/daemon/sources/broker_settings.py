@@ -1,0 +1,146 @@
+"""What the brokers themselves run with: do they shed, are their reports alive, which settings to adopt.
+
+Read from `configuration/runtime` of every broker (a GET without side effects), at most once in `max_age_seconds`,
+and at once when the set of brokers changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+import structlog
+
+from bundlekeel.core.model.errors import AdminApiError, WrongCluster
+from bundlekeel.ports import BrokerAdmin, BrokerEndpoint, Clock
+from bundlekeel.settings.parameters import REPORTED_BUNDLES, STOCK
+
+_log = structlog.get_logger(__name__)
+
+# A broker that hangs must not stop the balancing of the others before its session ends.
+KEPT_SECONDS = 60.0
+
+
+class BrokerConfig:
+    """Cache of each broker's effective settings; a broker that could not be asked is None in answers about it.
+
+    `cluster`: the name that the brokers must run with (`clusterName`); None where it does not matter.
+    """
+
+    def __init__(
+        self, admin: BrokerAdmin, clock: Clock, *, cluster: str | None = None, max_age_seconds: float = 10.0
+    ) -> None:
+        self._admin = admin
+        self._cluster = cluster
+        self._clock = clock
+        self._max_age = max_age_seconds
+        self._read_at = float("-inf")
+        self._known: dict[str, tuple[int, dict[str, str], float]] = {}
+        self._asked: frozenset[tuple[str, int]] = frozenset()
+        self._brokers: frozenset[str] = frozenset()
+        self.errors: dict[str, str] = {}
+
+    async def refresh(self, endpoints: Mapping[str, BrokerEndpoint], *, force: bool = False) -> None:
+        """Read again what is older than the limit or belongs to a broker that is new or restarted.
+
+        WrongCluster when brokers answer and none of them runs under the name of our cluster.
+        """
+        wanted = frozenset((item.broker_id, item.start_timestamp) for item in endpoints.values())
+        stale = self._clock.boot() - self._read_at > self._max_age
+        if not (force or stale or wanted != self._asked):
+            return
+        self._known = {broker: known for broker, known in self._known.items() if broker in endpoints}
+        self.errors = {}
+        self._brokers = frozenset(endpoints)
+        due = [
+            endpoint
+            for broker, endpoint in endpoints.items()
+            if force or stale or self._known.get(broker, (None,))[0] != endpoint.start_timestamp
+        ]
+        await asyncio.gather(*(self._ask(endpoint) for endpoint in due))
+        self._asked = wanted if not self.errors else frozenset()
+        self._read_at = self._clock.boot()
+        self._demand_cluster()
+
+    def _demand_cluster(self) -> None:
+        names = sorted({values["clusterName"] for _, values, _ in self._known.values() if values.get("clusterName")})
+        if names and self._cluster is not None and self._cluster not in names:
+            text = (
+                f"cluster is {self._cluster!r}, but the brokers run with clusterName "
+                f"{' and '.join(map(repr, names))}: set cluster to that name (two names would mean two leaders)"
+            )
+            raise WrongCluster(text, field="cluster", value=self._cluster, allowed=" or ".join(names))
+
+    async def _ask(self, endpoint: BrokerEndpoint) -> None:
+        """Read one broker's settings. One that does not answer keeps what it said a moment ago, unless it restarted."""
+        broker, now = endpoint.broker_id, self._clock.boot()
+        try:
+            values = await self._admin.runtime_configuration(broker)
+            self._known[broker] = (endpoint.start_timestamp, values, now)
+        except AdminApiError as error:
+            known = self._known.get(broker)
+            if known is not None and (known[0] != endpoint.start_timestamp or now - known[2] > KEPT_SECONDS):
+                del self._known[broker]
+            self.errors[broker] = str(error)
+            _log.info("broker settings could not be read", broker=broker, error=str(error))
+
+    def sheds(self, broker: str) -> bool | None:
+        """Whether this broker's own shedding is on; None when it could not be asked."""
+        values = self._values(broker)
+        if values is None:
+            return None
+        return _true(values, "loadBalancerEnabled") and _true(values, "loadBalancerSheddingEnabled")
+
+    def splits(self, broker: str) -> bool | None:
+        """Whether this broker's own automatic split is on; None when it could not be asked."""
+        values = self._values(broker)
+        return None if values is None else _true(values, "loadBalancerAutoBundleSplitEnabled")
+
+    def unloads_splits(self, broker: str) -> bool:
+        """Whether this broker, as far as is known, unloads what it splits by itself: its children may move then."""
+        values = self._values(broker)
+        return values is not None and _true(values, "loadBalancerAutoUnloadSplitBundlesEnabled")
+
+    def brokers_split(self, brokers: Iterable[str]) -> bool:
+        """Whether some of these brokers may split bundles by itself; one that could not be asked counts as such.
+
+        In the modular load manager only their leader does, and any of them may be that (`BundleSplitterTask`); in the
+        extensible one each broker splits its own (`SplitScheduler`).
+        """
+        return any(self.splits(broker) is not False for broker in brokers)
+
+    def reports_frozen(self, broker: str) -> bool | None:
+        """Whether this broker never refreshes its report (`loadBalancerEnabled=false`)."""
+        values = self._values(broker)
+        return None if values is None else not _true(values, "loadBalancerEnabled")
+
+    def adoptable(self) -> Mapping[str, str]:
+        """Settings to adopt: those of the first broker that answered (dynamic settings are the same on all), but of how
+        often and how exactly brokers report the largest: a plan must not expect more of a broker than it does."""
+        first = next((known[1] for _, known in sorted(self._known.items())), {})
+        return {**first, **self._slowest()}
+
+    def _slowest(self) -> dict[str, str]:
+        """What of `STOCK` some broker shows, at the largest value, but the smallest number of bundles (of which 0 or
+        less means all); whoever shows none runs with the stock one."""
+        found: dict[str, str] = {}
+        for key, stock in STOCK.items():
+            shown = [(self._values(broker) or {}).get(key, "") for broker in self._brokers]
+            read = [int(text) for text in shown if text.removeprefix("-").isdecimal()]
+            if read:
+                every = read if len(read) == len(shown) else [*read, stock]
+                limited = [value for value in every if value > 0]
+                found[key] = str(min(limited, default=0) if key == REPORTED_BUNDLES else max(every))
+        return found
+
+    def values(self, broker: str) -> Mapping[str, str] | None:
+        """Everything this broker runs with; None when it could not be asked."""
+        return self._values(broker)
+
+    def _values(self, broker: str) -> dict[str, str] | None:
+        known = self._known.get(broker)
+        return None if known is None else known[1]
+
+
+def _true(values: Mapping[str, str], key: str) -> bool:
+    return values.get(key, "true").strip().lower() == "true"

@@ -1,0 +1,366 @@
+"""Watches the ownership channel for operators: states, findings with since-when, metrics, a journal line a change.
+
+Looked at again when the channel or the registry changes, and once a second, since a deadline passes without any event.
+While either cannot be read, nothing is concluded: what was found stays found, and `channel_up` is 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from bundlekeel.core.channel.findings import Absences, Deadlines, Finding, FindingCode, Watching, findings
+from bundlekeel.core.channel.states import IN_FLIGHT, UnitState
+from bundlekeel.core.model.errors import BundlekeelError, Conflict, SnapshotError, StoreError
+from bundlekeel.core.model.names import namespace_of
+from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.daemon.sources.channel_forced import BY_REGISTRY, Forced
+from bundlekeel.daemon.sources.channel_unreachable import Unreachable
+from bundlekeel.daemon.sources.ownership import WITH_CHANNEL, ChannelByVariant, channel_brokers
+from bundlekeel.ports import ChannelVariant, ChannelView, Clock, LoadSource, Metadata, Picture, Telemetry
+
+Json = dict[str, Any]
+Key = tuple[str, str, tuple[str, ...]]
+
+VARIANT_DISAGREES: Final = FindingCode.VARIANT_DISAGREES.value
+VARIANTS: Final[Mapping[ChannelVariant, str]] = {"system_topic": "system topic", "metadata_store": "metadata store"}
+TICK_SECONDS: Final = 1.0
+# A storm of changes is looked at a few times a second, and a large channel takes at most a tenth of the time.
+SHORTEST_PAUSE_SECONDS: Final = 0.2
+SHARE_OF_TIME: Final = 0.1
+BUNDLES_IN_RECORD: Final = 20
+_NAMESPACES_ASKED: Final = 20
+# Findings whose remedy depends on which bundles the namespace has.
+_BOUNDARIES_HELP: Final = frozenset({FindingCode.OWNED_TWICE, FindingCode.SPLIT_CHILDREN_MISSING})
+REGISTRY_LAG_MS: Final = 1000
+_VARIANT_REMEDY: Final = (
+    "finish the migration: the same loadManagerServiceUnitStateTableViewClassName on every broker, and afterwards "
+    "loadBalancerServiceUnitTableViewSyncer=None; nothing is moved until then"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchParts:
+    """What the watch looks at. `record`: where the lines for the journal go. `active`: whether this sidecar follows the
+    cluster (those on the bench do not)."""
+
+    channel: ChannelByVariant
+    source: LoadSource
+    metadata: Metadata
+    config: BrokerConfig
+    record: Callable[[Mapping[str, Any]], None]
+    telemetry: Telemetry
+    clock: Clock
+    active: Callable[[], bool] = lambda: True
+
+
+class ChannelWatch:
+    """`run` is a root task of the sidecar; the answers are those of `views.Service`."""
+
+    def __init__(self, parts: WatchParts) -> None:
+        self._p = parts
+        self._absences = Absences()
+        self._forced = Forced()
+        self._watched_ms = 0
+        self._disagrees_since = 0
+        self._found: dict[Key, Json] = {}
+        self._generations = (0, 0)
+        self._mode = ""
+        self._unreachable = Unreachable()
+        self.view: ChannelView | None = None
+        self.deadlines = Deadlines()
+        self.fault = "nothing has been looked at yet"
+
+    async def run(self) -> None:
+        """Look again and again; ends only by being cancelled."""
+        clock = self._p.clock
+        while True:
+            if not self._p.active():
+                await clock.sleep(TICK_SECONDS)
+                continue
+            before = clock.boot()
+            await self.turn()
+            await clock.sleep(max(SHORTEST_PAUSE_SECONDS, (clock.boot() - before) * (1 / SHARE_OF_TIME - 1)))
+            await self._until_news()
+
+    async def _until_news(self) -> None:
+        channel, picture = self._generations
+        waiters = [
+            asyncio.create_task(self._p.channel.wait_changed(channel, TICK_SECONDS)),
+            asyncio.create_task(self._p.source.wait_changed(picture, TICK_SECONDS)),
+        ]
+        try:
+            await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiter in waiters:
+                waiter.cancel()
+            await asyncio.gather(*waiters, return_exceptions=True)
+
+    async def turn(self) -> None:
+        """Look once. What cannot be read is a `fault`, never an error."""
+        try:
+            picture = await self._p.source.picture()
+            await self._p.channel.follow(picture)
+            self._mode, self._generations = picture.mode, (self._generations[0], picture.generation)
+            if not channel_brokers(picture):
+                self._switched_off()
+                return
+            view = await self._p.channel.view()
+            # Read after the channel: an owner in it that came just now is to be in the registry.
+            picture = await self._p.source.picture()
+        except (StoreError, SnapshotError) as error:
+            self.fault = str(error)
+            if not self._p.channel.on:
+                self.view = None
+            elif self.view is not None:
+                await self._look_for_dead(self.view)
+            self._tell_health()
+            return
+        await self._look(view, picture)
+
+    async def _look_for_dead(self, view: ChannelView) -> None:
+        """The broker that serves the channel may be the one that died: all else stays as it was found."""
+        try:
+            picture = await self._p.source.picture()
+        except (StoreError, SnapshotError):
+            return
+        stays = [row for row in self._found.values() if row["code"] != FindingCode.OWNER_UNREACHABLE]
+        self._note([*stays, *self._unreachable.rows(picture, view.units, self._p.clock.wall_ms())])
+
+    def _switched_off(self) -> None:
+        self.view, self._found, self._watched_ms, self._disagrees_since = None, {}, 0, 0
+        self.fault = f"the brokers run the {self._mode} load manager, which has no ownership channel"
+        for name, label in (("channel_bundles", "state"), ("channel_findings", "code"), ("channel_up", "variant")):
+            self._p.telemetry.retain(name, label, set())
+        self._p.telemetry.gauge("channel_in_flight_oldest_seconds", 0.0)
+
+    async def _look(self, view: ChannelView, picture: Picture) -> None:
+        if self.view is None or self.view.variant != view.variant:
+            self._watched_ms = view.wall_ms or self._p.clock.wall_ms()
+        self._forced.note(self.view, view, self._p.clock.wall_ms())
+        self.view, self.fault = view, ""
+        self._generations = (view.generation, picture.generation)
+        self.deadlines = _longest(self._p.config, channel_brokers(picture))
+        found = {_key(row): row for row in map(_row, await self._findings(view, picture))}
+        dead = self._unreachable.rows(picture, view.units, self._p.clock.wall_ms())
+        self._note([*self._variant_rows(), *dead, *found.values()])
+        self._tell_health()
+        self._measure(view)
+
+    async def _findings(self, view: ChannelView, picture: Picture) -> list[Finding]:
+        now = self._p.clock.wall_ms()
+        gone = self._absences.note(picture.endpoints, now)
+
+        def look(boundaries: Mapping[str, Sequence[int]] | None) -> tuple[Finding, ...]:
+            return findings(
+                view.units,
+                view.seen_ms,
+                view.rejected,
+                picture.endpoints.keys(),
+                self.deadlines,
+                now,
+                boundaries,
+                watching=Watching(from_ms=self._watched_ms, gone_ms=gone),
+            )
+
+        mended = [
+            item
+            for item in self._forced.findings(picture.endpoints.keys(), gone, self.deadlines, now)
+            if _key(_row(item)) not in self._found
+        ]
+        found = [item for item in look(None) if not _too_fresh(item, gone, now)]
+        namespaces = sorted({namespace_of(item.bundle) for item in found if item.code in _BOUNDARIES_HELP})
+        if namespaces:
+            boundaries = await self._boundaries(namespaces)
+            found = [item for item in look(boundaries) if not _too_fresh(item, gone, now)]
+        return found + mended
+
+    async def _boundaries(self, namespaces: Iterable[str]) -> dict[str, Sequence[int]]:
+        known: dict[str, Sequence[int]] = {}
+        for namespace in list(namespaces)[:_NAMESPACES_ASKED]:
+            try:
+                bounds = await self._p.metadata.boundaries(namespace)
+            except BundlekeelError:
+                continue  # the remedy is then told without them
+            if bounds:
+                known[namespace] = bounds
+        return known
+
+    def _variant_rows(self) -> list[Json]:
+        obstacle = self._p.channel.reading.obstacle
+        if not obstacle:
+            self._disagrees_since = 0
+            return []
+        self._disagrees_since = self._disagrees_since or self._p.clock.wall_ms()
+        return [
+            {
+                "code": VARIANT_DISAGREES,
+                "bundle": "",
+                "brokers": [],
+                "state": None,
+                "since_ms": self._disagrees_since,
+                "deadline_ms": 0,
+                "detail": obstacle,
+                "remedy": _VARIANT_REMEDY,
+            }
+        ]
+
+    # --- what is told --------------------------------------------------------------------------------------
+
+    def _note(self, rows: Sequence[Json]) -> None:
+        """One journal line for all findings of a code that came, or went, together."""
+        before, self._found = self._found, {_key(row): row for row in rows}
+        for event, changed in (
+            ("appeared", [row for key, row in self._found.items() if key not in before]),
+            ("gone", [row for key, row in before.items() if key not in self._found]),
+        ):
+            by_code: dict[str, list[Json]] = {}
+            for row in changed:
+                by_code.setdefault(row["code"], []).append(row)
+            for code, group in by_code.items():
+                self._p.record(finding_record(event, code, group, self._p.clock.wall_ms()))
+
+    def _tell_health(self) -> None:
+        if self._mode not in WITH_CHANNEL:
+            return
+        variant = self._p.channel.reading.variant or "unknown"
+        self._p.telemetry.retain("channel_up", "variant", {variant})
+        self._p.telemetry.gauge("channel_up", 0.0 if self.fault else 1.0, variant=variant)
+
+    def _measure(self, view: ChannelView) -> None:
+        telemetry, counts = self._p.telemetry, state_counts(view)
+        for state, count in counts.items():
+            telemetry.gauge("channel_bundles", float(count), state=state)
+        codes = Counter(row["code"] for row in self._found.values())
+        for code in FindingCode:
+            telemetry.gauge("channel_findings", float(codes[str(code)]), code=str(code))
+        telemetry.gauge("channel_in_flight_oldest_seconds", oldest_in_flight(view, self._p.clock.wall_ms()))
+
+    # --- what is answered ------------------------------------------------------------------------------------
+
+    @property
+    def expected(self) -> bool:
+        """Whether there should be a channel, as far as is known."""
+        return self._mode in ("", *WITH_CHANNEL)
+
+    @property
+    def followed(self) -> bool:
+        """Whether the newest view is the truth of a moment ago."""
+        return self.view is not None and not self.fault
+
+    def obstacle(self) -> str:
+        """Why what the channel says may not be acted on, or ""."""
+        return self._p.channel.reading.obstacle
+
+    def unfit(self) -> str:
+        """Why nothing may be acted on by the channel: it is torn between two places, or not followed; or ""."""
+        return self.obstacle() or (self.fault if self._mode in WITH_CHANNEL else "")
+
+    async def close(self) -> None:
+        """Stop following the channel."""
+        await self._p.channel.close()
+
+    def findings(self) -> list[Json]:
+        """What is wrong: {code, bundle, brokers, state, since_ms, deadline_ms (0: never), detail, remedy}; while the
+        channel is not followed, what was found before that."""
+        if self.view is None:
+            self._known()
+        return list(self._found.values())
+
+    def findings_of(self, bundle: str) -> list[Json]:
+        """Those about one bundle; none while the channel is not followed."""
+        return [row for row in self._found.values() if row["bundle"] == bundle] if self.followed else []
+
+    def current(self) -> ChannelView:
+        """The newest view. Conflict where there is no channel; StoreError while it is not followed."""
+        return self._known()
+
+    def summary(self) -> Json:
+        """Variant, health, how many bundles are in which state, how many findings of which code."""
+        if not self.expected:
+            self._known()
+        view, reading = self.view, self._p.channel.reading
+        return {
+            "variant": reading.variant,
+            "up": self.followed,
+            "detail": self.fault,
+            "obstacle": reading.obstacle,
+            "wall_ms": view.wall_ms if view else None,
+            "bundles": len(view.units) if view else 0,
+            "states": state_counts(view) if view else {},
+            "in_flight_oldest_seconds": oldest_in_flight(view, self._p.clock.wall_ms()) if view else 0.0,
+            "findings": dict(Counter(row["code"] for row in self._found.values())),
+            "rejected": len(view.rejected) if view else 0,
+            "deadlines": asdict(self.deadlines),
+        }
+
+    def _known(self) -> ChannelView:
+        if not self.expected:
+            raise Conflict(f"{self.fault}; `bundlekeel where` reads who owns a bundle", difference=[self._mode])
+        if self.view is None or self.fault:
+            raise StoreError(f"the ownership channel is not followed: {self.fault}")
+        return self.view
+
+
+def state_counts(view: ChannelView) -> dict[str, int]:
+    """Bundles by state; Init is having no entry."""
+    counts = Counter(unit.state for unit in view.units.values())
+    return {state.value: counts[state] for state in UnitState if state is not UnitState.INIT}
+
+
+def oldest_in_flight(view: ChannelView, now_ms: int) -> float:
+    """Seconds since the oldest assignment, release or split under way was seen; 0 without one."""
+    seen = [view.seen_ms.get(bundle, now_ms) for bundle, unit in view.units.items() if unit.state in IN_FLIGHT]
+    return max(0.0, (now_ms - min(seen)) / 1000) if seen else 0.0
+
+
+def finding_record(event: str, code: str, rows: Sequence[Json], now_ms: int) -> Json:
+    """The journal line for findings of one code that appeared, or are gone, together."""
+    first, count = rows[0], len(rows)
+    since = min(row["since_ms"] for row in rows)
+    what = first["bundle"] or "the channel"
+    others = f" and {count - 1} more" if count > 1 else ""
+    words = {"appeared": f": {first['detail']}", "gone": f" is gone after {max(0, now_ms - since) // 1000} s"}
+    return {
+        "kind": "finding",
+        "wall_ms": now_ms,
+        "event": event,
+        "code": code,
+        "count": count,
+        "bundles": [row["bundle"] for row in rows[:BUNDLES_IN_RECORD] if row["bundle"]],
+        "brokers": sorted({broker for row in rows for broker in row["brokers"]}),
+        "since_ms": since,
+        "sentence": f"{code} {what}{others}{words[event]}",
+        "remedy": first["remedy"] if event == "appeared" else "",
+    }
+
+
+def _row(finding: Finding) -> Json:
+    return {**asdict(finding), "code": finding.code.value, "state": finding.state.value, "brokers": [*finding.brokers]}
+
+
+def _too_fresh(finding: Finding, gone: Mapping[str, int], now_ms: int) -> bool:
+    """The registry may lag behind the channel: a broker that has just come is not taken for one that is dead."""
+    if finding.code not in BY_REGISTRY or finding.brokers[0] in gone:
+        return False
+    return now_ms - finding.since_ms < REGISTRY_LAG_MS
+
+
+def _key(row: Json) -> Key:
+    return row["code"], row["bundle"], tuple(row["brokers"])
+
+
+def _longest(config: BrokerConfig, brokers: Iterable[str]) -> Deadlines:
+    """Where brokers run with different limits, the longer one: what no broker would call late yet is no finding."""
+    known = [Deadlines.of(values) for broker in brokers if (values := config.values(broker)) is not None]
+    if not known:
+        return Deadlines()
+    return Deadlines(
+        in_flight_ms=max(item.in_flight_ms for item in known),
+        monitor_ms=max(item.monitor_ms for item in known),
+        tombstone_ms=max(item.tombstone_ms for item in known),
+        load_data_ms=max(item.load_data_ms for item in known),
+    )

@@ -1,0 +1,160 @@
+"""The observer: follows the load source, keeps the averages warm in every seat, and builds snapshots.
+
+A sample is added per fresh report, also between cycles. Averages are seeded from what the brokers stored, and the
+leader checkpoints them, so that they survive a restart of every sidecar (bundle-data znodes hold only the top ten).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import structlog
+
+from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.errors import SnapshotError, StoreError
+from bundlekeel.core.model.load import BundleAverages
+from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
+from bundlekeel.core.splitting.children import Divided, Family, inherited, with_children
+from bundlekeel.ports import Clock, LoadSource, Picture, Telemetry
+
+_log = structlog.get_logger(__name__)
+
+# A bundle no report names for this long is forgotten: longer than the longest silence of a broker (15 min).
+FORGET_SECONDS = 3600.0
+# After this long no report is on its way any more that names the parent of a split.
+SETTLED_SECONDS = 120.0
+
+
+class Observer:
+    """Owns the averages. `follow` is one task; `snapshot` is called by the cycle on the same event loop."""
+
+    def __init__(
+        self, source: LoadSource, clock: Clock, telemetry: Telemetry, capacity: Sequence[CapacityOverride]
+    ) -> None:
+        self._source = source
+        self._clock = clock
+        self._telemetry = telemetry
+        self._capacity = tuple(capacity)
+        self.averages = Averages()
+        self.picture: Picture | None = None
+        self.in_transit: frozenset[str] = frozenset()
+        self.fresh = asyncio.Event()
+        # Recent splits by parent.
+        self.divisions: dict[str, Divided] = {}
+
+    async def follow(self) -> None:
+        """For ever: take in each new picture. A source that fails is asked again; the cycle says so meanwhile."""
+        generation = -1
+        while True:
+            if await self._source.wait_changed(generation, 5.0):
+                generation = await self._take()
+            if generation < 0:
+                await self._clock.sleep(0.2)
+
+    async def _take(self) -> int:
+        try:
+            picture = self._with_families(await self._source.picture())
+            await self.absorb(picture)
+        except (StoreError, SnapshotError) as error:
+            _log.debug("no picture", error=str(error))
+            return -1
+        return picture.generation
+
+    async def absorb(self, picture: Picture) -> bool:
+        """Add what is new in a picture to the averages; True when some broker had reported afresh."""
+        await self._seed(picture)
+        changed = False
+        for report in picture.reports:
+            if self.averages.add_report(report, now_ms=picture.wall_ms, skip=self.in_transit):
+                changed = True
+                for code, amount in Counter(code for code, _ in report.faults).items():
+                    self._telemetry.count("imputed_fields_total", amount, code=code)
+        self.averages.touch(self.in_transit, picture.wall_ms)
+        self.averages.forget_unseen(picture.wall_ms - int(FORGET_SECONDS * 1000))
+        if self.picture is None or picture.excluded != self.picture.excluded:
+            for item in picture.excluded:
+                self._telemetry.count("excluded_reports_total", code=item.code)
+        self.picture = picture
+        if changed:
+            self.fresh.set()
+        return changed
+
+    def expect_children(self, made: Family) -> None:
+        """Give the children of a split that is about to be made the parent's averages, before anybody reports them."""
+        parent = self.averages.of(made.parent)
+        if parent is not None:
+            self.averages.seed(inherited(parent, made))
+        self.averages.touch(made.children, self._clock.wall_ms())
+
+    def divided(self, made: Family) -> None:
+        """The split is made: from now on reports that still name the parent are read as naming its children."""
+        self.divisions[made.parent] = Divided(family=made, at_ms=self._clock.wall_ms())
+
+    def adopt(self, divisions: Mapping[str, Divided]) -> None:
+        """Splits that another sidecar made: their children inherit here as well."""
+        for parent, item in divisions.items():
+            if parent not in self.divisions:
+                self.expect_children(item.family)
+                self.divisions[parent] = item
+
+    def _with_families(self, picture: Picture) -> Picture:
+        """The picture with the children of recent splits in their parents' places."""
+        if not self.divisions:
+            return picture
+        named = {name for report in picture.reports for name in report.bundle_names}
+        for item in self.divisions.values():
+            if item.family.parent in named:
+                named.update(item.family.children)  # their own splits are needed as long
+        for parent, item in list(self.divisions.items()):
+            age = (picture.wall_ms - item.at_ms) / 1000
+            # A broker without a usable report may come back with an old one, but not after its next statistics run.
+            if age > FORGET_SECONDS or (parent not in named and age > SETTLED_SECONDS):
+                del self.divisions[parent]
+            self.averages.touch(item.family.children, picture.wall_ms)
+        families = {parent: item.family for parent, item in self.divisions.items()}
+        return replace(picture, reports=tuple(with_children(report, families) for report in picture.reports))
+
+    async def _seed(self, picture: Picture) -> None:
+        """Ask for stored averages of bundles never seen before, before their first sample replaces the defaults."""
+        unknown = [name for report in picture.reports for name in self.averages.unknown(report.bundle_names)]
+        if not unknown:
+            return
+        try:
+            self.averages.seed(await self._source.seeds(unknown))
+        except StoreError as error:
+            _log.info("stored averages could not be read; starting from the defaults", error=str(error))
+
+    def restore(self, stored: Sequence[BundleAverages], now_ms: int) -> None:
+        """Take over a checkpoint for bundles that are still unknown."""
+        self.averages.seed(stored)
+        self.averages.touch((item.bundle for item in stored), now_ms)
+
+    async def snapshot(self) -> tuple[Snapshot, Picture]:
+        """The newest picture as a snapshot. SnapshotError or StoreError when there is none to be had."""
+        picture = self._with_families(await self._source.picture())
+        await self.absorb(picture)
+        snapshot = build_snapshot(
+            reports=picture.reports,
+            averages=self.averages,
+            wall_ms=self._clock.wall_ms(),
+            mode=picture.mode,
+            excluded=picture.excluded,
+            capacity=self._capacity,
+        )
+        self._publish(snapshot)
+        return snapshot, picture
+
+    def _publish(self, snapshot: Snapshot) -> None:
+        states = Counter(item.code for item in snapshot.excluded)
+        states["ok"] = len(snapshot.brokers)
+        for state, amount in states.items():
+            self._telemetry.gauge("snapshot_brokers", amount, state=state)
+        self._telemetry.retain("snapshot_brokers", "state", set(states))
+        for broker, reported in zip(snapshot.brokers.ids, snapshot.brokers.last_update.tolist(), strict=True):
+            age = max(0.0, (snapshot.wall_ms - reported) / 1000)
+            self._telemetry.gauge("snapshot_age_seconds", age, broker=broker)
+        self._telemetry.retain("snapshot_age_seconds", "broker", set(snapshot.brokers.ids))

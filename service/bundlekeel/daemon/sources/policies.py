@@ -1,0 +1,87 @@
+"""What policies say now: read once a cycle, asked once more just before each move.
+
+What cannot be read is never taken for "no policy": the namespaces concerned stay where they are, with a code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import structlog
+
+from bundlekeel.core.filters.allowed import limits_of
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError, StoreError
+from bundlekeel.core.model.names import is_system_bundle, namespace_of
+from bundlekeel.core.model.plan import Refusal
+from bundlekeel.core.model.policies import Policies
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.operations.owned import with_owned
+from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.ports import Metadata
+
+_log = structlog.get_logger(__name__)
+
+
+class PolicyBook:
+    """Holds the policies of the last cycle. Records come from the stores, switches from the brokers' settings."""
+
+    def __init__(self, metadata: Metadata, config: BrokerConfig) -> None:
+        self._metadata = metadata
+        self._config = config
+        self._snapshot: Snapshot | None = None
+        self.current = Policies(unknown="policies have not been read yet")
+
+    async def refresh(self, snapshot: Snapshot) -> Policies:
+        """Read what has changed, for the namespaces of this snapshot. Never raises for what cannot be read."""
+        self._snapshot = snapshot
+        found = await self.read(snapshot.bundles.namespaces)
+        if found.unknown and found.unknown != self.current.unknown:
+            _log.warning("policies could not be read; nothing moves", error=found.unknown)
+        self.current = found
+        return found
+
+    async def read(self, namespaces: Iterable[str]) -> Policies:
+        """The policies as of now, for these namespaces."""
+        settings = self._config.adoptable()
+        cluster = settings.get("clusterName", "")
+        if not cluster:
+            return Policies(unknown="no broker has told the name of its cluster (clusterName)")
+        names = [name for name in dict.fromkeys(namespaces) if not is_system_bundle(f"{name}/")]
+        try:
+            records = await self._metadata.policies(cluster, names)
+        except (StoreError, CodecError) as error:
+            return Policies(unknown=str(error))
+        return Policies(
+            isolation=records.isolation,
+            anti_affinity=records.anti_affinity,
+            failure_domains=records.failure_domains,
+            unreadable=records.unreadable,
+            failure_domains_enabled=_flag(settings, "failureDomainsEnabled", default=False),
+            distribute_evenly=_flag(settings, "loadBalancerDistributeBundlesEvenlyEnabled", default=True),
+            prefer_later_versions=_flag(settings, "preferLaterVersions", default=False),
+            load_manager=settings.get("loadManagerClassName", ""),
+        )
+
+    async def forbids(self, bundle: str, destination: str) -> Refusal | None:
+        """Whether policies, read once more, keep this bundle from that broker now."""
+        if self._snapshot is None:
+            return Refusal(code=Code.POLICY_UNREADABLE, bundle=bundle, detail=self.current.unknown)
+        snapshot = self._snapshot
+        if namespace_of(bundle) not in snapshot.bundles.namespaces and snapshot.brokers.ids:
+            # Nobody reports any bundle of its namespace: idle, moved because a person wants it.
+            snapshot = with_owned(snapshot, {snapshot.brokers.ids[0]: [bundle]})
+        limits = limits_of(snapshot, await self.refresh(snapshot))
+        if limits is None:
+            return None
+        names, column = snapshot.bundles.namespaces, snapshot.broker_row(destination)
+        row = names.index(namespace_of(bundle)) if namespace_of(bundle) in names else -1
+        if row < 0 or bool(limits.unknown[row]):
+            return Refusal(code=Code.POLICY_UNREADABLE, bundle=bundle, detail=self.current.unknown)
+        if column < 0 or not bool(limits.mask[row, column]):
+            return Refusal(code=Code.POLICY_FORBIDS, bundle=bundle, detail=f"not to {destination}")
+        return None
+
+
+def _flag(settings: Mapping[str, str], key: str, *, default: bool) -> bool:
+    return settings.get(key, str(default)).strip().lower() == "true"

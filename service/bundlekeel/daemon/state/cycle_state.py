@@ -1,0 +1,30 @@
+"""What one cycle leaves to the next one, and one leader to the next: one value, stored with the leader's state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bundlekeel.core.guard.eligibility import Moved, SplitFailed
+from bundlekeel.core.guard.external_moves import ForeignBook
+from bundlekeel.core.planning.effects import Book
+from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.splitting.children import Divided
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleState:
+    """What one cycle leaves to the next one, and one leader to the next. `brokers`: those registered in the last
+    cycle; `completed_ms`: when a leader's cycle was completed last (`CycleReport.completed`), 0 for never."""
+
+    cycle: int = 0
+    memory: Memory = field(default_factory=Memory)
+    ledger: Ledger = field(default_factory=Ledger)
+    recent: Mapping[str, Moved] = field(default_factory=dict)
+    split_failed: Mapping[str, SplitFailed] = field(default_factory=dict)
+    divisions: Mapping[str, Divided] = field(default_factory=dict)
+    brokers: tuple[str, ...] = ()
+    completed_ms: int = 0
+    effects: Book = field(default_factory=Book)
+    foreign: ForeignBook = field(default_factory=ForeignBook)

@@ -1,0 +1,290 @@
+"""Shared state as documents: what is stored where under our root, and how it is encoded.
+
+`desired`            what people want: mode, pauses, pins, drains, ... (any replica, compare-and-set)
+`takeover`           what was there before `takeover` (any replica)
+`requests/...`       executions left for the leader (any replica)
+`state/leader`       the leader's memory, ledger, last moves, last cycle (fenced), split in chunks
+`state/averages/...` checkpoint of the averages (fenced); each node stands for itself
+`moves/...`          the newest move records, split in chunks (fenced)
+`intents/...`        moves announced before they are called (fenced)
+`splits/...`         splits announced before they are called (fenced)
+`quotas/held/...`    rates of topics we set, and what was there before (fenced)
+`quotas/native`      resource groups we keep, and what was there before (fenced)
+`quotas/report/...`  how groups fare, as the leader saw last (fenced)
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from bundlekeel.codec import foreign
+from bundlekeel.core.calibration.adoption import Adopted, Realised, Reverted
+from bundlekeel.core.guard.eligibility import Moved, SplitFailed
+from bundlekeel.core.guard.external_moves import ForeignBook
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.load import BundleAverages
+from bundlekeel.core.planning.effects import Book
+from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.splitting.children import Divided
+from bundlekeel.ports import Change, Coordination, Document
+
+T = TypeVar("T")
+
+SCHEMA = 1
+# ZooKeeper refuses nodes of 1 MiB; a quarter leaves room for several in one transaction.
+CHUNK_BYTES = 256 * 1024
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's stop. `until_ms` 0 means until resumed."""
+
+    reason: str
+    by: str
+    since_ms: int
+    until_ms: int = 0
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person asked for about one broker: who, why and when."""
+
+    by: str
+    reason: str
+    since_ms: int
+
+
+class QuotaWish(msgspec.Struct, frozen=True, kw_only=True):
+    """A quota group that somebody set at run time, or took out of force (`removed`): who, why and when. Limits are a
+    second over all brokers, None is no limit."""
+
+    by: str
+    reason: str
+    since_ms: int
+    removed: bool = False
+    members: tuple[str, ...] = ()
+    publish_messages: float | None = None
+    publish_bytes: float | None = None
+    dispatch_messages: float | None = None
+    dispatch_bytes: float | None = None
+
+
+class Desired(msgspec.Struct, frozen=True, kw_only=True):
+    """What people asked for at run time, on top of the settings file.
+
+    `pinned`: bundle -> when that ends in ms; `excluded`: pattern of tenants, namespaces, bundles or brokers -> when
+    that ends (0: never, both). `pause` stops everything; `pauses` only a scope: `namespace:..`, `tenant:..`,
+    `broker:..`. `cordons`, `drains`, `warms`: by broker id; `stops`: by task, what is still to do of it is left.
+    `adopted`: calibrated thresholds over the settings; `reverted`: by digest, those that were taken back. `quotas`: by
+    name, groups over those of the settings.
+    Fields of newer versions are not known here, but kept: `rewritten`.
+    """
+
+    schema: int = SCHEMA
+    mode: str | None = None
+    pause: Pause | None = None
+    pauses: dict[str, Pause] = {}
+    pinned: dict[str, int] = {}
+    excluded: dict[str, int] = {}
+    cordons: dict[str, Wish] = {}
+    drains: dict[str, Wish] = {}
+    warms: dict[str, Wish] = {}
+    stops: dict[str, Wish] = {}
+    adopted: Adopted | None = None
+    reverted: dict[str, Reverted] = {}
+    quotas: dict[str, QuotaWish] = {}
+
+    def all_pauses(self) -> dict[str, Pause]:
+        """Every pause by its scope, "" for the one of everything; those that have ended too."""
+        return dict(self.pauses) if self.pause is None else {"": self.pause, **self.pauses}
+
+
+def rewritten(stored: bytes, wanted: Desired) -> bytes:
+    """`wanted`, encoded, to take the place of what is stored: what a newer version stored and we do not know stays.
+
+    That holds for fields of the document, and for those of a pause or wish that is not changed.
+    """
+    try:
+        data = foreign.inflated(stored, what="desired")
+        before, raw = foreign.read(data, Desired, what="desired"), foreign.load(data, what="desired")
+    except CodecError:
+        return encode(wanted)
+    was, now = msgspec.to_builtins(before), msgspec.to_builtins(wanted)
+    return encode({name: value for name, value in raw.items() if name not in was} | _kept(raw, was, now))
+
+
+def _kept(raw: dict[str, Any], was: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """`now`, with what is stored (`raw`, read by us as `was`) wherever it is not changed."""
+    made = {}
+    for name, value in now.items():
+        same = name in was and was[name] == value
+        tables = all(isinstance(item.get(name), dict) for item in (raw, was, now))
+        if same and name in raw:
+            made[name] = raw[name]
+        elif tables and name in _TABLES:
+            made[name] = _kept(raw[name], was[name], value)
+        else:
+            made[name] = value
+    return made
+
+
+# Fields that hold one entry a name: an entry of theirs is changed as a whole, the others stay as they are stored.
+_TABLES = frozenset({"pauses", "pinned", "excluded", "cordons", "drains", "warms", "stops", "reverted", "quotas"})
+
+
+class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a new leader must not forget, and what followers show. `wall_ms` is when it was stored, `completed_ms` when
+    a cycle was completed last: the dead man looks at that. `brokers`: the registered ones as of the last cycle.
+    `realised`: how balanced the cluster was lately, for thresholds on trial."""
+
+    schema: int = SCHEMA
+    epoch: int = -1
+    cycle: int = 0
+    wall_ms: int = 0
+    memory: Memory = msgspec.field(default_factory=Memory)
+    ledger: Ledger = msgspec.field(default_factory=Ledger)
+    recent: dict[str, Moved] = {}
+    split_failed: dict[str, SplitFailed] = {}
+    divisions: dict[str, Divided] = {}
+    brokers: tuple[str, ...] = ()
+    completed_ms: int = 0
+    effects: Book = msgspec.field(default_factory=Book)
+    foreign: ForeignBook = msgspec.field(default_factory=ForeignBook)
+    report: dict[str, Any] = {}
+    tasks: list[dict[str, Any]] = []
+    realised: Realised = msgspec.field(default_factory=Realised)
+
+
+class _MoveShape(msgspec.Struct):
+    """What readers of a move record rely on; there is more in it."""
+
+    bundle: str
+    source: str
+    destination: str
+    outcome: str
+    wall_ms: int
+    started_ms: int
+    landed_ms: int
+    landed_on: str
+    seconds: float
+
+
+class _TaskShape(msgspec.Struct):
+    task: str
+    state: str
+
+
+class _ReportShape(msgspec.Struct):
+    operations: dict[str, dict[str, Any]] = {}
+    seconds: dict[str, Any] = {}
+
+
+class _RequestShape(msgspec.Struct):
+    """What a request may hold, of any kind."""
+
+    kind: str = "plan"
+    hash: str = ""
+    by: str = ""
+    reason: str = ""
+    review: str | None = None
+    left_ms: int = 0
+    moves: list[tuple[str, str, str]] = []
+    splits: list[tuple[str, str]] = []
+    request: dict[str, Any] | None = None
+    bundle: str = ""
+    source: str = ""
+    target: str = ""
+    override_cool_down: bool = False
+    # None and a single position: of the release before.
+    at: list[int] | int | None = []
+    algorithm: str | None = None
+    unload: bool = False
+    sources: dict[str, str] = {}
+
+
+class AveragesPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint of the averages."""
+
+    schema: int = SCHEMA
+    wall_ms: int = 0
+    bundles: list[BundleAverages] = []
+
+
+def encode(value: object) -> bytes:
+    """Compact, compressed bytes of a document. A text that cannot be encoded is stored with replaced letters."""
+    try:
+        data = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        data = msgspec.json.encode(foreign.cleaned(msgspec.to_builtins(value)))
+    return zlib.compress(data, 3)
+
+
+def decode(data: bytes, kind: type[T], *, what: str = "the document", exact: bool = False) -> T:
+    """The document. CodecError when it cannot be read: a newer schema, a torn write, beyond the limits."""
+    return foreign.read(foreign.inflated(data, what=what), kind, what=what, exact=exact)
+
+
+def decode_state(documents: Sequence[Document], *, what: str) -> LeaderState:
+    """The leader's state out of its chunks. CodecError."""
+    found = decode(join(documents), LeaderState, what=what)
+    try:
+        msgspec.convert(found.tasks, list[_TaskShape])
+        msgspec.convert(found.report, _ReportShape)
+    except msgspec.ValidationError as error:
+        raise foreign.unreadable(what, error, code=Code.WRONG_TYPE) from None
+    return found
+
+
+def decode_moves(data: bytes, *, what: str) -> list[dict[str, Any]]:
+    """A chunk of move records. CodecError."""
+    found = decode(data, list[dict[str, Any]], what=what)
+    try:
+        msgspec.convert(found, list[_MoveShape])
+    except msgspec.ValidationError as error:
+        raise foreign.unreadable(what, error, code=Code.WRONG_TYPE) from None
+    return found
+
+
+def decode_request(data: bytes, *, what: str) -> dict[str, Any]:
+    """A request left for the leader. CodecError."""
+    foreign.read(data, _RequestShape, what=what)
+    found: dict[str, Any] = foreign.load(data, what=what)
+    return found
+
+
+def split(data: bytes, size: int = CHUNK_BYTES) -> list[bytes]:
+    """Pieces small enough for a node; at least one."""
+    return [data[start : start + size] for start in range(0, len(data), size)] or [b""]
+
+
+def join(documents: Sequence[Document]) -> bytes:
+    """The pieces back together; nodes are sorted by path, and the first byte row says how many belong to it."""
+    if not documents:
+        return b""
+    count = int.from_bytes(documents[0].data[:4], "big")
+    return b"".join(document.data[4:] for document in documents[:count])
+
+
+async def store_blob(
+    coordination: Coordination, epoch: int, path: str, value: object, known: Sequence[Document]
+) -> list[Document]:
+    """Write a document in chunks below `path`, all or nothing, only while `epoch` lasts.
+
+    `known` are the chunk nodes as last read or written by us; returns them as they are now.
+    """
+    pieces = split(encode(value))
+    head = len(pieces).to_bytes(4, "big")
+    existing = {document.path for document in known}
+    changes, stored = [], []
+    for index, piece in enumerate(pieces):
+        node = f"{path}/{index:04d}"
+        changes.append(Change(path=node, data=head + piece, create=node not in existing))
+        stored.append(Document(path=node, data=b"", version=-1))
+    wanted = {document.path for document in stored}
+    changes.extend(Change(path=node, data=None) for node in sorted(existing - wanted))
+    await coordination.write_fenced(epoch, changes)
+    return stored

@@ -1,0 +1,208 @@
+"""Who leads: a seat, a term (epoch), and our own deadline on the boot clock, together a lease (daemon/state/lease.py).
+
+A session of the metadata store is refreshed no earlier than the moment we *sent* a request that it answered. So it
+cannot expire at the server before that moment plus the negotiated time-out, and our deadline is that, less a margin.
+kazoo's own events do not end leadership (while the ensemble is away LOST may never come): the deadline does.
+The admin API takes no fencing token; `permit` is therefore asked, for the epoch in which a change was decided, right
+before each request that changes anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import structlog
+
+from bundlekeel.core.model.errors import Forbidden, LeadershipLost, StoreError
+from bundlekeel.daemon.state.lease import Lease
+from bundlekeel.ports import Clock, Coordination, Member, Telemetry
+
+_log = structlog.get_logger(__name__)
+
+LEADER, FOLLOWER, BENCH = "leader", "follower", "bench"
+
+
+class Leadership:
+    """Keeps a seat, campaigns, renews the deadline. One task calls `run`; everybody else only reads."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        clock: Clock,
+        telemetry: Telemetry,
+        member: Member,
+        *,
+        seats: int,
+        heartbeat_seconds: float,
+        margin_ratio: float,
+        acts: bool = True,
+    ) -> None:
+        """`acts`: whether this process may change brokers at all (mode `act` in its settings)."""
+        self._coordination = coordination
+        self._clock = clock
+        self._telemetry = telemetry
+        self._seats = seats
+        self._heartbeat = heartbeat_seconds
+        self._margin_ratio = margin_ratio
+        self._acts = acts
+        self.member = member
+        self.members: list[Member] = []
+        self.leader: Member | None = None
+        # Ours since we won; the term begins (`epoch`) when everything is taken over.
+        self.lease: Lease | None = None
+        self.epoch: int | None = None
+        self.role = BENCH
+        self._stopping = False
+        self.on_won: Callable[[int], Awaitable[None]] | None = None
+
+    @property
+    def lease_remaining(self) -> float:
+        """Seconds until our own deadline; 0 when not leading."""
+        return self.lease.remaining(self._clock.boot()) if self.epoch is not None and self.lease is not None else 0.0
+
+    @property
+    def leading(self) -> bool:
+        """Whether we lead at this very moment, by our own deadline."""
+        return self.lease_remaining > 0
+
+    def permit(self, epoch: int) -> None:
+        """Raise unless the term of this epoch lasts and the store answers: asked right before anything is changed.
+
+        LeadershipLost past our deadline and in any later term. StoreError while the connection is suspended: nothing
+        may be sent now, but the term lasts if the connection comes back in time. Forbidden where nothing may be changed
+        at all.
+        """
+        if not self._acts:
+            raise Forbidden("the mode of the settings file lets nothing be changed at the brokers")
+        if epoch != self.epoch:
+            raise LeadershipLost(f"the term of epoch {epoch} is over")
+        if not self.leading:
+            raise LeadershipLost("our leadership deadline has passed")
+        if not self._coordination.connected:
+            raise StoreError("the connection to the metadata store is suspended")
+
+    def current_epoch(self) -> int:
+        """The epoch to fence writes with. LeadershipLost when we do not lead."""
+        if self.epoch is None or not self.leading:
+            raise LeadershipLost("we do not lead")
+        return self.epoch
+
+    async def run(self) -> None:
+        """Until `stop`: one turn a heartbeat, and at once when something changed in the store."""
+        while not self._stopping:
+            await self.turn()
+            await self._coordination.wait_changed(self._heartbeat)
+
+    async def turn(self) -> None:
+        """Renew the deadline, or try for a seat and for leadership. A store that does not answer only costs time."""
+        try:
+            if self.lease is not None:
+                await self._renew(self.lease)
+            if self.lease is None:
+                await self._follow()
+        except StoreError as error:
+            _log.debug("leadership turn failed", error=str(error))
+        if self.epoch is not None and not self.leading:
+            self._drop("deadline passed")
+        self._publish()
+
+    async def stop(self) -> None:
+        """Give leadership up at once; the seat goes with the session."""
+        self._stopping = True
+        lease, self.lease, self.epoch = self.lease, None, None
+        if lease is not None:
+            try:
+                await self._coordination.resign(lease.epoch)
+            except StoreError as error:
+                _log.info("could not resign; the session's end will", error=str(error))
+
+    async def _renew(self, lease: Lease) -> None:
+        sent = self._clock.boot()
+        if not await self._coordination.still_leading(lease.epoch):
+            self._drop("somebody else leads")
+        elif not lease.remaining(self._clock.boot()):
+            # Whoever asked for a permit meanwhile was told that this term is over. It is: a new one begins.
+            self._drop("deadline passed")
+        else:
+            self.lease = self._lease_of(lease.epoch, sent)
+            self.members = await self._coordination.members()
+
+    def _lease_of(self, epoch: int, sent: float) -> Lease:
+        return Lease(epoch, sent + self._coordination.session_seconds * (1 - self._margin_ratio))
+
+    def _drop(self, why: str) -> None:
+        _log.warning("leadership lost", epoch=self.lease.epoch if self.lease is not None else None, why=why)
+        self.lease = self.epoch = self.leader = None
+        self._become(FOLLOWER)
+
+    async def _follow(self) -> None:
+        self.members = await self._coordination.members()
+        ours = await self._coordination.take_seat(self.member, seats=self._seats)
+        if ours is None:
+            self.leader = await self._coordination.leader()
+            self._become(BENCH)
+            return
+        self.member = replace(self.member, seat=ours.seat)
+        self.leader = await self._coordination.leader()
+        self._become(FOLLOWER)
+        # A leader node that is ours although we do not lead: the answer to our campaign was lost, or our deadline
+        # passed while the session lived on. Nobody else can lead until we campaign anew.
+        ours_still = self.leader is not None and self.leader.id == self.member.id
+        if (self.leader is None or ours_still) and not self._stopping:
+            await self._campaign()
+
+    async def _campaign(self) -> None:
+        sent = self._clock.boot()
+        epoch = await self._coordination.campaign(self.member)
+        if epoch is None:
+            self.leader = await self._coordination.leader()
+            return
+        self.lease = self._lease_of(epoch, sent)
+        try:
+            await self._take_over(epoch)
+            self.epoch = self.lease.epoch if self.lease is not None else None
+        finally:
+            if self.epoch is None:
+                # A term that could not be begun is won anew.
+                self.lease = None
+        if self.epoch is not None:
+            self.leader = replace(self.member, epoch=epoch)
+            _log.info("leadership won", epoch=epoch)
+            self._become(LEADER)
+
+    async def _take_over(self, epoch: int) -> None:
+        """Everything that earlier leaders left, before anything is done, in a task of its own: it may take longer than
+        a session lasts, so the lease is renewed meanwhile. It is given up when the lease is lost."""
+        if self.on_won is None:
+            return
+        task = asyncio.ensure_future(self.on_won(epoch))
+        try:
+            while self.lease is not None and not (await asyncio.wait({task}, timeout=self._heartbeat))[0]:
+                await self._hold(self.lease)
+            if task.done():
+                task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _hold(self, lease: Lease) -> None:
+        try:
+            await self._renew(lease)
+        except StoreError as error:
+            _log.debug("lease not renewed", error=str(error))
+        if self.lease is not None and not self.lease.remaining(self._clock.boot()):
+            self._drop("deadline passed while taking over")
+
+    def _become(self, role: str) -> None:
+        if role != self.role:
+            self.role = role
+            self._telemetry.count("leader_transitions_total", to=role)
+
+    def _publish(self) -> None:
+        self._telemetry.gauge("leader", 1.0 if self.leading else 0.0)
+        self._telemetry.gauge("lease_remaining_seconds", self.lease_remaining)
+        self._telemetry.gauge("store_connected", 1.0 if self._coordination.connected else 0.0)
+        known = self.epoch if self.epoch is not None else (self.leader.epoch if self.leader else -1)
+        self._telemetry.gauge("epoch", float(known))

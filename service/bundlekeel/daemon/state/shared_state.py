@@ -1,0 +1,417 @@
+"""Shared state: what a new leader takes over, what followers show, what people want, and requests left for the leader.
+
+Leader state is epoch-fenced; desired state may be written by any replica with compare-and-set, so that an emergency
+stop never waits for a leader (design section 7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import msgspec
+import structlog
+
+from bundlekeel.core.calibration.adoption import Realised
+from bundlekeel.core.guard.eligibility import Moved
+from bundlekeel.core.model.errors import CodecError, StaleWrite, StoreError
+from bundlekeel.core.planning.ledger import dropped, landed
+from bundlekeel.daemon.state.cycle_state import CycleState
+from bundlekeel.daemon.state.documents import (
+    AveragesPart,
+    Desired,
+    LeaderState,
+    Pause,
+    decode,
+    decode_moves,
+    decode_request,
+    decode_state,
+    encode,
+    rewritten,
+    store_blob,
+)
+from bundlekeel.daemon.state.leadership import Leadership
+from bundlekeel.daemon.state.rebase import rebased
+from bundlekeel.daemon.state.takeover_record import TAKEOVER, Record, decode_takeover
+from bundlekeel.ports import Change, Clock, Coordination, Document
+
+_log = structlog.get_logger(__name__)
+
+DESIRED, STATE, AVERAGES, MOVES, TERM = "desired", "state/leader", "state/averages", "moves", "state/term"
+REQUESTS = "requests"
+KEPT_MOVES = 10_000
+MOVES_PER_CHUNK = 500
+# About 220 KB a node.
+BUNDLES_PER_CHUNK = 2_000
+KEPT_TASKS = 50
+_CAS_TRIES = 5
+# A state is read so long after it was stored, at most; more than that is another clock, or a time without a leader.
+_READ_WITHIN_MS = 2_000
+# Outcomes after which no broker carries what a move was to bring.
+NOT_BOOKED = ("refused", "released")
+
+
+class Sharing:
+    """One sidecar's view of, and hand on, the shared state. Implements `cycle.Term`."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        leadership: Leadership,
+        clock: Clock,
+        *,
+        kept_moves: int = KEPT_MOVES,
+        moves_per_chunk: int = MOVES_PER_CHUNK,
+    ) -> None:
+        self._coordination = coordination
+        self._leadership = leadership
+        self._clock = clock
+        self.desired = Desired()
+        self.takeover: Record | None = None
+        # Hears of takeovers and their ends that others make while we run.
+        self.on_takeover: Callable[[Record], None] = lambda _record: None
+        self._heard_of_takeover = False
+        self.frozen: frozenset[str] = frozenset()
+        # Documents under our root that could not be read: by folder, path -> why.
+        self.unreadable: dict[str, dict[str, str]] = {}
+        self.shared = LeaderState()
+        self.tasks: list[dict[str, Any]] = []
+        # How balanced the cluster was lately (daemon/calibration/watcher.py); stored with the leader's state.
+        self.realised = Realised()
+        self._kept_moves = kept_moves
+        self._moves_per_chunk = moves_per_chunk
+        self.moves: deque[dict[str, Any]] = deque(maxlen=kept_moves)
+        self._chunks: dict[str, list[Document]] = {}
+        self._open_chunk: list[dict[str, Any]] = []
+        self._open_index = 0
+        self._oldest_index = 0
+        self._chunk_stored = False
+        # Grows with whatever we change ourselves: a read under way then is older than what we hold.
+        self._mark = 0
+        self._saving = asyncio.Lock()
+        # Which state was seen first how much later than it was stored, by our clock and its writer's.
+        self._first_seen: tuple[int, int, int] = (-1, 0, 0)
+
+    @property
+    def leading(self) -> bool:
+        """Whether we lead now, by our own deadline."""
+        return self._leadership.leading
+
+    def wall_ms(self) -> int:
+        """The wall clock that what is stored here carries."""
+        return self._clock.wall_ms()
+
+    def current_epoch(self) -> int:
+        """The epoch; LeadershipLost when we do not lead."""
+        return self._leadership.current_epoch()
+
+    # --- reading ---
+
+    async def refresh(self) -> None:
+        """Read the desired state, and on a follower what the leader last stored. StoreError when it cannot be read."""
+        self.desired = self._desired(await self._coordination.read(DESIRED))
+        self._hear_of(self._takeover(await self._coordination.read(TAKEOVER)))
+        if not self.leading:
+            await self._read_leader_state()
+
+    def _hear_of(self, record: Record | None) -> None:
+        news = self._heard_of_takeover and record is not None and record != self.takeover
+        self.takeover, self._heard_of_takeover = record, True
+        if news and record is not None:
+            self.on_takeover(record)
+
+    async def _read_leader_state(self) -> None:
+        mark = self._mark
+        documents = await self._coordination.read_tree(STATE)
+        if mark != self._mark:
+            return  # a term of ours began, or a move ended, meanwhile: what was read is older than what we hold
+        self._chunks[STATE] = documents
+        if not documents:
+            return
+        try:
+            found = decode_state(documents, what=STATE)
+        except CodecError as error:
+            self.set_aside(STATE, {STATE: str(error)})
+            return
+        self.set_aside(STATE, {})
+        newer = (found.epoch, found.wall_ms) != (self.shared.epoch, self.shared.wall_ms)
+        if self._first_seen[:2] != (found.epoch, found.wall_ms):
+            self._first_seen = (found.epoch, found.wall_ms, self._clock.wall_ms() - found.wall_ms)
+        self.shared = found
+        self.tasks = list(found.tasks)
+        self.realised = found.realised
+        if newer:
+            await self._read_moves()
+
+    async def _read_moves(self) -> None:
+        mark, records, unreadable = self._mark, list[dict[str, Any]](), dict[str, str]()
+        index, chunk = 0, list[dict[str, Any]]()
+        documents = [item for item in await self._coordination.read_tree(MOVES) if _index(item) >= 0]
+        if mark != self._mark:
+            return
+        for document in documents:
+            try:
+                index, chunk = _index(document), decode_moves(document.data, what=document.path)
+            except CodecError as error:
+                index, chunk = _index(document) + 1, []  # a new one begins behind it
+                unreadable[document.path] = str(error)
+            records.extend(chunk)
+        self.set_aside(MOVES, unreadable)
+        self.moves = deque(records, maxlen=self._kept_moves)
+        self._open_index, self._open_chunk, self._chunk_stored = index, list(chunk), bool(chunk)
+        self._oldest_index = _index(documents[0]) if documents else 0
+
+    def set_aside(self, folder: str, found: Mapping[str, str]) -> None:
+        """Note the documents of a folder that could not be read: path -> why. They are logged once."""
+        for path in sorted(found.keys() - self.unreadable.get(folder, {}).keys()):
+            _log.warning("a stored document is set aside", path=path, why=found[path])
+        self.unreadable[folder] = dict(found)
+
+    def _desired(self, document: Document | None) -> Desired:
+        """What people want. A document nobody can read may be an emergency stop: it counts as one."""
+        found, why = Desired(), dict[str, str]()
+        if document is not None and document.data:
+            try:
+                found = decode(document.data, Desired, what=DESIRED, exact=True)
+            except CodecError as error:
+                why = {DESIRED: str(error)}
+                reason = "the desired state cannot be read; `bundlekeel resume` writes it anew"
+                found = Desired(pause=Pause(reason=reason, by="bundlekeel", since_ms=0))
+        self.set_aside(DESIRED, why)
+        return found
+
+    def _takeover(self, document: Document | None) -> Record | None:
+        """What the last takeover was. A record nobody can read changes nothing of what is known."""
+        found, why = self.takeover, dict[str, str]()
+        try:
+            found = decode_takeover(document.data) if document is not None else None
+        except CodecError as error:
+            why = {TAKEOVER: str(error)}
+        self.set_aside(TAKEOVER, why)
+        return found
+
+    def standing(self) -> CycleState:
+        """What the last leader left, as the start of our own cycles, by our own clock."""
+        return self._by_our_clock(self._stored())
+
+    def _by_our_clock(self, standing: CycleState) -> CycleState:
+        """The writer's clock is never compared with ours: what was left of a rest when the state was stored is left
+        of it when we first see that state. When a cycle was completed last is the dead man's to judge."""
+        late = self._first_seen[2]
+        if abs(late) <= _READ_WITHIN_MS:
+            return standing
+        return replace(rebased(standing, late), completed_ms=standing.completed_ms)
+
+    def _stored(self) -> CycleState:
+        shared = self.shared
+        return CycleState(
+            cycle=shared.cycle,
+            memory=shared.memory,
+            ledger=shared.ledger,
+            recent=shared.recent,
+            split_failed=shared.split_failed,
+            divisions=shared.divisions,
+            brokers=shared.brokers,
+            completed_ms=shared.completed_ms,
+            effects=shared.effects,
+            foreign=shared.foreign,
+        )
+
+    def taken_over(self) -> CycleState:
+        """The same as the start of a term: moves that ended after the last leader stored it are booked by their
+        records, and those that never began (neither intent nor record) are forgotten."""
+        standing = self._stored()
+        ledger, recent = standing.ledger, dict(standing.recent)
+        ended = {record["bundle"]: record for record in self.moves}
+        for entry in standing.ledger.entries:
+            if entry.landed_ms or entry.bundle in self.frozen:
+                continue
+            record = ended.get(entry.bundle)
+            if record is None or record["started_ms"] < entry.opened_ms or record["outcome"] in NOT_BOOKED:
+                ledger = dropped(ledger, entry.bundle)
+                continue
+            # Recorded in a term that stored no state: by a clock that we know nothing of.
+            known = record if record["epoch"] == self.shared.epoch else dict.fromkeys(record, self.shared.wall_ms)
+            ended_ms, landed_ms = known["wall_ms"], known["landed_ms"]
+            recent[entry.bundle] = Moved(at_ms=ended_ms, source=entry.source)
+            if record["landed_on"]:
+                ledger = landed(ledger, entry.bundle, record["landed_on"], landed_ms)
+        return self._by_our_clock(replace(standing, ledger=ledger, recent=recent))
+
+    async def read_averages(self) -> AveragesPart | None:
+        """The last checkpoint of the averages, or None."""
+        documents = await self._coordination.read_tree(AVERAGES)
+        self._chunks[AVERAGES] = [replace(document, data=b"") for document in documents]
+        parts, unreadable = list[AveragesPart](), dict[str, str]()
+        for document in documents:
+            try:
+                parts.append(decode(document.data, AveragesPart, what=document.path))
+            except CodecError as error:
+                unreadable[document.path] = str(error)
+        self.set_aside(AVERAGES, unreadable)
+        bundles = [item for part in parts for item in part.bundles]
+        return AveragesPart(wall_ms=min(part.wall_ms for part in parts), bundles=bundles) if parts else None
+
+    # --- a new term ---
+
+    async def begin_term(self, epoch: int) -> None:
+        """The first fenced write of a term, then everything the last leader left."""
+        note = {"epoch": epoch, "member": self._leadership.member.id, "wall_ms": self._clock.wall_ms()}
+        exists = await self._coordination.read(TERM) is not None
+        change = Change(path=TERM, data=msgspec.json.encode(note), create=not exists)
+        await self._coordination.write_fenced(epoch, [change])
+        self._mark += 1
+        await self._read_leader_state()
+        # The last leader may have recorded moves after it stored its state: our chunk must hold them.
+        await self._read_moves()
+        self.tasks = [_abandoned(task) if task.get("state") == "running" else task for task in self.tasks]
+
+    # --- writing, leader only ---
+
+    async def save(self, standing: CycleState, report: Mapping[str, Any], *, epoch: int) -> None:
+        """Store the leader's standing and its last report for the term they are of. LeadershipLost when it is over."""
+        async with self._saving:
+            state = LeaderState(
+                epoch=epoch,
+                cycle=standing.cycle,
+                wall_ms=self._clock.wall_ms(),
+                memory=standing.memory,
+                ledger=standing.ledger,
+                recent=dict(standing.recent),
+                split_failed=dict(standing.split_failed),
+                divisions=dict(standing.divisions),
+                brokers=standing.brokers,
+                completed_ms=standing.completed_ms,
+                effects=standing.effects,
+                foreign=standing.foreign,
+                report=dict(report),
+                tasks=self.tasks,
+                realised=self.realised,
+            )
+            await self._store(epoch, STATE, state)
+            self.shared, self._first_seen = state, (epoch, state.wall_ms, 0)
+
+    async def save_averages(self, part: AveragesPart) -> None:
+        """Store a checkpoint of the averages, node by node: all of a large cluster's do not fit into one request.
+
+        Each node stands for itself, so one that is older than the others does no harm.
+        """
+        if not self.leading:
+            return
+        epoch, bundles, path = self.current_epoch(), part.bundles, AVERAGES
+        known = self._chunks.pop(path, None)
+        names = {item.path for item in (await self._coordination.read_tree(path) if known is None else known)}
+        written: list[Document] = []
+        for start in range(0, len(bundles), BUNDLES_PER_CHUNK):
+            node = f"{path}/{len(written):04d}"
+            data = encode(AveragesPart(wall_ms=part.wall_ms, bundles=bundles[start : start + BUNDLES_PER_CHUNK]))
+            await self._coordination.write_fenced(epoch, [Change(path=node, data=data, create=node not in names)])
+            written.append(Document(path=node, data=b"", version=-1))
+        left = sorted(names - {item.path for item in written})
+        if left:
+            await self._coordination.write_fenced(epoch, [Change(path=node, data=None) for node in left])
+        self._chunks[path] = written
+
+    async def _store(self, epoch: int, path: str, value: object) -> None:
+        # A write that failed may have taken effect: which chunks there are is read again before the next one.
+        known = self._chunks.pop(path, None)
+        if known is None:
+            known = await self._coordination.read_tree(path)
+        self._chunks[path] = await store_blob(self._coordination, epoch, path, value, known)
+
+    def move_change(self, record: dict[str, Any]) -> list[Change]:
+        """The fenced changes that add one move record; they go into the same write that removes its intent.
+
+        Asked again because that write failed, it gives the chunk as it is by now, with what was added meanwhile.
+        """
+        chunk = list(self._open_chunk)
+        place = next((n for n, item in enumerate(chunk) if _same_move(item, record)), len(chunk))
+        # Its record was stored with that of another move, its intent stayed: by now somebody has seen the owner.
+        unknown = chunk[place] if place < len(chunk) and chunk[place].get("outcome") == "unknown" else None
+        if place == len(chunk) or unknown is not None:
+            chunk[place : place + 1] = [record]
+        data = encode(chunk)  # before it is kept: what cannot be encoded must not spoil what comes after it
+        self._mark += 1
+        self._open_chunk = chunk
+        if not any(_same_move(item, record) for item in islice(reversed(self.moves), 2 * self._moves_per_chunk)):
+            self.moves.append(record)
+        elif unknown is not None:
+            self.moves = deque((record if item is unknown else item for item in self.moves), maxlen=self._kept_moves)
+        # Whoever wrote first into a new chunk makes it; the others fail until that has come through.
+        create = place == 0 and not self._chunk_stored
+        path = f"{MOVES}/{self._open_index:08d}"
+        changes = [Change(path=path, data=data, create=create)]
+        if len(self._open_chunk) >= self._moves_per_chunk:
+            self._open_index += 1
+            self._open_chunk, self._chunk_stored = [], False
+            expired = self._open_index - self._kept_moves // self._moves_per_chunk - 1
+            if expired >= self._oldest_index:
+                changes.append(Change(path=f"{MOVES}/{self._oldest_index:08d}", data=None))
+                self._oldest_index += 1
+        return changes
+
+    # --- writing, any replica ---
+
+    async def change_desired(self, change: Callable[[Desired], Desired]) -> Desired:
+        """Read, change, compare-and-set; a few tries when several people write at once. StoreError when it fails."""
+        for _ in range(_CAS_TRIES):
+            document = await self._coordination.read(DESIRED)
+            wanted = change(self._desired(document))
+            try:
+                await self._coordination.write_shared(
+                    DESIRED,
+                    rewritten(document.data if document else b"", wanted),
+                    version=document.version if document else None,
+                )
+            except StaleWrite:
+                continue
+            self.desired = wanted
+            return wanted
+        raise StoreError("the desired state changes faster than it can be written; try again")
+
+    async def leave_request(self, body: Mapping[str, Any]) -> str:
+        """Leave a request for the leader, whoever that is; returns its id. `left_ms` says when."""
+        data = msgspec.json.encode({**body, "left_ms": self.wall_ms()})
+        path = await self._coordination.create_sequential(f"{REQUESTS}/req-", data)
+        return path.rpartition("/")[2]
+
+    async def take_requests(self) -> list[tuple[str, dict[str, Any]]]:
+        """Requests waiting for the leader, oldest first: (id, body). Unreadable ones come with an empty body."""
+        found, unreadable = list[tuple[str, dict[str, Any]]](), dict[str, str]()
+        for document in await self._coordination.read_tree(REQUESTS):
+            body: dict[str, Any] = {}
+            try:
+                body = decode_request(document.data, what=document.path)
+            except CodecError as error:
+                unreadable[document.path] = str(error)
+            found.append((document.path.rpartition("/")[2], body))
+        self.set_aside(REQUESTS, unreadable)
+        return found
+
+    def remember_task(self, task: dict[str, Any]) -> None:
+        """What became of a request; stored with the next `save`."""
+        others = [item for item in self.tasks if item.get("task") != task["task"]]
+        self.tasks = [*others, task][-KEPT_TASKS:]
+
+    async def close_request(self, request_id: str, epoch: int) -> None:
+        """Remove a request that is taken (fenced)."""
+        await self._coordination.write_fenced(epoch, [Change(path=f"{REQUESTS}/{request_id}", data=None)])
+
+
+def _abandoned(task: dict[str, Any]) -> dict[str, Any]:
+    return task | {"state": "failed", "detail": "its leader is gone; the journal's moves say how far it came"}
+
+
+def _same_move(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two records are of one move. Whoever settles an intent knows its id, but not when its move was begun."""
+    keys = ("bundle", "intent") if one.get("intent") else ("bundle", "intent", "started_ms")
+    return all(one.get(key) == other.get(key) for key in keys)
+
+
+def _index(chunk: Document) -> int:
+    name = chunk.path.rpartition("/")[2]
+    return int(name) if name.isdecimal() else -1

@@ -1,0 +1,123 @@
+"""The shared document `takeover`: what the brokers ran with before we took over, and how the takeover ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from bundlekeel.codec.foreign import load
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
+
+TAKEOVER: Final = "takeover"
+# 4.2 and later (PIP-380), dynamic, in both load managers: namespaces that the brokers' own shedding leaves alone.
+EXCLUDED: Final = "loadBalancerSheddingExcludedNamespaces"
+SPLITTING: Final = "loadBalancerAutoBundleSplitEnabled"
+
+
+def name_set(value: str) -> frozenset[str]:
+    """The names in a setting of Pulsar that is a set: `a,b` as written, `[a, b]` as a broker shows it."""
+    return frozenset(part.strip() for part in value.strip().strip("[]").split(",") if part.strip())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """Who gave the shedding back to the brokers, why and when. `deadman`: nobody decided it, the sidecars failed."""
+
+    by: str
+    reason: str
+    wall_ms: int
+    deadman: bool = False
+
+    def view(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"by": self.by, "reason": self.reason, "wall_ms": self.wall_ms, "deadman": self.deadman}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The shared document. `by`: "" when nobody took over, and a handback only put quotas aside. `overrides`: what each
+    key's dynamic override was, None for none. `runtime`: what each broker ran with then, by broker id and key, with its
+    start. `namespaces`: the only ones taken over, () for all. `active` is False once handed back, and `ended` says by
+    whom: the port for what any replica may write has no delete.
+    """
+
+    by: str
+    reason: str
+    wall_ms: int
+    overrides: Mapping[str, str | None]
+    runtime: Mapping[str, Mapping[str, str]]
+    namespaces: tuple[str, ...] = field(default=())
+    active: bool = True
+    ended: Ended | None = None
+
+    def encode(self) -> bytes:
+        """The document's JSON."""
+        record = {
+            "by": self.by,
+            "reason": self.reason,
+            "wall_ms": self.wall_ms,
+            "overrides": dict(self.overrides),
+            "runtime": {broker: dict(values) for broker, values in self.runtime.items()},
+            "namespaces": list(self.namespaces),
+            "active": self.active,
+            "ended": self.ended.view() if self.ended is not None else None,
+        }
+        return json.dumps(record, ensure_ascii=False, sort_keys=True).encode()
+
+    def view(self) -> dict[str, Any]:
+        """For people: who took over, why, when, what, and how it ended."""
+        return {
+            "active": self.active,
+            "by": self.by,
+            "reason": self.reason,
+            "wall_ms": self.wall_ms,
+            "namespaces": list(self.namespaces),
+            "ended": self.ended.view() if self.ended is not None else None,
+        }
+
+
+def takeover_wish(record: Record) -> dict[str, Any]:
+    """The journal line of a takeover, or of its end."""
+    ended = record.ended if not record.active else None
+    who, why, at = (ended.by, ended.reason, ended.wall_ms) if ended else (record.by, record.reason, record.wall_ms)
+    what = "takeover" if ended is None else "deadman" if ended.deadman else "handback"
+    said = {
+        "takeover": f"{who} turned the brokers' own shedding off: {why}",
+        "handback": f"{who} gave the shedding back to the brokers: {why}",
+        "deadman": f"{who} put the sidecars aside, the brokers shed again: {why}",
+    }
+    if ended is not None and not record.by:
+        said["handback"] = f"{who} put quotas aside until the next takeover (there was none): {why}"
+    return {"kind": "wish", "what": what, "wall_ms": at, "reason": why, "by": who, "sentence": said[what]}
+
+
+def decode_takeover(data: bytes) -> Record:
+    """Read the document. CodecError: it must not be overwritten then, because it alone knows what was there before."""
+    try:
+        record: dict[str, Any] = load(data, what=f"the document {TAKEOVER}", exact=True)
+        return Record(
+            by=str(record["by"]),
+            reason=str(record["reason"]),
+            wall_ms=int(record["wall_ms"]),
+            overrides={str(k): None if v is None else str(v) for k, v in record["overrides"].items()},
+            runtime={str(b): {str(k): str(v) for k, v in values.items()} for b, values in record["runtime"].items()},
+            namespaces=tuple(str(item) for item in record.get("namespaces") or ()),
+            active=bool(record["active"]),
+            ended=_ended(record.get("ended")),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise CodecError(f"the document {TAKEOVER} cannot be read: {error}", code=Code.WRONG_TYPE) from error
+
+
+def _ended(found: dict[str, Any] | None) -> Ended | None:
+    if not found:
+        return None
+    return Ended(
+        by=str(found["by"]),
+        reason=str(found["reason"]),
+        wall_ms=int(found["wall_ms"]),
+        deadman=bool(found.get("deadman", False)),
+    )

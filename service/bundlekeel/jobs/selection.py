@@ -1,0 +1,144 @@
+"""What is proposed of all that was tried, and what is only told: other strategies, other cycles, next steps. No Spark.
+
+The rule itself is `sim.backtest.choice`; here it is applied to what the daemon may adopt in one night.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from bundlekeel.core.calibration.threshold_ranges import RANGES, searched, steps_between
+from bundlekeel.core.calibration.thresholds import EQUAL
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.sim.backtest import Candidate, Measures
+from bundlekeel.sim.backtest.choice import Choice, choose
+from bundlekeel.sim.backtest.search import Space, Tried, ranked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """How thorough a search is. `points`: values of each parameter in the first round; `rounds`, `keep`: of refinement
+    and the best candidates it goes on from; `tolerance`: share of imbalance that counts as equal; `names`: parameters,
+    empty: all.
+    """
+
+    points: int = 3
+    rounds: int = 3
+    keep: int = 4
+    tolerance: float = EQUAL
+    held_out: float = 0.3
+    names: tuple[str, ...] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """`strategies`: by other strategy, its best candidate's key. `values`: parameter -> values that were looked at.
+    `labels`: of the held-out blocks, in order. `near`: keys of what might have been adopted."""
+
+    choice: Choice
+    tried: Tried
+    near: frozenset[str]
+    strategies: Mapping[str, str]
+    values: Mapping[str, Collection[float]]
+    advice: tuple[str, ...]
+    labels: Sequence[str] = ()
+
+
+def chosen_of(
+    tried: Tried, base: Parameters, given: Search, *, train: Collection[int], held: Collection[int], reach: float
+) -> Chosen:
+    """The choice among thresholds of the strategy in force, and advice about the rest."""
+    near = adoptable(tried)
+    choice = choose(near, base, train=train, held=held, tolerance=given.tolerance, seed=given.seed)
+    others = best_of_others(tried, base, train, given.tolerance)
+    return Chosen(
+        choice=choice,
+        tried=tried,
+        near=frozenset(near.candidates),
+        strategies=others,
+        values=looked_at(near),
+        advice=(
+            *_at_the_end(choice.candidate, base, reach),
+            *_elsewhere(tried, near, base, choice, train, held, given),
+        ),
+    )
+
+
+def searchable(space: Space, given: Search) -> None:
+    """ConfigError when no value of the strategy in force would be looked at: hours of work with nothing to propose."""
+    strategy = space.base.strategy
+    free = [name for name in space.names_of(strategy) if space.at(name, 1.0) != space.at(name, -1.0)]
+    if free and (given.points > 1 or given.rounds):
+        return
+    if free:
+        raise ConfigError("one point and no round look at nothing", field="--points", value=given.points)
+    asked = ", ".join(given.names) or "all that it reads"
+    alone = f"; left as they are: {', '.join(space.without)}" if space.without else ""
+    text = f"--parameter {asked}: nothing of that can be searched while strategy {strategy} is in force{alone}"
+    raise ConfigError(text, field="--parameter", value=asked, allowed=", ".join(searched(strategy)))
+
+
+def adoptable(tried: Tried) -> Tried:
+    """Only what changes thresholds alone: no other strategy, and the cycle as it is."""
+    kept = {
+        key: item
+        for key, item in tried.candidates.items()
+        if not item.cycle_seconds and all(name in RANGES for name in item.changes)
+    }
+    return replace(tried, candidates=kept, results={key: tried.results[key] for key in kept})
+
+
+def best_of_others(tried: Tried, base: Parameters, train: Collection[int], tolerance: float) -> dict[str, str]:
+    """By other strategy the key of what did best on the days of the search."""
+    found: dict[str, str] = {}
+    for item in ranked(tried, blocks=train, tolerance=tolerance):
+        strategy = item.changes.get("strategy", base.strategy)
+        if strategy != base.strategy:
+            found.setdefault(str(strategy), item.key)
+    return found
+
+
+def looked_at(tried: Tried) -> dict[str, set[float]]:
+    """Which values of which parameter were tried."""
+    found: dict[str, set[float]] = {}
+    for item in tried.candidates.values():
+        for name, value in item.changes.items():
+            if isinstance(value, int | float):
+                found.setdefault(name, set()).add(float(value))
+    return found
+
+
+def _at_the_end(candidate: Candidate, base: Parameters, reach: float) -> list[str]:
+    """Values that went as far as one night may take them."""
+    found = []
+    for name, value in sorted(candidate.changes.items()):
+        assert isinstance(value, int | float)
+        if steps_between(name, getattr(base, name), value) > reach - 0.5:
+            found.append(
+                f"{name} {value:g} is as far as one night goes from {getattr(base, name):g}; further may be better"
+            )
+    return found
+
+
+def _elsewhere(
+    tried: Tried,
+    near: Tried,
+    base: Parameters,
+    choice: Choice,
+    train: Collection[int],
+    held: Collection[int],
+    given: Search,
+) -> list[str]:
+    """Another strategy or another cycle that would do better than what is proposed."""
+    best = choose(tried, base, train=train, held=held, tolerance=given.tolerance, seed=given.seed)
+    if best.candidate.key in near.candidates or best.chosen.moves >= choice.chosen.moves:
+        return []
+    told = f"imbalance {best.present.imbalance:.3f} -> {best.chosen.imbalance:.3f}, {_moves(best.present, best.chosen)}"
+    return [f"{best.candidate.name}: {told} on held-out days"]
+
+
+def _moves(before: Measures, after: Measures) -> str:
+    return f"moves a day {before.moves_per_day:.1f} -> {after.moves_per_day:.1f}"

@@ -1,0 +1,285 @@
+"""Who somebody is: bearer tokens kept as hashes in a file, and JWTs checked with a public key. Both files are read
+again when they change.
+
+A token is `bk.NAME.SECRET` with 256 random bits; its line in the file is `NAME ROLE scrypt$N$r$p$SALT$HASH`. The same
+name may stand on several lines, while a token is being replaced.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import jwt
+import structlog
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.tls import stamp_of
+
+# Each may do what those before it may.
+ROLES: Final = ("viewer", "operator", "admin")
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_@-]{0,63}")
+_PREFIX: Final = "bk."
+# 16 MiB and some 40 ms a guess. The secret has 256 bits: this is for whoever steals the file and a weak token in it.
+_N, _R, _P = 2**14, 8, 1
+_MOST_MEMORY: Final = 128 * 2**20
+_MOST_REMEMBERED: Final = 1000
+_MOST_BYTES: Final = 1_048_576
+_LEEWAY_SECONDS: Final = 10
+_PEM = re.compile(rb"-----BEGIN PUBLIC KEY-----.+?-----END PUBLIC KEY-----", re.DOTALL)
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Somebody whose credentials hold. `role` is "" when they give none."""
+
+    name: str
+    role: str
+
+    def may(self, needed: str) -> bool:
+        """Whether the role is `needed` or above."""
+        return self.role in ROLES and ROLES.index(self.role) >= ROLES.index(needed)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLine:
+    """One line of the file: who, as what, and the hash of the secret."""
+
+    principal: Principal
+    n: int
+    r: int
+    p: int
+    salt: bytes
+    digest: bytes
+
+    def matches(self, secret: str) -> bool:
+        """Whether this is the secret; takes as long either way."""
+        made = _hashed(secret, self.salt, self.n, self.r, self.p, len(self.digest))
+        return hmac.compare_digest(made, self.digest)
+
+
+_NOBODY: Final = TokenLine(Principal("", ""), _N, _R, _P, b"\0" * 16, b"\0" * 32)
+
+
+def new_token(name: str, role: str) -> tuple[str, str]:
+    """A fresh token, and the line to keep. ConfigError for a name or role that cannot be."""
+    if NAME.fullmatch(name) is None:
+        raise ConfigError(f"{name!r} is no name", field="name", value=name, allowed="letters, digits, _ - @, up to 64")
+    if role not in ROLES:
+        raise ConfigError(f"{role!r} is no role", field="role", value=role, allowed=", ".join(ROLES))
+    secret, salt = secrets.token_urlsafe(32), secrets.token_bytes(16)
+    digest = _hashed(secret, salt, _N, _R, _P, 32)
+    kept = "$".join(["scrypt", str(_N), str(_R), str(_P), _text(salt), _text(digest)])
+    return f"{_PREFIX}{name}.{secret}", f"{name} {role} {kept}"
+
+
+def read_lines(text: str, origin: str) -> list[TokenLine]:
+    """The lines of a file; empty ones and those that begin with # are left out. ConfigError names a wrong one by its
+    number only: whoever writes a token in there by mistake shall not find it in a log."""
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            try:
+                found.append(_line(line.split()))
+            except ValueError:
+                allowed = "name, role, hash as `bundlekeel token new` prints them"
+                raise ConfigError(
+                    f"{origin}: line {number} is none of a token (allowed: {allowed})",
+                    field="api.auth.tokens_file",
+                    allowed=allowed,
+                ) from None
+    return found
+
+
+class TokensFile:
+    """The hashed tokens. A file that has become unreadable or wrong leaves the last good lines in force and says so;
+    one that is gone lets nobody in."""
+
+    def __init__(self, path: Path) -> None:
+        """ConfigError when it cannot be read, or a line of it is wrong."""
+        self._path = path
+        self._stamp = stamp_of(path)
+        self._lines = read_lines(_read(path, "api.auth.tokens_file").decode("utf-8", "replace"), str(path))
+        self._key = secrets.token_bytes(32)
+        self._remembered: dict[bytes, Principal] = {}
+
+    def recall(self, token: str) -> Principal | None:
+        """Whose token it is, if it was checked before and the file is the same. Cheap."""
+        self._refresh()
+        return self._remembered.get(self._mark(token))
+
+    def check(self, token: str) -> Principal | None:
+        """Whose token it is. Takes some 40 ms of CPU, whether there is such a name or not: to be run in a thread."""
+        name, _, secret = token.removeprefix(_PREFIX).partition(".")
+        lines = self._lines
+        candidates = [line for line in lines if line.principal.name == name] or [_NOBODY]
+        matching = [line.principal for line in candidates if line.matches(secret)]
+        if not matching or not matching[0].name:
+            return None
+        if lines is self._lines:
+            if len(self._remembered) >= _MOST_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[self._mark(token)] = matching[0]
+        return matching[0]
+
+    def _mark(self, token: str) -> bytes:
+        """What a checked token is remembered by: not the token itself."""
+        return hmac.digest(self._key, token.encode(), "sha256")
+
+    def _refresh(self) -> None:
+        stamp = stamp_of(self._path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            lines = read_lines(_read(self._path, "api.auth.tokens_file").decode("utf-8", "replace"), str(self._path))
+        except ConfigError as error:
+            _log.warning("api tokens cannot be read", error=str(error), kept=stamp is not None)
+            if stamp is not None:
+                return
+            lines = []
+        self._lines, self._remembered = lines, {}
+
+
+class JwtKeys:
+    """Public keys and what a JWT must say besides being signed with one of them. Asymmetric algorithms only: the key
+    in the file could sign nothing."""
+
+    def __init__(self, path: Path, *, issuer: str, audience: str, role_claim: str) -> None:
+        """ConfigError when the file holds no usable public key."""
+        self._path = path
+        self._issuer, self._audience, self._role_claim = issuer, audience, role_claim
+        self._stamp = stamp_of(path)
+        self._keys = _public_keys(path)
+
+    def check(self, token: str) -> Principal | None:
+        """Who the JWT says it is, if it holds. Cheap."""
+        self._refresh()
+        for key, algorithms in self._keys:
+            try:
+                claims = jwt.decode(
+                    token,
+                    key,
+                    algorithms=algorithms,
+                    audience=self._audience,
+                    issuer=self._issuer,
+                    leeway=_LEEWAY_SECONDS,
+                    options={"require": ["exp", "iss", "aud", "sub"]},
+                )
+            except (jwt.PyJWTError, ValueError, TypeError):
+                continue
+            name = claims["sub"]
+            if isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable():
+                return Principal(name, _highest(_claim(claims, self._role_claim)))
+        return None
+
+    def _refresh(self) -> None:
+        stamp = stamp_of(self._path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._keys = _public_keys(self._path)
+        except ConfigError as error:
+            _log.warning("jwt keys cannot be read", error=str(error), kept=stamp is not None)
+            if stamp is None:
+                self._keys = []
+
+
+class Credentials:
+    """Tokens, JWTs or both."""
+
+    def __init__(self, tokens: TokensFile | None, keys: JwtKeys | None) -> None:
+        self._tokens = tokens
+        self._keys = keys
+
+    def recall(self, token: str) -> Principal | None:
+        """Who that is, as far as it can be told at once."""
+        if token.startswith(_PREFIX):
+            return self._tokens.recall(token) if self._tokens is not None else None
+        return self._keys.check(token) if self._keys is not None else None
+
+    def check(self, token: str) -> Principal | None:
+        """Who that is, after `recall` said None. May take a moment: to be run in a thread."""
+        if self._tokens is not None and token.startswith(_PREFIX):
+            return self._tokens.check(token)
+        return None
+
+
+def _hashed(secret: str, salt: bytes, n: int, r: int, p: int, size: int) -> bytes:
+    return hashlib.scrypt(secret.encode(), salt=salt, n=n, r=r, p=p, dklen=size, maxmem=_MOST_MEMORY + 2**20)
+
+
+def _line(parts: Sequence[str]) -> TokenLine:
+    """ValueError unless it is one."""
+    name, role, kept = parts
+    scheme, n, r, p, salt, digest = kept.split("$")
+    line = TokenLine(Principal(name, role), int(n), int(r), int(p), _bytes(salt), _bytes(digest))
+    fits = 128 * line.n * line.r <= _MOST_MEMORY and line.n > 1 and line.n & (line.n - 1) == 0 and line.r > 0
+    known = scheme == "scrypt" and role in ROLES and NAME.fullmatch(name) is not None
+    if not (fits and known and 1 <= line.p <= 16 and len(line.salt) >= 8 and 16 <= len(line.digest) <= 64):
+        raise ValueError
+    return line
+
+
+def _read(path: Path, field: str) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(_MOST_BYTES)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", field=field, value=str(path)) from None
+
+
+def _public_keys(path: Path) -> list[tuple[Any, list[str]]]:
+    field = "api.auth.jwt_key_file"
+    found: list[tuple[Any, list[str]]] = []
+    for block in _PEM.findall(_read(path, field)):
+        try:
+            key = load_pem_public_key(block)
+        except ValueError:
+            continue
+        if isinstance(key, RSAPublicKey):
+            found.append((key, ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"]))
+        elif isinstance(key, EllipticCurvePublicKey):
+            found.append((key, {256: ["ES256"], 384: ["ES384"], 521: ["ES512"]}.get(key.curve.key_size, [])))
+        elif isinstance(key, Ed25519PublicKey):
+            found.append((key, ["EdDSA"]))
+    if not found:
+        raise ConfigError(f"{path} holds no public key (PEM; RSA, EC or Ed25519)", field=field, value=str(path))
+    return found
+
+
+def _claim(claims: Mapping[str, Any], path: str) -> Any:
+    """A claim by its name, or by a path with dots."""
+    if path in claims:
+        return claims[path]
+    value: Any = claims
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _highest(told: object) -> str:
+    held = told if isinstance(told, list) else [told]
+    return next((role for role in reversed(ROLES) if role in held), "")
+
+
+def _text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

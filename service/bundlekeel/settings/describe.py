@@ -1,0 +1,107 @@
+"""The effective settings as people ask for them: every key with value, origin, Pulsar's keys, unit and reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from bundlekeel.core.model.parameters import BY_NAME, PARAMETERS
+from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.settings.parameters import TOP_LEVEL, Merged, to_parameters
+from bundlekeel.settings.schema import by_key, parameter_allowed, plain, pulsar_keys, rows
+
+Json = dict[str, Any]
+
+
+def describe(loaded: LoadedSettings, parameters: Merged | None = None) -> list[Json]:
+    """One row a key: {key, value, origin, pulsar_keys, unit, why}, secrets hidden. `parameters`: those in force in a
+    sidecar; without them, what the settings alone say."""
+    merged = parameters or to_parameters(loaded.settings, origins=loaded.origins)
+    effective, sources = asdict(merged.values), merged.origins
+    found: list[Json] = []
+    for row in rows():
+        if row.key == "parameters":
+            found += [
+                _row(f"parameters.{spec.name}", effective[spec.name], sources[spec.name], spec.unit, spec.why)
+                for spec in PARAMETERS
+                if spec.name not in TOP_LEVEL
+            ]
+        elif row.key in TOP_LEVEL:
+            found.append(_row(row.key, effective[row.key], sources[row.key], "name", row.why))
+        elif row.key == "capacity":
+            found += _capacity(loaded)
+        elif not row.key.startswith("capacity."):
+            unit = "duration" if row.duration else ""
+            found.append(_row(row.key, _value(loaded, row.key), loaded.origins[row.key], unit, row.why))
+    return found
+
+
+def differences(before: LoadedSettings, after: LoadedSettings) -> dict[str, tuple[object, object]]:
+    """Keys that these two do not set alike, with the value of each as it may be shown (secrets are hidden)."""
+    old, new = ({row["key"]: row["value"] for row in describe(loaded)} for loaded in (before, after))
+    found = {}
+    for key in {**old, **new}:
+        hidden = not key.startswith(("parameters.", "capacity.")) and _value(before, key) != _value(after, key)
+        if hidden or old.get(key) != new.get(key):
+            found[key] = old.get(key), new.get(key)
+    return found
+
+
+def as_tree(described: Iterable[Json]) -> Json:
+    """The same nested as in a settings file; patterns of `capacity` contain dots."""
+    tree: Json = {}
+    for row in described:
+        parts = row["key"].split(".")
+        if parts[0] == "capacity":
+            parts = ["capacity", ".".join(parts[1:-1]), parts[-1]]
+        node = tree
+        for part in parts[:-1]:
+            node = node.setdefault(part, {})
+        node[parts[-1]] = row["value"]
+    return tree
+
+
+def parameter_rows() -> list[Json]:
+    """The table of parameters: {name, pulsar_keys, default, unit, allowed, used_by, why}."""
+    default = asdict(to_parameters(LoadedSettings.defaults().settings).values)
+    return [
+        {
+            "name": name,
+            "pulsar_keys": list(spec.pulsar_keys),
+            "default": plain(default[name]),
+            "unit": spec.unit,
+            "allowed": parameter_allowed(spec),
+            "used_by": spec.used_by,
+            "why": spec.why,
+        }
+        for name, spec in BY_NAME.items()
+    ]
+
+
+def _capacity(loaded: LoadedSettings) -> list[Json]:
+    found = []
+    for pattern, item in loaded.settings.capacity.items():
+        for name in sorted(item.model_fields_set):
+            key = f"capacity.{pattern}.{name}"
+            why = by_key()[f"capacity.<pattern>.{name}"].why
+            found.append(_row(key, getattr(item, name), loaded.origins.get(key, "settings"), "", why))
+    return found
+
+
+def _value(loaded: LoadedSettings, key: str) -> Any:
+    value: Any = loaded.settings
+    for part in key.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _row(key: str, value: object, origin: str, unit: str, why: str) -> Json:
+    return {
+        "key": key,
+        "value": plain(value, by_key().get(key)),
+        "origin": origin,
+        "pulsar_keys": list(pulsar_keys(key)),
+        "unit": unit,
+        "why": why,
+    }

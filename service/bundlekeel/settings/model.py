@@ -1,0 +1,433 @@
+"""The settings of a sidecar as one frozen tree. Each field says what it is and why; docs/reference is made of it.
+
+Durations are written `10s`, `500ms`, `1m` or as seconds, and are seconds here. Files, environment and command line
+are read and merged by `settings_load`, so that each value's origin is known; nothing is read by this module.
+(pydantic-settings reads such sources too, but cannot tell afterwards where a value came from, and ignores
+misspelt variables.)
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.parameters import check_pair, compat_defaults
+from bundlekeel.settings.calibration import CalibrationSettings, ShadowSettings
+from bundlekeel.settings.guard import RateSettings, Windows
+from bundlekeel.settings.history import HistorySettings
+from bundlekeel.settings.notify import NotifySettings
+from bundlekeel.settings.parameters import TOP_LEVEL, canonical
+from bundlekeel.settings.quotas import QuotaSettings
+from bundlekeel.settings.security import ApiAuthSettings, ApiTlsSettings, StoreSecuritySettings
+from bundlekeel.settings.traces import TraceSettings
+from bundlekeel.settings.types import (
+    Compat,
+    Duration,
+    Placement,
+    Refusal,
+    Section,
+    Shown,
+    StoreAddress,
+    Strategy,
+    Words,
+)
+
+# Heartbeats that fit into a session: one may be late and one may be lost before leadership is.
+HEARTBEATS_PER_SESSION = 3
+
+
+class StoreSettings(StoreSecuritySettings):
+    """How the metadata store is talked to."""
+
+    session_timeout: Duration = Field(
+        default=10.0, ge=1, description="asked of ZooKeeper; a dead leader is replaced about this much later"
+    )
+    call_timeout: Duration = Field(default=3.0, ge=0.05, description="a single read or write gives up after this")
+    settle_after_outage: Duration = Field(
+        default=180.0,
+        ge=0,
+        le=86_400,
+        description="after the store was away nothing moves until all brokers are back and no change was seen for this",
+    )
+    batch_window: Duration = Field(
+        default=0.2,
+        ge=0,
+        le=10,
+        description="changes within it become one picture, so that a broker start is one cycle",
+    )
+    max_report_bytes: int = Field(
+        default=1_048_576,
+        ge=1024,
+        description="a broker's report larger than this excludes that broker (ReportTooLarge)",
+    )
+    root: str | None = Field(
+        default=None,
+        pattern=r"^/bundlekeel/[A-Za-z0-9][A-Za-z0-9_.-]*$",
+        description="where shared state lives; null means /bundlekeel/{cluster}. Sidecars of two roots do not see each "
+        "other: give another root only to an installation that observes beside the one that acts",
+    )
+
+
+class AdminSettings(Section):
+    """How the brokers' admin API is called."""
+
+    connect_timeout: Duration = Field(default=3.0, ge=0.05, description="until a broker accepts the connection")
+    read_timeout: Duration = Field(
+        default=90.0,
+        ge=1,
+        description="until it answers; an unload takes up to namespaceBundleUnloadingTimeoutMs (60 s)",
+    )
+    max_redirects: int = Field(default=5, ge=0, le=20, description="307s followed by hand, to known brokers only")
+    token: SecretStr | None = Field(default=None, description="bearer token; better kept in token_file or a secret")
+    token_file: Path | None = Field(default=None, description="file with the token, read again when it changes")
+    tls_trust_certs_file: Path | None = Field(default=None, description="PEM bundle; null takes the system's")
+    tls_verify: bool = Field(default=True, description="check certificate and host name of https brokers")
+    tls_cert_file: Path | None = Field(default=None, description="PEM client certificate chain shown to brokers")
+    tls_key_file: Path | None = Field(default=None, description="its private key, PEM, not encrypted")
+    prefer_tls: bool = Field(default=False, description="take brokers' encrypted addresses; with a token so anyway")
+
+    @property
+    def encrypted_first(self) -> bool:
+        """Whether a broker that has both addresses is called at the encrypted one."""
+        return self.prefer_tls or self.token is not None or self.token_file is not None
+
+    @model_validator(mode="after")
+    def _one_token(self) -> AdminSettings:
+        if self.token is not None and self.token_file is not None:
+            raise Refusal("admin.token is set as well; give one of the two", field="token_file")
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise Refusal("admin.tls_cert_file and admin.tls_key_file go together", field="tls_cert_file")
+        return self
+
+
+class CycleSettings(Section):
+    """When a cycle runs."""
+
+    interval: Duration = Field(
+        default=10.0, ge=0.1, description="a cycle also runs when fresh reports arrive; each ends in one sentence"
+    )
+
+
+class ExtensibleSettings(Section):
+    """What holds only where the brokers run the extensible load manager (PIP-192)."""
+
+    bundles: Literal["all", "top"] = Field(
+        default="all",
+        description="all: every bundle, asked of each broker over REST; top: only the ten or so each broker publishes",
+    )
+    stats_interval: Duration = Field(
+        default=5.0,
+        ge=1,
+        le=3600,
+        description="how often each broker is asked for its bundles' figures; also how soon a dead one is noticed",
+    )
+    service_url: Annotated[str, Shown, Words("pulsar://host:port[,host:port] or pulsar+ssl://...")] | None = Field(
+        default=None, description="where the load topics are read; null takes the addresses the brokers registered"
+    )
+    stuck_after: Duration = Field(
+        default=15.0, ge=2, description="the Pulsar client's process is started again when it is silent for this long"
+    )
+
+    @field_validator("service_url")
+    @classmethod
+    def _is_service_url(cls, value: str | None) -> str | None:
+        if value is not None and re.fullmatch(r"pulsar(\+ssl)?://[^\s/,]+(,[^\s/,]+)*/?", value) is None:
+            raise Refusal("not a service URL of brokers")
+        return value.rstrip("/") if value else None
+
+
+class CapacitySettings(Section):
+    """What the brokers of one pattern can carry, where their own report is blind or misleading."""
+
+    nic_gbps: float | None = Field(default=None, gt=0, description="Gbit/s each way; VMs and pods report no NIC speed")
+    cores: float | None = Field(default=None, gt=0, description="CPU cores the broker may use")
+    msg_rate: float | None = Field(default=None, gt=0, description="msg/s, in and out together")
+    throughput: float | None = Field(default=None, gt=0, description="bytes/s, in and out together")
+    direct_memory_mb: float | None = Field(default=None, gt=0, description="MiB of direct memory")
+    cpu: Literal["ignore"] | None = Field(default=None, description="ignore: brokers share a CPU, so it tells nothing")
+    bandwidth: Literal["ignore"] | None = Field(default=None, description="ignore: do not count bandwidth at all")
+    direct_memory: Literal["ignore"] | None = Field(default=None, description="ignore: do not count direct memory")
+
+    @model_validator(mode="after")
+    def _no_contradiction(self) -> CapacitySettings:
+        pairs = (("cores", "cpu"), ("nic_gbps", "bandwidth"), ("direct_memory_mb", "direct_memory"))
+        for limit, resource in pairs:
+            if getattr(self, limit) is not None and getattr(self, resource) is not None:
+                raise Refusal(f"{resource} is ignored, so {limit} would have no effect", field=limit)
+        if self == CapacitySettings.model_construct():
+            raise Refusal("says nothing", allowed=", ".join(CapacitySettings.model_fields))
+        return self
+
+    def override(self, pattern: str) -> CapacityOverride:
+        """The same as a value of `core`."""
+        ignored = tuple(name for name in ("cpu", "bandwidth", "direct_memory") if getattr(self, name))
+        return CapacityOverride(
+            pattern=pattern,
+            nic_gbps=self.nic_gbps,
+            cores=self.cores,
+            msg_rate=self.msg_rate,
+            throughput=self.throughput,
+            direct_memory_mb=self.direct_memory_mb,
+            ignore=ignored,
+        )
+
+
+class EffectsSettings(Section):
+    """What follows from moves that did not help."""
+
+    quarantine_after: int = Field(
+        default=3, ge=1, le=100, description="so often in a row without benefit, and a pair of brokers rests"
+    )
+    quarantine_for: Duration = Field(default=3600.0, ge=0, description="how long it rests")
+    revert_worse_moves: bool = Field(
+        default=False, description="move a bundle back, once, when its move made the more loaded broker worse"
+    )
+    heed_foreign_moves: bool = Field(
+        default=True,
+        description="leave bundles alone for a while that somebody else moved; rest when our moves are undone again",
+    )
+
+
+class LeadershipSettings(Section):
+    """Who leads, and how surely no two do."""
+
+    seats: int = Field(
+        default=3,
+        ge=1,
+        le=15,
+        description="sidecars that contend and keep full watches; more of them only wait for a seat",
+    )
+    heartbeat: Duration = Field(
+        default=2.0, ge=0.05, description="how often leadership is confirmed; at most a third of store.session_timeout"
+    )
+    margin_ratio: float = Field(
+        default=0.2, ge=0.05, le=0.9, description="share of the session by which we stop before the store would"
+    )
+
+
+class ApiSettings(Section):
+    """The HTTP interface and the local socket."""
+
+    host: str = Field(default="127.0.0.1", description="address to listen on; metrics and probes need a reachable one")
+    port: int = Field(default=8090, ge=0, le=65535, description="0 takes any free port")
+    socket: Path | None = Field(
+        default=Path("bundlekeel.sock"),
+        description="unix socket of mode 0600 for the local CLI, which may pause without authentication; null: none",
+    )
+    advertised_url: Annotated[str, Shown, Words("http(s)://host:port")] | None = Field(
+        default=None, description="where other sidecars reach this one; null derives it from host and port"
+    )
+    allowed_hosts: tuple[str, ...] = Field(
+        default=(), description="further Host headers to accept (names of Services and proxies); others get 421"
+    )
+    max_concurrent: int = Field(
+        default=64, ge=1, le=10_000, description="requests worked on at once, and a quarter more of changes; else 503"
+    )
+    max_connections: int = Field(
+        default=256, ge=8, le=100_000, description="open at once, of a listener, a quarter of one address; others close"
+    )
+    auth: ApiAuthSettings = ApiAuthSettings()
+    tls: ApiTlsSettings = ApiTlsSettings()
+
+    @field_validator("advertised_url")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        if value is not None and re.fullmatch(r"https?://[^\s/]+/?", value) is None:
+            raise Refusal("not an address of a web server")
+        return value.rstrip("/") if value else None
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return [part.strip() for part in value.split(",") if part.strip()]
+        return value
+
+
+class JournalSettings(Section):
+    """The record of what was done: one JSON line a cycle and one a move."""
+
+    path: Path | None = Field(default=Path("bundlekeel-journal.jsonl"), description="null keeps it in memory only")
+    max_bytes: int = Field(default=67_108_864, ge=4096, description="size at which the file is rotated")
+    backups: int = Field(default=5, ge=0, le=1000, description="rotated files kept")
+
+
+class LoggingSettings(Section):
+    """What is logged to stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info",
+        description="lowest level that is shown",
+    )
+    format: Literal["json", "console", "auto"] = Field(
+        default="auto",
+        description="auto: console on a terminal, else json",
+    )
+
+    @field_validator("level", mode="before")
+    @classmethod
+    def _lower(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
+
+
+class Settings(BaseSettings):
+    """Everything a sidecar can be told."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, case_sensitive=True)
+
+    cluster: Annotated[str, Words("letters, digits, - _ .")] = Field(
+        default="standalone",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$",
+        description="the brokers' clusterName: under any other name the sidecar does not start",
+    )
+    mode: Literal["observe", "recommend", "act"] = Field(
+        default="recommend",
+        description="observe and recommend change nothing, act carries plans out; also a ceiling",
+    )
+    review: Literal["off", "required"] = Field(
+        default="off", description="required: what a person asks to be carried out waits until another one approves"
+    )
+    metadata_store: StoreAddress | None = Field(
+        default=None, description="the brokers' metadataStoreUrl; whatever talks to the cluster needs it"
+    )
+    configuration_store: StoreAddress | None = Field(
+        default=None, description="the brokers' configurationMetadataStoreUrl; null means the same as metadata_store"
+    )
+    member_id: Annotated[str, Words("text without / and spaces")] | None = Field(
+        default=None,
+        pattern=r"^[^/\s]+$",
+        description="this sidecar's name; null makes one of host name and random digits",
+    )
+    strategy: Strategy = Field(default="avg", description="which shedder decides")
+    placement: Placement = Field(
+        default="least_resource_usage", description="where a shed bundle goes when the shedder does not say"
+    )
+    compat: Compat = Field(
+        default="none",
+        description="none: the corrected strategies; a release of Pulsar: what its own class does, defects included",
+    )
+    force_mixed: bool = Field(
+        default=False,
+        description="act although brokers run different load managers: among those of the class that started last",
+    )
+    adopt_broker_settings: bool = Field(
+        default=False, description="take parameters the brokers run with; what is set here still wins"
+    )
+    parameters: dict[str, Any] = Field(
+        default_factory=dict, description="strategy and guard parameters, by our names or Pulsar's keys"
+    )
+    capacity: dict[str, CapacitySettings] = Field(
+        default_factory=dict, description="limits by broker id, glob or /regular expression/"
+    )
+    windows: Windows = Field(
+        default=(), description="maintenance windows; outside of them nothing is moved that no person asked for"
+    )
+    rate: RateSettings = RateSettings()
+    cycle: CycleSettings = CycleSettings()
+    store: StoreSettings = StoreSettings()
+    admin: AdminSettings = AdminSettings()
+    extensible: ExtensibleSettings = ExtensibleSettings()
+    effects: EffectsSettings = EffectsSettings()
+    leadership: LeadershipSettings = LeadershipSettings()
+    api: ApiSettings = ApiSettings()
+    journal: JournalSettings = JournalSettings()
+    history: HistorySettings = HistorySettings()
+    calibration: CalibrationSettings = CalibrationSettings()
+    shadow: ShadowSettings = ShadowSettings()
+    notify: NotifySettings = NotifySettings()
+    traces: TraceSettings = TraceSettings()
+    quotas: QuotaSettings = QuotaSettings()
+    logging: LoggingSettings = LoggingSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what `settings_load` merged: the built-in sources cannot say where a value came from, and take
+        misspelt environment variables without a word."""
+        return (init_settings,)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parameters_by_our_names(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or not isinstance(values.get("parameters"), dict):
+            return values
+        found, problems = canonical(values["parameters"])
+        for problem in problems:
+            raise Refusal(str(problem), field=problem.field, allowed=problem.allowed)
+        merged = values | {"parameters": {n: g.value for n, g in found.items() if n not in TOP_LEVEL}}
+        for name in TOP_LEVEL:
+            if name in found and name in values:
+                raise Refusal(f"the same as {name}; give it once", field=f"parameters.{found[name].key}")
+            if name in found:
+                merged[name] = found[name].value
+        return merged
+
+    @field_validator("capacity")
+    @classmethod
+    def _patterns(cls, value: dict[str, CapacitySettings]) -> dict[str, CapacitySettings]:
+        for pattern in value:
+            if not pattern.strip():
+                raise Refusal("an empty pattern", allowed="a broker id, a glob or /regular expression/")
+            if len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/"):
+                try:
+                    re.compile(pattern[1:-1])
+                except re.error as error:
+                    raise Refusal(f"not a regular expression: {error}", field=pattern) from None
+        return value
+
+    @model_validator(mode="after")
+    def _heartbeat_fits(self) -> Settings:
+        longest = self.store.session_timeout / HEARTBEATS_PER_SESSION
+        if self.leadership.heartbeat > longest:
+            raise Refusal(
+                "a leader would lose its session between two heartbeats",
+                field="leadership.heartbeat",
+                allowed=f"at most {longest:g}s, a third of store.session_timeout",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _pair_that_pulsar_takes(self) -> Settings:
+        named = {name: getattr(self, name) for name in ("strategy", "placement") if name in self.model_fields_set}
+        pair = compat_defaults(self.compat, named.get("strategy")) | named
+        try:
+            check_pair(self.compat, pair.get("strategy"), pair.get("placement"))
+        except ConfigError as error:
+            default = "" if "strategy" in named else f", and {pair['strategy']} its default strategy"
+            raise Refusal(f"{error}{default}", field=error.field, allowed=error.allowed) from None
+        return self
+
+    @property
+    def reviewed(self) -> bool:
+        """Whether a second person has to approve what somebody asks for."""
+        return self.review == "required"
+
+    @property
+    def store_url(self) -> str:
+        """`metadata_store`. ConfigError when it is not set: there is no default that could be meant."""
+        if self.metadata_store is None:
+            text = "metadata_store is not set: give the brokers' metadataStoreUrl, such as zk:zk-1:2181/pulsar"
+            raise ConfigError(text, field="metadata_store")
+        return self.metadata_store
+
+    @property
+    def root_path(self) -> str:
+        """Where shared state lives in the metadata store."""
+        return self.store.root or f"/bundlekeel/{self.cluster}"
+
+    @property
+    def capacity_overrides(self) -> tuple[CapacityOverride, ...]:
+        """The `capacity` section as values of `core`, in the order written."""
+        return tuple(item.override(pattern) for pattern, item in self.capacity.items())

@@ -1,0 +1,182 @@
+"""The `parameters` section: any of our names or Pulsar's, once each, brought to our names and units.
+
+Precedence when they become `core.model.parameters.Parameters`: explicit settings, then what the brokers run with
+(`adopt_broker_settings`), then our defaults.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.parameters import (
+    BY_NAME,
+    BY_PULSAR_KEY,
+    PARAMETERS,
+    STRATEGY_CLASSES,
+    Parameters,
+    ParameterSpec,
+    coerce,
+    compat_defaults,
+    defaults,
+    from_pulsar,
+    half_of_avg,
+)
+from bundlekeel.settings.types import parse_duration
+
+if TYPE_CHECKING:
+    from bundlekeel.settings.model import Settings
+
+REPORTED_BUNDLES: Final = "loadBalancerMaxNumberOfBundlesInBundleLoadReport"
+# How brokers measure and report, by the key of it, with `ServiceConfiguration`'s default (the same in 4.0 and 4.2).
+# These are facts rather than preferences: a plan reckons with them whether or not other settings are adopted.
+STOCK: Final[Mapping[str, int]] = {
+    "statsUpdateFrequencyInSecs": 60,
+    "loadBalancerHostUsageCheckIntervalMinutes": 1,
+    "loadBalancerReportUpdateThresholdPercentage": 10,
+    "loadBalancerReportUpdateMinIntervalMillis": 5000,
+    "loadBalancerReportUpdateMaxIntervalMinutes": 15,
+    REPORTED_BUNDLES: 10,
+}
+
+# These have a place of their own at the top of the settings; `parameters` accepts them as well.
+TOP_LEVEL = ("strategy", "placement", "compat")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One parameter as it was written (`key`) and what it means in our unit."""
+
+    key: str
+    value: object
+
+
+class Merged(NamedTuple):
+    """Parameters of plans, and whence each of them came, by name."""
+
+    values: Parameters
+    origins: Mapping[str, str]
+
+
+def find_specs(key: str) -> tuple[ParameterSpec, ...]:
+    """The rows of the table for our name or one of Pulsar's keys. ConfigError with suggestions when there is none."""
+    if key in BY_NAME:
+        return (BY_NAME[key],)
+    if key not in BY_PULSAR_KEY:
+        near = suggest(key, [*BY_NAME, *BY_PULSAR_KEY])
+        raise ConfigError(
+            f"unknown parameter{near}",
+            field=f"parameters.{key}",
+            allowed="a name of `bundlekeel config parameters`, or Pulsar's key for it",
+        )
+    return BY_PULSAR_KEY[key]
+
+
+def canonical(raw: Mapping[str, object]) -> tuple[dict[str, Given], list[ConfigError]]:
+    """Parameters by our name, and everything that is wrong with them. The same one given twice is an error."""
+    found: dict[str, Given] = {}
+    problems: list[ConfigError] = []
+    for key, value in raw.items():
+        try:
+            for spec in find_specs(key):
+                if spec.name in found:
+                    other = found[spec.name].key
+                    raise ConfigError(
+                        f"the same parameter as parameters.{other}; give it once",
+                        field=f"parameters.{key}",
+                        value=value,
+                    )
+                found[spec.name] = Given(key, _in_our_unit(spec, key, value))
+        except ConfigError as error:
+            ours = error.field.startswith("parameters.")
+            text = str(error) if ours else "not allowed"
+            problems.append(ConfigError(text, field=f"parameters.{key}", value=value, allowed=error.allowed))
+    return found, problems
+
+
+def to_parameters(
+    settings: Settings,
+    brokers: Mapping[str, str] | None = None,
+    *,
+    origins: Mapping[str, str] | None = None,
+) -> Merged:
+    """What `plan()` runs with, and whence each value came: `default`, `broker` or the origin of the setting.
+
+    `brokers` holds what they run with, under Pulsar's keys; with `adopt_broker_settings: false` only facts of it
+    count. A value of theirs that we cannot use leaves our default, and its origin says so. `origins` are those of
+    `LoadedSettings`.
+    """
+    found: dict[str, object] = {}
+    sources = dict.fromkeys(defaults(), "default")
+    whole = settings.adopt_broker_settings
+    adopted = {key: value for key, value in (brokers or {}).items() if whole or key in STOCK}
+    for spec in PARAMETERS:
+        _adopt(spec, adopted, found, sources)
+    explicit = {f"parameters.{name}": (name, value) for name, value in settings.parameters.items()}
+    explicit |= {name: (name, getattr(settings, name)) for name in TOP_LEVEL if name in settings.model_fields_set}
+    for key, (name, value) in explicit.items():
+        found[name] = coerce(name, value)
+        sources[name] = (origins or {}).get(key, "settings")
+    values = _with_defaults(settings.compat, found)
+    if half_of_avg(settings.compat, values["strategy"], values["placement"]):
+        # The settings were checked: one of the two is the brokers'.
+        name, other = ("placement", "strategy") if sources["placement"] == "broker" else ("strategy", "placement")
+        sources[name] = f"default (the brokers' {name} {found.pop(name)} cannot be used with {other} {values[other]})"
+        values = _with_defaults(settings.compat, found)
+    return Merged(Parameters(**values), sources)  # type: ignore[arg-type]
+
+
+def _with_defaults(release: str, found: Mapping[str, object]) -> dict[str, object]:
+    return defaults() | compat_defaults(release, found.get("strategy")) | dict(found)
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean "x"?`, or nothing when no known word is near."""
+    by_lower = {name.lower(): name for name in known}
+    lower = word.lower()
+    near = [lower] if lower in by_lower else difflib.get_close_matches(lower, by_lower, n=2, cutoff=0.7)
+    return f"; did you mean {' or '.join(repr(by_lower[name]) for name in near)}?" if near else ""
+
+
+def _adopt(spec: ParameterSpec, adopted: Mapping[str, str], values: dict[str, object], sources: dict[str, str]) -> None:
+    theirs = {key: adopted[key] for key in spec.pulsar_keys if adopted.get(key) is not None}
+    if not theirs:
+        return
+    try:
+        read = from_pulsar(theirs)
+    except ConfigError:
+        read = {}
+    if spec.name in read:
+        values[spec.name] = read[spec.name]
+        sources[spec.name] = "broker"
+    else:
+        key, value = next(iter(theirs.items()))
+        sources[spec.name] = f"default (the brokers' {key}={value} cannot be used)"
+
+
+def _in_our_unit(spec: ParameterSpec, key: str, value: object) -> object:
+    if key == spec.name:
+        return coerce(spec.name, _seconds(spec, value))
+    if spec.choices:
+        ours = STRATEGY_CLASSES.get(str(value).rpartition(".")[2])
+        if ours not in spec.choices:
+            names = [name for name, mapped in STRATEGY_CLASSES.items() if mapped in spec.choices]
+            text = "a class that this release has no counterpart of"
+            raise ConfigError(text, field=f"parameters.{key}", allowed=", ".join(names))
+        return ours
+    if value is None:
+        return coerce(spec.name, value)  # raises: an empty value is none
+    return from_pulsar({key: value})[spec.name]
+
+
+def _seconds(spec: ParameterSpec, value: object) -> object:
+    """Durations may be written as everywhere else in the settings (`30m`)."""
+    if not spec.unit.startswith("seconds") or not isinstance(value, str):
+        return value
+    try:
+        return parse_duration(value)
+    except ValueError:
+        return value

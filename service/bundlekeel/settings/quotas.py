@@ -1,0 +1,145 @@
+"""Settings of quotas: the groups, who keeps them, and how shares are made."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.quotas.enforce import Thrift
+from bundlekeel.core.quotas.groups import Group, Limits, Rates, check_groups, check_least
+from bundlekeel.core.quotas.shares import Tuning
+from bundlekeel.settings.types import Duration, Refusal, Section, Words
+
+_SIZE = re.compile(r"(-?\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?")
+_NUMBER_WORDS = Words("a number like 500")
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_SIZE_WORDS = Words("bytes like 500000, 500kB, 10MB or 1MiB")
+_PREFIX = "quotas."
+
+
+def parse_size(value: object) -> object:
+    """Bytes of `10MB` (10,000,000), `1MiB` (1,048,576) or a plain number. Refusal when it is none of these."""
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise Refusal("not a number of bytes", allowed=_SIZE_WORDS.allowed)
+    return float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2].upper()]
+
+
+def _number(value: object) -> object:
+    """What is a number already: `true` and `"500"` are refused here as the API refuses them."""
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise Refusal("not a number", allowed=_NUMBER_WORDS.allowed)
+
+
+Number = Annotated[float | None, BeforeValidator(_number), _NUMBER_WORDS]
+Size = Annotated[float | None, BeforeValidator(parse_size), _SIZE_WORDS]
+
+
+class GroupSettings(Section):
+    """One group: what its members together may pass, per second, over all brokers."""
+
+    members: tuple[str, ...] = Field(
+        default=(), description="`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed; new namespaces join by themselves"
+    )
+    publish_messages: Number = Field(default=None, description="messages/s published; null: no limit")
+    publish_bytes: Size = Field(default=None, description="bytes/s published; null: no limit")
+    dispatch_messages: Number = Field(default=None, description="messages/s delivered; null: no limit")
+    dispatch_bytes: Size = Field(default=None, description="bytes/s delivered; null: no limit")
+
+
+class QuotaSettings(Section):
+    """Limits of tenants and namespaces that hold over all brokers (PIP-82)."""
+
+    enforcer: Literal["off", "native", "policies"] = Field(
+        default="off",
+        description="off: only shown; native: Pulsar's ResourceGroups as declared; policies: topic rates of each topic",
+    )
+    cycle: Duration = Field(default=10.0, ge=1, le=600, description="how often usage is measured and shares are made")
+    ask_all_every: int = Field(
+        default=5,
+        ge=1,
+        le=100,
+        description="every so many cycles all brokers are asked, else those with limited bundles",
+    )
+    split: Literal["even", "proportional"] = Field(
+        default="even", description="among the topics of a broker that are held back: even, or by past usage"
+    )
+    room: float = Field(
+        default=0.10, ge=0.06, le=1, description="how far above its demand a topic may grow before it is held back"
+    )
+    overcommit: float = Field(
+        default=0.1, ge=0, le=0.1, description="part of that room which does not count; sums may exceed limits by it"
+    )
+    floor: float = Field(
+        default=0.05, ge=0, le=0.5, description="part of the limit that idle topics get on top, together, to start"
+    )
+    burst: float = Field(default=0.25, ge=0, le=1, description="most of the unused limit that one topic gets on top")
+    least_messages: float = Field(default=1, ge=1, description="no share is below this many messages/s")
+    least_bytes: float = Field(default=1024, ge=1, description="no share is below this many bytes/s")
+    write_up: float = Field(default=0.10, ge=0, le=1, description="a rate is raised when it rises by this part")
+    write_down: float = Field(default=0.05, ge=0, le=0.5, description="a rate is lowered when it falls by this part")
+    writes_per_minute: int = Field(
+        default=600, ge=1, le=100_000, description="topic policies and attachments written a minute at most"
+    )
+    topic_metrics: int = Field(
+        default=20,
+        ge=0,
+        le=1000,
+        description="topics of all groups with metrics of their own, those that lose most first",
+    )
+    groups: dict[str, GroupSettings] = Field(default_factory=dict, description="the groups by name")
+
+    @model_validator(mode="after")
+    def _checked(self) -> QuotaSettings:
+        try:
+            for group in check_groups(self.declared()):
+                check_least(group, self.least())
+        except ConfigError as error:
+            given = "" if error.value is None else f" = {error.value!r}"
+            what = str(error).removeprefix(f"{error.field}{given}: ").partition(" (allowed")[0]
+            field = error.field.removeprefix(_PREFIX)
+            raise Refusal(f"{given[3:]}: {what}" if given else what, field=field, allowed=error.allowed) from None
+        return self
+
+    def declared(self) -> tuple[Group, ...]:
+        """The groups in the words of the core, as they were written and in their order."""
+        return tuple(
+            Group(
+                name=name,
+                limits=Limits(
+                    publish_messages=item.publish_messages,
+                    publish_bytes=item.publish_bytes,
+                    dispatch_messages=item.dispatch_messages,
+                    dispatch_bytes=item.dispatch_bytes,
+                ),
+                members=item.members,
+            )
+            for name, item in self.groups.items()
+        )
+
+    def least(self) -> Rates:
+        """What each topic may pass in any case, in the order of `KINDS`."""
+        return self.least_messages, self.least_bytes, self.least_messages, self.least_bytes
+
+    def tuning(self) -> Tuning:
+        """How shares are made."""
+        return Tuning(
+            room=self.room,
+            overcommit=self.overcommit,
+            floor=self.floor,
+            least_messages=self.least_messages,
+            least_bytes=self.least_bytes,
+            burst=self.burst,
+            split=self.split,
+        )
+
+    def thrift(self) -> Thrift:
+        """When a write is worth it, and how many a cycle may have."""
+        most = max(1, int(self.writes_per_minute * self.cycle / 60))
+        return Thrift(up=self.write_up, down=self.write_down, most=most)

@@ -1,0 +1,194 @@
+"""What may be written where: one row per settings key, read off the model. Messages and docs are made of it."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from bundlekeel.core.model.parameters import PARAMETERS, ParameterSpec, choices, defaults
+from bundlekeel.settings.model import CapacitySettings, Settings
+from bundlekeel.settings.quotas import GroupSettings
+from bundlekeel.settings.types import DURATION_WORDS, Words, format_duration
+
+HIDDEN: Final = "**********"
+# Stands for the pattern in the keys of `capacity.<pattern>.cores`.
+PATTERN: Final = "<pattern>"
+_MAPPINGS: Final = ("parameters", "capacity")
+SECRET_WORDS: Final = ("token", "secret", "password", "passwd", "credential")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One key: its default (as Python value), what is allowed, and why one would touch it."""
+
+    key: str
+    default: object
+    allowed: str
+    why: str
+    duration: bool = False
+    secret: bool = False
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """All keys in the order of the model, those of `capacity` with a placeholder for the pattern."""
+    return tuple(_rows(Settings, ""))
+
+
+@cache
+def by_key() -> dict[str, Row]:
+    """The rows by dotted key."""
+    return {row.key: row for row in rows()}
+
+
+def row_of(path: tuple[str, ...]) -> Row | None:
+    """The row that describes the value at `path`, whatever the pattern inside `capacity` is."""
+    if path[0] == "capacity" and len(path) == 3:
+        path = ("capacity", PATTERN, path[2])
+    return by_key().get(".".join(path))
+
+
+def children(path: tuple[str, ...]) -> list[str]:
+    """The keys known directly below `path` (the top level for an empty one)."""
+    if path and path[0] == "capacity":
+        return list(CapacitySettings.model_fields) if len(path) == 2 else []
+    if path[:2] == ("quotas", "groups") and len(path) == 3:
+        return list(GroupSettings.model_fields)
+    model: type[BaseModel] = Settings
+    for part in path:
+        inner = _section(model.model_fields[part]) if part in model.model_fields else None
+        if inner is None:
+            return []
+        model = inner
+    return list(model.model_fields)
+
+
+def is_section(name: str) -> bool:
+    """Whether a top-level key holds further keys."""
+    return name in _MAPPINGS or bool(children((name,)))
+
+
+def plain(value: object, row: Row | None = None) -> Any:
+    """A value as people write it: durations with their unit, paths as text, secrets hidden."""
+    if value is None:
+        return None
+    if isinstance(value, SecretStr) or (row is not None and row.secret):
+        return HIDDEN
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, tuple):
+        return [item.model_dump(mode="json") if isinstance(item, BaseModel) else item for item in value]
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if row is not None and row.duration and isinstance(value, int | float):
+        return format_duration(value)
+    return value
+
+
+def is_secret(path: tuple[str, ...]) -> bool:
+    """Whether a value must not be shown: also those of unknown keys that may be a token under a misspelt name."""
+    if path[:2] == ("notify", "webhooks"):
+        return True  # the whole list, since it holds addresses
+    row = row_of(path) if path else None
+    if row is not None:
+        return row.secret
+    guarded = path[:1] in (("admin",), ("store",), ("notify",)) or path[:2] == ("api", "auth")
+    return guarded or any(word in part.lower() for part in path for word in SECRET_WORDS)
+
+
+def parameter_allowed(spec: ParameterSpec) -> str:
+    """Range and kind of one parameter, in our unit."""
+    default = defaults()[spec.name]
+    if spec.choices:
+        return ", ".join(choices(spec.name))
+    if isinstance(default, bool):
+        return "true, false"
+    if isinstance(default, tuple):
+        return "list of names"
+    kind = "whole number" if isinstance(default, int) else "number"
+    low = "" if spec.minimum is None else f" >= {spec.minimum:g}"
+    high = "" if spec.maximum is None else f"{' and' if low else ''} <= {spec.maximum:g}"
+    return f"{kind}{low}{high}"
+
+
+def pulsar_keys(key: str) -> tuple[str, ...]:
+    """Pulsar's names for a settings key; only parameters have some."""
+    name = key.removeprefix("parameters.")
+    return next((spec.pulsar_keys for spec in PARAMETERS if spec.name == name), ())
+
+
+def _rows(model: type[BaseModel], prefix: str) -> Iterator[Row]:
+    for name, field in model.model_fields.items():
+        key = prefix + name
+        inner = _section(field)
+        if inner is not None:
+            yield from _rows(inner, f"{key}.")
+            continue
+        words = _allowed(field)
+        yield Row(
+            key=key,
+            default=field.get_default(call_default_factory=True),
+            allowed=words,
+            why=field.description or "",
+            duration=DURATION_WORDS in field.metadata,
+            secret=SecretStr in _options(field.annotation),
+        )
+        if key == "capacity":
+            yield from _rows(CapacitySettings, f"capacity.{PATTERN}.")
+
+
+def _section(field: FieldInfo) -> type[BaseModel] | None:
+    annotation = field.annotation
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _options(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union, or the annotation alone."""
+    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+
+
+def _allowed(field: FieldInfo) -> str:
+    options = _options(field.annotation)
+    kinds = [_kind(option, field) for option in options if option is not type(None)]
+    spell = format_duration if DURATION_WORDS in field.metadata else str
+    bounds = " and ".join(filter(None, (_bound(item, spell) for item in field.metadata)))
+    text = f"{', '.join(kinds)}{' ' if bounds else ''}{bounds}"
+    return f"{text}, or null" if type(None) in options else text
+
+
+def _kind(option: Any, field: FieldInfo) -> str:
+    marks = [*field.metadata]
+    if get_origin(option) is Annotated:
+        marks += get_args(option)[1:]
+        option = get_args(option)[0]
+    for mark in marks:
+        if isinstance(mark, Words):
+            return mark.allowed
+    if get_origin(option) is Literal:
+        return ", ".join(map(str, get_args(option)))
+    names = {
+        bool: "true, false",
+        int: "whole number",
+        float: "number",
+        str: "text",
+        SecretStr: "text (kept secret)",
+        Path: "path",
+    }
+    return names.get(option) or ("list of texts" if get_origin(option) is tuple else "mapping")
+
+
+def _bound(item: object, spell: Callable[[Any], str]) -> str:
+    for name, sign in (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<")):
+        value = getattr(item, name, None)
+        if value is not None:
+            return f"{sign} {spell(value)}"
+    return ""

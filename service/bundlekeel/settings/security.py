@@ -1,0 +1,121 @@
+"""Settings of who may ask for what: roles and TLS of the API, identity and TLS towards the metadata store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from bundlekeel.settings.types import Refusal, Section
+
+
+class ApiAuthSettings(Section):
+    """Who may use the API over TCP. With neither tokens nor JWT there is no mutating route there."""
+
+    tokens_file: Path | None = Field(
+        default=None,
+        description="lines `name role hash` made by `bundlekeel token new`; read again when it changes",
+    )
+    jwt_key_file: Path | None = Field(
+        default=None,
+        description="PEM public keys (several while they are rotated) that sign accepted JWTs; read again on change",
+    )
+    jwt_issuer: str | None = Field(default=None, description="the `iss` a JWT must carry; needed with jwt_key_file")
+    jwt_audience: str | None = Field(default=None, description="the `aud` a JWT must carry; needed with jwt_key_file")
+    jwt_role_claim: str = Field(
+        default="role",
+        min_length=1,
+        description="claim with viewer, operator or admin, or a list that holds one; dots lead into nested claims",
+    )
+    anonymous_reads: bool = Field(default=False, description="GET needs no credentials, also where the rest does")
+    failures_per_minute: int = Field(
+        default=10, ge=1, le=10_000, description="wrong credentials taken from one address before it gets 429"
+    )
+    peer_token_file: Path | None = Field(
+        default=None,
+        description="token this sidecar shows to the others (role operator, for dry runs); read again when it changes",
+    )
+
+    @property
+    def on(self) -> bool:
+        """Whether credentials can be shown at all."""
+        return self.tokens_file is not None or self.jwt_key_file is not None
+
+    @model_validator(mode="after")
+    def _complete(self) -> ApiAuthSettings:
+        for name in ("jwt_issuer", "jwt_audience"):
+            if self.jwt_key_file is not None and not getattr(self, name):
+                raise Refusal("needed with jwt_key_file: any other token of that issuer would do else", field=name)
+        if self.anonymous_reads and not self.on:
+            raise Refusal("says nothing without tokens_file or jwt_key_file", field="anonymous_reads")
+        return self
+
+
+class ApiTlsSettings(Section):
+    """https for the API, and what this sidecar trusts and shows when it calls the others."""
+
+    cert_file: Path | None = Field(default=None, description="PEM certificate chain; files are read again on change")
+    key_file: Path | None = Field(default=None, description="its private key, PEM, not encrypted")
+    client_ca_file: Path | None = Field(
+        default=None, description="PEM; only clients with a certificate of these get through, probes included"
+    )
+    trust_certs_file: Path | None = Field(
+        default=None, description="PEM bundle the other sidecars' certificates are checked with; null: the system's"
+    )
+
+    @property
+    def on(self) -> bool:
+        """Whether the API speaks https."""
+        return self.cert_file is not None
+
+    @model_validator(mode="after")
+    def _complete(self) -> ApiTlsSettings:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise Refusal(
+                "cert_file and key_file go together", field="key_file" if self.key_file is None else "cert_file"
+            )
+        if self.client_ca_file is not None and self.cert_file is None:
+            raise Refusal("has no effect without cert_file", field="client_ca_file")
+        return self
+
+
+class StoreSecuritySettings(Section):
+    """Identity and TLS towards ZooKeeper, for the metadata and the configuration store alike."""
+
+    sasl_username: str | None = Field(default=None, min_length=1, description="SASL DIGEST-MD5 user name")
+    sasl_password: SecretStr | None = Field(default=None, description="its password; better kept in a secret file")
+    acl: Literal["auto", "creator", "open"] = Field(
+        default="auto",
+        description="of nodes we create: creator (only this identity), open (anybody), auto (creator with an identity)",
+    )
+    tls: bool = Field(default=False, description="ZooKeeper's secure client port")
+    tls_trust_certs_file: Path | None = Field(default=None, description="PEM bundle; null takes the system's")
+    tls_cert_file: Path | None = Field(default=None, description="PEM client certificate chain")
+    tls_key_file: Path | None = Field(default=None, description="its private key, PEM, not encrypted")
+    tls_verify: bool = Field(default=True, description="check certificate and host name of the servers")
+
+    @field_validator("sasl_username")
+    @classmethod
+    def _plain_name(cls, value: str | None) -> str | None:
+        if value is not None and (not value.isprintable() or any(sign in value for sign in ' "\\,:')):
+            raise Refusal("must be without spaces, quotes, commas and colons")
+        return value
+
+    @model_validator(mode="after")
+    def _complete(self) -> StoreSecuritySettings:
+        for one, other in (("sasl_username", "sasl_password"), ("tls_cert_file", "tls_key_file")):
+            given = (getattr(self, one) is not None, getattr(self, other) is not None)
+            if given[0] != given[1]:
+                raise Refusal(f"{one} and {other} go together", field=one if given[1] else other)
+        for name in ("tls_trust_certs_file", "tls_cert_file"):
+            if getattr(self, name) is not None and not self.tls:
+                raise Refusal("has no effect unless store.tls is true", field=name)
+        if self.acl == "creator" and not self.has_identity:
+            raise Refusal("nobody could use nodes of nobody: set sasl_username or tls_cert_file", field="acl")
+        return self
+
+    @property
+    def has_identity(self) -> bool:
+        """Whether ZooKeeper knows who we are."""
+        return self.sasl_username is not None or self.tls_cert_file is not None

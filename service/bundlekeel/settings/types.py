@@ -1,0 +1,127 @@
+"""Types of settings that people write: durations, store addresses, names out of a fixed list."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+
+from bundlekeel.core.model.parameters import PLACEMENTS, RELEASES, STRATEGIES, choices
+from bundlekeel.core.model.uris import credentials_fault, place_fault
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
+_SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+_HOST = r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?"
+_STORE = re.compile(rf"(?:zk:)?{_HOST}(?:,{_HOST})*(?:/[^/\s]+)*")
+_OTHER_STORES = ("etcd:", "oxia:", "rocksdb:", "memory:", "raft:")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Marks a field for the reference page and for messages: what may be written there."""
+
+    allowed: str
+
+
+class Section(BaseModel):
+    """A part of the tree of settings: unknown keys are errors, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Refusal(ValueError):
+    """What a validator of ours objects to; `field` is relative to the place of the validator. `hidden`: the value may
+    hold credentials and is not repeated."""
+
+    def __init__(self, message: str, *, field: str = "", allowed: str = "", hidden: bool = False) -> None:
+        super().__init__(message)
+        self.field = field
+        self.allowed = allowed
+        self.hidden = hidden
+
+
+def parse_duration(value: object) -> float:
+    """Seconds of `10s`, `500ms`, `1m`, `2h`, `1d` or a plain number of seconds. ValueError when it is none."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("not a duration")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest exact spelling: 90 -> `90s`, 120 -> `2m`, 0.2 -> `200ms`."""
+    for unit in ("h", "m"):
+        if seconds and seconds % _SECONDS[unit] == 0:
+            return f"{seconds / _SECONDS[unit]:g}{unit}"
+    if seconds and seconds < 1:
+        return f"{seconds * 1000:g}ms"
+    return f"{seconds:g}s"
+
+
+def _duration(value: object) -> float:
+    try:
+        return parse_duration(value)
+    except ValueError:
+        raise Refusal("not a duration") from None
+
+
+def _store_address(value: str) -> str:
+    if value.startswith(_OTHER_STORES):
+        kind = value.partition(":")[0]
+        raise Refusal(f"{kind} is not supported by this release; only ZooKeeper is")
+    if "@" in value:
+        raise Refusal("holds credentials; give store.sasl_username and store.sasl_password", hidden=True)
+    if _STORE.fullmatch(value) is None:
+        raise Refusal("not an address of a metadata store")
+    return value if value.startswith("zk:") else f"zk:{value}"
+
+
+def _place(value: str) -> str:
+    if fault := place_fault(value):
+        raise Refusal(fault, hidden=True)
+    return value
+
+
+def _web_address(value: str) -> str:
+    if fault := credentials_fault(value):
+        raise Refusal(fault, hidden=True)
+    return value
+
+
+def _one_of(parameter: str) -> AfterValidator:
+    def check(value: str) -> str:
+        known = choices(parameter)
+        if value not in known:
+            raise Refusal("not one of the known names", allowed=", ".join(known))
+        return value
+
+    return AfterValidator(check)
+
+
+DURATION_WORDS = Words("duration like 10s, 500ms or 1m")
+
+Duration = Annotated[float, BeforeValidator(_duration), DURATION_WORDS]
+StoreAddress = Annotated[
+    str, AfterValidator(_store_address), Words("ZooKeeper in Pulsar's form: zk:host1:2181,host2:2181/chroot")
+]
+Place = Annotated[
+    str,
+    AfterValidator(_place),
+    Words("a folder, or file://, s3://, gs://, hdfs://, abfss:// and so on, no credentials"),
+]
+# An address that is shown.
+Shown = AfterValidator(_web_address)
+Strategy = Annotated[str, _one_of("strategy"), Words(", ".join(STRATEGIES))]
+Placement = Annotated[str, _one_of("placement"), Words(", ".join(PLACEMENTS))]
+# YAML reads an unquoted 4.2 as a number.
+Compat = Annotated[
+    str,
+    _one_of("compat"),
+    BeforeValidator(lambda value: str(value) if isinstance(value, float) else value),
+    Words(", ".join(RELEASES)),
+]

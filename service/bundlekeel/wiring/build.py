@@ -1,0 +1,379 @@
+"""One sidecar, wired: adapters below, daemon between, API on top."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from dataclasses import replace
+
+import structlog
+
+from bundlekeel import __version__
+from bundlekeel.adapters.clock import SystemClock
+from bundlekeel.adapters.files import FileJournal
+from bundlekeel.api.server import ApiServer
+from bundlekeel.core.planning.effects import Rules
+from bundlekeel.daemon.calibration.watcher import Calibration
+from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.cycle.effects import Effects
+from bundlekeel.daemon.cycle.external_moves import ForeignWatch, second_balancer
+from bundlekeel.daemon.cycle.parts import Chronicle, CycleParts, every
+from bundlekeel.daemon.cycle.planner import Planner
+from bundlekeel.daemon.execution.leader_executor import LeaderHand, move_record
+from bundlekeel.daemon.execution.move import ExecutorLimits, World
+from bundlekeel.daemon.gate.gate import Gate, GateParts
+from bundlekeel.daemon.gate.guard_state import Guarding
+from bundlekeel.daemon.gate.outage import OutageWatch, settle_for
+from bundlekeel.daemon.gate.windows import Calendar
+from bundlekeel.daemon.operations.drain_tracker import Operations
+from bundlekeel.daemon.operations.executions import Executions
+from bundlekeel.daemon.operations.manual_moves import ByHand, HandParts
+from bundlekeel.daemon.operations.operator_requests import Wishing, WishingParts
+from bundlekeel.daemon.operations.reload import Reload
+from bundlekeel.daemon.operations.reviews import Reviews
+from bundlekeel.daemon.quotas.service import QuotaService
+from bundlekeel.daemon.records.notifications import DatedJournal, ToldJournal
+from bundlekeel.daemon.runtime import Runtime, RuntimeParts, restore_averages
+from bundlekeel.daemon.service import Sidecar, SidecarParts
+from bundlekeel.daemon.sources.observer import Observer
+from bundlekeel.daemon.sources.policies import PolicyBook
+from bundlekeel.daemon.sources.rate_signals import RateSignals
+from bundlekeel.daemon.state.leadership import BENCH, Leadership
+from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.daemon.state.takeover_record import takeover_wish
+from bundlekeel.ports import Journal, Member
+from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.settings.model import Settings
+from bundlekeel.wiring.calibration import calibration, overlay_of, tournament
+from bundlekeel.wiring.history import recorder
+from bundlekeel.wiring.hosts import advertised, served_hosts
+from bundlekeel.wiring.notify import notifications
+from bundlekeel.wiring.outside import open_outside, patient, watch
+from bundlekeel.wiring.quotas import quotas_of
+from bundlekeel.wiring.security import peers_of, protection
+from bundlekeel.wiring.traces import traces_of
+
+# An intent outlives the longest call by the time it takes to see where the bundle landed.
+CONFIRM_ALLOWANCE_SECONDS = 30.0
+
+
+class Build:
+    """One sidecar's parts, wired; `runtime` runs it and `sidecar` answers for it."""
+
+    def __init__(self, loaded: LoadedSettings) -> None:
+        self.loaded = loaded
+        self.outside = out = open_outside(loaded)
+        self.notifications = notifications(
+            loaded,
+            self.outside.telemetry,
+            self.outside.clock,
+            member=lambda: self.leadership.member.id,
+            leads=lambda: self.leadership.leading,
+        )
+        self.leadership = self._leadership(loaded.settings)
+        self.traces = traces_of(loaded, self.outside.telemetry, self.outside.clock, self.leadership.member.id)
+        self.journal = self._journal(loaded.settings)
+        self.peers = peers_of(loaded)
+        self.sharing = Sharing(self.outside.coordination, self.leadership, self.outside.clock)
+        self.sharing.on_takeover = lambda record: self.journal.append(takeover_wish(record))
+        self.channel = watch(self.outside, self.journal.append, lambda: self.leadership.role != BENCH)
+        self.outage = self._outage(loaded.settings)
+        self.calendar = Calendar(loaded.settings.windows, out.clock.stepped_ms)
+        self.config = self.outside.config
+        self.gate = self._gate(loaded.settings)
+        self.hand = self._hand(loaded.settings)
+        self.observer = Observer(out.source, out.clock, out.telemetry, loaded.settings.capacity_overrides)
+        self.policies = PolicyBook(self.outside.metadata, self.config)
+        self.hand.forbids = self.policies.forbids
+        self.operations = Operations(self.sharing, out.admin, self.config, out.clock, out.telemetry)
+        self.recorder = recorder(loaded, self.outside.telemetry, self.outside.clock, lambda: self.leadership.leading)
+        self.rate = self._rate(loaded.settings)
+        self.guarding = self._guarding()
+        self.overlay = overlay_of(loaded, self.sharing)
+        self.tournament = tournament(loaded, self.outside.telemetry, self.outside.clock)
+        self.calibration = self._calibration()
+        self.cycle = Cycle(self._cycle_parts())
+        self.quotas = self._quotas()
+        self.guarding.limited = self.quotas.quotas.limited
+        self.planner = Planner(self.cycle, self.outside.clock.wall_ms)
+        self.by_hand = self._by_hand()
+        self.reviews = Reviews(out.coordination, self.sharing, out.clock, required=loaded.settings.reviewed)
+        self.runtime = Runtime(self._runtime_parts())
+        self.sidecar = Sidecar(self._sidecar_parts())
+
+    def _quotas(self) -> QuotaService:
+        known = (self.sharing, self.cycle, self.gate, self.journal, self.leadership, self.peers)
+        return quotas_of(self.loaded, self.outside, *known)
+
+    def _journal(self, settings: Settings) -> Journal:
+        """The file, and who else hears of each line."""
+        written: Journal = FileJournal(
+            self.loaded.located(settings.journal.path),
+            telemetry=self.outside.telemetry,
+            max_bytes=settings.journal.max_bytes,
+            backups=settings.journal.backups,
+        )
+        for listener in (self.notifications, self.traces):
+            if listener is not None:
+                written = ToldJournal(written, listener.hear)
+        return DatedJournal(written, self.outside.clock.stepped_ms)
+
+    def _calibration(self) -> Calibration:
+        return calibration(
+            self.loaded,
+            overlay=self.overlay,
+            sharing=self.sharing,
+            gate=self.gate,
+            sees=lambda: self.cycle.picture is not None,
+            journal=self.journal,
+            telemetry=self.outside.telemetry,
+            clock=self.outside.clock,
+        )
+
+    def _leadership(self, settings: Settings) -> Leadership:
+        found = Leadership(
+            self.outside.coordination,
+            self.outside.clock,
+            self.outside.telemetry,
+            _member(settings, self.outside.clock),
+            seats=settings.leadership.seats,
+            heartbeat_seconds=settings.leadership.heartbeat,
+            margin_ratio=settings.leadership.margin_ratio,
+            acts=settings.mode == "act",
+        )
+        found.on_won = self._on_won
+        return found
+
+    def _hand(self, settings: Settings) -> LeaderHand:
+        out = self.outside
+        world = World(
+            admin=out.admin,
+            commands=out.admin,
+            coordination=out.coordination,
+            ownership=out.ownership,
+            metadata=out.metadata,
+            clock=out.clock,
+            mode=lambda: self.observer.picture.mode if self.observer.picture else "",
+        )
+        limits = ExecutorLimits(intent_seconds=settings.admin.read_timeout + CONFIRM_ALLOWANCE_SECONDS)
+        return LeaderHand(world, self.leadership, self.sharing, limits, self.gate)
+
+    def _by_hand(self) -> ByHand:
+        return ByHand(
+            HandParts(
+                cycle=self.cycle,
+                policies=self.policies,
+                metadata=self.outside.metadata,
+                ownership=self.outside.ownership,
+                admin=self.outside.admin,
+                config=self.config,
+            )
+        )
+
+    def _foreign(self) -> ForeignWatch:
+        out, heed = self.outside, self.loaded.settings.effects.heed_foreign_moves
+        return ForeignWatch(out.ownership, self.journal.append, out.telemetry, heed=heed)
+
+    def _effects(self) -> Effects:
+        given = self.loaded.settings.effects
+        rules = Rules(quarantine_after=given.quarantine_after, quarantine_ms=int(1000 * given.quarantine_for))
+        telemetry = self.outside.telemetry
+        return Effects(self.journal.append, telemetry, rules=rules, revert=given.revert_worse_moves)
+
+    def _guarding(self) -> Guarding:
+        rate = self.rate
+        allowed = (lambda: None) if rate is None else (lambda: rate.moves)
+        return Guarding(lambda: self.sharing.moves, self.calendar, allowed)
+
+    def _rate(self, settings: Settings) -> RateSignals | None:
+        if not settings.rate.adaptive:
+            return None
+        every, clock = settings.rate.interval, self.outside.clock
+        return RateSignals(
+            self.outside.admin,
+            clock,
+            picture=lambda: self.observer.picture,
+            concerned=lambda: self.guarding.concerned(clock.wall_ms() - int(2000 * every)),
+            ceiling=lambda: self.cycle.params.max_moves_per_cycle,
+            every_seconds=every,
+        )
+
+    def _gate(self, settings: Settings) -> Gate:
+        return Gate(
+            GateParts(
+                ceiling=settings.mode,
+                review_required=settings.reviewed,
+                shared=self.sharing,
+                config=self.config,
+                clock=self.outside.clock,
+                outage=self.outage.obstacle,
+                second_balancer=lambda: second_balancer(self.cycle.standing.foreign, self.outside.clock.wall_ms()),
+                channel=self.channel.unfit,
+                windows=self.calendar.obstacle,
+            )
+        )
+
+    def _outage(self, settings: Settings) -> OutageWatch:
+        return OutageWatch(
+            self.outside.coordination,
+            self.outside.source,
+            self.leadership,
+            self.outside.clock,
+            self.outside.telemetry,
+            settle=settle_for(settings.store.settle_after_outage, settings.store.call_timeout),
+            session_seconds=settings.store.session_timeout,
+        )
+
+    def _cycle_parts(self) -> CycleParts:
+        return CycleParts(
+            observer=self.observer,
+            admin=self.outside.admin,
+            config=self.config,
+            policies=self.policies,
+            hand=self.hand,
+            term=self.sharing,
+            journal=self.journal,
+            telemetry=self.outside.telemetry,
+            clock=self.outside.clock,
+            parameters=self.overlay,
+            describe=move_record,
+            wishes=self.operations,
+            guarding=self.guarding,
+            gate=self.gate,
+            effects=self._effects(),
+            foreign=self._foreign(),
+            history=self._chronicle(),
+            shadow=self.tournament.news if self.tournament is not None else dict,
+        )
+
+    def _chronicle(self) -> Chronicle:
+        """Who hears of every cycle."""
+        heard: list[Chronicle] = [self.recorder.take] if self.recorder is not None else []
+        if self.tournament is not None:
+            heard.append(self.tournament.heard)
+        if self.loaded.settings.calibration.mode != "off":
+            heard.append(self.calibration.heard)
+        return every(*heard)
+
+    def _runtime_parts(self) -> RuntimeParts:
+        out = self.outside
+        return RuntimeParts(
+            clock=out.clock,
+            coordination=out.coordination,
+            source=out.source,
+            admin=out.admin,
+            journal=self.journal,
+            telemetry=out.telemetry,
+            peers=self.peers,
+            leadership=self.leadership,
+            sharing=self.sharing,
+            observer=self.observer,
+            hand=self.hand,
+            cycle=self.cycle,
+            executions=Executions(
+                self.sharing,
+                self.cycle,
+                self.planner,
+                self.gate,
+                hand=self.hand,
+                by_hand=self.by_hand,
+                reviews=self.reviews,
+            ),
+            operations=self.operations,
+            reload=Reload(self.loaded, self.overlay, self.journal, out.telemetry, out.clock),
+            interval_seconds=self.loaded.settings.cycle.interval,
+            channel=self.channel,
+            outage=self.outage,
+            rate=self.rate,
+            recorder=self.recorder,
+            notifications=self.notifications,
+            calibration=self.calibration if self.loaded.settings.calibration.mode != "off" else None,
+            tournament=self.tournament,
+            quotas=self.quotas.quotas,
+            closers=[
+                *([out.configuration.close] if out.configuration is not out.store else []),
+                *([self.traces.close] if self.traces is not None else []),
+            ],
+        )
+
+    def _sidecar_parts(self) -> SidecarParts:
+        out, settings = self.outside, self.loaded.settings
+        return SidecarParts(
+            loaded=self.loaded,
+            clock=out.clock,
+            coordination=out.coordination,
+            ownership=out.ownership,
+            metadata=out.metadata,
+            journal=self.journal,
+            telemetry=out.telemetry,
+            peers=self.peers,
+            leadership=self.leadership,
+            sharing=self.sharing,
+            cycle=self.cycle,
+            planner=self.planner,
+            config=self.config,
+            policies=self.policies,
+            runtime=self.runtime,
+            wishing=self._wishing(),
+            gate=self.gate,
+            calibration=self.calibration,
+            overlay=self.overlay,
+            quotas=self.quotas,
+            patient=lambda: patient(settings, out, self.channel),
+            channel=self.channel,
+            outage=self.outage,
+        )
+
+    def _wishing(self) -> Wishing:
+        out = self.outside
+        return Wishing(
+            WishingParts(
+                sharing=self.sharing,
+                cycle=self.cycle,
+                operations=self.operations,
+                by_hand=self.by_hand,
+                reviews=self.reviews,
+                metadata=out.metadata,
+                ownership=out.ownership,
+                journal=self.journal,
+                clock=out.clock,
+                gate=self.gate,
+            )
+        )
+
+    async def _on_won(self, epoch: int) -> None:
+        """The first fenced write, then what the last leader left: standing, averages, open intents."""
+        self.hand.begin(epoch)
+        await self.sharing.begin_term(epoch)
+        self.outage.remember(self.sharing.shared.brokers, self.sharing.shared.wall_ms)
+        restore_averages(self.observer, await self.sharing.read_averages(), self.outside.clock.wall_ms())
+        for outcome in (await self.hand.settle()).settled:
+            self.cycle.book(outcome)
+        self.runtime.hurry()
+
+    async def run(self) -> int:
+        """Run until told to stop; the exit code."""
+        settings, socket_path = self.loaded.settings, self.loaded.located(self.loaded.settings.api.socket)
+        self.outside.telemetry.gauge("build_info", 1.0, version=__version__)
+        face = ApiServer(
+            self.sidecar,
+            settings.api.host,
+            settings.api.port,
+            socket_path,
+            allowed_hosts=served_hosts(settings),
+            protection=protection(self.loaded, self.outside.telemetry, self.outside.clock, self.journal.append),
+        )
+
+        def announce(urls: list[str]) -> None:
+            url = advertised(settings, urls[0])
+            self.leadership.member = replace(self.leadership.member, url=url)
+            structlog.get_logger(__name__).info("listening", url=urls[0], socket=str(socket_path or ""))
+
+        if self.outside.configuration is not self.outside.store:
+            self.outside.configuration.start()
+        return await self.runtime.run([face], on_ready=announce)
+
+
+def _member(settings: Settings, clock: SystemClock) -> Member:
+    name = settings.member_id or f"{socket.gethostname()}-{secrets.token_hex(3)}"
+    return Member(id=name, version=__version__, started_ms=clock.wall_ms())

@@ -1,0 +1,88 @@
+"""Calibrated thresholds and shadow strategies of a sidecar, wired. pyarrow is loaded only where calibration is on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from bundlekeel.core.model.errors import ConfigError, StoreError
+from bundlekeel.daemon.calibration.shadow import Tournament
+from bundlekeel.daemon.calibration.watcher import Calibration, CalibrationParts
+from bundlekeel.daemon.gate.gate import Gate
+from bundlekeel.daemon.state.effective_parameters import Overlay, merging
+from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.ports import Clock, Journal, Telemetry
+from bundlekeel.ports.calibration import CalibrationStore
+from bundlekeel.settings.load import LoadedSettings
+
+
+def overlay_of(loaded: LoadedSettings, sharing: Sharing) -> Overlay:
+    """The parameters of every plan. With calibration off nothing that was adopted earlier is in force."""
+    off = loaded.settings.calibration.mode == "off"
+    return Overlay(merging(loaded), lambda: None if off else sharing.desired.adopted)
+
+
+def calibration(
+    loaded: LoadedSettings,
+    *,
+    overlay: Overlay,
+    sharing: Sharing,
+    gate: Gate,
+    sees: Callable[[], bool],
+    journal: Journal,
+    telemetry: Telemetry,
+    clock: Clock,
+) -> Calibration:
+    """What answers for thresholds; it watches only where the settings say so."""
+    given = loaded.settings.calibration
+    return Calibration(
+        CalibrationParts(
+            mode=given.mode,
+            rules=replace(given.rules, cluster=loaded.settings.cluster),
+            every_seconds=given.interval,
+            interval_seconds=loaded.settings.cycle.interval,
+            canary_seconds=given.canary,
+            store=_store(loaded),
+            overlay=overlay,
+            sharing=sharing,
+            sees=sees,
+            journal=journal,
+            telemetry=telemetry,
+            clock=clock,
+            gate=gate,
+        )
+    )
+
+
+def tournament(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock) -> Tournament | None:
+    """Strategies that plan along, or None when the settings name none."""
+    named = loaded.settings.shadow.strategies
+    return Tournament(named, telemetry, clock) if named else None
+
+
+def _store(loaded: LoadedSettings) -> Callable[[], CalibrationStore]:
+    """What opens the place of proposals. ConfigError when pyarrow is missing."""
+    given = loaded.settings.calibration
+    if given.mode == "off" or given.uri is None:
+        return _nowhere
+    try:
+        adapter = import_module("bundlekeel.adapters.calibration")
+    except ModuleNotFoundError as error:
+        if error.name != "pyarrow":
+            raise
+        raise ConfigError(
+            "calibration needs pyarrow: install bundlekeel[history]", field="calibration.mode", allowed="off"
+        ) from None
+    place: str | Path | None = given.uri if "://" in given.uri else loaded.located(Path(given.uri))
+
+    def opened() -> CalibrationStore:
+        store: CalibrationStore = adapter.calibration_folder(place)
+        return store
+
+    return opened
+
+
+def _nowhere() -> CalibrationStore:
+    raise StoreError("calibration is off")

@@ -1,0 +1,69 @@
+"""The recorder of a sidecar, and the store for the command line. pyarrow is loaded only where history is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.uris import place_fault
+from bundlekeel.daemon.records.recorder import Places, Recorder
+from bundlekeel.ports import Clock, Telemetry
+from bundlekeel.ports.history import HistoryStore
+from bundlekeel.settings.load import LoadedSettings
+
+
+def recorder(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, leads: Callable[[], bool]) -> Recorder | None:
+    """What records, or None when the settings name no store. ConfigError when pyarrow is missing."""
+    given = loaded.settings.history
+    if given.uri is None:
+        return None
+    adapter, place, wal = _adapter(), _place(loaded, given.uri), loaded.located(given.wal)
+
+    def places() -> Places:
+        return adapter.FileWal(wal), adapter.ParquetStore(place, loaded.settings.cluster)
+
+    return Recorder(places, telemetry, clock, leads=leads, keep_days=given.keep_days, wal_max_bytes=given.wal_max_bytes)
+
+
+def history_store(loaded: LoadedSettings, uri: str | None) -> HistoryStore:
+    """The store at this URI or folder; None: that of the settings."""
+    if uri is not None:
+        # `file:/x` would be a folder here, and every answer about an empty store.
+        if fault := place_fault(uri):
+            raise ConfigError(f"--history: {fault}", field="--history", allowed="a folder or a URI with ://")
+        return _store(uri if "://" in uri else Path(uri))
+    named = loaded.settings.history.uri
+    if named is None:
+        raise ConfigError(
+            "history.uri is not set: nothing is recorded; name a store with --history",
+            field="history.uri",
+            allowed="a folder or a URI",
+        )
+    return _store(_place(loaded, named))
+
+
+def _store(place: str | Path) -> HistoryStore:
+    made: HistoryStore = _adapter().ParquetStore(place)
+    return made
+
+
+def _place(loaded: LoadedSettings, uri: str) -> str | Path:
+    if "://" in uri:
+        return uri
+    located = loaded.located(Path(uri))
+    assert located is not None
+    return located
+
+
+def _adapter() -> Any:
+    try:
+        return import_module("bundlekeel.adapters.history")
+    except ModuleNotFoundError as error:
+        if error.name != "pyarrow":
+            raise
+        raise ConfigError(
+            "history needs pyarrow: install bundlekeel[history]", field="history.uri", allowed="null, without pyarrow"
+        ) from None

@@ -1,0 +1,156 @@
+"""Logs: events with fields to stderr, and no secret in any of them.
+
+Nothing logs a secret on purpose. This is for what comes by accident: a library's message, a traceback, an answer that
+quotes a header. Values of the settings that are secret are known and replaced wherever they stand; what looks like a
+bearer token, a JWT or a token of ours is replaced too; and fields by their name.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Mapping, MutableMapping
+from types import TracebackType
+from typing import Any, Final
+from urllib.parse import quote, quote_plus
+
+import structlog
+from pydantic import BaseModel, SecretStr
+
+from bundlekeel.settings.model import Settings
+from bundlekeel.settings.schema import HIDDEN, SECRET_WORDS
+
+_LOOKS_SECRET: Final = re.compile(
+    r"(?P<scheme>(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}"  # a header's value
+    r"|eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*"  # a JWT
+    r"|\bbk\.[A-Za-z0-9_@-]+\.[A-Za-z0-9_-]{16,}",  # a token of our API
+    re.IGNORECASE,
+)
+# Shorter values stand in ordinary words: to hide those would hide the log.
+_SHORTEST_SECRET: Final = 4
+# Names of fields that hold a path or a number about secrets, not a secret.
+_HARMLESS: Final = ("_file", "_files", "_count")
+
+
+class Redactor:
+    """Takes secrets out of text and of structlog events."""
+
+    def __init__(self, secrets: Iterator[str] | tuple[str, ...] = ()) -> None:
+        given = [value for value in secrets if len(value) >= _SHORTEST_SECRET]
+        known = sorted({form for value in given for form in _forms(value)}, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def text(self, text: str) -> str:
+        """The same text without secrets."""
+        if self._known is not None:
+            text = self._known.sub(HIDDEN, text)
+        return _LOOKS_SECRET.sub(lambda found: (found["scheme"] or "") + HIDDEN, text)
+
+    def __call__(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+        """A structlog processor, to stand right before the renderer."""
+        return {key: self._value(key, value) for key, value in event.items()}
+
+    def _value(self, key: str, value: Any) -> Any:
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        lower = key.lower()
+        if any(word in lower for word in (*SECRET_WORDS, "authorization")) and not lower.endswith(_HARMLESS):
+            return HIDDEN
+        if isinstance(value, Mapping):
+            return {str(inner): self._value(str(inner), item) for inner, item in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self._value("", item) for item in value]
+        return self.text(value if isinstance(value, str) else str(value))
+
+
+def _forms(secret: str) -> set[str]:
+    """A secret as it stands in text, in a `repr`, in JSON, in JSON within JSON, and in a URL."""
+    in_json = {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
+    twice = {json.dumps(form)[1:-1] for form in in_json}
+    return {secret, repr(secret)[1:-1], quote(secret, safe=""), quote_plus(secret), *in_json, *twice}
+
+
+class _Formatter(logging.Formatter):
+    """Of what libraries log by `logging`."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__("%(levelname)s:%(name)s:%(message)s")
+        self._redactor = redactor
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The whole entry, traceback included."""
+        return self._redactor.text(super().format(record))
+
+
+def secrets_of(model: BaseModel) -> Iterator[str]:
+    """Every value of the settings that is a secret."""
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        if isinstance(value, SecretStr):
+            yield value.get_secret_value()
+        elif isinstance(value, BaseModel):
+            yield from secrets_of(value)
+        elif isinstance(value, tuple):
+            for item in value:
+                if isinstance(item, BaseModel):
+                    yield from secrets_of(item)
+
+
+def configure_logging(settings: Settings, level: str = "") -> None:
+    """structlog to stderr: events with fields, JSON unless a person looks at a terminal. Libraries stay quiet.
+
+    `level`: instead of that of the settings, for commands that a person waits for."""
+    wanted = settings.logging.format
+    redactor = Redactor(secrets_of(settings))
+    console = wanted == "console" or (wanted == "auto" and sys.stderr.isatty())
+    renderer = (
+        structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ)
+        if console
+        else (structlog.processors.JSONRenderer())
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            redactor,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelName((level or settings.logging.level).upper())
+        ),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter(redactor))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+    redact_last_words(redactor)
+
+
+def redact_last_words(redactor: Redactor) -> None:
+    """No secret in what Python prints of an error that ends the process or a thread (kazoo has some), or that could not
+    be raised."""
+
+    def tell(
+        kind: type[BaseException], error: BaseException | None, trace: TracebackType | None, where: str = ""
+    ) -> None:
+        sys.stderr.write(redactor.text(where + "".join(traceback.format_exception(kind, error, trace))))
+
+    def thread_ended(args: threading.ExceptHookArgs) -> None:
+        if args.exc_type is not SystemExit:
+            name = args.thread.name if args.thread is not None else "a thread"
+            tell(args.exc_type, args.exc_value, args.exc_traceback, f"error in {name}:\n")
+
+    def not_raised(args: sys.UnraisableHookArgs) -> None:
+        tell(args.exc_type, args.exc_value, args.exc_traceback, f"{args.err_msg or 'error ignored'}:\n")
+
+    sys.excepthook = tell
+    threading.excepthook = thread_ended
+    sys.unraisablehook = not_raised

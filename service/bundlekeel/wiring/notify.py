@@ -1,0 +1,60 @@
+"""Who is told what happens, as the settings say."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+
+import structlog
+
+from bundlekeel.adapters.notify import Address, KubernetesEvents, Place, Webhook
+from bundlekeel.daemon.records.notifications import Notifications, Sink
+from bundlekeel.ports import Clock, Telemetry
+from bundlekeel.ports.notify import EVENTS
+from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.settings.notify import WebhookSettings
+from bundlekeel.tls import ClientTls
+
+_log = structlog.get_logger(__name__)
+
+
+def notifications(
+    loaded: LoadedSettings,
+    telemetry: Telemetry,
+    clock: Clock,
+    *,
+    member: Callable[[], str],
+    leads: Callable[[], bool],
+) -> Notifications | None:
+    """What tells them, or None when nobody is to be told. ConfigError when a file of certificates cannot be used."""
+    given = loaded.settings.notify
+    sinks = [
+        Sink(
+            name=item.name,
+            notifier=_webhook(loaded, item, index),
+            events=frozenset(item.events),
+            min_severity=item.min_severity,
+        )
+        for index, item in enumerate(given.webhooks)
+    ]
+    if given.kubernetes == "auto":
+        place = Place.found(os.environ, socket.gethostname())
+        if place is None:
+            _log.info("no service account token here: no Kubernetes events")
+        else:
+            tls = ClientTls(trust_certs=place.ca).context(field="notify.kubernetes")
+            events = KubernetesEvents(place, tls=tls)
+            sinks.append(Sink(name="kubernetes", notifier=events, events=frozenset(EVENTS)))
+    if not sinks:
+        return None
+    return Notifications(sinks, telemetry, clock, cluster=loaded.settings.cluster, member=member, leads=leads)
+
+
+def _webhook(loaded: LoadedSettings, item: WebhookSettings, index: int) -> Webhook:
+    trusted = loaded.located(item.tls_trust_certs_file)
+    tls = None
+    if trusted is not None:
+        tls = ClientTls(trust_certs=trusted).context(field=f"notify.webhooks.{index}.tls_trust_certs_file")
+    address = Address(item.url.get_secret_value() if item.url else None, file=loaded.located(item.url_file))
+    return Webhook(address, kind=item.kind, seconds=item.timeout, tls=tls, use_proxy=item.use_proxy)

@@ -1,0 +1,275 @@
+"""The adapters of one process, connected to one cluster."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from bundlekeel import __version__
+from bundlekeel.adapters.admin import AdminOptions, HttpBrokerAdmin, TokenSource
+from bundlekeel.adapters.clock import SystemClock
+from bundlekeel.adapters.metrics import PrometheusTelemetry
+from bundlekeel.adapters.topics.channel import TopicChannel
+from bundlekeel.adapters.topics.feed import TopicLoadFeed
+from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
+from bundlekeel.adapters.zookeeper import (
+    ZkChannel,
+    ZkClient,
+    ZkCoordination,
+    ZkLoadSource,
+    ZkMetadata,
+    ZkOwnership,
+    parse_store_url,
+)
+from bundlekeel.core.model.errors import SnapshotError, StoreError
+from bundlekeel.daemon.operations.doctor import Patient
+from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.daemon.sources.channel_watch import ChannelWatch, WatchParts
+from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
+from bundlekeel.daemon.sources.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
+from bundlekeel.ports import BrokerEndpoint
+from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.settings.model import Settings
+from bundlekeel.settings.parameters import to_parameters
+from bundlekeel.wiring.security import broker_tls, store_identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """The adapters of one process, connected to one cluster."""
+
+    clock: SystemClock
+    telemetry: PrometheusTelemetry
+    store: ZkClient
+    coordination: ZkCoordination
+    source: ClusterSource
+    channel: ChannelByVariant
+    ownership: OwnershipByMode
+    metadata: ZkMetadata
+    configuration: ZkClient
+    admin: HttpBrokerAdmin
+    config: BrokerConfig
+
+
+def open_outside(loaded: LoadedSettings) -> Outside:
+    """Make the adapters; nothing is connected yet."""
+    settings, clock, telemetry = loaded.settings, SystemClock(), PrometheusTelemetry()
+    store = _client(loaded, settings.store_url, "metadata_store")
+    other = settings.configuration_store
+    configuration = store
+    if other is not None and other != settings.store_url:
+        configuration = _client(loaded, other, "configuration_store")
+    admin = _admin(loaded, telemetry, clock)
+    config = BrokerConfig(admin, clock, cluster=settings.cluster)
+    topics = TopicsProcess(topics_options(loaded), clock=clock)
+    source = _source(settings, store, topics, admin, clock, telemetry)
+    source.use_settings(config.values)
+    channel = ChannelByVariant(
+        {
+            "system_topic": lambda: TopicChannel(topics, clock=clock),
+            "metadata_store": lambda: ZkChannel(store, clock=clock),
+        },
+        config,
+        service_url=settings.extensible.service_url,
+        prefer_tls=settings.admin.encrypted_first,
+    )
+    return Outside(
+        clock=clock,
+        telemetry=telemetry,
+        store=store,
+        coordination=ZkCoordination(store, root=settings.root_path, clock=clock),
+        source=source,
+        channel=channel,
+        ownership=OwnershipByMode(ZkOwnership(store), ChannelOwnership(channel, source), source),
+        metadata=ZkMetadata(store, configuration),
+        configuration=configuration,
+        admin=admin,
+        config=config,
+    )
+
+
+def _source(
+    settings: Settings,
+    store: ZkClient,
+    topics: TopicsProcess,
+    admin: HttpBrokerAdmin,
+    clock: SystemClock,
+    telemetry: PrometheusTelemetry,
+) -> ClusterSource:
+    given = settings.extensible
+    return ClusterSource(
+        registry=ZkLoadSource(
+            store,
+            batch_window_seconds=settings.store.batch_window,
+            max_report_bytes=settings.store.max_report_bytes,
+            clock=clock,
+        ),
+        feed=TopicLoadFeed(topics, clock=clock),
+        admin=admin,
+        clock=clock,
+        telemetry=telemetry,
+        options=ExtensibleOptions(
+            bundles=given.bundles,
+            stats_interval=given.stats_interval,
+            service_urls=(given.service_url,) if given.service_url else (),
+            prefer_tls=settings.admin.encrypted_first,
+            batch_window=settings.store.batch_window,
+            force_mixed=settings.force_mixed,
+        ),
+    )
+
+
+def topics_options(loaded: LoadedSettings) -> TopicsOptions:
+    """The brokers are the same ones, so their admin API's token and trust hold here too."""
+    given, admin = loaded.settings.extensible, loaded.settings.admin
+    return TopicsOptions(
+        token=admin.token.get_secret_value() if admin.token else "",
+        token_file=loaded.located(admin.token_file),
+        trust_certs=loaded.located(admin.tls_trust_certs_file),
+        cert=loaded.located(admin.tls_cert_file),
+        key=loaded.located(admin.tls_key_file),
+        verify=admin.tls_verify,
+        stuck_after=given.stuck_after,
+        max_bytes=loaded.settings.store.max_report_bytes,
+    )
+
+
+def _client(loaded: LoadedSettings, address: str, field: str) -> ZkClient:
+    hosts, chroot = parse_store_url(address, field=field)
+    settings = loaded.settings
+    return ZkClient(
+        hosts,
+        chroot,
+        session_seconds=settings.store.session_timeout,
+        call_timeout_seconds=settings.store.call_timeout,
+        identity=store_identity(loaded),
+    )
+
+
+def _admin(loaded: LoadedSettings, telemetry: PrometheusTelemetry, clock: SystemClock) -> HttpBrokerAdmin:
+    settings, given = loaded.settings, loaded.settings.admin
+    token = None
+    if given.token is not None or given.token_file is not None:
+        secret = given.token.get_secret_value() if given.token else None
+        token = TokenSource(secret, file=loaded.located(given.token_file))
+    return HttpBrokerAdmin(
+        telemetry=telemetry,
+        clock=clock,
+        token=token,
+        tls=broker_tls(loaded),
+        options=AdminOptions(
+            connect_timeout=given.connect_timeout,
+            read_timeout=given.read_timeout,
+            max_redirects=given.max_redirects,
+            use_tls=given.prefer_tls,
+            user_agent=f"bundlekeel/{__version__} ({quote(settings.member_id or socket.gethostname(), safe='')})",
+        ),
+    )
+
+
+def watch(out: Outside, record: Callable[[Mapping[str, Any]], None], active: Callable[[], bool]) -> ChannelWatch:
+    """The ownership channel's watch over these adapters."""
+    return ChannelWatch(
+        WatchParts(
+            channel=out.channel,
+            source=out.source,
+            metadata=out.metadata,
+            config=out.config,
+            record=record,
+            telemetry=out.telemetry,
+            clock=out.clock,
+            active=active,
+        )
+    )
+
+
+def patient(settings: Settings, out: Outside, channel: ChannelWatch) -> Patient:
+    """What `doctor` examines."""
+    return Patient(
+        coordination=out.coordination,
+        source=out.source,
+        metadata=out.metadata,
+        admin=out.admin,
+        config=out.config,
+        clock=out.clock,
+        channel=channel,
+        feed=lambda: out.source.feed,
+        mode=settings.mode,
+        heartbeat_seconds=settings.leadership.heartbeat,
+        store_address=settings.store_url,
+        capacity=settings.capacity_overrides,
+        used=lambda values: to_parameters(settings, values),
+    )
+
+
+@asynccontextmanager
+async def connected(loaded: LoadedSettings) -> AsyncIterator[Outside]:
+    """Adapters of a one-off command, connected; closed at the end."""
+    out = open_outside(loaded)
+    await out.coordination.start()
+    if out.configuration is not out.store:
+        out.configuration.start()
+    try:
+        yield out
+    finally:
+        await out.channel.close()
+        await out.source.close()
+        await out.admin.close()
+        await out.coordination.close()
+        if out.configuration is not out.store:
+            await out.configuration.close()
+
+
+async def endpoints_of(settings: Settings, out: Outside, within: float = 10.0) -> Mapping[str, BrokerEndpoint]:
+    """The registered brokers, waiting a moment for the first picture. StoreError saying what was not reached."""
+    await out.source.start()
+    picture, deadline = None, out.clock.boot() + within
+    while picture is None:
+        try:
+            picture = await out.source.picture()
+        except (StoreError, SnapshotError) as error:
+            if out.clock.boot() > deadline:
+                raise StoreError(
+                    f"{settings.store_url} did not show the brokers within {within:.0f} s ({error}); "
+                    "`bundlekeel doctor` says more"
+                ) from error
+            await out.clock.sleep(0.05)
+    if not picture.endpoints:
+        raise StoreError(f"no broker is registered in {settings.store_url}; check its chroot")
+    out.admin.set_endpoints(picture.endpoints)
+    return picture.endpoints
+
+
+def unrecorded(_record: Mapping[str, Any]) -> None:
+    """Of a one-off command, nothing goes into a journal."""
+
+
+async def settled(out: Outside, within: float = 10.0) -> None:
+    """Have the source and, where there is one, the ownership channel ready for questions. StoreError."""
+    await out.source.start()
+    deadline = out.clock.boot() + within
+    while True:
+        try:
+            await out.channel.follow(await out.source.picture())
+            if out.channel.on:
+                await out.channel.view()
+            return
+        except (StoreError, SnapshotError) as error:
+            if out.clock.boot() > deadline:
+                raise StoreError(f"who owns what cannot be told: {error}") from error
+            await out.clock.sleep(0.05)
+
+
+async def until_connected(
+    settings: Settings, out: Outside, within: float = 10.0, *, configuration: bool = True
+) -> None:
+    waited = 0.0
+    while not (out.coordination.connected and (out.configuration.connected or not configuration)):
+        if waited >= within:
+            raise StoreError(f"{settings.store_url} did not answer within {within:.0f} s")
+        await out.clock.sleep(0.05)
+        waited += 0.05

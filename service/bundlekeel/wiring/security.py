@@ -1,0 +1,107 @@
+"""What the settings say about identity and TLS, as the objects that the adapters and the API take."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bundlekeel.adapters.admin import TokenSource
+from bundlekeel.adapters.clock import SystemClock
+from bundlekeel.adapters.peers import HttpPeers
+from bundlekeel.adapters.zookeeper.security import StoreIdentity
+from bundlekeel.api.audit import Trail
+from bundlekeel.api.auth import Access
+from bundlekeel.api.server import Protection
+from bundlekeel.ports import Telemetry
+from bundlekeel.settings.credentials import Credentials, JwtKeys, TokensFile
+from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.tls import ClientTls, ServerTls
+
+
+def access_of(loaded: LoadedSettings, telemetry: Telemetry, clock: SystemClock) -> Access | None:
+    """How callers of the TCP port are known; None when no authentication is configured. ConfigError."""
+    given = loaded.settings.api.auth
+    if not given.on:
+        return None
+    tokens_file, key_file = loaded.located(given.tokens_file), loaded.located(given.jwt_key_file)
+    keys = None
+    if key_file is not None:
+        issuer, audience = given.jwt_issuer or "", given.jwt_audience or ""
+        keys = JwtKeys(key_file, issuer=issuer, audience=audience, role_claim=given.jwt_role_claim)
+    return Access(
+        credentials=Credentials(TokensFile(tokens_file) if tokens_file is not None else None, keys),
+        telemetry=telemetry,
+        boot=clock.boot,
+        anonymous_reads=given.anonymous_reads,
+        failures_per_minute=given.failures_per_minute,
+    )
+
+
+def protection(
+    loaded: LoadedSettings, telemetry: Telemetry, clock: SystemClock, record: Callable[[Mapping[str, Any]], None]
+) -> Protection:
+    """What stands before the API's routes; mutations are written down by `record`. ConfigError."""
+    given = loaded.settings.api
+    return Protection(
+        access=access_of(loaded, telemetry, clock),
+        trail=Trail(record=record, wall_ms=clock.wall_ms, boot=clock.boot),
+        tls=server_tls(loaded),
+        max_concurrent=given.max_concurrent,
+        max_connections=given.max_connections,
+    )
+
+
+def server_tls(loaded: LoadedSettings) -> ssl.SSLContext | None:
+    """The API's certificate; None for plain HTTP. ConfigError."""
+    given = loaded.settings.api.tls
+    cert, key = loaded.located(given.cert_file), loaded.located(given.key_file)
+    if cert is None or key is None:
+        return None
+    return ServerTls(cert=cert, key=key, client_ca=loaded.located(given.client_ca_file)).context(
+        field="api.tls.cert_file"
+    )
+
+
+def peers_of(loaded: LoadedSettings) -> HttpPeers:
+    """The other sidecars: our own certificate is shown to them, and the token made for it. ConfigError."""
+    given, token_file = loaded.settings.api.tls, loaded.located(loaded.settings.api.auth.peer_token_file)
+    tls = None
+    if given.on or given.trust_certs_file is not None:
+        tls = ClientTls(
+            trust_certs=loaded.located(given.trust_certs_file),
+            cert=loaded.located(given.cert_file),
+            key=loaded.located(given.key_file),
+        ).context(field="api.tls.trust_certs_file")
+    token = TokenSource(file=token_file).current if token_file is not None else None
+    return HttpPeers(tls=tls, token=token)
+
+
+def store_identity(loaded: LoadedSettings) -> StoreIdentity:
+    """Who we are to ZooKeeper, and how its servers are known."""
+    given = loaded.settings.store
+    password = given.sasl_password.get_secret_value() if given.sasl_password is not None else ""
+    return StoreIdentity(
+        username=given.sasl_username or "",
+        password=password,
+        owned=given.acl == "creator" or (given.acl == "auto" and given.has_identity),
+        tls=ClientTls(
+            trust_certs=loaded.located(given.tls_trust_certs_file),
+            cert=loaded.located(given.tls_cert_file),
+            key=loaded.located(given.tls_key_file),
+            verify=given.tls_verify,
+        )
+        if given.tls
+        else None,
+    )
+
+
+def broker_tls(loaded: LoadedSettings) -> ClientTls:
+    """What is trusted of the brokers' certificates, and the one shown to them."""
+    given = loaded.settings.admin
+    return ClientTls(
+        trust_certs=loaded.located(given.tls_trust_certs_file),
+        cert=loaded.located(given.tls_cert_file),
+        key=loaded.located(given.tls_key_file),
+        verify=given.tls_verify,
+    )

@@ -1,0 +1,47 @@
+"""Where traces go, as the settings say. OpenTelemetry is loaded only where it is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+from bundlekeel import __version__
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.daemon.records.traces import Traces
+from bundlekeel.ports import Clock, Telemetry
+from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.tls import ClientTls
+
+FIELD: Final = "traces.otlp_endpoint"
+
+
+def traces_of(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, member: str) -> Traces | None:
+    """What makes and sends traces, or None when the settings name no collector. ConfigError when OpenTelemetry is
+    missing, or a file of certificates cannot be used."""
+    given = loaded.settings.traces
+    if given.otlp_endpoint is None:
+        return None
+    adapter = _adapter()
+    trusted = loaded.located(given.tls_trust_certs_file)
+    if trusted is not None:
+        # The library would say so with the first trace only.
+        ClientTls(trust_certs=trusted).context(field="traces.tls_trust_certs_file")
+    exporter = adapter.otlp_exporter(given.otlp_endpoint, seconds=given.timeout, trust_certs=trusted)
+    resource = {
+        "service.name": "bundlekeel",
+        "service.version": __version__,
+        "service.namespace": loaded.settings.cluster,
+        "service.instance.id": member,
+    }
+    return Traces(adapter.OtlpTraces(exporter, telemetry, resource), clock)
+
+
+def _adapter() -> Any:
+    try:
+        return import_module("bundlekeel.adapters.traces")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("opentelemetry"):
+            raise
+        raise ConfigError(
+            "traces need OpenTelemetry: install bundlekeel[otel]", field=FIELD, allowed="null, without OpenTelemetry"
+        ) from None

@@ -1,0 +1,102 @@
+"""The history generator: what it records is history, and what is spoiled is spoiled as said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bundlekeel.adapters.history import ParquetStore
+from bundlekeel.core.history.record import SCHEMA, CycleRecord
+from bundlekeel.core.history.replay import rebuilt, replay
+from bundlekeel.core.model.errors import HistoryError
+from bundlekeel.core.model.load import CPU
+from dev.history_worlds import POISONS, World, write
+
+TINY = World(days=1, brokers=3, bundles=30, period_seconds=600, noise=0.3, seed=2)
+
+
+def read(store: ParquetStore) -> list[CycleRecord]:
+    """All records."""
+    return [record for file in store.files() for record in store.records(file)]
+
+
+class TestWrite:
+    """`write`."""
+
+    def test_every_cycle_replays_to_its_hash(self, tmp_path: Path) -> None:
+        """Some of them moved something."""
+        store = write(TINY, tmp_path)
+        records = read(store)
+        assert [file.hour for file in store.files()] == list(range(24))
+        assert len(records) == TINY.periods_a_day
+        assert all(replay(item).same for item in rebuilt(records))
+        assert sum(record.outcome.planned for record in records) > 3
+
+    def test_days_go_on(self, tmp_path: Path) -> None:
+        """Averages, ownership and memory are carried over midnight."""
+        world = World(days=2, brokers=3, bundles=30, period_seconds=1800)
+        frames = [item.frame for item in rebuilt(read(write(world, tmp_path)))]
+        samples = [frame.bundles.whole[:, 1].min() for frame in frames if frame is not None]
+        assert samples == list(range(1, 97))
+
+    def test_unknown_poison(self, tmp_path: Path) -> None:
+        """It is an error, and nothing is written."""
+        with pytest.raises(ValueError, match="none of"):
+            write(TINY, tmp_path, poison="arsenic")
+        assert not list(tmp_path.iterdir())
+
+
+class TestPoisons:
+    """Each of them, six hours of the only day (06 to 12), or all of it."""
+
+    @pytest.mark.parametrize("kind", ["nan", "negative", "zero_day", "lying_broker"])
+    def test_values(self, kind: str, tmp_path: Path) -> None:
+        """They are in the pictures, which can be rebuilt: their checksums hold."""
+        items = list(rebuilt(read(write(TINY, tmp_path, poison=kind))))
+        frame = items[7 * 6].frame
+        assert frame is not None
+        brokers, bundles = frame.brokers.floats, frame.bundles.floats
+        found = {
+            "nan": bool(np.isnan(brokers[0, CPU])) and bool(np.isnan(bundles[0, 0])),
+            "negative": bool((bundles[:, 0:4] < 0).any()),
+            "zero_day": not bundles[:, 0:4].any() and not brokers[:, CPU].any(),
+            "lying_broker": brokers[-1, CPU] == 0.01 and brokers[0, CPU] > 1,
+        }
+        assert [name for name, holds in found.items() if holds] == [kind]
+        assert all(item.frame is not None for item in items)
+
+    def test_missing_hours(self, tmp_path: Path) -> None:
+        """Their files are not there."""
+        hours = [file.hour for file in write(TINY, tmp_path, poison="missing_hours").files()]
+        assert hours == [*range(6), *range(12, 24)]
+
+    def test_duplicates(self, tmp_path: Path) -> None:
+        """The same cycles in two files."""
+        cycles = [record.cycle for record in read(write(TINY, tmp_path, poison="duplicates"))]
+        assert len(cycles) == len(set(cycles)) + 36
+
+    def test_future_schema(self, tmp_path: Path) -> None:
+        """Those records are refused, with the reason."""
+        items = list(rebuilt(read(write(TINY, tmp_path, poison="future_schema"))))
+        refused = [item for item in items if item.frame is None]
+        assert {item.record.schema for item in refused} == {SCHEMA + 1}
+        assert "newer release" in refused[0].why
+        assert len(refused) == 36
+
+    def test_torn(self, tmp_path: Path) -> None:
+        """One file cannot be read; the others can."""
+        store = write(TINY, tmp_path, poison="torn")
+        torn = []
+        for file in store.files():
+            try:
+                store.records(file)
+            except HistoryError:
+                torn.append(file.hour)
+        assert torn == [0]
+
+    def test_all_are_tested_here(self) -> None:
+        """A new one needs a test."""
+        values = {"nan", "negative", "zero_day", "lying_broker"}
+        assert set(POISONS) == values | {"missing_hours", "duplicates", "future_schema", "torn"}

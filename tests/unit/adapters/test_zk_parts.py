@@ -1,0 +1,116 @@
+"""The parts of the ZooKeeper adapter that need no ZooKeeper: records, modes, bounded reads, paths."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import unquote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bundlekeel.adapters.zookeeper.brokers import BrokerRecord, make_picture, mode_of, read_record
+from bundlekeel.adapters.zookeeper.client import ZkClient
+from bundlekeel.adapters.zookeeper.ownership import encode_local
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import StoreError
+from bundlekeel.core.model.load import BrokerEndpoint
+from bundlekeel.work import bounded
+
+
+def record(kind: str, broker_id: str = "a:1") -> BrokerRecord:
+    """A record of this kind."""
+    return BrokerRecord(mzxid=1, kind=kind, endpoint=BrokerEndpoint(broker_id=broker_id, web_url=""))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "mode"),
+    [
+        ([], "modular"),
+        ([""], "modular"),
+        (["modular", "modular", ""], "modular"),
+        (["extensible", ""], "extensible"),
+        (["other"], "other"),
+        (["modular", "extensible"], "mixed"),
+        (["modular", "other", ""], "mixed"),
+    ],
+)
+def test_mode(kinds: list[str], mode: str) -> None:
+    """One kind gives the mode, several are mixed, and what cannot be told does not count."""
+    assert mode_of({str(i): record(kind) for i, kind in enumerate(kinds)}) == mode
+
+
+def test_pictures_are_sorted() -> None:
+    """Reports, exclusions and endpoints come in the order of broker ids, however they arrived."""
+    records = {name: read_record(name, b"", 1, max_bytes=10, last=None) for name in ("c:1", "a:1", "b:1")}
+    picture = make_picture(records, generation=3)
+    assert [e.broker_id for e in picture.excluded] == list(picture.endpoints) == ["a:1", "b:1", "c:1"]
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_make_a_record(data: bytes) -> None:
+    """Whatever a znode holds, it becomes a record: never an exception."""
+    found = read_record("a:1", data, 5, max_bytes=100, last=None)
+    assert found.mzxid == 5
+    assert found.endpoint.broker_id == "a:1"
+    if len(data) > 100:
+        assert found.excluded is not None
+        assert found.excluded.code == Code.REPORT_TOO_LARGE
+
+
+async def test_bounded_keeps_order_and_limit() -> None:
+    """Results come in the order of the jobs; never more than the limit run at once."""
+    running = peak = 0
+
+    async def job(number: int) -> int:
+        nonlocal running, peak
+        running += 1
+        peak = max(peak, running)
+        await asyncio.sleep(0.001 * (number % 3))
+        running -= 1
+        return number
+
+    def make(number: int) -> object:
+        return lambda: job(number)
+
+    assert await bounded([make(i) for i in range(50)], limit=7) == list(range(50))  # type: ignore[misc]
+    assert peak == 7
+    assert await bounded([]) == []
+
+
+async def test_bounded_stops_at_the_first_failure() -> None:
+    """After a failure no further job starts, and the failure is raised."""
+    started = []
+
+    async def job(number: int) -> int:
+        started.append(number)
+        await asyncio.sleep(0)
+        if number == 3:
+            raise StoreError("three")
+        return number
+
+    def make(number: int) -> object:
+        return lambda: job(number)
+
+    with pytest.raises(StoreError, match="three"):
+        await bounded([make(i) for i in range(100)], limit=4)  # type: ignore[misc]
+    assert len(started) < 12
+
+
+@given(st.text(min_size=1).filter(lambda text: not any("\ud800" <= c <= "\udfff" for c in text)))
+def test_encoded_names_are_javas(text: str) -> None:
+    """Only what java.net.URLEncoder leaves alone stays; decoding gives the name back."""
+    encoded = encode_local(text)
+    assert unquote_plus(encoded) == text
+    assert all(c.isascii() and (c.isalnum() or c in ".-*_+%") for c in encoded)
+
+
+async def test_h17_a_path_that_is_not_sent_takes_no_slot() -> None:
+    """kazoo refuses `..` by a ValueError before anything leaves: a StoreError here, and nothing seems to be under way,
+    which would have the connection cut as silent later."""
+    client = ZkClient("127.0.0.1:1", "", session_seconds=10.0, call_timeout_seconds=1.0)
+    client._kazoo._live.set()  # as if connected: nothing is sent all the same
+    for path in ("/admin/local-policies/../..", "/."):
+        with pytest.raises(StoreError, match="relative paths"):
+            await client.get(path)
+    assert client._in_flight == 0

@@ -1,0 +1,385 @@
+"""Who may do what over TCP: 401, 403 and 429, tokens and JWTs, reload, and whose name ends in the journal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from fastapi import FastAPI
+from structlog.testing import CapturingLoggerFactory
+from typer.testing import CliRunner
+
+from bundlekeel.api import create_app
+from bundlekeel.api.admission import SAFE_METHODS
+from bundlekeel.api.audit import Trail
+from bundlekeel.cli.app import make_app
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.settings.credentials import ROLES, TokensFile, new_token, read_lines
+from tests.support.api_routes import roles, table
+from tests.support.contracts.admin import Recorder
+from tests.support.fake_service import HASH, FakeService
+from tests.support.security import Issuer, SteppedClock, Tokens, access_for
+from tests.unit.api.test_routes import client
+from tests.unit.cli.test_commands import FakeWiring
+
+REASON = {"reason": "test", "by": "mallory"}
+DRY_RUNS = ("/api/v1/plans", "/api/v1/assignments")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
+    """One token a role."""
+    return Tokens(tmp_path_factory.mktemp("tokens"))
+
+
+@pytest.fixture
+def tokens(made: Tokens) -> Iterator[Tokens]:
+    """The same, with their file as at first."""
+    made.write(*ROLES)
+    yield made
+    made.write(*ROLES)
+
+
+def guarded(tokens: Tokens | None, issuer: Issuer | None = None, **more: Any) -> FastAPI:
+    """The TCP app with credentials asked for."""
+    service = more.pop("service", None) or FakeService()
+    trail = more.pop("trail", None)
+    return create_app(service, mutations=True, access=access_for(tokens, issuer, **more), trail=trail)
+
+
+def operations(app: FastAPI) -> list[tuple[str, str]]:
+    """Every method and path of the OpenAPI document, parameters filled in."""
+    found = []
+    for path, methods in app.openapi()["paths"].items():
+        filled = re.sub(r"\{[a-z]+\}", HASH, path)
+        found += [(method.upper(), filled) for method in methods if method in ("get", "put", "post", "delete", "patch")]
+    return found
+
+
+async def test_every_route_asks_for_credentials(tokens: Tokens) -> None:
+    """No route of /api/v1 answers without; probes and metrics do. What only the OpenAPI knows is not forgotten."""
+    app = guarded(tokens)
+    async with client(app) as http:
+        for method, path in operations(app):
+            answer = await http.request(method, path, json={} if method != "GET" else None)
+            if path in ("/livez", "/readyz", "/metrics"):
+                assert answer.status_code == 200
+            else:
+                assert answer.status_code == 401, (method, path)
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+                assert answer.headers["content-type"] == "application/problem+json"
+        assert (await http.get("/api/v1/openapi.json")).status_code == 401
+        assert (await http.get("/api/v1/none")).status_code == 401, "nor does it say which routes there are"
+
+
+def no_reads(app: FastAPI) -> list[tuple[str, str]]:
+    """Every method and path of the app's own table of routes that is no read, also those no document names."""
+    found = [(entry.method, entry.filled(HASH)) for entry in table(app) if entry.method not in SAFE_METHODS]
+    assert set(found) >= {item for item in operations(app) if item[0] != "GET"}
+    return found
+
+
+async def test_every_route_that_is_no_read_refuses_a_viewer(tokens: Tokens) -> None:
+    """401 without credentials and 403 for a viewer, dry runs too, and nothing is reached; the mode is 403 for an
+    operator too."""
+    service = FakeService()
+    app = guarded(tokens, service=service, anonymous_reads=True)
+    async with client(app) as http:
+        for method, path in no_reads(app):
+            answer = await http.request(method, path, json=REASON)
+            assert answer.status_code == 401, (method, path)
+            answer = await http.request(method, path, json=REASON, headers=tokens.headers("viewer"))
+            assert answer.status_code == 403, (method, path)
+            assert "the-viewer" in answer.json()["detail"]
+        body = REASON | {"mode": "observe"}
+        as_operator = await http.put("/api/v1/mode", json=body, headers=tokens.headers("operator"))
+        as_admin = await http.put("/api/v1/mode", json=body, headers=tokens.headers("admin"))
+        assert (as_operator.status_code, as_admin.status_code) == (403, 200)
+    assert [name for name, _ in service.calls] == ["set_mode"]
+
+
+async def test_roles_include_those_below(tokens: Tokens) -> None:
+    """A viewer reads, an operator makes dry runs and pauses as well, an admin everything."""
+    for role, allowed in (("viewer", 1), ("operator", 3), ("admin", 4)):
+        async with client(guarded(tokens)) as http:
+            asked = [
+                await http.get("/api/v1/state", headers=tokens.headers(role)),
+                await http.post("/api/v1/plans", json={}, headers=tokens.headers(role)),
+                await http.post("/api/v1/pause", json=REASON, headers=tokens.headers(role)),
+                await http.put("/api/v1/mode", json=REASON | {"mode": "observe"}, headers=tokens.headers(role)),
+            ]
+            assert [item.status_code for item in asked] == [200] * allowed + [403] * (4 - allowed)
+            told = (await http.get("/api/v1/whoami", headers=tokens.headers(role))).json()
+            assert (told["you"], told["your_role"]) == (f"the-{role}", role)
+            assert told["mutations"] == (role != "viewer")
+
+
+async def test_anonymous_reads(tokens: Tokens) -> None:
+    """GET without credentials when allowed; dry runs and mutations still ask, and wrong credentials are still wrong."""
+    async with client(guarded(tokens, anonymous_reads=True)) as http:
+        assert (await http.get("/api/v1/state")).status_code == 200
+        told = (await http.get("/api/v1/whoami")).json()
+        assert (told["you"], told["your_role"], told["mutations"]) == ("", "viewer", False)
+        assert (await http.post("/api/v1/plans", json={})).status_code == 401
+        assert (await http.post("/api/v1/pause", json=REASON)).status_code == 401
+        assert (await http.get("/api/v1/state", headers={"Authorization": "Bearer x"})).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "Bearer", "Bearer ", "Basic YTpi", "bk.the-admin.x", "Bearer bk.the-admin.", "Bearer bk..",
+     "Bearer bk.nobody.x", "Bearer " + "x" * 20_000, "Bearer ..",
+     "Bearer eyJ.eyJ.x", "Bearer bk.the-admin." + "A" * 43],
+)  # fmt: skip
+async def test_wrong_credentials(tokens: Tokens, tmp_path: Path, header: str) -> None:
+    """Nothing that is no valid token gets through, and it is counted."""
+    telemetry = Recorder()
+    async with client(guarded(tokens, Issuer(tmp_path), telemetry=telemetry)) as http:
+        answer = await http.get("/api/v1/state", headers={"Authorization": header})
+    assert answer.status_code == 401 and "invalid_token" in answer.headers["www-authenticate"]
+    assert telemetry.total("api_refusals_total", code="401") == 1
+
+
+async def test_the_name_in_a_body_does_not_count(tokens: Tokens) -> None:
+    """`by` is who authenticated, for the service and for the journal; the reason is kept."""
+    service, records = FakeService(), list[Any]()
+    app = guarded(tokens, service=service, trail=Trail(record=records.append, wall_ms=lambda: 7, boot=lambda: 0.0))
+    async with client(app) as http:
+        for body in (REASON, {"reason": "test"}):
+            assert (await http.post("/api/v1/pause", json=body, headers=tokens.headers("operator"))).status_code == 200
+        refused = await http.post("/api/v1/pause", json={"by": "mallory"}, headers=tokens.headers("operator"))
+        assert refused.status_code == 422
+        await http.post("/api/v1/plans", json={}, headers=tokens.headers("operator"))
+    assert [call for call in service.calls if call[0] == "pause"] == [("pause", ("test", "the-operator", None))] * 2
+    assert [(r["by"], r["role"], r["reason"], r["status"]) for r in records] == [
+        ("the-operator", "operator", "test", 200),
+        ("the-operator", "operator", "test", 200),
+        ("the-operator", "operator", "", 422),
+    ], "every mutation, whatever came of it; a dry run is none"
+    assert {r["kind"] for r in records} == {"audit"} and {r["wall_ms"] for r in records} == {7}
+    assert "mallory" not in json.dumps(records)
+
+
+async def test_every_mutation_signs_with_the_authenticated_name(tokens: Tokens) -> None:
+    """Whichever route it is, also one made later: what is told to the service does not hold the body's name."""
+    service = FakeService()
+    app = guarded(tokens, service=service)
+    async with client(app) as http:
+        await http.post("/api/v1/plans", json={}, headers=tokens.headers("admin"))
+        for method, path in operations(app):
+            if method != "GET" and path not in DRY_RUNS:
+                await http.request(
+                    method, f"{path}?by=mallory", json=REASON | {"mode": "observe"}, headers=tokens.headers("admin")
+                )
+    assert "mallory" not in str(service.calls)
+
+
+# What FastAPI's own parser reads beside UTF-8, and what is JSON and no object.
+OTHERS = {
+    "byte order mark": lambda text: text.encode("utf-8-sig"),
+    "utf-16": lambda text: text.encode("utf-16"),
+    "utf-16-le": lambda text: text.encode("utf-16-le"),
+    "utf-16-be": lambda text: text.encode("utf-16-be"),
+    "utf-32": lambda text: text.encode("utf-32"),
+    "utf-32-le": lambda text: text.encode("utf-32-le"),
+    "NaN": lambda text: (text[:-1] + ', "seconds": NaN}').encode(),
+    "half a pair": lambda text: (text[:-1] + r', "more": "\ud800"}').encode(),
+    "a list": lambda text: f"[{text}]".encode(),
+    "nothing": lambda text: b"null",
+}
+
+
+@pytest.mark.parametrize("who", ["admin", ""], ids=["tcp", "socket"])
+async def test_what_cannot_be_signed_is_not_passed_on(tokens: Tokens, who: str) -> None:
+    """A body that the routes can read and the signer cannot would carry a forged `by`: 400 on every mutation, in the
+    journal by its true name; on the unix socket too, where the journal reads the name out of it."""
+    service, records = FakeService(), list[Any]()
+    trail = Trail(record=records.append, wall_ms=lambda: 7, boot=lambda: 0.0)
+    app = guarded(tokens, service=service, trail=trail) if who else over_socket(service, trail)
+    headers = {"Content-Type": "application/json"} | (tokens.headers(who) if who else {})
+    mutations = [item for item in no_reads(app) if item[1] not in DRY_RUNS]
+    async with client(app) as http:
+        for method, path in mutations:
+            for name, encoded in OTHERS.items():
+                body = encoded(json.dumps(REASON | {"mode": "observe", "execute": True}))
+                answer = await http.request(method, path, content=body, headers=headers)
+                assert answer.status_code == 400, (name, method, path)
+                assert answer.json()["type"] == "urn:bundlekeel:problem:not-an-object"
+    assert [record["status"] for record in records] == [400] * len(mutations) * len(OTHERS)
+    assert {record["by"] for record in records} == {"the-admin" if who else "unix socket"}
+    assert service.calls == []
+
+
+async def test_nobody_approves_his_own_proposal_in_another_encoding(tokens: Tokens) -> None:
+    """The four eyes go by the name in the body, so nothing but the signed one may reach it."""
+    service = FakeService()
+    headers = tokens.headers("operator") | {"Content-Type": "application/json"}
+    async with client(guarded(tokens, service=service)) as http:
+        path = f"/api/v1/reviews/{HASH}/approve"
+        for encoding in ("utf-8-sig", "utf-16", "utf-32"):
+            forged = json.dumps({"reason": "fine", "by": "somebody-else"}).encode(encoding)
+            assert (await http.post(path, content=forged, headers=headers)).status_code == 400
+        told = json.dumps({"reason": "fine", "by": "somebody-else"}, ensure_ascii=False).encode()
+        assert (await http.post(path, content=told, headers=headers)).status_code == 200
+    assert service.calls == [("approve", (HASH, "fine", "the-operator"))]
+
+
+def over_socket(service: FakeService, trail: Trail) -> FastAPI:
+    """The app of the unix socket."""
+    return create_app(service, mutations=True, trail=trail)
+
+
+async def test_the_socket_is_its_owners(tokens: Tokens) -> None:
+    """The app of the unix socket asks for nothing; the name is what its caller says, and that is written down."""
+    service, records = FakeService(), list[Any]()
+    app = over_socket(service, Trail(record=records.append, wall_ms=lambda: 7, boot=lambda: 0.0))
+    async with client(app) as http:
+        assert (await http.post("/api/v1/pause", json={"reason": "x", "by": "root"})).status_code == 200
+        assert (await http.get("/api/v1/whoami")).json()["your_role"] == "admin"
+    assert [(r["by"], r["role"], r["what"]) for r in records] == [("root", "admin", "POST /api/v1/pause")]
+
+
+async def test_an_error_of_ours_is_written_down_too(tokens: Tokens) -> None:
+    """A mutation that fails unexpectedly is in the journal as 500."""
+    service, records = FakeService(), list[Any]()
+    service.fail["pause"] = RuntimeError("boom")
+    app = guarded(tokens, service=service, trail=Trail(record=records.append, wall_ms=lambda: 7, boot=lambda: 0.0))
+    async with client(app) as http:
+        assert (await http.post("/api/v1/pause", json=REASON, headers=tokens.headers("admin"))).status_code == 500
+    assert [r["status"] for r in records] == [500]
+
+
+async def test_too_many_failures_of_one_address(tokens: Tokens) -> None:
+    """After so many wrong tokens within a minute an address waits; a token that was good before still is."""
+    clock, telemetry = SteppedClock(), Recorder()
+    app = guarded(tokens, boot=clock.boot, telemetry=telemetry, failures_per_minute=3)
+    good, wrong = tokens.headers("viewer"), {"Authorization": "Bearer wrong"}
+    async with client(app) as http:
+        assert (await http.get("/api/v1/state", headers=good)).status_code == 200
+        told = [(await http.get("/api/v1/state", headers=wrong)).status_code for _ in range(5)]
+        assert told == [401, 401, 401, 429, 429]
+        assert (await http.get("/api/v1/state", headers=wrong)).headers["retry-after"] == "60"
+        assert (await http.get("/api/v1/state", headers=good)).status_code == 200
+        assert (await http.get("/api/v1/state", headers=tokens.headers("admin"))).status_code == 429
+        clock.now += 61
+        assert (await http.get("/api/v1/state", headers=tokens.headers("admin"))).status_code == 200
+        assert (await http.get("/api/v1/state", headers=wrong)).status_code == 401
+    assert telemetry.total("api_refusals_total", code="429") == 4
+
+
+async def test_guesses_at_once_are_limited_as_well(tokens: Tokens) -> None:
+    """Twenty at the same moment are no way around the limit, and hashes are made one at a time."""
+    app = guarded(tokens, failures_per_minute=3)
+    async with client(app) as http:
+        wrong = [{"Authorization": f"Bearer bk.the-admin.{n}"} for n in range(20)]
+        told = await asyncio.gather(*(http.get("/api/v1/state", headers=item) for item in wrong))
+    assert sorted(item.status_code for item in told) == [401] * 3 + [429] * 17
+
+
+async def test_tokens_are_read_again_when_the_file_changes(tokens: Tokens) -> None:
+    """A line taken out stops to count, one put in counts, a wrong file keeps the last good one, none lets nobody in."""
+    async with client(guarded(tokens, failures_per_minute=1000)) as http:
+
+        async def status(role: str) -> int:
+            return (await http.get("/api/v1/state", headers=tokens.headers(role))).status_code
+
+        assert [await status(role) for role in ROLES] == [200, 200, 200]
+        tokens.write("admin")
+        assert [await status(role) for role in ROLES] == [401, 401, 200]
+        tokens.write("viewer", also="what is this?\n")
+        assert [await status(role) for role in ROLES] == [401, 401, 200]
+        fresh = tokens.path.with_name("fresh")
+        fresh.write_text(tokens.lines["operator"] + "\n")
+        fresh.replace(tokens.path)
+        assert [await status(role) for role in ROLES] == [401, 200, 401]
+        tokens.path.unlink()
+        assert [await status(role) for role in ROLES] == [401, 401, 401]
+        tokens.write("viewer")
+        assert await status("viewer") == 200
+
+
+def test_a_token_is_kept_as_hash_only(tokens: Tokens) -> None:
+    """Neither the file nor what is remembered in memory holds a token; two tokens of one name both count."""
+    token, line = new_token("bob", "operator")
+    secret = token.rpartition(".")[2]
+    assert secret not in line and len(secret) >= 43
+    other, second = new_token("bob", "viewer")
+    tokens.write(also=f"{line}\n{second}\n")
+    file = TokensFile(tokens.path)
+    assert file.recall(token) is None
+    found = file.check(token)
+    assert found is not None and (found.name, found.role) == ("bob", "operator") and file.recall(token) == found
+    assert (file.check(other) or found).role == "viewer"
+    assert file.check(token + "x") is None and file.check(f"bk.eve.{secret}") is None
+    assert secret not in str(vars(file)) and token not in str(vars(file))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["alice", "alice admin", "alice boss scrypt$16384$8$1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAA", "a b c d",
+     "alice admin scrypt$1$8$1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAA",
+     "alice admin scrypt$1048576$8$1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAA",
+     "alice admin scrypt$16384$8$1$AA$AAAAAAAAAAAAAAAAAAAAAA", "alice admin bk.alice.secret-canary",
+     "al.ice admin scrypt$16384$8$1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAA"],
+)  # fmt: skip
+def test_a_wrong_line_is_refused_by_its_number(line: str) -> None:
+    """At the start the sidecar does not run with half of a file; what stands there is not told."""
+    with pytest.raises(ConfigError, match="line 2") as told:
+        read_lines(f"# comment\n{line}\n", "tokens")
+    assert "canary" not in str(told.value)
+
+
+def test_the_command_makes_a_token_and_the_line_for_it(tmp_path: Path) -> None:
+    """What it prints fits together; a name that cannot be is refused with exit code 2."""
+    made = CliRunner().invoke(make_app(FakeWiring), ["token", "new", "alice", "--role", "operator"])
+    assert made.exit_code == 0
+    token, line = (part.partition(":")[2].strip() for part in made.output.splitlines())
+    (tmp_path / "tokens").write_text(line + "\n")
+    found = TokensFile(tmp_path / "tokens").check(token)
+    assert found is not None and (found.name, found.role) == ("alice", "operator")
+    assert CliRunner().invoke(make_app(FakeWiring), ["token", "new", "a.b"]).exit_code == 2
+    assert CliRunner().invoke(make_app(FakeWiring), ["token", "new", "a", "--role", "boss"]).exit_code == 2
+
+
+@pytest.mark.parametrize(("name", "role"), [("a.b", "viewer"), ("", "viewer"), ("a b", "viewer"), ("a", "boss")])
+def test_names_and_roles_that_cannot_be(name: str, role: str) -> None:
+    """A dot would part the token elsewhere."""
+    with pytest.raises(ConfigError):
+        new_token(name, role)
+
+
+async def test_dry_runs_need_an_operator_and_unknown_paths_a_viewer(tokens: Tokens) -> None:
+    """What computes costs the leader time; whoever reads is told what is not here."""
+    app = guarded(tokens)
+    known = roles(app)
+    assert known["POST", "/api/v1/plans"] == known["POST", "/api/v1/assignments"] == "operator"
+    assert {role for (method, _), role in known.items() if method != "GET"} == {"operator", "admin"}
+    async with client(app) as http:
+        answer = await http.delete("/api/v1/whatever", headers=tokens.headers("viewer"))
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+
+
+async def test_nothing_about_tokens_is_logged(tokens: Tokens, tmp_path: Path) -> None:
+    """Neither good nor wrong credentials, nor lines of a wrong file, reach the log or an answer."""
+    captured = CapturingLoggerFactory()
+    old = structlog.get_config()
+    structlog.configure(logger_factory=captured, processors=[structlog.processors.JSONRenderer()])
+    try:
+        bodies = []
+        async with client(guarded(tokens, Issuer(tmp_path))) as http:
+            await http.get("/api/v1/state", headers=tokens.headers("admin"))
+            bodies.append((await http.get("/api/v1/state", headers={"Authorization": "Bearer canary-1"})).text)
+            tokens.write(also="alice admin canary-2\n")
+            bodies.append((await http.get("/api/v1/state", headers=tokens.headers("admin"))).text)
+    finally:
+        structlog.configure(**old)
+    seen = str([call.args for call in captured.logger.calls]) + "".join(bodies)
+    assert "line 3" in seen and "canary" not in seen and tokens.tokens["admin"] not in seen
+    assert os.environ.get("BUNDLEKEEL_TOKEN_FILE") is None

@@ -1,0 +1,83 @@
+"""The stream of events: what changed, bounded in number and time, and over at once when the server stops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import httpx
+
+from bundlekeel.api import create_app
+from bundlekeel.api.events import MAX_STREAMS, Streams, most_streams
+from bundlekeel.api.server import ApiServer
+from tests.support.fake_service import FakeService
+from tests.unit.api.test_routes import client
+
+
+def events(text: str) -> list[tuple[str, object]]:
+    """(event, data) of a whole stream."""
+    blocks = [block.split("\n") for block in text.split("\n\n") if block.startswith("event: ")]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
+
+
+async def test_only_changes_are_told() -> None:
+    """First how it is, then each difference, at last that it is over."""
+    service = FakeService()
+    app = create_app(service, mutations=False, streams=Streams(seconds=1.8))
+
+    async def change() -> None:
+        await asyncio.sleep(0.7)
+        service.cycle += 1
+
+    async with client(app) as http, asyncio.TaskGroup() as group:
+        group.create_task(change())
+        answer = await http.get("/api/v1/events")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["cache-control"] == "no-store"
+    assert events(answer.text) == [("change", {"cycle": "4711"}), ("change", {"cycle": "4712"}), ("end", {})]
+
+
+async def test_while_nothing_happens_a_heartbeat_comes() -> None:
+    """So that both ends notice when the other has gone."""
+    service, streams = FakeService(), Streams(seconds=1.2, heartbeat=0.0)
+    told = [text async for text in streams.follow(service)]
+    assert told[0].startswith("event: change") and ": still here\n\n" in told
+
+
+async def test_no_more_streams_than_allowed() -> None:
+    """The next one is told to ask now and then instead; when one has ended there is room again."""
+    service, streams = FakeService(), Streams(most=1, seconds=5)
+    app = create_app(service, mutations=False, streams=streams)
+    held = streams.follow(service)
+    await anext(held)
+    async with client(app) as http:
+        answer = await http.get("/api/v1/events")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "30")
+        assert answer.json()["type"].endswith("too-many-streams")
+        await held.aclose()
+        streams.close()
+        assert (await http.get("/api/v1/events")).status_code == 200
+
+
+def test_streams_leave_room_for_requests() -> None:
+    """Wherever `api.max_concurrent` stands."""
+    assert [most_streams(limit) for limit in (1, 2, 16, 64, 1000)] == [1, 1, 4, MAX_STREAMS, MAX_STREAMS]
+
+
+async def test_a_stop_of_the_server_waits_for_no_stream() -> None:
+    """Streams end at once and tell so, and whoever left is forgotten."""
+    server = ApiServer(FakeService(), "127.0.0.1", 0, None)
+    url = await server.start()
+    async with httpx.AsyncClient(base_url=url) as http:
+        async with http.stream("GET", "/api/v1/events") as gone:
+            assert gone.status_code == 200
+        async with http.stream("GET", "/api/v1/events") as answer:
+            lines = answer.aiter_lines()
+            assert await anext(lines) == "event: change"
+            began = time.monotonic()
+            stopping = asyncio.create_task(server.stop())
+            rest = [line async for line in lines]
+            await stopping
+    assert "event: end" in rest
+    assert time.monotonic() - began < 2.0

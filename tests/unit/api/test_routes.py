@@ -1,0 +1,309 @@
+"""The HTTP routes over a fake service: answers as documented, problems as problem+json."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+from fastapi import FastAPI
+from pydantic import TypeAdapter
+
+from bundlekeel.api import channel, create_app, schemas
+from bundlekeel.api import overview as drawing
+from bundlekeel.core.model.errors import (
+    AdminFault,
+    ConfigError,
+    Conflict,
+    Forbidden,
+    LeadershipLost,
+    NotFound,
+    SnapshotError,
+    StoreError,
+)
+from bundlekeel.daemon.answers import Check
+from tests.support.fake_service import BROKERS, HASH, FakeService
+
+
+@pytest.fixture
+def service() -> FakeService:
+    """A fresh fake."""
+    return FakeService()
+
+
+@pytest.fixture
+async def http(service: FakeService) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the app with every route."""
+    async with client(create_app(service, mutations=True)) as made:
+        yield made
+
+
+def client(app: FastAPI) -> httpx.AsyncClient:
+    """A client that stays inside the process."""
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost:8090")
+
+
+READS: dict[str, Any] = {
+    "state": schemas.State,
+    "whoami": schemas.WhoAmI,
+    "brokers": list[schemas.BrokerView],
+    f"brokers/{BROKERS[0]}/why": schemas.WhyView,
+    "bundles": list[schemas.BundleView],
+    "bundles/shop/orders/0x00000000_0x10000000/why": schemas.WhyView,
+    "bundles/persistent%3A%2F%2Fshop%2Forders%2Fa/why": schemas.WhyView,
+    "verdicts": list[schemas.CycleVerdict],
+    "journal": list[schemas.Record],
+    "settings": list[schemas.Setting],
+    "plans": list[schemas.PlanSummary],
+    "tasks": list[schemas.TaskView],
+    "where?name=orders": list[schemas.Place],
+    "where?name=orders&listener=external": list[schemas.Place],
+    "doctor": list[schemas.CheckView],
+    "drawing?largest=3": drawing.DrawingView,
+    "channel": channel.ChannelSummary,
+    "channel/bundles": list[channel.UnitView],
+    "channel/bundles?state=Releasing&limit=1&after=shop": list[channel.UnitView],
+    "channel/findings": list[channel.FindingView],
+}
+
+
+@pytest.mark.parametrize("path", READS)
+async def test_reads_answer_as_their_model_says(http: httpx.AsyncClient, path: str) -> None:
+    """What OpenAPI promises is what comes."""
+    await http.post("/api/v1/plans", json={})
+    answer = await http.get(f"/api/v1/{path}")
+    assert answer.status_code == 200
+    TypeAdapter(READS[path]).validate_python(answer.json())
+
+
+async def test_why_of_a_topic_gets_the_whole_name(http: httpx.AsyncClient, service: FakeService) -> None:
+    """Slashes inside a name are no path."""
+    await http.get("/api/v1/bundles/persistent%3A%2F%2Fshop%2Forders%2Fa/why")
+    assert ("why", "persistent://shop/orders/a") in service.calls
+
+
+async def test_the_channel_takes_filters_and_pages(http: httpx.AsyncClient, service: FakeService) -> None:
+    """State, broker, namespace, and where the page begins; a state nobody knows is refused."""
+    path = f"/api/v1/channel/bundles?state=Releasing&broker={BROKERS[2]}&namespace=shop/orders&after=a&limit=5"
+    (row,) = (await http.get(path)).json()
+    assert (row["state"], row["destination"]) == ("Releasing", BROKERS[2])
+    asked = {"state": "Releasing", "broker": BROKERS[2], "namespace": "shop/orders", "after": "a", "limit": 5}
+    assert ("channel_bundles", asked) in service.calls
+    assert len((await http.get("/api/v1/channel/findings?limit=1")).json()) == 1
+    refused = await http.get("/api/v1/channel/bundles?state=Sold")
+    assert (refused.status_code, refused.json()["field"]) == (422, "state")
+
+
+@pytest.mark.parametrize("path", ["channel", "channel/bundles", "channel/findings"])
+async def test_a_cluster_without_channel_is_a_conflict(
+    http: httpx.AsyncClient, service: FakeService, path: str
+) -> None:
+    """The modular load manager has none: 409 with a sentence, and what is in the way."""
+    service.fail[path.replace("/", "_")] = Conflict("the brokers run the modular load manager", difference=["modular"])
+    answer = await http.get(f"/api/v1/{path}")
+    assert (answer.status_code, answer.json()["difference"]) == (409, ["modular"])
+
+
+async def test_bundles_takes_filters(http: httpx.AsyncClient, service: FakeService) -> None:
+    """Broker, namespace and limit reach the service; the limit is bounded."""
+    rows = (await http.get("/api/v1/bundles", params={"namespace": "shop/orders", "limit": 2})).json()
+    assert [row["bundle"].rpartition("/")[0] for row in rows] == ["shop/orders"] * 2
+    assert ("bundles", (None, "shop/orders", 2)) in service.calls
+    assert (await http.get("/api/v1/bundles", params={"limit": 0})).status_code == 422
+
+
+async def test_a_dry_run_passes_every_override(http: httpx.AsyncClient, service: FakeService) -> None:
+    """The body becomes a PlanRequest, and the plan can be read again."""
+    body = {
+        "strategy": "threshold",
+        "parameters": {"threshold_percent": 5, "lower_boundary_shedding": True, "excluded_namespaces": ["a/b"]},
+        "remove_brokers": [BROKERS[2]],
+        "add_brokers": ["new-1", "pulsar-broker-4.pulsar:8080", "[fd00::7]:8080"],
+        "traffic_scale": 2,
+        "ignore_hit_counts": True,
+    }
+    made = (await http.post("/api/v1/plans", json=body)).json()
+    TypeAdapter(schemas.PlanView).validate_python(made)
+    (request,) = [argument for name, argument in service.calls if name == "make_plan"]
+    assert (request.strategy, request.remove_brokers, request.traffic_scale) == ("threshold", (BROKERS[2],), 2.0)
+    assert list(request.add_brokers) == body["add_brokers"]
+    assert request.parameters == body["parameters"]
+    assert (await http.get(f"/api/v1/plans/{HASH}")).json() == made
+
+
+async def test_j08_where_by_a_listener(http: httpx.AsyncClient) -> None:
+    """Its address; an unknown one is a value out of range, with those that exist."""
+    (row, _) = (await http.get("/api/v1/where", params={"name": "orders", "listener": "external"})).json()
+    assert (row["service_url"], row["listener"]) == ("pulsar://example.com:31000", "external")
+    answer = await http.get("/api/v1/where", params={"name": "orders", "listener": "extern"})
+    assert answer.status_code == 422
+    assert "it has external" in answer.text and "listener" in answer.text
+
+
+async def test_assignments_take_one_or_several_names(http: httpx.AsyncClient, service: FakeService) -> None:
+    """Bundle, topic, namespace, or lists of them; the answer is as documented."""
+    bodies: list[tuple[dict[str, Any], list[str]]] = [
+        ({"bundle": "shop/orders/0x00000000_0x10000000"}, ["shop/orders/0x00000000_0x10000000"]),
+        ({"topic": "persistent://shop/orders/a"}, ["persistent://shop/orders/a"]),
+        ({"namespace": "shop/orders"}, ["shop/orders"]),
+        ({"topics": ["a", "b"], "bundles": ["shop/orders/0x0_0x1"]}, ["shop/orders/0x0_0x1", "a", "b"]),
+    ]
+    for body, names in bodies:
+        answer = await http.post("/api/v1/assignments", json=body)
+        assert answer.status_code == 200
+        TypeAdapter(list[schemas.AssignmentView]).validate_python(answer.json())
+        assert service.calls[-1] == ("assignments", names)
+    assert (await http.post("/api/v1/assignments", json={"namespace": "shop/nowhere"})).status_code == 404
+
+
+@pytest.mark.parametrize("body", [{}, {"topic": ""}, {"bundle": 5}, {"topics": []}, {"broker": "b"}, None])
+async def test_assignments_of_nothing_are_refused(http: httpx.AsyncClient, body: Any) -> None:
+    """A body that names nothing, or something else, says so."""
+    answer = await http.post("/api/v1/assignments", json=body)
+    assert answer.status_code == 422 and answer.json()["detail"]
+
+
+async def test_assignments_are_no_mutation(service: FakeService) -> None:
+    """The route is there without mutations too: it changes nothing."""
+    async with client(create_app(service, mutations=False)) as http:
+        assert (await http.post("/api/v1/assignments", json={"topic": "a"})).status_code == 200
+
+
+async def test_a_dry_run_needs_no_body(http: httpx.AsyncClient) -> None:
+    """Nothing to override is fine."""
+    assert (await http.post("/api/v1/plans")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"strateggy": "avg"}, "strateggy"),
+        ({"traffic_scale": "2"}, "traffic_scale"),
+        ({"traffic_scale": 0}, "traffic_scale"),
+        ({"ignore_hit_counts": "yes"}, "ignore_hit_counts"),
+        ({"remove_brokers": "b"}, "remove_brokers"),
+        ({"add_brokers": 2}, "add_brokers"),
+        ({"add_brokers": [""]}, "add_brokers.0"),
+        ({"add_brokers": ["new-1", "new 2"]}, "add_brokers.1"),
+        ({"add_brokers": ["new-1\n"]}, "add_brokers.0"),
+        ({"add_brokers": [f"new-{number}" for number in range(101)]}, "add_brokers"),
+        ([], "body"),
+    ],
+)
+async def test_a_wrong_body_names_the_field(http: httpx.AsyncClient, body: Any, field: str) -> None:
+    """Unknown and mistyped fields are errors, not ignored."""
+    answer = await http.post("/api/v1/plans", json=body)
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["field"] == field
+
+
+ERRORS = [
+    (NotFound("no such plan"), 404),
+    (Conflict("changed", difference=["b-1 is gone"]), 409),
+    (Forbidden("mode is recommend"), 403),
+    (ConfigError("wrong", field="strategy", value="x", allowed="avg"), 422),
+    (StoreError("suspended"), 503),
+    (LeadershipLost("over"), 503),
+    (SnapshotError("no picture yet"), 503),
+    (AdminFault("broker said 500"), 502),
+]
+
+
+@pytest.mark.parametrize(("error", "status"), ERRORS, ids=lambda item: type(item).__name__)
+async def test_errors_become_problems(
+    http: httpx.AsyncClient, service: FakeService, error: Exception, status: int
+) -> None:
+    """Every error of the tree has its status and keeps what it says."""
+    service.fail["state"] = error
+    answer = await http.get("/api/v1/state")
+    told = answer.json()
+    assert answer.status_code == told["status"] == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert told["detail"] == str(error)
+    assert told["type"].startswith("urn:bundlekeel:problem:")
+    if isinstance(error, Conflict):
+        assert told["difference"] == ["b-1 is gone"]
+    if isinstance(error, ConfigError):
+        assert (told["field"], told["value"], told["allowed"]) == ("strategy", "x", "avg")
+    assert ("retry-after" in answer.headers) == (status == 503)
+
+
+async def test_an_unexpected_error_shows_no_traceback(http: httpx.AsyncClient, service: FakeService) -> None:
+    """The body of a 500 tells nothing of the inside, and still carries the headers."""
+    service.fail["state"] = RuntimeError("secret-token-123")
+    with structlog.testing.capture_logs() as logged:
+        answer = await http.get("/api/v1/state")
+    assert [(item["event"], item["path"]) for item in logged] == [("api_unexpected_error", "/api/v1/state")]
+    assert answer.status_code == 500
+    assert "secret" not in answer.text and "Traceback" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nope", 404), ("DELETE", "/api/v1/state", 405)])
+async def test_unknown_routes_are_problems_too(http: httpx.AsyncClient, method: str, path: str, status: int) -> None:
+    """No HTML, no other error format."""
+    answer = await http.request(method, path)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/api/v1/state/"), ("GET", "/api/v1/plans/"), ("PUT", "/api/v1/pins"), ("PUT", "/api/v1/pauses"),
+     ("POST", "/api/v1/pause/"), ("DELETE", "/api/v1/exclusions"), ("PUT", "/api/v1/mode/"), ("GET", "/livez/"),
+     ("GET", "/api/v1/openapi.json/")],
+)  # fmt: skip
+async def test_nothing_leads_elsewhere(http: httpx.AsyncClient, method: str, path: str) -> None:
+    """No redirect that no document names: a path with or without its slash is another one, and not here."""
+    answer = await http.request(method, path, json=None if method == "GET" else {"reason": "r"})
+    assert answer.status_code in (404, 405)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "location" not in answer.headers
+
+
+async def test_nan_is_null(http: httpx.AsyncClient, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON has no NaN, and a single one must not cost the answer."""
+    monkeypatch.setattr(service, "plans", lambda: [{"hash": float("nan")}])
+    assert (await http.get("/api/v1/plans")).json() == [{"hash": None}]
+
+
+async def test_mutations_pass_reason_and_person(http: httpx.AsyncClient, service: FakeService) -> None:
+    """Who and why reach the service."""
+    who = {"reason": "test", "by": "ann"}
+    await http.post("/api/v1/plans", json={})
+    assert (await http.post(f"/api/v1/plans/{HASH}/execute", json=who)).status_code == 202
+    assert (await http.post("/api/v1/pause", json={**who, "seconds": 60})).json()["by"] == "ann"
+    assert (await http.post("/api/v1/resume", json=who)).status_code == 200
+    assert (await http.put("/api/v1/mode", json={**who, "mode": "act"})).json()["mode"] == "act"
+    asked = dict(service.calls)
+    assert asked["execute"] == (HASH, "test", "ann")
+    assert asked["pause"] == ("test", "ann", 60)
+    assert asked["set_mode"] == ("act", "test", "ann")
+
+
+@pytest.mark.parametrize("path", ["pause", "resume", "plans/x/execute"])
+@pytest.mark.parametrize("body", [{}, {"reason": ""}, {"reason": "x", "force": True}])
+async def test_no_mutation_without_a_reason(http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> None:
+    """A reason is required, and nothing else is taken."""
+    assert (await http.post(f"/api/v1/{path}", json=body)).status_code == 422
+
+
+async def test_probes(http: httpx.AsyncClient, service: FakeService) -> None:
+    """200 with ok; with `?verbose` every named check; 503 and the reason when one fails."""
+    assert (await http.get("/livez")).text == "ok\n"
+    assert (await http.get("/readyz?verbose")).text == "[+]store ok\n[+]picture ok\nok\n"
+    service.checks.append(Check(name="leader", ok=False, detail="nobody\nleads"))
+    answer = await http.get("/readyz")
+    assert (answer.status_code, answer.text) == (503, "[-]leader nobody leads\nfailed\n")
+
+
+async def test_metrics_negotiate(http: httpx.AsyncClient) -> None:
+    """The scraper's Accept decides the format."""
+    plain = await http.get("/metrics")
+    assert plain.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    rich = await http.get("/metrics", headers={"Accept": "application/openmetrics-text;version=1.0.0"})
+    assert rich.text == "# EOF\n"

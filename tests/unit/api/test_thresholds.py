@@ -1,0 +1,117 @@
+"""The routes and commands of calibrated thresholds, against a fake."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from pydantic import TypeAdapter
+
+from bundlekeel.api import create_app, thresholds
+from bundlekeel.core.model.errors import Conflict
+from tests.support.api_routes import roles
+from tests.support.fake_service import FakeService
+from tests.support.fake_thresholds import DIGEST
+from tests.unit.cli.test_commands import Sidecar, served, sidecar  # fixtures
+
+__all__ = ["served", "sidecar"]
+
+WHO = ["--reason", "r", "--by", "ann"]
+CHANGES: list[tuple[str, dict[str, Any], tuple[str, Any], type]] = [
+    ("adopt", {}, ("adopt_thresholds", (None, False, "r", "ann")), thresholds.AdoptionView),
+    (
+        "adopt",
+        {"digest": DIGEST, "force": True},
+        ("adopt_thresholds", (DIGEST, True, "r", "ann")),
+        thresholds.AdoptionView,
+    ),
+    ("revert", {}, ("revert_thresholds", ("r", "ann")), thresholds.schemas.Answer),
+]
+
+
+def client(service: FakeService, *, mutations: bool = True) -> httpx.AsyncClient:
+    """Of an app."""
+    app = create_app(service, mutations=mutations)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost:8090")
+
+
+@pytest.mark.parametrize("empty", [False, True])
+async def test_the_view_is_as_documented(empty: bool) -> None:
+    """With everything, and before anything was proposed."""
+    service = FakeService()
+    service.thresholds.empty = empty
+    async with client(service) as http:
+        answer = await http.get("/api/v1/thresholds")
+    assert answer.status_code == 200
+    TypeAdapter(thresholds.ThresholdsView).validate_python(answer.json())
+
+
+@pytest.mark.parametrize(("verb", "body", "expected", "model"), CHANGES)
+async def test_changes_reach_the_service(
+    verb: str, body: dict[str, Any], expected: tuple[str, Any], model: type
+) -> None:
+    """With person and reason; without a reason they are refused, and where nothing may be changed there is no route."""
+    service = FakeService()
+    async with client(service) as http:
+        answer = await http.post(f"/api/v1/thresholds/{verb}", json=body | {"reason": "r", "by": "ann"})
+        assert (await http.post(f"/api/v1/thresholds/{verb}", json=body)).status_code == 422
+    assert answer.status_code == 200 and service.calls == [expected]
+    TypeAdapter(model).validate_python(answer.json())
+    async with client(service, mutations=False) as http:
+        assert (await http.post(f"/api/v1/thresholds/{verb}", json=body | {"reason": "r"})).status_code in (404, 405)
+    known = roles(create_app(service, mutations=True))
+    assert known["POST", f"/api/v1/thresholds/{verb}"] == "operator"
+    assert known["GET", "/api/v1/thresholds"] == "viewer"
+
+
+async def test_objections_come_as_a_conflict() -> None:
+    """Each on a line of its own."""
+    service = FakeService()
+    service.fail["adopt_thresholds"] = Conflict("it does not come into force", difference=["TooOld: 40 h old"])
+    async with client(service) as http:
+        answer = await http.post("/api/v1/thresholds/adopt", json={"reason": "r"})
+    assert answer.status_code == 409 and answer.json()["difference"] == ["TooOld: 40 h old"]
+
+
+@pytest.mark.parametrize("command", ["show", "diff"])
+@pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
+def test_reads(sidecar: Sidecar, command: str, output: str) -> None:
+    """In every format; JSON and YAML can be read."""
+    result = sidecar.run("thresholds", command, "-o", output)
+    assert result.exit_code == 0, result.output
+    read: dict[str, Callable[[str], Any]] = {"json": json.loads, "yaml": yaml.safe_load}
+    assert read.get(output, str.strip)(result.stdout)
+
+
+def test_show_tells_everything(sidecar: Sidecar) -> None:
+    """The proposal, what speaks against it, what is on trial, what was reverted."""
+    text = " ".join(sidecar.run("thresholds", "show").stdout.split())
+    for part in (f"proposal {DIGEST}", "14 days, 99.0% recorded", "StepTooLarge", "avg_low_threshold_percent 7.5 20"):
+        assert part in text
+    for part in ("avg_hit_count_low 6 (settings: 8)", "on trial 30m 0s of 6h 0m", "promised 13.2%", "reverted by ann"):
+        assert part in text
+    assert "on 3 held-out days" in text and "moves per hour 6 [5.4, 6.6] 4 [3.6, 4.4]" in text
+    sidecar.service.thresholds.empty = True
+    assert "there is no proposal yet" in sidecar.run("thresholds", "show").stdout
+    assert "nothing would change" in sidecar.run("thresholds", "diff").stdout
+
+
+COMMANDS: list[tuple[list[str], tuple[str, Any]]] = [
+    (["adopt"], ("adopt_thresholds", (None, False, "r", "ann"))),
+    (["adopt", "--digest", DIGEST, "--force"], ("adopt_thresholds", (DIGEST, True, "r", "ann"))),
+    (["revert"], ("revert_thresholds", ("r", "ann"))),
+]
+
+
+@pytest.mark.parametrize(("command", "expected"), COMMANDS)
+def test_changes(sidecar: Sidecar, command: list[str], expected: tuple[str, Any]) -> None:
+    """They reach the service; over TCP without credentials they are refused with the way out."""
+    result = sidecar.run("thresholds", *command, *WHO)
+    assert result.exit_code == 0, result.output
+    assert expected in sidecar.service.calls
+    refused = sidecar.run("thresholds", *command, *WHO, to="url")
+    assert refused.exit_code == 4 and "unix socket" in refused.stderr

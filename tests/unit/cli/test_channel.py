@@ -1,0 +1,128 @@
+"""`bundlekeel channel`, and the channel in `where` and `why`, against a real server with a fake service behind it."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+import yaml
+from rich.console import Console
+
+from bundlekeel.cli import channel, tables
+from bundlekeel.cli import text_views as stories
+from bundlekeel.cli.output import Layout
+from bundlekeel.core.model.errors import Conflict
+from tests.support.fake_channel import VIEW, WRITTEN_MS
+from tests.support.fake_service import BROKERS
+from tests.unit.cli.test_commands import Sidecar, served, sidecar
+
+__all__ = ["served", "sidecar"]
+
+RELEASING = "shop/orders/0x40000000_0x50000000"
+ENTRY = {"state": "Releasing", "source": "b1:8080", "destination": "b2:8080", "version": 5, "since_ms": WRITTEN_MS}
+
+
+def test_findings_come_first(sidecar: Sidecar) -> None:
+    """What is wrong with its remedy, then figures; exit code 1, since something is wrong."""
+    result = sidecar.run("channel")
+    assert result.exit_code == 1
+    text = result.stdout
+    for part in ("InFlightTooLong", RELEASING, "makes a broker own it", "system topic", "5 Owned", "1 Releasing"):
+        assert part in text
+    assert text.index("InFlightTooLong") < text.index("8 bundles")
+    assert "ago" in text
+    assert ("channel_bundles", None) not in [(name, None) for name, _ in sidecar.service.calls]
+
+
+@pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
+def test_every_format(sidecar: Sidecar, output: str) -> None:
+    """JSON and YAML say the same and list bundles, as does wide."""
+    result = sidecar.run("channel", "-o", output)
+    assert result.exit_code == 1, result.output
+    if output == "json":
+        answer = json.loads(result.stdout)
+        assert answer == yaml.safe_load(sidecar.run("channel", "-o", "yaml").stdout)
+        assert len(answer["bundles"]) == len(VIEW.units)
+    if output == "wide":
+        assert f"{BROKERS[0]} → {BROKERS[2]}" in result.stdout
+        assert "into 0x50000000_0x58000000, 0x58000000_0x60000000" in result.stdout
+
+
+def test_a_listing_is_asked_for_by_its_filters(sidecar: Sidecar) -> None:
+    """State, broker, namespace, page."""
+    result = sidecar.run("channel", "--state", "Owned", "--broker", BROKERS[0], "--limit", "2", "--after", "shop")
+    assert "shop/orders/0x00000000_0x10000000" in result.stdout
+    asked = {"state": "Owned", "broker": BROKERS[0], "namespace": None, "after": "shop", "limit": 2}
+    assert ("channel_bundles", asked) in sidecar.service.calls
+    assert sidecar.run("channel", "--state", "Sold").exit_code == 2
+
+
+def test_a_cluster_without_channel(sidecar: Sidecar) -> None:
+    """One sentence and the code for a conflict."""
+    sidecar.service.fail["channel"] = Conflict("the brokers run the modular load manager", difference=["modular"])
+    result = sidecar.run("channel")
+    assert result.exit_code == 4
+    assert "the brokers run the modular load manager" in result.stderr
+
+
+def test_it_watches(sidecar: Sidecar) -> None:
+    """As `status` does."""
+    result = sidecar.run("channel", "-w", "--interval", "0.1", "--rounds", "2")
+    assert result.stdout.count("InFlightTooLong") == 2
+
+
+def drawn(made: object, width: int = 300) -> str:
+    """What a person sees."""
+    screen = Console(file=io.StringIO(), width=width, highlight=False)
+    screen.print(made)
+    text = screen.file
+    assert isinstance(text, io.StringIO)
+    return text.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+@pytest.mark.parametrize("wide", [False, True])
+def test_it_fits_the_terminal(sidecar: Sidecar, width: int, wide: bool) -> None:
+    """No line is longer than the terminal, and nothing is cut off."""
+    service = sidecar.service
+    answer = {"channel": service.channel(), "findings": service.channel_findings()}
+    text = drawn(channel.draw({**answer, "bundles": service.channel_bundles()}, Layout(wide, width)), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+
+
+def test_nothing_wrong_and_nothing_known() -> None:
+    """An empty channel that is followed, and one that is not."""
+    up = {"variant": "metadata_store", "up": True, "bundles": 0, "states": {}, "in_flight_oldest_seconds": 0.0}
+    text = drawn(channel.draw({"channel": up, "findings": []}, Layout()))
+    for part in ("metadata store", "followed", "nothing wrong", "0 bundles: no entries"):
+        assert part in text
+    down = {**up, "variant": None, "up": False, "detail": "no broker has answered"}
+    text = drawn(channel.draw({"channel": down, "findings": []}, Layout()))
+    assert "not followed: no broker has answered" in text and "nothing wrong" not in text
+
+
+def test_where_names_the_entry() -> None:
+    """State, source, destination, version and since, in either width."""
+    row = {"bundle": RELEASING, "broker": "b1:8080", "state": "unloading", "channel": ENTRY}
+    for width in (100, 300):
+        text = drawn(tables.where([row], Layout(width=width)), width)
+        for part in ("unloading", "Releasing b1:8080 → b2:8080", "version 5"):
+            assert part in " ".join(text.split())
+
+
+def test_why_names_the_bundle_of_a_topic_first() -> None:
+    """The whole bundle moves; then its entry and what is wrong with it."""
+    answer = {
+        "kind": "topic",
+        "name": "persistent://shop/orders/a",
+        "bundle": RELEASING,
+        "broker": "b1:8080",
+        "sentence": "it stays",
+        "channel": ENTRY,
+        "findings": [{"code": "InFlightTooLong", "detail": "Releasing for more than 30 s", "remedy": "wait"}],
+    }
+    text = drawn(stories.why(answer, Layout()))
+    assert text.index(f"in bundle {RELEASING}") < text.index("it stays") < text.index("Releasing b1:8080 → b2:8080")
+    assert "InFlightTooLong: Releasing for more than 30 s; wait" in text

@@ -1,0 +1,325 @@
+"""Commands against a real server on a loopback port and a unix socket, with a fake service behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import yaml
+from click.testing import Result
+from typer.testing import CliRunner
+
+from bundlekeel.api import ApiServer
+from bundlekeel.cli.app import make_app
+from bundlekeel.core.model.errors import Conflict, Forbidden, SnapshotError
+from bundlekeel.daemon.answers import Check, Json
+from tests.support.fake_service import BROKERS, HASH, FakeService, places
+
+BUNDLE = "shop/orders/0x00000000_0x10000000"
+
+
+class FakeWiring:
+    """What bootstrap would do, written down."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self.checks = FakeService().findings
+        self.verified = True
+        self.deaths: list[Json | Exception] = []
+        self.namespaces: tuple[str, ...] = ()
+
+    def run_daemon(self, settings: Any) -> int:
+        """Ends at once."""
+        self.calls.append(("run", settings.settings))
+        return 0
+
+    def takeover(
+        self, settings: Any, *, split: str, reason: str, by: str, dry_run: bool, namespaces: tuple[str, ...] = ()
+    ) -> Json:
+        """One broker."""
+        self.calls.append(("takeover", (split, reason, by, dry_run)))
+        self.namespaces = namespaces
+        row = {"broker": BROKERS[0], "before": True, "after": False, "ok": self.verified, "detail": ""}
+        return {"brokers": [row], "warnings": ["placement is random"], "split": "the brokers", "done": not dry_run}
+
+    def handback(self, settings: Any, *, reason: str, by: str, dry_run: bool) -> Json:
+        """One broker."""
+        self.calls.append(("handback", (reason, by, dry_run)))
+        return {"brokers": [{"broker": BROKERS[0], "before": False, "after": True, "ok": True, "detail": ""}]}
+
+    def deadman(self, settings: Any, *, after: float, confirm: float, by: str, dry_run: bool) -> Json:
+        """The next of the answers set; an error is raised."""
+        self.calls.append(("deadman", (after, confirm, by, dry_run)))
+        answer = self.deaths.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def doctor(self, settings: Any) -> list[Check]:
+        """The checks set."""
+        return self.checks
+
+    def where(self, settings: Any, name: str, listener: str) -> list[Json]:
+        """Two partitions."""
+        self.calls.append(("where", name))
+        return places(name, listener)
+
+
+class Sidecar:
+    """A served fake, and the command line pointed at its socket."""
+
+    def __init__(self, service: FakeService, url: str, socket: Path) -> None:
+        self.service, self.url, self.socket = service, url, socket
+        self.wiring = FakeWiring()
+
+    def run(self, *arguments: str, to: str = "socket", **more: Any) -> Result:
+        """One command; `to` says how the sidecar is named."""
+        where = {"socket": ["--socket", str(self.socket)], "url": ["--url", self.url], "none": []}[to]
+        return CliRunner().invoke(make_app(lambda: self.wiring), [*arguments, *where], **more)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeService, str, Path]]:
+    """A real server in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    service, socket = FakeService(), tmp_path_factory.mktemp("run") / "keel.sock"
+    server = ApiServer(service, "127.0.0.1", 0, socket)
+    url = asyncio.run_coroutine_threadsafe(server.start(), loop).result(30)
+    with structlog.testing.capture_logs():
+        yield service, url, socket
+    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(20)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture
+def sidecar(served: tuple[FakeService, str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Sidecar:
+    """The server with a fresh service state, and an environment without surprises."""
+    service, url, socket = served
+    service.__init__()  # type: ignore[misc]
+    for name in ("BUNDLEKEEL_URL", "BUNDLEKEEL_SOCKET", "BUNDLEKEEL_CONFIG", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return Sidecar(service, url, socket)
+
+
+READS = [
+    ["status"],
+    ["brokers"],
+    ["bundles"],
+    ["bundles", "--broker", BROKERS[0], "-n", "shop/orders", "--limit", "2"],
+    ["why", BUNDLE],
+    ["why", "persistent://shop/orders/a?b#c"],
+    ["why", BROKERS[0]],
+    ["verdicts", "--limit", "1"],
+    ["journal", "--kind", "move"],
+    ["plan", "--ignore-hit-counts"],
+    ["plan", "list"],
+    ["plan", "tasks"],
+]
+ASSIGNMENTS = [
+    (BUNDLE, {"bundle": BUNDLE}),
+    ("shop/orders", {"namespace": "shop/orders"}),
+    ("orders", {"topic": "orders"}),
+    ("persistent://shop/orders/0x1", {"topic": "persistent://shop/orders/0x1"}),
+]
+
+
+@pytest.mark.parametrize("command", READS, ids=" ".join)
+@pytest.mark.parametrize("to", ["socket", "url"])
+@pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
+def test_reads(sidecar: Sidecar, command: list[str], to: str, output: str) -> None:
+    """Every read works over both ways and in every format; JSON and YAML say the same."""
+    result = sidecar.run(*command, "-o", output, to=to)
+    assert result.exit_code == 0, result.output
+    if output == "json":
+        assert json.loads(result.stdout) == yaml.safe_load(sidecar.run(*command, "-o", "yaml", to=to).stdout)
+    else:
+        assert result.stdout.strip()
+
+
+@pytest.mark.parametrize(("name", "body"), ASSIGNMENTS)
+@pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
+def test_where_if_unowned(sidecar: Sidecar, name: str, body: dict[str, str], output: str) -> None:
+    """Asks the sidecar, not the store: candidates after each step, codes, the preallocated answer, who is chosen."""
+    result = sidecar.run("where", name, "--if-unowned", "-o", output)
+    assert result.exit_code == 0, result.output
+    assert sidecar.service.calls == [("assignments", list(body.values()))] and not sidecar.wiring.calls
+    if output == "json":
+        assert json.loads(result.stdout)[0]["chosen"] == BROKERS[1]
+    if output in ("table", "wide"):
+        for text in ("policies", "NotInPolicy", "isolation policy gold", "preallocated: no", "unowned", BROKERS[1]):
+            assert text in result.stdout
+        assert (f"NotInPolicy: {BROKERS[0]}" in result.stdout) is (output == "wide")
+
+
+def test_where_if_unowned_of_nothing(sidecar: Sidecar) -> None:
+    """What does not exist is bad news; without a sidecar there is no answer."""
+    result = sidecar.run("where", "shop/nowhere", "--if-unowned")
+    assert result.exit_code == 1 and "does not exist" in result.stderr
+    assert sidecar.run("where", "orders", "--if-unowned", "--url", "http://127.0.0.1:1", to="none").exit_code == 3
+
+
+@pytest.mark.parametrize("columns", ["60", "100", "160", "260"])
+@pytest.mark.parametrize("output", ["table", "wide"])
+@pytest.mark.parametrize("command", [["status"], ["brokers"], ["bundles"], ["plan"], ["journal"]], ids=" ".join)
+def test_tables_fit_the_terminal(
+    sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, columns: str, output: str, command: list[str]
+) -> None:
+    """No line is longer than the terminal, and at 100 columns nothing that matters is cut off."""
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = sidecar.run(*command, "-o", output).stdout.splitlines()
+    assert max(map(len, lines)) <= int(columns)
+    if command == ["bundles"] and columns != "60":
+        assert any("shop/orders/0x00000000_0x10000000" in line for line in lines)
+        assert any("broker-0.pulsar:8080" in line for line in lines)
+
+
+def test_averages_and_preallocations_are_shown(sidecar: Sidecar) -> None:
+    """Latest, short and long term with their sample counts, and preallocated bundles with their age."""
+    bundles = sidecar.run("bundles").stdout
+    assert "15.2 M (10)" in bundles and "11.4 M (431)" in bundles and "42 s" in bundles
+    wide = sidecar.run("status", "-o", "wide").stdout
+    assert "shop/payments/0x10000000_0x20000000 42 s" in wide and "431" in wide
+
+
+def test_into_a_pipe_a_row_is_one_line(sidecar: Sidecar) -> None:
+    """`grep` finds a bundle together with its figures."""
+    (line,) = [line for line in sidecar.run("bundles").stdout.splitlines() if BUNDLE in line]
+    assert BROKERS[0] in line and "30.0%" in line
+
+
+def test_a_plan_says_what_why_and_what_not(sidecar: Sidecar) -> None:
+    """Load before and after, moves with their reason, refusals grouped with their meaning, the next command."""
+    text = sidecar.run("plan", "--strategy", "threshold", "--set", "threshold_percent=5", "--scale", "2").stdout
+    splits = ("splits (1, 1 refused)", "carries 180%, hot", "a split parts topics; add partitions")
+    for part in ("82.0%", "-30.0", BUNDLE, "BelowMinimum", "too small to be worth", f"plan execute {HASH}", *splits):
+        assert part in text
+    (request,) = [argument for name, argument in sidecar.service.calls if name == "make_plan"]
+    assert request.parameters == {"threshold_percent": "5"}
+    assert (request.strategy, request.traffic_scale) == ("threshold", 2.0)
+
+
+def test_a_plan_with_other_brokers(sidecar: Sidecar) -> None:
+    """Taken out and added ones, each option as often as wanted."""
+    sidecar.run("plan", "--remove-broker", BROKERS[0], "--add-broker", "new-1", "--add-broker", "new-2")
+    (request,) = [argument for name, argument in sidecar.service.calls if name == "make_plan"]
+    assert (request.remove_brokers, request.add_brokers) == ((BROKERS[0],), ("new-1", "new-2"))
+
+
+def test_watch_goes_on(sidecar: Sidecar) -> None:
+    """`--watch` prints again and again; JSON takes a line each time."""
+    result = sidecar.run("brokers", "-o", "json", "--watch", "--interval", "0.1", "--rounds", "2")
+    assert [len(json.loads(line)) for line in result.stdout.splitlines()] == [4, 4]
+    assert sidecar.run("status", "-w", "--interval", "0.1", "--rounds", "2").stdout.count("last cycle") == 2
+
+
+def test_watch_survives_a_restart_of_the_sidecar(sidecar: Sidecar) -> None:
+    """An error is shown, and the next round may work again."""
+    sidecar.service.fail["brokers"] = SnapshotError("no picture yet")
+    result = sidecar.run("brokers", "-w", "--interval", "0.1", "--rounds", "2")
+    assert result.exit_code == 0 and result.stderr.count("no picture yet") == 2
+
+
+def test_status_is_bad_news_when_not_ready(sidecar: Sidecar) -> None:
+    """Exit code 1, and the failing check by name."""
+    sidecar.service.checks = [Check(name="leader", ok=False, detail="nobody leads")]
+    result = sidecar.run("status")
+    assert result.exit_code == 1 and "leader nobody leads" in result.stdout
+
+
+CHANGES: list[tuple[list[str], str, Any]] = [
+    (["pause", "--reason", "r", "--by", "ann", "--for", "2h"], "pause", ("r", "ann", 7200.0)),
+    (["pause", "--reason", "r", "--by", "ann"], "pause", ("r", "ann", None)),
+    (["resume", "--reason", "r", "--by", "ann"], "resume", ("r", "ann")),
+    (["mode", "act", "--reason", "r", "--by", "ann"], "set_mode", ("act", "r", "ann")),
+    (["plan", "execute", HASH, "--reason", "r", "--by", "ann", "--wait"], "execute", (HASH, "r", "ann")),
+]
+
+
+@pytest.mark.parametrize(("command", "name", "expected"), CHANGES, ids=lambda item: str(item)[:30])
+def test_changes(sidecar: Sidecar, command: list[str], name: str, expected: Any) -> None:
+    """Over the socket they reach the service; over TCP they are refused with the way out."""
+    sidecar.run("plan")
+    assert sidecar.run(*command).exit_code == 0
+    assert (name, expected) in sidecar.service.calls
+    refused = sidecar.run(*command, to="url")
+    assert refused.exit_code == 4 and "unix socket" in refused.stderr
+
+
+def _fail(name: str, error: Exception) -> Callable[[FakeService], None]:
+    return lambda service: service.fail.update({name: error})
+
+
+FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]] = [
+    (["why", "nowhere/at/all"], None, 1, "is no broker, bundle or topic"),
+    (["plan", "show", "feed"], None, 1, "15 minutes"),
+    (["plan", "--set", "oops"], None, 2, "key=value"),
+    (["plan", "--scale", "-1"], None, 2, "traffic_scale"),
+    (["plan", "--add-broker", "a b"], None, 2, "add_brokers.0"),
+    (["pause", "--reason", "r", "--for", "soon"], None, 2, "2h"),
+    (["pause", "--reason", "r", "--for", "0s"], None, 2, "longer"),
+    (["brokers", "--nope"], None, 2, "--nope"),
+    (["pause"], None, 2, "--reason"),
+    (["brokers"], _fail("brokers", SnapshotError("no picture yet")), 3, "no picture yet"),
+    (["mode", "act", "--reason", "r"], _fail("set_mode", Forbidden("the file says recommend")), 4, "the file says"),
+    (
+        ["plan", "execute", HASH, "--reason", "r"],
+        _fail("execute", Conflict("inputs changed", difference=["b-1 is gone"])),
+        4,
+        "b-1 is gone",
+    ),
+    (["brokers"], _fail("brokers", RuntimeError("inside")), 1, "the log has the traceback"),
+]
+
+
+@pytest.mark.parametrize(("command", "prepare", "code", "said"), FAILURES, ids=lambda item: str(item)[:40])
+def test_exit_codes(
+    sidecar: Sidecar, command: list[str], prepare: Callable[[FakeService], None] | None, code: int, said: str
+) -> None:
+    """Stable exit codes, and a message on stderr that helps."""
+    if prepare:
+        prepare(sidecar.service)
+    result = sidecar.run(*command)
+    assert result.exit_code == code, result.output
+    assert said in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "options", [["--url", "http://127.0.0.1:1"], ["--socket", "/nonexistent/x.sock"], ["-c", "keel.yaml"]]
+)
+def test_unreachable(sidecar: Sidecar, options: list[str]) -> None:
+    """Exit code 3, the address, and what to do."""
+    Path("keel.yaml").write_text("api: {port: 1, socket: missing.sock}\n")
+    result = sidecar.run("status", *options, to="none")
+    assert result.exit_code == 3
+    assert "no sidecar answers at" in result.stderr and "bundlekeel run" in result.stderr and "--url" in result.stderr
+
+
+def test_the_settings_file_names_the_sidecar(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its socket when there is one, else host and port; the environment names file or URL too."""
+    Path("socket.yaml").write_text(f"api: {{socket: {sidecar.socket}, port: 1}}\n")
+    Path("port.yaml").write_text(f"api: {{socket: null, port: {sidecar.url.rpartition(':')[2]}}}\n")
+    assert sidecar.run("brokers", "-c", "socket.yaml", to="none").exit_code == 0
+    assert sidecar.run("brokers", "-c", "port.yaml", to="none").exit_code == 0
+    assert sidecar.run("brokers", to="none", env={"BUNDLEKEEL_CONFIG": "socket.yaml"}).exit_code == 0
+    assert sidecar.run("brokers", to="none", env={"BUNDLEKEEL_URL": sidecar.url}).exit_code == 0
+    wrong = sidecar.run("brokers", "--url", "localhost:1", to="none")
+    assert wrong.exit_code == 2 and "http://host:port" in wrong.stderr
+
+
+def test_wrong_settings_are_usage(sidecar: Sidecar) -> None:
+    """Exit code 2 and the key, for every command that reads the file."""
+    Path("bad.yaml").write_text("api: {prot: 1}\n")
+    for command in (["brokers"], ["doctor"], ["where", "x"], ["run"], ["takeover", "--reason", "r", "--yes"]):
+        result = sidecar.run(*command, "-c", "bad.yaml", to="none")
+        assert result.exit_code == 2 and "prot" in result.stderr

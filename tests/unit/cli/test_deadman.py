@@ -1,0 +1,89 @@
+"""`bundlekeel deadman` and the canary option of `takeover`: sentences, JSON and exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from bundlekeel.cli.app import make_app
+from bundlekeel.core.model.errors import CodecError, StoreError
+from tests.unit.cli.test_commands import FakeWiring
+
+ROW = {"broker": "b1:8080", "before": "false", "after": "true", "ok": True, "detail": ""}
+
+
+def answer(state: str, **more: Any) -> dict[str, Any]:
+    """What the wiring says."""
+    return {"state": state, "sentence": "because", "brokers": [], "warnings": [], "split": "", "done": True, **more}
+
+
+def run(wiring: FakeWiring, tmp_path: Path, *arguments: str) -> Result:
+    """One command with a settings file of its own."""
+    file = tmp_path / "c.yaml"
+    file.write_text("cycle: {interval: 5s}\n")
+    return CliRunner().invoke(make_app(lambda: wiring), [*arguments, "-c", str(file)], env={"COLUMNS": "120"})
+
+
+@pytest.mark.parametrize(
+    ("state", "code"), [("alive", 0), ("not_taken_over", 0), ("restored", 1), ("incomplete", 1), ("dead", 1)]
+)
+def test_exit_codes(tmp_path: Path, state: str, code: int) -> None:
+    """Dead sidecars are bad news, also when everything could be restored."""
+    wiring = FakeWiring()
+    wiring.deaths = [answer(state, brokers=[ROW] if state == "restored" else [])]
+    found = run(wiring, tmp_path, "deadman", "--by", "cron")
+    assert found.exit_code == code, found.output
+    assert state.replace("_", " ") in found.stdout and "because" in found.stdout
+    assert ("b1:8080" in found.stdout) is (state == "restored")
+    assert wiring.calls == [("deadman", (600.0, 60.0, "cron", False))]
+
+
+@pytest.mark.parametrize("error", [StoreError("no store"), CodecError("odd", code="WrongType")])
+def test_what_cannot_be_read_is_no_death(tmp_path: Path, error: Exception) -> None:
+    """Exit code 3, and the reason on stderr."""
+    wiring = FakeWiring()
+    wiring.deaths = [error]
+    found = run(wiring, tmp_path, "deadman")
+    assert (found.exit_code, found.stdout) == (3, "") and str(error) in found.stderr
+
+
+def test_json_and_dry_run(tmp_path: Path) -> None:
+    """The whole answer."""
+    wiring = FakeWiring()
+    wiring.deaths = [answer("dead", age_seconds=700.0)]
+    found = run(wiring, tmp_path, "deadman", "--dry-run", "--after", "1h", "--confirm", "5s", "-o", "json")
+    assert json.loads(found.stdout)["age_seconds"] == 700.0
+    assert wiring.calls[0][1][0] == 3600.0 and wiring.calls[0][1][3] is True
+
+
+def test_it_goes_on_where_it_is_told_so(tmp_path: Path) -> None:
+    """With --every it looks again and again; what cannot be read is said, and ends nothing."""
+    wiring = FakeWiring()
+    wiring.deaths = [StoreError("no store"), answer("alive"), KeyboardInterrupt()]
+    found = run(wiring, tmp_path, "deadman", "--every", "1s")
+    assert len(wiring.calls) == 3
+    assert "no store" in found.stderr and found.stdout.count("alive") == 1
+    assert run(FakeWiring(), tmp_path, "deadman", "--every", "0s").exit_code == 2
+
+
+@pytest.mark.parametrize(("after", "says"), [("10s", "3 cycles"), ("soon", "expected a duration")])
+def test_a_limit_that_makes_no_sense(tmp_path: Path, after: str, says: str) -> None:
+    """Shorter than a few cycles, every leader would be dead."""
+    wiring = FakeWiring()
+    found = run(wiring, tmp_path, "deadman", "--after", after)
+    assert found.exit_code == 2 and says in found.stderr and not wiring.calls
+
+
+def test_takeover_of_named_namespaces(tmp_path: Path) -> None:
+    """Several names, each once; anything else is no namespace."""
+    wiring = FakeWiring()
+    found = run(wiring, tmp_path, "takeover", "--yes", "--reason", "r", "--namespace", "b/c", "--namespace", "a/b")
+    assert found.exit_code == 0, found.output
+    assert wiring.namespaces == ("a/b", "b/c")
+    for wrong in ("tenant", "a/b/c", "a/*", ""):
+        assert run(wiring, tmp_path, "takeover", "--yes", "--reason", "r", "--namespace", wrong).exit_code == 2

@@ -1,0 +1,202 @@
+"""`bundlekeel history` and `bundlekeel replay` on real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from bundlekeel.adapters.history import ParquetStore
+from bundlekeel.cli.app import make_app
+from bundlekeel.core.history.frames import frame_of
+from bundlekeel.core.history.record import recorded
+from bundlekeel.settings.model import Settings
+from bundlekeel.wiring.commands import Bootstrap
+from tests.support.history_cases import START_MS, records_of, sequence
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two epochs: cycles 1 to 6 in two minutes, then 7 and 8."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BUNDLEKEEL_CONFIG", raising=False)
+    place = tmp_path / "history"
+    store = ParquetStore(place)
+    records = records_of(sequence(6, 12))
+    store.publish(1, 1, records[:3])
+    store.publish(1, 2, records[3:])
+    store.publish(2, 1, records_of(sequence(2, 13, start_ms=START_MS + 60_000), epoch=2, first=7))
+    return place
+
+
+def run(*arguments: str) -> Result:
+    """The command line with the real store."""
+    return CliRunner().invoke(make_app(Bootstrap), list(arguments), env={"COLUMNS": "400"})
+
+
+def answer(folder: Path, *arguments: str) -> Any:
+    """Its JSON."""
+    result = run(*arguments, "--history", str(folder), "-o", "json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_ls_lists_files_with_their_cycles(folder: Path) -> None:
+    """In order, with spans; as JSON and as a table."""
+    rows = answer(folder, "history", "ls")
+    assert [(row["epoch"], row["first_cycle"], row["last_cycle"]) for row in rows] == [(1, 1, 3), (1, 4, 6), (2, 7, 8)]
+    assert "1-2.parquet" in run("history", "ls", "--history", folder.as_uri()).stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "cycle"), [("5", 5), ("1:2", 2), ("2:8", 8), ("2023-11-14T22:00:25", 3), ("2023-11-14T23:01:05+01:00", 7)]
+)
+def test_show_finds_a_cycle_by_number_epoch_or_time(folder: Path, name: str, cycle: int) -> None:
+    """A time means the last cycle up to it, in UTC unless it says otherwise."""
+    shown = answer(folder, "history", "show", name)
+    assert shown["cycle"] == cycle
+    assert shown["plan"] and shown["brokers"] > 0
+    assert f"cycle {cycle} of epoch" in run("history", "show", name, "--history", str(folder)).stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "why"),
+    [
+        ("99", 1, "99 is not in the history"),
+        ("7:1", 1, "7:1 is not in the history"),
+        ("2020-01-01", 1, "2020-01-01 is not in the history"),
+        ("yesterday", 2, "is neither a cycle (812)"),
+        ("9" * 5000, 2, "is neither a cycle (812)"),
+        ("\u0663", 2, "is neither a cycle (812)"),
+    ],
+)
+def test_what_is_not_there_is_said(folder: Path, name: str, code: int, why: str) -> None:
+    """With the exit code of bad news, or of wrong usage."""
+    result = run("history", "show", name, "--history", str(folder))
+    assert (result.exit_code, why in result.stderr) == (code, True), result.stderr
+
+
+def test_export_holds_everything_plan_saw(folder: Path, tmp_path: Path) -> None:
+    """Every broker, every bundle, every document path; to a file as well."""
+    result = run("history", "export", "4", "--history", str(folder))
+    made = json.loads(result.stdout)
+    assert len(made["bundles"]) == made["summary"]["bundles"]
+    assert {row["owner"] for row in made["bundles"]} <= {row["name"] for row in made["brokers"]}
+    assert {"params.strategy", "guard.recent", "ledger.entries", "memory.hits", "seed"} <= set(made["input"])
+    file = tmp_path / "cycle.json"
+    assert run("history", "export", "4", "--history", str(folder), "--file", str(file)).exit_code == 0
+    assert json.loads(file.read_text()) == made
+
+
+def test_replay_of_all_and_of_one(folder: Path) -> None:
+    """Same hashes, and how many cycles moved something."""
+    found = answer(folder, "replay", "all")
+    assert (found["ok"], found["cycles"], found["same"], found["different"]) == (True, 8, 8, [])
+    assert answer(folder, "replay", "2:7")["same"] == 1
+    assert "8 of 8 cycles" in run("replay", "all", "--history", str(folder)).stdout
+
+
+def test_another_plan_is_bad_news(folder: Path) -> None:
+    """A record whose hash is another one: exit code 1, with both hashes and who recorded it."""
+    record = records_of(sequence(1, 14), epoch=3, first=9)[0]
+    ParquetStore(folder).publish(3, 1, [replace(record, outcome=replace(record.outcome, plan_hash="0" * 16))])
+    result = run("replay", "all", "--history", str(folder))
+    assert result.exit_code == 1
+    assert f"recorded {'0' * 16} (test)" in result.stdout
+
+
+def test_check_is_content_and_tells_what_is_wrong(folder: Path) -> None:
+    """A truncated file is named with exit code 1; set aside on request; the others stay as they are."""
+    assert answer(folder, "history", "check")["ok"]
+    others = {path: path.read_bytes() for path in folder.rglob("*.parquet") if path.name != "1-2.parquet"}
+    torn = next(folder.rglob("1-2.parquet"))
+    torn.write_bytes(torn.read_bytes()[:-4])
+    result = run("history", "check", "--history", str(folder))
+    assert result.exit_code == 1
+    assert "cannot be read: date=2023-11-14/hour=22/1-2.parquet" in result.stdout
+    assert torn.exists()
+    listed = run("history", "ls", "--history", str(folder))
+    assert (listed.exit_code, "torn or no Parquet file" in listed.stdout) == (0, True)
+    assert run("replay", "all", "--history", str(folder)).exit_code == 1
+    result = run("history", "check", "--set-aside", "--history", str(folder))
+    assert result.exit_code == 1 and "set aside: _aside/" in result.stdout
+    assert not torn.exists()
+    assert {path: path.read_bytes() for path in others} == others
+
+
+def test_j12_an_empty_store_is_not_ok(folder: Path, tmp_path: Path) -> None:
+    """Nothing recorded is what a wrong folder or bucket looks like: said, exit code 1, in JSON too."""
+    empty = tmp_path / "none"
+    result = run("history", "check", "--history", str(empty))
+    assert (result.exit_code, result.stdout.split("\n")[-2]) == (1, "not ok")
+    assert "nothing is recorded there yet; history.uri, or --history" in result.stdout
+    told = run("history", "check", "--history", str(empty), "-o", "json")
+    assert (told.exit_code, json.loads(told.stdout)["ok"]) == (1, False)
+    for torn in folder.rglob("*.parquet"):
+        torn.write_bytes(b"")
+    assert run("history", "check", "--set-aside", "--history", str(folder)).exit_code == 1
+    assert "nothing is recorded there" in run("history", "check", "--history", str(folder)).stdout
+
+
+def test_without_a_store_it_says_so(folder: Path, tmp_path: Path) -> None:
+    """No setting, an empty folder, a scheme nobody knows: a sentence each."""
+    result = run("history", "ls")
+    assert (result.exit_code, "history.uri is not set" in result.stderr) == (2, True)
+    empty = run("replay", "all", "--history", str(tmp_path / "none"))
+    assert (empty.exit_code, "there is no history yet" in empty.stderr) == (1, True)
+    strange = run("history", "ls", "--history", "ftp://somewhere/else")
+    assert (strange.exit_code, "cannot be opened" in strange.stderr) == (3, True)
+    for wrong in ("s3:/bucket/keel", f"file:{folder}", ""):
+        slash = run("history", "check", "--history", wrong)
+        assert (slash.exit_code, "neither a folder nor a URI" in slash.stderr) == (2, True)
+
+
+def test_a_name_that_is_no_text_is_passed_over(folder: Path) -> None:
+    """Somebody's file below the store, in another encoding."""
+    (folder / os.fsdecode(b"\xff")).touch()
+    assert len(answer(folder, "history", "ls")) == 3
+
+
+def test_h16_links_that_lead_back_are_not_followed(folder: Path, tmp_path: Path) -> None:
+    """Two links to the folder itself double the paths with every level. A day that is a link is read like any other."""
+    for name in ("here", "again", "date=2023-11-15"):
+        (folder / name).symlink_to(".")
+    (folder / "date=2023-11-16").symlink_to("date=2023-11-16")
+    day = folder / "date=2023-11-14"
+    day.rename(tmp_path / "elsewhere")
+    day.symlink_to(tmp_path / "elsewhere")
+    # A process of its own, for it may have to be killed.
+    command = [sys.executable, "-c", "from bundlekeel.wiring import main; main()", "history", "ls"]
+    command += ["--history", str(folder), "-o", "json"]
+    done = subprocess.run(command, check=False, capture_output=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    assert [row["file"] for row in json.loads(done.stdout)] == [row["file"] for row in answer(folder, "history", "ls")]
+    assert len(json.loads(done.stdout)) == 3
+
+
+def test_a_plugin_that_is_not_installed_here_is_said(folder: Path) -> None:
+    """Its cycle cannot be planned again; the others are."""
+    given = next(sequence(1, 14))
+    frame = frame_of(replace(given, params=replace(given.params, strategy="theirs")))
+    outcome = records_of([given])[0].outcome
+    ParquetStore(folder).publish(3, 1, [recorded(None, frame, epoch=3, cycle=9, outcome=outcome)])
+    result = run("replay", "all", "--history", str(folder))
+    assert (result.exit_code, "'theirs' is not known here" in result.stdout) == (1, True)
+    assert "8 of 9 cycles have the recorded plan" in result.stdout
+
+
+def test_the_settings_name_the_store(folder: Path, tmp_path: Path) -> None:
+    """A folder of the settings belongs to the settings file's folder."""
+    config = tmp_path / "keel.yaml"
+    config.write_text("history: {uri: history}\n")
+    result = run("replay", "all", "-c", str(config), "-o", "json")
+    assert json.loads(result.stdout)["same"] == 8
+    assert Settings().history.uri is None

@@ -1,0 +1,180 @@
+"""Commands that need no sidecar: run, doctor, where, takeover, handback, decide, version, help."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from click.testing import Result
+from typer.testing import CliRunner
+
+from bundlekeel import __version__
+from bundlekeel.cli import units
+from bundlekeel.cli.app import make_app
+from bundlekeel.cli.reference import cli_page
+from tests.unit.cli.test_commands import FakeWiring
+
+
+@pytest.fixture
+def wiring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeWiring:
+    """A fresh fake and an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BUNDLEKEEL_CONFIG", raising=False)
+    return FakeWiring()
+
+
+def invoke(wiring: FakeWiring, *arguments: str, typed: str | None = None) -> Result:
+    """One command."""
+    return CliRunner().invoke(make_app(lambda: wiring), arguments, input=typed)
+
+
+def test_run_takes_file_and_mode(wiring: FakeWiring) -> None:
+    """The command line wins over the file."""
+    Path("keel.yaml").write_text("cluster: east\nmode: observe\n")
+    assert invoke(wiring, "run", "-c", "keel.yaml", "--mode", "act").exit_code == 0
+    ((_, settings),) = wiring.calls
+    assert (settings.cluster, settings.mode) == ("east", "act")
+
+
+def test_doctor_says_what_is_wrong_and_how_to_mend_it(wiring: FakeWiring) -> None:
+    """Errors are exit code 1, warnings alone are not."""
+    result = invoke(wiring, "doctor")
+    assert result.exit_code == 1
+    assert "still sheds itself" in result.stdout and "bundlekeel takeover" in result.stdout
+    assert "3 checks, 1 error, 1 warning" in result.stdout
+    wiring.checks = [check for check in wiring.checks if check.ok or check.severity != "error"]
+    result = invoke(wiring, "doctor", "-o", "json")
+    assert result.exit_code == 0 and json.loads(result.stdout)[0]["ok"] is True
+
+
+@pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
+def test_where_says_unowned(wiring: FakeWiring, output: str) -> None:
+    """A row a partition; an unowned one is an answer with exit code 0."""
+    result = invoke(wiring, "where", "orders", "-o", output)
+    assert result.exit_code == 0
+    assert "orders-partition-1" in result.stdout and "unowned" in result.stdout
+    assert wiring.calls == [("where", "orders")]
+
+
+@pytest.mark.parametrize("output", ["table", "wide", "json"])
+def test_j08_where_by_a_listener(wiring: FakeWiring, output: str) -> None:
+    """Its address instead of the broker's own, and its name beside it."""
+    result = invoke(wiring, "where", "orders", "--listener", "external", "-o", output)
+    assert result.exit_code == 0
+    assert "pulsar://example.com:31000" in result.stdout and "broker-0.pulsar:6650" not in result.stdout
+    assert "external" in result.stdout
+
+
+def test_j08_where_by_an_unknown_listener_is_wrong_usage(wiring: FakeWiring) -> None:
+    """Those that exist are named; nobody owns a bundle by `--if-unowned`, so there is no address to show."""
+    unknown = invoke(wiring, "where", "orders", "--listener", "extern")
+    assert (unknown.exit_code, "it has external" in unknown.stderr) == (2, True)
+    both = invoke(wiring, "where", "orders", "--listener", "external", "--if-unowned")
+    assert (both.exit_code, "--if-unowned" in both.stderr) == (2, True)
+
+
+def test_takeover_asks_first(wiring: FakeWiring) -> None:
+    """What would change is shown before the question; no means nothing was changed."""
+    no = invoke(wiring, "takeover", "--reason", "r", "--by", "ann", typed="n\n")
+    assert no.exit_code == 4 and "nothing was changed" in no.stderr
+    assert wiring.calls == [("takeover", ("brokers", "r", "ann", True))]
+    assert invoke(wiring, "takeover", "--reason", "r", "--by", "ann", typed="").exit_code == 4
+    wiring.calls.clear()
+    yes = invoke(wiring, "takeover", "--reason", "r", "--by", "ann", "--split", "off", typed="y\n")
+    assert yes.exit_code == 0 and "placement is random" in yes.stdout
+    assert [call[1][3] for call in wiring.calls] == [True, False]
+    assert wiring.calls[1][1][0] == "off"
+
+
+def test_takeover_and_handback_without_a_question(wiring: FakeWiring) -> None:
+    """`--yes` acts at once, `--dry-run` never; a broker that does not follow is bad news."""
+    assert invoke(wiring, "handback", "--reason", "r", "--by", "ann", "--dry-run").exit_code == 0
+    assert invoke(wiring, "handback", "--reason", "r", "--by", "ann", "--yes", "-o", "json").exit_code == 0
+    assert wiring.calls == [("handback", ("r", "ann", True)), ("handback", ("r", "ann", False))]
+    wiring.verified = False
+    assert invoke(wiring, "takeover", "--reason", "r", "--yes").exit_code == 1
+
+
+def test_decide_reads_a_file_or_standard_input(wiring: FakeWiring) -> None:
+    """A line in, a line out; a missing file is wrong usage."""
+    lines = '{"reset":{}}\n{"brokers":{}}\nnonsense\n'
+    Path("turns.jsonl").write_text(lines)
+    outputs = [invoke(wiring, "decide", typed=lines).stdout, invoke(wiring, "decide", "turns.jsonl").stdout]
+    assert outputs[0] == outputs[1]
+    first, second = map(json.loads, outputs[0].splitlines())
+    assert first["verdict"]["code"] == "NoBrokers" and second["error"]["line"] == 3
+    assert invoke(wiring, "decide", "missing.jsonl").exit_code == 2
+
+
+def test_version_and_help(wiring: FakeWiring) -> None:
+    """Help names every command and the exit codes."""
+    assert invoke(wiring, "version").stdout == invoke(wiring, "--version").stdout == f"bundlekeel {__version__}\n"
+    text = invoke(wiring, "--help").stdout
+    names = "run status brokers bundles plan why verdicts journal where doctor takeover handback pause resume mode"
+    for name in (*names.split(), "config", "decide", "version"):
+        assert f" {name} " in text
+    assert "Exit codes" in text and "4 refused" in text
+    assert "--install-completion" in text
+
+
+def test_every_command_is_found_in_its_module() -> None:
+    """Each module has exactly the commands that the table of the app gives it."""
+    root: Any = typer.main.get_command(make_app(FakeWiring))
+    assert [command.name for command in root.commands.values()] == list(root.commands)
+
+
+def test_little_is_imported_for_little() -> None:
+    """The version and a command that does not exist need neither adapters nor servers nor what plans."""
+    for arguments in (["--version"], ["no-such-command"]):
+        code = (
+            "import sys, atexit; from bundlekeel.wiring import main; "
+            "atexit.register(lambda: print(*sys.modules)); main()"
+        )
+        ran = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+        imported = set(ran.stdout.split())
+        assert "bundlekeel.cli.app" in imported
+        assert not imported & {"numpy", "fastapi", "httpx", "kazoo", "pydantic_settings", "bundlekeel.daemon"}, (
+            arguments
+        )
+
+
+def test_no_color(wiring: FakeWiring) -> None:
+    """NO_COLOR is heeded even where colour is forced by a terminal."""
+    env = {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "100"}
+    plain = CliRunner().invoke(make_app(lambda: wiring), ["doctor"], env=env, color=True).stdout
+    assert "\x1b[3" not in plain
+
+
+def test_units() -> None:
+    """Three digits and a prefix; ages in their two largest units; unknown is a dash."""
+    assert [units.throughput(x) for x in (0, 950, 12_345, 999_960, 2.5e9)] == [
+        "0 B/s",
+        "950 B/s",
+        "12.3 kB/s",
+        "1.0 MB/s",
+        "2.5 GB/s",
+    ]
+    assert [units.age(x) for x in (0.4, 42, 190, 7500, 273_600, None)] == [
+        "0.4 s",
+        "42 s",
+        "3m 10s",
+        "2h 5m",
+        "3d 4h",
+        "–",
+    ]
+    assert (units.share(0.123), units.share(None), units.amount(None), units.amount(0.001)) == (
+        "12.3%",
+        "–",
+        "–",
+        "0.001",
+    )
+
+
+def test_the_reference_page_does_not_drift(pytestconfig: pytest.Config) -> None:
+    """docs/reference/cli.md is what the code says."""
+    assert (pytestconfig.rootpath / "docs" / "reference" / "cli.md").read_text(encoding="utf-8") == cli_page()

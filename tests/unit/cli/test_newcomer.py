@@ -1,0 +1,103 @@
+"""The commands a newcomer copies: each line of the shell blocks of README.md and docs/operations/getting-started.md.
+
+They are taken out of the pages and given to what would take them, without being carried out: `bundlekeel ...` to the
+real command line, which parses every argument and option and misses none that is required; `make ...` to make itself
+(`make -n`); files must exist, or be made by a line before. tests/e2e/test_newcomer.py types them on a real cluster.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+import typer
+
+from bundlekeel.cli.app import make_app
+from bundlekeel.cli.wiring import Wiring
+from bundlekeel.settings.model import Settings
+from tests.support.newcomer import PAGES, ROOT, lines
+
+# Of these only the files they name are looked at.
+SHELL = {"python3", "pip", "cp", "sed", "kill", ".", "wait"}
+
+
+def commands(page: str) -> Iterator[list[str]]:
+    """Their single commands, comments and `&` left out; programs of the virtual environment by their name."""
+    for line in lines(page):
+        words: list[str] = []
+        for word in [*shlex.split(line, comments=True), "&&"]:
+            words += [word.removesuffix(";")] if word not in ("&&", "&") else []
+            if words and (word in ("&&", "&") or word.endswith(";")):
+                yield [words[0].removeprefix(".venv/bin/"), *words[1:]]
+                words = []
+
+
+def parsed(words: list[str]) -> None:
+    """Let the command line parse it. An exception in its own words for anything it would refuse."""
+    command: Any = typer.main.get_command(make_app(lambda: cast(Wiring, None)))
+    context = command.make_context("bundlekeel", list(words))
+    while hasattr(command, "resolve_command") and (rest := [*context._protected_args, *context.args]):
+        name, command, left = command.resolve_command(context, rest)
+        context = command.make_context(name, left, parent=context)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_of_the_page_is_taken(page: str) -> None:
+    """No option that is gone, none that is missing, no target and no file that does not exist."""
+    made = {"bundlekeel.yaml", ".venv", ".venv/bin/activate"}
+    asked = []
+    for words in commands(page):
+        program, rest = words[0].rstrip(";"), words[1:]
+        if program == "bundlekeel":
+            parsed(rest)
+            asked.append(rest[0])
+        elif program == "make":
+            answer = subprocess.run(["make", "-n", *rest], cwd=ROOT, capture_output=True, text=True, check=False)
+            assert answer.returncode == 0, answer.stderr
+        else:
+            assert program in SHELL, words
+        for word in rest:
+            if re.fullmatch(r"[\w./-]+\.(lock|yaml|txt)|\.venv\S*", word):
+                assert word in made or (ROOT / word).exists(), word
+    assert {"doctor", "run", "plan"} <= set(asked)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_the_reader_is_to_set_is_in_the_settings(page: str) -> None:
+    """The comment after `cp` names keys of the file that it copies."""
+    (told,) = [line.partition("# set ")[2] for line in lines(page) if "# set " in line]
+    example = (ROOT / "config/bundlekeel.example.yaml").read_text(encoding="utf-8")
+    for key in re.findall(r"\w+", told):
+        assert key in Settings.model_fields
+        assert re.search(rf"^{key}: ", example, re.MULTILINE), key
+
+
+def test_the_mode_is_switched_in_the_file_as_it_is() -> None:
+    """The page's `sed` finds the line it is to change."""
+    (command,) = [words for words in commands(PAGES[1]) if words[0] == "sed"]
+    (_, old, new, _) = command[2].split("/")
+    example = (ROOT / "config/bundlekeel.example.yaml").read_text(encoding="utf-8")
+    assert len(re.findall(old, example, re.MULTILINE)) == 1
+    assert new == "mode: act"
+
+
+@pytest.mark.parametrize(
+    "line", ["plan --no-such-option", "takeover -c x.yaml --yes", "no-such-command", "mode sleep --reason x"]
+)
+def test_what_the_command_line_does_not_take_is_found(line: str) -> None:
+    """Else the test above would hold for anything: an option that is gone, a reason that is required."""
+    with pytest.raises(Exception, match=r"(?i)no such|missing|is not one of"):
+        parsed(shlex.split(line))
+
+
+def test_make_targets() -> None:
+    """Every `make` command that the README or CONTRIBUTING names anywhere has a recipe."""
+    pages = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md"))
+    named = sorted(set(re.findall(r"`make ([a-z]+)[^`]*`", pages)))
+    assert len(named) > 4
+    answer = subprocess.run(["make", "-n", *named], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr

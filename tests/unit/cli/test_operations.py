@@ -1,0 +1,203 @@
+"""Drains, moves by hand, pins and reviews from the command line, against a served fake."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound
+from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
+from tests.support.fake_service import BROKERS, HASH, FakeService
+from tests.unit.cli.test_commands import Sidecar, served, sidecar  # fixtures
+
+__all__ = ["served", "sidecar"]
+
+BUNDLE = "shop/orders/0x00000000_0x10000000"
+WHO = ["--reason", "r", "--by", "ann"]
+
+
+@pytest.mark.parametrize("command", [["operations"], ["review", "list"]], ids=" ".join)
+@pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
+def test_reads(sidecar: Sidecar, command: list[str], output: str) -> None:
+    """In every format; JSON and YAML can be read."""
+    result = sidecar.run(*command, "-o", output)
+    assert result.exit_code == 0, result.output
+    read: dict[str, Callable[[str], Any]] = {"json": json.loads, "yaml": yaml.safe_load}
+    assert read.get(output, str.strip)(result.stdout)
+
+
+def test_operations_tell_everything_that_was_asked(sidecar: Sidecar) -> None:
+    """Progress and ETA of a drain, what stays and why; pins, exclusions, paused scopes."""
+    text = " ".join(sidecar.run("operations").stdout.split())
+    for part in ("1 left, 3 moved", "about 12 s to go", "stay: 1 Pinned", f"{BROKERS[2]}: cordoned by ann: disks"):
+        assert part in text
+    for part in (f"{BUNDLE}: pinned for good", "t:shop: excluded until", "tenant:shop: paused for good by ann"):
+        assert part in text
+
+
+CHANGES: list[tuple[list[str], str, Any]] = [
+    (["drain", BROKERS[1]], "drain", (BROKERS[1], True, "r", "ann")),
+    (["drain", BROKERS[1], "--yes"], "drain", (BROKERS[1], False, "r", "ann")),
+    (["warm", BROKERS[1], "--yes"], "warm", (BROKERS[1], False, "r", "ann")),
+    (["cordon", BROKERS[1]], "cordon", (BROKERS[1], "r", "ann")),
+    (["uncordon", BROKERS[1]], "uncordon", (BROKERS[1], "r", "ann")),
+    (["pin", BUNDLE, "--for", "2h"], "pin", (BUNDLE, 7200.0, "r", "ann")),
+    (["unpin", BUNDLE], "unpin", (BUNDLE, "r", "ann")),
+    (["exclude", "n:shop/*"], "exclude", ("n:shop/*", None, "r", "ann")),
+    (["include", "n:shop/*"], "include", ("n:shop/*", "r", "ann")),
+    (["pause", "--scope", "tenant:shop", "--for", "1h"], "pause_scope", ("tenant:shop", 3600.0, "r", "ann")),
+    (["resume", "--scope", "tenant:shop"], "resume_scope", ("tenant:shop", "r", "ann")),
+    (["stop", "t-1"], "stop", ("t-1", "r", "ann")),
+    (["review", "approve", HASH], "approve", (HASH, "r", "ann")),
+    (["review", "discard", HASH], "discard", (HASH, "r", "ann")),
+    (
+        ["transfer", BUNDLE, "--to", BROKERS[2]],
+        "by_hand",
+        ("transfer", BUNDLE, BROKERS[2], False, False, "r", "ann"),
+    ),
+    (
+        ["unload", "persistent://shop/orders/a?b#c", "--yes", "--override-cool-down"],
+        "by_hand",
+        ("unload", "persistent://shop/orders/a?b#c", "", True, True, "r", "ann"),
+    ),
+    (
+        ["split", "shop/orders/LARGEST", "--algorithm", "topic_count_equally_divide", "--unload", "--yes"],
+        "by_hand",
+        (
+            "split",
+            "shop/orders/LARGEST",
+            SplitOptions(algorithm=SplitAlgorithm.TOPIC_COUNT, unload=True),
+            True,
+            "r",
+            "ann",
+        ),
+    ),
+    (["unload", "shop/orders", "--yes"], "unload_namespace", ("shop/orders", False, True, "r", "ann")),
+    (
+        ["split", BUNDLE, "--at", "0x8000000"],
+        "by_hand",
+        ("split", BUNDLE, SplitOptions(at=(0x8000000,)), False, "r", "ann"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("command", "name", "expected"), CHANGES, ids=lambda item: str(item)[:30])
+def test_changes(sidecar: Sidecar, command: list[str], name: str, expected: Any) -> None:
+    """They reach the service with person and reason; over TCP they are refused with the way out."""
+    result = sidecar.run(*command, *WHO)
+    assert result.exit_code == 0, result.output
+    assert (name, expected) in sidecar.service.calls
+    refused = sidecar.run(*command, *WHO, to="url")
+    assert refused.exit_code == 4 and "unix socket" in refused.stderr
+    assert sidecar.run(*command, "-o", "json", *WHO).stdout.startswith("{")
+
+
+def test_a_dry_run_says_that_nothing_was_done_and_what_would_be(sidecar: Sidecar) -> None:
+    """The bundle first, then the move, and what every other broker says."""
+    text = " ".join(sidecar.run("transfer", BUNDLE, "--to", BROKERS[2], *WHO).stdout.split())
+    assert text.startswith(f"{BUNDLE} moves with its 3 known topics")
+    for part in ("82.0% -> 52.0%", "PolicyForbids:", "takes it", "dry run: nothing was done; --yes"):
+        assert part in text
+    text = " ".join(sidecar.run("drain", BROKERS[1], *WHO).stdout.split())
+    assert "1 stay for now" in text and "Pinned" in text and "dry run" in text
+
+
+DRY = [
+    ["transfer", BUNDLE, "--to", BROKERS[2]],
+    ["unload", BUNDLE],
+    ["unload", "shop/orders"],
+    ["split", BUNDLE],
+    ["drain", BROKERS[1]],
+    ["warm", BROKERS[1]],
+]
+
+
+@pytest.mark.parametrize("command", DRY, ids=lambda item: item[0])
+def test_a_dry_run_needs_no_reason(sidecar: Sidecar, command: list[str]) -> None:
+    """Looking is free; only what is carried out ends in the journal."""
+    result = sidecar.run(*command)
+    assert result.exit_code == 0, result.output
+    assert "dry run" in " ".join(result.stdout.split())
+
+
+def test_a_refused_dry_run_is_exit_code_4(sidecar: Sidecar) -> None:
+    """A script must not take it for a yes."""
+    sidecar.service.wishes.refused = Code.PINNED
+    result = sidecar.run("unload", BUNDLE, *WHO)
+    assert result.exit_code == 4 and "Pinned" in result.stdout and "nothing can be done" in result.stdout
+
+
+def test_j08_the_unload_of_a_namespace_tells_what_moves_and_what_stays(sidecar: Sidecar) -> None:
+    """Exit code 0 while something moves; 4 when all of it stays; its task is waited for."""
+    text = " ".join(sidecar.run("unload", "shop/orders").stdout.split())
+    assert text.startswith("1 of 2 bundles of shop/orders leave their brokers") and "82" in text
+    assert "Pinned" in text and "dry run: nothing was done; --yes" in text
+    result = sidecar.run("unload", "shop/orders", "--yes", "--wait", *WHO)
+    assert result.exit_code == 0 and "task t-1: done" in result.stdout
+    sidecar.service.wishes.refused = Code.PINNED
+    result = sidecar.run("unload", "shop/orders")
+    assert result.exit_code == 4 and "nothing can be done" in result.stdout
+
+
+def test_waiting_for_a_task_and_for_a_second_person(sidecar: Sidecar) -> None:
+    """--wait tells how the task ended; what is proposed has none yet."""
+    result = sidecar.run("transfer", BUNDLE, "--to", BROKERS[2], "--yes", "--wait", *WHO)
+    assert result.exit_code == 0 and "task t-1: done" in result.stdout
+    sidecar.service.wishes.review = HASH
+    result = sidecar.run("transfer", BUNDLE, "--to", BROKERS[2], "--yes", "--wait", *WHO)
+    assert result.exit_code == 0 and f"review approve {HASH}" in " ".join(result.stdout.split())
+
+
+def test_drain_waits_until_the_broker_is_empty(sidecar: Sidecar) -> None:
+    """Progress goes to stderr, the end to stdout."""
+    result = sidecar.run("drain", BROKERS[1], "--yes", "--wait", *WHO, "-o", "json")
+    assert result.exit_code == 0
+    assert "1 left" in result.stderr and "0 left" in result.stderr
+    assert json.loads(result.stdout)["progress"]["state"] == "empty"
+
+
+def _fail(name: str, error: Exception) -> Callable[[FakeService], None]:
+    return lambda service: service.fail.update({name: error})
+
+
+FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]] = [
+    (["drain", "b", *WHO], _fail("drain", NotFound("no broker 'b'")), 1, "no broker 'b'"),
+    (["uncordon", BROKERS[0], *WHO], None, 1, "neither cordoned"),
+    (
+        ["unload", BUNDLE, "--yes", *WHO],
+        _fail("by_hand", Conflict("not carried out", difference=["Pinned"])),
+        4,
+        "Pinned",
+    ),
+    (["review", "approve", HASH, *WHO], _fail("approve", Forbidden("ann proposed it")), 4, "ann proposed it"),
+    (["split", BUNDLE, "--at", "half", *WHO], None, 2, "0x40000000"),
+    (["split", BUNDLE, "--algorithm", "thirds", *WHO], None, 2, "flow_or_qps_equally_divide"),
+    (["pin", BUNDLE, "--for", "soon", *WHO], None, 2, "2h"),
+    (["transfer", BUNDLE, *WHO], None, 2, "--to"),
+    (["drain", BROKERS[1], "--yes"], None, 2, "--reason"),
+    (["warm", BROKERS[1], "--yes", "--reason", " "], None, 2, "--reason"),
+    (["transfer", BUNDLE, "--to", BROKERS[2], "--yes"], None, 2, "--reason"),
+    (["unload", BUNDLE, "--yes"], None, 2, "--reason"),
+    (["split", BUNDLE, "--yes"], None, 2, "--reason"),
+    (["cordon", BROKERS[1]], None, 2, "--reason"),
+    (["cordon", BROKERS[1], *WHO], _fail("cordon", Conflict("no other broker is open")), 4, "no other broker is open"),
+    (["cordon", BROKERS[1], "--reason", "  "], None, 2, "must say something"),
+    (["drain", BROKERS[2], "--yes", "--wait", *WHO], None, 1, "not drained any more"),
+]
+
+
+@pytest.mark.parametrize(("command", "prepare", "code", "said"), FAILURES, ids=lambda item: str(item)[:40])
+def test_exit_codes(
+    sidecar: Sidecar, command: list[str], prepare: Callable[[FakeService], None] | None, code: int, said: str
+) -> None:
+    """Stable exit codes, and a message on stderr that helps."""
+    if prepare:
+        prepare(sidecar.service)
+    result = sidecar.run(*command)
+    assert result.exit_code == code, result.output
+    assert said in result.stderr and "Traceback" not in result.stderr

@@ -1,0 +1,249 @@
+"""`bundlekeel simulate`: scenarios by name and by file, comparison, JSON, the HTML page, errors and exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from bundlekeel.cli.app import make_app
+from bundlekeel.cli.sim_files import load, shipped, suite
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.sim.pairs import PROPERTIES
+from tests.unit.cli.test_commands import FakeWiring
+
+SMALL = """
+name: small
+title: One broker has it all
+minutes: 15
+brokers: [{count: 3}]
+tenants:
+  - {name: t/a, bundles: 12, usage: 0.3, owners: [0]}
+expect:
+  fewest_moves: 1
+  balanced: 1.2
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    """A file with a scenario that the default strategy passes."""
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+def invoke(*arguments: str) -> Result:
+    """One command."""
+    return CliRunner().invoke(make_app(FakeWiring), ["simulate", *arguments])
+
+
+def test_help_names_what_it_does() -> None:
+    """Every option is there."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", invoke("--help").stdout)
+    for option in ("--strategy", "--pair", "--against", "--suite", "--list", "--seed", "--seeds", "--html"):
+        assert option in text
+
+
+def test_list_names_every_shipped_scenario() -> None:
+    """As a table and as JSON."""
+    rows = json.loads(invoke("--list", "-o", "json").stdout)
+    assert [row["name"] for row in rows] == [item.name for item in suite()]
+    assert {item.name for item in suite()} == set(shipped())
+    assert "world" in invoke("--list").stdout
+
+
+def test_a_file_passes(scenario: Path) -> None:
+    """Exit code 0, a row with its figures, and nothing on stderr into a pipe."""
+    result = invoke(str(scenario))
+    assert result.exit_code == 0
+    assert "small: One broker has it all (15 minutes)" in result.stdout
+    assert re.search(r"^avg +held +1\.\d{3}", result.stdout, re.MULTILINE)
+    assert result.stderr == ""
+
+
+def test_what_does_not_hold_is_exit_code_1(scenario: Path) -> None:
+    """And it is told with the value and the limit."""
+    scenario.write_text(SMALL.replace("fewest_moves: 1", "most_moves: 0"))
+    result = invoke(str(scenario))
+    assert result.exit_code == 1
+    assert re.search(r"avg: most_moves: \d+, at most 0", result.stdout)
+
+
+def test_natives_are_compared_with_and_do_not_fail_the_command(scenario: Path) -> None:
+    """Threshold as brokers run it misses the bar; the command succeeds, and JSON says so."""
+    scenario.write_text(SMALL + "  moved_twice: 0\n  steady_after: 3\n  most_over_minutes: 0\n")
+    result = invoke(str(scenario), "--against", "native", "--pair", "threshold", "--pair", "transfer", "-o", "json")
+    found = json.loads(result.stdout)
+    by_label = {run["strategy"]: run for run in found["runs"]}
+    assert set(by_label) == {
+        "avg",
+        "native avg+avg",
+        "native threshold+least_resource_usage",
+        "native transfer",
+    }
+    assert not all(item["held"] for item in by_label["native threshold+least_resource_usage"]["expected"])
+    own_failures = sum(not item["held"] for item in by_label["avg"]["expected"])
+    assert result.exit_code == (1 if own_failures else 0)
+    assert found["failed"] == (1 if own_failures else 0)
+
+
+def test_json_holds_every_figure(scenario: Path) -> None:
+    """Two strategies, two seeds: four runs, each with measures, expectations, verdicts and a digest."""
+    result = invoke(str(scenario), "-s", "avg", "-s", "threshold", "--seeds", "1-2", "-o", "json")
+    runs = json.loads(result.stdout)["runs"]
+    assert [(run["strategy"], run["seed"]) for run in runs] == [(s, n) for s in ("avg", "threshold") for n in (1, 2)]
+    for run in runs:
+        assert run["measures"]["max_over_mean"] >= 1
+        assert run["expected"] and run["verdicts"] and len(run["digest"]) == 16 and run["cycles"] == 90
+    again = json.loads(invoke(str(scenario), "--seed", "2", "-o", "json").stdout)["runs"]
+    assert [run["digest"] for run in again] == [runs[1]["digest"]]
+
+
+def test_a_reversed_range_of_seeds_is_refused(scenario: Path) -> None:
+    """Not read as the default seed."""
+    answer = invoke(str(scenario), "--seeds", "5-1")
+    assert answer.exit_code == 2
+    assert "'5-1'" in answer.stderr
+
+
+def test_several_seeds_show_median_and_range(scenario: Path) -> None:
+    """One row, figures as `median (least-largest)`."""
+    assert re.search(r"max/mean +\d\.\d{3} \(\d\.\d{3}-\d\.\d{3}\)", invoke(str(scenario), "--seeds", "1,3").stdout)
+
+
+class _Page(HTMLParser):
+    """Collects tags and what they refer to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note the tag and its references."""
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_the_page_is_complete_in_itself(scenario: Path, tmp_path: Path) -> None:
+    """A plot a strategy, moves as marks, the 85 % line, a table; nothing from outside, for light and dark."""
+    scenario.write_text(SMALL.replace("One broker has it all", "One <broker> has it all"))
+    page = tmp_path / "report.html"
+    result = invoke(str(scenario), "-s", "avg", "-s", "uniform", "--html", str(page))
+    text = page.read_text()
+    assert f"report: {page}" in result.stderr
+    parsed = _Page()
+    parsed.feed(text)
+    assert parsed.tags.count("svg") == 2 and parsed.tags.count("table") == 1
+    assert not {"script", "link", "img", "iframe"} & set(parsed.tags)
+    assert parsed.links == ["#small"]
+    assert "http" not in text and "url(" not in text and "@import" not in text
+    assert 'class="limit"' in text and 'class="move"' in text and "broker 2</title>" in text
+    assert "prefers-color-scheme: dark" in text
+    assert "One &lt;broker&gt; has it all" in text and "<broker>" not in text
+
+
+def test_many_brokers_are_bands(scenario: Path, tmp_path: Path) -> None:
+    """Twenty lines would be a carpet."""
+    scenario.write_text(SMALL.replace("count: 3", "count: 20"))
+    page = tmp_path / "report.html"
+    invoke(str(scenario), "--html", str(page))
+    assert page.read_text().count('class="band"') == 2
+
+
+def test_pairs_alone_give_the_table_of_five_properties(tmp_path: Path) -> None:
+    """One command: PIP-364's five scenarios, a row a combination, five figures each."""
+    result = invoke("--pair", "uniform", "-o", "json", "--html", str(tmp_path / "pairs.html"))
+    assert result.exit_code == 0
+    rows = json.loads(result.stdout)["properties"]
+    assert [row["combination"] for row in rows] == ["avg", "native uniform+least_long_term_message_rate"]
+    names = [item.scenario.removeprefix("pip364-") for item in PROPERTIES]
+    assert [set(row) for row in rows] == [{"combination", *names}] * 2
+    ours, own = rows
+    assert ours["unequal"] < own["unequal"] and ours["jitter"] == 0 < own["jitter"]
+    assert ours["slow"] < own["slow"]
+    assert "five properties" in (tmp_path / "pairs.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "name a scenario"),
+        (("wrold",), "no scenario 'wrold'; did you mean world?"),
+        (("./nowhere.yaml",), "cannot be read: No such file or directory"),
+        (("world", "-s", "avgg"), "'avgg' is not one of avg, threshold"),
+        (("world", "--pair", "avg+nowhere"), "'nowhere' is not one of least_resource_usage"),
+        (("world", "--seeds", "one"), "not like 1-20 or 1,5,9"),
+        (("01-idle-broker", "--html", "/nowhere/x.html"), "/nowhere/x.html: No such file or directory"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...], told: str) -> None:
+    """One line on stderr that says how to mend it."""
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert told in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("minutes: 15", "minutes: soon"), "minutes = 'soon': input should be a valid number"),
+        (("minutes: 15", "minuets: 15"), "minuets: unknown field"),
+        (("minutes: 15\n", ""), "minutes is missing"),
+        (("usage: 0.3", "useage: 0.3"), "tenants.0.useage: unknown field"),
+        (("usage: 0.3", "usage: -0.3"), "tenants.0.sizes = -0.3 is not allowed: no negative load"),
+        (("owners: [0]", "owners: [7]"), "tenants.0.owners = 7 is not allowed: 0 to 2"),
+        (("{count: 3}", "{count: 3, foreign: 2}"), "brokers.0.foreign = 2.0 is not allowed: 0 to 1"),
+        (("minutes: 15", "minutes: 15\nminutes: 16"), "the key 'minutes' is given twice"),
+        (("minutes: 15", "minutes: [15"), "line 5"),
+        (("name: small", "splits: perhaps\nname: small"), "splits = 'perhaps'"),
+    ],
+)
+def test_bad_files_name_field_and_value(scenario: Path, change: tuple[str, str], told: str) -> None:
+    """Exit code 2, the file, the field and what is wrong with it."""
+    scenario.write_text(SMALL.replace(*change))
+    result = invoke(str(scenario))
+    assert result.exit_code == 2
+    assert f"{scenario}: " in result.stderr and told in result.stderr
+
+
+def test_broker_ranges_are_written_out(tmp_path: Path) -> None:
+    """[0-2, 5] is [0, 1, 2, 5]."""
+    path = tmp_path / "ranges.yaml"
+    path.write_text(SMALL.replace("count: 3", "count: 6").replace("owners: [0]", "owners: [0-2, 5]"))
+    assert load(str(path)).tenants[0].owners == (0, 1, 2, 5)
+
+
+def test_shipped_scenarios_say_what_they_are() -> None:
+    """Named like their files, with a title and a source."""
+    for item in suite():
+        assert item.name in shipped() and item.title and item.source
+    with pytest.raises(ConfigError):
+        load("nothing-of-the-kind")
+
+
+@pytest.mark.parametrize(
+    ("text", "warned"),
+    [
+        ("strategy: threshold\nplacement: avg\n", "placement avg goes with strategy avg only"),
+        ("parameters: {compat: '4.2'}\n", ""),
+        ("compat: '4.2'\nstrategy: avg\n", ""),
+        ("parameters: {minUnloadMessage: 500}\n", ""),
+        ("parameters: {loadBalancerAverageResourceUsageDifferenceThresholdPercentage: 5}\n", "set instead: nothing"),
+        ("compat: '4.2'\nparameters: {minUnloadMessage: 0}\n", ""),
+        ("cluster: x\n", ""),
+    ],
+)
+def test_config_check_warns_of_what_has_no_effect(tmp_path: Path, text: str, warned: str) -> None:
+    """It is a warning on stderr, never a refusal."""
+    path = tmp_path / "keel.yaml"
+    path.write_text(f"metadata_store: zk:127.0.0.1:2181\n{text}")
+    result = CliRunner().invoke(make_app(FakeWiring), ["config", "check", str(path)])
+    assert result.exit_code == 0 and result.stdout == "ok\n"
+    assert (warned in result.stderr) if warned else result.stderr == ""

@@ -1,0 +1,232 @@
+"""Thresholds over the settings: what counts, what a revert brings back, and when an adoption did worse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bundlekeel.core.calibration.adoption import (
+    BUCKET_MS,
+    KEPT_BUCKETS,
+    KEPT_REVERTS,
+    REVERTED_MS,
+    Adopted,
+    Realised,
+    Reverted,
+    Stretch,
+    adoption,
+    before_and_after,
+    in_force,
+    judged,
+    noted,
+    one_back,
+    overlay,
+    reverted_before,
+    stretch,
+    taken_back,
+)
+from bundlekeel.core.calibration.threshold_ranges import RANGES
+from bundlekeel.core.calibration.thresholds_json import thresholds_of
+from bundlekeel.core.model.parameters import Parameters
+from tests.support.threshold_cases import NOW_MS, document, proposed
+
+BASE = Parameters()
+LOW, HITS = "avg_low_threshold_percent", "avg_hit_count_low"
+
+
+def adopt(
+    values: Mapping[str, float], now: Adopted | None = None, digest: str = "d1", base: Parameters = BASE
+) -> Adopted:
+    """These values over what is adopted already."""
+    rows = {name: proposed(value, getattr(base, name)) for name, value in values.items()}
+    made = thresholds_of(document(parameters=rows))
+    return adoption(made, digest, base=base, now=now, by="ann", reason="r", now_ms=NOW_MS, trial_seconds=3600.0)
+
+
+def test_adopted_values_lie_over_the_settings() -> None:
+    """Whole numbers stay whole; everything else is as it was."""
+    made = in_force(BASE, adopt({LOW: 20.0, HITS: 6}))
+    assert made == replace(BASE, avg_low_threshold_percent=20.0, avg_hit_count_low=6)
+    assert isinstance(made.avg_hit_count_low, int)
+    assert in_force(BASE, None) is BASE
+
+
+def test_whoever_changes_the_settings_means_it() -> None:
+    """A setting that is no longer what was replaced counts, and the other entries stay."""
+    adopted = adopt({LOW: 20.0, HITS: 6})
+    changed = replace(BASE, avg_low_threshold_percent=10.0)
+    assert overlay(changed, adopted) == {HITS: 6}
+
+
+def test_another_strategy_knows_nothing_of_it() -> None:
+    """The evidence was about one."""
+    assert overlay(replace(BASE, strategy="transfer"), adopt({LOW: 20.0})) == {}
+
+
+@given(
+    values=st.dictionaries(st.sampled_from([*RANGES, "nobody"]), st.floats(allow_nan=True) | st.integers(), max_size=5)
+)
+def test_nothing_out_of_range_comes_into_force(values: dict[str, float]) -> None:
+    """Whatever stands in the shared document (a newer release, somebody's hand)."""
+    base = {name: float(getattr(BASE, name)) for name in values if name in RANGES}
+    adopted = Adopted(digest="d", strategy="avg", values=values, instead_of=base | {"nobody": 1.0})
+    for name, value in overlay(BASE, adopted).items():
+        assert RANGES[name].minimum <= value <= RANGES[name].maximum
+    in_force(BASE, adopted)
+
+
+def test_nights_add_up_and_are_taken_back_one_by_one() -> None:
+    """The second night's revert brings back the first one's values, the next revert the settings."""
+    first = adopt({LOW: 20.0})
+    second = adopt({HITS: 6}, first, "d2")
+    assert overlay(BASE, second) == {LOW: 20.0, HITS: 6}
+    back = one_back(second, by="ann", reason="no", now_ms=NOW_MS)
+    assert back is not None and overlay(BASE, back) == {LOW: 20.0} and back.digest == "d1" and back.state == "kept"
+    assert one_back(back, by="ann", reason="no", now_ms=NOW_MS) is None
+
+
+def test_what_a_changed_setting_outdid_does_not_come_back() -> None:
+    """Its entry of the first night was out of force already."""
+    changed = replace(BASE, avg_low_threshold_percent=10.0)
+    second = adopt({HITS: 6}, adopt({LOW: 20.0}), "d2", changed)
+    assert one_back(second, by="ann", reason="no", now_ms=NOW_MS) is None
+
+
+def test_reverted_values_are_known_again_under_another_name() -> None:
+    """For a month; the document itself for as long as it is remembered."""
+    adopted = adopt({LOW: 20.0})
+    known = taken_back({}, adopted, by="ann", reason="no", now_ms=NOW_MS)
+    assert reverted_before(known, "d1", {}, NOW_MS + 10 * REVERTED_MS) is known["d1"]
+    assert reverted_before(known, "d9", {LOW: 20.0}, NOW_MS + 1) is known["d1"]
+    assert reverted_before(known, "d9", {LOW: 20.0}, NOW_MS + REVERTED_MS) is None
+    assert reverted_before(known, "d9", {LOW: 17.5}, NOW_MS) is None
+    assert reverted_before(known, "d9", {LOW: 20.0, HITS: 6}, NOW_MS) is None
+
+
+def test_only_so_many_reverts_are_remembered() -> None:
+    """The newest."""
+    known = {f"o{number}": Reverted(values={}, by="ann", reason="", since_ms=number) for number in range(KEPT_REVERTS)}
+    made = taken_back(known, adopt({LOW: 20.0}), by="ann", reason="no", now_ms=NOW_MS)
+    assert len(made) == KEPT_REVERTS and "d1" in made and "o0" not in made
+
+
+# --- what is realised ---
+
+
+def run(
+    seconds: int, imbalance: float, moves: int = 0, start: int = NOW_MS, before: Realised | None = None
+) -> Realised:
+    """Cycles every ten seconds, the moves in the first ones."""
+    found = before or Realised()
+    for number in range(seconds // 10):
+        found = noted(found, start + 10_000 * number, imbalance, 1 if number < moves else 0)
+    return found
+
+
+def test_time_is_weighed_and_gaps_are_not_counted() -> None:
+    """The imbalance of a cycle stands for the time since the one before, unless that was long ago."""
+    start = NOW_MS - NOW_MS % BUCKET_MS
+    found = noted(Realised(), start, 9.0, 1)
+    found = noted(found, start + 60_000, 0.1, 0)
+    found = noted(found, start + 80_000, 0.4, 2)
+    found = noted(found, start + 480_000, 9.0, 0)
+    seen = stretch(found, start, start + 1)
+    assert (seen.seconds, seen.moves) == (80.0, 3)
+    assert seen.imbalance == pytest.approx((60 * 0.1 + 20 * 0.4) / 80)
+    assert seen.moves_per_hour == pytest.approx(3 * 3600 / 80)
+
+
+def test_j12_a_trial_ends_where_cycles_are_long() -> None:
+    """A cycle every ten minutes: the time between two of them counts. It did not, so that no trial ever ended."""
+    adopted = replace(adopt({LOW: 20.0}), since_ms=NOW_MS, trial_seconds=6 * 3600.0)
+    found, now = Realised(), NOW_MS
+    for number in range(40):
+        now = NOW_MS + number * 600_000
+        found = noted(found, now, 0.1, 0, interval_seconds=600.0)
+    judgement = judged(adopted, *before_and_after(found, adopted, now))
+    assert judgement is not None and not judgement.worse
+
+
+def test_only_two_days_are_kept() -> None:
+    """The document must not grow."""
+    found = Realised()
+    for number in range(2000):
+        found = noted(found, NOW_MS + number * 290_000, 0.1, 0)
+    assert len(found.buckets) == KEPT_BUCKETS
+    assert found.buckets[-1].at_ms > found.buckets[0].at_ms > NOW_MS
+
+
+@pytest.mark.parametrize(("hours_a_day", "trial_hours"), [(2, 6), (8, 24)])
+def test_a_trial_ends_where_little_of_a_day_is_ours(hours_a_day: int, trial_hours: int) -> None:
+    """Maintenance windows: the hours of each day add up until there are enough, however many days that takes."""
+    adopted = replace(adopt({LOW: 20.0}), since_ms=NOW_MS, trial_seconds=trial_hours * 3600.0)
+    found, judgements = Realised(), list[bool]()
+    for minute in range(60 * hours_a_day * 10):
+        day, rest = divmod(minute, 60 * hours_a_day)
+        now = NOW_MS + day * 86_400_000 + rest * 60_000
+        found = noted(found, now, 0.1, 0)
+        judgement = judged(adopted, *before_and_after(found, adopted, now))
+        judgements += [judgement.worse] if judgement else []
+    assert judgements and not any(judgements)
+
+
+def test_a_clock_that_goes_back_does_no_harm() -> None:
+    """Buckets later than now are dropped, and no time is counted."""
+    found = noted(run(3600, 0.1), NOW_MS - BUCKET_MS, 0.5, 0)
+    assert [bucket.at_ms for bucket in found.buckets] == [NOW_MS - BUCKET_MS - (NOW_MS - BUCKET_MS) % BUCKET_MS]
+
+
+def test_the_minutes_of_the_adoption_belong_to_neither_side() -> None:
+    """Before and after are apart."""
+    adopted = replace(adopt({LOW: 20.0}), since_ms=NOW_MS, trial_seconds=3600.0)
+    found = run(7200, 0.3, start=NOW_MS - 7_200_000)
+    found = run(7200, 0.1, start=NOW_MS, before=found)
+    before, after = before_and_after(found, adopted, NOW_MS + 7_200_000)
+    assert before.imbalance == pytest.approx(0.3) and after.imbalance == pytest.approx(0.1)
+    assert 2900 <= before.seconds <= 3600 and after.seconds >= 6000
+
+
+ADOPTED = Adopted(
+    digest="d", strategy="avg", values={}, instead_of={}, imbalance_high=0.12, moves_high=4.0, trial_seconds=3600.0
+)
+UNSEEN = Stretch()
+
+
+def seen(imbalance: float, moves: int, seconds: float = 3600.0) -> Stretch:
+    """An hour, if not said otherwise."""
+    return Stretch(seconds=seconds, imbalance=imbalance, moves=moves)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "worse"),
+    [
+        (UNSEEN, UNSEEN, None),
+        (UNSEEN, seen(0.5, 0, 800.0), None),
+        (UNSEEN, seen(0.5, 0, 1000.0), True),
+        (UNSEEN, seen(0.1, 2, 1000.0), None),
+        (UNSEEN, seen(0.1, 2), False),
+        (seen(0.2, 2), seen(0.15, 2), False),
+        (seen(0.14, 2), seen(0.15, 2), True),
+        (seen(0.14, 2, 100.0), seen(0.13, 2), True),
+        (UNSEEN, seen(0.1, 8), False),
+        (UNSEEN, seen(0.1, 9), True),
+        (seen(0.1, 10), seen(0.1, 9), False),
+        (seen(0.1, 8), seen(0.1, 9), True),
+    ],
+)
+def test_worse_is_beyond_the_promise_and_beyond_before(before: Stretch, after: Stretch, worse: bool | None) -> None:
+    """A quarter of the time has to be seen; good news takes all of it. A few moves more are chance."""
+    found = judged(ADOPTED, before, after)
+    assert (found.worse if found is not None else None) is worse
+
+
+def test_the_sentence_has_the_figures() -> None:
+    """For the journal."""
+    found = judged(ADOPTED, seen(0.1, 4), seen(0.2, 40))
+    assert found is not None
+    for part in ("imbalance 20.0%", "promised at most 12.0%", "before it was 10.0%", "40.0 moves an hour", "4.0"):
+        assert part in found.sentence

@@ -1,0 +1,221 @@
+"""Where moves may go: the mask of namespaces by brokers, and what a plan makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bundlekeel.core.filters.allowed import allowed_matrix, limits_of, with_policies
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.policies import IsolationPolicy, Policies
+from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.core.planning.ledger import Entry, Ledger
+from bundlekeel.core.planning.whatif import without_brokers
+from tests.support.builders import EAGER, NOW_MS, bundle_name, report, snapshot
+
+B = ("b1:8080", "b2:8080", "b3:8080", "b4:8080")
+STRATEGIES = ("avg", "threshold", "uniform")
+KEEN: dict[str, Any] = {**EAGER, "threshold_percent": 1.0, "throughput_multiple": 1.1, "msg_rate_difference_percent": 1}
+
+
+def policy(namespaces: str, primary: str, *, secondary: str = "", limit: int = 0, name: str = "p") -> IsolationPolicy:
+    """One policy of single expressions."""
+    seconds = (secondary,) if secondary else ()
+    return IsolationPolicy(name=name, namespaces=(namespaces,), primary=(primary,), secondary=seconds, min_limit=limit)
+
+
+def placed(*held: Sequence[str], share: float = 0.1, **changes: Any) -> list[BrokerReport]:
+    """One broker for each list of namespaces, with one bundle of each of them."""
+    made, number = [], 0
+    for broker, names in zip(B, held, strict=False):
+        bundles = {}
+        for name in names:
+            bundles[bundle_name(number, name)] = share
+            number += 1
+        made.append(report(broker, bundles, **changes))
+    return made
+
+
+def rows(reports: Sequence[BrokerReport], policies: Policies, ledger: Ledger | None = None) -> Mapping[str, str] | None:
+    """The mask as text: which brokers, by their number, each namespace may live on."""
+    seen = snapshot(reports)
+    mask = allowed_matrix(seen, policies, ledger)
+    if mask is None:
+        return None
+    columns = [broker[1] for broker in seen.brokers.ids]
+    return {
+        name: "".join(column for column, ok in zip(columns, mask[row].tolist(), strict=True) if ok)
+        for row, name in enumerate(seen.bundles.namespaces)
+    }
+
+
+def planned(reports: Sequence[BrokerReport], policies: Policies, ledger: Ledger | None = None, **p: Any) -> PlanResult:
+    """An eager plan under these policies."""
+    params = Parameters(**{**KEEN, **p})
+    return plan(PlanInput(snapshot=snapshot(reports), params=params, policies=policies, ledger=ledger or Ledger()))
+
+
+def test_nothing_restricted_is_none() -> None:
+    """No policies: no mask, and nothing to pay for it."""
+    assert rows(placed(["t/a"], ["t/b"]), Policies()) is None
+    assert rows(placed(["t/a"], ["t/b"]), Policies(failure_domains={"x": B}, failure_domains_enabled=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("isolation", "expected"),
+    [
+        ((policy("t/a", "b1"),), {"t/a": "1", "t/b": "234"}),
+        ((policy("t/.", "b[12]"),), {"t/a": "12", "t/b": "12"}),
+        ((policy("t/a", "b1", secondary="b2", limit=2),), {"t/a": "12", "t/b": "234"}),
+        ((policy("t/a", "b1", secondary="b2", limit=1),), {"t/a": "1", "t/b": "234"}),
+        ((policy("t/a", "b1"), policy("t/.*", "b2")), {"t/a": "1", "t/b": "2"}),
+        ((policy("t/a", "b9"),), {"t/a": "", "t/b": "1234"}),
+    ],
+)
+def test_isolation(isolation: tuple[IsolationPolicy, ...], expected: dict[str, str]) -> None:
+    """As the pipeline's policy step has it."""
+    assert rows(placed(["t/a"], ["t/b"], [], []), Policies(isolation=isolation)) == expected
+
+
+def test_brokers_that_serve_no_persistent_topics_take_nothing() -> None:
+    """Also where an isolation policy names them: the moved topics could not be loaded there."""
+    seen = placed(["t/a"], [], [], [])
+    seen[1] = replace(seen[1], persistent_topics_enabled=False)
+    assert rows(seen, Policies()) == {"t/a": "134"}
+    assert rows(seen, Policies(isolation=(policy("t/a", "b[12]"),))) == {"t/a": "1"}
+    rest = without_brokers(snapshot(seen), [B[0]], Parameters())
+    assert rest.brokers.takes_persistent().tolist() == [False, True, True]
+    assert rest.brokers.takes_non_persistent().all()
+
+
+@pytest.mark.parametrize(
+    ("held", "domains", "expected"),
+    [
+        ((["t/a"], ["t/b"], [], ["t/x"]), False, {"t/a": "134", "t/b": "234", "t/x": "1234"}),
+        ((["t/a"], ["t/b"], ["t/c"]), False, {"t/a": "1", "t/b": "2", "t/c": "3"}),
+        ((["t/a", "t/b"], ["t/c"], ["t/d"]), False, {"t/a": "123", "t/b": "123", "t/c": "2", "t/d": "3"}),
+        ((["t/a", "t/a"], ["t/a"], []), False, {"t/a": "123"}),
+        ((["t/a"], [], ["t/b"], []), True, {"t/a": "12", "t/b": "34"}),
+        ((["t/a", "t/b"], [], [], []), True, {"t/a": "34", "t/b": "34"}),
+    ],
+)
+def test_anti_affinity(held: tuple[list[str], ...], domains: bool, expected: dict[str, str]) -> None:
+    """Only where the fewest others of the group live; its own bundles elsewhere do not count against it."""
+    groups = {"t/a": "g", "t/b": "G", "t/c": "g", "t/d": "g"}
+    policies = Policies(
+        anti_affinity=groups,
+        failure_domains={"east": B[:2], "west": B[2:]},
+        failure_domains_enabled=domains,
+    )
+    assert rows(placed(*held), policies) == expected
+
+
+def test_a_move_under_way_counts_at_its_target() -> None:
+    """The other namespace of the group must not be sent after it before the reports show it."""
+    entry = Entry(
+        bundle=bundle_name(0, "t/a"),
+        source=B[0],
+        target=B[2],
+        traffic=(0.0, 0.0, 0.0, 0.0),
+        pressure=(0.0,) * 6,
+        opened_ms=NOW_MS,
+    )
+    policies = Policies(anti_affinity={"t/a": "g", "t/b": "g"})
+    seen = placed(["t/a"], ["t/b"], [])
+    assert rows(seen, policies) == {"t/a": "13", "t/b": "23"}
+    assert rows(seen, policies, Ledger(entries=(entry,))) == {"t/a": "13", "t/b": "2"}
+
+
+@pytest.mark.parametrize(
+    ("policies", "unknown"),
+    [
+        (Policies(unknown="away"), {"t/a", "t/b"}),
+        (Policies(unreadable=frozenset({"t/a"})), {"t/a"}),
+        (Policies(isolation=(policy("t/a", "b[1-2]"), policy("[", "b3"))), {"t/b"}),
+        (Policies(isolation=(policy("t/a", "["),)), {"t/a", "t/b"}),
+        (Policies(isolation=(policy("t/a", "b1", secondary="["),)), {"t/a"}),
+    ],
+)
+def test_what_cannot_be_read_goes_nowhere(policies: Policies, unknown: set[str]) -> None:
+    """Typed as unreadable, in the plan too; namespaces that it does not concern go on."""
+    seen = placed(["t/a"] * 4 + ["t/b"] * 4, [], [], [])
+    limits = limits_of(snapshot(seen), policies)
+    assert limits is not None
+    assert {name for name, ok in zip(("t/a", "t/b"), limits.unknown.tolist(), strict=True) if ok} == unknown
+    assert not limits.mask[limits.unknown].any()
+    made = planned(seen, policies).plan
+    assert not {move.bundle.rpartition("/")[0] for move in made.moves} & unknown
+    refused = {item.bundle.rpartition("/")[0] for item in made.refusals if item.code is Code.POLICY_UNREADABLE}
+    assert refused == unknown
+
+
+def test_an_available_primary_without_a_report_keeps_secondaries_out() -> None:
+    """Pulsar counts it; so would a lookup."""
+    seen = snapshot(placed([], ["t/a"], [])[1:], excluded=[ExcludedBroker(broker_id=B[0], code="NotJson")])
+    limits = limits_of(seen, Policies(isolation=(policy("t/a", "b1", secondary="b2", limit=1),)))
+    assert limits is not None and not limits.mask.any()
+
+
+def test_who_has_policies() -> None:
+    """What TransferShedder leaves alone by default."""
+    seen = snapshot(placed(["t/a", "t/b"], ["t/c", "t/d"]))
+    names = seen.bundles.namespaces
+    policies = Policies(isolation=(policy("t/a", "b1"),), anti_affinity={"t/b": "g"}, unreadable=frozenset({"t/c"}))
+    found = with_policies(seen, policies)
+    assert [name for name, has in zip(names, found.tolist(), strict=True) if has] == ["t/a", "t/b", "t/c"]
+    assert with_policies(seen, Policies(unknown="x")).all()
+    assert not with_policies(seen, Policies()).any()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_only_one_legal_broker_means_no_unload(strategy: str) -> None:
+    """Scenario 12: whatever the load, bundles that only their broker may hold stay, with the reason."""
+    seen = placed(["t/a"] * 5, ["t/b"], [], [], share=0.12)
+    policies = Policies(isolation=(policy("t/a", "b1"),))
+    assert planned(seen, Policies(), strategy=strategy).plan.moves
+    made = planned(seen, policies, strategy=strategy).plan
+    assert not made.moves
+    assert [item.code for item in made.refusals if item.bundle.startswith("t/a/")] == [Code.POLICY_FORBIDS] * 5
+
+
+@pytest.mark.parametrize("strategy", ("avg", "threshold"))
+def test_bundles_of_a_policy_stay_among_its_brokers(strategy: str) -> None:
+    """Two of four brokers are theirs: they even out between those, and nobody else's bundles come to them."""
+    seen = placed(["t/a"] * 6, [], ["t/b"] * 6, [])
+    made = planned(seen, Policies(isolation=(policy("t/a", "b[12]"),)), strategy=strategy).plan
+    ways = {(move.bundle[:3], move.target) for move in made.moves}
+    assert ways == {("t/a", B[1]), ("t/b", B[3])}
+
+
+@pytest.mark.parametrize("strategy", ("avg", "threshold"))
+def test_one_move_of_a_group_at_a_time(strategy: str) -> None:
+    """Three namespaces of one group share the hot broker: one leaves, the others wait with a code of their own."""
+    seen = placed(["t/a", "t/b", "t/c"], [], [], share=0.2)
+    groups = Policies(anti_affinity=dict.fromkeys(("t/a", "t/b", "t/c"), "g"))
+    first = planned(seen, groups, strategy=strategy)
+    (move,) = first.plan.moves
+    waiting = {item.bundle for item in first.plan.refusals if item.code is Code.ANTI_AFFINITY}
+    assert waiting == {bundle_name(n, f"t/{name}") for n, name in enumerate("abc")} - {move.bundle}
+    entry = Entry(
+        bundle=move.bundle,
+        source=move.source,
+        target=move.target,
+        traffic=move.traffic,
+        pressure=move.pressure,
+        opened_ms=NOW_MS,
+    )
+    second = planned(seen, groups, Ledger(entries=(entry,)), strategy=strategy)
+    assert move.target not in {item.target for item in second.plan.moves}
+
+
+def test_mask_of_an_empty_cluster() -> None:
+    """No brokers and no namespaces are no error."""
+    mask = allowed_matrix(snapshot([]), Policies(isolation=(policy("t/a", "b1"),)))
+    assert mask is not None and mask.shape == (0, 0)
+    assert mask.dtype == np.bool_

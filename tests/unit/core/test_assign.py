@@ -1,0 +1,292 @@
+"""The assignment pipeline, filter by filter: who is left after each step, and why the others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from bundlekeel.core.filters.assign import Assignment, Question, assign
+from bundlekeel.core.filters.versions import version_key
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.policies import IsolationPolicy, Policies
+from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.planning.ledger import Entry, Ledger
+from tests.support.builders import NOW_MS, bundle_name, report, snapshot
+
+B = ("b1:8080", "b2:8080", "b3:8080")
+NEW = bundle_name(99, "t/new")
+GOLD = IsolationPolicy(name="gold", namespaces=("t/gold.*",), primary=("b1",), secondary=("b2",), min_limit=1)
+
+
+def brokers(**changes: Mapping[str, Any]) -> list[BrokerReport]:
+    """Three idle brokers; `changes` by the broker's short name."""
+    return [report(broker, {}, **changes.get(broker[:2], {})) for broker in B]
+
+
+def ask(
+    reports: Sequence[BrokerReport],
+    bundle: str = NEW,
+    *,
+    ledger: Ledger | None = None,
+    excluded: Sequence[ExcludedBroker] = (),
+    non_persistent: bool = False,
+    placement: str = "least_resource_usage",
+    policies: Policies | None = None,
+    mode: str = "modular",
+    **params: Any,
+) -> Assignment:
+    """One run of the pipeline of this load manager."""
+    books = ledger or Ledger()
+    draft = Draft(snapshot(reports, excluded=excluded, mode=mode), books, Parameters(**params))
+    question = Question(draft=draft, ledger=books, policies=policies or Policies(), placement=placement)
+    return assign(question, bundle, non_persistent=non_persistent)
+
+
+def dropped(made: Assignment, step: str) -> dict[str, Code]:
+    """What one step dropped."""
+    return dict(next(item for item in made.steps if item.name == step).dropped)
+
+
+def entry(bundle: str, target: str, *, landed_ms: int = 0) -> Entry:
+    """A bundle on its way."""
+    return Entry(
+        bundle=bundle,
+        source=B[0],
+        target=target,
+        traffic=(0.0, 0.0, 0.0, 0.0),
+        pressure=(0.0,) * 6,
+        opened_ms=NOW_MS,
+        landed_ms=landed_ms,
+    )
+
+
+@pytest.mark.parametrize(
+    ("namespace", "gold", "left", "codes"),
+    [
+        ("t/gold1", GOLD, B[:1], {B[1]: Code.SECONDARY_NOT_NEEDED, B[2]: Code.NOT_IN_POLICY}),
+        ("t/golden/x", GOLD, B[:1], {B[1]: Code.SECONDARY_NOT_NEEDED, B[2]: Code.NOT_IN_POLICY}),
+        ("t/new", GOLD, B[1:], {B[0]: Code.PRIMARY_OF_OTHERS}),
+        ("t/gold1", ("b1", "b2", 2), B[:2], {B[2]: Code.NOT_IN_POLICY}),
+        ("t/gold1", ("b9", "b[23]", 1), B[1:], {B[0]: Code.NOT_IN_POLICY}),
+        ("t/gold1", ("b9", "b2", 0), (), dict.fromkeys((B[0], B[2]), Code.NOT_IN_POLICY)),
+        ("t/gold1", ("b", "", 1), (), dict.fromkeys(B, Code.NOT_IN_POLICY)),
+    ],
+)
+def test_isolation_policies(
+    namespace: str, gold: IsolationPolicy | tuple[str, str, int], left: tuple[str, ...], codes: dict[str, Code]
+) -> None:
+    """Primaries, secondaries while primaries are fewer than `min_limit`, and nobody's primaries for the rest."""
+    if not isinstance(gold, IsolationPolicy):
+        primary, secondary, limit = gold
+        gold = IsolationPolicy(
+            name="gold", namespaces=("t/gold.*",), primary=(primary,), secondary=(secondary,), min_limit=limit
+        )
+    made = ask(brokers(), bundle_name(1, namespace), policies=Policies(isolation=(gold,)))
+    assert next(step for step in made.steps if step.name == "policies").candidates == left
+    assert codes.items() <= dropped(made, "policies").items()
+    assert (made.chosen, made.code) == ((left[0], None) if left else ("", Code.NO_LEGAL_TARGET))
+
+
+def test_the_first_matching_policy_counts() -> None:
+    """Pulsar's map keeps the order it was written in."""
+    silver = IsolationPolicy(name="silver", namespaces=("t/.*",), primary=("b3",), min_limit=1)
+    assert ask(brokers(), bundle_name(1, "t/gold"), policies=Policies(isolation=(GOLD, silver))).chosen == B[0]
+    assert ask(brokers(), bundle_name(1, "t/gold"), policies=Policies(isolation=(silver, GOLD))).chosen == B[2]
+
+
+def test_a_primary_without_a_report_still_counts_as_available() -> None:
+    """It is alive, so Pulsar sees enough primaries; only we cannot tell how loaded it is."""
+    silent = ExcludedBroker(broker_id=B[0], code="NotJson")
+    made = ask(brokers()[1:], bundle_name(1, "t/gold"), excluded=[silent], policies=Policies(isolation=(GOLD,)))
+    assert made.code is Code.NO_LEGAL_TARGET
+    assert dropped(made, "available") == {B[0]: Code.NOT_JSON}
+    assert dropped(made, "policies")[B[1]] is Code.SECONDARY_NOT_NEEDED
+
+
+@pytest.mark.parametrize(
+    ("policies", "namespace"),
+    [
+        (Policies(unknown="the store does not answer"), "t/new"),
+        (Policies(unreadable=frozenset({"t/new"})), "t/new"),
+        (Policies(isolation=(IsolationPolicy(name="x", namespaces=("[",), primary=("b1",)),)), "t/new"),
+        (Policies(isolation=(IsolationPolicy(name="x", namespaces=("t/.*",), primary=("[",)),)), "t/new"),
+        (Policies(isolation=(IsolationPolicy(name="x", namespaces=("t/x",), primary=("[",)),)), "t/new"),
+    ],
+)
+def test_what_cannot_be_read_chooses_nobody(policies: Policies, namespace: str) -> None:
+    """No records, a broken record, and expressions that Python cannot match like Java."""
+    made = ask(brokers(), bundle_name(1, namespace), policies=policies)
+    assert (made.chosen, made.code, made.candidates) == ("", Code.POLICY_UNREADABLE, ())
+
+
+@pytest.mark.parametrize(
+    ("non_persistent", "namespace", "expected"),
+    [
+        (False, "t/new", {B[0]: Code.PERSISTENT_DISABLED}),
+        (True, "t/new", {B[1]: Code.NON_PERSISTENT_DISABLED}),
+        (False, "t/gold", {B[2]: Code.NOT_IN_POLICY}),
+    ],
+)
+def test_kinds_of_topics(non_persistent: bool, namespace: str, expected: dict[str, Code]) -> None:
+    """Brokers serve the kind of topic asked for; with an isolation policy nobody looks at that (as in Pulsar)."""
+    seen = brokers(b1={"persistent_topics_enabled": False}, b2={"non_persistent_topics_enabled": False})
+    both = IsolationPolicy(name="gold", namespaces=("t/gold",), primary=("b1", "b2"), min_limit=1)
+    policies = Policies(isolation=(both,) if namespace == "t/gold" else ())
+    made = ask(seen, bundle_name(1, namespace), non_persistent=non_persistent, policies=policies)
+    assert dropped(made, "policies") == expected
+
+
+@pytest.mark.parametrize(
+    ("topics", "gone"), [((10, 11, 0), [B[1]]), ((10, 10, 10), []), ((11, 12, 13), []), ((11, 0, 13), [B[0], B[2]])]
+)
+def test_max_topics(topics: tuple[int, int, int], gone: list[str]) -> None:
+    """Above the limit drops; when all are above it, none is dropped."""
+    seen = brokers(**{f"b{n}": {"num_topics": count} for n, count in enumerate(topics, start=1)})
+    assert dropped(ask(seen, max_topics_per_broker=10), "max topics") == dict.fromkeys(gone, Code.MAX_TOPICS)
+
+
+def grouped() -> Policies:
+    """`t/a`, `t/b` and `t/new` are of one group, spelled differently; b1 and b2 make a failure domain."""
+    return Policies(
+        anti_affinity={"t/a": "g", "t/b": "G", "t/new": "g", "t/other": "h"},
+        failure_domains={"east": B[:2], "west": B[2:]},
+    )
+
+
+@pytest.mark.parametrize(
+    ("holders", "domains", "left"),
+    [
+        (("t/a", "t/b", "t/other"), False, B[2:]),
+        (("t/a", "", "t/b"), False, (B[1],)),
+        (("t/a", "", "t/b"), True, (B[1],)),
+        (("t/a", "", ""), True, B[2:]),
+        (("t/a", "", ""), False, B[1:]),
+        (("t/a", "t/a", "t/b"), False, B),
+        (("t/new", "", "t/b"), False, (B[1],)),
+    ],
+)
+def test_anti_affinity(holders: tuple[str, str, str], domains: bool, left: tuple[str, ...]) -> None:
+    """The fewest namespaces of the group, in the failure domain with the fewest when domains count; several bundles
+    of one namespace count once."""
+    seen = [
+        report(broker, {bundle_name(2 * n, name): 0.1, bundle_name(2 * n + 1, name): 0.1} if name else {})
+        for n, (broker, name) in enumerate(zip(B, holders, strict=True))
+    ]
+    policies = Policies(
+        anti_affinity=grouped().anti_affinity,
+        failure_domains=grouped().failure_domains,
+        failure_domains_enabled=domains,
+        distribute_evenly=False,
+    )
+    made = ask(seen, policies=policies)
+    assert made.candidates == left
+    codes = {**dropped(made, "anti-affinity"), **(dropped(made, "failure domains") if domains else {})}
+    assert set(codes) == set(B) - set(left)
+    assert set(codes.values()) <= {Code.MORE_OF_GROUP, Code.FULLER_DOMAIN}
+
+
+@pytest.mark.parametrize(
+    ("bundle", "evenly", "left"),
+    [
+        (NEW, True, B[2:]),
+        (NEW, False, B),
+        (bundle_name(1, "t/new"), True, B[1:]),
+        (bundle_name(1, "t/else"), True, B),
+        (bundle_name(1, "pulsar/system"), False, B[1:]),
+    ],
+)
+def test_fewest_bundles_of_the_namespace(bundle: str, evenly: bool, left: tuple[str, ...]) -> None:
+    """Reports and books count, the bundle itself does not; `pulsar/system` is always spread."""
+    held = {bundle_name(1, "t/new"): 0.0, bundle_name(2, "t/new"): 0.0, bundle_name(3, "pulsar/system"): 0.0}
+    seen = [report(B[0], held), report(B[1], {}), report(B[2], {})]
+    books = Ledger(entries=(entry(bundle_name(7, "t/new"), B[1]),)) if bundle == NEW else Ledger()
+    made = ask(seen, bundle, ledger=books, policies=Policies(distribute_evenly=evenly))
+    assert made.candidates == left
+
+
+@pytest.mark.parametrize(
+    ("wanted", "versions", "later", "left"),
+    [
+        ("", ("4.2.4", "4.2.5", "4.2.5"), False, B),
+        ("", ("4.2.4", "4.2.5", "4.2.5"), True, B[1:]),
+        ("", ("4.2.5-rc.1", "4.2.5", "4.2.10"), True, B[2:]),
+        ("", ("4.2.4", "nightly", "4.2.5"), True, B),
+        ("m.Modular", ("4.2.4",) * 3, True, B[:2]),
+        ("m.Other", ("4.2.4",) * 3, True, B[2:]),
+        ("m.None", ("4.2.4",) * 3, True, B),
+    ],
+)
+def test_class_and_version(wanted: str, versions: tuple[str, ...], later: bool, left: tuple[str, ...]) -> None:
+    """Later versions only when preferred; a version nobody can read, or nobody left, brings all back."""
+    managers = ("m.Modular", "m.Modular", "m.Other")
+    seen = brokers(
+        **{f"b{n + 1}": {"version": versions[n], "load_manager": managers[n] if wanted else ""} for n in range(3)}
+    )
+    made = ask(seen, policies=Policies(load_manager=wanted, prefer_later_versions=later))
+    assert made.candidates == left
+    assert ("refill" in {step.name for step in made.steps}) is ("nightly" in versions or wanted == "m.None")
+
+
+def test_refill_brings_back_what_policies_leave_and_no_more() -> None:
+    """A filter that leaves nobody does not open a policy."""
+    seen = brokers(**{f"b{n}": {"load_manager": "m.Modular"} for n in (1, 2, 3)})
+    made = ask(seen, policies=Policies(isolation=(GOLD,), load_manager="m.None"))
+    assert made.candidates == B[1:]
+
+
+def test_the_overloaded_choice_is_made_once_more_among_all() -> None:
+    """The only broker without a bundle of the namespace is overloaded: all candidates of the policies come back."""
+    full = bundle_name(1, "t/new")
+    seen = [report(B[0], {}, cpu=0.9), report(B[1], {full: 0.5}), report(B[2], {bundle_name(2, "t/new"): 0.4})]
+    made = ask(seen)
+    assert made.steps[-1].name == "overload recheck"
+    assert (made.chosen, made.candidates) == (B[2], B)
+
+
+def test_a_bundle_on_its_way_gets_the_same_answer_again() -> None:
+    """Preallocated until it has landed, whatever the filters say."""
+    seen = brokers(b1={"cpu": 0.1})
+    for landed_ms, expected in ((0, (B[0], B[0])), (NOW_MS, ("", B[1]))):
+        made = ask(seen, ledger=Ledger(entries=(entry(NEW, B[0], landed_ms=landed_ms),)))
+        assert (made.preallocated, made.chosen) == expected
+
+
+@pytest.mark.parametrize(
+    ("placement", "chosen"),
+    [
+        ("least_resource_usage", B[1]),
+        ("least_long_term_message_rate", B[0]),
+        ("round_robin", B[0]),
+        ("avg", B[2]),
+        ("somebody_elses", B[1]),
+    ],
+)
+def test_placements(placement: str, chosen: str) -> None:
+    """Each chooses by its own figure; one we do not know falls back to the least usage."""
+    seen = [
+        report(B[0], {bundle_name(1): 0.1}, cpu=0.6),
+        report(B[1], {bundle_name(2): 0.3}, cpu=0.2),
+        report(B[2], {bundle_name(3): 0.2}, cpu=0.4),
+    ]
+    assert ask(seen, placement=placement).chosen == chosen
+
+
+def test_nobody_is_there() -> None:
+    """Without brokers there is nobody to choose, and no error."""
+    made = ask([])
+    assert (made.chosen, made.code) == ("", Code.NO_LEGAL_TARGET)
+
+
+def test_versions_are_ordered_as_semver_says() -> None:
+    """semver.org, section 11."""
+    ordered = ["1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta", "1.0.0-beta.2", "1.0.0-beta.11"]
+    ordered += ["1.0.0-rc.1", "1.0.0", "1.9.0", "1.10.0"]
+    keys = [version_key(text) for text in ordered]
+    assert all(key is not None for key in keys)
+    assert sorted(ordered, key=lambda text: version_key(text) or ()) == ordered
+    assert version_key("1.0.0+build") == version_key("1.0.0")
+    assert version_key("4.2") is None

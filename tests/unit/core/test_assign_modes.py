@@ -1,0 +1,224 @@
+"""The assignment pipeline of each load manager: for every filter the value at which it begins to drop a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bundlekeel.core.filters.assign import Assignment
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
+from bundlekeel.core.model.policies import IsolationPolicy, Policies
+from bundlekeel.core.planning.ledger import Entry, Ledger
+from tests.support.builders import NOW_MS, bundle_name, report
+from tests.unit.core.test_assign import B, brokers, dropped
+from tests.unit.core.test_assign import ask as run
+
+MODES = ("modular", "extensible")
+GOLD = IsolationPolicy(name="gold", namespaces=("t/new",), primary=("b1", "b2"), secondary=("b3",), min_limit=2)
+GROUP = {"t/new": "g", "t/a": "G", "t/b": "g"}
+
+
+def ask(mode: str, reports: Sequence[BrokerReport], **more: Any) -> Assignment:
+    """One run of a load manager's pipeline for a bundle that nobody owns."""
+    return run(reports, mode=mode, **more)
+
+
+def test_j06_each_load_manager_has_its_own_steps() -> None:
+    """`selectBroker` of the modular one; the order in which the extensible one adds its filters."""
+    made = {mode: [step.name for step in ask(mode, brokers()).steps] for mode in MODES}
+    assert made["modular"] == [
+        "available", "policies", "max topics", "anti-affinity", "distribute evenly", "load manager class", "version",
+    ]  # fmt: skip
+    assert made["extensible"] == [
+        "available", "load manager class", "max topics", "version", "anti-affinity", "policies",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mode", "topics", "gone", "left"),
+    [
+        ("modular", (9, 10, 11), B[2:], B[:2]),
+        ("extensible", (9, 10, 11), B[1:], B[:1]),
+        ("modular", (11, 11, 11), (), B),
+        ("extensible", (10, 10, 10), B, ()),
+    ],
+)
+def test_j06_max_topics(mode: str, topics: tuple[int, ...], gone: tuple[str, ...], left: tuple[str, ...]) -> None:
+    """Modular: above the limit, and nobody when all are. Extensible: at the limit, and then there is no owner."""
+    seen = brokers(**{f"b{n}": {"num_topics": count} for n, count in enumerate(topics, start=1)})
+    made = ask(mode, seen, max_topics_per_broker=10)
+    assert dropped(made, "max topics") == dict.fromkeys(gone, Code.MAX_TOPICS)
+    assert made.candidates == left
+    assert made.code is (None if left else Code.NO_LEGAL_TARGET)
+
+
+@pytest.mark.parametrize(
+    ("mode", "manager", "left"),
+    [
+        ("modular", "m.Here", B[:2]),
+        ("extensible", "m.Here", B[:2]),
+        ("modular", "m.None", B),
+        ("extensible", "m.None", ()),
+        ("modular", "", B),
+        ("extensible", "", B),
+    ],
+)
+def test_j06_load_manager_class(mode: str, manager: str, left: tuple[str, ...]) -> None:
+    """Another class than is configured; with nobody left the modular pipeline takes all again."""
+    seen = brokers(**{f"b{n}": {"load_manager": name} for n, name in enumerate(("m.Here", "m.Here", "m.Other"), 1)})
+    assert ask(mode, seen, policies=Policies(load_manager=manager)).candidates == left
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("versions", "left"),
+    [
+        (("4.2.4", "4.2.5-rc.1", "4.2.5"), B[2:]),
+        (("4.2.5", "4.2.5", "4.2.4"), B[:2]),
+        (("4.2.4", "nightly", "4.2.5"), B),
+    ],
+)
+def test_j06_version(mode: str, versions: tuple[str, ...], left: tuple[str, ...]) -> None:
+    """The latest only; what cannot be compared drops nobody."""
+    seen = brokers(**{f"b{n}": {"version": version} for n, version in enumerate(versions, start=1)})
+    assert ask(mode, seen, policies=Policies(prefer_later_versions=True)).candidates == left
+
+
+def test_j06_an_unreadable_version_brings_back_nobody_in_the_extensible_pipeline() -> None:
+    """What earlier filters dropped stays dropped."""
+    seen = brokers(b1={"num_topics": 10, "version": "4.2.5"}, b2={"version": "nightly"}, b3={"version": "4.2.4"})
+    policies = Policies(prefer_later_versions=True)
+    assert ask("extensible", seen, policies=policies, max_topics_per_broker=10).candidates == B[1:]
+    above = [replace(seen[0], num_topics=11), *seen[1:]]
+    assert ask("modular", above, policies=policies, max_topics_per_broker=10).candidates == B
+
+
+@pytest.mark.parametrize(
+    ("mode", "holders", "left"),
+    [
+        # b1: two bundles of one namespace of the group; b2: one of each of two; b3: one of one.
+        ("modular", (("t/a", "t/a"), ("t/a", "t/b"), ("t/b",)), (B[0], B[2])),
+        ("extensible", (("t/a", "t/a"), ("t/a", "t/b"), ("t/b",)), B[2:]),
+        ("modular", (("t/a", "t/a"), ("t/a",), ("t/a",)), B),
+        ("extensible", (("t/a", "t/a"), ("t/a",), ("t/a",)), B[1:]),
+        ("modular", (("t/a",), (), ("t/other",)), B[1:]),
+        ("extensible", (("t/a",), (), ("t/other",)), B[1:]),
+        ("modular", (("t/new",), (), ()), B[1:]),
+        ("extensible", (("t/new",), (), ()), B[1:]),
+    ],
+)
+def test_j06_anti_affinity(mode: str, holders: Sequence[Sequence[str]], left: tuple[str, ...]) -> None:
+    """The modular load manager counts namespaces of the group, the extensible one their bundles."""
+    numbers = iter(range(50))
+    seen = [
+        report(broker, {bundle_name(next(numbers), name): 0.1 for name in names})
+        for broker, names in zip(B, holders, strict=True)
+    ]
+    assert ask(mode, seen, policies=Policies(anti_affinity=GROUP, distribute_evenly=False)).candidates == left
+
+
+@pytest.mark.parametrize(
+    ("mode", "landed_ms", "left"),
+    [("modular", 0, B[1:2]), ("modular", NOW_MS, B[1:2]), ("extensible", 0, B), ("extensible", NOW_MS, B[:2])],
+)
+def test_j06_a_move_counts_for_anti_affinity(mode: str, landed_ms: int, left: tuple[str, ...]) -> None:
+    """Preallocated at its target, and reported by its source: both count in the modular load manager. In the
+    extensible one the bundle is Owned nowhere, then at its target."""
+    moving = bundle_name(1, "t/a")
+    entry = Entry(
+        bundle=moving,
+        source=B[0],
+        target=B[2],
+        traffic=(0.0, 0.0, 0.0, 0.0),
+        pressure=(0.0,) * 6,
+        opened_ms=NOW_MS,
+        landed_ms=landed_ms,
+    )
+    seen = [report(B[0], {moving: 0.1}), report(B[1], {}), report(B[2], {})]
+    policies = Policies(anti_affinity=GROUP, distribute_evenly=False)
+    assert ask(mode, seen, ledger=Ledger(entries=(entry,)), policies=policies).candidates == left
+
+
+@pytest.mark.parametrize(
+    ("mode", "full", "left"),
+    [
+        ("modular", 0, B[:2]),
+        ("extensible", 0, B[:2]),
+        # A primary that an earlier filter dropped: one of two is not enough, so the secondary may.
+        ("modular", 99, (B[1],)),
+        ("extensible", 99, B[1:]),
+    ],
+)
+def test_j06_isolation_policies(mode: str, full: int, left: tuple[str, ...]) -> None:
+    """Primaries are counted first in the modular pipeline, and last, among those still left, in the extensible one."""
+    seen = brokers(b1={"num_topics": full})
+    made = ask(mode, seen, policies=Policies(isolation=(GOLD,)), max_topics_per_broker=10)
+    assert made.candidates == left
+    assert dropped(made, "policies") == ({B[2]: Code.SECONDARY_NOT_NEEDED} if B[2] not in left else {})
+
+
+@pytest.mark.parametrize(
+    ("mode", "code", "left"),
+    [
+        ("modular", Code.NOT_JSON, B[1:2]),
+        ("extensible", Code.NO_LOAD_DATA, B[1:2]),
+        ("modular", Code.MIXED_LOAD_MANAGERS, B[1:2]),
+        ("extensible", Code.MIXED_LOAD_MANAGERS, B[1:]),
+    ],
+)
+def test_j06_a_primary_without_a_report(mode: str, code: Code, left: tuple[str, ...]) -> None:
+    """It is alive and counts; one of another load manager has been dropped by then in the extensible pipeline."""
+    silent = ExcludedBroker(broker_id=B[0], code=code)
+    made = ask(mode, brokers()[1:], excluded=[silent], policies=Policies(isolation=(GOLD,)))
+    assert made.candidates == left
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("non_persistent", "left"), [(False, B[1:]), (True, (B[0], B[2]))])
+def test_j06_kinds_of_topics(mode: str, non_persistent: bool, left: tuple[str, ...]) -> None:
+    """Brokers that do not serve the kind of topic asked for."""
+    seen = brokers(b1={"persistent_topics_enabled": False}, b2={"non_persistent_topics_enabled": False})
+    assert ask(mode, seen, non_persistent=non_persistent).candidates == left
+
+
+@pytest.mark.parametrize(("mode", "left"), [("modular", B[1:]), ("extensible", B)])
+def test_j06_only_modular_brokers_spread_a_namespace(mode: str, left: tuple[str, ...]) -> None:
+    """The extensible load manager does not read loadBalancerDistributeBundlesEvenlyEnabled."""
+    seen = [report(B[0], {bundle_name(1, "t/new"): 0.1}), *brokers()[1:]]
+    assert ask(mode, seen, policies=Policies(distribute_evenly=True)).candidates == left
+
+
+@pytest.mark.parametrize(("mode", "chosen"), [("modular", B[1]), ("extensible", B[0])])
+def test_j06_only_modular_brokers_choose_once_more(mode: str, chosen: str) -> None:
+    """The only candidate is overloaded."""
+    seen = brokers(b1={"cpu": 0.9, "version": "4.2.5"}, b2={"version": "4.2.4"}, b3={"version": "4.2.4"})
+    made = ask(mode, seen, policies=Policies(prefer_later_versions=True))
+    assert (made.chosen, "overload recheck" in [step.name for step in made.steps]) == (chosen, mode == "modular")
+
+
+@pytest.mark.parametrize(
+    ("mode", "placement", "chosen"), [("modular", "round_robin", B[0]), ("extensible", "least_resource_usage", B[2])]
+)
+def test_j06_the_placement_of_extensible_brokers_is_not_configurable(mode: str, placement: str, chosen: str) -> None:
+    """They take LeastResourceUsageWithWeight whatever loadBalancerLoadPlacementStrategy says."""
+    made = ask(mode, brokers(b1={"cpu": 0.5}, b2={"cpu": 0.4}, b3={"cpu": 0.3}), placement="round_robin")
+    assert (made.placement, made.chosen) == (placement, chosen)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_j06_what_cannot_be_read_chooses_nobody(mode: str) -> None:
+    """In either pipeline, whatever step meets it."""
+    made = ask(mode, brokers(), policies=Policies(unreadable=frozenset({"t/new"})))
+    assert (made.chosen, made.code, made.candidates) == ("", Code.POLICY_UNREADABLE, ())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_j06_nobody_is_there(mode: str) -> None:
+    """Without brokers there is nobody to choose, and no error."""
+    policies = Policies(anti_affinity=GROUP, prefer_later_versions=True, isolation=(GOLD,))
+    made = ask(mode, [], policies=policies)
+    assert (made.chosen, made.code) == ("", Code.NO_LEGAL_TARGET)

@@ -1,0 +1,332 @@
+"""`avg`: hits, side changes, and what it moves (PIP-364 and the stuck clusters of Pulsar's issues)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bundlekeel.core.guard.eligibility import GuardState, Moved
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import BrokerReport
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Plan
+from bundlekeel.core.model.policies import IsolationPolicy, Policies
+from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.core.planning.ledger import Ledger, open_entries
+from bundlekeel.core.planning.memory import Memory
+from tests.support.builders import (
+    EAGER,
+    NOW_MS,
+    averages_of,
+    broker,
+    bundle_name,
+    cluster,
+    eager,
+    report,
+    run,
+    snapshot,
+)
+
+MINUTE = 60_000
+
+
+def after(plan: Plan) -> list[float]:
+    """The predicted scores after the plan."""
+    return [round(row.score_after, 6) for row in plan.loads]
+
+
+def turn(reports: list[BrokerReport], at: int, memory: Memory, **params: Any) -> PlanResult:
+    """One cycle `at` ms after the beginning."""
+    return run(snapshot(reports, averages=averages_of(reports), wall_ms=NOW_MS + at), memory=memory, **params)
+
+
+def written(reports: list[BrokerReport], at: int) -> list[BrokerReport]:
+    """The same reports, written again."""
+    return [replace(item, last_update=NOW_MS + at) for item in reports]
+
+
+def test_two_equal_hot_bundles_one_empty_broker() -> None:
+    """Rule (PD issue 5021): exactly one of two equal bundles moves."""
+    plan = eager(cluster([[0.4, 0.4], []])).plan
+    assert len(plan.moves) == 1
+    assert after(plan) == [0.4, 0.4]
+
+
+@pytest.mark.parametrize("count", [10, 100])
+def test_one_idle_broker_among_full_ones(count: int) -> None:
+    """Rule (Pulsar issues 17456, 12471): 10x80+0 and 100x80+10 are not stuck; the idle one gets its share."""
+    loads = [[0.08] * 10 for _ in range(count)] + [[] if count == 10 else [0.1]]
+    plan = eager(cluster(loads)).plan
+    assert plan.loads[-1].score_after > 0.6
+    assert max(after(plan)) <= 0.8
+    assert len(plan.moves) <= 10
+    assert len({move.source for move in plan.moves}) == len(plan.moves), "each gives once"
+
+
+def test_small_cluster_is_balanced_too() -> None:
+    """Rule (Pulsar issue 18215): [12,2,1,1] % is balanced, because the low threshold scales with the mean."""
+    plan = eager(cluster([[0.03] * 4, [0.02], [0.01], [0.01]])).plan
+    assert max(after(plan)) <= 0.05
+    assert len(plan.moves) == 3
+
+
+def test_fifty_by_five_and_an_empty_one() -> None:
+    """Rule: 50x5+0 is not stuck although the difference is 5 points."""
+    plan = eager(cluster([[0.01] * 5 for _ in range(50)] + [[]])).plan
+    assert 0.04 <= plan.loads[-1].score_after <= 0.05
+    assert len(plan.moves) <= 5
+
+
+def test_hundreds_of_equal_small_bundles_move() -> None:
+    """Rule: bundles far below 2 % of the mean load each are no dust when there is nothing else."""
+    plan = eager(cluster([[0.001] * 600, []])).plan
+    assert after(plan)[0] == pytest.approx(0.3, abs=0.025)
+
+
+def test_dust_stays() -> None:
+    """Rule: a bundle that carries next to nothing is not worth a reconnect."""
+    plan = eager(cluster([[0.35, 0.35, *[0.00001] * 20], []])).plan
+    assert [move.bundle for move in plan.moves] == [bundle_name(0)]
+    assert sum(item.code is Code.BELOW_MINIMUM for item in plan.refusals) == 20
+
+
+def test_one_giant_bundle_is_unsplittable() -> None:
+    """Rule (Pulsar issue 3419): a bundle that would only swap two brokers' roles stays, and the verdict says so."""
+    plan = eager(cluster([[0.8], [0.02], []])).plan
+    assert not plan.moves
+    assert plan.verdict.code is Code.UNSPLITTABLE
+    assert [(item.bundle, item.code) for item in plan.refusals] == [(bundle_name(0), Code.TOO_BIG)]
+
+
+def test_giant_bundle_keeps_its_broker_and_the_others_leave() -> None:
+    """Rule: around a giant bundle the small ones are moved away."""
+    plan = eager(cluster([[0.6, 0.1, 0.1], []])).plan
+    assert sorted(move.bundle for move in plan.moves) == [bundle_name(1), bundle_name(2)]
+
+
+def test_idle_bundles_are_never_chosen() -> None:
+    """Rule (Pulsar issue 21214): thousands of idle bundles change nothing."""
+    plan = eager(cluster([[0.4, 0.4, *[0.0] * 3000], [0.0] * 3000])).plan
+    assert len(plan.moves) == 1
+    assert sum(item.code is Code.IDLE for item in plan.refusals) == 3000
+
+
+@pytest.mark.parametrize(
+    ("loads", "code"),
+    [
+        ([20, 30, 52, 70, 80], Code.OVERLOADED),
+        ([10, 30, 80], Code.OVERLOADED),
+        ([10, 50, 70], Code.OVERLOADED),
+        ([40, 40, 40, 40, 44, 45], Code.BALANCED),
+        ([80, 80, 80, 80, 80, 80], Code.BALANCED),
+    ],
+)
+def test_pip_364_clusters(loads: list[int], code: Code) -> None:
+    """Rule (PIP-364's tables): far apart is balanced to within half the low threshold, close together is left."""
+    plan = eager(cluster([[0.02] * (load // 2) for load in loads])).plan
+    assert plan.verdict.code is code
+    if code is Code.OVERLOADED:
+        low = 0.15 * sum(loads) / len(loads) / 100
+        assert max(after(plan)) - min(after(plan)) < low
+        assert max(after(plan)) <= max(loads) / 100
+
+
+def test_over_placement_does_not_happen() -> None:
+    """Rule (PIP-364, 40,40,40,40,69,70): two hot brokers do not both pour into the same cold one."""
+    plan = eager(cluster([[0.05] * 8] * 0 + [[0.05] * 8 for _ in range(4)] + [[0.05] * 14, [0.05] * 14])).plan
+    assert max(after(plan)[:4]) <= 0.55
+    assert len({move.target for move in plan.moves}) >= 3
+
+
+def test_1000_to_500_moves_250() -> None:
+    """Rule (PIP-364): half of the difference of 1000/500 is 250; nothing larger is taken."""
+    plan = eager(cluster([[0.25, *[0.15] * 5], [0.5]], cpu=None)).plan
+    assert [move.bundle for move in plan.moves] == [bundle_name(0)]
+    assert after(plan) == [0.75, 0.75]
+
+
+def test_larger_target_is_tried_when_the_coldest_is_too_small() -> None:
+    """Rule: a small cold broker that can hold no bundle does not hide a larger one."""
+    tiny = report("b0000:0", {}, limit=report("x", {}).limit * 0.1)
+    plan = eager([tiny, *cluster([[0.4, 0.4], [0.01]])]).plan
+    assert (plan.moves[0].source, plan.moves[0].target) == (broker(0), broker(1))
+
+
+def test_colder_brokers_that_may_not_take_it_hide_nobody() -> None:
+    """Rule: five colder brokers that policies forbid do not use up the tries; the allowed sixth gets the bundle."""
+    keep = IsolationPolicy(name="p", namespaces=("t/ns",), primary=("b0000", "b0006"))
+    seen = snapshot(cluster([[0.4, 0.4], [], [], [], [], [], [0.01]]))
+    params = Parameters(**EAGER)
+    made = plan(PlanInput(snapshot=seen, params=params, policies=Policies(isolation=(keep,)))).plan
+    assert [(move.source, move.target) for move in made.moves] == [(broker(0), broker(6))]
+
+
+# --- hits ----------------------------------------------------------------------------------------------------
+
+FAR = cluster([[0.3, 0.3], [0.01]])
+NEAR = cluster([[0.2, 0.2], [0.3]])
+
+
+def test_high_difference_acts_at_the_second_fresh_report() -> None:
+    """Rule: at 40 points and more two fresh reports of both brokers are enough."""
+    first = turn(FAR, 0, Memory())
+    assert first.plan.verdict.code is Code.HIT_COUNT
+    second = turn(written(FAR, MINUTE), MINUTE, first.memory)
+    assert len(second.plan.moves) == 1
+
+
+def test_a_multiple_of_the_mean_is_a_high_difference_however_low_the_scores() -> None:
+    """Rule: all load on one of three brokers at 30 % is acted on at the second fresh report, idle usage left out."""
+    idle = [report(broker(row), {}, cpu=0.1) for row in (1, 2)]
+    busy = report(broker(0), {bundle_name(1): 0.1, bundle_name(2): 0.1}, cpu=0.3)
+    first = turn([busy, *idle], 0, Memory())
+    assert {hit.high for hit in first.memory.hits.values()} == {1}
+    assert turn(written([busy, *idle], MINUTE), MINUTE, first.memory).plan.moves
+    far = turn([busy, *idle], 0, Memory(), avg_high_ratio=4.0)
+    assert {hit.high for hit in far.memory.hits.values()} == {0}
+
+
+def test_silence_counts_after_a_look_of_a_broker_at_itself() -> None:
+    """Rule: with statistics every second, a broker that has nothing new to report for six seconds is unchanged."""
+    fast = {"statistics_interval_seconds": 1.0}
+    memory = turn(FAR, 0, Memory(), **fast).memory
+    assert {hit.high for hit in turn(FAR, 5_000, memory, **fast).memory.hits.values()} == {1}
+    assert len(turn(FAR, 6_000, memory, **fast).plan.moves) == 1
+
+
+def test_j05_brokers_that_look_less_often_are_silent_for_longer() -> None:
+    """Rule: with `loadBalancerReportUpdateMinIntervalMillis` at 20 s, silence says something after 21."""
+    slow = {"statistics_interval_seconds": 1.0, "report_min_interval_seconds": 20.0}
+    memory = turn(FAR, 0, Memory(), **slow).memory
+    assert {hit.high for hit in turn(FAR, 20_000, memory, **slow).memory.hits.values()} == {1}
+    assert len(turn(FAR, 21_000, memory, **slow).plan.moves) == 1
+
+
+def test_low_difference_acts_at_the_eighth() -> None:
+    """Rule: at 10 points (low threshold 5.25) it takes eight."""
+    memory, acted = Memory(), []
+    for minute in range(9):
+        result = turn(written(NEAR, minute * MINUTE), minute * MINUTE, memory, overloaded_threshold_percent=100.0)
+        memory = result.memory
+        acted.append(result.plan.verdict.code)
+    assert acted[:7] == [Code.HIT_COUNT] * 7
+    assert acted[7] is not Code.HIT_COUNT
+
+
+def test_same_report_is_no_second_hit() -> None:
+    """Rule: cycles within one sampling interval see the same figures, and count once."""
+    memory = Memory()
+    for second in range(0, 60, 10):
+        memory = turn(FAR, second * 1000, memory).memory
+    assert {hit.low for hit in memory.hits.values()} == {1}
+
+
+def test_two_reports_of_one_interval_are_one_hit() -> None:
+    """Rule: traffic and CPU are refreshed apart; two reports within one interval tell the same twice."""
+    memory = turn(FAR, 0, Memory()).memory
+    memory = turn(written(FAR, 20_000), 20_000, memory).memory
+    assert {hit.low for hit in memory.hits.values()} == {1}
+
+
+def test_silence_of_an_interval_is_a_hit() -> None:
+    """Rule: a broker that does not report says that nothing changed."""
+    memory = turn(FAR, 0, Memory()).memory
+    assert len(turn(FAR, MINUTE, memory).plan.moves) == 1
+
+
+def test_a_change_of_the_coldest_partner_does_not_stop_the_count() -> None:
+    """Rule: of two nearly idle brokers now one is the coldest and now the other; the hot one is hot all the time."""
+
+    def seen(second: int, *idle: float) -> list[BrokerReport]:
+        return written(cluster([[0.3, 0.3, 0.3], [idle[0]], [idle[1]]]), 1000 * second)
+
+    memory = turn(seen(0, 0.02, 0.03), 0, Memory()).memory
+    memory = turn(seen(40, 0.03, 0.02), 40_000, memory).memory
+    assert {hit.high for hit in memory.hits.values()} == {1}
+    assert turn(seen(60, 0.03, 0.02), 60_000, memory).plan.moves
+
+
+def test_one_fresh_broker_is_not_enough() -> None:
+    """Rule: both brokers of a pair must say something new."""
+    memory = turn(FAR, 0, Memory()).memory
+    half = [written(FAR, 59_000)[0], FAR[1]]
+    assert {hit.low for hit in turn(half, 59_000, memory).memory.hits.values()} == {1}
+
+
+def test_hits_lapse_with_the_difference() -> None:
+    """Rule: once the difference is gone, counting starts again."""
+    memory = turn(FAR, 0, Memory()).memory
+    even = written(cluster([[0.3], [0.3]]), MINUTE)
+    assert turn(even, MINUTE, memory).memory.hits == {}
+
+
+def test_changing_sides_starts_again() -> None:
+    """Rule: hot now and cold then is jitter, not a difference that lasts."""
+    memory = turn(FAR, 0, Memory()).memory
+    swapped = written(cluster([[0.01], [0.3, 0.3]]), MINUTE)
+    assert {hit.low for hit in turn(swapped, MINUTE, memory).memory.hits.values()} == {1}
+
+
+def test_who_acted_counts_from_zero() -> None:
+    """Rule: after a move the difference must show again in as many fresh reports."""
+    memory = turn(FAR, 0, Memory()).memory
+    assert turn(FAR, MINUTE, memory).memory.hits == {}
+
+
+def test_who_could_not_act_tries_again_next_cycle() -> None:
+    """Rule: a full count stays full while no bundle may move, and the reason is told each time."""
+    seen = snapshot(FAR, wall_ms=NOW_MS + MINUTE)
+    cooling = GuardState(recent={name: Moved(at_ms=NOW_MS, source="x") for name in seen.bundles.names})
+    memory = turn(FAR, 0, Memory()).memory
+    held = run(seen, memory=memory, guard=cooling)
+    assert held.plan.verdict.code is Code.NO_BUNDLES
+    assert "2 CoolDown" in held.plan.verdict.sentence
+    assert run(seen, memory=held.memory).plan.moves
+
+
+def test_budget_carries_over_without_new_hits() -> None:
+    """Rule: what a plan began, the next cycles finish at once."""
+    reports = cluster([[0.05] * 14, []])
+    memory = turn(reports, 0, Memory()).memory
+    begun = turn(reports, MINUTE, memory, max_moves_per_cycle=2)
+    assert len(begun.plan.moves) == 2
+    assert begun.memory.active == (broker(0), broker(1))
+    assert len(turn(reports, MINUTE + 10_000, begun.memory, max_moves_per_cycle=2).plan.moves) == 2
+
+
+def test_target_that_gives_later_counts_what_it_took() -> None:
+    """Rule: a bundle's share of its broker stays the same after the broker took another one in the same plan."""
+    draft = Draft(snapshot(cluster([[0.4, 0.2], [0.1, 0.1]])), Ledger(), Parameters())
+    draft.take(0, 0, 1, rule="x", threshold=0.0)
+    assert draft.expected(1)[:, 0].tolist() == pytest.approx([5000.0, 5000.0])
+    assert draft.pressure(1)[:, 0].tolist() == pytest.approx([10.0, 10.0])
+
+
+def test_role_swap_is_no_improvement() -> None:
+    """Rule: a bundle nearly as large as the whole difference would only make the cold broker the hot one."""
+    plan = eager(cluster([*[[0.72, 0.0001]] * 5, []])).plan
+    assert not plan.moves
+    assert plan.verdict.code is Code.UNSPLITTABLE
+
+
+def test_target_is_filled_to_the_mean_and_not_far_above() -> None:
+    """Rule: a bundle goes where it can stay: into a target 13 points below the mean fit 13, also 20 (7 above are within
+    the low threshold of 8), and not 23."""
+    for larger, chosen in ((0.2, 0), (0.23, 1)):
+        plan = eager(cluster([[larger, 0.13, 0.67 - larger], [0.4], [0.4]])).plan
+        assert plan.moves[0].bundle == bundle_name(chosen)
+
+
+def test_reported_overload_is_no_target() -> None:
+    """Rule: a broker that still reports an overload takes nothing, although its books say that it is free."""
+    seen = snapshot(cluster([[0.5, 0.45], [0.3, 0.3]]))
+    move = eager(cluster([[0.4, 0.4], []])).plan.moves[0]
+    away = replace(move, bundle="t/gone/0x00000000_0xffffffff", target="c:1", pressure=(90.0, 0, 0, 0, 0, 0))
+    books = open_entries(Ledger(), [away], seen, NOW_MS)
+    begun = Memory(active=(broker(0), broker(1)))
+    plan = run(seen, ledger=books, memory=begun, **EAGER).plan
+    assert plan.loads[0].score_before == pytest.approx(0.05)
+    assert not plan.moves

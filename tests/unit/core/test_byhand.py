@@ -1,0 +1,106 @@
+"""One bundle by hand: what of the guard binds a person, what he may override, and what does not bind him."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bundlekeel.core.guard.eligibility import Begun, GuardState, Moved
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import ExcludedBroker
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.policies import Policies
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.model.time_format import HOUR_MS, clock_text
+from bundlekeel.core.operations.manual_moves import HandPlan, by_hand
+from bundlekeel.core.operations.relocation import Request
+from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.core.planning.memory import Memory
+from tests.support.builders import NOW_MS, broker, bundle_name, cluster, snapshot
+
+B0, B1, B2 = broker(0), broker(1), broker(2)
+BUNDLE = bundle_name(0)
+SEEN = snapshot(cluster([[0.2, 0.1], [0.15], [0.1]]))
+
+
+def asked(
+    target: str = "",
+    *,
+    seen: Snapshot = SEEN,
+    guard: GuardState | None = None,
+    override: bool = False,
+    params: Mapping[str, Any] | None = None,
+) -> HandPlan:
+    """What a person is told who wants the first bundle elsewhere."""
+    given = Request(
+        snapshot=seen,
+        ledger=Ledger(),
+        guard=guard or GuardState(),
+        params=replace(Parameters(), **(params or {})),
+        memory=Memory(),
+        policies=Policies(),
+        owned={},
+    )
+    return by_hand(given, BUNDLE, B0, target, override_cool_down=override)
+
+
+def code_of(made: HandPlan) -> Code | None:
+    """Why it is refused, or None."""
+    return made.refusal.code if made.refusal is not None else None
+
+
+def test_too_few_usable_reports_stop_a_person_too() -> None:
+    """Where there is room is not known then; also an override does not help."""
+    missing = [ExcludedBroker(broker_id=broker(number), code="NoLoadData") for number in range(3, 9)]
+    seen = snapshot(cluster([[0.2, 0.1], [0.15], [0.1]]), excluded=missing)
+    for override in (False, True):
+        made = asked(B2, seen=seen, override=override)
+        assert (code_of(made), made.move) == (Code.INCOMPLETE_PICTURE, None)
+    assert "3 of 9 live brokers" in (made.refusal.detail if made.refusal else "")
+    assert asked(B2, seen=seen, params={"min_complete_ratio": 0.3}).move is not None
+
+
+def test_so_does_a_change_of_nearly_all_brokers() -> None:
+    """Then it may be the picture that is wrong. A roll-out alone, where only overload is relieved, does not."""
+    changed = dict.fromkeys((B0, B1, B2), NOW_MS - 1000)
+    made = asked(B2, guard=GuardState(changed_brokers=changed), override=True)
+    assert (code_of(made), made.move) == (Code.BLAST_RADIUS, None)
+    assert asked(B2, guard=GuardState(changed_brokers={B1: NOW_MS - 1000})).move is not None
+    assert asked(B2, guard=GuardState(changed_brokers={B0: NOW_MS - 1000, B1: NOW_MS - 1000})).move is not None
+
+
+def test_no_way_straight_back_unless_a_person_says_so() -> None:
+    """The cool-down is over, the way back is not: refused with its end, elsewhere allowed, overridden by the option."""
+    params = {"cool_down_seconds": 60, "no_return_seconds": 3600}
+    left = NOW_MS - 120_000
+    guard = GuardState(recent={BUNDLE: Moved(at_ms=left, source=B2)})
+    made = asked(B2, guard=guard, params=params)
+    assert code_of(made) is Code.NO_RETURN
+    assert made.refusal is not None and clock_text(left + 3_600_000) in made.refusal.detail
+    assert {item.broker: item.code for item in made.candidates} == {B1: None, B2: Code.NO_RETURN}
+    unloaded = asked(guard=guard, params=params)
+    assert unloaded.move is not None and unloaded.move.target == B1
+    back = asked(B2, guard=guard, params=params, override=True)
+    assert back.move is not None and back.move.target == B2
+    # Without that memory the other broker, which has more room, would have been taken.
+    free = asked()
+    assert free.move is not None and free.move.target == B2
+
+
+@pytest.mark.parametrize("override", [False, True])
+def test_the_budget_of_the_hour_holds(override: bool) -> None:
+    """It names limit, use and end; the budgets of a cycle, useless pairs and windows do not bind a person."""
+    begun = Begun(bundle=bundle_name(1), source=B0, target=B1, at_ms=NOW_MS - 1000)
+    guard = GuardState(last_hour=(begun,))
+    made = asked(B2, guard=guard, params={"max_moves_per_hour": 1}, override=override)
+    assert code_of(made) is Code.BUDGET_PER_HOUR
+    assert made.refusal is not None
+    assert made.refusal.detail == f"limit 1 an hour, 1 used, frees at {clock_text(begun.at_ms + HOUR_MS)}"
+    assert asked(B2, guard=guard, params={"max_moves_per_hour": 2}).move is not None
+    assert asked(B2, guard=guard, params={"max_moves_per_hour": -1}).move is not None
+    free = GuardState(quarantined={(B0, B2): NOW_MS + 1000}, rate=0, relief_until=NOW_MS + 1000)
+    none = {"max_moves_per_cycle": 0, "max_moves_per_source": 0, "max_moves_per_target": 0}
+    assert asked(B2, guard=free, params=none).move is not None

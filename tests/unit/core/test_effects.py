@@ -1,0 +1,205 @@
+"""Did it help? Predicted and realised effects of moves, joined once both reports show them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.plan import BrokerLoad, Move, Plan, Verdict
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.planning import effects
+from bundlekeel.core.planning.effects import HELPED, NO_BENEFIT, WORSE, Book, Effect, Rules
+from bundlekeel.core.planning.ledger import Ledger, open_entries
+from tests.support.builders import bundle_name, report, snapshot
+
+A, B, C = "a:8080", "b:8080", "c:8080"
+T0 = 1_790_000_000_000
+
+
+def move(bundle: str = bundle_name(0), source: str = A, target: str = B) -> Move:
+    """One move; what it carries does not matter here."""
+    return Move(
+        bundle=bundle,
+        source=source,
+        target=target,
+        rule="avg",
+        threshold=0.1,
+        source_before=0.8,
+        source_after=0.6,
+        target_before=0.2,
+        target_after=0.4,
+        traffic=(1.0, 1.0, 1.0, 1.0),
+        pressure=(1.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+    )
+
+
+def plan(before: dict[str, float], after: dict[str, float] | None = None) -> Plan:
+    """A plan that says only how loaded brokers are and will be."""
+    loads = tuple(
+        BrokerLoad(
+            broker=broker,
+            score_before=score,
+            score_after=(after or before)[broker],
+            msg_rate_before=0,
+            msg_rate_after=0,
+            throughput_before=0,
+            throughput_after=0,
+            bundles_before=0,
+            bundles_after=0,
+        )
+        for broker, score in before.items()
+    )
+    verdict = Verdict(code=Code.BALANCED, sentence="")
+    return Plan(
+        wall_ms=T0,
+        strategy="avg",
+        placement="",
+        seed=0,
+        snapshot_digest="",
+        verdict=verdict,
+        brokers=(),
+        moves=(),
+        refusals=(),
+        loads=loads,
+        mean=sum(before.values()) / len(before),
+    )
+
+
+def picture(owners: dict[str, str], *, at: int = T0 + 300_000, start: int = 1, reported: int = 0) -> Snapshot:
+    """Who owns what, reported a moment ago."""
+    held: dict[str, dict[str, float]] = {A: {}, B: {}, C: {}}
+    for bundle, broker in owners.items():
+        held[broker][bundle] = 0.1
+    reports = [
+        report(b, bundles, last_update=reported or at - 1000, start_timestamp=start) for b, bundles in held.items()
+    ]
+    return snapshot(reports, wall_ms=at)
+
+
+def begun(*moves: Move) -> Book:
+    """Moves of one plan, predicted to bring 0.8 and 0.2 to 0.5 each."""
+    before, after = {A: 0.8, B: 0.2, C: 0.5}, {A: 0.5, B: 0.5, C: 0.5}
+    return effects.begun(Book(), moves or (move(),), plan(before, after), T0)
+
+
+def judged(now: dict[str, float], book: Book | None = None, **more: object) -> tuple[Book, tuple[Effect, ...]]:
+    """Judge with these scores now, the bundle being at its target."""
+    seen = picture({bundle_name(0): B}, **more)  # type: ignore[arg-type]
+    return effects.judge(book or begun(), Ledger(), seen, plan(now), Rules())
+
+
+@pytest.mark.parametrize(
+    ("now", "word", "realised"),
+    [
+        ({A: 0.5, B: 0.5, C: 0.5}, HELPED, 0.3),
+        ({A: 0.7, B: 0.3, C: 0.5}, HELPED, 0.1),
+        ({A: 0.78, B: 0.22, C: 0.5}, NO_BENEFIT, 0.02),
+        ({A: 0.8, B: 0.2, C: 0.5}, NO_BENEFIT, 0.0),
+        ({A: 0.1, B: 0.95, C: 0.45}, WORSE, -0.15),
+    ],
+)
+def test_words(now: dict[str, float], word: str, realised: float) -> None:
+    """A quarter of what was predicted has to come true; the more loaded one of the two counts, whichever it is."""
+    book, (found,) = judged(now)
+    assert (found.word, found.source, found.target) == (word, A, B)
+    assert found.predicted == pytest.approx(0.3) and found.realised == pytest.approx(realised)
+    assert not book.open and book.judged == (found,)
+    assert word.replace("_", " ") in found.record()["sentence"]
+
+
+def test_growth_of_traffic_is_nobody_s_fault() -> None:
+    """Everybody carries half as much again: the move still helped."""
+    _, (found,) = judged({A: 0.75, B: 0.75, C: 0.75})
+    assert found.word == HELPED and found.realised == pytest.approx(0.3)
+
+
+def test_not_before_both_reports_show_it() -> None:
+    """While the books of either broker are open nothing is said."""
+    seen = picture({bundle_name(0): B})
+    ledger = open_entries(Ledger(), [move()], seen, T0)
+    book, found = effects.judge(begun(), ledger, seen, plan({A: 0.8, B: 0.2, C: 0.5}), Rules())
+    assert found == () and len(book.open) == 1
+    other = open_entries(Ledger(), [move(bundle_name(7), C, B)], seen, T0)
+    book, found = effects.judge(begun(), other, seen, plan({A: 0.8, B: 0.2, C: 0.5}), Rules())
+    assert found == () and len(book.open) == 1, "another move to the same broker is on its way"
+
+
+@pytest.mark.parametrize("more", [{"start": T0 + 10}, {"reported": T0 - 10}])
+def test_what_cannot_be_told_is_not_judged(more: dict[str, int]) -> None:
+    """A broker restarted meanwhile, or its books closed by the clock without a report."""
+    book, found = judged({A: 0.9, B: 0.9, C: 0.1}, **more)
+    assert found == () and not book.open
+
+
+def test_a_bundle_that_is_elsewhere_by_now_proves_nothing() -> None:
+    """Somebody moved it on, or it was split."""
+    seen = picture({bundle_name(0): C})
+    assert effects.judge(begun(), Ledger(), seen, plan({A: 0.9, B: 0.9, C: 0.1}), Rules())[1] == ()
+
+
+def test_a_move_that_came_to_nothing_does_not_spoil_the_others() -> None:
+    """Two moves of a pair, one of them refused: the other one is judged."""
+    book = effects.came_to_nothing(begun(move(), move(bundle_name(1))), bundle_name(1))
+    assert judged({A: 0.5, B: 0.5, C: 0.5}, book)[1][0].bundles == (bundle_name(0),)
+
+
+def test_several_moves_of_a_pair_are_one_effect() -> None:
+    """A report shows only their sum."""
+    seen = picture({bundle_name(0): B, bundle_name(1): B})
+    book = begun(move(), move(bundle_name(1)))
+    _, found = effects.judge(book, Ledger(), seen, plan({A: 0.5, B: 0.5, C: 0.5}), Rules())
+    assert [len(effect.bundles) for effect in found] == [2]
+
+
+def test_later_moves_of_the_same_brokers_change_what_is_expected() -> None:
+    """The source gave more to a third one before it settled: it is expected to be lower than first predicted."""
+    book = effects.begun(
+        begun(), (move(bundle_name(5), A, C),), plan({A: 0.5, B: 0.5, C: 0.1}, {A: 0.4, B: 0.5, C: 0.2}), T0 + 1000
+    )
+    assert [item.source_after for item in book.open] == [0.4, 0.4]
+
+
+def test_small_gains_prove_nothing() -> None:
+    """Reports are off by more than that anyhow."""
+    book = effects.begun(Book(), (move(),), plan({A: 0.5, B: 0.2, C: 0.5}, {A: 0.495, B: 0.3, C: 0.5}), T0)
+    assert judged({A: 0.6, B: 0.6, C: 0.1}, book)[1] == ()
+
+
+def test_a_useless_pair_rests_and_one_that_helps_is_forgiven() -> None:
+    """The third time in a row; once rested, one more failure is enough."""
+    book, rules = Book(), Rules(quarantine_after=3, quarantine_ms=60_000)
+    useless, good = {A: 0.8, B: 0.2, C: 0.5}, {A: 0.5, B: 0.5, C: 0.5}
+
+    def once(book: Book, now: dict[str, float], minute: int) -> Book:
+        at = T0 + minute * 60_000
+        book = effects.begun(book, (move(),), plan({A: 0.8, B: 0.2, C: 0.5}, {A: 0.5, B: 0.5, C: 0.5}), at)
+        return effects.judge(book, Ledger(), picture({bundle_name(0): B}, at=at + 30_000), plan(now), rules)[0]
+
+    book = once(once(book, useless, 1), useless, 2)
+    assert book.quarantined(T0) == {}
+    book = once(book, useless, 3)
+    until = T0 + 3 * 60_000 + 30_000 + 60_000
+    assert book.quarantined(until - 1) == {(A, B): until} and book.quarantined(until) == {}
+    book = once(book, useless, 6)
+    assert (A, B) in book.quarantined(T0 + 6 * 60_000 + 31_000)
+    assert once(book, good, 9).pairs == ()
+
+
+def test_taken_back_once() -> None:
+    """What made things worse goes back where it came from, and not a second time."""
+    before, found = judged({A: 0.1, B: 0.95, C: 0.45})
+    moves = {bundle_name(0): move()}
+    book, back = effects.reversions(before, found, moves, T0)
+    assert [(item.source, item.target, item.rule) for item in back] == [(B, A, "revert")]
+    assert effects.reversions(book, found, moves, T0 + 1)[1] == ()
+    fine = (replace(found[0], word=NO_BENEFIT),)
+    assert effects.reversions(before, fine, moves, T0)[1] == ()
+
+
+def test_the_book_survives_a_change_of_leader() -> None:
+    """As JSON and back it is the same."""
+    book = replace(begun(), judged=judged({A: 0.5, B: 0.5, C: 0.5})[1], reverted=(("x", 1),))
+    assert msgspec.json.decode(msgspec.json.encode(book), type=Book) == book

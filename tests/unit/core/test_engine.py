@@ -1,0 +1,184 @@
+"""`plan()`: typed verdicts for each obstacle, loads that match the moves, hashes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bundlekeel.core.guard.eligibility import GuardState
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import ExcludedBroker
+from bundlekeel.core.model.plan import Verdict, imbalance, plan_hash
+from bundlekeel.core.strategies import SHEDDERS, Context, Decision
+from tests.support.builders import EAGER, broker, bundle_name, cluster, eager, report, run, snapshot
+
+OUT = [ExcludedBroker(broker_id="z:1", code="NotJson"), ExcludedBroker(broker_id="z:2", code="NotJson")]
+STRATEGIES = ["avg", "threshold", "uniform"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("loads", "excluded", "code"),
+    [
+        ([], [], Code.NO_BROKERS),
+        ([], OUT, Code.NO_LOAD_DATA),
+        ([[0.9]], OUT, Code.INCOMPLETE_PICTURE),
+        ([[0.9, 0.1]], [], Code.SOLE_BROKER),
+    ],
+)
+def test_obstacle_has_its_verdict(
+    strategy: str, loads: list[list[float]], excluded: list[ExcludedBroker], code: Code
+) -> None:
+    """Rule: what cannot be decided is a typed verdict with a sentence, never an exception and never a move."""
+    plan = run(snapshot(cluster(loads), excluded=excluded), strategy=strategy, **EAGER).plan
+    assert plan.verdict.code is code
+    assert plan.verdict.sentence
+    assert not plan.moves
+
+
+@pytest.mark.parametrize("strategy", ["avg", "threshold"])
+def test_zero_average_is_said(strategy: str) -> None:
+    """Rule: traffic that no resource sees is a blind cluster, not a balanced one."""
+    reports = cluster([[0.5, 0.5], []], cpu=0.0)
+    assert eager(reports, strategy=strategy).plan.verdict.code is Code.ZERO_AVERAGE
+
+
+def test_uniform_needs_no_resource() -> None:
+    """Rule: uniform compares traffic, so blind resources are no obstacle for it."""
+    plan = eager(cluster([[0.1] * 10, []], cpu=0.0), strategy="uniform").plan
+    assert len(plan.moves) == 2
+
+
+def test_obstacle_keeps_the_memory() -> None:
+    """Rule: a cycle that cannot decide forgets nothing."""
+    reports = cluster([[0.5, 0.1], []])
+    counted = run(reports)
+    assert counted.memory.hits
+    assert run(snapshot(reports[:1]), memory=counted.memory).memory == counted.memory
+
+
+def test_loads_after_are_those_of_the_admitted_moves() -> None:
+    """Rule: the table shows what this plan does, not what later cycles will do."""
+    reports = cluster([[0.1] * 8, []])
+    whole, part = eager(reports).plan, eager(reports, max_moves_per_cycle=1).plan
+    assert [round(row.score_after, 6) for row in whole.loads] == [0.4, 0.4]
+    assert [round(row.score_after, 6) for row in part.loads] == [0.7, 0.1]
+    assert [row.bundles_after for row in part.loads] == [7, 1]
+    assert [row.bundles_before for row in part.loads] == [8, 0]
+    assert [row.throughput_after for row in part.loads] == pytest.approx([70e6, 10e6])
+    assert [row.msg_rate_before for row in part.loads] == pytest.approx([80e3, 0])
+    assert "1 now, 3 in later cycles" in part.verdict.sentence
+    assert [item.code for item in part.refusals].count(Code.BUDGET_PER_CYCLE) == 3
+
+
+def test_who_takes_because_it_gave_must_have_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: what a budget cuts out takes along the moves that were lawful only after it."""
+
+    def give_first(context: Context) -> Decision:
+        draft = context.draft
+        for row, source, target in ((5, 3, 1), (0, 0, 1), (3, 2, 0)):
+            draft.take(row, source, target, rule="give_first", threshold=0.0)
+        return Decision(verdict=Verdict(code=Code.OVERLOADED, sentence="as asked"), memory=context.memory)
+
+    monkeypatch.setitem(SHEDDERS, "give_first", give_first)
+    loads = [{"x/a": 0.3, "t/b": 0.3}, {"t/c": 0.01}, {"u/a": 0.25, "u/b": 0.1}, {"x/a": 0.1}]
+    names = iter(range(10))
+    reports = [
+        report(broker(index), {bundle_name(next(names), space): share for space, share in held.items()})
+        for index, held in enumerate(loads)
+    ]
+    whole = eager(reports, strategy="give_first").plan
+    cut = eager(reports, strategy="give_first", max_moves_per_namespace=1).plan
+    assert [move.source for move in whole.moves] == [broker(3), broker(0), broker(2)]
+    assert [move.source for move in cut.moves] == [broker(3)]
+    codes = {item.bundle: item.code for item in cut.refusals}
+    assert codes[bundle_name(0, "x/a")] is Code.BUDGET_PER_NAMESPACE
+    assert codes[bundle_name(3, "u/a")] is Code.NO_GAIN
+    assert max(row.score_after for row in cut.loads) <= max(row.score_before for row in cut.loads)
+
+
+def test_unequal_brokers_are_compared_by_their_own_limits() -> None:
+    """Rule: the same bundle is a third of the load on a broker three times as large."""
+    reports = [report("a:1", {bundle_name(n): 0.1 for n in range(8)}), report("big:1", {})]
+    seen = snapshot(reports, capacity=[CapacityOverride(pattern="big:1", cores=3)])
+    plan = eager(seen).plan
+    after = {row.broker: row.score_after for row in plan.loads}
+    assert plan.moves[0].target_after == pytest.approx(0.1 / 3)
+    assert after["big:1"] == pytest.approx(after["a:1"], abs=0.11)
+    assert after["a:1"] < 0.4
+
+
+def test_hash_covers_everything_but_time() -> None:
+    """Rule: equal hashes mean equal plans; the wall time is no part of it, everything else is."""
+    reports = cluster([[0.1] * 8, []])
+    seen = snapshot(reports)
+    plan = eager(seen).plan
+    assert plan.hash == eager(replace(seen, wall_ms=seen.wall_ms + 1)).plan.hash
+    changes: list[dict[str, Any]] = [
+        {"seed": 1},
+        {"strategy": "x"},
+        {"snapshot_digest": "x"},
+        {"verdict": replace(plan.verdict, sentence="x")},
+        {"brokers": plan.brokers[1:]},
+        {"moves": plan.moves[1:]},
+        {"moves": (replace(plan.moves[0], target_after=0.0), *plan.moves[1:])},
+        {"refusals": plan.refusals[1:]},
+        {"refusals": (plan.refusals[0]._replace(detail="x"), *plan.refusals[1:])},
+        {"loads": (replace(plan.loads[0], score_after=0.0), *plan.loads[1:])},
+        {"mean": 0.0},
+    ]
+    hashes = {plan_hash(replace(plan, **change)) for change in changes}
+    assert len(hashes) == len(changes)
+    assert plan.hash not in hashes
+    assert plan_hash(replace(plan, wall_ms=0, hash="")) == plan.hash
+
+
+def test_imbalance() -> None:
+    """Rule: max over mean; 1 is perfect, 0 means no load."""
+    assert imbalance([1.0, 1.0, 1.0]) == 1.0
+    assert imbalance([3.0, 0.0, 0.0]) == 3.0
+    assert imbalance([0.0, 0.0]) == 0.0
+
+
+def test_full_brokers_take_nothing() -> None:
+    """Rule: when all are overloaded, nothing circulates: neither to a predicted nor to a reported overload."""
+    reports = cluster([[0.5, 0.49], [0.44, 0.43], [0.43, 0.43]])
+    for strategy in STRATEGIES:
+        plan = eager(reports, strategy=strategy, avg_low_threshold_percent=1.0, threshold_percent=1.0).plan
+        assert not plan.moves, strategy
+
+
+@pytest.mark.parametrize(
+    ("mode", "topics", "takes"),
+    [("modular", 10, True), ("modular", 11, False), ("extensible", 9, True), ("extensible", 10, False)],
+)
+def test_j06_topic_limit_closes_a_target(mode: str, topics: int, takes: bool) -> None:
+    """Rule: modular brokers above the limit take no bundle, extensible ones not at the limit either."""
+    first, second = cluster([[0.4, 0.4], []])
+    seen = snapshot([first, replace(second, num_topics=topics)], mode=mode)
+    assert bool(eager(seen, max_topics_per_broker=10).plan.moves) is takes
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_plan_looks_ten_cycles_ahead(strategy: str) -> None:
+    """Rule: of a plan far beyond the budgets only what ten cycles may do is worked out; the rest is said to wait."""
+    reports = cluster([[0.001] * 500, *[[]] * 3])
+    plan = run(reports, strategy=strategy, **{**EAGER, "max_moves_per_cycle": 10}).plan
+    assert len(plan.moves) == 10
+    assert sum(item.code is Code.BUDGET_PER_CYCLE for item in plan.refusals) == 490
+
+
+def test_pinned_and_frozen_bundles_stay_while_others_move() -> None:
+    """Rule: the plan works around what may not move."""
+    reports = cluster([[0.4, 0.2, 0.2], []])
+    pinned = GuardState(pinned={bundle_name(0): 2**62}, frozen=frozenset({bundle_name(1)}))
+    plan = run(reports, guard=pinned, **EAGER).plan
+    assert [move.bundle for move in plan.moves] == [bundle_name(2)]
+    assert {(item.bundle, item.code) for item in plan.refusals} == {
+        (bundle_name(0), Code.PINNED),
+        (bundle_name(1), Code.FROZEN_INTENT),
+    }
+    assert plan.moves[0].source == broker(0)

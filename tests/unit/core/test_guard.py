@@ -1,0 +1,145 @@
+"""The guard: which bundles may move, and which moves fit this cycle's budgets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from bundlekeel.core.guard.budgets import admit
+from bundlekeel.core.guard.eligibility import GuardState, Moved, completeness, eligibility
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import ExcludedBroker
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Move
+from tests.support.builders import NOW_MS, averages_of, bundle_name, cluster, eager, report, snapshot
+
+A, B, C, D = (bundle_name(number) for number in range(4))
+SYSTEM = "pulsar/system/0x00000000_0xffffffff"
+
+
+def codes(state: GuardState | None = None, **more: Any) -> dict[str, Code]:
+    """Why each of four busy bundles and a system one may not move."""
+    seen = snapshot([report("a:1", {A: 0.1, B: 0.0, C: 0.1, D: 0.1, SYSTEM: 0.1})])
+    params = Parameters(**more.pop("params", {}))
+    given = eligibility(seen, state or GuardState(), params, NOW_MS, more.get("in_books", frozenset()), frozenset({D}))
+    found = {item.bundle: item.code for item in given.refusals(seen, 0)}
+    assert {seen.bundles.names[row]: code for row, code in given.codes.items()} == found
+    assert [not allowed for allowed in given.mask.tolist()] == [name in found for name in seen.bundles.names]
+    return found
+
+
+def test_idle_and_system_bundles_never_move() -> None:
+    """Rule: no traffic and Pulsar's own namespaces are obstacles in themselves; so is a move not yet shown."""
+    assert codes() == {B: Code.IDLE, SYSTEM: Code.SYSTEM_BUNDLE, D: Code.UNSETTLED}
+
+
+@pytest.mark.parametrize(("latest", "usual"), [(0.0, 0.1), (0.1, 0.0)])
+def test_idle_now_or_idle_usually(latest: float, usual: float) -> None:
+    """Rule: a bundle moves only if it has traffic both in the latest report and on average."""
+    averages = averages_of([report("a:1", {A: usual, B: 0.1})])
+    seen = snapshot([report("a:1", {A: latest, B: 0.1})], averages=averages)
+    given = eligibility(seen, GuardState(), Parameters(), NOW_MS, frozenset())
+    assert [(item.bundle, item.code) for item in given.refusals(seen, 0)] == [(A, Code.IDLE)]
+
+
+def test_when_an_obstacle_ends() -> None:
+    """Rule: a refusal tells when a cool-down or a pin is over; 0 where nobody knows."""
+    state = GuardState(
+        recent={A: Moved(at_ms=NOW_MS - 60_000, source="x")}, pinned={B: NOW_MS + 5, C: 0}, frozen=frozenset({D})
+    )
+    seen = snapshot([report("a:1", dict.fromkeys((A, B, C, D), 0.1))])
+    given = eligibility(seen, state, Parameters(), NOW_MS, frozenset())
+    found = {item.bundle: (item.code, item.frees_ms) for item in given.refusals(seen, 0)}
+    assert found == {
+        A: (Code.COOL_DOWN, NOW_MS - 60_000 + 1_800_000),
+        B: (Code.PINNED, NOW_MS + 5),
+        C: (Code.PINNED, 0),
+        D: (Code.FROZEN_INTENT, 0),
+    }
+
+
+def limited(bundle: str, ago_ms: int) -> GuardState:
+    """A bundle that moved some while ago, while a quota group limits the namespace of this one."""
+    return GuardState(recent={A: Moved(at_ms=NOW_MS - ago_ms, source="x")}, limited=frozenset({bundle}))
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "code"),
+    [
+        (GuardState(recent={A: Moved(at_ms=NOW_MS - 1_799_999, source="x")}), {}, Code.COOL_DOWN),
+        (GuardState(recent={A: Moved(at_ms=NOW_MS - 1_800_000, source="x")}), {}, None),
+        (limited(A, 3_599_999), {}, Code.COOL_DOWN),
+        (limited(A, 3_600_000), {}, None),
+        (limited("t/other/0x00000000_0xffffffff", 1_800_000), {}, None),
+        (limited(A, 1_800_000), {"params": {"cool_down_limited_factor": 1.0}}, None),
+        (GuardState(pinned={A: NOW_MS + 1}), {}, Code.PINNED),
+        (GuardState(pinned={A: NOW_MS}), {}, None),
+        (GuardState(frozen=frozenset({A})), {}, Code.FROZEN_INTENT),
+        (GuardState(), {"in_books": frozenset({A})}, Code.IN_TRANSIT),
+        (GuardState(), {"params": {"excluded_namespaces": ("t/ns",)}}, Code.EXCLUDED),
+        (GuardState(), {"params": {"excluded_namespaces": ("t/n",)}}, None),
+        (GuardState(recent={"no/such/bundle": Moved(at_ms=NOW_MS, source="x")}), {}, None),
+    ],
+)
+def test_obstacle_of_one_bundle(state: GuardState, more: dict[str, Any], code: Code | None) -> None:
+    """Rule: cool-down (longer where a quota group limits rates), pin (until its expiry), frozen intent, a move under
+    way and exclusion keep a bundle."""
+    assert codes(state, **more).get(A) is code
+
+
+def test_strongest_obstacle_is_told() -> None:
+    """Rule: when several obstacles hold, the one that ends last is named."""
+    state = GuardState(recent={B: Moved(at_ms=NOW_MS, source="x")}, frozen=frozenset({B}))
+    assert codes(state)[B] is Code.FROZEN_INTENT
+
+
+def moves() -> tuple[Move, ...]:
+    """At least eight moves of one namespace, from two brokers to two others."""
+    reports = cluster([[0.1] * 9, [0.1] * 9, [], []])
+    plan = eager(reports, overloaded_threshold_percent=100.0).plan
+    return plan.moves
+
+
+@pytest.mark.parametrize(
+    ("limits", "admitted", "code"),
+    [
+        ({"max_moves_per_cycle": 3}, 3, Code.BUDGET_PER_CYCLE),
+        ({"max_moves_per_cycle": 0}, 0, Code.BUDGET_PER_CYCLE),
+        ({"max_moves_per_source": 2}, 4, Code.BUDGET_PER_SOURCE),
+        ({"max_moves_per_target": 1}, 2, Code.BUDGET_PER_TARGET),
+        ({"max_moves_per_namespace": 5}, 5, Code.BUDGET_PER_NAMESPACE),
+    ],
+)
+def test_budgets(limits: dict[str, int], admitted: int, code: Code) -> None:
+    """Rule: each budget lets that many moves through, in order, and refuses the others with its own code."""
+    wide = {"max_moves_per_source": 99, "max_moves_per_target": 99, "max_moves_per_namespace": 99}
+    given = moves()
+    assert len(given) >= 8
+    done, refused = admit(given, Parameters(**{"max_moves_per_cycle": 99, **wide, **limits}))
+    assert len(done) == admitted
+    assert Counter(item.code for item in refused) == {code: len(given) - admitted}
+    assert [move for move in given if move in done] == list(done)
+    assert {move.bundle for move in done} | {item.bundle for item in refused} == {move.bundle for move in given}
+
+
+def test_default_budget_of_a_target() -> None:
+    """Rule: by default a target takes fewer moves a cycle than a cycle has."""
+    given = eager(cluster([[0.05] * 16, [0.05] * 16, []])).plan.moves
+    assert len(given) == 10
+    done, refused = admit(given, Parameters())
+    assert len(done) == Parameters().max_moves_per_target < 10
+    assert {item.code for item in refused} == {Code.BUDGET_PER_TARGET}
+
+
+def test_completeness_gate() -> None:
+    """Rule: exactly the required share of usable reports is enough, fewer are not, no broker never is."""
+    out = [ExcludedBroker(broker_id=f"z{number}", code="NotJson") for number in range(3)]
+    two = [report("a:1", {}), report("b:1", {})]
+    assert completeness(snapshot(two, excluded=out[:2]), Parameters()) is None
+    refused = completeness(snapshot(two, excluded=out), Parameters())
+    assert refused is not None
+    assert refused.code is Code.INCOMPLETE_PICTURE
+    assert "2 of 5" in refused.detail
+    assert completeness(snapshot([]), Parameters()) is not None

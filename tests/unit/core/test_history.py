@@ -1,0 +1,184 @@
+"""Recorded values, documents and versions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+
+import pytest
+
+from bundlekeel.core.history.frames import document_of
+from bundlekeel.core.history.record import SCHEMA, changed_document, document_changes, dumped
+from bundlekeel.core.history.replay import rebuilt, replay, upgraded
+from bundlekeel.core.history.values import plain, restored
+from bundlekeel.core.model.errors import HistoryError
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.planning.engine import PlanInput
+from tests.support.history_cases import records_of, sequence
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A value in a value."""
+
+    at_ms: int
+    share: float = 0.5
+
+
+@dataclass(frozen=True)
+class Outer:
+    """Every kind of member that a plan's input has."""
+
+    number: float = 1.0
+    nothing: int | None = None
+    inner: Mapping[str, Inner] = field(default_factory=dict)
+    pairs: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    names: frozenset[str] = frozenset()
+    four: tuple[float, float] = (0.0, 0.0)
+    many: tuple[Inner, ...] = ()
+
+
+class TestValues:
+    """`plain` and `restored`."""
+
+    def test_back_and_forth(self) -> None:
+        """Every kind comes back equal, through JSON's own text."""
+        value = Outer(
+            nothing=3,
+            inner={"b": Inner(at_ms=1), "a": Inner(at_ms=2, share=0.1 + 0.2)},
+            pairs={("x", "y"): 1},
+            names=frozenset({"q", "p"}),
+            four=(1e-300, -0.0),
+            many=(Inner(at_ms=5),),
+        )
+        found = restored(Outer, plain(value))
+        assert found == value
+        assert list(found.inner) == ["b", "a"]
+        assert math.copysign(1, found.four[1]) == -1
+
+    def test_whole_numbers_stay_whole(self) -> None:
+        """A whole number in a field of floats is not made a float: texts of the plan would differ."""
+        found = restored(Outer, plain(Outer(number=1)))
+        assert type(found.number) is int
+
+    def test_what_an_older_release_did_not_record_has_its_default(self) -> None:
+        """A member that came later takes the default that held then."""
+        assert restored(Outer, {"number": 2.0}) == Outer(number=2.0)
+
+    @pytest.mark.parametrize(
+        ("value", "why"),
+        [
+            ({"numbr": 2.0}, "Outer has numbr, which this release does not know"),
+            ({"inner": {"a": {"share": 1.0}}}, "Inner lacks at_ms"),
+            ({"four": [1.0]}, "1 values"),
+            ([], "Outer is no map"),
+        ],
+    )
+    def test_what_does_not_fit_is_refused(self, value: object, why: str) -> None:
+        """Nothing is guessed."""
+        with pytest.raises(HistoryError, match=why):
+            restored(Outer, value)
+
+
+class TestDocuments:
+    """Changes of documents."""
+
+    @pytest.mark.parametrize(
+        ("before", "now"),
+        [
+            ({"a": 1}, {"a": 1.0}),
+            ({"a": 0.0}, {"a": -0.0}),
+            ({"a": True}, {"a": 1}),
+            ({"a": {"x": 1, "y": 2}}, {"a": {"x": 1, "y": 3}}),
+            ({"a": {"x": 1, "y": 2}}, {"a": {"y": 2, "x": 1}}),
+            ({"a": {"x": 1}}, {"a": {"x": 1, "y": 1}}),
+            ({"a": 1, "b": 2}, {"a": 1, "c": 2}),
+            ({"a": []}, {"a": {}}),
+        ],
+    )
+    def test_every_difference_counts(self, before: dict[str, object], now: dict[str, object]) -> None:
+        """What Python calls equal (1, 1.0, True; maps in another order) is told apart, and comes back as it is."""
+        change = document_changes(before, now)
+        assert change != {"=": {}}
+        assert dumped(changed_document(before, change)) == dumped(now)
+
+    def test_only_what_changed_is_kept(self) -> None:
+        """One member of a large map costs one member."""
+        before = {"a": {str(number): number for number in range(100)}, "b": [1]}
+        change = document_changes(before, {"a": before["a"] | {"7": 0}, "b": [1]})  # type: ignore[operator]
+        assert change == {"=": {}, "~": {"a": {"7": 0}}}
+
+    def test_every_member_of_a_plan_input_is_recorded(self) -> None:
+        """A field that is added to what plan() sees is in the document, whoever adds it."""
+        given = next(sequence(1, 1))
+        document = document_of(given)
+        for item in fields(PlanInput):
+            if item.name == "snapshot":
+                continue
+            value = getattr(given, item.name)
+            members = [f"{item.name}.{inner.name}" for inner in fields(value)] if hasattr(value, "__slots__") else []
+            assert set(members or [item.name]) <= set(document)
+        known = {"wall_ms", "mode", "registered", "digest", "excluded", "brokers", "bundles"}
+        assert {item.name for item in fields(given.snapshot)} == known
+
+
+class TestVersions:
+    """Schema versions."""
+
+    def test_older_documents_are_brought_up_step_by_step(self) -> None:
+        """Each step makes the next version's document."""
+        steps = {1: lambda old: {"b": old["a"]}, 2: lambda old: {"c": old["b"] + 1}}
+        assert upgraded({"a": 1}, 1, steps, to=3) == {"c": 2}
+        assert upgraded({"c": 2}, 3, steps, to=3) == {"c": 2}
+
+    def test_a_missing_step_is_said(self) -> None:
+        """Rather than replaying something else."""
+        with pytest.raises(HistoryError, match="nothing brings a record of schema 1 up to 2"):
+            upgraded({"a": 1}, 1, {}, to=2)
+
+    def test_a_newer_schema_is_refused_and_does_not_spoil_what_follows(self) -> None:
+        """The record of a newer release has no picture; the next whole one has."""
+        records = records_of(sequence(2, 1))
+        future = replace(records[1], schema=SCHEMA + 1)
+        items = list(rebuilt([records[0], future, *records_of(sequence(1, 2), epoch=2)]))
+        assert [replay(item).same for item in items] == [True, False, True]
+        assert "a newer release recorded it" in items[1].why
+
+
+class TestRebuilding:
+    """What `rebuilt` refuses."""
+
+    def test_a_changed_figure_is_found_by_the_checksum(self) -> None:
+        """One figure off, and the record is no picture any more."""
+        record = records_of(sequence(1, 4))[0]
+        floats = record.brokers.table.floats.copy()
+        floats[0, 0] += 1e-9
+        spoilt = replace(record, brokers=replace(record.brokers, table=replace(record.brokers.table, floats=floats)))
+        assert [item.why for item in rebuilt([spoilt])] == ["its checksum does not hold"]
+
+    @pytest.mark.parametrize("document", ["", "{}", "[]", '{"=": {}, "order": {"brokers": [[7, 3]]}}'])
+    def test_a_document_that_is_none_is_refused(self, document: str) -> None:
+        """Whatever is in it."""
+        records = records_of(sequence(2, 5))
+        items = list(rebuilt([records[0], replace(records[1], document=document)]))
+        assert items[0].why == ""
+        assert items[1].frame is None
+
+
+def test_what_was_recorded_before_minima_and_report_intervals_were_parameters_replays() -> None:
+    """One figure stood for the time-out of the ledger; Pulsar's minima were there and meant nothing."""
+    items = list(rebuilt(records_of(sequence(6, 3))))
+    older = {"min_unload_message_rate": 1000.0, "min_unload_throughput": 1_048_576.0, "min_unload_throughput_mb": 10.0}
+    for item in items:
+        assert item.frame is not None
+        document = {path: value for path, value in item.frame.document.items() if not path.startswith("params.report_")}
+        document |= {f"params.{name}": value for name, value in older.items()} | {
+            "params.ledger_timeout_seconds": 1080.0
+        }
+        told = replay(replace(item, frame=replace(item.frame, document=document)))
+        assert (told.why, told.hash) == ("", told.recorded)
+    assert sum(replay(item).moves for item in items)
+    assert restored(Parameters, {"ledger_timeout_seconds": 2000.0}).report_max_interval_seconds == 1820.0
+    native = restored(Parameters, {"ledger_timeout_seconds": 1080.0, "compat": "4.2", "min_unload_throughput": 5.0})
+    assert native == replace(Parameters(), compat="4.2", min_unload_throughput=5.0)

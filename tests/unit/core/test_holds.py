@@ -1,0 +1,129 @@
+"""Holds: while brokers restart only overload is relieved, and when too many change at once nothing moves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bundlekeel.core.guard.eligibility import GuardState
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.plan import Plan
+from bundlekeel.core.model.time_format import clock_text
+from tests.support.builders import EAGER, NOW_MS, broker, cluster, run
+
+CALM = [[0.1] * 6, [0.1], [], [], []]
+OVERLOADED = [[0.1] * 10, [0.1] * 5, [], [], []]
+
+
+def plan(loads: list[list[float]], guard: GuardState, **params: Any) -> Plan:
+    """One plan that acts at once."""
+    return run(cluster(loads), guard=guard, **{**EAGER, **params}).plan
+
+
+def changed(*brokers: int, age_s: float = 1.0) -> GuardState:
+    """These brokers came, went or restarted so long ago; numbers beyond the cluster are brokers that are gone."""
+    return GuardState(changed_brokers={broker(n): NOW_MS - int(1000 * age_s) for n in brokers})
+
+
+def test_a_restart_holds_the_ordinary_plan() -> None:
+    """Rule: one broker of five restarted: nothing moves, verdict and refusals say why and until when."""
+    made = plan(CALM, changed(2))
+    assert (made.moves, made.verdict.code) == ((), Code.ROLLOUT_HOLD)
+    assert broker(2) in made.verdict.sentence
+    assert {(item.code, item.frees_ms) for item in made.refusals if item.bundle} == {
+        (Code.ROLLOUT_HOLD, NOW_MS + 59_000)
+    }
+
+
+def test_overload_is_relieved_meanwhile_and_no_more() -> None:
+    """Rule: what is above the overload threshold gives until it is not; its plan would have gone on."""
+    whole, held = plan(OVERLOADED, GuardState()).moves, plan(OVERLOADED, changed(2))
+    assert 0 < len(held.moves) < len(whole)
+    assert all(move.source == broker(0) and move.source_before > 0.85 for move in held.moves)
+    assert held.moves[-1].source_after <= 0.85
+    assert "only overload is relieved" in held.verdict.sentence
+    assert Code.ROLLOUT_HOLD in {item.code for item in held.refusals}
+
+
+@pytest.mark.parametrize(("age", "seconds", "moves"), [(59.9, 60.0, False), (60.0, 60.0, True), (1.0, 0.0, True)])
+def test_the_hold_ends(age: float, seconds: float, moves: bool) -> None:
+    """Rule: after the quiet time the ordinary plan goes on; 0 turns the hold off."""
+    made = plan(CALM, changed(2, age_s=age), rollout_quiet_seconds=seconds)
+    assert bool(made.moves) is moves
+
+
+@pytest.mark.parametrize(
+    ("gone", "code", "everything"),
+    [
+        ((2, 3), Code.ROLLOUT_HOLD, False),  # 2 of 5
+        ((2, 3, 4), Code.BLAST_RADIUS, False),  # 3 of 5
+        ((1, 2, 3, 4), Code.BLAST_RADIUS, False),  # 4 of 5 is not more than 80 %
+        ((0, 1, 2, 3, 4), Code.BLAST_RADIUS, True),
+        ((4, 7, 8), Code.ROLLOUT_HOLD, False),  # brokers that are gone count among all: 3 of 7
+        ((3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), Code.BLAST_RADIUS, False),  # 12 of 15
+    ],
+)
+def test_blast_radius(gone: tuple[int, ...], code: Code, everything: bool) -> None:
+    """Rule: more than half of the brokers at once: only overload; more than four fifths: nothing at all."""
+    calm, over = plan(CALM, changed(*gone)), plan(OVERLOADED, changed(*gone))
+    assert (calm.moves, calm.verdict.code) == ((), code)
+    assert (over.moves == ()) is everything
+    if everything:
+        assert over.verdict.code is Code.BLAST_RADIUS
+        assert "nothing moves" in over.verdict.sentence
+
+
+def test_the_later_of_two_restarts_ends_the_hold() -> None:
+    """Rule: the time told is the end of the last restart's quiet time, in the refusals and in the sentence."""
+    guard = GuardState(changed_brokers={broker(2): NOW_MS - 50_000, broker(3): NOW_MS - 20_000})
+    made = plan(CALM, guard)
+    assert made.verdict.code is Code.ROLLOUT_HOLD
+    assert {item.frees_ms for item in made.refusals if item.bundle} == {NOW_MS + 40_000}
+    assert clock_text(NOW_MS + 40_000) in made.verdict.sentence
+
+
+def test_when_the_blast_ends() -> None:
+    """Rule: the time told is the one at which so many changes are older that the share is within its limit."""
+    ages = {broker(0): 50_000, broker(1): 40_000, broker(2): 30_000, broker(3): 20_000}
+    guard = GuardState(changed_brokers={name: NOW_MS - age for name, age in ages.items()})
+    made = plan(CALM, guard, rollout_quiet_seconds=0.0)
+    # Four of five changed; with two, when the second oldest is 60 s old, it is no more than half.
+    assert made.verdict.code is Code.BLAST_RADIUS
+    assert {item.frees_ms for item in made.refusals if item.code is Code.BLAST_RADIUS} == {NOW_MS + 20_000}
+    later = GuardState(changed_brokers={name: NOW_MS - age - 20_000 for name, age in ages.items()})
+    assert plan(CALM, later, rollout_quiet_seconds=0.0).moves
+
+
+def test_nothing_is_split_meanwhile() -> None:
+    """Rule: a split cuts clients off as well, so it waits for the end of a hold."""
+    reports = cluster([[0.5], [0.05], [0.05], [0.05], [0.05]], bundle_counts=np.array([[8, 1, 1]]))
+    limit: dict[str, Any] = {"split_max_msg_rate": 20_000.0, "split_hit_count": 0, "split_hot_share": 0.0}
+    assert run(reports, **EAGER, **limit).plan.splits
+    assert run(reports, guard=changed(2), **EAGER, **limit).plan.splits == ()
+
+
+def test_a_window_for_relief_only() -> None:
+    """Rule: a maintenance window may allow no more than relief of overload; its end is told."""
+    guard = GuardState(relief_until=NOW_MS + 60_000)
+    calm, over = plan(CALM, guard), plan(OVERLOADED, guard)
+    assert (calm.moves, calm.verdict.code) == ((), Code.OUTSIDE_WINDOW)
+    assert {item.frees_ms for item in calm.refusals if item.code is Code.OUTSIDE_WINDOW} == {NOW_MS + 60_000}
+    assert over.moves
+
+
+@pytest.mark.parametrize("strategy", ["avg", "threshold", "overload", "uniform", "transfer", "deviation"])
+def test_every_strategy_is_held(strategy: str) -> None:
+    """Rule: it is the guard that holds, not a strategy."""
+    params = {"strategy": strategy, "transfer_hit_count": 0, "threshold_percent": 5.0, "deviation_threshold": 0.5}
+    assert plan(CALM, changed(2), **params).moves == ()
+    assert all(move.source_before > 0.85 for move in plan(OVERLOADED, changed(2), **params).moves)
+
+
+@pytest.mark.parametrize(("gone", "drained"), [((3,), True), ((1, 2, 3, 4), True), ((0, 1, 2, 3, 4), False)])
+def test_drains_wait_only_when_everything_does(gone: tuple[int, ...], drained: bool) -> None:
+    """Rule: a person's drain goes on through a roll-out, but not on a picture that may be wrong."""
+    guard = replace(changed(*gone), draining=frozenset({broker(1)}), cordoned=frozenset({broker(1)}))
+    assert (broker(1) in {move.source for move in plan(CALM, guard).moves}) is drained

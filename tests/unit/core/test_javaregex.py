@@ -1,0 +1,132 @@
+"""Java's regular expressions: the same meaning, or an honest None."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from bundlekeel.core.filters.isolation import host_of, isolate, matches
+from bundlekeel.core.filters.javaregex import java_pattern
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.policies import IsolationPolicy
+
+# expression, text, whether Java's String.matches holds
+SAME = [
+    ("t/ns.*", "t/ns1", True),
+    ("t/ns", "t/ns1", False),
+    ("ns", "t/ns", False),
+    ("10\\.0\\.0\\.[1-3]", "10.0.0.2", True),
+    ("10\\.0\\.0\\.[1-3]", "10.0.0.4", False),
+    ("broker-[^a-c]", "broker-d", True),
+    ("\\Qa.b\\E.*", "a.bc", True),
+    ("\\Qa.b\\E.*", "axbc", False),
+    ("\\Qa.b", "a.b", True),
+    ("\\p{Alpha}+", "abc", True),
+    ("\\P{Digit}", "7", False),
+    ("[\\p{Lower}\\d]+", "a1", True),
+    ("\\w+", "é", False),
+    ("[a&|~]+", "a&~", True),
+    ("(?i)TENANT/.*", "tenant/x", True),
+    ("x(?i:Y)z", "xyz", True),
+    ("x(?i)y", "xY", True),
+    ("x(?i)y", "XY", False),
+    ("a{2}", "aa", True),
+    ("(?<x>a|b)-", "b-", True),
+    ("a\\sb", "a\x0bb", True),
+    ("[\\S]", "\x0b", False),
+    ("ab?c|x", "x", True),
+    ("ab*", "a", True),
+    ("a\\x2db\\u002Dc", "a-b-c", True),
+    ("^a$", "a", True),
+    ("\\Aa\\z", "a", True),
+    ("", "", True),
+]
+# What Python would understand otherwise, or Java refuses.
+UNREADABLE = [
+    "[a-z&&[^b]]",
+    "[a[bc]]",
+    "[]a]",
+    "[a",
+    "(a",
+    "a{,3}",
+    "a{",
+    "*a",
+    "\\p{IsGreek}",
+    "\\h",
+    "\\R",
+    "\\y",
+    "a\\",
+    "(?u)a",
+    "(?P<n>a)",
+    "(?#comment)",
+    "\\0101",
+    "[\\P{Digit}]",
+    "a" * 5000,
+    "\\ud800",
+    "(?i)\u00e9",
+    "(?:(?:a{99}){99}){99}",
+]
+# What no engine can match in time that grows with the text alone.
+UNBOUNDED = [
+    "(a|b)\\1",
+    "(?<x>a|b)-\\k<x>",
+    "a{2,}+b",
+    "a*+a",
+    "a++",
+    "a?+",
+    "(?>a|ab)c",
+    "(?=x).*",
+    "(?!x).*",
+    "(?<=a)b",
+    "(?<!a)b",
+]
+
+
+@pytest.mark.parametrize(("pattern", "text", "expected"), SAME)
+def test_same_meaning(pattern: str, text: str, expected: bool) -> None:
+    """`String.matches` of Java 17, run by hand for each of these."""
+    compiled = java_pattern(pattern)
+    assert compiled is not None
+    assert compiled.matches(text) is expected
+
+
+@pytest.mark.parametrize("pattern", [*UNREADABLE, *UNBOUNDED])
+def test_what_cannot_be_said_is_refused(pattern: str) -> None:
+    """None, never a guess: a policy that is misread would let bundles go where they must not."""
+    assert java_pattern(pattern) is None
+
+
+def test_one_readable_match_is_enough() -> None:
+    """Several expressions are alternatives; one that cannot be read matters only while no other one matches."""
+    assert matches(("[", "t/.*"), "t/ns") is True
+    assert matches(("[", "u/.*"), "t/ns") is None
+    assert matches(("u/.*",), "t/ns") is False
+    assert matches((), "t/ns") is False
+
+
+@pytest.mark.parametrize("pattern", ["([a-z0-9-]+)+/x", "(a|aa)+/x", "(.*)*(.*)*(.*)*/x", "(a?){400}a{400}/x"])
+def test_h12_no_policy_holds_the_interpreter(pattern: str) -> None:
+    """Each of these doubles its time with every character where an engine backtracks."""
+    script = (
+        "import sys; from bundlekeel.core.filters.isolation import matches; print(matches(sys.argv[1:2], 'a' * 200))"
+    )
+    done = subprocess.run([sys.executable, "-c", script, pattern], check=True, capture_output=True, timeout=30)
+    assert done.stdout.split() == [b"False"]
+
+
+@pytest.mark.parametrize("pattern", UNBOUNDED)
+def test_h12_a_namespace_whose_policy_needs_backtracking_is_left_alone(pattern: str) -> None:
+    """No broker is left to it, under the code of a policy that cannot be read."""
+    isolated = isolate((IsolationPolicy(name="p", namespaces=(pattern,), primary=("b.*",)),), ("t/ns",), ("b1:8080",))
+    assert isolated.unknown().all() and not isolated.matrix().any()
+    assert isolated.code(0, 0) is Code.POLICY_UNREADABLE
+
+
+@pytest.mark.parametrize(
+    ("broker", "host"), [("b1:8080", "b1"), ("10.0.0.1:8080", "10.0.0.1"), ("[::1]:8080", "[::1]"), ("bare", "bare")]
+)
+def test_host_of_a_broker(broker: str, host: str) -> None:
+    """Up to the last colon."""
+    assert host_of(broker) == host

@@ -1,0 +1,283 @@
+"""The ledger: a move is counted once, from its booking until both reports show it, however late they come."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Move
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.planning.ledger import (
+    Ledger,
+    dropped,
+    landed,
+    open_entries,
+    parted,
+    preallocated,
+    settle,
+    timeout_ms,
+)
+from tests.support.builders import NOW_MS, averages_of, bundle_name, eager, report, snapshot
+
+PARAMS = Parameters()
+SECOND = 1000
+WAIT = 120 * SECOND
+X, Y = bundle_name(1), bundle_name(2)
+BEFORE = [report("a:1", {X: 0.4, Y: 0.4}), report("b:1", {})]
+AVERAGES = averages_of(BEFORE)
+THROUGHPUT = [CapacityOverride(pattern="*", throughput=100e6, ignore=("cpu",))]
+
+
+def see(reports: list[BrokerReport], at: int = 0, **more: object) -> Snapshot:
+    """A snapshot some ms after the move was booked."""
+    return snapshot(reports, averages=AVERAGES, wall_ms=NOW_MS + at, **more)  # type: ignore[arg-type]
+
+
+def told(at: int, source: dict[str, float], target: dict[str, float], cpu: tuple[float, float]) -> list[BrokerReport]:
+    """Both brokers' reports, written `at` ms after the booking."""
+    when = NOW_MS + at
+    return [report("a:1", source, cpu=cpu[0], last_update=when), report("b:1", target, cpu=cpu[1], last_update=when)]
+
+
+def a_move() -> Move:
+    """The move of one of the two equal bundles from a to b."""
+    (move,) = eager(see(BEFORE)).plan.moves
+    return move
+
+
+def booked(landing: int | None = 5 * SECOND) -> Ledger:
+    """The move in the books, landed after 5 s unless told otherwise."""
+    ledger = open_entries(Ledger(), [a_move()], see(BEFORE), NOW_MS)
+    return ledger if landing is None else landed(ledger, a_move().bundle, "b:1", NOW_MS + landing)
+
+
+def scores(seen: Snapshot, ledger: Ledger) -> list[float]:
+    """The predicted scores of a and b."""
+    settled = settle(ledger, seen, PARAMS, seen.wall_ms)
+    return [round(value, 6) for value in Draft(seen, settled, PARAMS).score.tolist()]
+
+
+def open_sides(seen: Snapshot, ledger: Ledger) -> list[tuple[bool, bool]]:
+    """What is left of the books: (source settled, target settled) of each entry."""
+    left = settle(ledger, seen, PARAMS, seen.wall_ms)
+    return [(entry.source_settled, entry.target_settled) for entry in left.entries]
+
+
+def moved() -> tuple[dict[str, float], dict[str, float]]:
+    """The bundles of a and b once the move shows."""
+    gone = a_move().bundle
+    return {name: 0.4 for name in (X, Y) if name != gone}, {gone: 0.4}
+
+
+def test_booked_move_counts_at_once() -> None:
+    """Rule: a move under way debits its source and credits its target before any report shows it."""
+    assert scores(see(BEFORE, SECOND), booked(None)) == [0.4, 0.4]
+
+
+def test_booked_move_counts_at_once_in_traffic() -> None:
+    """Rule: the same for resources that follow the traffic."""
+    before = see(BEFORE, capacity=THROUGHPUT)
+    (move,) = eager(before).plan.moves
+    ledger = open_entries(Ledger(), [move], before, NOW_MS)
+    assert scores(see(BEFORE, SECOND, capacity=THROUGHPUT), ledger) == [0.4, 0.4]
+
+
+@pytest.mark.parametrize("cpu", [(0.8, 0.0), (0.6, 0.2), (0.4, 0.4)])
+def test_report_between_landing_and_settling_does_not_debit_twice(cpu: tuple[float, float]) -> None:
+    """Rule: a report in between is old, half old or new in its CPU; either way the move counts exactly once."""
+    source, target = moved()
+    for bundles in ((BEFORE[0], BEFORE[1]), None):
+        reports = (
+            told(60 * SECOND, source, target, cpu) if bundles is None else told(60 * SECOND, {X: 0.4, Y: 0.4}, {}, cpu)
+        )
+        assert scores(see(reports, 60 * SECOND), booked()) == [0.4, 0.4]
+
+
+def test_traffic_follows_the_bundle_lists_in_between() -> None:
+    """Rule: what the source still lists is taken off, what the target does not list yet or only in part is put on."""
+    before = see(BEFORE, capacity=THROUGHPUT)
+    ledger = open_entries(Ledger(), list(eager(before).plan.moves), before, NOW_MS)
+    source, target = moved()
+    partial = dict.fromkeys(target, 0.1)
+    for bundles in ((source, {}), (source, partial), (source, target), ({X: 0.4, Y: 0.4}, {})):
+        reports = told(60 * SECOND, *bundles, (0.0, 0.0))
+        assert scores(see(reports, 60 * SECOND, capacity=THROUGHPUT), ledger) == [0.4, 0.4], bundles
+
+
+def test_settles_when_both_reported_late_enough() -> None:
+    """Rule: landing + one statistics + one host-usage interval, on both sides; then the reports stand alone."""
+    source, target = moved()
+    early = told(5 * SECOND + WAIT - 1, source, target, (0.4, 0.4))
+    late = told(5 * SECOND + WAIT, source, target, (0.3, 0.5))
+    assert open_sides(see(early, WAIT + 6 * SECOND), booked()) == [(False, False)]
+    assert open_sides(see(late, WAIT + 6 * SECOND), booked()) == []
+    assert scores(see(late, WAIT + 6 * SECOND), booked()) == [0.3, 0.5]
+
+
+def test_each_side_settles_on_its_own() -> None:
+    """Rule: a settled source is not debited any more while the target's credit goes on, and the bundle waits."""
+    source, _ = moved()
+    reports = [report("a:1", source, cpu=0.4, last_update=NOW_MS + WAIT + 5 * SECOND), BEFORE[1]]
+    seen = see(reports, WAIT + 6 * SECOND)
+    assert open_sides(seen, booked()) == [(True, False)]
+    assert scores(seen, booked()) == [0.4, 0.4]
+    assert settle(booked(), seen, PARAMS, seen.wall_ms).unsettled() == {"b:1"}
+
+
+def test_move_under_way_never_settles_by_reports() -> None:
+    """Rule: reports written before the landing say nothing about it, however many."""
+    source, target = moved()
+    late = told(WAIT * 2, source, target, (0.4, 0.4))
+    assert open_sides(see(late, WAIT * 2), booked(None)) == [(False, False)]
+
+
+def test_quiet_broker_is_predicted_until_the_time_out() -> None:
+    """Rule: a broker that never reports again keeps its prediction until the time-out after the landing."""
+    quiet = [report("a:1", {X: 0.4, Y: 0.4}, cpu=0.45), report("b:1", {}, cpu=0.35)]
+    timeout = 5 * SECOND + timeout_ms(PARAMS)
+    assert scores(see(quiet, timeout - 1), booked()) == [0.4, 0.4]
+    assert open_sides(see(quiet, timeout), booked()) == []
+
+
+def test_silence_refutes_a_prediction() -> None:
+    """Rule: a broker silent for long is within 10 points of its last report; a prediction further off is corrected."""
+    source, target = moved()
+    reports = told(60 * SECOND, source, target, (0.6, 0.4))
+    assert scores(see(reports, WAIT), booked()) == [0.4, 0.4], "it may still report"
+    seen = see(reports, WAIT + 20 * SECOND)
+    assert scores(seen, booked()) == pytest.approx([0.5, 0.4])
+    assert open_sides(seen, booked()) == [(False, False)]
+    again = settle(settle(booked(), seen, PARAMS, seen.wall_ms), seen, PARAMS, seen.wall_ms)
+    assert scores(seen, again) == pytest.approx([0.5, 0.4]), "once is enough"
+
+
+@pytest.mark.parametrize(("points", "expected"), [(5.0, 0.55), (10.0, 0.5), (20.0, 0.4)])
+def test_j05_the_band_of_silence_is_the_brokers_own(points: float, expected: float) -> None:
+    """Rule: silent brokers are as near to their last report as their `...ReportUpdateThresholdPercentage` says."""
+    source, target = moved()
+    seen = see(told(60 * SECOND, source, target, (0.6, 0.4)), WAIT + 20 * SECOND)
+    settled = settle(booked(), seen, replace(PARAMS, report_change_percent=points), seen.wall_ms)
+    assert Draft(seen, settled, PARAMS).score[0] == pytest.approx(expected)
+
+
+def test_j05_time_outs_follow_the_brokers_intervals() -> None:
+    """Rule: 1,080 s and 10 s are stock; brokers that report every 30 min and look every 20 s are waited for longer."""
+    slow = replace(PARAMS, report_max_interval_seconds=1800.0, report_min_interval_seconds=20.0)
+    assert [timeout_ms(params) for params in (Parameters(), slow)] == [1080 * SECOND, 1980 * SECOND]
+    assert booked().unheard(PARAMS, NOW_MS + WAIT + 20 * SECOND) == frozenset()
+    assert booked().unheard(slow, NOW_MS + WAIT + 20 * SECOND) == {"a:1", "b:1"}
+
+
+def test_unheard_brokers_are_those_that_could_not_answer_yet() -> None:
+    """Rule: while a move is under way or fresh nothing new is known; silent for longer, the prediction counts."""
+    assert booked(None).unheard(PARAMS, NOW_MS + 10 * WAIT) == {"a:1", "b:1"}
+    assert booked().unheard(PARAMS, NOW_MS + WAIT) == {"a:1", "b:1"}
+    assert booked().unheard(PARAMS, NOW_MS + WAIT + 20 * SECOND) == frozenset()
+
+
+def test_a_bundle_that_was_split_is_told_by_its_children() -> None:
+    """Rule: after a split the parent's traffic is credited no more, for the children carry it; its pressure is, until
+    the brokers' host usage shows it."""
+    gone = a_move().bundle
+    source, _ = moved()
+    children = {f"{gone[:-21]}0x90000000_0x98000000": 0.3, f"{gone[:-21]}0x98000000_0xa0000000": 0.1}
+    late = told(20 * SECOND, source, children, (0.8, 0.0))
+    ledger = parted(booked(), gone)
+    seen = snapshot(late, averages=averages_of(late), wall_ms=NOW_MS + 30 * SECOND)
+    draft = Draft(seen, settle(ledger, seen, PARAMS, seen.wall_ms), PARAMS)
+    assert draft.traffic[1].tolist() == pytest.approx(seen.brokers.traffic[1].tolist())
+    assert draft.score.tolist() == pytest.approx([0.4, 0.4])
+    assert parted(booked(None), gone) == booked(None), "a move under way is none that was split"
+
+
+def test_landed_elsewhere_credits_the_one_that_has_it() -> None:
+    """Rule: a bundle that another broker took debits the source and credits that one; and it settles there."""
+    third = [*BEFORE, report("c:1", {})]
+    (move,) = eager(see(BEFORE)).plan.moves
+    ledger = landed(open_entries(Ledger(), [move], see(third), NOW_MS), move.bundle, "c:1", NOW_MS + SECOND)
+    seen = see(third, 2 * SECOND)
+    assert scores(seen, ledger) == [0.4, 0.0, 0.4]
+    kept = settle(ledger, seen, PARAMS, seen.wall_ms)
+    assert kept.unsettled() == {"a:1", "c:1"}
+    source, target = moved()
+    late = [
+        report(name, bundles, last_update=NOW_MS + WAIT + SECOND)
+        for name, bundles in (("a:1", source), ("b:1", {}), ("c:1", target))
+    ]
+    assert open_sides(see(late, WAIT + 2 * SECOND), kept) == []
+
+
+def test_landed_back_at_its_source_changes_nothing() -> None:
+    """Rule: a bundle that came back is neither debited nor credited."""
+    ledger = landed(booked(None), a_move().bundle, "a:1", NOW_MS + SECOND)
+    assert scores(see(BEFORE, 2 * SECOND), ledger) == [0.8, 0.0]
+
+
+def test_dropped_move_leaves_the_books() -> None:
+    """Rule: when nothing happened to the bundle, neither entry nor baseline stays."""
+    assert dropped(booked(None), a_move().bundle) == Ledger()
+
+
+def test_broker_gone_settles_its_side() -> None:
+    """Rule: a broker that is no longer registered has nothing to show."""
+    alone = [report("a:1", moved()[0], cpu=0.4)]
+    assert open_sides(see(alone, SECOND), booked()) == [(False, True)]
+    assert open_sides(see([report("c:1", {})], SECOND), booked()) == []
+
+
+def test_broker_without_usable_report_is_waited_for_until_the_time_out() -> None:
+    """Rule: a broker with an unreadable record is alive: its side stays open, but not for ever."""
+    alone = [report("a:1", moved()[0], cpu=0.4, last_update=NOW_MS + 2 * WAIT)]
+    out = [ExcludedBroker(broker_id="b:1", code="NotJson")]
+    assert open_sides(see(alone, 2 * WAIT, excluded=out), booked()) == [(True, False)]
+    assert open_sides(see(alone, 2000 * SECOND, excluded=out), booked()) == []
+
+
+def test_restarted_broker_voids_its_books() -> None:
+    """Rule: a broker that started after the booking is what it reports; its old CPU is not held against it."""
+    restarted = [BEFORE[0], report("b:1", {}, cpu=0.05, start_timestamp=NOW_MS + 10 * SECOND)]
+    seen = see(restarted, 20 * SECOND)
+    assert open_sides(seen, booked()) == [(False, True)]
+    assert scores(seen, booked()) == [0.4, 0.05]
+
+
+def test_unlanded_move_times_out() -> None:
+    """Rule: a move that never landed leaves the books after the time-out."""
+    timeout = timeout_ms(PARAMS)
+    assert open_sides(see(BEFORE, timeout - 1), booked(None)) == [(False, False)]
+    assert open_sides(see(BEFORE, timeout), booked(None)) == []
+
+
+def test_later_moves_build_on_the_first_baseline() -> None:
+    """Rule: with a second move the first one is not forgotten, although the report shows neither."""
+    other = replace(a_move(), bundle=Y if a_move().bundle == X else X)
+    twice = open_entries(booked(), [other], see(BEFORE, SECOND), NOW_MS + SECOND)
+    assert scores(see(BEFORE, 2 * SECOND), twice) == [0.0, 0.8]
+    assert len(twice.baselines) == 2
+
+
+def test_moving_again_replaces_the_earlier_entry() -> None:
+    """Rule: a bundle has one entry at most."""
+    again = open_entries(booked(), [a_move()], see(BEFORE), NOW_MS + SECOND)
+    assert [entry.opened_ms for entry in again.entries] == [NOW_MS + SECOND]
+
+
+def test_books_name_bundles_and_preallocations() -> None:
+    """Rule: the ledger is the preallocated bundle data: per target, what is on its way, and for how long."""
+    name = a_move().bundle
+    assert booked(None).bundles() == booked(None).under_way() == {name}
+    assert booked().under_way() == frozenset()
+    assert preallocated(booked(), ["a:1", "b:1"], NOW_MS + 9000) == {"a:1": [], "b:1": [(name, 9.0)]}
+
+
+def test_other_load_is_seen_through_the_held_baseline() -> None:
+    """Rule: a third broker's CPU is taken from its report while others are held."""
+    third = [*BEFORE, report("c:1", {}, cpu=0.7)]
+    assert scores(see(third, SECOND), booked()) == [0.4, 0.4, 0.7]
+    assert np.isclose(sum(scores(see(third, SECOND), booked())), 1.5)

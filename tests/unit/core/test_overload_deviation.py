@@ -1,0 +1,229 @@
+"""`overload` and `deviation` in their corrected forms, placements, and refusals that tell what stands in the way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Plan
+from bundlekeel.core.model.policies import IsolationPolicy, Policies
+from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.planning.engine import PlanInput, plan
+from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.strategies.placement import PLACEMENTS
+from tests.support.builders import EAGER, broker, bundle_name, cluster, eager, report, run, snapshot
+from tests.support.pulsar import Pulsar
+
+
+def after(done: Plan) -> list[float]:
+    """The predicted scores in percent after the plan."""
+    return [round(row.score_after * 100, 3) for row in done.loads]
+
+
+def codes(done: Plan) -> set[Code]:
+    """The codes of all refusals."""
+    return {item.code for item in done.refusals}
+
+
+# --- overload --------------------------------------------------------------------------------------------------
+
+
+def test_overload_sheds_to_just_below_the_threshold() -> None:
+    """Rule: 95 % is 10 points above 85; with Pulsar's margin of 5, 15 points leave, not more and not less."""
+    made = eager(cluster([[0.05] * 19, [0.05] * 2, [0.05] * 8]), strategy="overload").plan
+    assert after(made) == pytest.approx([80.0, 25.0, 40.0])
+    assert made.verdict.code is Code.OVERLOADED
+    assert [item.code for item in made.brokers] == [Code.OVERLOADED, Code.BALANCED, Code.BALANCED]
+
+
+@pytest.mark.parametrize(("share", "moves"), [(0.17, 1), (0.169, 0)])
+def test_overload_threshold_is_inclusive(share: float, moves: int) -> None:
+    """Rule: at 85 % a broker is overloaded, at 84.5 % it is not. (Pulsar takes one bundle of any size at 85.)"""
+    made = eager(cluster([[share] * 5, [0.1]]), strategy="overload").plan
+    assert len(made.moves) == moves
+
+
+def test_overload_leaves_no_target_above_the_threshold() -> None:
+    """Rule: where every bundle would lift its target above 85 %, the refusals and the verdict say so."""
+    made = eager(cluster([[0.14] * 7, [0.1] * 8, [0.1] * 8]), strategy="overload").plan
+    assert not made.moves
+    assert codes(made) == {Code.TARGET_OVERLOADED}
+    assert made.verdict.code is Code.TARGET_OVERLOADED
+    assert "split" not in made.verdict.sentence and "add brokers" in made.verdict.sentence
+
+
+def test_overload_keeps_a_sole_bundle() -> None:
+    """Rule: a broker's only bundle would only overload another one."""
+    made = eager(cluster([[0.95], [0.1]]), strategy="overload").plan
+    assert not made.moves and codes(made) == {Code.SOLE_BUNDLE}
+
+
+def test_overload_takes_a_smaller_bundle_when_the_larger_ones_fit_nowhere() -> None:
+    """Rule: 15 points are needed and 14 would do; only 4 fit anywhere."""
+    made = eager(cluster([[0.14] * 6 + [0.04] * 3, [0.4, 0.4], [0.4, 0.4]]), strategy="overload").plan
+    assert len(made.moves) == 2
+    assert {move.bundle for move in made.moves} < {bundle_name(6), bundle_name(7), bundle_name(8)}
+    assert max(after(made)[1:]) <= 85.0
+
+
+# --- deviation -------------------------------------------------------------------------------------------------
+
+
+def test_deviation_evens_out_the_one_that_stands_out() -> None:
+    """Rule: (60 - 30) / 17.3 = 1.7 deviations; it gives to the least loaded until nobody stands out by 1."""
+    made = eager(cluster([[0.05] * 12, [0.05] * 4, [0.05] * 4, [0.05] * 4]), strategy="deviation").plan
+    assert {move.source for move in made.moves} == {broker(0)}
+    scores = np.array(after(made))
+    assert (scores.max() - scores.mean()) <= scores.std() + 1e-6 or scores.max() - scores.mean() < 5.0
+    assert scores.max() < 60.0
+    assert len({move.target for move in made.moves}) == 3
+
+
+def test_deviation_gives_to_the_target_what_it_takes_from_the_source() -> None:
+    """Rule (the sign error of DeviationShedder): source falls, target rises, and the sum stays."""
+    made = eager(cluster([[0.1] * 6, [0.1], [0.1], [0.1]]), strategy="deviation").plan
+    assert made.moves
+    assert sum(after(made)) == pytest.approx(90.0)
+    for move in made.moves:
+        assert move.target_after > move.target_before
+        assert move.source_after < move.source_before
+
+
+def test_deviation_threshold() -> None:
+    """Rule: two brokers are always exactly one deviation from their mean, so 1.0 never acts on them and 0.9 does."""
+    reports = cluster([[0.1] * 8, [0.1]])
+    assert eager(reports, strategy="deviation").plan.verdict.code is Code.BALANCED
+    made = eager(reports, strategy="deviation", deviation_threshold=0.9).plan
+    assert after(made)[0] == pytest.approx(50.0)
+
+
+def test_deviation_equal_brokers_and_noise() -> None:
+    """Rule: equal scores are balanced (Pulsar divides by zero), and half a point is no reason to move anything."""
+    assert eager(cluster([[0.1] * 4] * 1 + [[0.1] * 4] * 2), strategy="deviation").plan.verdict.code is Code.BALANCED
+    noisy = cluster([[0.1] * 4 + [0.005], [0.1] * 4, [0.1] * 4, [0.1] * 4])
+    made = eager(noisy, strategy="deviation").plan
+    assert not made.moves and made.verdict.code is Code.BALANCED
+
+
+def test_deviation_leaves_out_a_donor_without_a_suitable_bundle() -> None:
+    """Rule: where Pulsar's loop drops the broker and may run empty, the next one is asked, and the refusals tell."""
+    reports = cluster([[0.84], [0.05] * 12, [0.05], [0.05], [0.05], [0.05]])
+    made = eager(reports, strategy="deviation", deviation_threshold=0.5).plan
+    assert {move.source for move in made.moves} == {broker(1)}
+    assert [item.code for item in made.refusals if item.broker == broker(0)] == [Code.TOO_BIG]
+    giant = eager(cluster([[0.84], [0.05], [0.05]]), strategy="deviation").plan
+    assert giant.verdict.code is Code.UNSPLITTABLE
+
+
+@pytest.mark.parametrize("strategy", ["overload", "deviation", "threshold"])
+def test_plan_of_one_strategy_keeps_the_memory_of_the_others(strategy: str) -> None:
+    """Rule: what another strategy or the placement remembers stays."""
+    kept = run(cluster([[0.05] * 19, [0.1], [0.1]]), memory=Memory(turn=2), strategy=strategy, **EAGER).memory
+    assert kept.turn == 2
+
+
+# --- placements ------------------------------------------------------------------------------------------------
+
+
+def test_round_robin_goes_round() -> None:
+    """Rule: one broker after the other, in id order, the source left out."""
+    reports = cluster([[0.05] * 16, [0.01], [0.01], [0.01]])
+    made = eager(reports, strategy="threshold", placement="round_robin").plan
+    names = [move.target for move in made.moves]
+    assert names[:4] == [broker(1), broker(2), broker(3), broker(1)]
+
+
+def test_round_robin_goes_on_in_the_next_cycle() -> None:
+    """Rule: the position is part of the memory; what was placed last decides, not how many candidates there were."""
+    reports = cluster([[0.05] * 16, [0.01], [0.01], [0.01]])
+    once = {**EAGER, "max_moves_per_cycle": 1, "strategy": "threshold", "placement": "round_robin"}
+    for turn, target in ((0, 1), (1, 1), (2, 2), (3, 3)):
+        result = run(reports, memory=Memory(turn=turn), **once)
+        assert result.plan.moves[0].target == broker(target)
+    draft = Draft(snapshot(reports), Ledger(), Parameters(), turn=2)
+    for expected in (2, 3, 1, 2):
+        row = int(np.flatnonzero(~draft.moved)[0])
+        target = int(PLACEMENTS["round_robin"](draft, row, 0, np.array([1, 2, 3]))[0])
+        assert target == expected
+        draft.take(row, 0, target, rule="x", threshold=0.0)
+    assert run(reports, memory=Memory(turn=3), **once).memory.turn != 3
+
+
+def test_jtable_19_equal_rates_go_by_broker_order() -> None:
+    """Rule: of brokers with the same lowest long-term rate the first one takes it; LeastLongTermMessageRate draws."""
+    reports = cluster([[0.1] * 6, [0.05], [0.02], [0.02]])
+    draft = Draft(snapshot(reports), Ledger(), Parameters())
+    place = PLACEMENTS["least_long_term_message_rate"]
+    assert place(draft, 0, 0, np.array([1, 2, 3])).tolist() == [2, 3, 1]
+    assert Pulsar("threshold").drawn_from(reports, "least_long_term_message_rate") == [broker(2), broker(3)]
+
+
+@pytest.mark.parametrize("placement", sorted(PLACEMENTS))
+def test_jtable_20_nobody_is_drawn_when_all_are_full(placement: str) -> None:
+    """Rule: where every score is infinite Pulsar draws one of all brokers; here nothing moves, and it is said why."""
+    reports = cluster([[0.05] * 19, [0.05] * 18, [0.06] * 15])
+    made = eager(reports, strategy="overload", placement=placement).plan
+    assert not made.moves
+    assert made.verdict.code is Code.NO_LEGAL_TARGET
+    everybody = [broker(row) for row in range(3)]
+    assert Pulsar("overload").drawn_from(reports, "least_long_term_message_rate") == everybody
+
+
+def test_hash_placement_does_not_depend_on_load() -> None:
+    """Rule (PIP-364): CRC-32 of the bundle's name modulo the candidates in id order."""
+    reports = cluster([[0.02] * 25, [0.01], [0.01] * 3, [0.01]])
+    made = eager(reports, strategy="threshold", placement="avg").plan
+    again = eager(cluster([[0.02] * 25, [0.01] * 3, [0.01], [0.01]]), strategy="threshold", placement="avg").plan
+    first = {move.bundle: move.target for move in made.moves}
+    assert first == {move.bundle: move.target for move in again.moves}
+    assert len(set(first.values())) == 3
+    # CRC-32 of t/ns/0x00000000_0x00010000 is 0x8c8ebdd1, which is 2 modulo 3: the third of three candidates is first.
+    draft = Draft(snapshot(reports), Ledger(), Parameters())
+    assert PLACEMENTS["avg"](draft, 0, 0, np.array([1, 2, 3])).tolist() == [3, 1, 2]
+
+
+@pytest.mark.parametrize("placement", sorted(PLACEMENTS))
+@pytest.mark.parametrize("strategy", ["threshold", "overload"])
+def test_every_placement_serves_every_decoupled_shedder(strategy: str, placement: str) -> None:
+    """Rule: the same amount leaves whoever takes it, and a destination is known for each move."""
+    reports = cluster([[0.05] * 19, [0.05], [0.05] * 2, [0.05] * 3])
+    made = eager(reports, strategy=strategy, placement=placement).plan
+    assert made.moves and made.placement == placement
+    assert after(made)[0] == after(eager(reports, strategy=strategy).plan)[0]
+    assert all(move.target in {broker(1), broker(2), broker(3)} for move in made.moves)
+
+
+# --- what stands in the way --------------------------------------------------------------------------------------
+
+
+def test_avg_target_overloaded_is_not_too_big() -> None:
+    """Rule: a bundle that would fit the difference but lifts its target above the threshold is TargetOverloaded."""
+    made = eager(cluster([[0.1] * 12, [0.1] * 8]), avg_low_floor_percent=0.0).plan
+    assert not made.moves
+    assert codes(made) == {Code.TARGET_OVERLOADED}
+    assert made.verdict.code is Code.TARGET_OVERLOADED
+
+
+@pytest.mark.parametrize("loads", [[[0.1] * 12, [0.3] * 3], [[0.97], [0.9], [0.86]], [[0.3] * 4, [0.2, 0.65]]])
+def test_overloaded_cluster_is_not_told_to_split(loads: list[list[float]]) -> None:
+    """Rule: where nobody has room, smaller bundles would have none either."""
+    for strategy in ("avg", "threshold", "overload"):
+        made = eager(cluster(loads), strategy=strategy, threshold_percent=1.0).plan
+        assert not made.moves
+        assert made.verdict.code in (Code.NO_LEGAL_TARGET, Code.TARGET_OVERLOADED, Code.BALANCED)
+        assert "split" not in made.verdict.sentence
+
+
+def test_policy_forbids_is_told() -> None:
+    """Rule: a bundle that its isolation policy keeps from every broker with room is refused for that."""
+    reports = [report(broker(0), {bundle_name(n, "t/a"): 0.1 for n in range(8)}), report(broker(1), {})]
+    only = IsolationPolicy(name="p", namespaces=("t/a",), primary=("b0000",))
+    for strategy in ("avg", "threshold", "uniform", "deviation"):
+        params = Parameters(strategy=strategy, deviation_threshold=0.5, **EAGER)
+        given = PlanInput(snapshot=snapshot(reports), params=params, policies=Policies(isolation=(only,)))
+        done = plan(given).plan
+        assert not done.moves
+        assert codes(done) == {Code.POLICY_FORBIDS}, strategy

@@ -1,0 +1,116 @@
+"""What a broker uses without traffic is not charged to its bundles, also when no broker is idle any more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bundlekeel.core.model.load import CPU, BrokerReport, ExcludedBroker
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.planning.ledger import Ledger, open_entries
+from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.pressure import learn_idle
+from tests.support.builders import NOW_MS, cluster, eager, run, snapshot
+
+PARAMS = Parameters()
+
+
+def with_idle_cpu(reports: list[BrokerReport], percent: float) -> list[BrokerReport]:
+    """The same cluster, each broker using this many points of its CPU more."""
+    made = []
+    for item in reports:
+        usage = item.usage.copy()
+        usage[CPU] += percent / 100 * item.limit[CPU]
+        made.append(replace(item, usage=usage))
+    return made
+
+
+ALL_ON_ONE = with_idle_cpu(cluster([[0.1] * 8, [], []]), 10.0)
+
+
+def known(reports: list[BrokerReport], unsettled: frozenset[str] = frozenset()) -> dict[str, float]:
+    """What one picture of these reports teaches."""
+    return learn_idle({}, snapshot(reports), PARAMS, unsettled)
+
+
+def test_the_first_plan_is_exact() -> None:
+    """Rule: with 10 points of idle CPU on each of three brokers, eight equal bundles end as 3, 3 and 2."""
+    plan = eager(ALL_ON_ONE).plan
+    assert len(plan.moves) in (5, 6)
+    assert sorted(row.bundles_after for row in plan.loads) in ([2, 3, 3], [2, 2, 4])
+    assert {round(row.score_after, 6) for row in plan.loads} <= {0.3, 0.4, 0.5}
+
+
+def test_a_bundle_takes_its_share_of_what_is_above_idle() -> None:
+    """Rule: of 90 % CPU, 10 are the broker's own and each of eight bundles has a tenth of the limit."""
+    seen = snapshot(ALL_ON_ONE)
+    draft = Draft(seen, Ledger(), PARAMS)
+    limit = seen.brokers.limit[0, CPU]
+    assert np.allclose(draft.pressure(0)[:, CPU] / limit, 0.1)
+
+
+def test_it_is_remembered_when_no_broker_is_idle_any_more() -> None:
+    """Rule: the plan after the move charges what the plan before it charged."""
+    memory = run(ALL_ON_ONE).memory
+    assert set(memory.idle) == {item.broker_id for item in ALL_ON_ONE[1:]}
+    even = with_idle_cpu(cluster([[0.1] * 3, [0.1] * 3, [0.1] * 2]), 10.0)
+    later = snapshot(even)
+    assert Draft(later, Ledger(), PARAMS).pressure(0)[0, CPU] > 0.13 * later.brokers.limit[0, CPU]
+    draft = Draft(later, Ledger(), PARAMS, idle=memory.idle)
+    for row in range(3):
+        assert np.allclose(draft.pressure(row)[:, CPU] / later.brokers.limit[row, CPU], 0.1)
+    assert run(even, memory=memory).memory.idle == memory.idle
+
+
+def test_a_busy_host_says_nothing() -> None:
+    """Rule: more than 35 points without traffic is a neighbour on the machine, not the broker."""
+    assert known(with_idle_cpu(cluster([[0.1] * 8, []]), 36.0)) == {}
+    assert len(known(with_idle_cpu(cluster([[0.1] * 8, []]), 34.0))) == 1
+
+
+def test_a_broker_that_just_started_says_nothing() -> None:
+    """Rule: before one statistics and one host-usage interval its CPU is that of starting, or of its predecessor."""
+    young = [ALL_ON_ONE[0], *(replace(item, start_timestamp=item.last_update - 119_000) for item in ALL_ON_ONE[1:])]
+    assert known(young) == {}
+    old = [ALL_ON_ONE[0], *(replace(item, start_timestamp=item.last_update - 120_000) for item in ALL_ON_ONE[1:])]
+    assert len(known(old)) == 2
+
+
+def test_a_silent_broker_is_as_it_said_last() -> None:
+    """Rule: up for two intervals, its last report soon after its start: had its CPU changed, it would have reported."""
+    said = [replace(item, start_timestamp=NOW_MS - 300_000, last_update=NOW_MS - 280_000) for item in ALL_ON_ONE[1:]]
+    assert len(known([ALL_ON_ONE[0], *said])) == 2
+    fresh = [replace(item, start_timestamp=NOW_MS - 100_000, last_update=NOW_MS - 80_000) for item in ALL_ON_ONE[1:]]
+    assert known([ALL_ON_ONE[0], *fresh]) == {}
+
+
+def test_a_broker_whose_bundles_just_left_says_nothing() -> None:
+    """Rule: its CPU sample is older than the moves."""
+    seen = snapshot(ALL_ON_ONE)
+    moves = eager(ALL_ON_ONE).plan.moves
+    books = open_entries(Ledger(), moves, seen, NOW_MS)
+    assert known(ALL_ON_ONE, unsettled=books.unsettled()) == {}
+
+
+def test_brokers_that_are_gone_are_forgotten_and_silent_ones_are_not() -> None:
+    """Rule: memory does not grow with every broker that ever was."""
+    silent = ExcludedBroker(broker_id="silent:8080", code="NoLoadData", detail="")
+    seen = snapshot(ALL_ON_ONE[:1], excluded=[silent])
+    assert learn_idle({"gone:8080": 1.0, "silent:8080": 2.0}, seen, PARAMS) == {"silent:8080": 2.0}
+
+
+@pytest.mark.parametrize("busy", [0.0, 0.2])
+def test_pressure_is_never_negative(busy: float) -> None:
+    """Rule: an idle value above a broker's usage charges nothing, and nothing below."""
+    reports = with_idle_cpu(cluster([[0.01], [0.3, 0.3]]), 100 * busy)
+    seen = snapshot(reports)
+    draft = Draft(seen, Ledger(), PARAMS, idle=dict.fromkeys(seen.brokers.ids, 1e9))
+    assert all((draft.pressure(row) >= 0).all() for row in range(2))
+
+
+def test_memory_of_before_has_no_idle() -> None:
+    """Rule: what an older version stored is read as knowing nothing."""
+    assert Memory().idle == {}

@@ -1,0 +1,139 @@
+"""Quota groups set and removed at run time, in a whole sidecar over fakes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bundlekeel.core.model.errors import ConfigError, NotFound
+from bundlekeel.core.quotas.groups import KINDS, Group, Limits
+from tests.support.quota_world import QuotaCluster, leading
+
+WHO = {"reason": "r", "by": "ann"}
+
+
+async def test_set_over_the_settings() -> None:
+    """Everywhere at once; removing it removes the one of the settings too."""
+    sidecar = await leading()
+    group = Group(name="acme", limits=Limits(publish_messages=400), members=("t:acme",))
+    made = await sidecar.service.put(group, **WHO)
+    assert made["origin"] == "api" and made["limits"]["publish_messages"] == 400
+    await sidecar.turn(4)
+    assert 0.9 * 400 <= sidecar.quota_cluster.total() <= 1.1 * 400
+    (row,) = (await sidecar.service.view())["groups"]
+    assert (row["origin"], row["by"], row["reason"]) == ("api", "ann", "r")
+    assert (await sidecar.service.remove("acme", **WHO))["origin"] == "api"
+    assert (await sidecar.service.view())["groups"] == []
+    with pytest.raises(NotFound, match="removed by ann"):
+        await sidecar.service.remove("acme", **WHO)
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "members", "words"),
+    [
+        ("other", {"publish_messages": 1}, ("n:acme/orders",), "belongs to group acme already"),
+        ("other", {"publish_messages": 1}, ("t:acme",), "belongs to group acme already"),
+        ("other", {"publish_messages": 1}, ("t:nobody",), "unknown tenant"),
+        ("other", {"publish_bytes": 1}, ("t:t",), "below the least rate"),
+        ("other", {"publish_messages": -1}, ("t:t",), "negative"),
+        ("other", {}, ("t:t",), "limits nothing"),
+        ("other", {"publish_messages": 1}, (), "has no members"),
+        ("a b", {"publish_messages": 1}, ("t:t",), "not a name"),
+    ],
+)
+async def test_refused(name: str, limits: dict[str, Any], members: tuple[str, ...], words: str) -> None:
+    """With field, value and what is allowed; nothing is stored."""
+    sidecar = await leading()
+    with pytest.raises(ConfigError, match=words) as caught:
+        await sidecar.service.put(Group(name=name, limits=Limits(**limits), members=members), **WHO)
+    assert caught.value.field.startswith(f"quotas.groups.{name}") and not sidecar.sharing.desired.quotas
+
+
+async def test_settings_that_changed_since() -> None:
+    """A wish that does not fit any more is left out and told."""
+    cluster = QuotaCluster()
+    first = await leading(cluster, t={"members": ("t:t",), "publish_messages": 9})
+    await first.service.put(Group(name="mine", limits=Limits(publish_messages=5), members=("t:acme",)), **WHO)
+    await first.leadership.stop()
+    second = await leading(cluster, name="b")
+    await second.turn()
+    view = await second.service.view()
+    assert [row["name"] for row in view["groups"]] == ["acme"]
+    assert "belongs to group acme already" in view["problems"][0]
+
+
+async def test_unknown_tenant_of_the_settings() -> None:
+    """Told; the others are kept."""
+    sidecar = await leading(ghost={"members": ("t:ghost",), "publish_messages": 9})
+    await sidecar.turn()
+    assert "unknown tenant" in (await sidecar.service.view())["problems"][0]
+
+
+class TestTheWayBack:
+    """From what was set or removed at run time to what the settings file says."""
+
+    async def test_a_removal_is_seen(self) -> None:
+        """As long as the settings declare the group: by whom, when and the way back; also by who asks for it."""
+        sidecar = await leading()
+        await sidecar.service.remove("acme", **WHO)
+        await sidecar.turn()
+        (problem,) = (await sidecar.service.view())["problems"]
+        assert "declared in the settings, removed by ann on " in problem and "quota reset acme" in problem
+        for asked in (sidecar.service.group("acme"), sidecar.service.remove("acme", **WHO)):
+            with pytest.raises(NotFound, match=r"removed by ann on .*quota reset acme"):
+                await asked
+
+    @pytest.mark.parametrize("removed", [True, False])
+    async def test_reset(self, removed: bool) -> None:
+        """The override is dropped, whether it removed the group or set another one."""
+        sidecar = await leading()
+        if removed:
+            await sidecar.service.remove("acme", **WHO)
+        else:
+            await sidecar.service.put(Group(name="acme", limits=Limits(publish_messages=9), members=("t:t",)), **WHO)
+        made = await sidecar.service.reset("acme", **WHO)
+        assert (made["name"], made["origin"], made["limits"]["publish_messages"]) == ("acme", "settings", 200)
+        view = await sidecar.service.view()
+        assert [(row["name"], row["origin"]) for row in view["groups"]] == [("acme", "settings")]
+        assert not view["problems"] and not sidecar.sharing.desired.quotas
+        with pytest.raises(NotFound, match="nothing was set or removed over"):
+            await sidecar.service.reset("acme", **WHO)
+
+    async def test_nothing_to_go_back_to(self) -> None:
+        """A group that only people declared is removed, not reset; a removal without settings is dropped."""
+        cluster = QuotaCluster()
+        first = await leading(cluster)
+        await first.service.put(Group(name="mine", limits=Limits(publish_messages=5), members=("t:t",)), **WHO)
+        with pytest.raises(NotFound, match="quota rm mine"):
+            await first.service.reset("mine", **WHO)
+        await first.service.remove("acme", **WHO)
+        await first.leadership.stop()
+        second = await leading(cluster, name="b", other={"members": ("n:t/other",), "publish_messages": 9})
+        await second.turn()
+        assert "acme" not in str((await second.service.view())["problems"])
+        assert (await second.service.reset("acme", **WHO))["limits"] is None
+        assert set(second.sharing.desired.quotas) == {"mine"}
+
+    async def test_what_does_not_fit_any_more(self) -> None:
+        """Somebody took the members in between: refused, and nothing changes."""
+        sidecar = await leading()
+        await sidecar.service.remove("acme", **WHO)
+        await sidecar.service.put(Group(name="new", limits=Limits(publish_messages=5), members=("t:acme",)), **WHO)
+        with pytest.raises(ConfigError, match="belongs to group acme already"):
+            await sidecar.service.reset("acme", **WHO)
+        assert set(sidecar.sharing.desired.quotas) == {"acme", "new"}
+
+
+async def test_the_journal_tells_before_and_after() -> None:
+    """Limits and members of each change, None where there was or is no group."""
+    sidecar = await leading()
+    wanted = Group(name="acme", limits=Limits(publish_messages=400), members=("t:acme",))
+    await sidecar.service.put(wanted, **WHO)
+    await sidecar.service.remove("acme", **WHO)
+    await sidecar.service.reset("acme", **WHO)
+    told = [(item["before"], item["after"]) for item in sidecar.journal.tail(10, kind="wish")]
+    limits = dict.fromkeys(KINDS, None)
+    file = {"origin": "settings", "members": ["t:acme"], "limits": limits | {"publish_messages": 200}}
+    api = {"origin": "api", "members": ["t:acme"], "limits": limits | {"publish_messages": 400}}
+    assert told == [(file, api), (api, None), (None, file)]

@@ -1,0 +1,124 @@
+"""The adaptive rate: halved when the clients of a broker that gave or took fare worse, one more a look otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bundlekeel.core.guard.rate import RateMemory, Signs, Usual, advance, without
+
+STEP = 30_000
+CALM = Signs(latency_ms=5.0, lookups_failed=0)
+BOTH = frozenset({"a", "b"})
+
+
+def looks(
+    *seen: Signs, memory: RateMemory | None = None, concerned: Iterable[str] = BOTH, start: int = 0
+) -> RateMemory:
+    """Looks at brokers a and b, half a minute apart; b is calm always."""
+    memory = memory or RateMemory()
+    for index, signs in enumerate(seen):
+        now = (start + index) * STEP
+        memory = advance(memory, {"a": signs, "b": CALM}, frozenset(concerned), ceiling=10, now_ms=now)
+    return memory
+
+
+def test_nothing_is_limited_at_first() -> None:
+    """Rule: until something is worse than usual there is no limit, whatever the figures are."""
+    assert looks(*[Signs(latency_ms=900.0, failures=n * 100, connections=n * 9000) for n in range(5)]).moves is None
+    assert RateMemory().moves is None
+
+
+@pytest.mark.parametrize(
+    ("worse", "word"),
+    [
+        (Signs(latency_ms=40.0), "latency"),
+        (Signs(latency_ms=5.0, failures=30), "failed"),
+        (Signs(latency_ms=5.0, connections=600), "connections"),
+        (Signs(latency_ms=5.0, lookups_failed=30), "lookups"),
+    ],
+)
+def test_each_sign_halves(worse: Signs, word: str) -> None:
+    """Rule: latency, failures or new connections clearly above the usual halve the moves a cycle, and say which."""
+    found = looks(CALM, CALM, CALM, worse)
+    assert found.moves == 5
+    assert word in found.reason and found.reason.startswith("a: ")
+
+
+@pytest.mark.parametrize(
+    "within",
+    [
+        Signs(latency_ms=24.0),  # a multiple, but within what noise does
+        Signs(latency_ms=5.0, failures=5),
+        Signs(latency_ms=5.0, connections=149),
+        Signs(latency_ms=5.0, lookups_failed=5),
+        Signs(latency_ms=None),
+    ],
+)
+def test_noise_does_nothing(within: Signs) -> None:
+    """Rule: what is not clearly above the usual is no reason."""
+    assert looks(CALM, CALM, CALM, within).moves is None
+
+
+def test_it_halves_down_to_one_and_grows_by_one() -> None:
+    """Rule: 10, 5, 2, 1, and never none; then one more a calm look until no limit is left."""
+    memory, bad = looks(CALM, CALM, CALM), Signs(latency_ms=500.0)
+    rates = []
+    for index in range(6):
+        memory = looks(bad, memory=memory, start=3 + index)
+        rates.append(memory.moves)
+    assert rates == [5, 2, 1, 1, 1, 1]
+    grown = []
+    for index in range(10):
+        memory = looks(CALM, memory=memory, start=9 + index)
+        grown.append(memory.moves)
+    assert grown == [2, 3, 4, 5, 6, 7, 8, 9, None, None]
+    assert memory.reason == ""
+
+
+def test_brokers_that_did_not_move_anything_are_no_reason() -> None:
+    """Rule: a broker that neither gave nor took tells nothing of our moves; its figures become the usual."""
+    found = looks(CALM, CALM, *[Signs(latency_ms=500.0)] * 30, concerned={"b"})
+    assert found.moves is None
+    assert found.usual["a"].latency_ms == pytest.approx(500.0, rel=0.01)
+
+
+def test_a_lasting_change_of_a_broker_at_rest_becomes_usual_only_there() -> None:
+    """Rule: what is worse is not learnt while moves may be its cause."""
+    found = looks(CALM, CALM, *[Signs(latency_ms=500.0)] * 5)
+    assert found.usual["a"].latency_ms == pytest.approx(5.0)
+
+
+def test_counters_that_restart_tell_nothing() -> None:
+    """Rule: after a restart of the broker, or a long silence, there are no rates, and so no reason."""
+    memory = looks(Signs(connections=9000), Signs(connections=9000))
+    assert looks(Signs(connections=50), memory=memory, start=2).moves is None
+    assert looks(Signs(connections=99_000), memory=memory, start=99).moves is None
+
+
+def test_brokers_that_are_gone_are_forgotten() -> None:
+    """Rule: memory holds those that are there."""
+    found = without(looks(CALM, CALM), {"a"})
+    assert (set(found.last), set(found.usual)) == ({"b"}, {"b"})
+    assert found.usual["b"] == Usual(latency_ms=5.0, lookups_failed=0.0)
+
+
+figures = st.builds(
+    Signs,
+    latency_ms=st.one_of(st.none(), st.floats(0, 1e6)),
+    failures=st.integers(0, 10**6),
+    connections=st.integers(0, 10**9),
+)
+
+
+@given(st.lists(st.tuples(figures, st.booleans()), max_size=12), st.integers(1, 100))
+def test_never_none_and_never_above_the_ceiling(seen: list[tuple[Signs, bool]], ceiling: int) -> None:
+    """Law: whatever brokers say, at least one move a cycle stays possible, and never more than the budget."""
+    memory = RateMemory()
+    for index, (signs, concerned) in enumerate(seen):
+        at = index * STEP
+        memory = advance(memory, {"a": signs}, {"a"} if concerned else set(), ceiling=ceiling, now_ms=at)
+        assert memory.moves is None or 1 <= memory.moves <= max(ceiling, 1)

@@ -1,0 +1,379 @@
+"""Which bundles are split: Pulsar's limits, our rule for what no placement can balance, and everything against it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bundlekeel.core.guard.eligibility import GuardState, SplitFailed
+from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.load import BrokerReport
+from bundlekeel.core.model.parameters import Parameters, coerce, from_pulsar
+from bundlekeel.core.model.plan import Move
+from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.core.planning.ledger import landed, open_entries
+from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.splitting.rules import in_quiet_hours
+from tests.support.builders import NOW_MS, broker, bundle_name, report, snapshot, stored
+
+HOUR_MS = 3_600_000
+BIG, SMALL = bundle_name(0), bundle_name(1)
+# Limits that a bundle of ten topics or more exceeds at first sight.
+EAGER_SPLITS: dict[str, Any] = {
+    "split_max_topics": 9,
+    "split_hit_count": 0,
+    "split_hot_share": 0.0,
+    "split_max_msg_rate": 0.0,
+}
+NOBODYS = "pulsar/system/0x00000000_0x10000000"
+
+
+def brokers(counts: dict[str, tuple[int, int, int]], shares: dict[str, float] | None = None) -> list[BrokerReport]:
+    """One broker that holds these bundles (topics, consumers, producers), and an equally loaded one."""
+    loads = shares or dict.fromkeys(counts, 0.2)
+    made = report(broker(0), loads, bundle_counts=np.array(list(counts.values()), dtype=np.int64))
+    return [made, report(broker(1), {bundle_name(100): sum(loads.values())})]
+
+
+def decide(seen: list[BrokerReport], **given: Any) -> PlanResult:
+    """`plan()` with eager splits; `given` holds parameters and fields of `PlanInput`."""
+    inputs = {name: given.pop(name) for name in ("memory", "ledger", "guard", "brokers_split") if name in given}
+    shot = given.pop("shot", None) or snapshot(seen, averages=given.pop("averages", None))
+    return plan(PlanInput(snapshot=shot, params=Parameters(**{**EAGER_SPLITS, **given}), **inputs))
+
+
+def refused(result: PlanResult) -> dict[str, str]:
+    """Bundle to code of what is above a limit and not split."""
+    return {item.bundle: item.code.value for item in result.plan.split_refusals}
+
+
+def rules(result: PlanResult) -> list[tuple[str, str]]:
+    """(bundle, rule) of the splits."""
+    return [(split.bundle, split.rule) for split in result.plan.splits]
+
+
+# --- the four limits -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "params", "at_limit", "above"),
+    [
+        ("topics", {"split_max_topics": 9}, (9, 1, 1), (10, 1, 1)),
+        ("sessions", {"split_max_topics": 99, "split_max_sessions": 50}, (5, 30, 20), (5, 30, 21)),
+    ],
+)
+def test_counts_are_strict(
+    rule: str, params: dict[str, Any], at_limit: tuple[int, int, int], above: tuple[int, int, int]
+) -> None:
+    """At the limit a bundle is left alone, one above it is split (`>` in Pulsar)."""
+    assert decide(brokers({BIG: at_limit}), **params).plan.splits == ()
+    assert rules(decide(brokers({BIG: above}), **params)) == [(BIG, rule)]
+
+
+@pytest.mark.parametrize(("key", "limit", "rule"), [("split_max_msg_rate", 20_000.0, "msg_rate"),
+                                                    ("split_max_bandwidth_mb", 20e6 / 2**20, "bandwidth")])  # fmt: skip
+def test_rates_are_strict(key: str, limit: float, rule: str) -> None:
+    """A bundle of 0.2 carries 20,000 msg/s and 20 MB/s, in and out: at the limit it stays."""
+    seen = brokers({BIG: (5, 1, 1)})
+    off = {"split_max_topics": 0, "split_max_msg_rate": 0.0, "split_max_bandwidth_mb": 0.0}
+    assert decide(seen, **{**off, key: limit}).plan.splits == ()
+    made = decide(seen, **{**off, key: limit * 0.999}).plan.splits
+    assert [(split.rule, split.limit) for split in made] == [(rule, limit * 0.999)]
+    assert made[0].value > made[0].limit
+
+
+def test_the_first_limit_in_pulsars_order_is_the_reason() -> None:
+    """Topics, sessions, message rate, bandwidth."""
+    limits = {"split_max_topics": 1, "split_max_sessions": 1, "split_max_msg_rate": 1.0, "split_max_bandwidth_mb": 0.1}
+    seen = brokers({BIG: (5, 5, 5)})
+    order = []
+    for rule, key in zip(("topics", "sessions", "msg_rate", "bandwidth"), list(limits), strict=True):
+        order.append(rules(decide(seen, **limits))[0] == (BIG, rule))
+        limits[key] = 0
+    assert order == [True] * 4
+    assert decide(seen, **limits).plan.splits == ()
+
+
+def test_short_term_averages_decide_and_long_term_ones_in_compat() -> None:
+    """Pulsar's modular rule reads averages over a thousand samples: it notices hours later."""
+    seen = brokers({BIG: (5, 1, 1)})
+    averages = Averages()
+    averages.seed([replace(stored(BIG, 0.2), long=(0.0, 0.0, 0.0, 0.0))])
+    limits = {"split_max_msg_rate": 10_000.0, "averages": averages, "strategy": "threshold"}
+    assert rules(decide(seen, **limits)) == [(BIG, "msg_rate")]
+    assert rules(decide(seen, **limits, compat="4.2")) == []
+
+
+# --- hits, budgets, quiet hours --------------------------------------------------------------------------------
+
+
+def test_hits_need_fresh_reports() -> None:
+    """More hits than the setting: the same report counts once, and a bundle back below its limit starts anew."""
+    memory, seen_codes = Memory(), []
+    for minute in (0, 0, 1, 2, 3):
+        seen = [replace(item, last_update=NOW_MS + 10_000 * minute) for item in brokers({BIG: (10, 1, 1)})]
+        result = decide([], shot=snapshot(seen, wall_ms=NOW_MS + 10_000 * minute + 1), memory=memory, split_hit_count=3)
+        memory = result.memory
+        seen_codes.append(refused(result).get(BIG, "split"))
+    assert seen_codes == ["SplitHitCount"] * 4 + ["split"]
+    assert memory.split_hits[BIG].low == 4
+    below = decide(brokers({BIG: (9, 1, 1)}), memory=memory)
+    assert below.memory.split_hits == {}
+    assert decide(brokers({BIG: (10, 1, 1)}), memory=below.memory, split_hit_count=1).plan.splits == ()
+
+
+def test_hits_far_apart_are_not_in_a_row() -> None:
+    """A hit of an hour ago is forgotten."""
+    first = decide(brokers({BIG: (10, 1, 1)}), split_hit_count=1)
+    seen = [replace(item, last_update=NOW_MS + HOUR_MS) for item in brokers({BIG: (10, 1, 1)})]
+    later = decide([], shot=snapshot(seen, wall_ms=NOW_MS + HOUR_MS), memory=first.memory, split_hit_count=1)
+    assert refused(later) == {BIG: "SplitHitCount"}
+
+
+def test_the_namespace_maximum_counts_splits_already_chosen() -> None:
+    """Three bundles in the namespace, four allowed: one split fits, the one furthest above its limit."""
+    seen = brokers({BIG: (10, 1, 1), SMALL: (30, 1, 1)})
+    result = decide(seen, split_max_bundles=4)
+    assert rules(result) == [(SMALL, "topics")]
+    assert refused(result) == {BIG: "NamespaceMaximum"}
+
+
+def test_budget_of_a_cycle() -> None:
+    """The rest waits; a budget of 0 allows none."""
+    seen = brokers({BIG: (10, 1, 1), SMALL: (30, 1, 1)})
+    result = decide(seen, split_max_per_cycle=1)
+    assert rules(result) == [(SMALL, "topics")]
+    assert refused(result) == {BIG: "BudgetOfSplits"}
+    assert rules(decide(seen, split_max_per_cycle=0)) == []
+
+
+def test_compat_knows_neither_hits_nor_budget() -> None:
+    """Pulsar's modular load manager splits at first sight, and as many as there are."""
+    seen = brokers({BIG: (10, 1, 1), SMALL: (30, 1, 1)})
+    result = decide(seen, split_hit_count=3, split_max_per_cycle=1, compat="4.2", strategy="threshold")
+    assert rules(result) == [(SMALL, "topics"), (BIG, "topics")]
+
+
+def test_compat_of_the_extensible_load_manager_counts_hits_and_keeps_a_budget() -> None:
+    """More than `hits` in a row, however far above its limit, at any hour; figures of the moment decide."""
+    averages = Averages()
+    averages.seed([replace(stored(name, 0.2), long=(0.0, 0.0, 0.0, 0.0)) for name in (BIG, SMALL)])
+    native = {"compat": "4.2", "strategy": "transfer", "split_quiet_hours": ("3-4",), "split_max_msg_rate": 1_000.0}
+    memory, made = Memory(), []
+    for minute in range(5):
+        seen = [replace(r, last_update=NOW_MS + 60_000 * minute) for r in brokers({BIG: (5, 1, 1), SMALL: (5, 1, 1)})]
+        shot = replace(snapshot(seen, averages=averages, wall_ms=NOW_MS + 60_000 * minute + 1), mode="extensible")
+        result = decide([], shot=shot, memory=memory, **native, split_hit_count=3, split_max_per_cycle=1)
+        memory = result.memory
+        made.append([rule for _, rule in rules(result)])
+    assert made == [[], [], [], ["msg_rate"], ["msg_rate"]]
+    assert list(refused(result).values()) == ["BudgetOfSplits"]
+
+
+@pytest.mark.parametrize(
+    ("windows", "hour", "expected"),
+    [
+        ((), 12, True),
+        (("22-06",), 23, True),
+        (("22-06",), 5, True),
+        (("22-06",), 6, False),
+        (("01-03", "12-13"), 12, True),
+        (("01-03", "12-13"), 13, False),
+        (("0-24",), 0, True),
+        (("7-7",), 3, True),
+    ],
+)
+def test_quiet_hours(windows: tuple[str, ...], hour: int, expected: bool) -> None:
+    """Windows of UTC hours, also over midnight; the end does not belong to it."""
+    assert in_quiet_hours(windows, 20_000 * 24 * HOUR_MS + hour * HOUR_MS + 1) is expected
+
+
+def test_outside_quiet_hours_only_what_is_far_above_a_limit_is_split() -> None:
+    """Twice the limit waits, more does not."""
+    now = NOW_MS // HOUR_MS % 24
+    hours = f"{(now + 1) % 24}-{(now + 2) % 24}"
+    result = decide(brokers({BIG: (18, 1, 1), SMALL: (19, 1, 1)}), split_quiet_hours=(hours,))
+    assert rules(result) == [(SMALL, "topics")]
+    assert refused(result) == {BIG: "QuietHours"}
+    assert rules(decide(brokers({BIG: (18, 1, 1)}), split_quiet_hours=(hours, f"{now}-{now + 1}"))) == [(BIG, "topics")]
+
+
+def test_far_above_a_limit_two_hits_do() -> None:
+    """Twice the limit needs all of them, more needs two: moved first, it would overload the next broker."""
+    seen = brokers({BIG: (18, 1, 1), SMALL: (19, 1, 1)})
+    first = decide(seen, split_hit_count=3)
+    assert {item.detail for item in first.plan.split_refusals} == {"1 of 4", "1 of 2"}
+    later = [replace(item, last_update=item.last_update + 60_000) for item in seen]
+    second = decide(later, split_hit_count=3, memory=first.memory)
+    assert rules(second) == [(SMALL, "topics")]
+    assert refused(second) == {BIG: "SplitHitCount"}
+
+
+def test_quiet_hours_are_checked() -> None:
+    """A window that is none is refused, naming it."""
+    assert coerce("split_quiet_hours", "22-06, 12-13") == ("22-06", "12-13")
+    for wrong in ("22", "25-26", "22-06h", "a-b"):
+        with pytest.raises(ConfigError, match="split_quiet_hours"):
+            coerce("split_quiet_hours", wrong)
+
+
+def test_pulsars_keys() -> None:
+    """Every key of the brokers' splits that ours reads."""
+    given = {
+        "loadBalancerNamespaceBundleMaxTopics": "11",
+        "loadBalancerNamespaceBundleMaxSessions": "-1",
+        "loadBalancerNamespaceBundleMaxMsgRate": "13",
+        "loadBalancerNamespaceBundleMaxBandwidthMbytes": "14",
+        "loadBalancerNamespaceMaximumBundles": "15",
+        "loadBalancerMaxNumberOfBundlesToSplitPerCycle": "16",
+        "loadBalancerNamespaceBundleSplitConditionHitCountThreshold": "17",
+    }
+    assert from_pulsar(given) == {
+        "split_max_topics": 11,
+        "split_max_sessions": -1,
+        "split_max_msg_rate": 13.0,
+        "split_max_bandwidth_mb": 14.0,
+        "split_max_bundles": 15,
+        "split_max_per_cycle": 16,
+        "split_hit_count": 17,
+    }
+
+
+# --- what is left alone ----------------------------------------------------------------------------------------
+
+
+def test_bundles_that_cannot_be_divided() -> None:
+    """One topic, a range of one, and Pulsar's own bundles."""
+    narrow = "t/ns/0x00000005_0x00000006"
+    seen = brokers({BIG: (1, 90, 90), narrow: (50, 1, 1), NOBODYS: (50, 1, 1)})
+    result = decide(seen, split_max_sessions=100)
+    assert rules(result) == []
+    assert refused(result) == {BIG: "SingleTopic", narrow: "NarrowRange"}
+
+
+def test_bundles_that_are_left_as_they_are() -> None:
+    """Frozen, pinned, excluded, tried in vain a while ago: each with its reason; and `split_enabled: false`."""
+    seen = brokers({BIG: (10, 1, 1)})
+    for guard, code in (
+        (GuardState(frozen=frozenset({BIG})), "FrozenIntent"),
+        (GuardState(pinned={BIG: NOW_MS + 1}), "Pinned"),
+        (GuardState(pinned={BIG: NOW_MS - 1}), ""),
+        (GuardState(split_failed={BIG: SplitFailed(at_ms=NOW_MS - 1000, code="DominantTopic")}), "DominantTopic"),
+        (GuardState(split_failed={BIG: SplitFailed(at_ms=NOW_MS - 1000, code="NoAnswer")}), "SplitFailed"),
+        (GuardState(split_failed={BIG: SplitFailed(at_ms=NOW_MS - 1_800_000, code="NoAnswer")}), ""),
+    ):
+        assert refused(decide(seen, guard=guard)).get(BIG, "") == code
+        assert len(decide(seen, guard=guard).plan.splits) == (code == "")
+    assert refused(decide(seen, excluded_namespaces=("t/ns",))) == {BIG: "Excluded"}
+    assert decide(seen, split_enabled=False).plan.split_refusals == ()
+    assert decide(seen, split_enabled=False).plan.splits == ()
+
+
+def test_bundles_under_way_are_not_split() -> None:
+    """While it moves, and until both brokers had the time to report it."""
+    seen = snapshot(brokers({BIG: (10, 1, 1)}))
+    move = Move(
+        bundle=BIG, source=broker(0), target=broker(1), rule="x", threshold=0, source_before=0, source_after=0,
+        target_before=0, target_after=0, traffic=(0, 0, 0, 0), pressure=(0, 0, 0, 0, 0, 0),
+    )  # fmt: skip
+    books = open_entries(decide([], shot=seen).ledger, [move], seen, NOW_MS)
+    assert refused(decide([], shot=seen, ledger=books)) == {BIG: "InTransit"}
+    arrived = landed(books, BIG, broker(1), NOW_MS)
+    assert refused(decide([], shot=seen, ledger=arrived)) == {BIG: "Unsettled"}
+    later = replace(seen, wall_ms=seen.wall_ms + 131_000)
+    assert rules(decide([], shot=later, ledger=arrived)) == [(BIG, "topics")]
+
+
+def test_brokers_that_split_themselves_keep_their_limits() -> None:
+    """The four limits are theirs then; what is hot is still ours."""
+    seen = brokers({BIG: (10, 1, 1)})
+    result = decide(seen, brokers_split=True)
+    assert (rules(result), refused(result)) == ([], {BIG: "BrokersSplitThemselves"})
+    assert result.plan.split_refusals[0].detail == "topics"
+    hot = [report(broker(0), {BIG: 0.6}, bundle_counts=np.array([[10, 1, 1]])), report(broker(1), {SMALL: 0.1})]
+    assert rules(decide(hot, brokers_split=True, split_hot_share=0.5)) == [(BIG, "hot")]
+
+
+# --- hot -------------------------------------------------------------------------------------------------------
+
+HOT: dict[str, Any] = {"split_max_topics": 0, "split_max_msg_rate": 0.0, "split_max_bandwidth_mb": 0.0,
+                       "split_max_sessions": 0, "split_hot_share": 0.5}  # fmt: skip
+
+
+def cluster_of(*loads: list[float], topics: int = 2) -> list[BrokerReport]:
+    """One broker a list of bundle shares, each bundle with so many topics; bundle numbers go on."""
+    made, number = [], 0
+    for index, shares in enumerate(loads):
+        names = {bundle_name(number + offset): share for offset, share in enumerate(shares)}
+        number += len(shares)
+        made.append(report(broker(index), names, bundle_counts=np.array([[topics, 1, 1]] * len(shares)).reshape(-1, 3)))
+    return made
+
+
+def test_a_bundle_too_big_for_any_broker_is_hot() -> None:
+    """Scenario 11: it keeps its broker far above the mean wherever it goes. Its value: shares of the mean."""
+    result = decide(cluster_of([0.6, 0.01], [0.1], [0.08]), **HOT, avg_hit_count_low=1, avg_hit_count_high=1)
+    assert rules(result) == [(bundle_name(0), "hot")]
+    assert result.plan.splits[0].value == pytest.approx(0.6 / (0.79 / 3), rel=1e-3)
+    assert "228%" in result.plan.splits[0].sentence
+    assert [move.bundle for move in result.plan.moves if move.bundle == bundle_name(0)] == []
+    assert {item.bundle: item.code for item in result.plan.refusals}[bundle_name(0)] == Code.SPLITTING
+
+
+def test_a_hot_bundle_above_a_limit() -> None:
+    """The limit is the reason told, unless the limits are the brokers' own business."""
+    seen, both = cluster_of([0.6], [0.1], [0.1]), {**HOT, "split_max_msg_rate": 50_000}
+    assert rules(decide(seen, **both)) == [(bundle_name(0), "msg_rate")]
+    assert rules(decide(seen, **both, brokers_split=True)) == [(bundle_name(0), "hot")]
+
+
+def test_what_placement_can_balance_is_not_hot() -> None:
+    """Balanced brokers, small bundles, or a broker whose other bundles can leave."""
+    for loads in (
+        [[0.5], [0.5], [0.5]],
+        [[0.1] * 6, [0.1], [0.1]],
+        [[0.3, 0.1, 0.1, 0.1], [0.2], [0.3]],
+        [[0.3, 0.3], [0.3], [0.02], [0.3]],
+    ):
+        assert decide(cluster_of(*loads), **HOT).plan.splits == ()
+
+
+def test_of_two_large_bundles_that_only_swap_roles_both_are_hot() -> None:
+    """Each carries less than a mean broker, and yet none can leave without making another one as full."""
+    result = decide(cluster_of([0.3, 0.3], [0.3], [0.3], [0.3]), **HOT)
+    assert rules(result) == [(bundle_name(0), "hot"), (bundle_name(1), "hot")]
+
+
+def test_a_larger_broker_may_take_it() -> None:
+    """The value is that on the broker which would feel it least: four times the cores, a quarter of the score."""
+    loads = cluster_of([0.6], [0.1])
+    large = [loads[0], replace(loads[1], limit=np.array([400.0, 1024.0, -1000.0, -1000.0]))]
+    small = decide(loads, **HOT).plan.splits[0].value
+    assert small == pytest.approx(0.6 / 0.35, rel=1e-3)
+    assert decide(large, **HOT).plan.splits == ()
+
+
+def test_one_giant_topic_is_told_to_get_partitions() -> None:
+    """Scenario 10: nothing moves, nothing is split, the plan says why."""
+    result = decide(cluster_of([0.6], [0.1], [0.1], topics=1), **HOT)
+    assert (result.plan.moves, result.plan.splits) == ((), ())
+    assert refused(result) == {bundle_name(0): "SingleTopic"}
+
+
+def test_blind_brokers_do_not_count() -> None:
+    """A broker without a usable limit has a score of 0 with any bundle: that is no room."""
+    loads = cluster_of([0.6], [0.1], [0.1])
+    blind = replace(loads[2], limit=np.array([0.0, 0.0, -1000.0, -1000.0]))
+    assert rules(decide([*loads[:2], blind], **HOT)) == [(bundle_name(0), "hot")]
+
+
+def test_splits_are_in_the_plan_hash() -> None:
+    """Two plans that differ in a split differ in their hash."""
+    seen = brokers({BIG: (10, 1, 1)})
+    hashes = {decide(seen, **params).plan.hash for params in ({}, {"split_max_topics": 8}, {"split_hit_count": 1})}
+    assert len(hashes) == 3

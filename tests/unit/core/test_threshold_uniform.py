@@ -1,0 +1,216 @@
+"""`threshold` and `uniform` in their corrected forms (PIP-364's and Pulsar's examples that apply to them)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import BrokerReport
+from bundlekeel.core.model.plan import Plan
+from bundlekeel.core.planning.engine import PlanResult
+from bundlekeel.core.planning.ledger import Ledger, open_entries
+from bundlekeel.core.planning.memory import History, Memory
+from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, eager, report, run, snapshot
+
+MINUTE = 60_000
+
+
+def after(plan: Plan) -> list[float]:
+    """The predicted scores after the plan."""
+    return [round(row.score_after, 6) for row in plan.loads]
+
+
+def threshold(reports: list[BrokerReport], memory: Memory | None = None, **params: Any) -> PlanResult:
+    """A plan of `threshold` without budgets."""
+    return run(reports, memory=memory, strategy="threshold", **{**EAGER, **params})
+
+
+def uniform(loads: list[list[float]], **params: Any) -> Plan:
+    """A plan of `uniform` without budgets."""
+    return eager(cluster(loads), strategy="uniform", **params).plan
+
+
+def history(*scores: float) -> Memory:
+    """Smoothed scores, broker by broker, of older reports."""
+    return Memory(history={broker(row): History(score=value, reported=1) for row, value in enumerate(scores)})
+
+
+# --- threshold -----------------------------------------------------------------------------------------------
+
+
+def test_step_that_is_over_is_not_shed_again() -> None:
+    """Rule (PIP-364, 90/10): a history of 0.9 and 0.1 with an even present sheds nothing."""
+    result = threshold(cluster([[0.1] * 5, [0.1] * 5]), history(0.9, 0.1))
+    assert not result.plan.moves
+    assert result.plan.brokers[0].code is Code.OVERLOADED, "by its history it still is"
+    assert result.memory.history[broker(0)].score == pytest.approx(0.9 * 0.9 + 0.1 * 0.5)
+
+
+def test_history_advances_once_per_report() -> None:
+    """Rule (PIP-364, 86/14 then 78.8/21.2): 0.9 x 0.86 + 0.1 x 0.14, and a second look at one report adds nothing."""
+    reports = cluster([[0.14], [0.86]])
+    first = threshold(reports, history(0.86, 0.14)).memory
+    assert [first.history[broker(row)].score for row in (0, 1)] == pytest.approx([0.788, 0.212])
+    assert threshold(reports, first).memory == first
+
+
+def test_history_waits_for_unsettled_moves() -> None:
+    """Rule: while a move does not show, a report is no measurement of its broker."""
+    reports = cluster([[0.4, 0.4], []])
+    seen = snapshot(reports)
+    books = open_entries(Ledger(), list(eager(seen).plan.moves), seen, NOW_MS)
+    memory = run(seen, memory=history(0.9, 0.1), ledger=books, strategy="threshold").memory
+    assert memory.history == history(0.9, 0.1).history
+
+
+def test_threshold_is_inclusive() -> None:
+    """Rule: a broker exactly at average + threshold is overloaded, one a little below is not."""
+    at = threshold(cluster([[0.1] * 6, [0.1] * 4, [0.1] * 5]))
+    assert at.plan.brokers[0].code is Code.OVERLOADED
+    below = threshold(cluster([[0.1] * 6, [0.1] * 4, [0.1] * 5]), threshold_percent=10.1)
+    assert below.plan.verdict.code is Code.BALANCED
+
+
+def test_threshold_takes_what_it_needs() -> None:
+    """Rule: score - average - threshold + 5 points leave: 80 - 50 - 10 + 5 = 25 points, no overshoot."""
+    plan = threshold(cluster([[0.05] * 16, [0.05] * 7, [0.05] * 7])).plan
+    assert len(plan.moves) == 5
+    assert after(plan)[0] == pytest.approx(0.55)
+
+
+def test_one_idle_broker_needs_the_lower_boundary() -> None:
+    """Rule: 10x80+0 has no broker above the average + 10; with lower-boundary shedding the top one sheds."""
+    reports = cluster([[0.08] * 10 for _ in range(10)] + [[]])
+    stuck = threshold(reports).plan
+    assert stuck.verdict.code is Code.UNDERLOADED
+    assert "set lower_boundary_shedding" in stuck.verdict.sentence, "says what stands in the way"
+    assert stuck.brokers[10].code is Code.UNDERLOADED
+    plan = threshold(reports, lower_boundary_shedding=True).plan
+    assert [move.target for move in plan.moves] == [broker(10)]
+
+
+def test_threshold_sole_and_idle_bundles() -> None:
+    """Rule: a broker's only bundle stays, and idle ones are never chosen."""
+    sole = threshold(cluster([[0.8], []])).plan
+    assert not sole.moves
+    assert [item.code for item in sole.refusals] == [Code.SOLE_BUNDLE]
+    idle = threshold(cluster([[0.4, 0.4, *[0.0] * 50], [0.0] * 5])).plan
+    assert len(idle.moves) == 1
+
+
+@pytest.mark.parametrize("placement", ["least_resource_usage", "least_long_term_message_rate"])
+def test_placement_spreads_one_plan(placement: str) -> None:
+    """Rule: a placement counts what the plan placed already, so several targets share."""
+    plan = threshold(cluster([[0.1] * 8, [0.0], [0.0], [0.0]]), placement=placement).plan
+    assert len(plan.moves) >= 3
+    assert {move.target for move in plan.moves} == {broker(1), broker(2), broker(3)}
+
+
+def test_least_long_term_rate_and_least_usage_differ() -> None:
+    """Rule: one goes by long-term messages, the other by usage."""
+    heavy_cpu = [*cluster([[0.1] * 8, [0.01]]), report("c:1", {}, cpu=0.3)]
+    by_usage = threshold(heavy_cpu, placement="least_resource_usage").plan
+    by_rate = threshold(heavy_cpu, placement="least_long_term_message_rate").plan
+    assert by_usage.moves[0].target == broker(1)
+    assert by_rate.moves[0].target == "c:1"
+
+
+# --- uniform -------------------------------------------------------------------------------------------------
+
+
+def test_1000_500_at_half_needs_250() -> None:
+    """Rule: 1000/500 at 0.5 -> 250: the largest bundles that fit into it, never more."""
+    plan = uniform([[0.3, *[0.125] * 5, 0.075], [0.5]], uniform_max_unload_ratio=0.5)
+    assert sum(move.traffic[0] + move.traffic[1] for move in plan.moves) == pytest.approx(25e3)
+    refused = {item.bundle: item.code for item in plan.refusals}
+    assert refused[bundle_name(0)] is Code.TOO_BIG
+
+
+def test_rate_goes_before_throughput() -> None:
+    """Rule (50K/30K = 66 % and 450/100 = 4.5, both exceeded): rate decides."""
+    rates = [np.array([[25e3, 25e3, 225e6, 225e6]]), np.array([[15e3, 15e3, 50e6, 50e6]])]
+    reports = [
+        replace(item, bundle_traffic=np.repeat(rate / 10, 10, axis=0), traffic=rate[0])
+        for item, rate in zip(cluster([[0.05] * 10, [0.03] * 10]), rates, strict=True)
+    ]
+    plan = eager(reports, strategy="uniform", uniform_max_unload_ratio=0.5).plan
+    assert plan.verdict.sentence.startswith("message rate and throughput differ")
+    assert len(plan.moves) == 2, "10,000 of 20,000 msg/s more, 5,000 each"
+
+
+def test_throughput_is_tried_when_rate_finds_nothing() -> None:
+    """Rule: a rate difference that no bundle fits does not hide one of throughput; none is refused twice."""
+    fast, slow = np.array([60e3, 0.0, 1e6, 0.0]), np.array([1e3, 0.0, 20e6, 0.0])
+    first = replace(report("a:1", {bundle_name(0): 0.1, bundle_name(1): 0.1}), bundle_traffic=np.array([fast, fast]))
+    names = {bundle_name(number): 0.1 for number in range(2, 12)}
+    second = replace(report("b:1", names), bundle_traffic=np.array([slow] * 10))
+    third = replace(report("c:1", {bundle_name(12): 0.1}), bundle_traffic=np.array([slow]))
+    reports = [replace(item, traffic=item.bundle_traffic.sum(axis=0)) for item in (first, second, third)]
+    plan = eager(reports, strategy="uniform").plan
+    assert {move.source for move in plan.moves} == {"b:1"}
+    named = [item.bundle for item in plan.refusals] + [move.bundle for move in plan.moves]
+    assert sorted(named) == sorted([*first.bundle_names, *second.bundle_names])
+
+
+@pytest.mark.parametrize(("rate", "size"), [(0.0, 0.0), (-1.0, -1.0)])
+def test_threshold_at_or_below_zero_disables(rate: float, size: float) -> None:
+    """Rule: a condition with a threshold <= 0 is off."""
+    plan = uniform([[0.1] * 8, [0.0]], msg_rate_difference_percent=rate, throughput_multiple=size)
+    assert plan.verdict.code is Code.BALANCED
+
+
+@pytest.mark.parametrize(("allowed", "code"), [(300.0, Code.BALANCED), (299.0, Code.OVERLOADED)])
+def test_jtable_50_rates_may_differ_by_more_than_a_hundred_percent(allowed: float, code: Code) -> None:
+    """Rule: 300 allows the largest rate to be four times the smallest (strictly more acts)."""
+    made = uniform([[0.05] * 16, [0.05] * 4], msg_rate_difference_percent=allowed, throughput_multiple=0.0)
+    assert made.verdict.code is code
+
+
+def test_uniform_never_chooses_idle_bundles() -> None:
+    """Rule (Pulsar issue 21214): idle bundles fit into any need, and are not chosen."""
+    plan = uniform([[0.1] * 8 + [0.0] * 50, [0.0]])
+    assert len(plan.moves) == 1
+    assert all(move.traffic[0] > 0 for move in plan.moves)
+
+
+def test_uniform_stops_at_its_own_limit() -> None:
+    """Rule: `max_unload_bundles` ends the selection; what would have fitted is refused by budget."""
+    plan = uniform([[0.01] * 80, [0.0]], max_unload_bundles=3)
+    assert len(plan.moves) == 3
+    assert {item.code for item in plan.refusals} >= {Code.BUDGET_PER_CYCLE}
+
+
+def test_uniform_empty_and_sole() -> None:
+    """Rule: an idle broker counts as 1 msg/s; a sole bundle stays."""
+    assert uniform([[0.1] * 8, []]).moves
+    assert [item.code for item in uniform([[0.8], []]).refusals] == [Code.SOLE_BUNDLE]
+
+
+def test_blind_source_does_not_load_the_seeing() -> None:
+    """Rule: traffic of a broker whose resources are blind moves only where it makes no new maximum."""
+    blind, seeing = cluster([[0.5, *[0.05] * 4], []])
+    blind = replace(blind, limit=np.zeros(4))
+    assert not eager([blind, seeing], strategy="uniform").plan.moves
+    busy = report("c:1", {bundle_name(40): 0.3})
+    assert eager([blind, seeing, busy], strategy="uniform").plan.moves
+
+
+def test_bundle_moved_by_throughput_is_not_refused_by_rate() -> None:
+    """Rule: what the second measure takes, the first one's refusal of it is withdrawn."""
+    rows = np.array([[30e3, 0.0, 19e6, 0.0]] * 3 + [[30e3, 0.0, 1e6, 0.0]])
+    first = replace(report("a:1", {bundle_name(n): 0.1 for n in range(4)}), bundle_traffic=rows)
+    second = replace(report("b:1", {bundle_name(9): 0.1}), bundle_traffic=np.array([[1e3, 0.0, 1e6, 0.0]]))
+    reports = [replace(item, traffic=item.bundle_traffic.sum(axis=0)) for item in (first, second)]
+    plan = eager(reports, strategy="uniform").plan
+    assert [move.bundle for move in plan.moves] == [bundle_name(3)]
+    assert sorted(item.bundle for item in plan.refusals) == [bundle_name(n) for n in range(3)]
+
+
+def test_present_score_limits_what_history_asks_for() -> None:
+    """Rule: with a history of 87 % and 60 % now, 5 points leave (60 - 50 - 10 + 5), not 32."""
+    plan = threshold(cluster([[0.05] * 12, [0.05] * 8]), history(0.9, 0.1)).plan
+    assert len(plan.moves) == 1

@@ -1,0 +1,285 @@
+"""The document of calibrated thresholds: what can be read, what may come into force, and why not."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bundlekeel.core.calibration.threshold_ranges import RANGES, searched, stepped, steps_between, whole
+from bundlekeel.core.calibration.thresholds import Rules, Thresholds, checked, difference
+from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, parsed, thresholds_of
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import ConfigError, ThresholdsError
+from bundlekeel.core.model.parameters import Parameters, coerce, defaults
+from tests.support.threshold_cases import DAY_MS, NOW_MS, as_bytes, document, interval, measures, proposed
+
+RULES = Rules()
+
+
+def codes(
+    made: dict[str, Any], current: Parameters | None = None, now: int = NOW_MS, rules: Rules = RULES
+) -> list[Code]:
+    """The objections to a document."""
+    return [item.code for item in checked(thresholds_of(made), current or Parameters(), rules, now)]
+
+
+# --- ranges ---
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_every_range_lies_inside_of_what_the_parameter_allows(name: str) -> None:
+    """Both ends are values of the parameter, and its default is in between."""
+    row = RANGES[name]
+    for end in (row.minimum, row.maximum):
+        assert coerce(name, end) == end
+    default = defaults()[name]
+    assert isinstance(default, int | float) and row.minimum <= default <= row.maximum
+    assert row.step > (1.0 if row.factor else 0.0)
+
+
+@pytest.mark.parametrize("name", RANGES)
+@pytest.mark.parametrize("steps", [-3, 1, 2])
+def test_a_neighbour_is_as_many_steps_away(name: str, steps: int) -> None:
+    """Where the range does not end before; whole numbers to the next whole one."""
+    start = stepped(name, float(defaults()[name]), 0)  # type: ignore[arg-type]
+    there = stepped(name, start, steps)
+    row = RANGES[name]
+    assert row.minimum <= there <= row.maximum and isinstance(there, int) == whole(name)
+    if row.minimum < there < row.maximum:
+        assert steps_between(name, start, there) == pytest.approx(abs(steps), abs=0.1 if whole(name) else 1e-6)
+
+
+def test_steps_that_multiply_never_cross_zero() -> None:
+    """No number of them leads from a limit that is off to one that is on."""
+    assert steps_between("split_max_msg_rate", -1.0, 30_000.0) == math.inf
+    assert steps_between("cool_down_seconds", 100.0, 100.0) == 0.0
+
+
+def test_a_strategy_is_searched_by_what_it_reads() -> None:
+    """Its own parameters and those that every strategy shares."""
+    assert {"avg_hit_count_low", "overloaded_threshold_percent"} <= set(searched("avg"))
+    assert "transfer_target_std" not in searched("avg") and "transfer_target_std" in searched("transfer")
+
+
+# --- reading ---
+
+
+def test_what_is_written_is_read_back() -> None:
+    """To the last value, and known by the same digest."""
+    made = thresholds_of(document())
+    assert thresholds_of(document_of(made)) == made == parsed(as_bytes(document_of(made)))
+    assert digest_of(made) == digest_of(thresholds_of(document_of(made))) and len(digest_of(made)) == 16
+    assert made.values == {"avg_low_threshold_percent": 20.0} and made.previous == {"avg_low_threshold_percent": 15.0}
+    other = thresholds_of(document(parameters={"avg_low_threshold_percent": proposed(17.5, 15.0)}))
+    assert digest_of(other) != digest_of(made)
+
+
+def test_unknown_fields_are_passed_over() -> None:
+    """A job of a later release may say more in the same format."""
+    assert thresholds_of(document(more={"x": 1})) == thresholds_of(document())
+
+
+def changed(path: str, value: object) -> dict[str, Any]:
+    """The document with one value changed; `...` takes it out."""
+    made = copy.deepcopy(document())
+    node: Any = made
+    *inner, last = path.split(".")
+    for part in inner:
+        node = node[part]
+    if value is ...:
+        del node[last]
+    else:
+        node[last] = value
+    return made
+
+
+LOW = "parameters.avg_low_threshold_percent"
+BROKEN: list[tuple[str, object, Code]] = [
+    ("format", 2, Code.FUTURE_FORMAT),
+    ("format", 0, Code.WRONG_TYPE),
+    ("format", "1", Code.WRONG_TYPE),
+    ("format", ..., Code.WRONG_TYPE),
+    ("created_ms", -1, Code.WRONG_TYPE),
+    ("created_ms", 1.5, Code.WRONG_TYPE),
+    ("strategy", None, Code.WRONG_TYPE),
+    ("software", 7, Code.WRONG_TYPE),
+    ("parameters", [], Code.WRONG_TYPE),
+    ("parameters", {}, Code.WRONG_TYPE),
+    ("parameters.max_moves_per_hour", proposed(1e9, 1000), Code.UNKNOWN_PARAMETER),
+    ("parameters.avg_low", proposed(1, 2), Code.UNKNOWN_PARAMETER),
+    ("parameters.avg_hit_count_low", proposed(6.5, 8), Code.WRONG_TYPE),
+    (f"{LOW}.value", 50.1, Code.OUT_OF_RANGE),
+    (f"{LOW}.value", 0, Code.OUT_OF_RANGE),
+    (f"{LOW}.value", True, Code.WRONG_TYPE),
+    (f"{LOW}.value", math.nan, Code.WRONG_TYPE),
+    (f"{LOW}.value", math.inf, Code.WRONG_TYPE),
+    (f"{LOW}.value", "20", Code.WRONG_TYPE),
+    (f"{LOW}.value", ..., Code.WRONG_TYPE),
+    (f"{LOW}.previous", -5, Code.WRONG_TYPE),
+    (f"{LOW}.step", 0, Code.WRONG_TYPE),
+    (f"{LOW}.evidence", "x" * 3000, Code.WRONG_TYPE),
+    ("evidence.confidence", 2, Code.WRONG_TYPE),
+    ("evidence.held_out", ["yesterday"], Code.WRONG_TYPE),
+    ("evidence.chosen.imbalance", interval(-1.0), Code.WRONG_TYPE),
+    ("evidence.chosen.imbalance", {"mean": 1, "low": 2, "high": 1}, Code.WRONG_TYPE),
+    ("evidence.chosen.moves_per_hour", ..., Code.WRONG_TYPE),
+    ("evidence.strategies", 3, Code.WRONG_TYPE),
+    ("data.coverage", 1.01, Code.WRONG_TYPE),
+    ("data.until_ms", 5, Code.WRONG_TYPE),
+    ("data.bad_days", {"2026-09-15": 3}, Code.WRONG_TYPE),
+    ("advice", "one", Code.WRONG_TYPE),
+    ("created_ms", 10**20, Code.WRONG_TYPE),
+    ("data.until_ms", 1e299, Code.WRONG_TYPE),
+    ("strategy", "\ud800", Code.WRONG_TYPE),
+    ("advice", ["fine", "\udfff"], Code.WRONG_TYPE),
+    ("parameters", {"\ud800": proposed(1, 2)}, Code.WRONG_TYPE),
+    ("data.bad_days", {"2026-09-15": "a\udc00"}, Code.WRONG_TYPE),
+    (f"{LOW}.evidence", "\ud83d", Code.WRONG_TYPE),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "code"), BROKEN, ids=lambda item: str(item)[:40])
+def test_what_cannot_be_right_is_refused_by_name(path: str, value: object, code: Code) -> None:
+    """The error says which field, and is an error of settings like any other."""
+    with pytest.raises(ThresholdsError) as caught:
+        thresholds_of(changed(path, value))
+    assert caught.value.code == code and isinstance(caught.value, ConfigError)
+    assert caught.value.field.startswith(path)
+    assert path.rpartition(".")[2] in str(caught.value)
+    # It goes into the journal and over the API.
+    assert f"{caught.value}{caught.value.field}".encode()
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"null", b'"x"', b"\xff\xfe", b"[" * 100_000])
+def test_no_document_at_all(text: bytes) -> None:
+    """Torn, empty, another document."""
+    with pytest.raises(ThresholdsError) as caught:
+        parsed(text)
+    assert caught.value.code in (Code.NOT_JSON, Code.WRONG_TYPE)
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+paths = st.sampled_from([path for path, _, _ in BROKEN])
+
+
+@given(path=paths, value=anything)
+def test_whatever_stands_in_a_field(path: str, value: object) -> None:
+    """It is read or refused; nothing else happens, and what is read is never out of range."""
+    _never_out_of_range(changed(path, value))
+
+
+@given(
+    name=st.sampled_from([*RANGES, *defaults()]),
+    value=st.floats() | st.integers() | st.booleans(),
+    previous=st.floats() | st.integers(),
+)
+def test_no_value_out_of_range_is_ever_accepted(name: str, value: float, previous: float) -> None:
+    """Whatever number stands at whatever parameter."""
+    _never_out_of_range(document(parameters={name: proposed(value, previous)}))
+
+
+def _never_out_of_range(made: object) -> None:
+    try:
+        found = thresholds_of(made)
+    except ThresholdsError as error:
+        assert error.code in set(Code)
+        return
+    for name, row in found.parameters.items():
+        limits = RANGES[name]
+        assert limits.minimum <= row.value <= limits.maximum
+        assert coerce(name, row.value) == row.value and isinstance(row.value, int) == whole(name)
+    checked(found, Parameters(), RULES, NOW_MS)
+    document_of(found)
+
+
+# --- may it come into force ---
+
+
+def test_a_good_proposal_has_no_objection() -> None:
+    """Recent, two weeks, two steps, a third fewer moves."""
+    assert codes(document()) == []
+
+
+def test_a_document_made_in_python_is_checked_as_well() -> None:
+    """The format and the ranges, without the way over JSON."""
+    good = thresholds_of(document())
+    future = Thresholds(**{name: getattr(good, name) for name in good.__slots__} | {"format": 9})
+    assert [item.code for item in checked(future, Parameters(), RULES, NOW_MS)] == [Code.FUTURE_FORMAT]
+
+
+def test_typed_refusals() -> None:
+    """Each by its own code."""
+    wide = {"avg_low_threshold_percent": proposed(30.0, 15.0)}
+    assert codes(document(parameters=wide)) == [Code.STEP_TOO_LARGE]
+    assert codes(document(parameters=wide), rules=Rules(max_steps=6)) == []
+    assert codes(document(), now=NOW_MS + 2 * DAY_MS) == [Code.TOO_OLD]
+    assert codes(document(), now=NOW_MS - DAY_MS) == [Code.IMPLAUSIBLE]
+    assert codes(document(strategy="transfer")) == [Code.OTHER_STRATEGY]
+    assert codes(document(), Parameters(strategy="threshold")) == [Code.OTHER_STRATEGY]
+    assert codes(document(), Parameters(avg_low_threshold_percent=12.5)) == [Code.OTHER_VALUES]
+    assert codes(document(), Parameters(avg_low_threshold_percent=20.0)) == [Code.NOTHING_NEW]
+    few = document()["data"] | {"days": ["2026-09-01"] * 20}
+    assert codes(document(data=few)) == [Code.TOO_LITTLE_HISTORY]
+    thin = document()["data"] | {"coverage": 0.5}
+    assert codes(document(data=thin)) == [Code.POOR_COVERAGE]
+    stale = document()["data"] | {"until_ms": NOW_MS - 10 * DAY_MS}
+    assert codes(document(data=stale)) == [Code.TOO_OLD]
+    ahead = document()["data"] | {"until_ms": NOW_MS + DAY_MS}
+    assert codes(document(data=ahead)) == [Code.IMPLAUSIBLE]
+
+
+def test_what_the_strategy_does_not_read_is_no_proposal_for_it() -> None:
+    """It would lie over the settings without effect, until somebody changes the strategy."""
+    both = {"avg_low_threshold_percent": proposed(20.0, 15.0), "threshold_percent": proposed(11.0, 10.0)}
+    assert codes(document(parameters=both)) == [Code.OTHER_STRATEGY]
+
+
+def test_a_worse_outcome_is_not_better_whatever_the_difference_says() -> None:
+    """What is chosen is what the trial compares with: with a promise as high as that nothing would be reverted."""
+    worse = document()["evidence"] | {"chosen": measures(0.5, 4.0)}
+    assert codes(document(evidence=worse)) == [Code.NOT_BETTER]
+
+
+@pytest.mark.parametrize(
+    ("previous", "apart", "good"),
+    [
+        (measures(0.12, 6.0), measures(0.0, -2.0), True),
+        (measures(0.12, 6.0), measures(0.001, -2.0), True),
+        (measures(0.12, 6.0), measures(0.002, -2.0), False),
+        (measures(0.12, 6.0, 10.0), measures(0.0, -2.0, 0.2), False),
+        (measures(0.12, 6.0, 10.0), measures(0.0, 2.0, -5.0), True),
+        (measures(0.12, 6.0), measures(-0.02, 3.0), True),
+        (measures(0.12, 6.0), measures(0.0, 0.0), False),
+        (measures(0.12, 6.0), measures(0.0, 0.0) | {"moves_per_hour": {"mean": -1, "low": -3, "high": 0.1}}, False),
+    ],
+)
+def test_only_what_is_better_for_certain_is_good(previous: Any, apart: Any, good: bool) -> None:
+    """Imbalance and overload at most a hundredth worse, and one of the three below zero with its whole interval."""
+    evidence = document()["evidence"] | {"previous": previous, "difference": apart}
+    assert codes(document(evidence=evidence)) == ([] if good else [Code.NOT_BETTER])
+
+
+@pytest.mark.parametrize(("low", "good"), [(-3.0, True), (0.0, True), (0.1, False)])
+def test_more_overload_counts_when_it_is_certain(low: float, good: bool) -> None:
+    """A burst of traffic more or less makes minutes of it, whatever is in force."""
+    overloaded = {"mean": 2.0, "low": low, "high": 6.0}
+    apart = measures(0.0, -2.0) | {"overloaded_minutes_per_day": overloaded}
+    evidence = document()["evidence"] | {"previous": measures(0.12, 6.0, 10.0), "difference": apart}
+    assert codes(document(evidence=evidence)) == ([] if good else [Code.NOT_BETTER])
+
+
+def test_the_difference_tells_only_what_changes() -> None:
+    """By name, with steps and the sentence of the evidence."""
+    both = {"avg_hit_count_low": proposed(8, 8), "avg_low_threshold_percent": proposed(20.0, 15.0)}
+    (row,) = difference(Parameters(), thresholds_of(document(parameters=both)))
+    assert (row.parameter, row.current, row.proposed, row.steps) == ("avg_low_threshold_percent", 15.0, 20.0, 2.0)
+    assert row.evidence == "fewer moves at equal imbalance"

@@ -1,0 +1,122 @@
+"""What if brokers were there that are not? The altered picture, and the plan on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bundlekeel.core.model.load import CPU, DIRECT_MEMORY, BrokerReport
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.policies import IsolationPolicy, Policies
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.core.planning.whatif import middle_broker, scaled, with_brokers, without_brokers
+from tests.support.builders import EAGER, NOW_MS, bundle_name, cluster, report, snapshot
+
+# Two brokers that share the load evenly: without a further one there is nothing to do.
+EVEN = [[0.1] * 6, [0.1] * 6]
+# What makes each strategy look at such a cluster at all.
+KEEN: dict[str, dict[str, Any]] = {
+    "avg": {},
+    "threshold": {},
+    "overload": {"overloaded_threshold_percent": 50.0},
+    "deviation": {"deviation_threshold": 0.5},
+    "uniform": {"throughput_multiple": 1.1, "msg_rate_difference_percent": 1},
+    "transfer": {"transfer_hit_count": 0},
+}
+
+
+def planned(seen: Snapshot, policies: Policies | None = None, **params: Any) -> PlanResult:
+    """The whole plan at once."""
+    return plan(PlanInput(snapshot=seen, params=Parameters(**{**EAGER, **params}), policies=policies or Policies()))
+
+
+def of(seen: Snapshot) -> dict[str, set[str]]:
+    """Which bundles each broker owns."""
+    names = seen.bundles.names
+    return {broker: set(names[seen.bundles.rows_of(row)]) for row, broker in enumerate(seen.brokers.ids)}
+
+
+@pytest.mark.parametrize("strategy", sorted(KEEN))
+def test_an_added_broker_is_filled(strategy: str) -> None:
+    """Each strategy fills it as it would fill a broker that has just come, and leaves an even cluster alone without."""
+    seen = snapshot(cluster(EVEN))
+    params = {"strategy": strategy, **KEEN[strategy]}
+    alone, more = planned(seen, **params).plan, planned(with_brokers(seen, ["new-1"]), **params).plan
+    assert strategy == "overload" or not alone.moves
+    assert more.moves and {move.target for move in more.moves} == {"new-1"}
+    after = {load.broker: load for load in more.loads}
+    assert after["new-1"].bundles_before == 0 < after["new-1"].bundles_after
+    assert more.hash != alone.hash
+
+
+def test_it_is_the_same_as_the_broker_being_there() -> None:
+    """The picture with an empty broker added is the picture that such a broker's own report gives, row by row."""
+    uneven = cluster([[0.3, 0.1], [0.2, 0.2, 0.1]])
+    real = snapshot([*uneven, report("a-new:8080", {}, start_timestamp=NOW_MS)])
+    made = with_brokers(snapshot(uneven), ["a-new:8080"])
+    assert made.brokers.ids == real.brokers.ids == ("a-new:8080", "b0000:8080", "b0001:8080")
+    for table in ("brokers", "bundles"):
+        for name in getattr(real, table).__dataclass_fields__:
+            given, wanted = (getattr(getattr(item, table), name) for item in (made, real))
+            assert np.array_equal(given, wanted), name
+    assert made.registered == real.registered == 3
+    assert planned(made).plan.moves == planned(real).plan.moves != ()
+
+
+def test_added_brokers_are_as_large_as_the_middle_one() -> None:
+    """By CPU first, of two the smaller; the whole row is taken, not a mix of several brokers' limits."""
+    sizes = {"b1": (800.0, 100.0), "b2": (400.0, 900.0), "b3": (1600.0, 200.0), "b4": (100.0, 500.0)}
+    reports: list[BrokerReport] = [
+        report(broker, {bundle_name(number): 0.1}, limit=np.array([*size, -1000.0, -1000.0]))
+        for number, (broker, size) in enumerate(sizes.items())
+    ]
+    seen = snapshot(reports)
+    assert seen.brokers.ids[middle_broker(seen.brokers)] == "b2"
+    made = with_brokers(seen, ["new-1", "new-2"])
+    for name in ("new-1", "new-2"):
+        row = made.broker_row(name)
+        assert made.brokers.limit[row, [CPU, DIRECT_MEMORY]].tolist() == [400.0, 900.0]
+        assert not made.brokers.traffic[row].any() and not made.brokers.topics[row]
+    assert middle_broker(snapshot(reports[:3]).brokers) == 0
+    with pytest.raises(ValueError, match="no broker"):
+        with_brokers(snapshot([]), ["new-1"])
+
+
+def test_what_an_idle_broker_uses_is_used_but_not_learnt() -> None:
+    """Its CPU is that of an idle broker; the others' own idle CPU is not taken from a broker nobody has seen."""
+    seen = snapshot(cluster([[0.3], [0.3], []], cpu=0.33, start_timestamp=NOW_MS - 10**7))
+    idle = replace(seen, brokers=replace(seen.brokers, usage=np.array(seen.brokers.usage)))
+    idle.brokers.usage[2, CPU] = 3.0
+    made = with_brokers(idle, ["new-1"], idle_cpu=3.0)
+    assert made.brokers.usage[made.broker_row("new-1"), CPU] == 3.0
+    result = planned(with_brokers(idle, ["new-1"]))
+    assert result.memory.idle == {"b0002:8080": 3.0}
+
+
+def test_removed_added_and_scaled_together() -> None:
+    """A removed broker's bundles are on those that stay, the added one is empty, and traffic is scaled; then evened."""
+    seen = snapshot(cluster([[0.1] * 4, [0.1] * 4, [0.1] * 4]))
+    rest = without_brokers(seen, ["b0002:8080"], Parameters())
+    made = with_brokers(scaled(rest, 0.5), ["c-1", "a-1"])
+    assert made.brokers.ids == ("a-1", "b0000:8080", "b0001:8080", "c-1")
+    owned = of(made)
+    assert not owned["a-1"] | owned["c-1"] and {b: owned[b] for b in rest.brokers.ids} == of(rest)
+    assert made.brokers.traffic.sum() == pytest.approx(seen.brokers.traffic.sum() / 2)
+    result = planned(made).plan
+    assert {load.broker for load in result.loads if load.bundles_after} == set(made.brokers.ids)
+    assert made.registered == 4
+    digests = {seen.digest, rest.digest, made.digest, with_brokers(rest, ["c-1", "a-1"]).digest}
+    assert len(digests) == 4
+
+
+def test_policies_count_by_the_name_it_is_given() -> None:
+    """A namespace bound to brokers of a name goes to an added one only if that is its name."""
+    seen = snapshot([report("gold-1:8080", {bundle_name(n, "t/gold"): 0.1 for n in range(6)}), report("b1:8080", {})])
+    bound = Policies(isolation=(IsolationPolicy(name="p", namespaces=("t/gold",), primary=("gold-.*",)),))
+    assert not planned(with_brokers(seen, ["new-1"]), bound).plan.moves
+    moves = planned(with_brokers(seen, ["gold-2"]), bound).plan.moves
+    assert moves and {move.target for move in moves} == {"gold-2"}

@@ -1,0 +1,235 @@
+"""What the guard remembers beside the standing: the last hour's moves, and which brokers came, went or restarted."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import msgspec
+import pytest
+
+from bundlekeel.core.guard.eligibility import GuardState, Moved
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import BrokerEndpoint
+from bundlekeel.core.model.time_format import HOUR_MS
+from bundlekeel.core.planning.ledger import Entry, Ledger
+from bundlekeel.daemon.gate.guard_state import Guarding
+from bundlekeel.daemon.state.documents import Wish
+from bundlekeel.ports import Picture
+from bundlekeel.settings.guard import WindowSettings
+from tests.support.builders import NOW_MS, bundle_name
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
+
+
+def picture(**starts: int) -> Picture:
+    """These brokers are registered, with the starts of their processes."""
+    endpoints = {name: BrokerEndpoint(broker_id=name, web_url="", start_timestamp=at) for name, at in starts.items()}
+    return Picture(wall_ms=NOW_MS, boot=0.0, generation=1, mode="modular", reports=(), endpoints=endpoints)
+
+
+def seen(*pictures: Picture) -> dict[str, int]:
+    """What changed over these pictures, a second apart: broker -> index of the picture."""
+    guarding = Guarding(deque[dict[str, Any]])
+    for index, item in enumerate(pictures):
+        guarding.see(item, NOW_MS + 1000 * index)
+    return {broker: (at - NOW_MS) // 1000 for broker, at in guarding.changed.items()}
+
+
+EARLY = NOW_MS - 10**6
+
+
+def test_the_first_picture_changes_nothing() -> None:
+    """Rule: what was there before we looked is no change, however young it is."""
+    assert seen(picture(a=EARLY, b=NOW_MS), picture(a=EARLY, b=NOW_MS)) == {}
+
+
+def test_restarts_departures_and_arrivals() -> None:
+    """Rule: another start, a broker that is gone and one that is back or new are changes, each at its time."""
+    later = NOW_MS + 500
+    assert seen(picture(a=EARLY), picture(a=later)) == {"a": 1}
+    assert seen(picture(a=EARLY, b=EARLY), picture(a=EARLY)) == {"b": 1}
+    assert seen(picture(a=EARLY, b=EARLY), picture(a=EARLY), picture(a=EARLY, b=EARLY)) == {"b": 2}
+    assert seen(picture(a=EARLY), picture(a=EARLY, b=later)) == {"b": 1}
+
+
+def test_a_broker_seen_late_is_no_news() -> None:
+    """Rule: one that has run since before we looked was there all the while; a start nobody can read is none."""
+    assert seen(picture(a=EARLY), picture(a=EARLY, b=EARLY)) == {}
+    assert seen(picture(a=EARLY), picture(a=0), picture(a=EARLY)) == {}
+    assert seen(picture(a=EARLY), picture(a=0), picture(a=NOW_MS + 500)) == {"a": 2}
+
+
+def test_changes_are_forgotten() -> None:
+    """Rule: after a day a change is history."""
+    guarding = Guarding(deque[dict[str, Any]])
+    guarding.see(picture(a=EARLY, b=EARLY), NOW_MS)
+    guarding.see(picture(a=EARLY), NOW_MS + 1)
+    assert guarding.changed == {"b": NOW_MS + 1}
+    guarding.see(picture(a=EARLY), NOW_MS + 1 + 24 * HOUR_MS)
+    assert guarding.changed == {}
+
+
+def record(number: int, age_ms: int, outcome: str = "done") -> dict[str, Any]:
+    """A shared record of a move that was begun so long ago."""
+    where = {"bundle": bundle_name(number), "source": "a:1", "destination": "b:1"}
+    return where | {"outcome": outcome, "started_ms": NOW_MS - age_ms, "landed_ms": NOW_MS - age_ms + 100}
+
+
+def test_the_last_hour() -> None:
+    """Rule: what was begun within 60 minutes counts, whatever came of it; what was refused was not begun."""
+    records = deque(
+        [record(0, HOUR_MS), record(1, HOUR_MS - 1), record(2, 5000, "unknown"), record(3, 4000, "refused")]
+    )
+    entry = Entry(
+        bundle=bundle_name(4),
+        source="a:1",
+        target="b:1",
+        opened_ms=NOW_MS - 10,
+        traffic=(0.0, 0.0, 0.0, 0.0),
+        pressure=(0.0,) * 6,
+    )
+    state = Guarding(lambda: records).state(GuardState(), Ledger(entries=(entry,)), NOW_MS)
+    assert [item.bundle for item in state.last_hour] == [bundle_name(number) for number in (1, 2, 4)]
+    assert state.last_hour[0].at_ms == NOW_MS - HOUR_MS + 1
+
+
+def test_what_is_limited() -> None:
+    """Of what moved lately, the bundles of namespaces in a quota group; nobody is asked about others."""
+    asked: list[frozenset[str]] = []
+
+    def limited(namespaces: frozenset[str]) -> frozenset[str]:
+        asked.append(namespaces)
+        return namespaces & {"acme/orders"}
+
+    guarding = Guarding(deque[dict[str, Any]])
+    guarding.limited = limited
+    names = [f"{space}/0x00000000_0xffffffff" for space in ("acme/orders", "acme/events")]
+    recent = {name: Moved(at_ms=NOW_MS, source="x") for name in names}
+    assert guarding.state(GuardState(recent=recent), Ledger(), NOW_MS).limited == {names[0]}
+    assert guarding.state(GuardState(), Ledger(), NOW_MS).limited == frozenset()
+    assert asked == [frozenset({"acme/orders", "acme/events"})]
+
+
+# --- through whole cycles over fakes ---------------------------------------------------------------------------
+
+
+async def test_the_hour_survives_a_change_of_leader() -> None:
+    """Rule: the budget of an hour is the cluster's: the next leader knows what the last one moved."""
+    cluster, params = FakeCluster(), with_params(max_moves_per_hour=2, report_max_interval_seconds=1.0)
+    first = await FakeSidecar(cluster, params=params).lead()
+    done = await first.cycle.turn()
+    assert len(done.outcomes) == 2
+    assert done.plan is not None
+    assert Code.BUDGET_PER_HOUR in {item.code for item in done.plan.refusals}
+    await first.coordination.close()
+    second = await FakeSidecar(cluster, "b", params=params).lead()
+    cluster.publish()
+    after = await second.cycle.turn()
+    assert len(second.cycle.plan_input(second.cycle.snapshot).guard.last_hour) == 2  # type: ignore[arg-type]
+    assert after.outcomes == []
+
+
+async def test_a_broker_that_goes_and_comes_holds_the_plan() -> None:
+    """Rule: the cycle sees it in its pictures; until a minute after the last change only overload would be relieved."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster, mode="recommend").lead()
+    codes, moves = [], []
+    for event in ("nothing", "gone", "back", "a minute"):
+        if event == "gone":
+            cluster.source.remove(BROKERS[2])
+        elif event == "back":
+            cluster.publish()
+        elif event == "a minute":
+            cluster.clock.offset += 61.0
+            cluster.publish()
+        report = await sidecar.cycle.turn()
+        assert report.plan is not None
+        codes.append(report.plan.verdict.code)
+        moves.append(bool(report.plan.moves))
+    assert moves == [True, False, False, True]
+    assert codes[1:3] == [Code.ROLLOUT_HOLD] * 2
+
+
+def test_a_roll_out_ends_once() -> None:
+    """Rule: a quiet time after the last change; those that came back, each once, and again only in the next one."""
+    guarding = Guarding(deque[dict[str, Any]])
+    guarding.see(picture(a=EARLY, b=EARLY, c=EARLY), NOW_MS)
+    assert guarding.rolled_out(NOW_MS, 60) == frozenset()
+    guarding.see(picture(a=NOW_MS, b=EARLY), NOW_MS + 1000)
+    guarding.see(picture(a=NOW_MS, b=NOW_MS + 1500), NOW_MS + 2000)
+    assert guarding.rolled_out(NOW_MS + 61_999, 60) == frozenset()
+    assert guarding.rolled_out(NOW_MS + 62_000, 60) == {"a", "b"}
+    assert guarding.rolled_out(NOW_MS + 70_000, 60) == frozenset()
+    guarding.see(picture(a=NOW_MS, b=NOW_MS + 1500, c=NOW_MS + 75_000), NOW_MS + 80_000)
+    assert guarding.rolled_out(NOW_MS + 200_000, 0) == frozenset()
+    assert guarding.rolled_out(NOW_MS + 200_000, 60) == {"c"}
+
+
+async def test_after_a_roll_out_those_that_restarted_are_warmed() -> None:
+    """Rule: the leader wishes it for all to see; a cordoned broker is left empty, and a follower wishes nothing."""
+    cluster = FakeCluster({BROKERS[0]: [0.2, 0.15, 0.12, 0.1], BROKERS[1]: [0.1]})
+    leader, follower = [await FakeSidecar(cluster, name).lead() for name in "ab"]
+    cordon = Wish(by="ann", reason="disks", since_ms=1)
+    await leader.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, cordons={BROKERS[1]: cordon}))
+    for broker in BROKERS[1:]:
+        for event in ("here", "gone", "back"):
+            if event == "gone":
+                cluster.source.remove(broker)
+            else:
+                cluster.publish()
+            for sidecar in (follower, leader):
+                await sidecar.cycle.turn()
+        assert leader.sharing.desired.warms == {}
+    cluster.clock.offset += 61.0
+    cluster.publish()
+    await leader.leadership.turn()
+    await follower.cycle.turn()
+    assert leader.sharing.desired.warms == {}
+    await leader.cycle.turn()
+    (warmed,) = leader.sharing.desired.warms.items()
+    assert warmed[0] == BROKERS[2] and warmed[1].by == "bundlekeel"
+
+
+class Closed(FakeSidecar):
+    """A sidecar whose only window opens on 29 February."""
+
+    windows = (WindowSettings(cron="0 0 29 2 *", minutes=1),)
+
+
+async def test_outside_of_the_windows_nothing_is_carried_out() -> None:
+    """Rule: the plan is made and shown, with the next opening, and that is all."""
+    cluster = FakeCluster()
+    sidecar = await Closed(cluster).lead()
+    report = await sidecar.cycle.turn()
+    assert report.obstacle is not None and report.obstacle.code is Code.OUTSIDE_WINDOW
+    assert "02-29 00:00 UTC" in report.sentence
+    assert report.plan is not None and report.plan.moves
+    assert report.outcomes == [] and sidecar.moves() == []
+
+
+async def test_outside_of_the_windows_a_drain_goes_on() -> None:
+    """Rule: windows bind the balancer; what a person asked for is done, and nothing else with it."""
+    cluster = FakeCluster({BROKERS[0]: [0.2, 0.15, 0.12, 0.1], BROKERS[1]: [0.05]})
+    sidecar = await Closed(cluster).lead()
+    wish = Wish(by="ann", reason="disks", since_ms=sidecar.clock.wall_ms() - 1)
+    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, drains={BROKERS[1]: wish}))
+    report = await sidecar.cycle.turn()
+    assert {outcome.source for outcome in report.outcomes} == {BROKERS[1]}
+    assert cluster.model.owned_by(BROKERS[1]) == []
+    assert len(cluster.model.owned_by(BROKERS[0])) + len(cluster.model.owned_by(BROKERS[2])) == 5
+
+
+@pytest.mark.parametrize(
+    ("params", "at_once"),
+    [
+        ({"max_moves_per_cycle": 1}, True),
+        ({"max_moves_per_cycle": 2, "max_traffic_share_per_cycle": 0.1}, False),
+        ({"max_moves_per_cycle": 2, "max_moves_per_hour": 1}, False),
+    ],
+)
+async def test_what_is_to_come_slowly_does_not_come_at_once(params: dict[str, Any], at_once: bool) -> None:
+    """Rule: the rest of a plan follows without waiting, but not past a share of traffic or the budget of an hour."""
+    sidecar = await FakeSidecar(FakeCluster(), params=with_params(**params)).lead()
+    report = await sidecar.cycle.turn()
+    assert len(report.outcomes) == 1
+    assert sidecar.cycle.cut_off is at_once

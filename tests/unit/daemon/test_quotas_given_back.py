@@ -1,0 +1,220 @@
+"""What quotas found at the brokers: stricter rates stay, and everything comes back in the end, whoever was killed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import AdminTimeout, LeadershipLost
+from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place, Rate
+from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_held
+from bundlekeel.daemon.state.owned_limits import HELD
+from bundlekeel.daemon.state.takeover_record import Ended, Record, decode_takeover
+from bundlekeel.ports.quotas import NamespaceRates
+from tests.support.quota_model import MemoryQuotaAdmin
+from tests.support.quota_world import QuotaCluster, leading
+
+LIMIT = 200.0
+HOT, COLD = "persistent://acme/orders/t0", "persistent://acme/orders/t7"
+WHO = {"reason": "r", "by": "ann"}
+
+
+class TestWhatWasThere:
+    """Rates that others set."""
+
+    async def test_stricter_ones_stay(self) -> None:
+        """Of the topic or the namespace, in force or not by us; the rest is shared out."""
+        cluster = QuotaCluster()
+        mine = Place(topic=HOT, side=PUBLISH)
+        cluster.model.quotas.rates[mine] = Rate(3, 3000)
+        cluster.model.quotas.namespaces["acme/events"] = NamespaceRates(publish=Rate(-1, 9_000))
+        sidecar = await leading(cluster)
+        await sidecar.turn(4)
+        rates = cluster.model.quotas.rates
+        assert rates[mine] == Rate(3, 3000)
+        events = [rate for place, rate in rates.items() if "acme/events" in place.topic]
+        assert events and all(rate.size == 9_000 for rate in events)
+        view = await sidecar.service.view()
+        assert view["left"][Code.STRICTER_RATE_IN_FORCE.value] >= 1
+
+    async def test_given_back_with_the_group(self) -> None:
+        """Every policy is as it was before, and nothing is held any more."""
+        cluster = QuotaCluster()
+        before = {
+            Place(topic=COLD, side=PUBLISH): Rate(900, -1),
+            Place(topic=HOT, side=DISPATCH): Rate(50, 7, period=9),
+        }
+        cluster.model.quotas.rates |= before
+        sidecar = await leading(cluster)
+        await sidecar.turn(4)
+        assert cluster.model.quotas.rates != before
+        await sidecar.service.remove("acme", **WHO)
+        await sidecar.turn()
+        assert cluster.model.quotas.rates == before
+        assert not sidecar.quotas.rates.held and not await sidecar.coordination.read_tree(HELD)
+        assert (await sidecar.service.view())["sentence"] == "there are no quota groups"
+
+    async def test_given_back_when_the_enforcer_is_off(self) -> None:
+        """As another sidecar with other settings leads."""
+        cluster = QuotaCluster()
+        first = await leading(cluster)
+        await first.turn(3)
+        await first.leadership.stop()
+        second = await leading(cluster, name="b", enforcer="off")
+        await second.turn()
+        assert not cluster.model.quotas.rates
+        assert (await second.service.view())["obstacle"] == "QuotasOff"
+
+    async def test_given_back_after_a_handback(self) -> None:
+        """And not written again before somebody takes over anew."""
+        sidecar = await leading()
+        await sidecar.turn(3)
+        ended = Ended(by="ann", reason="r", wall_ms=1)
+        record = Record(by="ann", reason="r", wall_ms=1, overrides={}, runtime={}, active=False, ended=ended)
+        await sidecar.coordination.write_shared("takeover", record.encode(), version=None)
+        await sidecar.turn(2)
+        assert not sidecar.quota_cluster.model.quotas.rates
+        again = replace(record, active=True, ended=None).encode()
+        await sidecar.coordination.write_shared("takeover", again, version=0)
+        await sidecar.turn(2)
+        assert sidecar.quota_cluster.model.quotas.rates
+
+    async def test_given_back_at_a_persons_word(self) -> None:
+        """Without a running sidecar; what is stored of it is forgotten by the next leader."""
+        cluster = QuotaCluster()
+        before = {Place(topic=COLD, side=PUBLISH): Rate(900, -1)}
+        cluster.model.quotas.rates |= before
+        sidecar = await leading(cluster)
+        await sidecar.turn(3)
+        person = MemoryQuotaAdmin(cluster.model)
+        person.fail("set_topic_rate", AdminTimeout("no answer"))
+        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
+        assert said[0].startswith("15 rates") and "could not be given back: no answer" in said[1]
+        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
+        assert said == ["1 rates and resource groups of quotas given back"]
+        assert cluster.model.quotas.rates == before
+        await sidecar.leadership.stop()
+        second = await leading(cluster, name="b", enforcer="off")
+        await second.turn()
+        assert cluster.model.quotas.rates == before and not second.quotas.rates.held
+        assert await give_quotas_back(person, person, sidecar.config, second.coordination, sidecar.clock) == []
+
+    async def test_what_could_not_be_read_is_named(self) -> None:
+        """Place by place: what was not given back is not passed over in silence."""
+        cluster = QuotaCluster()
+        sidecar = await leading(cluster)
+        await sidecar.turn(3)
+        held = sidecar.quotas.rates.held
+        person = MemoryQuotaAdmin(cluster.model)
+        person.fail("topic_rate", *[AdminTimeout("no answer")] * len(held))
+        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
+        unread = {f"the {place.side} rate of {place.topic} could not be read: not given back" for place in held}
+        assert said[0].startswith("0 rates") and unread == set(said[1:-1]) and "no answer" in said[-1]
+        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
+        assert said == [f"{len(held)} rates and resource groups of quotas given back"]
+        assert not cluster.model.quotas.rates
+
+    async def test_resource_groups_that_could_not_be_read_are_named(self) -> None:
+        """As rates are."""
+        sidecar = await leading(enforcer="native")
+        await sidecar.turn(3)
+        person = MemoryQuotaAdmin(sidecar.quota_cluster.model)
+        person.fail("resource_group", AdminTimeout("no answer"))
+        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
+        # Its namespaces are given back all the same.
+        assert said[0].startswith("2 rates") and set(sidecar.quota_cluster.model.quotas.groups) == {"acme"}
+        assert said[-1] == "resource group acme, or a namespace of it, could not be read: not given back"
+        (said_again,) = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
+        assert not said_again.startswith("0 rates") and not sidecar.quota_cluster.model.quotas.groups
+
+    async def test_what_is_as_before_is_not_named(self) -> None:
+        """Somebody gave it back already."""
+        cluster = QuotaCluster()
+        sidecar = await leading(cluster)
+        await sidecar.turn(3)
+        cluster.model.quotas.rates.pop(Place(topic=HOT, side=PUBLISH))
+        person = MemoryQuotaAdmin(cluster.model)
+        (said,) = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
+        assert said.startswith(f"{len(sidecar.quotas.rates.held) - 1} rates")
+
+    @pytest.mark.parametrize("known", [None, "ended", "active"])
+    async def test_put_aside_without_a_takeover(self, known: str | None) -> None:
+        """The running leader then gives back and writes nothing again; what a takeover left stays as it is."""
+        sidecar = await leading()
+        await sidecar.turn(3)
+        ended = Ended(by="bob", reason="x", wall_ms=1)
+        record = Record(by="bob", reason="x", wall_ms=1, overrides={"a": "b"}, runtime={}, active=known == "active")
+        before = replace(record, ended=None if record.active else ended)
+        if known is not None:
+            await sidecar.coordination.write_shared("takeover", before.encode(), version=None)
+        await put_quotas_aside(sidecar.coordination, sidecar.clock, **WHO)
+        document = await sidecar.coordination.read("takeover")
+        assert document is not None
+        if known is not None:
+            assert decode_takeover(document.data) == before
+            return
+        await sidecar.turn(3)
+        assert not sidecar.quota_cluster.model.quotas.rates
+        assert (await sidecar.service.view())["obstacle"] == Code.PUT_ASIDE.value
+        (told,) = sidecar.journal.tail(10, kind="wish")
+        assert told["by"] == "ann" and "quotas" in told["sentence"] and "takeover" in told["sentence"]
+
+    async def test_how_much_would_be_given_back(self) -> None:
+        """A dry run tells it and touches nothing."""
+        sidecar = await leading()
+        assert await quotas_held(sidecar.coordination) == []
+        await sidecar.turn(3)
+        (said,) = await quotas_held(sidecar.coordination)
+        assert said == f"{len(sidecar.quotas.rates.held)} rates and resource groups of quotas would be given back"
+
+    async def test_somebody_elses_value_is_theirs(self) -> None:
+        """Found before the next write, never restored away."""
+        sidecar = await leading()
+        await sidecar.turn(4)
+        place = Place(topic=HOT, side=PUBLISH)
+        sidecar.quota_cluster.model.quotas.rates[place] = Rate(2)
+        await sidecar.turn(40)
+        await sidecar.service.remove("acme", **WHO)
+        await sidecar.turn()
+        assert sidecar.quota_cluster.model.quotas.rates == {place: Rate(2)}
+
+    async def test_a_vanished_topic_is_forgotten(self) -> None:
+        """Its policy went with it."""
+        sidecar = await leading()
+        await sidecar.turn(3)
+        model = sidecar.quota_cluster.model
+        for topics in model.topics.values():
+            if HOT in topics:
+                topics.remove(HOT)
+        model.quotas.rates.pop(Place(topic=HOT, side=PUBLISH))
+        await sidecar.service.remove("acme", **WHO)
+        await sidecar.turn()
+        assert not model.quotas.rates and not sidecar.quotas.rates.held
+
+
+@pytest.mark.parametrize("written", range(0, 17, 4))
+@pytest.mark.parametrize("removed", [False, True])
+async def test_killed_between_two_writes(written: int, removed: bool) -> None:
+    """The next leader completes what was begun, or gives everything back."""
+    cluster = QuotaCluster()
+    before = {Place(topic=COLD, side=PUBLISH): Rate(900, -1)}
+    cluster.model.quotas.rates |= before
+    first = await leading(cluster)
+    first.quota_admin.fail("set_topic_rate", *[None] * written, *[LeadershipLost("killed")] * (16 - written))
+    await first.turn()
+    changed = [place for place, rate in cluster.model.quotas.rates.items() if before.get(place) != rate]
+    assert len(changed) == written
+    await first.leadership.stop()
+    second = await leading(cluster, name="b")
+    if removed:
+        await second.service.remove("acme", **WHO)
+        await second.turn()
+        assert cluster.model.quotas.rates == before
+    else:
+        await second.turn(4)
+        assert 0.9 * LIMIT <= cluster.total() <= 1.1 * LIMIT
+        await second.service.remove("acme", **WHO)
+        await second.turn()
+        assert cluster.model.quotas.rates == before

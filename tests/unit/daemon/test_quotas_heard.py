@@ -1,0 +1,144 @@
+"""What brokers tell each other of groups, in a whole sidecar over fakes: heard by the leader, shown by everyone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bundlekeel.core.model.errors import AdminUnreachable
+from bundlekeel.core.quotas.groups import KINDS
+from bundlekeel.core.quotas.told import Passed
+from bundlekeel.daemon.quotas.reported_usage import BY_TOPIC, TRANSPORT_KEY
+from tests.support.builders import report
+from tests.support.memory_admin import Fault
+from tests.support.memory_usage import usage_message
+from tests.support.quota_world import QuotaCluster, QuotaSidecar, leading
+from tests.support.world import BROKERS
+
+FIRST, SECOND, THIRD = (f"pulsar://{name.partition(':')[0]}:6650" for name in BROKERS)
+WHO = {"reason": "r", "by": "ann"}
+PERIOD = 20
+NOTHING = Passed(0, 0)
+
+
+def exchanging(transport: str = BY_TOPIC) -> QuotaCluster:
+    """Brokers that tell each other their usage, in periods of 20 s."""
+    cluster = QuotaCluster()
+    for broker in BROKERS:
+        cluster.model.static[broker][TRANSPORT_KEY] = transport
+        cluster.model.static[broker]["resourceUsageTransportPublishIntervalInSecs"] = str(PERIOD)
+    return cluster
+
+
+async def listening(cluster: QuotaCluster | None = None, **more: Any) -> QuotaSidecar:
+    """A leader that listens."""
+    sidecar = await leading(cluster or exchanging(), **{"enforcer": "native", **more})
+    await sidecar.turn()
+    assert (await sidecar.service.view())["transport"]["state"] == "ok"
+    return sidecar
+
+
+async def told(sidecar: QuotaSidecar) -> dict[str, Any]:
+    """The rows of the group acme, by broker."""
+    return {row["broker"]: row for row in (await sidecar.service.group("acme"))["told"]}
+
+
+async def test_told_beside_measured() -> None:
+    """A second, of Pulsar's periods; by broker, with age; what is not heard yet is None; all replicas say the same."""
+    sidecar = await listening()
+    sidecar.usage_feed.say(
+        usage_message(FIRST, acme=(Passed(1000, 50_000), Passed(2000, 90_000)), other=(NOTHING, None))
+    )
+    sidecar.usage_feed.say(usage_message(SECOND, acme=(None, Passed(40, 400))))
+    sidecar.cluster.clock.offset += 7
+    await sidecar.turn()
+    rows = await told(sidecar)
+    assert list(rows) == [BROKERS[0], BROKERS[1], BROKERS[2]], "those that told most first"
+    assert list(rows[BROKERS[0]]["told"].values()) == [50.0, 2500.0, 100.0, 4500.0]
+    assert list(rows[BROKERS[1]]["told"].values()) == [None, None, 2.0, 20.0]
+    assert set(rows[BROKERS[2]]["told"].values()) == {None}
+    assert rows[BROKERS[0]]["publish_age_seconds"] >= 7 and rows[BROKERS[1]]["publish_age_seconds"] is None
+    assert all(row["registered"] for row in rows.values())
+    usage = (await sidecar.service.group("acme"))["usage"]
+    for kind in KINDS:
+        assert sum(row["measured"][kind] for row in rows.values()) == pytest.approx(usage[kind])
+    follower = await leading(sidecar.quota_cluster, name="b", enforcer="native")
+    await follower.turn()
+    assert await told(follower) == rows and follower.usage_feed.urls == []
+
+
+@pytest.mark.parametrize("transport", ["", "org.example.Other"])
+async def test_without_the_transport_nothing_is_read(transport: str) -> None:
+    """And nothing is wrong."""
+    sidecar = await leading(exchanging(transport), enforcer="native")
+    await sidecar.turn(2)
+    view = await sidecar.service.view()
+    assert (sidecar.usage_feed.urls, view["transport"]["state"], view["problems"]) == ([], "off", [])
+    assert view["groups"][0]["told"] == []
+
+
+@pytest.mark.parametrize("enforcer", ["off", "policies", "native"])
+async def test_while_there_are_groups(enforcer: str) -> None:
+    """Whoever enforces them; with the last group it ends."""
+    sidecar = await listening(enforcer=enforcer)
+    assert sidecar.usage_feed.urls[0] == (FIRST, SECOND, THIRD)
+    await sidecar.service.remove("acme", **WHO)
+    await sidecar.turn()
+    assert sidecar.usage_feed.tables().state == "off"
+    assert (await sidecar.service.view())["transport"]["state"] == "off"
+
+
+async def test_only_the_leader_listens() -> None:
+    """Who leads no more forgets what it heard."""
+    sidecar = await listening()
+    await sidecar.leadership.stop()
+    await sidecar.quotas.step()
+    assert sidecar.usage_feed.tables().state == "off"
+
+
+async def test_a_broken_connection_changes_nothing_else() -> None:
+    """What was heard stays with its age; the cycle goes on, and says what is wrong. So does a message of nonsense."""
+    sidecar = await listening()
+    sidecar.usage_feed.say(usage_message(FIRST, acme=(Passed(1000, 50_000), None)))
+    sidecar.usage_feed.become("down", "not allowed")
+    sidecar.usage_feed.spoil("broker is missing")
+    await sidecar.turn()
+    view = await sidecar.service.view()
+    assert (view["transport"]["state"], view["transport"]["detail"]) == ("down", "not allowed")
+    assert view["transport"]["fault"] == "broker is missing" and view["problems"] == []
+    assert (await told(sidecar))[BROKERS[0]]["told"]["publish_messages"] == 50
+
+
+async def test_brokers_that_do_not_answer_for_a_moment() -> None:
+    """Right after they restarted nobody knows whether they exchange usage; what was heard is kept all the same."""
+    sidecar = await listening()
+    sidecar.usage_feed.say(usage_message(FIRST, acme=(Passed(1000, 50_000), None)))
+    sidecar.admin.fail("runtime_configuration", *[Fault(error=AdminUnreachable("silent"))] * 20)
+    urls = zip(BROKERS, (FIRST, SECOND, THIRD), strict=True)
+    sidecar.cluster.source.put(*(report(name, {}, start_timestamp=9, service_url=url) for name, url in urls))
+    await sidecar.turn()
+    assert sidecar.config.values(BROKERS[0]) is None
+    assert FIRST in sidecar.usage_feed.tables().heard
+
+
+async def test_a_dead_broker_that_told_nothing_does_not_count() -> None:
+    """Its last word is what counts: nothing is nothing; one that told something, or was not heard, takes its part."""
+    for last, defects in ((NOTHING, []), (Passed(9, 9), ["DeadBrokerCounted"]), (None, ["DeadBrokerCounted"])):
+        cluster = exchanging()
+        sidecar = await listening(cluster)
+        sidecar.usage_feed.say(usage_message(SECOND, acme=(last, None)))
+        cluster.die(BROKERS[1], BROKERS[2])
+        await sidecar.turn()
+        (row,) = (await sidecar.service.view())["groups"]
+        assert [item["code"] for item in row["defects"]] == defects
+        assert (await told(sidecar))[BROKERS[1]]["registered"] is False
+
+
+async def test_an_unknown_broker_is_shown_by_its_address() -> None:
+    """One that was gone before anybody looked."""
+    sidecar = await listening()
+    sidecar.usage_feed.say(usage_message("pulsar://b9:6650", acme=(Passed(20, 20), None)))
+    await sidecar.turn()
+    row = (await told(sidecar))["pulsar://b9:6650"]
+    assert (row["registered"], row["measured"], row["told"]["publish_messages"]) == (False, None, 1)

@@ -1,0 +1,103 @@
+"""Groups in force: made once for what was declared, also when there are many; what was removed of the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.quotas.groups import Group, Limits, check_groups, resolve
+from bundlekeel.daemon.quotas.groups import Register, declared
+from bundlekeel.daemon.state.documents import QuotaWish
+
+
+def group(name: str, *members: str) -> Group:
+    """Of 100 messages/s."""
+    return Group(name=name, limits=Limits(publish_messages=100), members=members)
+
+
+def wish(*members: str) -> QuotaWish:
+    """Of 100 messages/s."""
+    return QuotaWish(by="ann", reason="r", since_ms=0, members=members, publish_messages=100.0)
+
+
+class Counted(tuple[str, ...]):
+    """Members that count how often they are gone through."""
+
+    visits = 0
+
+    def __iter__(self) -> Iterator[str]:
+        """One more."""
+        Counted.visits += 1
+        return super().__iter__()
+
+
+def visits(count: int) -> int:
+    """How often members are looked at when so many groups are checked and resolved."""
+    groups = [
+        Group(name=f"g{row}", limits=Limits(publish_messages=100), members=Counted((f"n:t{row}/a", f"t:u{row}")))
+        for row in range(count)
+    ]
+    Counted.visits = 0
+    check_groups(groups)
+    resolve(groups, ("t1",), ("t1/a",))
+    return Counted.visits
+
+
+class Checks:
+    """`check_groups` that counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, groups: Sequence[Group]) -> tuple[Group, ...]:
+        """One more."""
+        self.count += 1
+        return check_groups(groups)
+
+
+def test_checking_grows_with_the_groups_only() -> None:
+    """Twice as many groups, twice the work."""
+    assert visits(40) == 2 * visits(20)
+
+
+@pytest.mark.parametrize("count", [1, 10, 64])
+def test_wishes_are_checked_in_one_pass(count: int) -> None:
+    """However many there are."""
+    checks = Checks()
+    found = declared((group("s", "t:s"),), {f"g{row}": wish(f"n:t{row}/a") for row in range(count)}, checks)
+    assert len(found.groups) == count + 1 and not found.problems
+    assert checks.count == 1
+
+
+def test_those_that_do_not_fit_are_found() -> None:
+    """The first by name stays, in far fewer checks than there are wishes; each of the others is told."""
+    checks, names = Checks(), [f"g{row:02}" for row in range(64)]
+    wishes = {name: wish(f"n:t{row}/a") for row, name in enumerate(names)} | {"g40": wish("t:s"), "g63": wish("t:t7")}
+    found = declared((group("s", "t:s"),), wishes, checks)
+    assert [item.name for item in found.groups] == ["s", *(name for name in names if name not in ("g40", "g63"))]
+    assert [item.field for item in found.problems] == ["quotas.groups.g40.members", "quotas.groups.g63.members"]
+    assert checks.count < len(names) / 2
+
+
+def test_made_once() -> None:
+    """Until somebody declares something else."""
+    register = Register((group("s", "t:s"),))
+    wishes = {"a": wish("t:a")}
+    first = register.now(wishes)
+    assert register.now(wishes) is first and register.now(dict(wishes)) is first
+    assert [item.name for item in register.now({}).groups] == ["s"]
+    assert [item.name for item in register.now(wishes).groups] == ["s", "a"]
+
+
+def test_overlap_is_told_of_the_later_group() -> None:
+    """Whichever of them names the namespace; a group may name what it has anyway."""
+    for groups, value in (
+        ([group("b", "t:acme", "n:acme/x"), group("a", "t:ac*")], "t:ac*"),
+        ([group("b", "n:ac*/x"), group("a", "n:acme/x")], "n:acme/x"),
+    ):
+        with pytest.raises(ConfigError, match="belongs to group b already") as caught:
+            check_groups(groups)
+        assert (caught.value.field, caught.value.value) == ("quotas.groups.a.members", value)
+    assert check_groups([group("a", "t:acme", "n:acme/x"), group("b", "n:acmee/x")])

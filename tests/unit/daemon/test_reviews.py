@@ -1,0 +1,156 @@
+"""A second person's word, while others speak too: discards amid an approval, a store that fails, forgotten tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bundlekeel.core.model.errors import Conflict, StoreError
+from bundlekeel.daemon.answers import Json
+from bundlekeel.daemon.operations.reviews import EXPIRES_MS, Reviews
+from bundlekeel.daemon.state.shared_state import KEPT_TASKS, Sharing
+from tests.support.builders import bundle_name
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar
+
+B1, B2, B3 = BROKERS
+BUNDLE = bundle_name(0)
+ID = "proposal"
+
+
+async def proposed() -> tuple[FakeSidecar, Reviews]:
+    """A leader that does not balance by itself, and a proposed transfer."""
+    sidecar = await FakeSidecar(FakeCluster({B1: [0.1, 0.1], B2: [0.2], B3: [0.2]})).lead()
+    await sidecar.cycle.turn()
+    reviews = Reviews(sidecar.coordination, sidecar.sharing, sidecar.clock, required=True)
+    _, wish = await sidecar.by_hand.move(BUNDLE, B3)
+    await reviews.submit(ID, "transfer", "one bundle", {**wish, "reason": "r", "by": "ann"})
+    return sidecar, reviews
+
+
+async def shown(reviews: Reviews) -> Json:
+    """The proposal as people see it."""
+    (row,) = await reviews.all()
+    return row
+
+
+def on_request(monkeypatch: pytest.MonkeyPatch, sharing: Sharing, step: Any) -> None:
+    """Let `step` happen once, right before a request is left."""
+    leave, steps = sharing.leave_request, [step]
+
+    async def left(body: Any) -> str:
+        while steps:
+            await steps.pop()()
+        return await leave(body)
+
+    monkeypatch.setattr(sharing, "leave_request", left)
+
+
+async def test_a_discard_amid_an_approval_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Approved, then discarded by another one before the request is left: the leader asks again and refuses."""
+    sidecar, reviews = await proposed()
+
+    async def discarded() -> None:
+        await reviews.discard(ID, reason="no", by="carl")
+
+    on_request(monkeypatch, sidecar.sharing, discarded)
+    with pytest.raises(Conflict, match="discarded meanwhile"):
+        await reviews.approve(ID, reason="fine", by="bob")
+    await sidecar.executions.serve()
+    assert sidecar.cluster.model.unloads == []
+    (task,) = sidecar.sharing.tasks
+    assert (task["state"], task["detail"]) == ("failed", "not carried out: its proposal is discarded")
+    assert (await shown(reviews))["state"] == "discarded"
+
+
+async def test_an_approval_that_the_store_cut_short_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request was left: the proposal is approved still, and may be approved again, or discarded."""
+    sidecar, reviews = await proposed()
+
+    async def failing() -> None:
+        raise StoreError("no answer")
+
+    on_request(monkeypatch, sidecar.sharing, failing)
+    with pytest.raises(StoreError):
+        await reviews.approve(ID, reason="fine", by="bob")
+    row = await shown(reviews)
+    assert (row["state"], row["actions"]) == ("approved", ["approve", "discard"])
+    assert (await reviews.approve(ID, reason="fine", by="bob"))["state"] == "executing"
+    await sidecar.executions.serve()
+    assert sidecar.cluster.owners()[BUNDLE] == B3
+    assert (await shown(reviews))["state"] == "done"
+
+
+async def test_an_approval_left_twice_is_carried_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store took the first request but said no more: the second approval's task finds that it is not its turn."""
+    sidecar, reviews = await proposed()
+    await sidecar.sharing.leave_request({**await body_of(reviews), "approved_by": "bob", "review": ID})
+
+    async def served() -> None:
+        await sidecar.executions.serve()
+
+    # Between this approval and its request the leader carries out the one that is there.
+    on_request(monkeypatch, sidecar.sharing, served)
+    row = await reviews.approve(ID, reason="fine", by="bob")
+    assert row["state"] == "done"
+    await sidecar.executions.serve()
+    first, second = sidecar.sharing.tasks
+    assert (first["state"], second["state"], row["task"]) == ("done", "failed", first["task"])
+    assert second["detail"] == "not carried out: its proposal is done"
+    assert len(sidecar.cluster.model.unloads) == 1
+
+
+async def body_of(reviews: Reviews) -> dict[str, Any]:
+    """What was proposed."""
+    items, _ = await reviews._read()
+    return items[0].body
+
+
+async def test_a_proposal_that_is_done_stays_done_when_its_task_is_forgotten() -> None:
+    """Tasks are kept for a while only; how it ended is in the proposal."""
+    sidecar, reviews = await proposed()
+    await reviews.approve(ID, reason="fine", by="bob")
+    await sidecar.executions.serve()
+    for _ in range(KEPT_TASKS):
+        await sidecar.sharing.leave_request({"kind": "levitate"})
+    await sidecar.executions.serve()
+    assert {task["kind"] for task in sidecar.sharing.tasks} == {"levitate"}
+    row = await shown(reviews)
+    assert (row["state"], row["actions"]) == ("done", [])
+
+
+async def test_a_proposal_whose_leader_died_amid_its_task_is_aborted() -> None:
+    """The next leader knows nothing of the task, or finds it abandoned: nobody is to wait for it."""
+    sidecar, reviews = await proposed()
+    await reviews.approve(ID, reason="fine", by="bob")
+    task = (await shown(reviews))["task"]
+    await reviews.begin(ID, task)
+    sidecar.sharing.remember_task({"task": task, "state": "running"})
+    await sidecar.sharing.close_request(task, sidecar.sharing.current_epoch())
+    sidecar.sharing.tasks = []
+    assert (await shown(reviews))["state"] == "executing"
+    await sidecar.executions.serve()
+    assert (await shown(reviews))["state"] == "aborted"
+
+
+async def test_what_waits_for_the_leader_is_not_called_lost() -> None:
+    """A request that is still in the store is carried out; its proposal goes on."""
+    _, reviews = await proposed()
+    await reviews.approve(ID, reason="fine", by="bob")
+    await reviews.settle()
+    assert (await shown(reviews))["state"] == "executing"
+
+
+async def test_an_approval_without_a_task_expires_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A day later nobody carries it out any more."""
+    sidecar, reviews = await proposed()
+
+    async def failing() -> None:
+        raise StoreError("no answer")
+
+    on_request(monkeypatch, sidecar.sharing, failing)
+    with pytest.raises(StoreError):
+        await reviews.approve(ID, reason="fine", by="bob")
+    sidecar.clock.offset += EXPIRES_MS / 1000 + 1
+    with pytest.raises(Conflict, match="it is expired"):
+        await reviews.approve(ID, reason="fine", by="bob")

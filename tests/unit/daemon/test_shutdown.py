@@ -1,0 +1,208 @@
+"""The end of a sidecar: over in time whatever hangs, and no step that fails keeps another one from being done."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bundlekeel.core.model.errors import AdminTimeout, StoreError, WrongCluster
+from bundlekeel.daemon.runtime import STOP_SECONDS, Runtime
+from tests.support.faces import NoPeers, runtime_parts
+from tests.support.memory_admin import Fault
+from tests.support.virtual_time import LoopClock, run_virtually
+from tests.support.world import FakeCluster, FakeSidecar
+
+CHART = Path(__file__).parents[3] / "deploy/helm/bundlekeel/values.yaml"
+Step = Callable[[], Awaitable[None]]
+
+
+class Instead:
+    """Another object, of which some methods are `step`; who calls one is noted."""
+
+    def __init__(self, inner: Any, called: list[str], step: Step, *names: str) -> None:
+        self._inner, self._called, self._step, self._names = inner, called, step, names
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._names:
+            return getattr(self._inner, name)
+
+        async def instead(*_: object) -> None:
+            self._called.append(f"{type(self._inner).__name__}.{name}")
+            await self._step()
+
+        return instead
+
+
+class NotedJournal:
+    """A journal whose end is noted."""
+
+    def __init__(self, inner: Any, called: list[str]) -> None:
+        self._inner, self._called = inner, called
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def close(self) -> None:
+        """Note it."""
+        self._called.append("Journal.close")
+
+
+class Part:
+    """A part that runs until it is cancelled."""
+
+    async def run(self) -> None:
+        """Wait."""
+        await asyncio.Event().wait()
+
+    async def start(self) -> str:
+        """Listen nowhere."""
+        return "http://nowhere"
+
+
+class Api(Part):
+    """The API."""
+
+
+class Recorder(Part):
+    """History."""
+
+
+class Notifications(Part):
+    """Receivers."""
+
+
+class Channel(Part):
+    """The ownership channel."""
+
+
+class Stubborn(Part):
+    """A task that does not end when it is cancelled once."""
+
+    async def run(self) -> None:
+        """Wait on."""
+        try:
+            await super().run()
+        except asyncio.CancelledError:
+            await super().run()
+
+
+def stopped(step: Step) -> tuple[int, float, list[str]]:
+    """A sidecar whose every step of stopping is this one: exit code, virtual seconds, and the steps begun."""
+    called: list[str] = []
+
+    async def main() -> tuple[int, float, list[str]]:
+        sidecar = FakeSidecar(FakeCluster(clock=LoopClock()))
+        await sidecar.lead()
+
+        def with_step(inner: Any, *names: str) -> Any:
+            return Instead(inner, called, step, *names)
+
+        parts = runtime_parts(sidecar)
+        runtime = Runtime(
+            replace(
+                parts,
+                hand=with_step(parts.hand, "stop"),
+                leadership=with_step(parts.leadership, "stop"),
+                coordination=with_step(parts.coordination, "close"),
+                source=with_step(parts.source, "close"),
+                admin=with_step(parts.admin, "close"),
+                peers=with_step(NoPeers(), "close"),
+                recorder=with_step(Recorder(), "close"),
+                notifications=with_step(Notifications(), "close"),
+                channel=with_step(Channel(), "close"),
+                journal=NotedJournal(parts.journal, called),
+                quotas=Stubborn(),  # type: ignore[arg-type]
+                closers=(with_step(Part(), "close").close,),
+            )
+        )
+        loop = asyncio.get_running_loop()
+        loop.call_later(3.0, runtime.request_stop)
+        async with asyncio.timeout(100):
+            code = await runtime.run([with_step(Api(), "stop")])
+        return code, loop.time() - 3.0, called
+
+    return run_virtually(main())
+
+
+EVERY = {
+    "LeaderHand.stop",
+    "Api.stop",
+    "Leadership.stop",
+    "Recorder.close",
+    "Notifications.close",
+    "Channel.close",
+    "MemoryLoadSource.close",
+    "MemoryAdmin.close",
+    "NoPeers.close",
+    "Part.close",
+    "MemoryCoordination.close",
+    "Journal.close",
+}
+
+
+def test_h26_the_end_takes_twenty_seconds_when_every_step_hangs() -> None:
+    """One deadline for all of them, and each has its turn: leadership is given up though moves and the API hang."""
+
+    async def hangs() -> None:
+        await asyncio.Event().wait()
+
+    _, seconds, called = stopped(hangs)
+    assert seconds <= STOP_SECONDS == 20.0
+    assert set(called) == EVERY and len(called) == len(EVERY)
+    assert called[:3] == ["LeaderHand.stop", "Api.stop", "Leadership.stop"] and called[-1] == "Journal.close"
+
+
+def test_h26_a_step_that_fails_keeps_no_other_from_being_done() -> None:
+    """Each is asked, and the exit code says that something failed."""
+
+    async def fails() -> None:
+        raise StoreError("no answer")
+
+    code, _, called = stopped(fails)
+    assert set(called) == EVERY and code == 1
+
+
+def test_h26_a_signal_sets_the_kernels_own_limit() -> None:
+    """For threads that nobody can cancel: a hanging disk must not keep the process."""
+
+    async def main() -> float:
+        sidecar = FakeSidecar(FakeCluster(clock=LoopClock()))
+        asyncio.get_running_loop().call_later(1.0, signal.raise_signal, signal.SIGTERM)
+        assert await Runtime(runtime_parts(sidecar)).run() == 0
+        return signal.setitimer(signal.ITIMER_REAL, 0.0)[0]
+
+    assert STOP_SECONDS - 10 < run_virtually(main()) <= STOP_SECONDS + 1
+
+
+@pytest.mark.parametrize("answering", [True, False])
+def test_j14_another_clusters_name_ends_the_process(answering: bool) -> None:
+    """Before anything is done, also where the brokers answer only later; two names would mean two leaders."""
+
+    async def main() -> tuple[str, object]:
+        cluster = FakeCluster(clock=LoopClock())
+        for static in cluster.model.static.values():
+            static["clusterName"] = "east"
+        sidecar = FakeSidecar(cluster)
+        if not answering:
+            silent = [Fault(error=AdminTimeout("no answer"))] * 6
+            sidecar.admin.fail("runtime_configuration", *silent, None)
+        async with asyncio.timeout(100):
+            with pytest.raises(WrongCluster) as caught:
+                await Runtime(runtime_parts(sidecar)).run()
+        return str(caught.value), cluster.model.unloads
+
+    text, unloads = run_virtually(main())
+    assert "'local'" in text and "'east'" in text and not unloads
+
+
+def test_h26_the_chart_grants_more_than_the_end_takes() -> None:
+    """kubelet kills later than the sidecar is gone by itself."""
+    granted = yaml.safe_load(CHART.read_text(encoding="utf-8"))["deployment"]["terminationGracePeriodSeconds"]
+    assert STOP_SECONDS < granted <= 2 * STOP_SECONDS

@@ -1,0 +1,234 @@
+"""Takeover and handback: what was there comes back exactly, and nothing half-done stays unsaid."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from bundlekeel.core.model.errors import AdminFault, AdminTimeout, AdminUnreachable, CodecError
+from bundlekeel.daemon.operations.takeover import (
+    ENABLED,
+    LOAD_MANAGER,
+    PLACEMENT,
+    SHEDDING,
+    Desk,
+    handback,
+    read_record,
+    sheds_itself,
+    takeover,
+)
+from bundlekeel.daemon.state.takeover_record import SPLITTING
+from bundlekeel.ports.commands import Permit
+from tests.support.memory_admin import BrokerModel, Fault, MemoryAdmin
+from tests.support.memory_coordination import MemoryCoordination, MemoryStore
+from tests.support.memory_source import RealClock
+
+IDS = ("b1:8080", "b2:8080", "b3:8080")
+
+
+class Office:
+    """A desk over three brokers in memory."""
+
+    def __init__(self) -> None:
+        self.model = BrokerModel(IDS)
+        self.admin = MemoryAdmin(self.model)
+        self.admin.set_endpoints(self.model.endpoints())
+        self.coordination = MemoryCoordination(MemoryStore())
+        self.desk = Desk(
+            admin=self.admin,
+            commands=self.admin,
+            coordination=self.coordination,
+            endpoints=self.model.endpoints(),
+            clock=RealClock(),
+            verify_seconds=0.0,
+        )
+
+    def mutations(self) -> list[tuple[str, ...]]:
+        """What was changed, in order."""
+        return [call for call in self.admin.calls if call[0] in ("set_dynamic", "delete_dynamic")]
+
+
+@pytest.fixture
+async def office() -> Office:
+    """A fresh office, connected."""
+    made = Office()
+    await made.coordination.start()
+    return made
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("before", [None, "true", "false"], ids=["absent", "true", "false"])
+async def test_round_trip_restores_exactly(office: Office, before: str | None, split: bool) -> None:
+    """After takeover nobody sheds; after handback the overrides are what they were, absence included."""
+    if before is not None:
+        office.model.dynamic[SHEDDING] = before
+    original = dict(office.model.dynamic)
+    taken = await takeover(office.desk, split=split, reason="we balance now", by="ann")
+    assert taken.complete
+    assert taken.unverified == ()
+    assert taken.splits_by == ("nobody" if split else "brokers")
+    assert await sheds_itself(office.admin, office.desk.endpoints) == dict.fromkeys(IDS, False)
+    assert office.model.dynamic == {SHEDDING: "false"} | ({SPLITTING: "false"} if split else {})
+    back = await handback(office.desk)
+    assert back is not None
+    assert back.complete
+    assert office.model.dynamic == original
+    assert await read_record(office.coordination) is None
+    assert await handback(office.desk) is None
+
+
+async def test_a_second_takeover_keeps_the_first_record(office: Office) -> None:
+    """The second one sees our own override; what it writes down is still what was there before the first."""
+    await takeover(office.desk, split=False, reason="first", by="ann")
+    await takeover(office.desk, split=True, reason="second", by="bob")
+    found = await read_record(office.coordination)
+    assert found is not None
+    record = found[0]
+    assert (record.by, record.reason) == ("ann", "first")
+    assert record.overrides == {SHEDDING: None, SPLITTING: None}
+    assert [record.runtime[b][SHEDDING] for b in IDS] == ["true"] * 3
+    back = await handback(office.desk)
+    assert back is not None
+    assert back.complete
+    assert office.model.dynamic == {}
+
+
+async def test_a_takeover_after_a_handback_records_anew(office: Office) -> None:
+    """A closed record does not shine through."""
+    await takeover(office.desk, split=True, reason="first", by="ann")
+    await handback(office.desk)
+    office.model.dynamic[SHEDDING] = "true"
+    await takeover(office.desk, split=False, reason="second", by="bob")
+    found = await read_record(office.coordination)
+    assert found is not None
+    assert (found[0].by, found[0].overrides) == ("bob", {SHEDDING: "true"})
+
+
+async def test_the_record_is_written_before_anything_changes(office: Office) -> None:
+    """A store that does not answer stops a takeover before its first mutation."""
+    office.coordination.store.freeze()
+    with pytest.raises(Exception, match="not connected"):
+        await takeover(office.desk, split=False, reason="r", by="ann")
+    assert office.mutations() == []
+
+
+async def test_an_unreadable_broker_stops_a_takeover_before_it_begins(office: Office) -> None:
+    """What a broker runs with before is part of the record; unknown, nothing is changed."""
+    office.admin.fail("runtime_configuration", None, Fault(error=AdminUnreachable("down")))
+    with pytest.raises(AdminUnreachable):
+        await takeover(office.desk, split=False, reason="r", by="ann")
+    assert office.mutations() == []
+    assert await read_record(office.coordination) is None
+
+
+async def test_a_stubborn_broker_is_named_and_the_record_stays(office: Office) -> None:
+    """A broker that does not take the setting is not verified; doing it again later completes."""
+    office.model.stubborn.add(IDS[1])
+    taken = await takeover(office.desk, split=False, reason="r", by="ann")
+    assert (taken.complete, taken.unverified) == (False, (IDS[1],))
+    assert taken.brokers[1].detail == f"{SHEDDING} is true, not false"
+    assert await sheds_itself(office.admin, office.desk.endpoints) == {IDS[0]: False, IDS[1]: True, IDS[2]: False}
+    assert await read_record(office.coordination) is not None
+    office.model.stubborn.clear()
+    assert (await takeover(office.desk, split=False, reason="again", by="ann")).complete
+
+
+async def test_a_setting_of_unknown_outcome_is_settled_by_reading(office: Office) -> None:
+    """A timeout after the effect: the brokers are read, they run as asked, and the failure is said."""
+    office.admin.fail("set_dynamic", Fault(error=AdminTimeout("no answer"), after=True))
+    taken = await takeover(office.desk, split=False, reason="r", by="ann")
+    assert taken.complete
+    assert "no answer" in taken.warnings[0]
+    assert len(office.mutations()) == 1
+
+
+async def test_a_failed_handback_can_be_repeated(office: Office) -> None:
+    """The record stays until everything is back."""
+    await takeover(office.desk, split=True, reason="r", by="ann")
+    office.admin.fail("delete_dynamic", Fault(error=AdminFault("broken")))
+    first = await handback(office.desk)
+    assert first is not None
+    assert not first.complete
+    assert first.unverified == IDS
+    assert await read_record(office.coordination) is not None
+    second = await handback(office.desk)
+    assert second is not None
+    assert second.complete
+    assert office.model.dynamic == {}
+
+
+async def test_a_restarted_broker_may_run_with_a_new_file(office: Office) -> None:
+    """Without an override a broker runs with its own file, which may have changed with a restart meanwhile."""
+    await takeover(office.desk, split=False, reason="r", by="ann")
+    office.model.static[IDS[2]][SHEDDING] = "false"
+    same_run = await handback(office.desk)
+    assert same_run is not None
+    assert same_run.unverified == (IDS[2],)
+    restarted = {**office.desk.endpoints, IDS[2]: replace(office.desk.endpoints[IDS[2]], start_timestamp=7)}
+    back = await handback(replace(office.desk, endpoints=restarted))
+    assert back is not None
+    assert back.complete
+
+
+async def test_warnings(office: Office) -> None:
+    """AvgShedder as placement becomes random, and frozen reports balance nothing: both are said."""
+    for broker in IDS:
+        office.model.static[broker][PLACEMENT] = "org.apache.pulsar.broker.loadbalance.impl.AvgShedder"
+    office.model.static[IDS[0]][ENABLED] = "false"
+    taken = await takeover(office.desk, split=False, reason="r", by="ann")
+    assert [warning.split(" ")[0] for warning in taken.warnings] == [PLACEMENT, ENABLED]
+    assert "random" in taken.warnings[0]
+
+
+async def test_the_extensible_load_manager_ignores_the_placement(office: Office) -> None:
+    """It has one placement of its own, so there is nothing to warn of."""
+    manager = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
+    for broker in IDS:
+        office.model.static[broker][PLACEMENT] = "org.apache.pulsar.broker.loadbalance.impl.AvgShedder"
+        office.model.static[broker][LOAD_MANAGER] = manager
+    assert (await takeover(office.desk, split=False, reason="r", by="ann")).warnings == ()
+
+
+async def test_sheds_itself_needs_both_switches_and_an_answer(office: Office) -> None:
+    """Shedding runs only while the load balancer is on as well; a broker that cannot be asked counts as shedding."""
+    office.model.static[IDS[0]][ENABLED] = "false"
+    office.model.static[IDS[1]][SHEDDING] = "false"
+    assert await sheds_itself(office.admin, office.desk.endpoints) == {IDS[0]: False, IDS[1]: False, IDS[2]: True}
+    office.admin.fail("runtime_configuration", *[Fault(error=AdminTimeout("mute"))] * 3)
+    assert await sheds_itself(office.admin, office.desk.endpoints) == dict.fromkeys(IDS, True)
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", json.dumps({"overrides": 1}).encode()])
+async def test_a_record_nobody_can_read_is_never_overwritten(office: Office, data: bytes) -> None:
+    """It alone knows what was there before."""
+    await office.coordination.write_shared("takeover", data, version=None)
+    with pytest.raises(CodecError):
+        await takeover(office.desk, split=False, reason="r", by="ann")
+    with pytest.raises(CodecError):
+        await handback(office.desk)
+    assert office.mutations() == []
+
+
+class _Forgetful(MemoryAdmin):
+    """Says that an override is gone, and keeps it."""
+
+    async def delete_dynamic(self, key: str, *, permit: Permit) -> None:
+        """See `ports.commands.BrokerCommands`."""
+        permit()
+        self.calls.append(("delete_dynamic", key))
+
+
+async def test_a_handback_reads_the_stored_overrides_back(office: Office) -> None:
+    """Each broker runs as before, since its own file says the same; the override would outlive its next change."""
+    for settings in office.model.static.values():
+        settings[SHEDDING] = "false"
+    taken = await takeover(office.desk, split=False, reason="r", by="ann")
+    assert taken.overrides == {SHEDDING: None}
+    office.model.dynamic[SHEDDING] = "false"
+    back = await handback(replace(office.desk, commands=_Forgetful(office.model)))
+    assert back is not None and back.unverified == () and not back.complete
+    assert await read_record(office.coordination) is not None
+    done = await handback(office.desk)
+    assert done is not None and done.complete and office.model.dynamic == {}

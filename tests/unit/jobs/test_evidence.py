@@ -1,0 +1,216 @@
+"""From figures of a back-test to the document, the page and the exit codes, without Spark."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bundlekeel.core.calibration.threshold_ranges import HIT_COUNTS
+from bundlekeel.core.calibration.thresholds import Data, Rules, checked
+from bundlekeel.core.calibration.thresholds_json import document_of, parsed
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.jobs.__main__ import main, parser
+from bundlekeel.jobs.chart_data import blocks_shown, points_of
+from bundlekeel.jobs.evidence import Told, measures_of, share, thresholds_of
+from bundlekeel.jobs.report import Shown, page
+from bundlekeel.jobs.rules import Day, Judged
+from bundlekeel.jobs.selection import Search, adoptable, chosen_of, searchable
+from bundlekeel.sim.backtest import Candidate, Measures
+from bundlekeel.sim.backtest.search import Space, Tried, present
+
+BASE = Parameters()
+CREATED = 1_700_600_000_000
+DAYS = tuple(f"2023-11-{number:02d}" for number in range(8, 22))
+HELD = DAYS[-4:]
+
+
+def figures(imbalance: float, moves: float) -> Measures:
+    """Six hours with these figures."""
+    return Measures(seconds=21_600, weighted=21_600 * imbalance, moves=moves, thrash=moves, overloaded_minutes=1)
+
+
+LAZY = Candidate(name="lazy", changes={"avg_low_threshold_percent": 22.5})
+OTHER = Candidate(name="threshold", changes={"strategy": "threshold"})
+SLOW = Candidate(name="slow", changes={}, cycle_seconds=300)
+RESULTS = ((present(), 0.2, 20), (LAZY, 0.2, 8), (OTHER, 0.2, 4), (SLOW, 0.2, 19))
+
+
+def tried() -> Tried:
+    """Candidates with the same figures every day, four blocks each."""
+    by_key = {item.key: {day: figures(*given) for day in range(14)} for item, *given in RESULTS}
+    return Tried(present=present().key, candidates={item.key: item for item, *_ in RESULTS}, results=by_key)
+
+
+def told() -> Told:
+    """What a run would put together of them."""
+    made = chosen_of(tried(), BASE, Search(), train=range(10), held=range(10, 14), reach=4.0)
+    return Told(
+        base=BASE,
+        chosen=made.choice.candidate,
+        present=present(),
+        reason=made.choice.reason,
+        blocks={item.key: {number: figures(*given) for number in range(16)} for item, *given in RESULTS},
+        strategies=made.strategies,
+        held_out=HELD,
+        data=Data(from_ms=CREATED - 14 * 86_400_000, until_ms=CREATED, days=DAYS, coverage=0.999, cycles=20_160),
+        created_ms=CREATED,
+        advice=made.advice,
+        tried=made.values,
+        unbroken={item.key: figures(*given) for item, *given in RESULTS},
+    )
+
+
+def test_only_thresholds_of_the_strategy_in_force_are_chosen() -> None:
+    """Another strategy and another cycle may be better; they are told, not chosen."""
+    assert set(adoptable(tried()).candidates) == {present().key, LAZY.key}
+    made = chosen_of(tried(), BASE, Search(), train=range(10), held=range(10, 14), reach=4.0)
+    assert made.choice.candidate == LAZY
+    assert made.strategies == {"threshold": OTHER.key}
+    assert made.values == {"avg_low_threshold_percent": {22.5}}
+    assert len(made.advice) == 1
+    assert "threshold" in made.advice[0]
+
+
+def test_as_far_as_one_night_goes_is_told() -> None:
+    """22.5 is three steps of 2.5 from 15: with a reach of three that is the end."""
+    made = chosen_of(tried(), BASE, Search(), train=range(10), held=range(10, 14), reach=3.0)
+    assert any("as far as one night goes" in text for text in made.advice)
+
+
+@pytest.mark.parametrize(
+    ("names", "without", "said"),
+    [
+        (
+            ("threshold_percent",),
+            (),
+            "--parameter threshold_percent: nothing of that can be searched while strategy avg",
+        ),
+        (("avg_hit_count_low",), HIT_COUNTS, "left as they are: avg_hit_count_low"),
+    ],
+)
+def test_nothing_to_search_is_said_before_the_search(names: tuple[str, ...], without: Sequence[str], said: str) -> None:
+    """Such a document would have no parameter, and no reader takes that."""
+    space = Space(base=BASE, names=names, without=without, reach=4.0)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        searchable(space, Search(names=names))
+    with pytest.raises(ConfigError, match="proposes nothing"):
+        document_of(thresholds_of(replace(told(), chosen=present(), tried={}), pyspark="4.3.0"))
+
+
+def test_what_can_be_searched() -> None:
+    """One parameter, or a round without a grid, are enough; neither points nor rounds are not."""
+    space = Space(base=BASE, names=("avg_low_threshold_percent", "threshold_percent"), reach=4.0)
+    searchable(space, Search())
+    searchable(space, Search(points=1, rounds=1))
+    with pytest.raises(ConfigError, match="look at nothing"):
+        searchable(space, Search(points=1, rounds=0))
+
+
+def test_the_document_is_one_that_the_daemon_adopts() -> None:
+    """It can be read back, nothing speaks against it, and its differences are paired."""
+    document = thresholds_of(told(), pyspark="4.3.0")
+    assert parsed(json.dumps(document_of(document))) == document
+    assert checked(document, BASE, Rules(), CREATED) == ()
+    assert document.values == {"avg_low_threshold_percent": 22.5}
+    assert document.evidence.difference.moves_per_hour.mean == pytest.approx(-2.0)
+    assert document.evidence.difference.moves_per_hour.high < 0
+    assert document.evidence.previous.imbalance.mean == pytest.approx(0.2)
+    assert document.evidence.previous.thrash_per_day.mean == pytest.approx(80)
+    assert "moves -60.0 %" in document.parameters["avg_low_threshold_percent"].evidence
+
+
+def test_intervals_hold_the_mean_and_shrink_when_paired() -> None:
+    """Blocks that differ much among each other, but alike in both: the difference is certain, the means are not."""
+    before = {number: figures(0.1 + 0.02 * number, 10 + number) for number in range(12)}
+    after = {number: figures(0.1 + 0.02 * number, 9 + number) for number in range(12)}
+    plain, apart = measures_of(after, seed=1), measures_of(after, seed=1, before=before)
+    assert plain.imbalance.low < plain.imbalance.mean < plain.imbalance.high
+    assert apart.imbalance.mean == pytest.approx(0, abs=1e-12)
+    assert apart.moves_per_hour.low == pytest.approx(-1 / 6)
+    assert apart.moves_per_hour.high == pytest.approx(-1 / 6)
+    assert measures_of(after, seed=1) == plain
+    assert measures_of({}, seed=1).imbalance.mean == 0
+
+
+def test_the_page_stands_alone() -> None:
+    """Every section is there, nothing is loaded from anywhere, and names are escaped."""
+    given = told()
+    made = chosen_of(tried(), BASE, Search(), train=range(10), held=range(10, 14), reach=4.0)
+    judged = [Judged(day=Day(date=date, coverage=1.0), verdict="good") for date in DAYS]
+    judged[3] = Judged(day=Day(date=DAYS[3]), verdict="bad", reasons=("<b>torn</b>",))
+    slopes = {
+        f"per_{name}": 1e-6 for name in ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
+    }
+    rows = [{"broker": "b<1>", "resource": "cpu", "blind": False, "limit": 800.0, "base": 3.0, "error": 0.2} | slopes]
+    figures_of = ("bytes", "bytes_peak", "growth", "clients", "moves_per_day", "clients_moved_per_day")
+    space = {"name": "tenant/<ns>", "volatility": None} | dict.fromkeys(figures_of, 2e6)
+    shown = Shown(
+        judged=judged,
+        points=points_of(given, made),
+        blocks=blocks_shown(given, [f"{date}" for date in HELD for _ in range(4)]),
+        capacity=rows,
+        week=[float(hour) for hour in range(168)],
+        spaces=[space],
+        reason=given.reason,
+    )
+    text = page(thresholds_of(given, pyspark="4.3.0"), shown)
+    assert re.findall(r"<h2>([^<]*)</h2>", text) == [
+        *("Thresholds", "Evidence", "Candidates", "Days", "The week", "Namespaces", "Capacity", "Advice"),
+    ]
+    assert text.count("<svg") == 4
+    assert not re.search(r"https?:|<script|<link|@import|url\(", text)
+    assert "&lt;b&gt;torn" in text
+    assert "b&lt;1&gt;" in text
+    assert "tenant/&lt;ns&gt;" in text
+    assert len(re.findall("<circle", text)) == len(RESULTS)
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_shares() -> None:
+    """What was nothing before has no percentage."""
+    assert share(-1, 4) == "-25.0 %"
+    assert share(0, 0) == "as before"
+    assert share(2, 0) == "+2 from 0"
+
+
+def test_the_command_without_a_history_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2 and a sentence; so for settings that record nothing, and for settings that are none."""
+    out = ("--out", str(tmp_path))
+    assert main(out) == 2
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("mode: observe\nmetadata_store: zk:127.0.0.1:2181\n")
+    assert main((*out, "--settings", str(settings))) == 2
+    assert main((*out, "--settings", str(tmp_path / "none.yaml"))) == 2
+    assert "error: name the history with --history or --settings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--strategy", "best"),
+        ("--parameter", "strategy"),
+        ("--days", "0"),
+        ("--leave-out", "yesterday"),
+        ("--conf", "memory=1"),
+    ],
+)
+def test_wrong_options_are_refused(wrong: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    """By argparse, which ends with 2."""
+    with pytest.raises(SystemExit, match="2"):
+        parser().parse_args(["--out", "x", *wrong])
+    assert wrong[0] in capsys.readouterr().err
+
+
+def test_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    """And examples."""
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    text = capsys.readouterr().out
+    assert "TooLittleHistory" in text
+    assert "spark-submit" in text

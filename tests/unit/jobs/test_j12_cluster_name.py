@@ -1,0 +1,143 @@
+"""The cluster's name in recorded history and in thresholds.json: two clusters in one place are refused by name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from bundlekeel.adapters.history import ParquetStore
+from bundlekeel.core.calibration.thresholds import Rules, checked
+from bundlekeel.core.calibration.thresholds_json import document_of, thresholds_of
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import HistoryError, ThresholdsError
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.daemon.calibration.watcher import OVERRIDABLE
+from bundlekeel.daemon.records.history_reading import check, replayed
+from bundlekeel.jobs.options import Options, cluster_of, newest
+from bundlekeel.jobs.rules import OtherCluster
+from bundlekeel.ports.history import HistoryFile, clusters_of
+from tests.support.history_cases import START_MS, records_of, sequence
+from tests.support.threshold_cases import NOW_MS, document
+
+HOUR_MS = 3_600_000
+
+
+def published(folder: Path, cluster: str, epoch: int = 1, hour: int = 0) -> HistoryFile:
+    """Three cycles of a cluster."""
+    records = records_of(sequence(3, epoch, start_ms=START_MS + hour * HOUR_MS), epoch=epoch)
+    return ParquetStore(folder, cluster).publish(epoch, 1, records)
+
+
+def unnamed(folder: Path, epoch: int = 1, hour: int = 0) -> HistoryFile:
+    """Three cycles as they were recorded before files said whose they are."""
+    file = published(folder, "", epoch, hour)
+    path = folder / file.path
+    table = pq.read_table(path)
+    said = json.loads(pq.read_metadata(path).metadata[b"bundlekeel"])
+    del said["cluster"]
+    with pq.ParquetWriter(path, table.schema.remove_metadata()) as writer:
+        writer.add_key_value_metadata({"bundlekeel": json.dumps(said)})
+        writer.write_table(table)
+    assert b"cluster" not in pq.read_metadata(path).metadata[b"bundlekeel"]
+    return replace(file, size=path.stat().st_size)
+
+
+def options(folder: Path, cluster: str = "") -> Options:
+    """What the job is asked for, by settings of this cluster."""
+    now = datetime(2023, 11, 16, 2, tzinfo=UTC)
+    return Options(history=str(folder), out=str(folder / "out"), now=now, adoption=Rules(cluster=cluster))
+
+
+class TestHistory:
+    """Files say whose they are."""
+
+    def test_j12_two_clusters_are_refused_by_name(self, tmp_path: Path) -> None:
+        """By the job and by `history check`: which clusters, and which files."""
+        one, other = published(tmp_path, "east"), published(tmp_path, "west", epoch=2)
+        with pytest.raises(OtherCluster, match=r"2 clusters recorded here: east .*, west ") as caught:
+            cluster_of(options(tmp_path), newest(options(tmp_path)))
+        assert one.path in str(caught.value) and other.path in str(caught.value)
+        assert caught.value.figures == {"clusters": {"east": [one.path], "west": [other.path]}}
+        assert OtherCluster.code == Code.OTHER_CLUSTER.value
+        found = check(ParquetStore(tmp_path))
+        assert not found["ok"]
+        assert found["clusters"] == caught.value.figures["clusters"]
+        assert found["mixed"] == str(caught.value)
+
+    def test_j12_old_history_is_read_and_replayed(self, tmp_path: Path) -> None:
+        """It names no cluster, alone or beside a named one, and is refused for that by nobody."""
+        unnamed(tmp_path)
+        store = ParquetStore(tmp_path, "east")
+        assert clusters_of(store, store.files()) == {}
+        assert cluster_of(options(tmp_path, "east"), newest(options(tmp_path))) == ""
+        later = published(tmp_path, "east", epoch=2, hour=1)
+        assert clusters_of(store, store.files()) == {"east": [later]}
+        assert cluster_of(options(tmp_path), newest(options(tmp_path))) == "east"
+        found, again = check(store), replayed(store, "all")
+        assert found["ok"] and not found["mixed"]
+        assert again["ok"] and again["cycles"] == 6
+
+    def test_j12_a_segment_of_before_is_the_same_file_still(self, tmp_path: Path) -> None:
+        """A second attempt after an upgrade finds it, and does not take it for another cluster's."""
+        file = unnamed(tmp_path)
+        assert published(tmp_path, "east") == file
+
+    def test_j12_the_same_numbers_of_another_cluster_are_not_ours(self, tmp_path: Path) -> None:
+        """The file that is there names its cluster."""
+        published(tmp_path, "west")
+        with pytest.raises(HistoryError, match="other cycles of cluster west"):
+            published(tmp_path, "east")
+
+    def test_j12_an_hour_of_two_clusters_is_not_put_together(self, tmp_path: Path) -> None:
+        """Of one cluster and of none it is, under the name."""
+        records = records_of(sequence(9, 1))
+        stores = [ParquetStore(tmp_path, name) for name in ("", "east", "west")]
+        files = [
+            store.publish(1, seq, records[3 * seq - 3 : 3 * seq]) for seq, store in zip((1, 2, 3), stores, strict=True)
+        ]
+        with pytest.raises(HistoryError, match="east, west"):
+            stores[1].merge(files)
+        assert stores[1].files() == files
+        assert stores[0].span(stores[2].merge(files[:2])).cluster == "east"
+
+    def test_j12_history_of_another_cluster_than_the_settings_name(self, tmp_path: Path) -> None:
+        """Refused before hours of search, naming both."""
+        published(tmp_path, "west")
+        with pytest.raises(OtherCluster, match="cluster west, and the settings are of cluster east"):
+            cluster_of(options(tmp_path, "east"), newest(options(tmp_path)))
+        assert cluster_of(options(tmp_path, "west"), newest(options(tmp_path))) == "west"
+
+
+class TestThresholds:
+    """The document says whose history it rests on."""
+
+    @staticmethod
+    def codes(made: dict[str, Any], cluster: str) -> list[tuple[Code, str]]:
+        """The objections of a sidecar of this cluster."""
+        found = checked(thresholds_of(made), Parameters(), Rules(cluster=cluster), NOW_MS)
+        return [(item.code, item.detail) for item in found]
+
+    def test_j12_another_clusters_thresholds_are_never_adopted(self) -> None:
+        """Not by force either; the message names both."""
+        detail = "it rests on the history of cluster west, and this is cluster east"
+        assert self.codes(document(cluster="west"), "east") == [(Code.OTHER_CLUSTER, detail)]
+        assert Code.OTHER_CLUSTER not in OVERRIDABLE
+
+    @pytest.mark.parametrize(("said", "own"), [("east", "east"), ("", "east"), ("west", "")])
+    def test_j12_ones_own_and_unnamed_ones_are(self, said: str, own: str) -> None:
+        """History of before names no cluster."""
+        assert self.codes(document(cluster=said), own) == []
+
+    def test_j12_the_name_is_written_and_read(self) -> None:
+        """Documents of before have none; what is no text is refused by name."""
+        made = thresholds_of(document(cluster="east"))
+        assert document_of(made)["cluster"] == "east" and thresholds_of(document_of(made)) == made
+        assert "cluster" not in document() and thresholds_of(document()).cluster == ""
+        with pytest.raises(ThresholdsError, match="cluster"):
+            thresholds_of(document(cluster=3))

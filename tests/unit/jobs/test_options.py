@@ -1,0 +1,203 @@
+"""Options of `bundlekeel-recalibrate`, and what it tells before Spark starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bundlekeel.core.calibration.thresholds import Rules as Adoption
+from bundlekeel.jobs.__main__ import main, options_of, parser
+from bundlekeel.jobs.places import Place, below
+from bundlekeel.settings.load import load_settings
+from dev.history_model import World
+from dev.history_worlds import write
+
+DAYS = ["2023-11-13", "2023-11-14", "2023-11-15"]
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three days."""
+    folder = tmp_path_factory.mktemp("three") / "history"
+    write(World(seed=5, days=3, brokers=3, bundles=20, period_seconds=900), folder)
+    return folder
+
+
+def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+    """What `--explain` prints."""
+    assert main([*arguments, "--explain"]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("--period", value) for value in ("nan", "inf", "-5", "0.001", "3601", "minute")),
+        ("--min-days", "1"),
+        ("--block-hours", "25"),
+        *(("--master", value) for value in ("nonsense", "local[0]", "local[", "spark://")),
+        ("--out", " "),
+        ("--history", ""),
+    ],
+)
+def test_values_that_cannot_be_are_refused(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """By name and value, with exit code 2, before anything starts."""
+    with pytest.raises(SystemExit, match="2"):
+        parser().parse_args(["--out", "x", f"{option}={value}"])
+    assert f"argument {option}: {value!r}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "master", ["local", "local[*]", "local[4]", "local[2, 3]", "spark://a:7077,b:7077", "yarn", "k8s://https://x:443"]
+)
+def test_masters(master: str) -> None:
+    """What Spark takes."""
+    assert parser().parse_args(["--out", "x", "--master", master]).master == master
+
+
+def test_more_days_than_there_have_been(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So people say: all of them."""
+    assert explained(capsys, "--history", str(history), "--out", "x", "--days", "999999")["days"] == DAYS
+    few = explained(capsys, "--history", str(history), "--out", "x", "--days", "2", "--min-days", "2")
+    assert few["days"] == DAYS[1:]
+
+
+def test_fewer_days_than_are_needed(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No history could be enough: that is wrong usage, no refusal."""
+    assert main(["--history", str(history), "--out", "x", "--days", "6"]) == 2
+    assert "error: --days 6 cannot hold the 7 days that are needed" in capsys.readouterr().err
+
+
+def test_folders_are_the_same_for_all_executors(
+    history: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They work in folders of their own, so that a relative one would be another for each."""
+    monkeypatch.chdir(history.parent)
+    told = explained(capsys, "--history", history.name, "--out", "calibration")
+    assert told["history"] == str(history)
+    assert str(told["out"]).startswith(f"{history.parent}/calibration/")
+    assert explained(capsys, "--history", f"file://{history}", "--out", "x")["history"] == f"file://{history}"
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        (
+            "s3://b/c?endpoint_override=127.0.0.1:9000&scheme=http",
+            "s3://b/c/_work/x?endpoint_override=127.0.0.1:9000&scheme=http",
+        ),
+        ("s3://b/c/", "s3://b/c/_work/x"),
+        ("/folder/with?mark", "/folder/with?mark/_work/x"),
+    ],
+)
+def test_options_of_a_uri_stay_at_its_end(uri: str, expected: str) -> None:
+    """Otherwise they would swallow the folder, and all would lie in another place or at no known endpoint."""
+    assert below(uri, "_work/x") == expected
+
+
+def test_a_place_with_options_writes_where_it_says(tmp_path: Path) -> None:
+    """What is written is there, under the name that is told."""
+    told = Place(f"file://{tmp_path}?use_mmap").write("a/b", b"x")
+    assert (tmp_path / "a" / "b").read_bytes() == b"x"
+    assert told == f"file://{tmp_path}/a/b?use_mmap"
+    assert Place(told.replace("/b?", "?")).read("b") == b"x"
+
+
+def test_what_would_be_computed_is_told(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """How thoroughly, on what; a day that is left out is read, and not played."""
+    given = ("--history", str(history), "--out", "x", "--points", "5", "--rounds", "1", "--seed", "7")
+    told = explained(capsys, *given, "--parameter", "threshold_percent", "--leave-out", DAYS[0])
+    assert (told["points"], told["rounds"], told["seed"]) == (5, 1, 7)
+    assert told["parameters"] == ["threshold_percent"]
+    assert (told["days"], told["left_out"], told["blocks"]) == (DAYS, DAYS[:1], 8)
+
+
+def settings(folder: Path, calibration: str) -> Path:
+    """A settings file with this section `calibration`."""
+    path = folder / "bundlekeel.yaml"
+    path.write_text(
+        "mode: observe\nmetadata_store: zk:127.0.0.1:2181\n"
+        f"history: {{uri: {folder}/history}}\ncalibration: {{{calibration}}}\n"
+    )
+    return path
+
+
+def test_the_settings_say_how_it_will_be_looked_at(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where it goes, how many days are needed, and how far a night may go are those of the sidecars."""
+    path = settings(history.parent, "uri: results, min_days: 9, max_steps: 2, max_age: 1h, min_coverage: 0.5")
+    told = explained(capsys, "--settings", str(path))
+    assert (told["history"], told["min_days"]) == (str(history), 9)
+    assert str(told["out"]).startswith(f"{history.parent}/results/")
+    assert told["max_steps"] == 2
+    other = explained(capsys, "--settings", str(path), "--min-days", "3", "--out", "/elsewhere")
+    assert other["min_days"] == 3
+    assert str(other["out"]).startswith("/elsewhere/")
+
+
+def test_rules_of_the_settings(history: Path) -> None:
+    """All of those by which the daemon checks, its cluster among them; without settings its defaults."""
+    loaded = load_settings(settings(history.parent, "min_days: 1, max_steps: 2, max_age: 1h, min_coverage: 0.5"))
+    given = parser().parse_args(["--history", "h", "--out", "o"])
+    found = options_of(given, loaded)
+    rules = Adoption(max_steps=2, max_age_seconds=3600, min_days=1, min_coverage=0.5, cluster="standalone")
+    assert found.adoption == rules
+    assert found.rules.min_days == 2
+    found = options_of(given, None)
+    assert (found.adoption, found.rules.min_days) == (Adoption(), 7)
+
+
+def test_without_a_place_for_results(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither said nor in the settings."""
+    assert main(["--history", str(history)]) == 2
+    assert main(["--settings", str(settings(history.parent, ""))]) == 2
+    assert capsys.readouterr().err.count("name where the results go with --out") == 2
+
+
+def test_a_place_that_cannot_be_written_to_is_told_at_once(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 3 before Spark starts, not after the quality of weeks; it is left as it is."""
+    blocked = tmp_path / "file"
+    blocked.write_text("mine")
+    for place in (str(blocked), f"file://{blocked}/below"):
+        assert main(["--history", str(history), "--out", place]) == 3
+        assert f"{blocked} is no folder that may be written to" in capsys.readouterr().err
+    assert blocked.read_text() == "mine"
+    Place(str(tmp_path / "not" / "yet" / "there")).check()
+    assert list(tmp_path.iterdir()) == [blocked]
+
+
+def test_explain_needs_no_spark(history: Path) -> None:
+    """Where pyspark is not installed it is told all the same, and a run says what is missing."""
+    without = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from bundlekeel.jobs.__main__ import main\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", without, "--history", str(history), "--out", str(history.parent / "out")]
+    ran = subprocess.run([*command, "--explain"], capture_output=True, text=True, check=False)
+    assert (ran.returncode, json.loads(ran.stdout)["days"]) == (0, DAYS)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert "pyspark" in ran.stderr and "Traceback" not in ran.stderr
+
+
+def test_without_java_it_is_said(history: Path, tmp_path: Path) -> None:
+    """Exit code 2 and a sentence: 1 would be a refusal."""
+    out = tmp_path / "out"
+    ran = subprocess.run(
+        [sys.executable, "-m", "bundlekeel.jobs", "--history", str(history), "--out", str(out)],
+        env=os.environ | {"JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert "error: Spark does not start: " in ran.stderr and "Traceback" not in ran.stderr
+    assert not out.exists()

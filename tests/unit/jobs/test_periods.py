@@ -1,0 +1,274 @@
+"""What a task reads of a period and makes of it, and blocks of the back-test, without Spark."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bundlekeel.adapters.history import ParquetStore
+from bundlekeel.core.history.values import plain
+from bundlekeel.core.model.load import BANDWIDTH_IN, CPU
+from bundlekeel.jobs.blocks import blocks_of, dense, start_of, warm_of
+from bundlekeel.jobs.columns import BUNDLES, CYCLES, DIGEST, SLICES
+from bundlekeel.jobs.digest import ABSURD_RATE, digest, impossible
+from bundlekeel.jobs.periods import (
+    BROKEN,
+    DOUBLE,
+    MISPLACED,
+    OK,
+    Period,
+    Seen,
+    Unreadable,
+    open_store,
+    periods_of,
+    read,
+)
+from bundlekeel.jobs.places import Place
+from dev.history_model import World
+from dev.history_worlds import records, write
+
+WORLD = World(seed=5, days=1, brokers=3, bundles=20, period_seconds=600)
+DATE = "2023-11-13"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A day of history; nobody may change it."""
+    folder = tmp_path_factory.mktemp("day")
+    write(WORLD, folder)
+    return folder
+
+
+@pytest.fixture
+def history(written: Path, tmp_path: Path) -> Path:
+    """A copy of it that a test may spoil."""
+    return Path(shutil.copytree(written, tmp_path / "day"))
+
+
+def period(folder: Path, hour: int) -> Period:
+    """One hour of the day."""
+    return next(item for item in periods_of(open_store(str(folder)).files()) if item.hour == hour)
+
+
+def statuses(folder: Path, hour: int) -> list[str]:
+    """What each cycle of an hour is."""
+    return [
+        item.status if isinstance(item, Seen) else "unreadable"
+        for item in read(open_store(str(folder)), period(folder, hour))
+    ]
+
+
+def test_an_hour_is_rebuilt_by_itself(written: Path) -> None:
+    """24 periods of six cycles, each from its own whole picture on."""
+    found = periods_of(open_store(str(written)).files())
+    assert [(item.date, item.hour, item.epoch) for item in found] == [(DATE, hour, 1) for hour in range(24)]
+    assert statuses(written, 7) == [OK] * 6
+
+
+def test_a_copied_file_does_not_break_the_chain(history: Path) -> None:
+    """Its cycles are told as doubles; the first copy stays usable."""
+    file = period(history, 3).files[0]
+    place = history / file.folder
+    shutil.copy(place / file.name, place / "1-99999.parquet")
+    assert statuses(history, 3) == [OK] * 6 + [DOUBLE] * 6
+
+
+def test_a_file_in_the_wrong_folder_is_told(history: Path) -> None:
+    """Its cycles belong to another hour, or to another leader."""
+    file = period(history, 3).files[0]
+    shutil.copy(history / file.folder / file.name, history / f"date={DATE}" / "hour=09" / "1-99999.parquet")
+    shutil.copy(history / file.folder / file.name, history / f"date={DATE}" / "hour=03" / "2-1.parquet")
+    assert statuses(history, 9) == [OK] * 6 + [MISPLACED] * 6
+    other = next(item for item in periods_of(open_store(str(history)).files()) if item.epoch == 2)
+    told = list(read(open_store(str(history)), other))
+    assert [item.status for item in told if isinstance(item, Seen)] == [MISPLACED] * 6
+
+
+def test_a_torn_file_is_told_and_left(history: Path) -> None:
+    """It is not moved, and the other files of the day are read."""
+    file = period(history, 3).files[0]
+    path = history / file.path
+    path.write_bytes(path.read_bytes()[:1000])
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    told = list(read(open_store(str(history)), period(history, 3)))
+    assert len(told) == 1
+    assert isinstance(told[0], Unreadable)
+    assert (told[0].path, "torn" in told[0].why) == (file.path, True)
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == before
+    assert statuses(history, 4) == [OK] * 6
+
+
+def test_a_file_without_cycles_is_told(history: Path) -> None:
+    """An hour whose file is sound and empty is not an hour that nobody recorded."""
+    path = history / period(history, 3).files[0].path
+    pq.write_table(pq.read_table(path).slice(0, 0), path)
+    told = list(read(open_store(str(history)), period(history, 3)))
+    assert [(type(item), item.why) for item in told] == [(Unreadable, f"{path.relative_to(history)} has no cycles")]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("wall_ms", None, "has no wall_ms"),
+        ("wall_ms", 1 << 62, "ms since 1970"),
+        ("wall_ms", -1, "is of -1 ms"),
+        ("schema", None, "has no schema"),
+        ("dropped", None, "has no dropped"),
+    ],
+)
+def test_a_cycle_that_cannot_be_is_told(history: Path, column: str, value: int | None, said: str) -> None:
+    """Columns with holes or with times that have no date are no recorded cycles, and end no run."""
+    path = history / period(history, 3).files[0].path
+    table = pq.read_table(path)
+    at = table.schema.get_field_index(column)
+    kind = table.schema.field(at).type
+    pq.write_table(table.set_column(at, column, pa.array([value] * table.num_rows, kind)), path)
+    assert statuses(history, 3) == ["unreadable"]
+    assert said in next(item.why for item in read(open_store(str(history)), period(history, 3)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"date={DATE}/hour=03/01-99.parquet",
+        f"date={DATE}/hour=03/1-0099.parquet",
+        f"date={DATE}/hour=03/1-99-99.parquet",
+        f"date={DATE}/hour=24/1-4.parquet",
+        "date=2023-13-45/hour=03/1-4.parquet",
+        f"date={DATE}/hour=03/1-4 (copy).parquet",
+    ],
+)
+def test_names_that_we_do_not_give_are_foreign(history: Path, name: str) -> None:
+    """Neither a day that is none nor a number written otherwise stands for a file of ours, or ends a run."""
+    before, file = open_store(str(history)).files(), period(history, 3).files[0]
+    (history / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(history / file.path, history / name)
+    assert open_store(str(history)).files() == before
+
+
+@pytest.mark.parametrize("name", ["01-4.parquet", "1-4-4.parquet"])
+def test_a_copy_beside_its_file_is_a_double(history: Path, name: str) -> None:
+    """However the numbers of its name are written."""
+    file = period(history, 3).files[0]
+    shutil.copy(history / file.path, history / file.folder / name)
+    assert statuses(history, 3) == [OK] * 6 + [DOUBLE] * 6
+
+
+def test_a_newer_schema_is_told(tmp_path: Path) -> None:
+    """What a newer release recorded is not guessed at."""
+    write(replace(WORLD, days=1), tmp_path, poison="future_schema")
+    told = list(read(open_store(str(tmp_path)), period(tmp_path, 7)))
+    assert {item.status for item in told if isinstance(item, Seen)} == {BROKEN}
+    assert all("a newer release recorded it" in item.why for item in told)
+
+
+def test_a_change_without_its_base_is_broken(tmp_path: Path) -> None:
+    """A leader's second file without the first tells nothing."""
+    made = [record for record, _ in zip(records(WORLD), range(6), strict=False)]
+    ParquetStore(tmp_path).publish(1, 2, made[3:])
+    assert statuses(tmp_path, 0) == [BROKEN] * 3
+
+
+def rows_of(folder: Path, hour: int) -> dict[str, list[dict[str, object]]]:
+    """The digest of an hour, by kind."""
+    batches = list(digest(open_store(str(folder)), period(folder, hour)))
+    assert all(batch.schema == DIGEST for batch in batches)
+    found: dict[str, list[dict[str, object]]] = {"cycle": [], "slice": [], "bundle": [], "file": []}
+    for row in pa.Table.from_batches(batches, DIGEST).to_pylist():
+        found[row["kind"]].append(row[row["kind"]])
+    return found
+
+
+def test_a_digest_agrees_with_the_pictures(written: Path) -> None:
+    """One row a cycle, a broker and ten minutes, and a bundle and hour; their sums are those of the pictures."""
+    found = rows_of(written, 7)
+    assert [len(found[kind]) for kind in ("cycle", "slice", "bundle", "file")] == [6, 18, 20, 0]
+    assert set(found["cycle"][0]) == set(CYCLES.names)
+    assert set(found["slice"][0]) == set(SLICES.names)
+    assert set(found["bundle"][0]) == set(BUNDLES.names)
+    seen = [item for item in read(open_store(str(written)), period(written, 7)) if isinstance(item, Seen)]
+    for row, item in zip(found["cycle"], seen, strict=True):
+        assert item.frame is not None
+        assert row["bytes"] == pytest.approx(item.frame.bundles.floats[:, 2:4].sum())
+        assert (row["nan"], row["negative"], row["absurd"]) == (0, 0, 0)
+        assert (row["params"] is not None) == (item is seen[-1])
+    for row in found["slice"]:
+        carried, told = row["carried_msg_throughput_in"], row["told_msg_throughput_in"]
+        assert carried == pytest.approx(told, rel=1e-3)
+        assert 0 < float(str(row["score"])) <= float(str(row["score_max"])) < 1
+    mean = sum(float(str(row["bytes"])) for row in found["cycle"]) / 6
+    assert sum(float(str(row["bytes"])) for row in found["bundle"]) == pytest.approx(mean)
+
+
+def test_impossible_values_are_counted(written: Path) -> None:
+    """Not a number, below zero, beyond reason; a limit below zero is a card that the broker cannot see."""
+    frame = next(item.frame for item in read(open_store(str(written)), period(written, 0)) if isinstance(item, Seen))
+    assert frame is not None
+    assert impossible(frame) == (0, 0, 0)
+    brokers, bundles = frame.brokers.floats.copy(), frame.bundles.floats.copy()
+    brokers[0, CPU], brokers[1, CPU], brokers[2, CPU] = np.nan, -1.0, 1e9
+    brokers[:, BANDWIDTH_IN], brokers[:, 6 + BANDWIDTH_IN] = -0.5, -1000.0
+    bundles[0, 0], bundles[1, 2], bundles[2, 5] = 2 * ABSURD_RATE, -1.0, np.inf
+    spoilt = replace(
+        frame, brokers=replace(frame.brokers, floats=brokers), bundles=replace(frame.bundles, floats=bundles)
+    )
+    # Infinite is no number and too large as well.
+    assert impossible(spoilt) == (2, 2, 3)
+
+
+def test_whole_numbers_below_zero_are_counted(written: Path) -> None:
+    """Topics and clients are counts; flags of a broker may say that they are unknown."""
+    frame = next(item.frame for item in read(open_store(str(written)), period(written, 0)) if isinstance(item, Seen))
+    assert frame is not None
+    brokers, bundles = frame.brokers.whole.copy(), frame.bundles.whole.copy()
+    brokers[0, 3], brokers[:, 4:] = -1, -1
+    bundles[0, 2:5] = -7
+    spoilt = replace(
+        frame, brokers=replace(frame.brokers, whole=brokers), bundles=replace(frame.bundles, whole=bundles)
+    )
+    assert impossible(spoilt) == (0, 4, 0)
+
+
+def test_blocks_warm_up_on_what_is_before_them(written: Path) -> None:
+    """Four blocks of six hours; the first has nothing before it and gives its own first hour."""
+    found = periods_of(open_store(str(written)).files())
+    made = blocks_of(found, [DATE], hours=6, warm_hours=1)
+    midnight = start_of(found[0])
+    assert [len(block.periods) for block in made] == [6, 7, 7, 7]
+    assert [(block.start_ms - midnight) / 3_600_000 for block in made] == [1, 6, 12, 18]
+    assert [block.number for block in made] == [0, 1, 2, 3]
+    without = [item for item in found if item.hour not in (5, 6, 7)]
+    made = blocks_of(without, [DATE], hours=6, warm_hours=1)
+    assert [(len(block.periods), (block.start_ms - midnight) / 3_600_000) for block in made][1] == (4, 9)
+    assert blocks_of(found, [], hours=6, warm_hours=1) == []
+
+
+def test_a_block_has_the_settings_of_now(written: Path) -> None:
+    """Dense arrays of its hours, under the parameters that hold today, not those of then."""
+    store = open_store(str(written))
+    block = blocks_of(periods_of(store.files()), [DATE], hours=6, warm_hours=1)[1]
+    now = replace(WORLD.params, avg_low_threshold_percent=22.5)
+    params = {f"params.{name}": value for name, value in plain(now).items()}
+    traffic = dense(store, block, period_ms=600_000, per_unit={}, params=params)
+    assert (traffic.periods, warm_of(traffic, block.start_ms)) == (42, 6)
+    assert traffic.params == now
+
+
+def test_a_place_writes_whole_files(tmp_path: Path) -> None:
+    """A file is replaced at once, nothing else is left beside it, and a folder of ours can be removed."""
+    place = Place(str(tmp_path))
+    place.check()
+    assert place.write("a/b.json", b"one") == f"{tmp_path}/a/b.json"
+    place.write("a/b.json", b"two")
+    assert place.read("a/b.json") == b"two"
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.json"]
+    place.remove("a")
+    place.remove("a")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,212 @@
+"""Which history is good enough to calibrate on: rules on a day's figures, without Spark."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bundlekeel.core.model.load import Floats
+from bundlekeel.jobs.periods import Period
+from bundlekeel.jobs.rules import (
+    BAD,
+    GOOD,
+    PARTIAL,
+    BadDays,
+    Day,
+    Judged,
+    Rules,
+    TooLittleHistory,
+    accept,
+    as_long,
+    at_once,
+    day_of,
+    judge,
+    liars,
+    usual_interval,
+)
+
+
+def day(date: str, **figures: object) -> Day:
+    """A sound day, but for these figures."""
+    return Day(**({"date": date, "cycles": 1440, "coverage": 0.999} | figures))  # type: ignore[arg-type]
+
+
+def week(**of_the_fourth: object) -> list[Day]:
+    """Seven days; the fourth has these figures."""
+    return [day(f"2026-11-{number:02d}", **(of_the_fourth if number == 4 else {})) for number in range(1, 8)]
+
+
+def test_seven_sound_days_are_accepted() -> None:
+    """Nothing is held against them, and all are used."""
+    judged = judge(week(), Rules())
+    assert {item.verdict for item in judged} == {GOOD}
+    assert accept(judged, Rules()) == judged
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        ({"unreadable": 2, "why": "it is torn"}, "2 files cannot be read (it is torn)"),
+        ({"broken": 5, "why": "schema 9"}, "5 cycles cannot be rebuilt (schema 9)"),
+        ({"doubles": 1}, "1 cycles are there twice"),
+        ({"misplaced": 3}, "3 cycles lie in the wrong hour"),
+        ({"nan": 7}, "7 values are no numbers"),
+        ({"negative": 7}, "7 values are below zero"),
+        ({"absurd": 7}, "7 values are impossibly large"),
+        ({"silent": 0.95}, "no traffic at all in 95% of the cycles"),
+        ({"lying": {"b:1": "too quiet"}}, "b:1 contradicts itself: too quiet"),
+        ({"coverage": 0.7, "longest_gap_minutes": 400.0}, "70.0% recorded, longest gap 400 min"),
+    ],
+)
+def test_a_bad_day_is_named(figures: dict[str, object], said: str) -> None:
+    """One bad day refuses all, by name and reason; a person may leave it out."""
+    judged = judge(week(**figures), Rules())
+    assert [item.verdict for item in judged] == [GOOD] * 3 + [BAD] + [GOOD] * 3
+    assert judged[3].reasons == (said,)
+    with pytest.raises(BadDays, match="1 of 7 days are bad: 2026-11-04") as refused:
+        accept(judged, Rules())
+    assert refused.value.figures["bad_days"] == {"2026-11-04": said}
+    kept = accept(judged, Rules(min_days=6, leave_out=frozenset({"2026-11-04"})))
+    assert [item.day.date for item in kept] == [f"2026-11-{number:02d}" for number in (1, 2, 3, 5, 6, 7)]
+
+
+def test_a_day_without_any_record_is_bad() -> None:
+    """A hole between the first and the last day is a bad day, though nothing in the history tells of it."""
+    judged = judge([item for item in week() if item.date != "2026-11-04"], Rules())
+    assert len(judged) == 7
+    assert judged[3].verdict == BAD
+    assert "0.0% recorded" in judged[3].reasons[0]
+
+
+def test_a_lost_hour_is_told_from_one_that_nobody_recorded() -> None:
+    """23 hours are enough of a day, but not if cycles of the other one were recorded: numbers are missing."""
+    short = {"coverage": 23 / 24, "longest_gap_minutes": 61.0, "interval_seconds": 60.0}
+    assert {item.verdict for item in judge(week(**short), Rules())} == {GOOD}
+    assert {item.verdict for item in judge(week(**short, missing=3), Rules())} == {GOOD}
+    judged = judge(week(**short, missing=60), Rules())
+    assert (judged[3].verdict, judged[3].reasons) == (BAD, ("60 recorded cycles are gone, longest gap 61 min",))
+
+
+def test_an_hour_lost_before_midnight_is_the_day_s_before() -> None:
+    """The first cycle of the next day tells it; a whole lost day is its own fault only."""
+    days = week(coverage=23 / 24, longest_gap_minutes=60.0, interval_seconds=60.0)
+    days[4] = day("2026-11-05", missing=60, interval_seconds=60.0, longest_gap_minutes=1.0)
+    assert [item.verdict for item in judge(days, Rules())] == [GOOD] * 3 + [BAD] + [GOOD] * 3
+    days = [item for item in week() if item.date != "2026-11-04"]
+    days[3] = day("2026-11-05", missing=1440, interval_seconds=60.0, longest_gap_minutes=1.0)
+    assert [item.verdict for item in judge(days, Rules())] == [GOOD] * 3 + [BAD] + [GOOD] * 3
+
+
+def hours(date: str, epoch: int, *which: int) -> list[Period]:
+    """A leader's hours."""
+    return [Period(date=date, hour=hour, epoch=epoch, files=()) for hour in which]
+
+
+def test_two_clusters_in_one_folder_are_told() -> None:
+    """Leaders follow one another: two that record side by side for hours are not of one cluster."""
+    followed = [*hours("2026-11-04", 3, *range(12)), *hours("2026-11-04", 4, *range(11, 24))]
+    later = hours("2026-11-06", 3, *range(24))
+    assert at_once([*followed, *later]) == {}
+    told = at_once([*followed, *hours("2026-11-04", 9, 20, 21, 22), *later])
+    said = "leaders of terms 4 and 9 recorded at once in 3 hours: two clusters in one folder?"
+    assert told == {"2026-11-04": said}
+    assert judge(week(leaders=said), Rules())[3].reasons == (said,)
+
+
+def test_first_and_last_day_need_not_be_whole() -> None:
+    """Recording begins and ends some time of a day: such days are left out, and held against nobody."""
+    days = week()
+    days[0] = day("2026-11-01", coverage=0.2)
+    days[-1] = day("2026-11-07", coverage=0.1)
+    judged = judge(days, Rules())
+    assert [item.verdict for item in judged] == [PARTIAL] + [GOOD] * 5 + [PARTIAL]
+    with pytest.raises(TooLittleHistory, match="5 good days; 7 are needed"):
+        accept(judged, Rules())
+    assert len(accept(judged, Rules(min_days=5))) == 5
+
+
+def test_three_minutes_are_too_little() -> None:
+    """However sound or spoilt they are: there is nothing to judge by yet."""
+    for wrong in ({}, {"nan": 3}):
+        judged = judge([day("2026-11-01", cycles=100, coverage=0.002, **wrong)], Rules())
+        with pytest.raises(TooLittleHistory, match="100 cycles of 1 days; 7 good days are needed") as refused:
+            accept(judged, Rules())
+        assert refused.value.code == "TooLittleHistory"
+        assert refused.value.figures["good_days"] == 0
+
+
+def test_a_row_of_spark_is_a_day() -> None:
+    """Figures that are null (a day of torn files only) count as 0."""
+    made = day_of({"date": "2026-11-01", "cycles": None, "unreadable": 3, "coverage": None}, {"b:1": "why"})
+    assert (made.cycles, made.unreadable, made.coverage, made.lying) == (0, 3, 0.0, {"b:1": "why"})
+
+
+# --- brokers that lie ---
+
+SLICES = 144
+
+
+def cluster(brokers: int = 5) -> dict[str, Floats]:
+    """A day of brokers whose CPU follows their traffic, each with a little noise."""
+    rng = np.random.default_rng(7)
+    level = rng.uniform(5e6, 2e7, brokers)
+    season = 1 + 0.5 * np.sin(np.linspace(0, 2 * np.pi, SLICES))
+    carried = (level[:, None] * season * rng.normal(1, 0.03, (brokers, SLICES))).ravel()
+    usage = 30 + 1e-5 * carried * rng.normal(1, 0.03, brokers * SLICES)
+    broker = np.repeat(np.arange(brokers, dtype=np.float64), SLICES)
+    return {"broker": broker, "usage": usage, "carried": carried, "told": carried.copy()}
+
+
+NAMES = [f"b:{number}" for number in range(5)]
+
+
+def test_honest_brokers_are_not_accused() -> None:
+    """Not even with one that has hardly any traffic, or one of other hardware."""
+    slices = cluster()
+    assert liars(NAMES, slices) == {}
+    idle = slices["broker"] == 0
+    slices["carried"][idle] = slices["told"][idle] = 1000.0
+    slices["usage"][idle] = 30.0
+    slower = slices["broker"] == 1
+    slices["usage"][slower] *= 2.5
+    assert liars(NAMES, slices) == {}
+
+
+@pytest.mark.parametrize(
+    ("column", "change", "said"),
+    [
+        ("usage", lambda values: np.full(len(values), 0.01), "its CPU for its traffic is"),
+        ("usage", lambda values: values * 20, "its CPU for its traffic is"),
+        ("usage", lambda values: 400 - values, "its CPU falls when its traffic rises"),
+        ("told", lambda values: values / 10, "its bundles sum up to"),
+    ],
+)
+def test_a_liar_is_found(column: str, change: object, said: str) -> None:
+    """One broker says what cannot be, and only that one is named."""
+    slices = cluster()
+    of_it = slices["broker"] == 2
+    slices[column][of_it] = change(slices[column][of_it])  # type: ignore[operator]
+    found = liars(NAMES, slices)
+    assert list(found) == ["b:2"]
+    assert said in found["b:2"]
+
+
+def test_little_is_no_ground_to_accuse() -> None:
+    """Two brokers, or some minutes, or values that are no numbers: nobody is accused."""
+    slices = cluster(2)
+    slices["usage"][slices["broker"] == 1] = 0.0
+    assert liars(NAMES[:2], slices) == {}
+    short = {name: values.reshape(5, SLICES)[:, :20].ravel().copy() for name, values in cluster().items()}
+    short["usage"][:20] = 0.0
+    assert liars(NAMES, short) == {}
+    blank = cluster()
+    blank["usage"][blank["broker"] == 3] = np.nan
+    assert liars(NAMES, blank) == {}
+
+
+def test_hits_count_only_where_cycles_are_as_long() -> None:
+    """The middle day tells how long a recorded cycle is; a fifth of it makes no difference."""
+    good = [Judged(day=day("2023-11-14", interval_seconds=each), verdict="good") for each in (300.0, 60.0, 61.0)]
+    assert usual_interval(good) == 61.0
+    assert as_long(60.0, 61.0) and as_long(72.0, 61.0)
+    assert not as_long(60.0, 10.0) and not as_long(300.0, 61.0) and not as_long(60.0, 300.0)

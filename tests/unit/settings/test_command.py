@@ -1,0 +1,99 @@
+"""`bundlekeel config`: check, show and parameters."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from bundlekeel.cli.config import config_app
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.parameters import BY_NAME, Parameters
+from bundlekeel.settings.describe import as_tree, describe
+from bundlekeel.settings.load import LoadedSettings, load_settings
+from bundlekeel.settings.model import Settings
+from bundlekeel.settings.parameters import to_parameters
+from bundlekeel.wiring.outside import open_outside
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands read the real environment: none of ours may leak into a test, nor the width of a terminal."""
+    for name in os.environ:
+        if name.startswith("BUNDLEKEEL") or name == "COLUMNS":
+            monkeypatch.delenv(name)
+
+
+class TestCommand:
+    """`bundlekeel config`."""
+
+    def invoke(self, *arguments: str) -> Any:
+        """Run the sub-app."""
+        return CliRunner().invoke(config_app, list(arguments))
+
+    def test_check(self, tmp_path: Path) -> None:
+        """0 and ok, or 2 and every problem on stderr."""
+        file = tmp_path / "c.yaml"
+        file.write_text("mode: act\nmetadata_store: zk:127.0.0.1:2181\n")
+        good = self.invoke("check", str(file))
+        assert (good.exit_code, good.stdout) == (0, "ok\n")
+        file.write_text("mode: x\nzzz: 1")
+        bad = self.invoke("check", str(file))
+        assert (bad.exit_code, bad.stdout, bad.stderr.count("\n")) == (2, "", 2)
+        assert self.invoke("check", str(tmp_path / "none")).exit_code == 2
+
+    def test_j14_the_metadata_store_has_no_default(self, tmp_path: Path) -> None:
+        """A cluster that nobody named is not guessed: `check` refuses as `run` does. The environment may name it."""
+        file = tmp_path / "c.yaml"
+        file.write_text("mode: act")
+        bad = self.invoke("check", str(file))
+        assert (bad.exit_code, bad.stdout) == (2, "")
+        assert "metadata_store is not set: give the brokers' metadataStoreUrl" in bad.stderr
+        given = {"BUNDLEKEEL__METADATA_STORE": "zk:127.0.0.1:2181"}
+        assert CliRunner(env=given).invoke(config_app, ["check", str(file)]).exit_code == 0
+        with pytest.raises(ConfigError, match="metadata_store is not set"):
+            open_outside(load_settings(file, environ={}))
+
+    def test_show(self, tmp_path: Path) -> None:
+        """A tree that is itself a settings file, or rows with origins; secrets hidden everywhere."""
+        file = tmp_path / "c.yaml"
+        file.write_text(
+            "admin: {token: geheim}\ncapacity: {'b.c:1': {cores: 2}}\nparameters: {maxUnloadPercentage: 0.3}"
+        )
+        tree = yaml.safe_load(self.invoke("show", "-c", str(file), "-o", "yaml").stdout)
+        assert tree == json.loads(self.invoke("show", "-c", str(file), "-o", "json").stdout)
+        assert tree["capacity"] == {"b.c:1": {"cores": 2.0}}
+        assert tree["admin"]["token"] == "**********"
+        assert (tree["parameters"]["max_unload_ratio"], tree["cycle"]["interval"]) == (0.3, "10s")
+        flat = json.loads(self.invoke("show", "-c", str(file), "--origin", "-o", "json").stdout)
+        assert flat["parameters.max_unload_ratio"] == {
+            "value": 0.3,
+            "origin": f"file:{file}",
+            "pulsar_keys": ["maxUnloadPercentage"],
+        }
+        table = self.invoke("show", "-c", str(file), "--origin").stdout
+        assert "geheim" not in table
+        assert "loadBalancerBandwithInResourceWeight" in table
+        assert str(file) in table
+        assert "origin" not in self.invoke("show").stdout.splitlines()[0]
+        file.write_text("zzz: 1")
+        assert self.invoke("show", "-c", str(file)).exit_code == 2
+
+    def test_what_is_shown_can_be_read_again(self) -> None:
+        """The tree of the defaults is a valid file that means the same."""
+        tree = as_tree(describe(LoadedSettings.defaults()))
+        loaded = load_settings(None, tree, environ={})
+        assert to_parameters(loaded.settings)[0] == Parameters()
+        assert loaded.settings.model_dump(exclude={"parameters"}) == Settings().model_dump(exclude={"parameters"})
+
+    def test_parameters(self) -> None:
+        """Every row of the table, in each form."""
+        listed = json.loads(self.invoke("parameters", "-o", "json").stdout)
+        assert [row["name"] for row in listed] == list(BY_NAME)
+        assert "loadBalancerAvgShedderLowThreshold" in self.invoke("parameters").stdout
+        assert yaml.safe_load(self.invoke("parameters", "-o", "yaml").stdout) == listed

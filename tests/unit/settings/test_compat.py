@@ -1,0 +1,125 @@
+"""Strategy and placement under `compat`: defaults as `decide` has them, and never half of AvgShedder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from bundlekeel.cli.decide_lines import parse_reset
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.parameters import PLACEMENTS, STRATEGIES, Parameters, defaults
+from bundlekeel.daemon.answers import PlanRequest
+from bundlekeel.daemon.cycle.planner import parameters_of
+from bundlekeel.settings.errors import ConfigErrors
+from bundlekeel.settings.load import load_settings
+from bundlekeel.settings.model import Settings
+from bundlekeel.settings.parameters import to_parameters
+
+SHEDDER, PLACEMENT = "loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacementStrategy"
+IMPL = "org.apache.pulsar.broker.loadbalance.impl."
+STOCK = {SHEDDER: f"{IMPL}ThresholdShedder", PLACEMENT: f"{IMPL}LeastLongTermMessageRate"}
+AVG = {SHEDDER: f"{IMPL}AvgShedder", PLACEMENT: f"{IMPL}AvgShedder"}
+
+
+def load(tmp_path: Path, **values: Any) -> Settings:
+    """Settings out of a file with these values."""
+    file = tmp_path / "config.yaml"
+    file.write_text(json.dumps(values), encoding="utf-8")
+    return load_settings(file, environ={}).settings
+
+
+def pair(params: Parameters) -> tuple[str, str]:
+    """What goes together."""
+    return params.strategy, params.placement
+
+
+def test_compat_begins_with_pulsars_own_choice(tmp_path: Path) -> None:
+    """The strategy named `avg` brings its placement along."""
+    got, _ = to_parameters(load(tmp_path, compat="4.2"))
+    assert pair(got) == ("threshold", "least_long_term_message_rate")
+    assert got.transfer_enabled
+    got, _ = to_parameters(load(tmp_path, compat="4.2", strategy="avg"))
+    assert pair(got) == ("avg", "avg")
+
+
+@pytest.mark.parametrize("compat", ["none", "4.0", "4.2"])
+@pytest.mark.parametrize("strategy", [None, *(name for name in STRATEGIES if name != "deviation")])
+def test_j07_decide_and_settings_default_alike(tmp_path: Path, compat: str, strategy: str | None) -> None:
+    """Every parameter that neither names, whatever else is named."""
+    named = {"compat": compat} | ({"strategy": strategy} if strategy else {})
+    decided = defaults() | parse_reset(msgspec.Raw(msgspec.json.encode(named))).parameters
+    got, _ = to_parameters(load(tmp_path, **named))
+    assert {name: getattr(got, name) for name in decided} == decided
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ({"strategy": "avg", "placement": "round_robin"}, ["strategy avg", "placement round_robin"]),
+        ({"strategy": "uniform", "placement": "avg"}, ["strategy uniform", "placement avg"]),
+        ({"placement": "avg"}, ["strategy threshold", "placement avg", "its default strategy"]),
+        ({"parameters": {**AVG, PLACEMENT: STOCK[PLACEMENT]}}, ["strategy avg", "placement least_long_term"]),
+        ({"parameters": {**AVG, SHEDDER: STOCK[SHEDDER]}}, ["strategy threshold", "placement avg"]),
+    ],
+)
+def test_j07_half_of_avg_shedder_is_refused(tmp_path: Path, named: dict[str, Any], told: list[str]) -> None:
+    """Both fields and values are in the message, and the release; the corrected forms may be mixed."""
+    with pytest.raises(ConfigErrors) as caught:
+        load(tmp_path, compat="4.2", **named)
+    (problem,) = caught.value.problems
+    assert problem.field == "placement"
+    for text in (*told, "compat 4.2", "config.yaml", "strategy avg with placement avg, or neither"):
+        assert text in str(problem)
+    load(tmp_path, **named)
+
+
+@pytest.mark.parametrize(
+    ("named", "brokers", "expected", "left"),
+    [
+        ({"strategy": "avg"}, STOCK, ("avg", "avg"), "placement"),
+        ({"strategy": "uniform"}, AVG, ("uniform", "least_long_term_message_rate"), "placement"),
+        ({"placement": "round_robin"}, AVG, ("threshold", "round_robin"), "strategy"),
+        ({}, {**AVG, PLACEMENT: STOCK[PLACEMENT]}, ("avg", "avg"), "placement"),
+        ({}, AVG, ("avg", "avg"), None),
+        ({}, STOCK, ("threshold", "least_long_term_message_rate"), None),
+    ],
+)
+def test_j07_half_of_avg_shedder_is_not_adopted(
+    tmp_path: Path, named: dict[str, str], brokers: dict[str, str], expected: tuple[str, str], left: str | None
+) -> None:
+    """What the brokers run with stays out where it does not go with the settings, and its origin says so."""
+    got, origins = to_parameters(load(tmp_path, compat="4.2", adopt_broker_settings=True, **named), brokers)
+    assert pair(got) == expected
+    refused = [name for name in ("strategy", "placement") if "cannot be used with" in origins[name]]
+    assert refused == ([left] if left else [])
+
+
+@pytest.mark.parametrize(
+    ("running", "asked", "expected"),
+    [
+        (("threshold", "least_long_term_message_rate"), {"strategy": "avg"}, ("avg", "avg")),
+        (("avg", "avg"), {"strategy": "uniform"}, ("uniform", "least_long_term_message_rate")),
+        (("threshold", "round_robin"), {"strategy": "uniform"}, ("uniform", "round_robin")),
+        (("avg", "avg"), {}, ("avg", "avg")),
+    ],
+)
+def test_j07_another_strategy_for_a_plan_defaults_alike(
+    running: tuple[str, str], asked: dict[str, str], expected: tuple[str, str]
+) -> None:
+    """`plan --strategy`: the placement stays as it runs, unless that would be half of AvgShedder."""
+    params = Parameters(strategy=running[0], placement=running[1], compat="4.2")
+    assert pair(parameters_of(PlanRequest(**asked), params)) == expected
+
+
+@pytest.mark.parametrize("placement", [name for name in PLACEMENTS if name != "avg"])
+def test_j07_a_plan_with_half_of_avg_shedder_is_refused(placement: str) -> None:
+    """Named by field and value; without `compat` it is allowed."""
+    request = PlanRequest(strategy="avg", placement=placement)
+    with pytest.raises(ConfigError, match=f"strategy avg with placement {placement}") as caught:
+        parameters_of(request, Parameters(compat="4.0"))
+    assert (caught.value.field, caught.value.value) == ("placement", placement)
+    assert pair(parameters_of(request, Parameters())) == ("avg", placement)

@@ -1,0 +1,406 @@
+"""The settings tree: sources and their precedence, origins, every refusal with key, value and what is allowed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from bundlekeel.core.model.capacity import CapacityOverride, match_capacity
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.parameters import BY_NAME, Parameters
+from bundlekeel.settings.errors import ConfigErrors
+from bundlekeel.settings.load import LoadedSettings, load_settings
+from bundlekeel.settings.model import Settings
+from bundlekeel.settings.parameters import to_parameters
+from bundlekeel.settings.schema import rows
+from bundlekeel.settings.types import format_duration, parse_duration
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands read the real environment: none of ours may leak into a test."""
+    for name in os.environ:
+        if name.startswith("BUNDLEKEEL"):
+            monkeypatch.delenv(name)
+
+
+def load(tmp_path: Path, text: str = "", overrides: dict[str, Any] | None = None, /, **environ: str) -> LoadedSettings:
+    """Settings out of a file with this text, these overrides and this environment only."""
+    file = tmp_path / "config.yaml"
+    file.write_text(text, encoding="utf-8")
+    return load_settings(file, overrides or {}, environ=environ)
+
+
+def problems(tmp_path: Path, text: str = "", **environ: str) -> list[ConfigError]:
+    """What is wrong with a file of this text."""
+    with pytest.raises(ConfigErrors) as caught:
+        load(tmp_path, text, None, **environ)
+    assert str(caught.value) == "\n".join(map(str, caught.value.problems))
+    return list(caught.value.problems)
+
+
+class TestSources:
+    """Command line over environment over secrets over file over defaults."""
+
+    def test_defaults(self) -> None:
+        """Nothing needs to be set, and nothing is ever acted on by default."""
+        loaded = LoadedSettings.defaults()
+        assert loaded.settings == Settings()
+        assert loaded.settings.mode == "recommend"
+        assert loaded.settings.api.host == "127.0.0.1"
+        assert loaded.settings.root_path == "/bundlekeel/standalone"
+        assert set(loaded.origins.values()) == {"default"}
+
+    def test_precedence_and_origins(self, tmp_path: Path) -> None:
+        """Each source beats the ones before it, and every key says which one it was."""
+        secrets = tmp_path / "secrets"
+        (secrets / "..data").mkdir(parents=True)
+        (secrets / ".hidden").write_text("x")
+        (secrets / "admin__token").write_text("geheim\n")
+        (secrets / "BUNDLEKEEL__cycle__interval").write_text("3s")
+        (secrets / "store__call_timeout").write_text("1s")
+        file = tmp_path / "config.yaml"
+        file.write_text("cluster: file\nmode: act\ncycle: {interval: 2s}\nstore: {call_timeout: 4s}\napi:\n")
+        environ = {
+            "BUNDLEKEEL__CYCLE__INTERVAL": "4s",
+            "BUNDLEKEEL__MODE": "observe",
+            "BUNDLEKEEL__CLUSTER": "",
+            "BUNDLEKEEL_SECRETS_DIR": str(secrets),
+        }
+        loaded = load_settings(file, {"cycle.interval": 5, "mode": None}, environ=environ)
+        got = loaded.settings
+        assert (got.cluster, got.mode, got.cycle.interval, got.store.call_timeout) == ("file", "observe", 5, 1)
+        assert got.admin.token == SecretStr("geheim")
+        assert {key: origin for key, origin in loaded.origins.items() if origin != "default"} == {
+            "cluster": f"file:{file}",
+            "mode": "env:BUNDLEKEEL__MODE",
+            "cycle.interval": "cli",
+            "store.call_timeout": f"secret:{secrets}/store__call_timeout",
+            "admin.token": f"secret:{secrets}/admin__token",
+        }
+
+    def test_the_process_environment_is_the_default(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without an explicit one."""
+        monkeypatch.setenv("BUNDLEKEEL__API__PORT", "0")
+        assert load_settings(None).settings.api.port == 0
+
+    def test_lists_mappings_and_null_in_the_environment(self, tmp_path: Path) -> None:
+        """Lists and mappings as JSON, a list of hosts also with commas, null where it is allowed."""
+        environ = {
+            "BUNDLEKEEL__CAPACITY": '{"b*": {"cpu": "ignore"}}',
+            "BUNDLEKEEL__CAPACITY__b1.example:8080__CORES": "2",
+            "BUNDLEKEEL__API__ALLOWED_HOSTS": "a, b",
+            "BUNDLEKEEL__API__SOCKET": "null",
+            "BUNDLEKEEL__PARAMETERS__EXCLUDED_NAMESPACES": '["a/b"]',
+            "BUNDLEKEEL__PARAMETERS__LOADBALANCERCPURESOURCEWEIGHT": "0.5",
+            "BUNDLEKEEL__STORE": '{"batch_window": "1s"}',
+        }
+        got = load(tmp_path, "", None, **environ).settings
+        assert got.capacity_overrides == (
+            CapacityOverride(pattern="b*", ignore=("cpu",)),
+            CapacityOverride(pattern="b1.example:8080", cores=2),
+        )
+        assert (got.api.allowed_hosts, got.api.socket, got.store.batch_window) == (("a", "b"), None, 1.0)
+        assert got.parameters == {"excluded_namespaces": ("a/b",), "cpu_weight": 0.5}
+        assert problems(tmp_path, BUNDLEKEEL__CAPACITY="{")[0].field == "capacity"
+
+    def test_overrides_may_be_nested(self, tmp_path: Path) -> None:
+        """Dotted or nested, and patterns of `capacity` keep their dots."""
+        overrides = {"capacity.b1.example:8080.cores": 3, "store": {"batch_window": 0, "call_timeout": None}}
+        got = load(tmp_path, "store: {call_timeout: 4}", overrides).settings
+        assert got.capacity_overrides == (CapacityOverride(pattern="b1.example:8080", cores=3),)
+        assert (got.store.batch_window, got.store.call_timeout) == (0, 4)
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("a: [", "line 1"),
+            ("mode: act\nmode: observe", "line 2, column 1: the key 'mode' is given twice"),
+            ("api: {1: 2}", "the key 1 is no text"),
+            ("- a", "holds a list"),
+            ("5", "holds a int"),
+            ("a: \x00", "not YAML"),
+            ("a: !!python/object:os.system x", "could not determine a constructor"),
+            ("x: 2026-99-99", "not YAML"),
+        ],
+    )
+    def test_text_that_is_no_settings(self, tmp_path: Path, text: str, expected: str) -> None:
+        """The message names the file and the place."""
+        found = problems(tmp_path, text)
+        assert len(found) == 1
+        assert str(found[0]).startswith(f"file:{tmp_path}/config.yaml: ")
+        assert expected in str(found[0])
+
+    def test_files_that_cannot_be_read(self, tmp_path: Path) -> None:
+        """A missing file, a directory, bytes that are no text, a missing secrets directory."""
+        with pytest.raises(ConfigError, match="No such file"):
+            load_settings(tmp_path / "none.yaml", environ={})
+        with pytest.raises(ConfigError, match="cannot be read"):
+            load_settings(tmp_path, environ={})
+        (tmp_path / "latin").write_bytes(b"\xff")
+        with pytest.raises(ConfigError, match="not UTF-8"):
+            load_settings(tmp_path / "latin", environ={})
+        with pytest.raises(ConfigError, match="secret:"):
+            load_settings(None, environ={}, secrets_dir=tmp_path / "none")
+
+    @pytest.mark.parametrize("text", ["", "# nothing", "parameters:\ncapacity:\napi:\n", "api: {}\nparameters: {}"])
+    def test_empty_sections_say_nothing(self, tmp_path: Path, text: str) -> None:
+        """A section whose lines are all comments is not an error."""
+        assert load(tmp_path, text).settings == Settings()
+
+
+class TestRefusals:
+    """One finding per mistake: where, key, value, allowed, suggestion."""
+
+    @pytest.mark.parametrize(
+        ("text", "field", "expected"),
+        [
+            ("cycle: {intervall: 3}", "cycle.intervall", "unknown key; did you mean 'interval'?"),
+            ("Mode: act", "Mode", "did you mean 'mode'?"),
+            ("mode: auto", "mode", "allowed: observe, recommend, act"),
+            ("compat: 3.0", "compat", "none, 4.0, 4.2"),
+            ("_env_file: a", "_env_file", "unknown key"),
+            ("cluster: a/b", "cluster", "allowed: letters, digits, - _ ."),
+            ("cluster: {a: 1}", "cluster", "allowed: letters"),
+            ("cycle: 5", "cycle", "allowed: interval"),
+            ("cycle: {interval: soon}", "cycle.interval", "not a duration (allowed: duration like"),
+            ("cycle: {interval: 0}", "cycle.interval", ">= 100ms"),
+            ("cycle: {interval: .inf}", "cycle.interval", "not allowed"),
+            ("cycle: {interval: true}", "cycle.interval", "not a duration"),
+            ("metadata_store: etcd:h:1", "metadata_store", "etcd is not supported by this release"),
+            ("metadata_store: 'zk:'", "metadata_store", "zk:host1:2181,host2:2181/chroot"),
+            ("configuration_store: 'a b'", "configuration_store", "or null"),
+            ("admin: {read_timeout: 500ms}", "admin.read_timeout", ">= 1s"),
+            ("admin: {tls_verify: maybe}", "admin.tls_verify", "true, false"),
+            ("api: {port: 70000}", "api.port", "<= 65535"),
+            ("api: {advertised_url: 'host:1'}", "api.advertised_url", "http(s)://host:port"),
+            ("api: {allowed_hosts: [1]}", "api.allowed_hosts.0", "list of texts"),
+            ("strategy: best", "strategy", "avg, threshold, overload"),
+            ("capacity: {b: {cores: 0}}", "capacity.b.cores", "number > 0"),
+            ("capacity: {b.c: {nic_gbps: -1}}", "capacity.b.c.nic_gbps", "number > 0"),
+            ("capacity: {b: {nic_gbits: 1}}", "capacity.b.nic_gbits", "did you mean 'nic_gbps'?"),
+            ("capacity: {b: {}}", "capacity.b", "says nothing"),
+            ("capacity: {b: 5}", "capacity.b", "nic_gbps, cores"),
+            ("capacity: {b: {cores: 1, cpu: ignore}}", "capacity.b.cores", "cpu is ignored"),
+            ("capacity: {'/[/': {cores: 1}}", "capacity./[/", "not a regular expression"),
+            ("capacity: {'': {cores: 1}}", "capacity", "an empty pattern"),
+            ("parameters: 5", "parameters", "mapping"),
+            ("parameters: {cpu_wait: 1}", "parameters.cpu_wait", "did you mean 'cpu_weight'?"),
+            ("parameters: {cpu_weight: -1}", "parameters.cpu_weight", "a number >= 0"),
+            ("parameters: {cpu_weight: .nan}", "parameters.cpu_weight", "a number >= 0"),
+            ("parameters: {avg_hit_count_low: .inf}", "parameters.avg_hit_count_low", "a whole number"),
+            ("parameters: {cpu_weight: {a: 1}}", "parameters.cpu_weight", "a number"),
+            ("parameters: {cpu_weight: }", "parameters.cpu_weight", "a number"),
+            ("parameters: {minUnloadMessage: }", "parameters.minUnloadMessage", "a number"),
+            ("parameters: {strategy: x}", "parameters.strategy", "avg, threshold, overload"),
+            (
+                "parameters: {loadBalancerLoadSheddingStrategy: a.OwnShedder}",
+                "parameters.loadBalancerLoadSheddingStrategy",
+                "AvgShedder",
+            ),
+            ("strategy: avg\nparameters: {strategy: avg}", "parameters.strategy", "the same as strategy"),
+            ("leadership: {heartbeat: 4s}", "leadership.heartbeat", "a third of store.session_timeout"),
+            ("member_id: a/b", "member_id", "without /"),
+        ],
+    )
+    def test_one_mistake(self, tmp_path: Path, text: str, field: str, expected: str) -> None:
+        """Named with the file, the dotted key and what would be right."""
+        found = problems(tmp_path, text)
+        assert [problem.field for problem in found] == [field]
+        assert str(found[0]).startswith(f"file:{tmp_path}/config.yaml: {field}")
+        assert expected in str(found[0])
+
+    def test_all_mistakes_at_once(self, tmp_path: Path) -> None:
+        """A person fixes a file in one go; the one ConfigError speaks for the first."""
+        text = "mode: x\ncycle: {interval: y}\nparameters: {cpu_weight: -1, zzz: 1}"
+        found = problems(tmp_path, text, BUNDLEKEEL__API__PORT="many", BUNDLEKEEL__FOO__BAR="1")
+        assert {problem.field for problem in found} == {
+            *("mode", "cycle.interval", "parameters.cpu_weight", "parameters.zzz", "api.port", "foo")
+        }
+        by_field = {problem.field: str(problem) for problem in found}
+        assert by_field["api.port"].startswith("env:BUNDLEKEEL__API__PORT: api.port = 'many'")
+        assert by_field["foo"].startswith("env:BUNDLEKEEL__FOO__BAR: foo")
+
+    def test_the_same_parameter_twice(self, tmp_path: Path) -> None:
+        """Both names are in the message."""
+        text = "parameters: {loadBalancerBandwithInResourceWeight: 1, loadBalancerBandwidthInResourceWeight: 1}"
+        message = str(problems(tmp_path, text)[0])
+        assert "loadBalancerBandwithInResourceWeight" in message
+        assert "loadBalancerBandwidthInResourceWeight" in message
+
+    def test_secrets_never_show(self, tmp_path: Path) -> None:
+        """Not in messages, not even under a misspelt key; not in the representation of the settings."""
+        text = "admin: {token: [geheim], tokn: geheim, mode: geheim}\napi_token: geheim"
+        found = problems(tmp_path, text)
+        assert len(found) == 4
+        assert all("geheim" not in str(problem) + repr(problem.value) for problem in found)
+        both = problems(tmp_path, "admin: {token: geheim, token_file: /f}")
+        assert "geheim" not in str(both[0])
+        assert "admin.token is set as well" in str(both[0])
+        assert both[0].field == "admin.token_file"
+        assert "geheim" not in repr(load(tmp_path, "admin: {token: geheim}"))
+
+    def test_the_model_alone_refuses_as_well(self) -> None:
+        """Code that builds Settings itself gets the same rules."""
+        for wrong in (
+            {"parameters": {"maxUnloadPercentage": 2}},
+            {"strategy": "avg", "parameters": {"strategy": "avg"}},
+            {"capacity": {"b": {"cores": -1}}},
+        ):
+            with pytest.raises(ValidationError):
+                Settings(**wrong)
+        assert Settings(parameters={"loadBalancerLoadSheddingStrategy": "x.UniformLoadShedder"}).strategy == "uniform"
+
+    def test_frozen(self) -> None:
+        """Settings do not change under a running cycle."""
+        settings = Settings()
+        with pytest.raises(ValidationError):
+            settings.mode = "act"
+        with pytest.raises(ValidationError):
+            settings.cycle.interval = 1
+
+
+class TestParameters:
+    """Our names, Pulsar's names, adopted values, and who wins."""
+
+    def test_defaults_are_those_of_the_core(self) -> None:
+        """Nothing set, nothing adopted."""
+        got, origins = to_parameters(Settings())
+        assert got == Parameters()
+        assert set(origins) == set(BY_NAME)
+        assert set(origins.values()) == {"default"}
+
+    def test_jtable_16_the_shedding_interval_is_no_parameter(self, tmp_path: Path) -> None:
+        """Cycles come every 10 s by a setting of ours; Pulsar's minutes would be taken for something they are not."""
+        assert load(tmp_path).settings.cycle.interval == 10.0
+        (problem,) = problems(tmp_path, "parameters: {loadBalancerSheddingIntervalMinutes: 1}")
+        assert problem.field == "parameters.loadBalancerSheddingIntervalMinutes"
+        assert "unknown parameter" in str(problem)
+
+    def test_units_of_either_name(self, tmp_path: Path) -> None:
+        """Pulsar's keys carry Pulsar's units; ours may be written as durations."""
+        ours = load(tmp_path, "parameters: {cool_down_seconds: 5m, excluded_namespaces: 'a/b, c/d'}").settings
+        theirs = load(tmp_path, "parameters: {loadBalancerSheddingGracePeriodMinutes: 5}").settings
+        assert to_parameters(ours)[0].cool_down_seconds == to_parameters(theirs)[0].cool_down_seconds == 300
+        assert to_parameters(ours)[0].excluded_namespaces == ("a/b", "c/d")
+
+    def test_explicit_wins_over_adopted_wins_over_default(self, tmp_path: Path) -> None:
+        """Also for the strategy, and a setting that happens to equal our default still is explicit."""
+        loaded = load(
+            tmp_path, "adopt_broker_settings: true\nplacement: least_resource_usage\nparameters: {cpu_weight: 1}"
+        )
+        adopted = {
+            "loadBalancerCPUResourceWeight": "0.3",
+            "loadBalancerLoadSheddingStrategy": "org.apache.pulsar.broker.loadbalance.impl.ThresholdShedder",
+            "loadBalancerLoadPlacementStrategy": "org.apache.pulsar.X.LeastLongTermMessageRate",
+            "loadBalancerSheddingGracePeriodMinutes": "7",
+            "loadBalancerSheddingExcludedNamespaces": "[a/b]",
+            "maxUnloadPercentage": "7",
+            "brokerServicePort": "6650",
+        }
+        got, origins = to_parameters(loaded.settings, adopted, origins=loaded.origins)
+        file = f"file:{tmp_path}/config.yaml"
+        assert (got.cpu_weight, origins["cpu_weight"]) == (1.0, file)
+        assert (got.placement, origins["placement"]) == ("least_resource_usage", file)
+        assert (got.strategy, origins["strategy"]) == ("threshold", "broker")
+        assert (got.cool_down_seconds, origins["cool_down_seconds"]) == (420.0, "broker")
+        assert (got.excluded_namespaces, origins["excluded_namespaces"]) == (("a/b",), "broker")
+        assert got.max_unload_ratio == Parameters().max_unload_ratio
+        assert origins["max_unload_ratio"] == "default (the brokers' maxUnloadPercentage=7 cannot be used)"
+
+    def test_one_key_of_the_brokers_reaches_both_strategies(self, tmp_path: Path) -> None:
+        """`maxUnloadPercentage`, written or adopted."""
+        adopted, _ = to_parameters(Settings(adopt_broker_settings=True), {"maxUnloadPercentage": "0.3"})
+        written, _ = to_parameters(load(tmp_path, "parameters: {maxUnloadPercentage: 0.3}").settings)
+        for got in (adopted, written):
+            assert (got.max_unload_ratio, got.uniform_max_unload_ratio) == (0.3, 0.3)
+
+    @pytest.mark.parametrize(("current", "old", "expected"), [("1.0", "0.5", 0.5), ("0.7", "0.5", 0.7), ("1", "1", 1)])
+    def test_brokers_report_both_spellings(self, current: str, old: str, expected: float) -> None:
+        """Like a broker, take the old spelling only where the current one stands at its default."""
+        adopted = {
+            "loadBalancerBandwidthInResourceWeight": current,
+            "loadBalancerBandwithInResourceWeight": old,
+        }
+        assert to_parameters(Settings(adopt_broker_settings=True), adopted)[0].bandwidth_in_weight == expected
+
+    def test_a_layer_overrides_another_whatever_the_spelling(self, tmp_path: Path) -> None:
+        """The file uses Pulsar's name, the environment ours: no contradiction."""
+        loaded = load(
+            tmp_path, "parameters: {maxUnloadPercentage: 0.3}", BUNDLEKEEL__PARAMETERS__MAX_UNLOAD_RATIO="0.4"
+        )
+        # One key of Pulsar's for two parameters of ours.
+        assert loaded.settings.parameters == {"max_unload_ratio": 0.4, "uniform_max_unload_ratio": 0.3}
+        hoisted = load(tmp_path, "strategy: avg", BUNDLEKEEL__PARAMETERS__STRATEGY="uniform")
+        assert (hoisted.settings.strategy, hoisted.origins["strategy"]) == (
+            "uniform",
+            "env:BUNDLEKEEL__PARAMETERS__STRATEGY",
+        )
+
+
+class TestCapacity:
+    """From the file to the value `core` matches brokers with."""
+
+    def test_values_reach_the_core(self, tmp_path: Path) -> None:
+        """In the order written; an exact id beats a glob, a glob a regular expression."""
+        text = """
+        capacity:
+          "/b[0-9]:.*/": {msg_rate: 5, throughput: 6, direct_memory_mb: 7}
+          "b*": {nic_gbps: 10, cpu: ignore, direct_memory: ignore}
+          "b1:8080": {cores: 4, bandwidth: ignore}
+        """
+        overrides = load(tmp_path, text).settings.capacity_overrides
+        assert overrides == (
+            CapacityOverride(pattern="/b[0-9]:.*/", msg_rate=5, throughput=6, direct_memory_mb=7),
+            CapacityOverride(pattern="b*", nic_gbps=10, ignore=("cpu", "direct_memory")),
+            CapacityOverride(pattern="b1:8080", cores=4, ignore=("bandwidth",)),
+        )
+        assert match_capacity(overrides, "b1:8080") is overrides[2]
+        assert match_capacity(overrides, "b2:8080") is overrides[1]
+        assert match_capacity(overrides[:1], "b2:8080") is overrides[0]
+        assert match_capacity(overrides, "c:1") is None
+
+
+class TestDurations:
+    """The one way to write a time."""
+
+    @pytest.mark.parametrize(
+        ("text", "seconds"),
+        [("10s", 10), ("500ms", 0.5), ("1m", 60), ("2h", 7200), ("1d", 86400), ("1.5", 1.5), (3, 3), (" 5 s ", 5)],
+    )
+    def test_spellings(self, text: object, seconds: float) -> None:
+        """All read to seconds, and what is written again reads the same."""
+        assert parse_duration(text) == seconds
+        assert parse_duration(format_duration(seconds)) == seconds
+
+    @pytest.mark.parametrize("text", ["", "s", "-1s", "1 week", "1e3s", None, True, [1], "nan"])
+    def test_no_durations(self, text: object) -> None:
+        """Refused."""
+        with pytest.raises(ValueError, match="duration"):
+            parse_duration(text)
+
+
+def test_every_key_says_why() -> None:
+    """The reference page has no empty cell."""
+    assert [row.key for row in rows() if not row.why or not row.allowed] == []
+
+
+def test_relative_files_belong_to_the_folder_of_the_settings_file(tmp_path: Path) -> None:
+    """A command run elsewhere must reach the socket of the sidecar the file describes, not one in its own folder."""
+    loaded = load(tmp_path, "api: {socket: keel.sock}\n")
+    assert loaded.located(loaded.settings.api.socket) == tmp_path / "keel.sock"
+    assert loaded.located(Path("/run/keel.sock")) == Path("/run/keel.sock")
+    assert loaded.located(None) is None
+    assert LoadedSettings.defaults().located(Path("keel.sock")) == Path("keel.sock")
+
+
+def test_h24_a_leader_keeps_a_margin(tmp_path: Path) -> None:
+    """With none it would act until the very moment at which the store lets another one lead."""
+    for given in ("0", "0.01"):
+        (problem,) = problems(tmp_path, f"leadership:\n  margin_ratio: {given}\n")
+        assert (problem.field, problem.allowed) == ("leadership.margin_ratio", "number >= 0.05 and <= 0.9")
+    assert load(tmp_path, "leadership:\n  margin_ratio: 0.05\n").settings.leadership.margin_ratio == 0.05

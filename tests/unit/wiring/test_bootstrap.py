@@ -1,0 +1,34 @@
+"""What the wiring itself decides."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from bundlekeel.settings.model import ApiSettings, Settings
+from bundlekeel.wiring.hosts import advertised, served_hosts
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts"),
+    [(None, ("proxy",)), ("http://keel-0.svc:8090", ("proxy", "keel-0.svc:8090"))],
+)
+def test_the_advertised_address_is_served(url: str | None, hosts: tuple[str, ...]) -> None:
+    """Other sidecars pass plans on under it; refusing it as a wrong Host would quietly keep them from the leader."""
+    settings = Settings(api=ApiSettings(advertised_url=url, allowed_hosts=("proxy",)))
+    assert served_hosts(settings) == hosts
+
+
+@pytest.mark.parametrize(
+    ("api", "url"),
+    [
+        ({}, "http://127.0.0.1:8090"),
+        ({"host": "0.0.0.0"}, f"http://{socket.gethostname()}:8090"),
+        ({"host": "0.0.0.0", "advertised_url": "http://keel:1"}, "http://keel:1"),
+    ],
+)
+def test_other_sidecars_never_get_a_loopback_address_of_ours(api: dict[str, str], url: str) -> None:
+    """Bound to every address we are reached by name: 127.0.0.1 would make a follower ask itself."""
+    settings = Settings(api=ApiSettings(**api))  # type: ignore[arg-type]
+    assert advertised(settings, "http://127.0.0.1:8090") == url

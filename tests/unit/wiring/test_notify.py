@@ -1,0 +1,383 @@
+"""Notifications: which records are told, to whom, how often it is tried, and that no address is ever shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import ssl
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from structlog.testing import capture_logs
+
+from bundlekeel.adapters.files import FileJournal
+from bundlekeel.adapters.metrics import PrometheusTelemetry
+from bundlekeel.adapters.notify import Address, KubernetesEvents, Place, Webhook
+from bundlekeel.core.channel.findings import FindingCode
+from bundlekeel.core.model.errors import NotificationError
+from bundlekeel.daemon.records.notices import Notices
+from bundlekeel.daemon.records.notifications import BACKOFF, QUEUE, Notifications, Sink, ToldJournal
+from bundlekeel.ports.notify import EVENTS, Notice
+from bundlekeel.settings.describe import describe
+from bundlekeel.settings.load import LoadedSettings, load_settings
+from bundlekeel.tls import ClientTls
+from bundlekeel.wiring.logs import secrets_of
+from bundlekeel.wiring.notify import notifications
+from tests.support.http_inbox import Inbox, inbox
+from tests.support.memory_source import RealClock
+from tests.support.world import FakeCluster, FakeSidecar
+
+CANARY = "c4nary-h00k-5ecret"
+NOTICE = Notice(
+    event="stops",
+    severity="warning",
+    reason="SecondBalancer",
+    text="nothing is carried out: <others> & we",
+    wall_ms=1_700_000_000_123,
+    cluster="east",
+    member="keel-0",
+    details={"epoch": 3, "outcomes": {"done": 2}, "brokers": ["b1", "b2"]},
+)
+
+
+class Impatient(RealClock):
+    """Sleeps that are noted instead of slept."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        """Only a turn of the loop."""
+        self.slept.append(seconds)
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def box() -> Iterator[Inbox]:
+    """A receiver."""
+    with inbox() as found:
+        yield found
+
+
+def teller(notices: Notices, *records: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """(event, severity, reason) of the notices of these records."""
+    return [(item.event, item.severity, item.reason) for record in records for item in notices.of(record)]
+
+
+def notices(leads: bool = True) -> Notices:
+    """Of a sidecar that leads, or not."""
+    return Notices(cluster="east", member=lambda: "keel-0", leads=lambda: leads)
+
+
+def cycle(**changes: Any) -> dict[str, Any]:
+    """A leader's cycle that did nothing."""
+    base = {"kind": "cycle", "epoch": 1, "cycle": 7, "wall_ms": 5, "code": "Balanced", "plan": "ab", "obstacle": None}
+    return base | {"outcomes": {}, "splits": {}, "sentence": "even"} | changes
+
+
+# --- which records are told ---
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (cycle(), []),
+        (cycle(outcomes={"done": 3}), [("executions", "info", "CarriedOut")]),
+        (cycle(outcomes={"done": 3, "unknown": 1}), [("executions", "warning", "CarriedOut")]),
+        (cycle(splits={"done": 1}), [("executions", "info", "CarriedOut")]),
+        (cycle(epoch=None, outcomes={"done": 3}), []),
+        ({"kind": "wish", "what": "pause", "sentence": "x", "wall_ms": 1}, [("stops", "info", "Pause")]),
+        ({"kind": "wish", "what": "deadman", "sentence": "x", "wall_ms": 1}, [("stops", "critical", "Deadman")]),
+        ({"kind": "wish", "what": "drain of b1", "sentence": "x", "wall_ms": 1}, [("executions", "info", "Drain")]),
+        ({"kind": "foreign", "sentence": "x", "wall_ms": 1}, [("findings", "warning", "ForeignMove")]),
+        ({"kind": "adoption", "sentence": "x", "wall_ms": 1}, [("adoption", "info", "ThresholdsAdopted")]),
+        ({"kind": "move", "sentence": "x", "wall_ms": 1}, []),
+        ({}, []),
+    ],
+)
+def test_what_is_told_of_a_record(record: dict[str, Any], told: list[tuple[str, str, str]]) -> None:
+    """Work, stops, findings and adoptions; never each move, never a follower's cycle."""
+    assert teller(notices(), record) == told
+
+
+def test_findings_are_told_once_by_the_leader() -> None:
+    """Every replica finds them; a bundle owned twice is critical, an end is good news."""
+    record = {
+        "kind": "finding",
+        "event": "appeared",
+        "code": str(FindingCode.OWNED_TWICE),
+        "sentence": "x",
+        "wall_ms": 1,
+    }
+    assert teller(notices(leads=False), record) == []
+    assert teller(notices(), record, record | {"event": "gone"}) == [
+        ("findings", "critical", "OwnedTwice"),
+        ("findings", "info", "OwnedTwice"),
+    ]
+
+
+def test_a_stop_is_told_when_it_lasts_and_when_it_is_over() -> None:
+    """One odd cycle is no news; a person's pause was told by the wish; the same stop is told once."""
+    stopped, blind = cycle(obstacle="SecondBalancer"), cycle(plan=None, code="StoreUnavailable")
+    watch = notices()
+    assert teller(watch, blind, cycle(), stopped) == []
+    assert teller(watch, stopped, stopped) == [("stops", "critical", "SecondBalancer")]
+    assert teller(watch, cycle(obstacle="Paused")) == [("stops", "info", "ActsAgain")]
+    assert teller(watch, blind, blind) == [("stops", "warning", "StoreUnavailable")]
+    assert teller(watch, cycle(epoch=None), cycle()) == []
+
+
+async def test_a_real_leaders_moves_are_told(box: Inbox) -> None:
+    """From the journal of a whole sidecar to the receiver, with the sentence that the journal has."""
+    sidecar = FakeSidecar(FakeCluster())
+    told = Notifications(
+        [sink(box)], sidecar.telemetry, RealClock(), cluster="c", member=lambda: "m", leads=lambda: True
+    )
+    sidecar.cycle._parts = _with_journal(sidecar, told)
+    await sidecar.lead()
+    report = await sidecar.cycle.turn()
+    await told.close()
+    (posted,) = box.posted
+    assert posted.body["event"] == "executions" and posted.body["text"] == report.sentence
+    assert posted.body["details"]["outcomes"] == {"done": len(report.outcomes)}
+
+
+def _with_journal(sidecar: FakeSidecar, told: Notifications) -> Any:
+    return replace(sidecar.cycle._parts, journal=ToldJournal(sidecar.journal, told.hear))
+
+
+# --- sending ---
+
+
+def sink(box: Inbox, path: str = "/hook", **changes: Any) -> Sink:
+    """A webhook at this path."""
+    given = {"name": "ops", "notifier": Webhook(Address(box.url(path))), "events": frozenset(EVENTS)}
+    return Sink(**(given | changes))
+
+
+def running(clock: RealClock, *sinks: Sink) -> tuple[Notifications, PrometheusTelemetry]:
+    """What tells these sinks, and its metrics."""
+    telemetry = PrometheusTelemetry()
+    told = Notifications(sinks, telemetry, clock, cluster="east", member=lambda: "keel-0", leads=lambda: True)
+    return told, telemetry
+
+
+def counted(telemetry: PrometheusTelemetry, outcome: str, name: str = "ops") -> float | None:
+    """How many notifications ended like this."""
+    return telemetry.registry.get_sample_value("bundlekeel_notifications_total", {"sink": name, "outcome": outcome})
+
+
+PAUSE = {"kind": "wish", "what": "pause", "sentence": "ann asked for pause", "wall_ms": 1, "by": "ann"}
+
+
+async def until(condition: Any) -> None:
+    """Wait for it, ten seconds at most."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what it waits for happens in a server's thread
+            await asyncio.sleep(0.005)
+
+
+async def test_retries_back_off_and_then_it_is_sent(box: Inbox) -> None:
+    """500, a closed connection and 429 are tried again, later each time."""
+    clock = Impatient()
+    told, telemetry = running(clock, sink(box))
+    box.answers.extend([500, 0, 429])
+    task = asyncio.create_task(told.run())
+    told.hear(PAUSE)
+    await until(lambda: counted(telemetry, "sent"))
+    assert clock.slept == list(BACKOFF[:3]) and len(box.posted) == 4
+    assert telemetry.registry.get_sample_value("bundlekeel_notifications_waiting", {"sink": "ops"}) == 0
+    task.cancel()
+    await told.close()
+
+
+@pytest.mark.parametrize(("status", "attempts"), [(404, 1), (400, 1), (307, 1), (503, 1 + len(BACKOFF))])
+async def test_given_up(box: Inbox, status: int, attempts: int) -> None:
+    """A wrong address is not tried again, a redirect not followed; an outage is given up after all attempts."""
+    told, telemetry = running(Impatient(), sink(box))
+    box.answers.extend([status] * attempts)
+    task = asyncio.create_task(told.run())
+    told.hear(PAUSE)
+    await until(lambda: counted(telemetry, "failed"))
+    assert [item.path for item in box.posted] == ["/hook"] * attempts
+    told.hear(PAUSE)
+    await until(lambda: counted(telemetry, "sent"))
+    task.cancel()
+    await told.close()
+
+
+async def test_a_hanging_receiver_holds_up_nobody_and_its_queue_is_bounded(box: Inbox) -> None:
+    """Hearing returns at once; the other receiver is told; beyond the queue the oldest are dropped and counted."""
+    with inbox() as other:
+        slow = sink(box, notifier=Webhook(Address(box.url()), seconds=15.0))
+        told, telemetry = running(RealClock(), slow, sink(other, name="other"))
+        box.answers.append(-1)
+        task = asyncio.create_task(told.run())
+        told.hear(PAUSE)
+        await until(lambda: box.posted and counted(telemetry, "sent", "other"))
+        for number in range(QUEUE + 5):
+            told.hear(PAUSE | {"sentence": str(number)})
+        assert len(slow.waiting) == QUEUE and counted(telemetry, "dropped") == 6
+        await until(lambda: (counted(telemetry, "sent", "other") or 0) >= QUEUE - 1)
+        box.release.set()
+        await until(lambda: counted(telemetry, "sent") == QUEUE)
+        assert [item.body["text"] for item in box.posted[-2:]] == [str(QUEUE + 3), str(QUEUE + 4)]
+        task.cancel()
+        await told.close()
+
+
+async def test_wishes_of_a_sink(box: Inbox) -> None:
+    """Only its events, from its severity on."""
+    picky = sink(box, events=frozenset({"stops", "findings"}), min_severity="warning")
+    told, _ = running(Impatient(), picky)
+    told.hear(PAUSE)
+    told.hear(cycle(outcomes={"unknown": 1}))
+    told.hear({"kind": "foreign", "sentence": "them", "wall_ms": 1})
+    await told.close()
+    assert [item.body["text"] for item in box.posted] == ["them"]
+
+
+# --- what is sent ---
+
+
+async def test_the_generic_payload(box: Inbox) -> None:
+    """As docs/operations/notifications.md shows it."""
+    await Webhook(Address(box.url("/a?b=c"))).send(NOTICE)
+    (posted,) = box.posted
+    assert posted.path == "/a?b=c" and posted.headers["content-type"] == "application/json"
+    assert posted.body == {
+        "version": 1,
+        "source": "bundlekeel",
+        "cluster": "east",
+        "member": "keel-0",
+        "event": "stops",
+        "severity": "warning",
+        "reason": "SecondBalancer",
+        "text": NOTICE.text,
+        "wall_ms": 1_700_000_000_123,
+        "time": "2023-11-14T22:13:20.123Z",
+        "details": {"epoch": 3, "outcomes": {"done": 2}, "brokers": ["b1", "b2"]},
+    }
+    text = (Path(__file__).parents[3] / "docs/operations/notifications.md").read_text()
+    assert all(f'"{key}"' in text for key in posted.body)
+
+
+async def test_the_slack_payload_is_escaped(box: Inbox) -> None:
+    """`<` and `&` are control signs there."""
+    await Webhook(Address(box.url()), kind="slack").send(NOTICE)
+    body = box.posted[0].body
+    (attachment,) = body["attachments"]
+    assert body["text"] == "Bundlekeel, east: SecondBalancer"
+    assert attachment["text"] == "nothing is carried out: &lt;others&gt; &amp; we"
+    assert [item["value"] for item in attachment["fields"]] == ["3", "done 2", "b1, b2"]
+
+
+@pytest.mark.parametrize("word", ["@all", "@channel", "@here", "@ALL", "@everyone", "@ops-team"])
+async def test_h25_nobody_is_called_by_a_name_in_a_notification(box: Inbox, word: str) -> None:
+    """Mattermost and Rocket.Chat take `@word` for a call, wherever it stands: who names a bundle so calls nobody."""
+    hook = Webhook(Address(box.url()), kind="slack")
+    notice = replace(
+        NOTICE, cluster=word, reason=word, text=f"{word} a{word}", member=word, details={word: word, "b": [word]}
+    )
+    await hook.send(notice)
+    await hook.close()
+    said = json.dumps(box.posted[0].body, ensure_ascii=False)
+    assert not re.search(r"@\w", said)
+    assert said.replace("\u200b", "").count(word) == 10
+
+
+async def test_the_address_file_is_read_each_time(box: Inbox, tmp_path: Path) -> None:
+    """A rotated secret needs no restart; a missing one is tried again."""
+    file = tmp_path / "url"
+    hook = Webhook(Address(file=file))
+    with pytest.raises(NotificationError) as missing:
+        await hook.send(NOTICE)
+    assert missing.value.again
+    for path in ("/one", "/two"):
+        file.write_text(box.url(path) + "\n")
+        await hook.send(NOTICE)
+    assert [item.path for item in box.posted] == ["/one", "/two"]
+    await hook.close()
+
+
+async def test_kubernetes_events(tmp_path: Path) -> None:
+    """Over TLS with the cluster's authority, with the token as it is then; notes are cut to what the server takes."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.crt")
+    (tmp_path / "namespace").write_text("pulsar")
+    context = ClientTls(trust_certs=tmp_path / "ca.crt").context(field="x")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    with inbox(server) as box:
+        environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(box.port)}
+        assert Place.found(environ, "broker-0", tmp_path) is None
+        (tmp_path / "token").write_text("first")
+        assert Place.found({}, "broker-0", tmp_path) is None
+        place = Place.found(environ, "broker-0", tmp_path)
+        assert place is not None
+        events = KubernetesEvents(place, tls=context)
+        await events.send(NOTICE)
+        (tmp_path / "token").write_text("second")
+        await events.send(
+            Notice(
+                event="executions",
+                severity="info",
+                reason="CarriedOut",
+                text="é" * 900,
+                wall_ms=0,
+                cluster="east",
+                member="m" * 200,
+            )
+        )
+        await events.close()
+    one, two = box.posted
+    assert one.path == "/apis/events.k8s.io/v1/namespaces/pulsar/events"
+    assert [item.headers["authorization"] for item in (one, two)] == ["Bearer first", "Bearer second"]
+    assert one.body["regarding"] == {"apiVersion": "v1", "kind": "Pod", "namespace": "pulsar", "name": "broker-0"}
+    assert (one.body["reason"], one.body["type"], two.body["type"]) == ("SecondBalancer", "Warning", "Normal")
+    assert one.body["eventTime"] == "2023-11-14T22:13:20.123000Z"
+    assert len(two.body["note"].encode()) <= 1024 and len(two.body["reportingInstance"]) == 128
+
+
+# --- secrets and settings ---
+
+
+def loaded(**hook: Any) -> LoadedSettings:
+    """Settings with one webhook."""
+    return load_settings(None, {"notify": {"webhooks": [{"name": "ops", **hook}]}}, environ={})
+
+
+async def test_the_address_is_found_nowhere(box: Inbox, tmp_path: Path) -> None:
+    """Not in shown settings, logs, errors, tracebacks, metrics or the journal, whatever goes wrong."""
+    settings = loaded(url=box.url(f"/{CANARY}"))
+    assert CANARY in "".join(secrets_of(settings.settings))
+    shown = [
+        repr(settings),
+        str(settings.settings),
+        settings.settings.model_dump_json(),
+        json.dumps(describe(settings)),
+    ]
+    telemetry = PrometheusTelemetry()
+    told = notifications(settings, telemetry, Impatient(), member=lambda: "m", leads=lambda: True)
+    assert told is not None
+    journal = ToldJournal(FileJournal(tmp_path / "j", telemetry=telemetry), told.hear)
+    with capture_logs() as logs:
+        box.answers.extend([500, 404])
+        task = asyncio.create_task(told.run())
+        journal.append(PAUSE)
+        await until(lambda: counted(telemetry, "failed"))
+        task.cancel()
+        await told.close()
+    assert box.posted[0].path == f"/{CANARY}"
+    journal.close()
+    shown += [str(logs), telemetry.render("")[0].decode(), (tmp_path / "j").read_text()]
+    for address in (f"http://127.0.0.1:1/{CANARY}", f"ftp://{CANARY}", f"http://[{CANARY}", f"{CANARY}"):
+        with pytest.raises(NotificationError) as error:
+            await Webhook(Address(address)).send(NOTICE)
+        shown += [str(error.value), repr(error.value.__context__) if not error.value.__suppress_context__ else ""]
+    assert all(CANARY not in text for text in shown)

@@ -1,0 +1,97 @@
+"""Addresses that are shown hold no credentials: refused by name wherever one is taken, and never repeated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from bundlekeel.cli.app import make_app
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.uris import credentials_fault, place_fault
+from bundlekeel.jobs.__main__ import parser
+from bundlekeel.settings.load import LoadedSettings, load_settings
+from bundlekeel.wiring.history import history_store
+from tests.unit.cli.test_commands import FakeWiring
+
+WITH_SECRETS = [
+    "s3://AKIA:canary-1@bucket/keel",
+    "s3://AKIA:canary/1@bucket",
+    "s3://canary-1@bucket",
+    "S3A://AKIA:canary-1@bucket",
+    "s3://AKIA%3Acanary-1@bucket",
+    "hdfs://keel:canary-1@namenode:8020/x",
+    "abfss://:canary-1@account.dfs.core.windows.net/x",
+    "https://canary-1@host/x",
+    "s3://bucket/x?secret_key=canary-1",
+    "s3://bucket/x?region=eu&session_token=canary-1",
+    "abfss://c@account.dfs.core.windows.net/x?sig=canary-1",
+    "https://host/x?X-Amz-Signature=canary-1",
+    "s3://bucket/x?endpoint_override=http://a:canary-1@minio:9000",
+]
+WITHOUT = [
+    "/var/keel",
+    "keel@night",
+    "file:///var/keel",
+    "s3://bucket/keel",
+    "s3://bucket/a:b@c",
+    "s3://bucket/keel?region=eu&endpoint_override=http://minio:9000&scheme=http",
+    "gs://anonymous@bucket/keel",
+    "hdfs://keel@namenode:8020/keel",
+    "hdfs://namenode:8020/a@b",
+    "abfss://container@account.dfs.core.windows.net/keel",
+    "http://[::1]:4318/v1/traces",
+    "pulsar+ssl://a:6651,b:6651",
+    "https://collector:4318/v1/traces",
+]
+
+
+@pytest.mark.parametrize("text", WITH_SECRETS)
+def test_h09_credentials_are_found(text: str) -> None:
+    """Before the host, behind a slash of the secret, encoded, and among the options; the reason tells nothing."""
+    assert credentials_fault(text) and place_fault(text)
+    assert "canary" not in credentials_fault(text)
+
+
+@pytest.mark.parametrize("text", WITHOUT)
+def test_h09_addresses_without_credentials_are_taken(text: str) -> None:
+    """Names of containers, users and ports are none."""
+    assert credentials_fault(text) == place_fault(text) == ""
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"history": {"uri": "s3://AKIA:canary-1@bucket"}},
+    {"calibration": {"uri": "s3://AKIA:canary-1@bucket"}},
+    {"traces": {"otlp_endpoint": "http://keel:canary-1@collector:4318"}},
+    {"api": {"advertised_url": "http://keel:canary-1@host:8090"}},
+    {"extensible": {"service_url": "pulsar://keel:canary-1@broker:6650"}},
+    {"metadata_store": "zk:keel:canary-1@host:2181"},
+    {"configuration_store": "zk:keel:canary-1@host:2181"},
+]
+
+
+@pytest.mark.parametrize("given", SETTINGS, ids=str)
+def test_h09_settings_refuse_them_by_the_fields_name(given: dict[str, Any]) -> None:
+    """And neither message nor value repeats them."""
+    with pytest.raises(ConfigError) as told:
+        load_settings(None, given, environ={})
+    section, inner = next(iter(given.items()))
+    assert told.value.field == (f"{section}.{next(iter(inner))}" if isinstance(inner, dict) else section)
+    assert "credentials" in str(told.value)
+    assert "canary" not in f"{told.value} {told.value.value}" and "AKIA" not in f"{told.value} {told.value.value}"
+
+
+def test_h09_the_command_lines_refuse_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """History of the CLI, history and output of the nightly job, the address of a sidecar."""
+    with pytest.raises(ConfigError, match="--history") as told:
+        history_store(LoadedSettings.defaults(), "s3://AKIA:canary-1@bucket")
+    assert "canary" not in f"{told.value} {told.value.value}"
+    for option in ("--history", "--out"):
+        with pytest.raises(SystemExit):
+            parser().parse_args([option, "s3://AKIA:canary-1@bucket"])
+        said = capsys.readouterr().err
+        assert f"argument {option}" in said and "credentials" in said and "canary" not in said
+    ran = CliRunner().invoke(make_app(FakeWiring), ["brokers", "--url", "http://keel:canary-1@host:8090"])
+    assert ran.exit_code == 2 and "--url" in ran.output and "canary" not in ran.output
