@@ -35,7 +35,8 @@ class Suite:
 
 
 def _pytest(*arguments: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", "pytest", "-q", *arguments)
+    """pytest, which names the slowest tests of a suite at its end."""
+    return (sys.executable, "-m", "pytest", "-q", "--durations=8", "--durations-min=5", *arguments)
 
 
 GATE = Suite(

@@ -19,7 +19,7 @@ STILL: dict[str, Any] = {"parameters": {"max_moves_per_cycle": 0}}
 def quota_sidecar(cluster: Cluster, directory: Path, **quotas: Any) -> Iterator[Sidecar]:
     """One that leads, with quotas."""
     # A root of its own: what one test removes is there for the next one.
-    with running(cluster, ["q1"], directory, cluster=directory.name, quotas=quotas, **STILL) as (made,):
+    with running(cluster, ["q1"], directory, root=directory.name, quotas=quotas, **STILL) as (made,):
         made.until(lambda: made.state().get("role") == "leader", "it leads", within=60)
         yield made
 

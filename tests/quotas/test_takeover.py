@@ -31,7 +31,7 @@ def test_the_next_leader_completes_and_gives_back(quota_cluster: Cluster, tmp_pa
     web, topic = quota_cluster.brokers[0].web_url, list(demands())[3]
     body = {"publishThrottlingRateInMsg": 5000, "publishThrottlingRateInByte": -1}
     assert request("POST", f"{web}/admin/v2/{topic.replace('://', '/')}/publishRate", body)[0] == 204
-    pair = running(quota_cluster, ["q1", "q2"], tmp_path, cluster=tmp_path.name, quotas=QUOTAS, **STILL)
+    pair = running(quota_cluster, ["q1", "q2"], tmp_path, root=tmp_path.name, quotas=QUOTAS, **STILL)
     with clients(quota_cluster, tmp_path) as load:
         before = topic_rates(quota_cluster)
         assert any("5000" in body for _, body in before.values())

@@ -1,0 +1,49 @@
+"""The import contracts of pyproject.toml: a copy in which somebody imports what he must not fails by name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+# A module, what is added to it, and words of the contract that forbids it.
+FORBIDDEN = (
+    ("core/model/names.py", "from bundlekeel.core.planning.engine import plan", "Inside core"),
+    ("core/guard/holds.py", "from bundlekeel.core.strategies.avg import shed", "Inside core"),
+    ("core/model/load.py", "import time", "core is pure"),
+    ("daemon/sources/observer.py", "from bundlekeel.daemon.cycle.cycle import Cycle", "Inside daemon"),
+    (
+        "daemon/operations/doctor.py",
+        "from bundlekeel.ports.commands import BrokerCommands",
+        "Only what executes decisions",
+    ),
+    ("daemon/state/leadership.py", "from bundlekeel.adapters.zookeeper.client import ZkClient", "Only wiring knows"),
+    ("settings/model.py", "from bundlekeel.daemon.runtime import Runtime", "Layers"),
+)
+
+
+def test_forbidden_imports_break_their_contracts(tmp_path: Path) -> None:
+    """Each contract of the rooms that somebody may forget; the tree as it is keeps all of them (the gate)."""
+    shutil.copytree(ROOT / "service", tmp_path / "service", ignore=shutil.ignore_patterns("__pycache__", "static"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for module, line, _ in FORBIDDEN:
+        file = tmp_path / "service/bundlekeel" / module
+        text = file.read_text(encoding="utf-8") if file.exists() else "from __future__ import annotations\n"
+        file.write_text(
+            text.replace("from __future__ import annotations\n", f"from __future__ import annotations\n{line}\n", 1)
+        )
+    ran = subprocess.run(
+        [Path(sys.executable).parent / "lint-imports", "--no-cache"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "service"), "COLUMNS": "400", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    broken = [line for line in ran.stdout.splitlines() if line.endswith(" BROKEN")]
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    for _, line, words in FORBIDDEN:
+        assert any(name.startswith(words) for name in broken), (line, broken)
