@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dev.fake_clock import FakeClock
 from dev.sidecar import Sidecar, leader_of
-from dev.tools_faketime import FakeClock, ensure
 from tests.chaos.stage import EAGER, Stage, ready, until
 from tests.chaos.test_leader_killed import check_nothing_twice
 
@@ -44,9 +44,8 @@ def check_goes_on(sidecars: list[Sidecar], leader: Sidecar, epoch: int) -> None:
 def test_a8_clock_steps(stage: Stage, tmp_path: Path) -> None:
     """A clock that goes a tenth too fast, then is set back and forward by an hour: one term for all of it, every move
     made once, no bundle moved again within its cool-down, and both leave as told."""
-    found = ensure()
     with stage.sidecars("AB", tmp_path, start=False, parameters=EAGER) as sidecars:
-        clocks = {item.name: FakeClock(found, tmp_path / f"clock-{item.name}") for item in sidecars}
+        clocks = {item.name: FakeClock(tmp_path / f"clock-{item.name}") for item in sidecars}
         for item in sidecars:
             item.environment = clocks[item.name].environment
             item.start()
