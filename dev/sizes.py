@@ -1,5 +1,5 @@
 """Small files, small functions: a file above 400 lines is told and above 600 refused; functions have up to 40 lines of
-code (docstrings not counted); a folder of the service has up to 20 modules.
+code (docstrings not counted).
 
 `python -m dev.sizes --table [COMMIT]` prints figures of the code as it is, beside those at a commit, as Markdown.
 """

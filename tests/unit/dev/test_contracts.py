@@ -31,7 +31,7 @@ def test_forbidden_imports_break_their_contracts(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for module, line, _ in FORBIDDEN:
         file = tmp_path / "service/bundlekeel" / module
-        text = file.read_text(encoding="utf-8") if file.exists() else "from __future__ import annotations\n"
+        text = file.read_text(encoding="utf-8")
         file.write_text(
             text.replace("from __future__ import annotations\n", f"from __future__ import annotations\n{line}\n", 1)
         )
