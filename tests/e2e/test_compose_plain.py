@@ -32,7 +32,7 @@ from dev.java import find_java
 from dev.tools_prometheus import ToolsMissing, ensure
 from tests.support.dockerfile import stages
 
-pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(600)]
 
 NUMBERS = (1, 2, 3)
 BROKERS = [f"broker-{number}" for number in NUMBERS]
