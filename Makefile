@@ -53,7 +53,7 @@ ui: setup ## The web page in real Chromium, over fakes and over a real cluster (
 
 demo: ## Balance a real three-broker cluster, the leader killed half-way (MODE=modular or extensible; CLUSTER=docker)
 	@$(PYTHON) -m dev.setup demo
-	@$(BIN)/python -m dev.cluster jars
+	@[ "$(CLUSTER)" = docker ] || $(BIN)/python -m dev.cluster jars
 	@$(BIN)/python -m dev.demo --mode $(MODE) $(ARGS)
 
 docs: packages ## Write what is generated: docs/reference, example settings, config/openapi.json, dashboards, chart files

@@ -4,7 +4,7 @@ None of them is on PyPI in the version wanted here. Each is built in a module of
 dependencies its release names; Go's checksum database vouches for what is fetched. A first build of `helm` takes about
 four minutes of processor time, the others one or two; later calls cost nothing.
 
-`python -m dev.gotools` builds them all.
+`python -m dev.gotools` builds them all, `python -m dev.gotools helm` that one.
 """
 
 from __future__ import annotations
@@ -98,14 +98,15 @@ def _go(tool: GoTool, module: Path, command: list[str]) -> None:
         raise ToolError(f"Go could not build {tool.name} {tool.version}:\n  " + "\n  ".join(tail))
 
 
-def main() -> None:
-    """Build every program and print where each one is."""
+def main(names: list[str]) -> None:
+    """Build the programs of these names, or every one, and print where each is."""
     for tool in ALL:
-        print(f"{tool.name} {tool.version}: {ensure(tool)}")
+        if not names or tool.name in names:
+            print(f"{tool.name} {tool.version}: {ensure(tool)}")
 
 
 if __name__ == "__main__":
     try:
-        main()
+        main(sys.argv[1:])
     except ToolError as error:
         sys.exit(f"tools: {error}")

@@ -4,6 +4,7 @@ Runs before anything is installed, so it needs the standard library alone. What 
 """
 
 import hashlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,8 @@ def main(lock: str) -> int:
         if sys.version_info < OLDEST:
             here = sys.version.split()[0]
             raise Refused(f"Python 3.11 or newer is needed, this is {here}; name one: make PYTHON=python3.12 ...")
-        _java()
+        if needs_java(lock, sys.platform, os.environ.get("CLUSTER", "")):
+            _java()
         # What the tests have is all that the demo needs.
         if not _current("dev") and not _current(lock):
             _packages(lock)
@@ -31,6 +33,13 @@ def main(lock: str) -> int:
         _say(str(error))
         return 1
     return 0
+
+
+def needs_java(lock: str, platform: str, cluster: str) -> bool:
+    """Whether what is set up runs Java on this machine; Refused for a demo whose cluster cannot run on it."""
+    if lock == "demo" and cluster != "docker" and platform != "linux":
+        raise Refused("the demo's cluster runs on Linux; elsewhere in containers: make demo CLUSTER=docker")
+    return lock == "dev" or cluster != "docker"
 
 
 def _java() -> None:

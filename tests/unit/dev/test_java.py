@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dev.java import compiler, installed_java, java_version, spark_environment
+from dev.setup import Refused, needs_java
 from dev.wheels import program
 from tests.support.newcomer import copy_of_sources
 
@@ -104,6 +105,15 @@ def test_without_java_set_up_ends_before_it_installs_anything_else(tmp_path: Pat
     assert "install a JDK" in answer.stderr.splitlines()[-1]
     assert "Traceback" not in answer.stderr
     assert not list(tmp_path.glob(".venv/lib/*/site-packages/fastapi"))
+
+
+def test_where_no_cluster_can_run_set_up_says_so_before_anything_else() -> None:
+    """The demo runs from jars on Linux only; in containers it needs no Java of this machine's. The tests always do."""
+    with pytest.raises(Refused, match="make demo CLUSTER=docker"):
+        needs_java("demo", "darwin", "")
+    assert not needs_java("demo", "darwin", "docker")
+    assert needs_java("demo", "linux", "")
+    assert needs_java("dev", "darwin", "")
 
 
 def test_a_suite_that_compiles_java_is_told_what_adds_the_compiler(tmp_path: Path) -> None:
