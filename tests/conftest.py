@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 # pytest-xdist sets them in its workers; tables are as wide as these say.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
+
+# As the product has it: rich's tracebacks, which structlog takes where nobody chose, cost seconds and show variables.
+structlog.configure(processors=[structlog.processors.format_exc_info, structlog.dev.ConsoleRenderer()])
 
 # An example that takes long on a busy machine says nothing about what it tests. "quick" draws the same examples every
 # time: what a change broke is told from what was never so. The night draws others, and six times as many
