@@ -10,8 +10,18 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from dev import gotools, java, tools_chromium, tools_prometheus, ui
+
 ROOT = Path(__file__).resolve().parent.parent
 _BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A command that sees to a program of others, and what a person does where it cannot."""
+
+    command: tuple[str, ...]
+    advice: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +29,8 @@ class Suite:
     """One suite: its commands in order, and its budget: how many minutes it may take on two cores. One that takes more
     than twice its budget fails; BUNDLEKEEL_BUDGET_SCALE=1.5 gives a slower machine half as much again.
 
-    `tools`: commands that see to programs of others, outside the budget. Where one of them fails the suite is left out,
-    and the closing table says so and names the command; on CI (the variable CI is set) that is a failure.
+    `tools`: what it needs of others, seen to outside the budget. Where one cannot be had the suite is left out, and the
+    closing table says so and what adds it; on CI (the variable CI is set) that is a failure.
 
     `real`: it runs on real servers or processes that share this machine with everything else. Tests of it that fail run
     once more by themselves, and the table counts those that passed only then: an unsteady test is to be mended, but
@@ -31,7 +41,7 @@ class Suite:
     minutes: float
     commands: tuple[tuple[str, ...], ...]
     real: bool = False
-    tools: tuple[tuple[str, ...], ...] = ()
+    tools: tuple[Tool, ...] = ()
 
 
 def _pytest(*arguments: str) -> tuple[str, ...]:
@@ -59,7 +69,7 @@ CHART_FILES = Suite(
     "chart's made files",
     1,
     ((sys.executable, "-m", "dev.chart", "check"),),
-    tools=((sys.executable, "-m", "dev.gotools", "helm"),),
+    tools=(Tool((sys.executable, "-m", "dev.gotools", "helm"), gotools.ADVICE),),
 )
 # Pure and quick, so they share the cores; what runs real servers has them for itself.
 _SHARED = ("-n", "3", "--dist", "worksteal")
@@ -72,7 +82,7 @@ PARITY = Suite(
     "parity",
     4,
     (_pytest("-m", "not nightly", "tests/parity"),),
-    tools=((sys.executable, "-m", "dev.java", "compiler"),),
+    tools=(Tool((sys.executable, "-m", "dev.java", "compiler"), java.NO_COMPILER),),
 )
 SIMULATION = Suite("simulation", 2, (_pytest("-m", "not nightly", "tests/simulation"),))
 MODULAR = Suite("modular cluster", 8, (_pytest("-m", "not nightly", "tests/integration"),), real=True)
@@ -89,20 +99,23 @@ WATCH = Suite(
     2,
     (_pytest("-m", "not nightly", "tests/watch"),),
     real=True,
-    tools=((sys.executable, "-m", "dev.tools_prometheus"),),
+    tools=(Tool((sys.executable, "-m", "dev.tools_prometheus"), tools_prometheus.ADVICE),),
 )
 CHART = Suite(
     "chart and image",
     3,
     (_pytest("-m", "not nightly", "tests/chart"),),
-    tools=((sys.executable, "-m", "dev.gotools"),),
+    tools=(Tool((sys.executable, "-m", "dev.gotools"), gotools.ADVICE),),
 )
 UI = Suite(
     "web page",
     4,
     (_pytest("-m", "not nightly and not cluster", "tests/ui"),),
     real=True,
-    tools=((sys.executable, "-m", "dev.tools_chromium"), (sys.executable, "-m", "dev.ui", "install")),
+    tools=(
+        Tool((sys.executable, "-m", "dev.tools_chromium"), tools_chromium.ADVICE),
+        Tool((sys.executable, "-m", "dev.ui", "install"), ui.ADVICE),
+    ),
 )
 UI_BUILD = Suite("web page, built anew", 2, ((sys.executable, "-m", "dev.ui", "check"),))
 # The same page over a real cluster.
@@ -159,10 +172,10 @@ def run(suites: tuple[Suite, ...]) -> int:
     failed = ""
     for suite in suites:
         print(f"== {suite.name}", flush=True)
-        missing = next((tool for tool in suite.tools if not _run(tool, again=False)[0]), None)
+        missing = next((tool for tool in suite.tools if not _run(tool.command, again=False)[0]), None)
         if missing is not None:
-            left_out.append(f"{suite.name:<20}  LEFT OUT: a program is missing; this adds it: {_shown(missing)}")
-            failed = f"{suite.name}: {_shown(missing)}" if os.environ.get("CI") else ""
+            left_out.append(f"{suite.name:<21}  LEFT OUT: {missing.advice}")
+            failed = f"{suite.name}: {_shown(missing.command)}" if os.environ.get("CI") else ""
             if failed:
                 break
             continue
@@ -175,11 +188,11 @@ def run(suites: tuple[Suite, ...]) -> int:
         rows.append((suite, (time.monotonic() - started) / 60, unsteady))
         if failed:
             break
-    print("\nsuite                 minutes  budget")
+    print(f"\n{'suite':<21}  minutes  budget")
     for suite, minutes, unsteady in rows:
         budget = suite.minutes * scale
         notes = ["over"] * (minutes > budget) + ["UNSTEADY: failed once, see above"] * unsteady
-        print(f"{suite.name:<20}  {minutes:7.1f}  {budget:6.0f}  {', '.join(notes)}".rstrip())
+        print(f"{suite.name:<21}  {minutes:7.1f}  {budget:6.0f}  {', '.join(notes)}".rstrip())
         if minutes > 2 * budget:
             failed = failed or f"{suite.name}: it took more than twice its budget"
     print("\n".join([*left_out, f"FAILED in {failed}" if failed else "all suites passed"]))
