@@ -17,8 +17,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from dev import gotools, java, tools_chromium, tools_prometheus, ui
+
 ROOT = Path(__file__).resolve().parent.parent
 _BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A command that sees to a program of others, and what a person does where it cannot."""
+
+    command: tuple[str, ...]
+    advice: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +36,8 @@ class Suite:
     """One suite: its commands in order, and its budget: how many minutes it may take on two cores. One that takes more
     than twice its budget fails; BUNDLEKEEL_BUDGET_SCALE=1.5 gives a slower machine half as much again.
 
-    `tools`: commands that see to programs of others, outside the budget. Where one of them fails the suite is left out,
-    and the closing table says so and names the command; on CI (the variable CI is set) that is a failure.
+    `tools`: what it needs of others, seen to outside the budget. Where one cannot be had the suite is left out, and the
+    closing table says so and what adds it; on CI (the variable CI is set) that is a failure.
 
     `real`: it runs on real servers or processes that share this machine with everything else. Tests of it that fail run
     once more by themselves, and the table counts those that passed only then: an unsteady test is to be mended, but
@@ -38,7 +48,7 @@ class Suite:
     minutes: float
     commands: tuple[tuple[str, ...], ...]
     real: bool = False
-    tools: tuple[tuple[str, ...], ...] = ()
+    tools: tuple[Tool, ...] = ()
 
 
 def _pytest(*arguments: str) -> tuple[str, ...]:
@@ -66,7 +76,7 @@ CHART_FILES = Suite(
     "chart's made files",
     1,
     ((sys.executable, "-m", "dev.chart", "check"),),
-    tools=((sys.executable, "-m", "dev.gotools", "helm"),),
+    tools=(Tool((sys.executable, "-m", "dev.gotools", "helm"), gotools.ADVICE),),
 )
 # Pure and quick, so they share the cores; what runs real servers has them for itself.
 _SHARED = ("-n", "3", "--dist", "worksteal")
@@ -79,7 +89,7 @@ PARITY = Suite(
     "parity",
     4,
     (_pytest("-m", "not nightly", "tests/parity"),),
-    tools=((sys.executable, "-m", "dev.java", "compiler"),),
+    tools=(Tool((sys.executable, "-m", "dev.java", "compiler"), java.NO_COMPILER),),
 )
 SIMULATION = Suite("simulation", 2, (_pytest("-m", "not nightly", "tests/simulation"),))
 MODULAR = Suite("modular cluster", 8, (_pytest("-m", "not nightly", "tests/integration"),), real=True)
@@ -96,20 +106,23 @@ WATCH = Suite(
     2,
     (_pytest("-m", "not nightly", "tests/watch"),),
     real=True,
-    tools=((sys.executable, "-m", "dev.tools_prometheus"),),
+    tools=(Tool((sys.executable, "-m", "dev.tools_prometheus"), tools_prometheus.ADVICE),),
 )
 CHART = Suite(
     "chart and image",
     3,
     (_pytest("-m", "not nightly", "tests/chart"),),
-    tools=((sys.executable, "-m", "dev.gotools"),),
+    tools=(Tool((sys.executable, "-m", "dev.gotools"), gotools.ADVICE),),
 )
 UI = Suite(
     "web page",
     4,
     (_pytest("-m", "not nightly and not cluster", "tests/ui"),),
     real=True,
-    tools=((sys.executable, "-m", "dev.tools_chromium"), (sys.executable, "-m", "dev.ui", "install")),
+    tools=(
+        Tool((sys.executable, "-m", "dev.tools_chromium"), tools_chromium.ADVICE),
+        Tool((sys.executable, "-m", "dev.ui", "install"), ui.ADVICE),
+    ),
 )
 UI_BUILD = Suite("web page, built anew", 2, ((sys.executable, "-m", "dev.ui", "check"),))
 # The same page over a real cluster.
@@ -167,12 +180,11 @@ class Runner:
 
     def _suite(self, suite: Suite) -> None:
         self._say(f"== {suite.name}\n")
-        missing = next((tool for tool in suite.tools if not self._run(suite, tool)), None)
+        missing = next((tool for tool in suite.tools if not self._run(suite, tool.command)), None)
         if missing is not None:
-            row = f"{suite.name:<20}  LEFT OUT: a program is missing; this adds it: {_shown(missing)}"
-            self.left_out.append(row)
+            self.left_out.append(f"{suite.name:<21}  LEFT OUT: {missing.advice}")
             if os.environ.get("CI"):
-                self.failed = self.failed or f"{suite.name}: {_shown(missing)}"
+                self.failed = self.failed or f"{suite.name}: {_shown(missing.command)}"
             return
         started, notes, failed = time.monotonic(), list[str](), ""
         for command in suite.commands:
@@ -189,7 +201,7 @@ class Runner:
         if minutes > 2 * budget:
             failed = failed or "it took more than twice its budget"
         notes = ["over"] * (minutes > budget) + notes + ["FAILED"] * bool(failed)
-        row = f"{suite.name:<20}  {minutes:7.1f}  {budget:6.0f}  {', '.join(notes)}".rstrip()
+        row = f"{suite.name:<21}  {minutes:7.1f}  {budget:6.0f}  {', '.join(notes)}".rstrip()
         self._say(f"== {row}\n")
         self.rows.append(row)
         if failed:
@@ -220,8 +232,8 @@ def run(*lanes: Lane) -> int:
     with ThreadPoolExecutor(len(lanes)) as pool:
         for done in [pool.submit(runner.lane, lane) for lane in lanes]:
             done.result()
-    print("\nsuite                 minutes  budget")
-    print("\n".join([*runner.rows, f"{'all':<20}  {(time.monotonic() - started) / 60:7.1f}", *runner.left_out]))
+    print(f"\n{'suite':<21}  minutes  budget")
+    print("\n".join([*runner.rows, f"{'all':<21}  {(time.monotonic() - started) / 60:7.1f}", *runner.left_out]))
     print(f"FAILED in {runner.failed}" if runner.failed else "all suites passed")
     return 1 if runner.failed else 0
 

@@ -23,6 +23,7 @@ DIGESTS = UI / "built.sha256"
 FILES = ("icon.svg", "index.html", "page.css", "page.js")
 PICTURES = ROOT / "docs/pictures"
 REMEDY = "run `python -m dev.ui build` and commit what it writes"
+ADVICE = "install Node.js 20 or newer with npm, or let pip and npm reach their registries"
 _INSTALLED = UI / "node_modules/.package-lock.json"
 
 
@@ -85,9 +86,7 @@ def install() -> None:
 def _run(*command: str) -> None:
     found = program(command[0], "node")
     if found is None:
-        raise BuildFailed(
-            f"{command[0]} is missing, and not to be had as a wheel: install Node.js 20 or newer with npm"
-        )
+        raise BuildFailed(f"{command[0]} is missing, and not to be had as a wheel: {ADVICE}")
     # What npm starts looks for `node` itself.
     environment = os.environ | {"PATH": f"{found.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
     done = subprocess.run(

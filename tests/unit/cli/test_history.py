@@ -176,7 +176,7 @@ def test_h16_links_that_lead_back_are_not_followed(folder: Path, tmp_path: Path)
     # A process of its own, for it may have to be killed.
     command = [sys.executable, "-c", "from bundlekeel.wiring import main; main()", "history", "ls"]
     command += ["--history", str(folder), "-o", "json"]
-    done = subprocess.run(command, check=False, capture_output=True, timeout=30)
+    done = subprocess.run(command, check=False, capture_output=True, timeout=100)
     assert done.returncode == 0, done.stderr
     assert [row["file"] for row in json.loads(done.stdout)] == [row["file"] for row in answer(folder, "history", "ls")]
     assert len(json.loads(done.stdout)) == 3

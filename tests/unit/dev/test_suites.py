@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dev.suites import Runner, Suite, nightly, run
+from dev.suites import Runner, Suite, Tool, nightly, run
 
 # Stands for pytest: fails unless it is told to run only what failed last.
 UNSTEADY = (sys.executable, "-c", "import sys; sys.exit('--last-failed' not in sys.argv)")
@@ -47,9 +47,10 @@ def test_a_suite_whose_program_is_missing_is_left_out_by_name(
 ) -> None:
     """With the command that adds it; those after it run. On CI nothing may be missing."""
     monkeypatch.setenv("CI", on_ci)
-    assert run((Suite("needy", 1, (BROKEN,), tools=(BROKEN,)), Suite("sound", 1, (SOUND,)))) == code
+    needy = Suite("needy", 1, (BROKEN,), tools=(Tool(SOUND, "nothing"), Tool(BROKEN, "apt-get install it")))
+    assert run((needy, Suite("sound", 1, (SOUND,)))) == code
     out = capsys.readouterr().out
-    assert "needy" in out and "LEFT OUT" in out
+    assert ["needy", "LEFT OUT: apt-get install it"] in [line.split(maxsplit=1) for line in out.splitlines()]
     assert ("all suites passed" in out) == (code == 0)
 
 
