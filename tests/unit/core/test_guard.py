@@ -26,6 +26,7 @@ def codes(state: GuardState | None = None, **more: Any) -> dict[str, Code]:
     given = eligibility(seen, state or GuardState(), params, NOW_MS, more.get("in_books", frozenset()), frozenset({D}))
     found = {item.bundle: item.code for item in given.refusals(seen, 0)}
     assert {seen.bundles.names[row]: code for row, code in given.codes.items()} == found
+    assert len(given.codes) == len(found)
     assert [not allowed for allowed in given.mask.tolist()] == [name in found for name in seen.bundles.names]
     return found
 

@@ -85,6 +85,13 @@ def test_the_later_of_two_restarts_ends_the_hold() -> None:
     assert clock_text(NOW_MS + 40_000) in made.verdict.sentence
 
 
+def test_three_restarted_brokers_are_named_and_the_others_counted() -> None:
+    """Rule: a sentence about many brokers stays readable."""
+    some, many = (plan([[0.1], *[[]] * 15], changed(*range(count))).verdict.sentence for count in (3, 5))
+    assert f"({broker(0)}, {broker(1)}, {broker(2)})" in some
+    assert f"({broker(0)}, {broker(1)}, {broker(2)} and 2 more)" in many
+
+
 def test_when_the_blast_ends() -> None:
     """Rule: the time told is the one at which so many changes are older that the share is within its limit."""
     ages = {broker(0): 50_000, broker(1): 40_000, broker(2): 30_000, broker(3): 20_000}
