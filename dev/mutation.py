@@ -63,7 +63,7 @@ GROUPS = (
         "planning",
         ("core/planning/*.py", "core/model/plan.py"),
         (
-            *_each(_TESTS_OF_CORE, "engine ledger effects pressure whatif drain byhand allowed avg selection"),
+            *_each(_TESTS_OF_CORE, "engine draft ledger effects pressure whatif drain byhand allowed avg selection"),
             *_each(_UNIT, "laws worked_*"),
             *_each(_LAWS, "strategy"),
         ),
@@ -72,7 +72,7 @@ GROUPS = (
         "strategies",
         _each("core/{}/*.py", "strategies filters"),
         (
-            *_each(_TESTS_OF_CORE, "avg threshold_uniform overload_deviation transfer* selection"),
+            *_each(_TESTS_OF_CORE, "avg j08_avg_swap threshold_uniform overload_deviation transfer* selection"),
             *_each(_TESTS_OF_CORE, "allowed assign javaregex alike"),
             *_each(_UNIT, "worked_*"),
             *_each(_LAWS, "strategy policy"),

@@ -150,6 +150,12 @@ def test_waiting_brokers_show_their_hits() -> None:
     assert plan.verdict.hits_low == 1
 
 
+def test_what_transfer_counts_is_no_hit_for_avg() -> None:
+    """Rule: whoever changes the strategy meanwhile starts to count from nothing."""
+    hits = turn(written(0), 0, Memory()).memory.hits.values()
+    assert [(hit.low, hit.high) for hit in hits] == [(0, 0)] * 2
+
+
 def test_swaps_keep_the_laws() -> None:
     """Brokers of a few big and small bundles, budgets now and then: nothing is dropped afterwards, nothing is worse,
     every bundle of a donor is accounted for, and swaps are frequent."""
