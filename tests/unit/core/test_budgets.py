@@ -61,6 +61,7 @@ def test_budget_of_a_tenant() -> None:
     assert (only.limit, only.used, only.frees_ms) == (2, 2, 0)
     assert only.detail == "limit 2 a cycle of t, 2 used, frees with the next cycle"
     assert admit(given, Parameters(**WIDE))[1] == ()
+    assert admit(given, Parameters(**WIDE, max_moves_per_tenant=0))[0] == ()
 
 
 def test_budget_of_an_hour_counts_what_was_begun_before() -> None:

@@ -224,3 +224,12 @@ def test_pinned_and_frozen_bundles_stay_while_others_move() -> None:
         (bundle_name(1), Code.FROZEN_INTENT),
     }
     assert plan.moves[0].source == broker(0)
+
+
+def test_a_strategy_that_pulsar_has_not_is_ours_in_every_form() -> None:
+    """Rule: `compat` asks for the class of a release; `deviation` has none."""
+    reports = cluster([[0.1] * 8, [0.1], []])
+    ours, bare = (
+        eager(reports, strategy="deviation", deviation_threshold=0.3, compat=compat).plan for compat in ("none", "4.2")
+    )
+    assert bare.moves == ours.moves != ()

@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.guard.eligibility import GuardState
+from bundlekeel.core.guard.holding import calm_brokers
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.time_format import clock_text
-from tests.support.builders import EAGER, NOW_MS, broker, cluster, run
+from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.planning.ledger import Ledger
+from tests.support.builders import EAGER, NOW_MS, broker, cluster, run, snapshot
 
 CALM = [[0.1] * 6, [0.1], [], [], []]
 OVERLOADED = [[0.1] * 10, [0.1] * 5, [], [], []]
@@ -102,6 +106,12 @@ def test_when_the_blast_ends() -> None:
     assert {item.frees_ms for item in made.refusals if item.code is Code.BLAST_RADIUS} == {NOW_MS + 20_000}
     later = GuardState(changed_brokers={name: NOW_MS - age - 20_000 for name, age in ages.items()})
     assert plan(CALM, later, rollout_quiet_seconds=0.0).moves
+
+
+def test_a_broker_at_the_threshold_is_calm() -> None:
+    """Rule: overloaded is above the threshold, here as everywhere."""
+    draft = Draft(snapshot(cluster([[0.5], [0.51], []])), Ledger(), Parameters(overloaded_threshold_percent=50.0))
+    assert calm_brokers(draft).tolist() == [True, False, True]
 
 
 def test_nothing_is_split_meanwhile() -> None:

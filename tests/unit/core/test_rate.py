@@ -133,6 +133,8 @@ def test_counters_that_restart_tell_nothing() -> None:
     restarted = looks(Signs(connections=50), memory=memory, start=2)
     assert restarted.moves is None
     assert restarted.usual["a"] == memory.usual["a"], "nor is anything learnt"
+    failed = looks(Signs(failures=900), Signs(failures=900))
+    assert looks(Signs(failures=5), memory=failed, start=2).usual["a"] == failed.usual["a"]
     assert looks(Signs(connections=99_000), memory=memory, start=99).moves is None
 
 
