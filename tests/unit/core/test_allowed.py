@@ -219,3 +219,12 @@ def test_mask_of_an_empty_cluster() -> None:
     mask = allowed_matrix(snapshot([]), Policies(isolation=(policy("t/a", "b1"),)))
     assert mask is not None and mask.shape == (0, 0)
     assert mask.dtype == np.bool_
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "threshold", "overload"])
+def test_an_emptier_broker_that_policies_forbid_hides_nobody(strategy: str) -> None:
+    """Rule: the target is the least loaded of those that may take, not the least loaded of all."""
+    bundles = {bundle_name(n, "t/a"): 0.15 for n in range(6)}
+    reports = [report(B[0], bundles), report(B[1], {}), report(B[2], {bundle_name(9, "t/b"): 0.1})]
+    made = planned(reports, Policies(isolation=(policy("t/a", "b[13]"),)), strategy=strategy).plan
+    assert {move.target for move in made.moves} == {B[2]}

@@ -15,7 +15,7 @@ from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.ledger import Ledger, open_entries
+from bundlekeel.core.planning.ledger import Entry, Ledger, open_entries
 from bundlekeel.core.planning.memory import Memory
 from tests.support.builders import (
     EAGER,
@@ -330,3 +330,25 @@ def test_reported_overload_is_no_target() -> None:
     plan = run(seen, ledger=books, memory=begun, **EAGER).plan
     assert plan.loads[0].score_before == pytest.approx(0.05)
     assert not plan.moves
+
+
+def test_an_even_cluster_is_balanced_also_while_a_move_settles() -> None:
+    """Rule: only where there is a difference to act on the verdict is that reports are waited for."""
+    entry = Entry(
+        bundle=bundle_name(9),
+        source=broker(0),
+        target=broker(1),
+        opened_ms=NOW_MS,
+        traffic=(0.0,) * 4,
+        pressure=(0.0,) * 6,
+    )
+    for loads, code in (([[0.3], [0.3]], Code.BALANCED), ([[0.3, 0.1], [0.1]], Code.UNSETTLED)):
+        assert run(cluster(loads), ledger=Ledger(entries=(entry,))).plan.verdict.code is code
+
+
+@pytest.mark.parametrize(("strategy", "said"), [("avg", "at most 0.0%"), ("uniform", "within their limits")])
+def test_a_closed_empty_broker_is_no_difference(strategy: str, said: str) -> None:
+    """Rule: it takes nothing and has nothing to give, so the others are not compared with it."""
+    guard = GuardState(cordoned=frozenset({broker(2)}))
+    verdict = run(cluster([[0.1] * 4, [0.1] * 4, []]), guard=guard, strategy=strategy, **EAGER).plan.verdict
+    assert verdict.code is Code.BALANCED and said in verdict.sentence

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.guard.budgets import admit, share_of
+from bundlekeel.core.guard.budgets import admit, hour_refusal, share_of
 from bundlekeel.core.guard.eligibility import Begun, GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import Parameters
@@ -61,6 +61,7 @@ def test_budget_of_a_tenant() -> None:
     assert (only.limit, only.used, only.frees_ms) == (2, 2, 0)
     assert only.detail == "limit 2 a cycle of t, 2 used, frees with the next cycle"
     assert admit(given, Parameters(**WIDE))[1] == ()
+    assert admit(given, Parameters(**WIDE, max_moves_per_tenant=0))[0] == ()
 
 
 def test_budget_of_an_hour_counts_what_was_begun_before() -> None:
@@ -93,6 +94,17 @@ def test_when_the_hour_frees(limit: int, ages: tuple[int, ...], frees: int | Non
     assert ("allows none" in refused[-1].detail) == (frees is None)
 
 
+@pytest.mark.parametrize(("limit", "words"), [(-1, ""), (0, "it allows none"), (2, "2 used"), (3, "")])
+def test_a_move_by_hand_within_the_hour(limit: int, words: str) -> None:
+    """Rule: a move by hand waits for the budget of the hour alone: -1 is none, 0 allows nothing."""
+    refusal = hour_refusal(Parameters(max_moves_per_hour=limit), begun(2000, 1000), NOW_MS)
+    assert (refusal is not None) is bool(words)
+    if refusal is not None:
+        assert (refusal.code, refusal.limit, refusal.used) == (Code.BUDGET_PER_HOUR, limit, 2)
+        assert words in refusal.detail
+        assert refusal.frees_ms == (NOW_MS + HOUR_MS - 2000 if limit else 0)
+
+
 def test_share_of_traffic() -> None:
     """Rule: a source gives at most that share of its messages or bytes a cycle; each source counts for itself."""
     given = [move(0, share=0.3), move(1, share=0.2), move(2, share=0.01), move(3, "b:1", "a:2", share=0.4)]
@@ -118,6 +130,22 @@ def test_share_is_the_larger_of_messages_and_bytes() -> None:
     chatty = replace(move(0), traffic=(50.0, 50.0, 10.0, 10.0))
     assert share_of(chatty, FULL) == pytest.approx(0.5)
     assert share_of(chatty, (0.0, 0.0, 0.0, 0.0)) == 0.0
+    assert share_of(replace(move(0), traffic=(500.0, 0.0, 0.0, 0.0)), FULL) == 1.0, "no more than all of it"
+
+
+def test_a_source_of_which_no_traffic_is_known_is_bound_by_counts_alone() -> None:
+    """Rule: without a figure to compare with no share is used up."""
+    given = [move(0, "new:1", share=0.9), move(1, "new:1", share=0.9)]
+    assert admit(given, Parameters(**WIDE, max_traffic_share_per_cycle=0.2), None, NOW_MS, CARRIED)[0] == tuple(given)
+
+
+def test_a_refused_swap_uses_no_traffic() -> None:
+    """Rule: the share that a refused swap would have taken is free for the moves after it."""
+    swap = [move(1, share=0.3), move(2, "b:1", "a:1", share=0.1)]
+    for before, after in (([], 0.9), ([move(0, share=0.1)], 0.35)):
+        last = move(3, "a:1", "c:1", share=after)
+        params = Parameters(**{**WIDE, "max_moves_per_cycle": len(before) + 1}, max_traffic_share_per_cycle=0.5)
+        assert admit([*before, *swap, last], params, None, NOW_MS, CARRIED)[0] == (*before, last)
 
 
 def test_adaptive_rate() -> None:
@@ -126,6 +154,9 @@ def test_adaptive_rate() -> None:
     done, refused = admit(given, Parameters(**WIDE), GuardState(rate=1))
     assert len(done) == 1
     assert [item.code for item in refused] == [Code.ADAPTIVE_RATE] * 2
+    assert {item.detail for item in refused} == {"limit 1 a cycle, 1 used, frees with the next cycle"}
+    (none, *_) = admit(given, Parameters(**WIDE), GuardState(rate=0))[1]
+    assert none.detail == "limit 0 a cycle, 0 used, frees with the next cycle", "the rate grows again"
     assert len(admit(given, Parameters(**WIDE), GuardState(rate=None))[0]) == 3
 
 

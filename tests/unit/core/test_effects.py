@@ -203,3 +203,14 @@ def test_the_book_survives_a_change_of_leader() -> None:
     """As JSON and back it is the same."""
     book = replace(begun(), judged=judged({A: 0.5, B: 0.5, C: 0.5})[1], reverted=(("x", 1),))
     assert msgspec.json.decode(msgspec.json.encode(book), type=Book) == book
+
+
+def test_the_journal_tells_what_happened_in_short() -> None:
+    """Five digits are enough, and one move is no moves."""
+    one = Effect(
+        source=A, target=B, bundles=("x",), at_ms=7, begun_ms=5, predicted=1 / 3, realised=-2 / 3, word=NO_BENEFIT
+    )
+    line = one.record()
+    assert (line["predicted"], line["realised"], line["begun_ms"], line["wall_ms"]) == (0.33333, -0.66667, 5, 7)
+    assert line["sentence"].startswith(f"1 move {A} -> {B}: no benefit, the peak of the two went down by -66.7%")
+    assert replace(one, bundles=("x", "y")).record()["sentence"].startswith("2 moves ")

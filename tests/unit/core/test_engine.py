@@ -11,7 +11,8 @@ from bundlekeel.core.guard.eligibility import GuardState
 from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import ExcludedBroker
-from bundlekeel.core.model.plan import Verdict, imbalance, plan_hash
+from bundlekeel.core.model.plan import Split, Verdict, imbalance, plan_hash
+from bundlekeel.core.planning.memory import Memory
 from bundlekeel.core.strategies import SHEDDERS, Context, Decision
 from tests.support.builders import EAGER, broker, bundle_name, cluster, eager, report, run, snapshot
 
@@ -117,6 +118,7 @@ def test_hash_covers_everything_but_time() -> None:
     seen = snapshot(reports)
     plan = eager(seen).plan
     assert plan.hash == eager(replace(seen, wall_ms=seen.wall_ms + 1)).plan.hash
+    split = Split(bundle=bundle_name(0), broker=broker(0), rule="topics", value=3.0, limit=2.0)
     changes: list[dict[str, Any]] = [
         {"seed": 1},
         {"strategy": "x"},
@@ -129,6 +131,17 @@ def test_hash_covers_everything_but_time() -> None:
         {"refusals": (plan.refusals[0]._replace(detail="x"), *plan.refusals[1:])},
         {"loads": (replace(plan.loads[0], score_after=0.0), *plan.loads[1:])},
         {"mean": 0.0},
+        {"placement": "x"},
+        {"extra": {"x": 1.0}},
+        {"splits": (split,)},
+        {"splits": (replace(split, hits=2),)},
+        {"split_refusals": plan.refusals[:1]},
+        {"verdict": replace(plan.verdict, hits_low=1)},
+        {"moves": (replace(plan.moves[0], runner_up="x"), *plan.moves[1:])},
+        {"moves": (replace(plan.moves[0], traffic=(0.0, 0.0, 0.0, 0.0)), *plan.moves[1:])},
+        {"refusals": (plan.refusals[0]._replace(limit=1.0), *plan.refusals[1:])},
+        {"refusals": (plan.refusals[0]._replace(frees_ms=1), *plan.refusals[1:])},
+        {"loads": (replace(plan.loads[0], bundles_after=9), *plan.loads[1:])},
     ]
     hashes = {plan_hash(replace(plan, **change)) for change in changes}
     assert len(hashes) == len(changes)
@@ -171,6 +184,35 @@ def test_plan_looks_ten_cycles_ahead(strategy: str) -> None:
     assert sum(item.code is Code.BUDGET_PER_CYCLE for item in plan.refusals) == 490
 
 
+def test_plan_looks_no_further_than_500_moves() -> None:
+    """Rule: whatever the budget, what comes later is planned on a later picture."""
+    reports = cluster([[0.0005] * 1020, []])
+    assert len(eager(reports, strategy="uniform", uniform_max_unload_ratio=0.5).plan.moves) == 500
+
+
+@pytest.mark.parametrize("placement", ["round_robin", "least_resource_usage"])
+def test_round_robin_goes_on_where_it_was(placement: str) -> None:
+    """Rule: the next cycle begins after the last target; other placements leave the position as it was."""
+    reports = cluster([[0.3, 0.3, 0.3], [], [], []])
+    result = eager(reports, strategy="threshold", placement=placement, memory=Memory(turn=2))
+    first, *_, last = (int(move.target[1:5]) for move in result.plan.moves)
+    assert (first == 2) is (placement == "round_robin")
+    assert result.memory.turn == ((last + 1) % 4 if placement == "round_robin" else 2)
+
+
+def test_who_counts_nothing_remembers_nothing() -> None:
+    """Rule: a strategy without a count leaves none to the next one."""
+    memory = eager(cluster([[0.1], [0.1]]), strategy="uniform").memory
+    assert (memory.condition_hits, memory.condition_at_ms, memory.turn) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("strategy", ["threshold", "uniform", "overload"])
+def test_who_counts_no_hits_shows_none(strategy: str) -> None:
+    """Rule: only a strategy that waits for several reports tells how many it has seen."""
+    plan = eager(cluster([[0.3, 0.3], []]), strategy=strategy).plan
+    assert {(item.hits_low, item.hits_high) for item in (plan.verdict, *plan.brokers)} == {(0, 0)}
+
+
 def test_pinned_and_frozen_bundles_stay_while_others_move() -> None:
     """Rule: the plan works around what may not move."""
     reports = cluster([[0.4, 0.2, 0.2], []])
@@ -182,3 +224,12 @@ def test_pinned_and_frozen_bundles_stay_while_others_move() -> None:
         (bundle_name(1), Code.FROZEN_INTENT),
     }
     assert plan.moves[0].source == broker(0)
+
+
+def test_a_strategy_that_pulsar_has_not_is_ours_in_every_form() -> None:
+    """Rule: `compat` asks for the class of a release; `deviation` has none."""
+    reports = cluster([[0.1] * 8, [0.1], []])
+    ours, bare = (
+        eager(reports, strategy="deviation", deviation_threshold=0.3, compat=compat).plan for compat in ("none", "4.2")
+    )
+    assert bare.moves == ours.moves != ()

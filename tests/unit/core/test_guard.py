@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bundlekeel.core.guard.budgets import admit
-from bundlekeel.core.guard.eligibility import GuardState, Moved, completeness, eligibility
+from bundlekeel.core.guard.eligibility import GuardState, Moved, completeness, eligibility, hold_back, leave_alone
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters
@@ -26,6 +27,7 @@ def codes(state: GuardState | None = None, **more: Any) -> dict[str, Code]:
     given = eligibility(seen, state or GuardState(), params, NOW_MS, more.get("in_books", frozenset()), frozenset({D}))
     found = {item.bundle: item.code for item in given.refusals(seen, 0)}
     assert {seen.bundles.names[row]: code for row, code in given.codes.items()} == found
+    assert len(given.codes) == len(found)
     assert [not allowed for allowed in given.mask.tolist()] == [name in found for name in seen.bundles.names]
     return found
 
@@ -143,3 +145,16 @@ def test_completeness_gate() -> None:
     assert refused.code is Code.INCOMPLETE_PICTURE
     assert "2 of 5" in refused.detail
     assert completeness(snapshot([]), Parameters()) is not None
+
+
+def test_what_waits_for_a_window_stays_so_beside_policies() -> None:
+    """Rule: an obstacle that comes later is told only of bundles that were free until then, and frees none."""
+    seen = snapshot([report("a:1", dict.fromkeys((A, B, C), 0.1))])
+    given = eligibility(seen, GuardState(frozen=frozenset({C})), Parameters(), NOW_MS, frozenset())
+    held = hold_back(given, np.array([True, False, True]), Code.OUTSIDE_WINDOW, NOW_MS + 5)
+    bound = leave_alone(held, np.array([True, True, True]))
+    assert bound.mask.tolist() == [False] * 3
+    found = {item.bundle: (item.code, item.frees_ms) for item in bound.refusals(seen, 0)}
+    assert found == {A: (Code.OUTSIDE_WINDOW, NOW_MS + 5), B: (Code.HAS_POLICY, 0), C: (Code.FROZEN_INTENT, 0)}
+    assert leave_alone(held, np.array([False] * 3)).mask.tolist() == held.mask.tolist() == [False, True, False]
+    assert bound.codes.rows_with({Code.OUTSIDE_WINDOW, Code.FROZEN_INTENT}) == [0, 2]

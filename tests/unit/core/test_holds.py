@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.guard.eligibility import GuardState
+from bundlekeel.core.guard.holding import calm_brokers
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.time_format import clock_text
-from tests.support.builders import EAGER, NOW_MS, broker, cluster, run
+from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.planning.ledger import Ledger
+from tests.support.builders import EAGER, NOW_MS, broker, cluster, run, snapshot
 
 CALM = [[0.1] * 6, [0.1], [], [], []]
 OVERLOADED = [[0.1] * 10, [0.1] * 5, [], [], []]
@@ -85,6 +89,13 @@ def test_the_later_of_two_restarts_ends_the_hold() -> None:
     assert clock_text(NOW_MS + 40_000) in made.verdict.sentence
 
 
+def test_three_restarted_brokers_are_named_and_the_others_counted() -> None:
+    """Rule: a sentence about many brokers stays readable."""
+    some, many = (plan([[0.1], *[[]] * 15], changed(*range(count))).verdict.sentence for count in (3, 5))
+    assert f"({broker(0)}, {broker(1)}, {broker(2)})" in some
+    assert f"({broker(0)}, {broker(1)}, {broker(2)} and 2 more)" in many
+
+
 def test_when_the_blast_ends() -> None:
     """Rule: the time told is the one at which so many changes are older that the share is within its limit."""
     ages = {broker(0): 50_000, broker(1): 40_000, broker(2): 30_000, broker(3): 20_000}
@@ -95,6 +106,12 @@ def test_when_the_blast_ends() -> None:
     assert {item.frees_ms for item in made.refusals if item.code is Code.BLAST_RADIUS} == {NOW_MS + 20_000}
     later = GuardState(changed_brokers={name: NOW_MS - age - 20_000 for name, age in ages.items()})
     assert plan(CALM, later, rollout_quiet_seconds=0.0).moves
+
+
+def test_a_broker_at_the_threshold_is_calm() -> None:
+    """Rule: overloaded is above the threshold, here as everywhere."""
+    draft = Draft(snapshot(cluster([[0.5], [0.51], []])), Ledger(), Parameters(overloaded_threshold_percent=50.0))
+    assert calm_brokers(draft).tolist() == [True, False, True]
 
 
 def test_nothing_is_split_meanwhile() -> None:

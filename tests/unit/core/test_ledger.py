@@ -281,3 +281,35 @@ def test_other_load_is_seen_through_the_held_baseline() -> None:
     third = [*BEFORE, report("c:1", {}, cpu=0.7)]
     assert scores(see(third, SECOND), booked()) == [0.4, 0.4, 0.7]
     assert np.isclose(sum(scores(see(third, SECOND), booked())), 1.5)
+
+
+@pytest.mark.parametrize(
+    ("taken", "reported", "limit", "believed"),
+    [
+        (0.5, 30.2, 100.0, 30.2),  # who took uses what it reported or more
+        (-0.5, 29.8, 100.0, 29.8),  # who gave uses that or less
+        (0.5, 45.0, 100.0, 45.0),
+        (0.5, 15.0, 100.0, 25.0),  # above it by ten points of the limit at most
+        (-0.5, 45.0, 100.0, 35.0),
+        (0.5, 0.4, 0.5, 0.45),
+        (0.5, 90.0, 0.0, 30.0),  # without a limit there is nothing to compare with
+    ],
+)
+def test_a_silent_broker_is_as_near_as_it_may_be(taken: float, reported: float, limit: float, believed: float) -> None:
+    """Rule: predicted are 30; a report since the landing that was not written anew bounds that."""
+    sides = ("b:1", "a:1") if taken > 0 else ("a:1", "b:1")
+    ledger = landed(
+        open_entries(Ledger(), [replace(a_move(), source=sides[0], target=sides[1])], see(BEFORE), NOW_MS),
+        a_move().bundle,
+        sides[1],
+        NOW_MS,
+    )
+    (entry,) = ledger.entries
+    entry = replace(entry, pressure=(abs(taken), 0, 0, 0, 0, 0))
+    baselines = tuple(replace(item, usage=(30.0 - taken, 0, 0, 0)) for item in ledger.baselines)
+    usage, limits = np.array([reported, 0, 0, 0]), np.array([limit, 1024.0, -1000.0, -1000.0])
+    own, other = (replace(item, last_update=NOW_MS + 30 * SECOND) for item in BEFORE)
+    seen = see([replace(own, usage=usage, limit=limits), other], 300 * SECOND)
+    books = settle(Ledger(entries=(entry,), baselines=baselines), seen, PARAMS, seen.wall_ms)
+    (held,) = (item for item in books.baselines if item.broker == "a:1")
+    assert held.usage[0] + taken == pytest.approx(believed)

@@ -114,11 +114,12 @@ def test_quiet_begins_anew_with_each_change_and_only_when_all_are_back() -> None
     eyes = Eyes()
     eyes.look(5)
     eyes.look(20, answered=False)
-    assert waiting(eyes.state, SETTLE) is not None and eyes.state.outage is not None
+    found = waiting(eyes.state, SETTLE)
+    assert found is not None and found.away and eyes.state.outage is not None
     assert eyes.state.outage.expected == frozenset(ALL)
     eyes.look(100, ("b1",))
     found = waiting(eyes.state, SETTLE)
-    assert found is not None and found.missing == ("b2", "b3")
+    assert found is not None and found.missing == ("b2", "b3") and not found.away
     eyes.look(170, ("b1", "b2"))
     eyes.look(1)
     assert eyes.left == pytest.approx(180.0)

@@ -227,3 +227,10 @@ def test_policy_forbids_is_told() -> None:
         done = plan(given).plan
         assert not done.moves
         assert codes(done) == {Code.POLICY_FORBIDS}, strategy
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_no_placement_draws_from_none(placement: str) -> None:
+    """Rule: without candidates there is none, whatever the placement."""
+    draft = Draft(snapshot(cluster([[0.1], []])), Ledger(), Parameters())
+    assert PLACEMENTS[placement](draft, 0, 0, np.array([], dtype=np.int64)).tolist() == []

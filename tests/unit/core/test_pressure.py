@@ -12,7 +12,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger, open_entries
 from bundlekeel.core.planning.memory import Memory
-from bundlekeel.core.planning.pressure import learn_idle
+from bundlekeel.core.planning.pressure import learn_idle, shares_of
 from tests.support.builders import NOW_MS, cluster, eager, run, snapshot
 
 PARAMS = Parameters()
@@ -114,3 +114,29 @@ def test_pressure_is_never_negative(busy: float) -> None:
 def test_memory_of_before_has_no_idle() -> None:
     """Rule: what an older version stored is read as knowing nothing."""
     assert Memory().idle == {}
+
+
+def test_a_broker_without_a_limit_says_nothing() -> None:
+    """Rule: what cannot be compared with a limit is no idle usage, not even none."""
+    first, *others = cluster([[0.1] * 8, [], []])
+    blind = [replace(item, limit=np.array([0.0, *item.limit[1:]])) for item in others]
+    assert known([first, *blind]) == {}
+    assert set(known([first, *others])) == {item.broker_id for item in others}
+
+
+@pytest.mark.parametrize("cpu", [0.005, 0.5])
+def test_little_usage_is_charged_as_it_is(cpu: float) -> None:
+    """Rule: the only bundle of a broker accounts for all of its usage, be it less than a point."""
+    draft = Draft(snapshot(cluster([[0.1], [0.1]], cpu=cpu)), Ledger(), PARAMS)
+    assert draft.pressure(0)[0, CPU] == pytest.approx(100 * cpu)
+
+
+def test_shares_of_each_resource() -> None:
+    """Rule: bandwidth by bytes of its direction, memory by bytes, CPU by the mean of the shares there are."""
+    carried = np.array([[0.1, 0.1, 10.0, 30.0], [0.0, 0.0, 30.0, 10.0]])
+    both = shares_of(carried, np.array([0.2, 0.2, 40.0, 40.0]))
+    # cpu, direct memory, bandwidth in, bandwidth out, messages, bytes
+    assert both.tolist() == [[0.5, 0.5, 0.25, 0.75, 0.5, 0.5], [0.25, 0.5, 0.75, 0.25, 0.0, 0.5]]
+    silent = shares_of(carried * [0, 0, 1, 1], np.array([0.0, 0.0, 40.0, 40.0]))
+    assert silent.tolist() == [[0.5, 0.5, 0.25, 0.75, 0.0, 0.5], [0.5, 0.5, 0.75, 0.25, 0.0, 0.5]]
+    assert not shares_of(carried * 0, np.zeros(4)).any()

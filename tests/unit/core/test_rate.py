@@ -63,6 +63,41 @@ def test_noise_does_nothing(within: Signs) -> None:
     assert looks(CALM, CALM, CALM, within).moves is None
 
 
+@pytest.mark.parametrize(
+    ("usual", "now", "worse"),
+    [
+        (Signs(latency_ms=20.0), Signs(latency_ms=60.0), False),  # three times as much is not more than that
+        (Signs(latency_ms=20.0), Signs(latency_ms=61.0), True),
+        (Signs(latency_ms=5.0), Signs(latency_ms=25.0), False),
+        (Signs(latency_ms=5.0), Signs(latency_ms=25.5), True),
+        (Signs(), Signs(failures=6), False),  # 0.2 a second
+        (Signs(), Signs(failures=7), True),
+        (Signs(), Signs(connections=150), False),  # five a second
+        (Signs(), Signs(connections=165), True),
+        (Signs(lookups_failed=0), Signs(lookups_failed=6), False),
+        (Signs(lookups_failed=0), Signs(lookups_failed=7), True),
+    ],
+)
+def test_what_is_clearly_above(usual: Signs, now: Signs, worse: bool) -> None:
+    """Rule: more than three times the usual, and beyond it by more than the slack of that sign."""
+    assert (looks(usual, usual, now).moves is not None) is worse
+
+
+def test_the_newest_look_is_a_fifth_of_what_is_usual() -> None:
+    """Rule: what is usual follows slowly; a sign that was never told before is taken as it is."""
+    found = looks(Signs(latency_ms=10.0), Signs(latency_ms=10.0), Signs(latency_ms=20.0, connections=30)).usual["a"]
+    assert found.latency_ms == pytest.approx(12.0)
+    assert found.connections == pytest.approx(0.2)
+    assert looks(Signs(), Signs(), Signs(latency_ms=20.0)).usual["a"].latency_ms == 20.0
+
+
+@pytest.mark.parametrize(("after_ms", "told"), [(0, False), (1, True), (600_000, True), (600_001, False)])
+def test_how_far_apart_two_looks_may_be(after_ms: int, told: bool) -> None:
+    """Rule: counters ten minutes apart still tell of now, later ones and those of the same moment do not."""
+    first = advance(RateMemory(), {"a": CALM}, BOTH, ceiling=10, now_ms=STEP)
+    assert bool(advance(first, {"a": CALM}, BOTH, ceiling=10, now_ms=STEP + after_ms).usual) is told
+
+
 def test_it_halves_down_to_one_and_grows_by_one() -> None:
     """Rule: 10, 5, 2, 1, and never none; then one more a calm look until no limit is left."""
     memory, bad = looks(CALM, CALM, CALM), Signs(latency_ms=500.0)
@@ -95,7 +130,11 @@ def test_a_lasting_change_of_a_broker_at_rest_becomes_usual_only_there() -> None
 def test_counters_that_restart_tell_nothing() -> None:
     """Rule: after a restart of the broker, or a long silence, there are no rates, and so no reason."""
     memory = looks(Signs(connections=9000), Signs(connections=9000))
-    assert looks(Signs(connections=50), memory=memory, start=2).moves is None
+    restarted = looks(Signs(connections=50), memory=memory, start=2)
+    assert restarted.moves is None
+    assert restarted.usual["a"] == memory.usual["a"], "nor is anything learnt"
+    failed = looks(Signs(failures=900), Signs(failures=900))
+    assert looks(Signs(failures=5), memory=failed, start=2).usual["a"] == failed.usual["a"]
     assert looks(Signs(connections=99_000), memory=memory, start=99).moves is None
 
 

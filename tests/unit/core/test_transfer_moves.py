@@ -91,6 +91,13 @@ def test_the_last_bundle_of_a_broker_stays_not_the_last_of_a_list() -> None:
     assert as_class([[0.8], [0.1]]).reason is Code.NO_BUNDLES
 
 
+def test_the_last_bundle_stays_also_where_its_broker_uses_much_without_any() -> None:
+    """Corrected: usage that no bundle accounts for is no reason to give all of them away."""
+    reports = [*cluster([[0.1, 0.1]], cpu=0.55), report(broker(1), {bundle_name(9): 0.01})]
+    plan = run(reports, memory=Memory(idle={broker(0): 35.0}), **AT_ONCE).plan
+    assert [row.bundles_after for row in plan.loads] == [1, 2]
+
+
 def test_a_giver_is_tried_against_the_next_takers() -> None:
     """Corrected: the class tries the least loaded broker only, and keeps it for the next givers when it fails."""
     small = np.array([20.0, 1024.0, -1000.0, -1000.0])
@@ -148,6 +155,12 @@ def test_waiting_brokers_show_their_hits() -> None:
     plan = turn(written(0), 0, Memory()).plan
     assert [item.code for item in plan.brokers] == [Code.HIT_COUNT] * 2
     assert plan.verdict.hits_low == 1
+
+
+def test_what_transfer_counts_is_no_hit_for_avg() -> None:
+    """Rule: whoever changes the strategy meanwhile starts to count from nothing."""
+    hits = turn(written(0), 0, Memory()).memory.hits.values()
+    assert [(hit.low, hit.high) for hit in hits] == [(0, 0)] * 2
 
 
 def test_swaps_keep_the_laws() -> None:

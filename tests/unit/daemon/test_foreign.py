@@ -63,6 +63,14 @@ def test_taken_back_before_the_reports_showed_our_move() -> None:
     assert (other.source, other.target, other.undone) == (B, C, False)
 
 
+def test_a_move_of_ours_that_somebody_followed_up_is_over() -> None:
+    """What was seen after our move landed counts, not where the move had put the bundle."""
+    ours = {NAME: Landing(source=A, landed_on=B, at_ms=T0 + 30_000)}
+    assert after(A, C, C, landings=ours) == (), "told once"
+    (change,) = after(A, C, B, landings=ours)
+    assert (change.source, change.target, change.undone) == (C, B, False)
+
+
 def test_a_report_older_than_our_move_says_nothing() -> None:
     """The books were closed by the clock; the source still lists it."""
     assert after(A, A, landings={NAME: Landing(source=A, landed_on=B, at_ms=T0 + 90_000)}) == ()

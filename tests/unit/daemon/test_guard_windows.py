@@ -50,6 +50,7 @@ SHUT = {"next_ms": 30}
         ([Span(allow="overload", **OPEN)], Allowance(allow="overload", until_ms=50)),
         ([Span(allow="overload", **OPEN), Span(allow="act", **OPEN)], Allowance(allow="act", until_ms=50)),
         ([Span(allow="overload", **OPEN), Span(allow="act", **SHUT)], Allowance(allow="overload", until_ms=50)),
+        ([Span(allow="act", **OPEN), Span(allow="act", opened_ms=9, ends_ms=70)], Allowance(allow="act", until_ms=70)),
         (
             [Span(allow="act", **OPEN), Span(allow="nothing", **OPEN)],
             Allowance(allow="nothing", until_ms=50, closed_by="window"),
