@@ -118,6 +118,22 @@ def test_everybody_knows_who_leads_and_who_is_there() -> None:
     virtually(scenario)
 
 
+def test_who_loses_its_seat_waits_for_another() -> None:
+    """Its session ended, somebody who waited has the seat: it is on the bench, and comes back when one is free."""
+
+    async def scenario(place: Callable[..., Place]) -> None:
+        first, second, third = await place("a").join(), await place("b").join(), await place("c").join()
+        second.store.expire(second.coordination)
+        for item in (third, second):
+            await item.leadership.turn()
+        assert [item.leadership.role for item in (first, second, third)] == ["leader", "bench", "follower"]
+        third.store.expire(third.coordination)
+        await second.leadership.turn()
+        assert (second.leadership.role, second.leadership.member.seat) == ("follower", 1)
+
+    virtually(scenario)
+
+
 def test_a_campaign_that_somebody_else_won_names_the_winner() -> None:
     """Two campaign at the same moment: one leads, the other follows it in the same turn."""
 
