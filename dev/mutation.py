@@ -47,8 +47,8 @@ def _each(pattern: str, words: str) -> tuple[str, ...]:
 
 
 _UNIT, _LAWS, _TESTS_OF_CORE = "unit/*/test_{}.py", "property/test_{}_laws.py", "unit/core/test_{}.py"
-_MOVES = _each(_UNIT, "executor* split_* move_record transfers rows")
-_TERMS = _each(_UNIT, "leadership *lease* terms pause cycle *gate*")
+_MOVES = _each(_UNIT, "executor* h_execution split_executor split_extensible split_settle move_record transfers rows")
+_TERMS = _each(_UNIT, "leadership terms h_terms h_clocks cycle cycle_books")
 GROUPS = (
     Group(
         "guard",
@@ -81,15 +81,19 @@ GROUPS = (
     Group(
         "gate",
         _each("daemon/{}.py", "gate/* execution/leader_executor"),
-        (*_each(_UNIT, "guarding rate_signals brokerconfig"), *_TERMS, *_MOVES),
+        (
+            *_each(_UNIT, "gate gate_requests guarding guard_windows outage* scopes pause splits move_record"),
+            *_each(_UNIT, "executor* h_execution"),
+            *_TERMS,
+        ),
     ),
     Group(
         "execution",
         _each("daemon/execution/{}.py", "executor move modular_move extensible_move splits intents"),
-        (*_MOVES, *_TERMS),
+        _MOVES,
     ),
-    Group("lease", _each("daemon/state/{}.py", "leadership lease"), (*_TERMS, *_MOVES)),
-    Group("auth", _each("api/{}.py", "auth shield"), ("unit/api/test_*.py", *_each(_UNIT, "secrets"))),
+    Group("lease", _each("daemon/state/{}.py", "leadership lease"), _each(_UNIT, "leadership lease h_terms terms")),
+    Group("auth", _each("api/{}.py", "auth shield"), _each("unit/api/test_{}.py", "auth_limits shield auth")),
 )
 
 

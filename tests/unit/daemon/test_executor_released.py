@@ -47,6 +47,14 @@ async def test_a_broker_that_cannot_tell_its_topics_is_no_proof(bench: Bench) ->
     assert (outcome.outcome, outcome.code) == ("unknown", Code.NOBODY_OWNS)
 
 
+async def test_neither_broker_nor_metadata_can_tell(bench: Bench) -> None:
+    """Two that know nothing are no proof either."""
+    bench.admin.fail("topics_of_bundle", Fault(error=AdminFault("500")))
+    bench.metadata.suspended = True
+    outcome = await bench.move()
+    assert (outcome.outcome, outcome.code) == ("unknown", Code.NOBODY_OWNS)
+
+
 async def test_an_unload_of_unknown_outcome_is_not_called_released(bench: Bench) -> None:
     """It may not have happened yet."""
     bench.admin.fail("unload", Fault(error=AdminTimeout("?")))

@@ -35,6 +35,9 @@ def window(
     return WindowSettings(cron=cron, minutes=minutes, allow=allow, time_zone=time_zone)
 
 
+# Settings refuse it; a calendar that is given it all the same says so.
+NEVER = WindowSettings.model_construct(cron="0 0 30 2 *", minutes=1, allow="act", time_zone="UTC")
+
 # --- what windows allow together -------------------------------------------------------------------------------
 
 OPEN = {"opened_ms": 1, "ends_ms": 50, "next_ms": 100}
@@ -162,6 +165,64 @@ def test_relief_only() -> None:
     assert calendar.obstacle(inside) is None
     assert calendar.relief_until(at("2026-11-23 05:00", BERLIN)) is None
     assert Calendar().obstacle(inside) is None and Calendar().relief_until(inside) is None
+
+
+def test_what_closes_it_is_named() -> None:
+    """Rule: outside of the hours the next opening, in a freeze its end, and where none ever opens again just that."""
+    hours, freeze = window("0 2 * * *", time_zone="UTC"), window("0 2 * * *", 30, "nothing", "UTC")
+    at_noon, within = at("2026-11-23 12:00"), at("2026-11-23 02:15")
+    said = {}
+    for name, windows, moment in (
+        ("hours", [hours], at_noon),
+        ("freeze", [freeze, hours], within),
+        ("never", [NEVER], at_noon),
+    ):
+        found = Calendar(windows).obstacle(moment)
+        assert found is not None and found.code is Code.OUTSIDE_WINDOW
+        said[name] = found.detail
+    assert said == {
+        "hours": "the next one opens at 2026-11-24 02:00 UTC",
+        "freeze": "one that forbids moves ends at 2026-11-23 02:30 UTC",
+        "never": "none opens any more",
+    }
+
+
+def test_the_zone_of_the_first_window_is_spoken() -> None:
+    """Rule: people read the zone they wrote first, whichever window opens."""
+    found = Calendar([window("0 5 * * *"), window("0 0 * * *", time_zone="UTC")]).obstacle(at("2026-11-23 12:00"))
+    assert found is not None and found.detail.endswith("2026-11-24 01:00 Europe/Berlin")
+
+
+def test_the_whole_span() -> None:
+    """Rule: inside and outside of a window, to the millisecond; a cron time that never comes opens nothing."""
+    opens, next_one = at("2026-11-23 02:00", BERLIN), at("2026-11-24 02:00", BERLIN)
+    inside = Span(allow="act", opened_ms=opens, ends_ms=opens + 2 * HOUR, next_ms=next_one)
+    assert span_of(window(), opens - 1) == Span(allow="act", next_ms=opens)
+    assert [span_of(window(), moment) for moment in (opens, opens + 2 * HOUR - 1)] == [inside, inside]
+    assert span_of(window(), opens + 2 * HOUR) == Span(allow="act", next_ms=next_one)
+    assert span_of(NEVER, opens) == Span(allow="act")
+
+
+def test_the_calendar_follows_the_windows_as_they_open_and_close() -> None:
+    """Rule: what was computed holds until the first of all windows turns, and not a millisecond longer."""
+    calendar = Calendar([window("0 2 * * *", 60, time_zone="UTC"), window("30 2 * * *", 60, "overload", "UTC")])
+    two = at("2026-11-23 02:00")
+    turns = [(two - 1, "nothing"), (two, "act"), (two + HOUR - 1, "act"), (two + HOUR, "overload")]
+    turns += [(two + HOUR + HOUR // 2 - 1, "overload"), (two + HOUR + HOUR // 2, "nothing"), (two + 24 * HOUR, "act")]
+    for moment, allowed in turns:
+        assert calendar.at(moment).allow == allowed, moment - two
+
+
+def test_the_calendar_goes_by_the_clock_people_set() -> None:
+    """Rule: the wall clock that was set since the process began counts for windows."""
+    stepped = 0
+    calendar = Calendar([window("0 2 * * *", 60, time_zone="UTC")], lambda: stepped)
+    one = at("2026-11-23 01:00")
+    assert calendar.obstacle(one) is not None and Calendar([window("0 2 * * *", 60, time_zone="UTC")]).at(
+        at("2026-11-23 02:00") - 1
+    ) == Allowance(allow="nothing", until_ms=at("2026-11-23 02:00"), closed_by="hours")
+    stepped = HOUR
+    assert calendar.obstacle(one) is None
 
 
 def test_a_clock_that_steps_back_is_believed() -> None:

@@ -14,6 +14,7 @@ from bundlekeel.core.model.load import BrokerEndpoint
 from bundlekeel.core.model.time_format import HOUR_MS
 from bundlekeel.core.planning.ledger import Entry, Ledger
 from bundlekeel.daemon.gate.guard_state import Guarding
+from bundlekeel.daemon.gate.windows import Calendar
 from bundlekeel.daemon.state.documents import Wish
 from bundlekeel.ports import Picture
 from bundlekeel.settings.guard import WindowSettings
@@ -59,11 +60,26 @@ def test_a_broker_seen_late_is_no_news() -> None:
     assert seen(picture(a=EARLY), picture(a=0), picture(a=NOW_MS + 500)) == {"a": 2}
 
 
+def test_from_which_start_on_a_broker_is_new() -> None:
+    """Rule: one that started when we began to look, or that tells no start, came since; a second earlier it was there.
+    A broker that came back without a start is one that came back."""
+    assert seen(picture(a=EARLY), picture(a=EARLY, b=NOW_MS)) == {"b": 1}
+    assert seen(picture(a=EARLY), picture(a=EARLY, b=NOW_MS - 1)) == {}
+    assert seen(picture(a=EARLY), picture(a=EARLY, b=0)) == {"b": 1}
+    assert seen(picture(a=EARLY), picture(a=EARLY, b=1)) == {}
+    assert seen(picture(a=0), picture(a=EARLY)) == {}
+    assert seen(picture(a=EARLY), picture(a=EARLY, b=0), picture(a=EARLY, b=EARLY), picture(a=EARLY, b=NOW_MS)) == {
+        "b": 3
+    }
+
+
 def test_changes_are_forgotten() -> None:
     """Rule: after a day a change is history."""
     guarding = Guarding(deque[dict[str, Any]])
     guarding.see(picture(a=EARLY, b=EARLY), NOW_MS)
     guarding.see(picture(a=EARLY), NOW_MS + 1)
+    assert guarding.changed == {"b": NOW_MS + 1}
+    guarding.see(picture(a=EARLY), NOW_MS + 24 * HOUR_MS)
     assert guarding.changed == {"b": NOW_MS + 1}
     guarding.see(picture(a=EARLY), NOW_MS + 1 + 24 * HOUR_MS)
     assert guarding.changed == {}
@@ -91,6 +107,82 @@ def test_the_last_hour() -> None:
     state = Guarding(lambda: records).state(GuardState(), Ledger(entries=(entry,)), NOW_MS)
     assert [item.bundle for item in state.last_hour] == [bundle_name(number) for number in (1, 2, 4)]
     assert state.last_hour[0].at_ms == NOW_MS - HOUR_MS + 1
+
+
+def booked(number: int, opened_ms: int, landed_ms: int = 0) -> Entry:
+    """A move in the books."""
+    return Entry(
+        bundle=bundle_name(number),
+        source="c:1",
+        target="d:1",
+        opened_ms=opened_ms,
+        traffic=(0.0, 0.0, 0.0, 0.0),
+        pressure=(0.0,) * 6,
+        landed_ms=landed_ms,
+    )
+
+
+def test_of_the_last_hour_each_move_counts_once() -> None:
+    """Rule: what landed counts by its record; what is under way by the books, unless there is a record of it, or it was
+    begun an hour ago. Records are in the order of their ends: a late one hides no earlier ones of the hour."""
+    records = [record(0, 2 * HOUR_MS), record(1, 9000), record(2, HOUR_MS + 5000), record(3, 2000), {"outcome": "done"}]
+    entries = (
+        booked(3, NOW_MS - 2000),
+        booked(4, NOW_MS - 3000, landed_ms=NOW_MS - 1000),
+        booked(5, NOW_MS - HOUR_MS),
+        booked(6, NOW_MS - HOUR_MS + 1),
+        booked(7, NOW_MS - 2000),
+    )
+    found = Guarding(lambda: records[:4]).state(GuardState(), Ledger(entries=entries), NOW_MS).last_hour
+    assert [(item.bundle, NOW_MS - item.at_ms, item.source, item.target) for item in found] == [
+        (bundle_name(6), HOUR_MS - 1, "c:1", "d:1"),
+        (bundle_name(1), 9000, "a:1", "b:1"),
+        (bundle_name(3), 2000, "a:1", "b:1"),
+        (bundle_name(7), 2000, "c:1", "d:1"),
+    ]
+    # Nothing older is looked for behind a record from long ago, or without a time.
+    assert Guarding(lambda: [records[1], records[0]]).state(GuardState(), Ledger(), NOW_MS).last_hour == ()
+    assert Guarding(lambda: [records[1], records[4]]).state(GuardState(), Ledger(), NOW_MS).last_hour == ()
+    assert len(Guarding(lambda: [records[1], records[2]]).state(GuardState(), Ledger(), NOW_MS).last_hour) == 1
+
+
+def test_what_the_guard_is_told_beside_the_books() -> None:
+    """Rule: what the adaptive rate allows, until when only overload is relieved, and which brokers changed."""
+    calendar = Calendar([WindowSettings(cron="* * * * *", minutes=1, allow="overload")])
+    guarding = Guarding(deque[dict[str, Any]], calendar, rate=lambda: 3)
+    guarding.see(picture(a=EARLY), NOW_MS)
+    guarding.see(picture(), NOW_MS + 1)
+    state = guarding.state(GuardState(), Ledger(), NOW_MS)
+    assert (state.rate, state.changed_brokers) == (3, {"a": NOW_MS + 1})
+    assert state.relief_until is not None and NOW_MS < state.relief_until <= NOW_MS + 60_000
+    plain = Guarding(deque[dict[str, Any]]).state(GuardState(), Ledger(), NOW_MS)
+    assert (plain.rate, plain.relief_until, plain.changed_brokers) == (None, None, {})
+
+
+def ended(number: int, at_ms: int, **changes: Any) -> dict[str, Any]:
+    """A record of a move from `s<number>` that landed on `t<number>` then."""
+    made = {"source": f"s{number}", "destination": f"t{number}", "outcome": "done", "landed_ms": at_ms}
+    return made | {"started_ms": at_ms - 100} | changes
+
+
+def test_brokers_that_moves_concerned() -> None:
+    """Rule: who gave or took a bundle since then; one that landed elsewhere by where it landed, one without a landing
+    by its start; what was refused concerned nobody."""
+    records = [
+        ended(0, NOW_MS - 1),
+        ended(1, NOW_MS),
+        ended(2, NOW_MS - 5),
+        ended(3, NOW_MS + 5, landed_on="x"),
+        ended(4, NOW_MS + 6, outcome="refused"),
+        ended(5, 0, started_ms=NOW_MS + 7, landed_on=""),
+        ended(6, 0, started_ms=NOW_MS - 7),
+    ]
+    assert Guarding(lambda: records).concerned(NOW_MS) == {"s1", "t1", "s3", "x", "s5", "t5"}
+    # Records are in the order in which moves ended; none took more than an hour.
+    for behind, found in ((HOUR_MS, {"s1", "t1"}), (HOUR_MS + 1, set())):
+        early = [records[1], ended(7, NOW_MS - behind)]
+        assert Guarding(lambda early=early: early).concerned(NOW_MS) == found  # type: ignore[misc]
+    assert Guarding(lambda: [records[1], {"outcome": "done"}]).concerned(NOW_MS) == set()
 
 
 def test_what_is_limited() -> None:

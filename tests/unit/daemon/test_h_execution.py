@@ -10,7 +10,7 @@ from bundlekeel.core.model.plan import Refusal
 from bundlekeel.daemon.execution.executor import ExecutorLimits, MoveRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.state.cycle_state import CycleState
-from bundlekeel.daemon.state.shared_state import STATE
+from bundlekeel.daemon.state.shared_state import MOVES, STATE
 from bundlekeel.ports import Change, Document, Owner
 from tests.support.executor_bench import BUNDLE, A, B, Bench, C
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
@@ -158,14 +158,15 @@ async def test_the_source_seen_once_after_the_unload_is_no_outcome() -> None:
 
 
 class SlowTree(MemoryCoordination):
-    """Reading the leader's state takes until it is let go: the answer is what was there when it was asked for."""
+    """Reading `slow` takes until it is let go: the answer is what was there when it was asked for."""
 
+    slow = STATE
     go_on: asyncio.Event | None = None
     asked = 0
 
     async def read_tree(self, path: str) -> list[Document]:
         found = await super().read_tree(path)
-        if path == STATE and self.go_on is not None:
+        if path == self.slow and self.go_on is not None:
             waiting, self.go_on = self.go_on, None
             self.asked += 1
             await waiting.wait()
@@ -193,3 +194,20 @@ async def test_a_slow_read_never_overwrites_newer_state() -> None:
     go_on.set()
     await reading
     assert (second.sharing.shared.cycle, second.sharing.shared.epoch) == (9, 2)
+
+
+async def test_a_slow_read_never_overwrites_newer_records() -> None:
+    """The same of the records of moves: what our own term has recorded meanwhile stays."""
+    cluster = FakeCluster()
+    first, second = await FakeSidecar(cluster, "a").lead(), await SlowReader(cluster, "b").lead()
+    await first.sharing.save(CycleState(cycle=1), {}, epoch=1)
+    second.coordination.slow, second.coordination.go_on = MOVES, (go_on := asyncio.Event())
+    reading = asyncio.create_task(second.sharing.refresh())
+    await later(lambda: second.coordination.asked)
+    cluster.store.expire(first.coordination)
+    await ready(second)
+    await carry_out(second, move(FIRST))
+    assert len(second.sharing.moves) == 1
+    go_on.set()
+    await reading
+    assert len(second.sharing.moves) == 1

@@ -86,7 +86,9 @@ class OutageWatch:
         self._state = core.begin(clock.boot())
         # Whether there is a notice of the outage that we hold.
         self._told = False
+        # The last notice that was heard or written, and the one about the outage that we hold.
         self._handled: tuple[str, int] | None = None
+        self._about: tuple[str, int] | None = None
 
     @property
     def state(self) -> Calm:
@@ -159,7 +161,8 @@ class OutageWatch:
     def _change(self, state: Calm) -> None:
         before, after, self._state = self._state.outage, state.outage, state
         if after is not None and before is None:
-            self._told = False
+            # A closed notice of an earlier outage says nothing of this one.
+            self._told, self._about = False, None
             self._begun(after)
         elif after is None and before is not None:
             _log.info("settled after an outage", why=before.why)
@@ -191,7 +194,7 @@ class OutageWatch:
         notice, version = found
         if notice is not None and not notice.over:
             await self._hear(notice, version)
-        elif notice is not None and self._concerns_us(notice):
+        elif notice is not None and self._about == (notice.by, notice.since_ms):
             self._state = core.leave(self._state, self._clock.boot())
         await self._tell(notice, version)
 
@@ -204,7 +207,7 @@ class OutageWatch:
         missed = self._wall(self._state.calm_since) >= notice.since_ms - SKEW_MS and self._fresh(notice)
         if held is not None or (unheard and missed):
             joined = Outage(why=notice.why, since=boot, expected=frozenset(notice.expected), back=boot)
-            self._state = core.join(self._state, joined)
+            self._state, self._about = core.join(self._state, joined), key
         elif self._leadership.leading:
             await self._write(msgspec.structs.replace(notice, over=True), version)
         if held is None and self._state.outage is not None:
@@ -223,7 +226,7 @@ class OutageWatch:
             back_ms=self._wall(outage.back),
             expected=tuple(sorted(outage.expected)),
         )
-        self._handled = (made.by, made.since_ms)
+        self._handled = self._about = (made.by, made.since_ms)
         await self._write(made, version)
 
     async def _write(self, notice: Notice, version: int | None) -> None:
@@ -231,13 +234,6 @@ class OutageWatch:
             await self._coordination.write_shared(OUTAGE, msgspec.json.encode(notice), version=version)
         except StaleWrite:
             return  # somebody else said so at the same moment
-
-    def _concerns_us(self, notice: Notice) -> bool:
-        """Whether a closed notice is about the outage that we hold on to."""
-        outage = self._state.outage
-        if outage is None or outage.back is None:
-            return False
-        return self._handled == (notice.by, notice.since_ms)
 
     def _fresh(self, notice: Notice) -> bool:
         return self._clock.wall_ms() - notice.back_ms <= 1000 * self._settle.patience
