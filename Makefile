@@ -56,9 +56,8 @@ demo: ## Balance a real three-broker cluster, the leader killed half-way (MODE=m
 	@[ "$(CLUSTER)" = docker ] || $(BIN)/python -m dev.cluster jars
 	@$(BIN)/python -m dev.demo --mode $(MODE) $(ARGS)
 
-docs: packages ## Write what is generated: docs/reference, example settings, config/openapi.json, dashboards, chart files
+docs: packages ## Write what is generated: docs/reference, example settings, config/openapi.json, chart files
 	@$(BIN)/python -m dev.docs write
-	@$(BIN)/python -m dev.dashboards write
 	@$(BIN)/python -m dev.chart write
 
 site: packages ## The documentation as a site in .run/site; a broken link fails

@@ -17,9 +17,6 @@ import yaml
 
 from bundlekeel.adapters.metrics import METRICS, PREFIX
 from bundlekeel.api.openapi import openapi_text
-from bundlekeel.api.reference import api_page
-from bundlekeel.cli.reference import cli_page
-from bundlekeel.cli.scenario_page import scenarios_page
 from bundlekeel.core.channel.findings import FINDINGS
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.daemon.gate.gate import CHECKS, Action, Check
@@ -27,11 +24,14 @@ from bundlekeel.settings.describe import parameter_rows
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL
 from bundlekeel.settings.schema import Row, plain, rows
+from dev import NOTE
+from dev.api_page import api_page
+from dev.cli_page import cli_page
 from dev.fidelity_items import TEXTS, VERDICTS, Item, items
+from dev.scenario_page import scenarios_page
 from dev.strategy_pages import pages as strategy_pages
 
 ROOT = Path(__file__).resolve().parent.parent
-NOTE = "Made by `python -m dev.docs write`; do not edit."
 
 Page = tuple[str, Callable[[], str]]
 

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from bundlekeel.core.model.load import Floats
-from bundlekeel.core.quotas.groups import KINDS, NO_RATES, PUBLISH_MESSAGES, Rates
+from bundlekeel.core.quotas.groups import KINDS, PUBLISH_MESSAGES, Rates
 from bundlekeel.core.quotas.lines import AT_LIMIT, Lines
 from bundlekeel.core.quotas.shares import Remembered, Tuning, claims_of, share_out
 from bundlekeel.core.quotas.usage import Key, Line
@@ -149,7 +149,7 @@ class Fair:
 
 
 def _rates(rate: float) -> Rates:
-    return (rate, *NO_RATES[1:])
+    return (rate, 0.0, 0.0, 0.0)
 
 
 class _Limited:

@@ -16,7 +16,7 @@ from bundlekeel.core.model.errors import AdminRefused
 from bundlekeel.daemon.execution.executor import ExecutorLimits, MoveRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.splits import SplitRequest
-from bundlekeel.daemon.operations.takeover import SHEDDING, Desk, handback, read_record, sheds_itself, takeover
+from bundlekeel.daemon.operations.takeover import SHEDDING, Desk, handback, read_record, takeover
 from bundlekeel.daemon.state.takeover_record import SPLITTING
 from bundlekeel.ports.commands import by_person
 from dev.cluster import Cluster
@@ -25,6 +25,7 @@ from dev.traffic.admin import ensure_namespace, place_all_on, request
 from dev.traffic.bundles import HASH_END
 from tests.extensible.worlds import ExtensibleWorld
 from tests.support.contracts.coordination import eventually
+from tests.support.shedding import sheds_itself
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 

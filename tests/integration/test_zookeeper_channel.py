@@ -15,7 +15,6 @@ from kazoo.client import KazooClient
 from bundlekeel.adapters.zookeeper import ZkChannel, ZkClient
 from bundlekeel.adapters.zookeeper.channel import SERVICE_UNITS
 from bundlekeel.adapters.zookeeper.records import Stat
-from bundlekeel.codec.channel import encode_service_unit
 from bundlekeel.core.channel.states import ServiceUnit, UnitState
 from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.ports import ChannelView
@@ -23,6 +22,7 @@ from dev.cluster import Cluster
 from tests.support.contracts.coordination import eventually
 from tests.support.contracts.zookeeper import SESSION_SECONDS, chroot, client, end_session, until_connected, zookeeper
 from tests.support.memory_source import RealClock
+from tests.support.service_units import encode_service_unit
 
 __all__ = ["chroot", "client", "zookeeper"]
 

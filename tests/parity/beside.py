@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bundlekeel.codec.compat import decode_compat
 from bundlekeel.core.compat import CompatResult, Picture, Placer, shed
 from bundlekeel.core.model.parameters import Parameters, compat_defaults, from_pulsar
 from bundlekeel.core.planning.memory import CompatMemory
 from dev.oracle import Oracle
 from tests.parity.states import Scenario, Turn
+from tests.support.pulsar import decode_compat
 
 BATCH = 100
 

@@ -12,7 +12,6 @@ from random import Random
 
 import pytest
 
-from bundlekeel.codec.channel import encode_service_unit
 from bundlekeel.core.channel.states import (
     OVER_METADATA_STORE,
     OVER_SYSTEM_TOPIC,
@@ -22,6 +21,7 @@ from bundlekeel.core.channel.states import (
 )
 from dev.oracle import Oracle
 from tests.parity.channel_states import Pair, draw
+from tests.support.service_units import encode_service_unit
 
 PAIRS_A_LINE = 5_000
 # Seconds on an idle machine; the JVM shares it with whatever else runs.

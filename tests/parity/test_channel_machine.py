@@ -16,11 +16,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from bundlekeel.codec.channel import decode_service_unit, encode_service_unit
+from bundlekeel.codec.channel import decode_service_unit
 from bundlekeel.core.channel.findings import Deadlines, FindingCode, findings
 from bundlekeel.core.channel.states import ACTIVE, ChannelTable, ServiceUnit, UnitState
 from dev.oracle import Oracle
 from tests.support.channel_flows import FLOWS, Message, Writer
+from tests.support.service_units import encode_service_unit
 
 BROKERS = ("b1:8080", "b2:8080", "b3:8080")
 ROOTS = ("shop/a/0x00000000_0x80000000", "shop/a/0x80000000_0xffffffff")

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.codec.compat import decode_compat
 from bundlekeel.core.compat import Picture
 from dev.oracle import Oracle
 from dev.oracle.oracle import older_jar
 from tests.parity.states import MONITORS, scenario
+from tests.support.pulsar import decode_compat
 
 # Values as they might stand in a report, as JSON texts: what brokers write, and what they should not.
 NUMBERS = (

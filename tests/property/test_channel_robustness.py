@@ -8,10 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.codec.channel import decode_service_unit, encode_service_unit
+from bundlekeel.codec.channel import decode_service_unit
 from bundlekeel.core.channel.findings import Deadlines, Watching, findings
 from bundlekeel.core.channel.states import ACTIVE, ChannelTable, RejectedUnit, ServiceUnit, UnitState, owner_of
 from tests.property.test_extensible_robustness import SCALARS, VALUES, attempt, encoded
+from tests.support.service_units import encode_service_unit
 
 FIELDS = ["state", "dstBroker", "sourceBroker", "splitServiceUnitToDestBroker", "force", "timestamp", "versionId"]
 RANGES = ["0x00000000_0x40000000", "0x40000000_0x80000000", "0x00000000_0x80000000", "0x00000000_0xffffffff"]

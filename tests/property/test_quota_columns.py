@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bundlekeel.core.quotas.columns import in_order, runs
 from bundlekeel.core.quotas.groups import Group, Limits, resolve
-from bundlekeel.core.quotas.usage import Catalogue, TopicRates, topic_of, usage_table
+from bundlekeel.core.quotas.usage import Catalogue, TopicRates, topic_of
 
 MEMBERS = resolve([Group(name="g", limits=Limits(publish_messages=1), members=("t:acme",))], ["acme"], ["acme/ns"])
 # How long an example takes says nothing on a busy machine.
@@ -52,7 +52,7 @@ def test_names_come_and_go(data: st.DataObject) -> None:
         names = names[:7] + [f"persistent://acme/ns/new{number}" for number in more] + names[7:]
         rates = np.arange(4.0 * len(names)).reshape(-1, 4)
         told = [TopicRates("b1", tuple(names[:200]), rates[:200]), TopicRates("b2", tuple(names[200:]), rates[200:])]
-        made, plain = kept.table(told, MEMBERS), usage_table(told, MEMBERS)
+        made, plain = kept.table(told, MEMBERS), Catalogue().table(told, MEMBERS)
         bases = Counter(topic_of(name) for name in names if topic_of(name) != name)
         assert made.seen == bases
         assert made.keys == tuple(sorted({("g", topic_of(name)) for name in names if "://acme/" in name}))

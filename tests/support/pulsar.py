@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from bundlekeel.codec.compat import decode_compat
+from bundlekeel.codec.compat import decode_columns, decode_reports
 from bundlekeel.core.compat import Picture, select, shed
 from bundlekeel.core.model.load import BrokerReport
 from bundlekeel.core.model.parameters import Parameters, compat_defaults
@@ -34,6 +35,15 @@ def picture(reports: Sequence[BrokerReport]) -> Picture:
     }
     brokers = {report.broker_id: json.dumps(_record(report)).encode() for report in reports}
     return decode_compat(brokers, bundles)
+
+
+def decode_compat(
+    brokers: Mapping[str, bytes | msgspec.Raw], bundles: Mapping[str, bytes | msgspec.Raw], recent: Iterable[str] = ()
+) -> Picture:
+    """Everything of one turn; rows as Java's maps order them when they are filled in the order given."""
+    columns, torn = decode_columns(bundles)
+    picture = decode_reports(brokers, columns, recent)
+    return replace(picture, excluded=picture.excluded + torn)
 
 
 def _record(report: BrokerReport) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from bundlekeel.adapters.topics.channel import TopicChannel
 from bundlekeel.adapters.topics.feed import TopicLoadFeed
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
 from bundlekeel.adapters.topics.wire import FromChild, Message, Topic, encode
-from bundlekeel.codec.channel import encode_service_unit
 from bundlekeel.core.channel.states import ServiceUnit, UnitState
 from bundlekeel.core.model.errors import SnapshotError
 from tests.support.contracts.coordination import eventually
 from tests.support.memory_source import RealClock
+from tests.support.service_units import encode_service_unit
 
 SCRIPTED = Path(__file__).with_name("scripted_child.py")
 NOBODY = ("pulsar://127.0.0.1:1",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from bundlekeel.adapters.metrics import METRICS, PREFIX
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RULES: Final = ROOT / "deploy/prometheus"
+BOARDS: Final = sorted((ROOT / "deploy/dashboards").glob("*.json"))
 # What Prometheus itself adds to a scraped series; `cluster` where the scrape configuration sets it.
 TARGET: Final = frozenset({"cluster", "job", "instance"})
 
@@ -27,6 +29,17 @@ def documents(name: str) -> list[dict[str, Any]]:
     """The rules of a file of deploy/prometheus."""
     groups = yaml.safe_load((RULES / name).read_text(encoding="utf-8"))["groups"]
     return [rule for group in groups for rule in group["rules"]]
+
+
+def panels() -> list[tuple[str, dict[str, Any]]]:
+    """(dashboard, panel) of the dashboards, rows left out."""
+    boards = [(file.stem, json.loads(file.read_text(encoding="utf-8"))) for file in BOARDS]
+    return [(name, panel) for name, board in boards for panel in board["panels"] if panel["type"] != "row"]
+
+
+def panel_queries() -> list[tuple[str, str]]:
+    """Every (place, query) of the dashboards."""
+    return [(f"{name}/{panel['title']}", target["expr"]) for name, panel in panels() for target in panel["targets"]]
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,7 @@ import pytest
 import yaml
 
 from bundlekeel.adapters.metrics import PREFIX
-from dev.dashboards.kit import queries
-from dev.dashboards.pages import DASHBOARDS
-from tests.watch.promql import Known
+from tests.watch.promql import Known, panel_queries
 from tests.watch.server import concrete, free_port, has, prometheus, result_of, unhealthy, until
 
 
@@ -66,7 +64,7 @@ async def test_what_a_daemon_exposes_is_known(tools: dict[str, Path], tmp_path: 
     async with daemon(tmp_path) as target, prometheus(tools["prometheus"], tmp_path, target) as http:
         await until(http, f"{PREFIX}build_info and on (instance) up == 1")
         assert await strangers(http) == []
-        for _, query in queries(DASHBOARDS):
+        for _, query in panel_queries():
             await result_of(http, concrete(query))
         await until(http, 'ALERTS{alertname="BundlekeelStoreUnavailable"}')
         assert await unhealthy(http) == []

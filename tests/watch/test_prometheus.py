@@ -11,11 +11,9 @@ import pytest
 
 from bundlekeel.adapters.metrics import METRICS, PREFIX, PrometheusTelemetry
 from bundlekeel.api import ApiServer
-from dev.dashboards.kit import queries
-from dev.dashboards.pages import DASHBOARDS
 from tests.support.fake_service import FakeService
 from tests.support.world import FakeCluster, FakeSidecar
-from tests.watch.promql import documents
+from tests.watch.promql import documents, panel_queries
 from tests.watch.server import concrete, has, prometheus, result_of, unhealthy, until
 
 # Values of labels that queries choose by; other labels get one of no meaning.
@@ -61,7 +59,7 @@ def complete(telemetry: PrometheusTelemetry) -> None:
 
 async def empty_panels(http: httpx.AsyncClient) -> list[str]:
     """The places of queries without data. A scrape that came too late leaves a gap: those are asked again."""
-    left = list(queries(DASHBOARDS))
+    left = list(panel_queries())
     for _ in range(LOOKS):
         left = [(place, query) for place, query in left if not await result_of(http, concrete(query))]
         if not left:

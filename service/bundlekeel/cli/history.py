@@ -16,6 +16,7 @@ from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError
 from bundlekeel.cli.output import Layout, Output, Watch, show, table
 from bundlekeel.cli.session import ConfigOption, OutputOption, guarded
 from bundlekeel.cli.wiring import Wiring
+from bundlekeel.core.history.record import HASHES_DECISIONS
 from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.daemon.answers import Json
 from bundlekeel.daemon.records import history_reading as reading
@@ -31,6 +32,9 @@ CycleArgument = Annotated[
     str,
     typer.Argument(metavar="CYCLE", help="A cycle (812), epoch and cycle (3:812), or a time (2026-11-21T18:05)."),
 ]
+
+
+_BY_MOVES = f"recorded before schema {HASHES_DECISIONS}: compared by moves and splits, not by hash"
 
 
 class Commands:
@@ -156,6 +160,8 @@ def _checked(answer: Json, _layout: Layout) -> RenderableType:
         f"{answer['cycles']:,} cycles in {answer['files']} files, {answer['bytes']:,} bytes; "
         f"{answer['undecided']} cycles could not decide, {answer['dropped']} were not recorded"
     ]
+    if old := sum(count for version, count in answer["schemas"].items() if int(version) < HASHES_DECISIONS):
+        lines.append(f"{old:,} cycles were {_BY_MOVES}")
     if not answer["cycles"]:
         lines.append("nothing is recorded there yet; history.uri, or --history, may name another place")
     if answer["mixed"]:
@@ -168,11 +174,18 @@ def _checked(answer: Json, _layout: Layout) -> RenderableType:
     return Text("\n".join([*lines, "ok" if answer["ok"] else "not ok"]))
 
 
+def _difference(row: Json) -> str:
+    if row["by_moves"]:
+        return f"other moves or splits than recorded ({_BY_MOVES})"
+    return f"plan {row['hash']}, recorded {row['recorded']}"
+
+
 def _replayed(answer: Json, _layout: Layout) -> RenderableType:
     lines = [f"{answer['same']} of {answer['cycles']} cycles have the recorded plan; {answer['moved']} move something"]
+    if answer["by_moves"]:
+        lines.append(f"{answer['by_moves']} of them were {_BY_MOVES}")
     lines += [
-        f"cycle {row['epoch']}:{row['cycle']}: {row['why'] or 'plan ' + row['hash'] + ', recorded ' + row['recorded']}"
-        f" ({row['software']})"
+        f"cycle {row['epoch']}:{row['cycle']}: {row['why'] or _difference(row)} ({row['software']})"
         for row in answer["different"]
     ]
     lines += [f"cannot be read: {row['file']}: {row['why']}" for row in answer["unreadable"]]

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
@@ -55,8 +55,6 @@ WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Print again an
 EveryOption = Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two prints of --watch.")]
 RoundsOption = Annotated[int, typer.Option("--rounds", hidden=True, help="End --watch after that many prints.")]
 
-Done = TypeVar("Done")
-
 
 @dataclass(slots=True)
 class Session:
@@ -73,11 +71,6 @@ class Session:
     def tell(self, answer: Any, render: Render) -> None:
         """Print an answer that is there already."""
         show(lambda: answer, render, self.output, Watch())
-
-    @property
-    def tabular(self) -> bool:
-        """Whether a person reads along."""
-        return self.output in (Output.TABLE, Output.WIDE)
 
 
 def asked_by(reason: str, by: str, *, yes: bool) -> dict[str, Any]:

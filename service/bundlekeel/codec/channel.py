@@ -47,19 +47,6 @@ def decode_service_unit(data: bytes | msgspec.Raw, *, max_bytes: int = MAX_ENTRY
     return _checked(raw)
 
 
-def encode_service_unit(unit: ServiceUnit) -> bytes:
-    """The entry as Jackson writes it: fields in the record's order, "" is null and left out."""
-    fields: dict[str, Any] = {"state": unit.state.value}
-    if unit.destination:
-        fields["dstBroker"] = unit.destination
-    if unit.source:
-        fields["sourceBroker"] = unit.source
-    if unit.children:
-        fields[_CHILDREN] = {child: broker or None for child, broker in unit.children.items()}
-    fields |= {"force": unit.force, "timestamp": unit.timestamp_ms, "versionId": unit.version}
-    return msgspec.json.encode(fields)
-
-
 def check_bundle(name: str) -> str:
     """The key of an entry, if it is a bundle's full name; CodecError otherwise."""
     if not is_bundle(name):

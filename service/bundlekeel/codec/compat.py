@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain, repeat
 from operator import attrgetter
 from typing import Annotated, Any, Final, TypeVar
@@ -117,13 +116,6 @@ def decode_reports(brokers: Mapping[str, _Text], columns: BundleColumns, recent:
         excluded=excluded,
         hashes=hashes,
     )
-
-
-def decode_compat(brokers: Mapping[str, _Text], bundles: Mapping[str, _Text], recent: Iterable[str] = ()) -> Picture:
-    """Everything of one turn; rows as Java's maps order them when they are filled in the order given."""
-    columns, torn = decode_columns(bundles)
-    picture = decode_reports(brokers, columns, recent)
-    return replace(picture, excluded=picture.excluded + torn)
 
 
 _Record = TypeVar("_Record")

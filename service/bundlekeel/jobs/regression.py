@@ -12,7 +12,6 @@ from bundlekeel.core.model.load import Floats
 # Huber's constant: 95 % as efficient as least squares where the errors are normal.
 _HUBER: Final = 1.345
 _ROUNDS: Final = 50
-_MOST_PAIRS: Final = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +65,3 @@ def _weighted(x: Floats, y: Floats) -> Line:
             break
         weight = np.minimum(1.0, _HUBER * spread / np.maximum(rest, 1e-300))
     return Line(base=float(found[0]), slopes=found[1:], spread=spread)
-
-
-def theil_sen(x: Floats, y: Floats) -> float:
-    """The median of the slopes between all pairs of points (at most 400 points, evenly taken); 0 for fewer than 2."""
-    if len(x) > _MOST_PAIRS:
-        kept = np.linspace(0, len(x) - 1, _MOST_PAIRS).astype(np.int64)
-        x, y = x[kept], y[kept]
-    one, other = np.triu_indices(len(x), 1)
-    apart = x[other] - x[one]
-    used = apart != 0
-    return float(np.median((y[other] - y[one])[used] / apart[used])) if used.any() else 0.0

@@ -81,9 +81,6 @@ def load_settings(
     ):
         merged.update(_canonical_parameters(layer, problems))
     origins = {key: origin for key, (_, origin) in merged.items()}
-    # BaseSettings would take these for arguments of its own.
-    for key in [key for key in merged if key[0].startswith("_")]:
-        problems.append(problem("unknown key", path=key, origin=origins[key], value=merged.pop(key)[0]))
     try:
         settings = Settings.model_validate(_nest(merged))
     except ValidationError as error:

@@ -1,9 +1,9 @@
 """The settings of a sidecar as one frozen tree. Each field says what it is and why; docs/reference is made of it.
 
 Durations are written `10s`, `500ms`, `1m` or as seconds, and are seconds here. Files, environment and command line
-are read and merged by `settings_load`, so that each value's origin is known; nothing is read by this module.
-(pydantic-settings reads such sources too, but cannot tell afterwards where a value came from, and ignores
-misspelt variables.)
+are read and merged by `settings.load`, so that each value's origin is known; nothing is read by this module.
+(pydantic-settings, which reads such sources, cannot tell afterwards where a value came from, and ignores misspelt
+variables.)
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import ConfigError
@@ -276,10 +275,8 @@ class LoggingSettings(Section):
         return value.lower() if isinstance(value, str) else value
 
 
-class Settings(BaseSettings):
+class Settings(Section):
     """Everything a sidecar can be told."""
-
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, case_sensitive=True)
 
     cluster: Annotated[str, Words("letters, digits, - _ .")] = Field(
         default="standalone",
@@ -344,19 +341,6 @@ class Settings(BaseSettings):
     traces: TraceSettings = TraceSettings()
     quotas: QuotaSettings = QuotaSettings()
     logging: LoggingSettings = LoggingSettings()
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what `settings_load` merged: the built-in sources cannot say where a value came from, and take
-        misspelt environment variables without a word."""
-        return (init_settings,)
 
     @model_validator(mode="before")
     @classmethod

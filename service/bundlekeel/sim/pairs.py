@@ -15,7 +15,7 @@ from bundlekeel.sim.run import Contender, Run
 RELEASE = "4.2"
 # maxUnloadPercentage, which Pulsar's AvgShedder and UniformLoadShedder share.
 MAX_UNLOAD = 0.2
-RATE, USAGE, ROUND, AVG = "least_long_term_message_rate", "least_resource_usage", "round_robin", "avg"
+RATE, USAGE, AVG = "least_long_term_message_rate", "least_resource_usage", "avg"
 
 # The placement that goes with a shedder where nothing else is said (what operators are told to combine).
 USUAL = {"avg": AVG, "threshold": USAGE, "overload": RATE, "uniform": RATE, "transfer": USAGE, "deviation": USAGE}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from bundlekeel.core.history.record import CycleRecord
+from bundlekeel.core.history.record import SCHEMA, CycleRecord
 from bundlekeel.core.history.replay import rebuilt, replay
 from bundlekeel.core.model.errors import HistoryError, StoreError
 from bundlekeel.ports.history import HistoryStore, HistoryWal, Segment, in_force
@@ -31,7 +31,7 @@ def holds_what_was_published(store: HistoryStore) -> None:
     assert (file.path, file.first, file.last) == ("date=2023-11-14/hour=22/1-7.parquet", 7, 7)
     assert store.files() == [file]
     span = store.span(file)
-    assert (span.first_cycle, span.last_cycle, span.cycles, span.schema) == (1, 6, 6, 1)
+    assert (span.first_cycle, span.last_cycle, span.cycles, span.schema) == (1, 6, 6, SCHEMA)
     assert (span.first_ms, span.last_ms) == (START_MS, START_MS + 50_000)
     # Whose name the store was opened with.
     assert span.cluster == "east"

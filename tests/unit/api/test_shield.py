@@ -10,7 +10,7 @@ import pytest
 from bundlekeel.api import create_app
 from bundlekeel.api.admission import MAX_BODY_BYTES
 from bundlekeel.api.openapi import openapi_document, openapi_text
-from bundlekeel.api.reference import api_page
+from dev.api_page import api_page
 from tests.support.fake_service import FakeService
 from tests.unit.api.test_routes import client
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.codec.channel import check_bundle, decode_service_unit, encode_service_unit
+from bundlekeel.codec.channel import check_bundle, decode_service_unit
 from bundlekeel.core.channel.states import MAX_VERSION, MIN_VERSION, ServiceUnit, UnitState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
+from tests.support.service_units import encode_service_unit
 
 # As a 4.2.4 broker published it.
 OWNED = b'{"state":"Owned","dstBroker":"b1:8080","force":false,"timestamp":1795239588454,"versionId":7}'

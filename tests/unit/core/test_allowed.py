@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.filters.allowed import allowed_matrix, limits_of, with_policies
+from bundlekeel.core.filters.allowed import limits_of, with_policies
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
+from bundlekeel.core.model.snapshot import Bools, Snapshot
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import Entry, Ledger
 from bundlekeel.core.planning.whatif import without_brokers
@@ -22,6 +23,12 @@ from tests.support.builders import EAGER, NOW_MS, bundle_name, report, snapshot
 B = ("b1:8080", "b2:8080", "b3:8080", "b4:8080")
 STRATEGIES = ("avg", "threshold", "uniform")
 KEEN: dict[str, Any] = {**EAGER, "threshold_percent": 1.0, "throughput_multiple": 1.1, "msg_rate_difference_percent": 1}
+
+
+def mask_of(seen: Snapshot, policies: Policies, ledger: Ledger | None = None) -> Bools | None:
+    """The mask of `limits_of` alone."""
+    limits = limits_of(seen, policies, ledger)
+    return None if limits is None else limits.mask
 
 
 def policy(namespaces: str, primary: str, *, secondary: str = "", limit: int = 0, name: str = "p") -> IsolationPolicy:
@@ -45,7 +52,7 @@ def placed(*held: Sequence[str], share: float = 0.1, **changes: Any) -> list[Bro
 def rows(reports: Sequence[BrokerReport], policies: Policies, ledger: Ledger | None = None) -> Mapping[str, str] | None:
     """The mask as text: which brokers, by their number, each namespace may live on."""
     seen = snapshot(reports)
-    mask = allowed_matrix(seen, policies, ledger)
+    mask = mask_of(seen, policies, ledger)
     if mask is None:
         return None
     columns = [broker[1] for broker in seen.brokers.ids]
@@ -216,7 +223,7 @@ def test_one_move_of_a_group_at_a_time(strategy: str) -> None:
 
 def test_mask_of_an_empty_cluster() -> None:
     """No brokers and no namespaces are no error."""
-    mask = allowed_matrix(snapshot([]), Policies(isolation=(policy("t/a", "b1"),)))
+    mask = mask_of(snapshot([]), Policies(isolation=(policy("t/a", "b1"),)))
     assert mask is not None and mask.shape == (0, 0)
     assert mask.dtype == np.bool_
 

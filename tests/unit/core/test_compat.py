@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from bundlekeel.codec.compat import decode_compat
 from bundlekeel.core.compat import COMPAT_SHEDDERS, shed
 from bundlekeel.core.compat.javamaps import concurrent_order, spread_hashes
 from bundlekeel.core.compat.shedder import picture_of, shed_in_plan
@@ -27,6 +26,7 @@ from bundlekeel.core.planning.memory import CompatMemory, Memory
 from bundlekeel.core.strategies.common import Context
 from bundlekeel.core.strategies.placement import PLACEMENTS
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, snapshot
+from tests.support.pulsar import decode_compat
 
 LOADS = ([0.3, 0.2, 0.2, 0.1, 0.1], [0.02, 0.01], [0.03, 0.02])
 
@@ -174,7 +174,7 @@ def test_a_concurrent_map_turns_keys_of_a_bucket_round_as_it_grows() -> None:
 
 _SAYS = """
 import msgspec
-from bundlekeel.codec.compat import decode_compat
+from tests.support.pulsar import decode_compat
 from bundlekeel.core.compat import COMPAT_SHEDDERS, shed
 from bundlekeel.core.planning.memory import CompatMemory
 from tests.parity.beside import parameters

@@ -11,7 +11,7 @@ from bundlekeel.core.guard.eligibility import GuardState
 from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import ExcludedBroker
-from bundlekeel.core.model.plan import Split, Verdict, imbalance, plan_hash
+from bundlekeel.core.model.plan import Plan, Split, Verdict, imbalance, plan_hash
 from bundlekeel.core.planning.memory import Memory
 from bundlekeel.core.strategies import SHEDDERS, Context, Decision
 from tests.support.builders import EAGER, broker, bundle_name, cluster, eager, report, run, snapshot
@@ -112,41 +112,60 @@ def test_unequal_brokers_are_compared_by_their_own_limits() -> None:
     assert after["a:1"] < 0.4
 
 
-def test_hash_covers_everything_but_time() -> None:
-    """Rule: equal hashes mean equal plans; the wall time is no part of it, everything else is."""
-    reports = cluster([[0.1] * 8, []])
-    seen = snapshot(reports)
-    plan = eager(seen).plan
-    assert plan.hash == eager(replace(seen, wall_ms=seen.wall_ms + 1)).plan.hash
-    split = Split(bundle=bundle_name(0), broker=broker(0), rule="topics", value=3.0, limit=2.0)
+def other_plans(plan: Plan, changes: list[dict[str, Any]]) -> list[str]:
+    """The hashes of the plan with each of these changes."""
+    assert all(replace(plan, **change) != plan for change in changes)
+    return [plan_hash(replace(plan, **change)) for change in changes]
+
+
+def test_hash_is_of_every_decision() -> None:
+    """Rule: another input, move, order, rule, split, verdict, hit count or refusal is another hash, each its own."""
+    plan = eager(cluster([[0.1] * 8, []])).plan
+    first, second, *rest = plan.moves
+    split = Split(bundle="t/n/0x0_0x1", broker="a:1", rule="topics", value=2.0, limit=1.0)
+    refusal, verdict = plan.refusals[0], plan.verdict
     changes: list[dict[str, Any]] = [
         {"seed": 1},
         {"strategy": "x"},
+        {"placement": "x"},
         {"snapshot_digest": "x"},
-        {"verdict": replace(plan.verdict, sentence="x")},
+        {"verdict": replace(verdict, code=Code.NO_BUNDLES)},
+        {"verdict": replace(verdict, broker="x")},
+        {"verdict": replace(verdict, hits_low=7)},
+        {"verdict": replace(verdict, hits_high=7)},
         {"brokers": plan.brokers[1:]},
         {"moves": plan.moves[1:]},
-        {"moves": (replace(plan.moves[0], target_after=0.0), *plan.moves[1:])},
-        {"refusals": plan.refusals[1:]},
-        {"refusals": (plan.refusals[0]._replace(detail="x"), *plan.refusals[1:])},
-        {"loads": (replace(plan.loads[0], score_after=0.0), *plan.loads[1:])},
-        {"mean": 0.0},
-        {"placement": "x"},
-        {"extra": {"x": 1.0}},
+        {"moves": (second, first, *rest)},
+        *({"moves": (replace(first, **{name: "x"}), second, *rest)} for name in ("bundle", "source", "target", "rule")),
         {"splits": (split,)},
-        {"splits": (replace(split, hits=2),)},
-        {"split_refusals": plan.refusals[:1]},
-        {"verdict": replace(plan.verdict, hits_low=1)},
-        {"moves": (replace(plan.moves[0], runner_up="x"), *plan.moves[1:])},
-        {"moves": (replace(plan.moves[0], traffic=(0.0, 0.0, 0.0, 0.0)), *plan.moves[1:])},
-        {"refusals": (plan.refusals[0]._replace(limit=1.0), *plan.refusals[1:])},
-        {"refusals": (plan.refusals[0]._replace(frees_ms=1), *plan.refusals[1:])},
-        {"loads": (replace(plan.loads[0], bundles_after=9), *plan.loads[1:])},
+        *({"splits": (replace(split, **{name: "x"}),)} for name in ("bundle", "broker", "rule")),
+        {"splits": (replace(split, at=(5,)),)},
+        {"splits": (replace(split, halves=True),)},
+        {"refusals": plan.refusals[1:]},
+        {"refusals": (refusal._replace(code=Code.NO_BUNDLES), *plan.refusals[1:])},
+        {"refusals": (refusal._replace(bundle="x"), *plan.refusals[1:])},
+        {"refusals": (refusal._replace(broker="x"), *plan.refusals[1:])},
+        {"split_refusals": (refusal,)},
     ]
-    hashes = {plan_hash(replace(plan, **change)) for change in changes}
-    assert len(hashes) == len(changes)
-    assert plan.hash not in hashes
-    assert plan_hash(replace(plan, wall_ms=0, hash="")) == plan.hash
+    hashes = other_plans(plan, changes)
+    assert len({plan.hash, *hashes}) == 1 + len(changes)
+
+
+def test_hash_is_of_no_sentence_and_no_figure() -> None:
+    """Rule: wording, predictions and time may change, and the decisions have the same hash."""
+    seen = snapshot(cluster([[0.1] * 8, []]))
+    plan = eager(seen).plan
+    assert plan.hash == eager(replace(seen, wall_ms=seen.wall_ms + 1)).plan.hash
+    changes: list[dict[str, Any]] = [
+        {"wall_ms": 0, "hash": ""},
+        {"verdict": replace(plan.verdict, sentence="x")},
+        {"brokers": tuple(replace(item, sentence="x") for item in plan.brokers)},
+        {"refusals": (plan.refusals[0]._replace(detail="x", limit=1.0, used=2.0, frees_ms=3), *plan.refusals[1:])},
+        {"moves": (replace(plan.moves[0], target_after=0.0, runner_up="x"), *plan.moves[1:])},
+        {"loads": (replace(plan.loads[0], score_after=0.0), *plan.loads[1:])},
+        {"mean": -1.0},
+    ]
+    assert set(other_plans(plan, changes)) == {plan.hash}
 
 
 def test_imbalance() -> None:

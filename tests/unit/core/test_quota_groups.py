@@ -10,7 +10,7 @@ import pytest
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.quotas.groups import Group, Limits, check_group, check_groups, resolve
 from bundlekeel.core.quotas.lines import lines_of
-from bundlekeel.core.quotas.usage import Catalogue, Line, TopicRates, topic_of, usage_table
+from bundlekeel.core.quotas.usage import Catalogue, Line, TopicRates, topic_of
 from tests.support.quota_lines import single, told
 
 SPACES = ("acme/orders", "acme/tmp-1", "acme/tmp-2", "other/x", "pulsar/system")
@@ -145,7 +145,7 @@ class TestUsage:
 
     def test_sums(self) -> None:
         """The sums are those of the members only; what is no rate counts as none."""
-        table = usage_table(told(self.samples), self.membership)
+        table = Catalogue().table(told(self.samples), self.membership)
         assert table.keys == (
             ("a", "persistent://acme/orders/p"),
             ("a", "persistent://acme/tmp-1/t"),
@@ -157,13 +157,13 @@ class TestUsage:
 
     def test_order_of_brokers(self) -> None:
         """Makes no difference."""
-        one, other = (usage_table(told(rows), self.membership) for rows in (self.samples, self.samples[::-1]))
+        one, other = (Catalogue().table(told(rows), self.membership) for rows in (self.samples, self.samples[::-1]))
         assert (one.keys, one.brokers) == (other.keys, other.brokers)
         assert one.rates.tolist() == other.rates.tolist()
 
     def test_nothing(self) -> None:
         """No topics, no rows, no failure; who serves no such topic has answered."""
-        table = usage_table([TopicRates("b1:80", (), np.zeros((0, 4)))], self.membership)
+        table = Catalogue().table([TopicRates("b1:80", (), np.zeros((0, 4)))], self.membership)
         assert table.by_group(2).tolist() == [[0] * 4] * 2
         found = lines_of(table, {}, np.zeros((0, 4)))
         assert (found.participants, len(found)) == (("b1:80",), 0)
@@ -184,14 +184,14 @@ class TestUsage:
             ((), others),
         ):
             kept = catalogue.table(told(samples), membership)
-            new = usage_table(told(samples), membership)
+            new = Catalogue().table(told(samples), membership)
             assert (kept.keys, kept.brokers, kept.seen) == (new.keys, new.brokers, new.seen)
             for column in ("key", "broker", "group", "rates"):
                 assert np.array_equal(getattr(kept, column), getattr(new, column))
 
     def test_lines(self) -> None:
         """What is measured at each broker: sums and busiest partition, and who is at his limit."""
-        table = usage_table(told(self.samples), self.membership)
+        table = Catalogue().table(told(self.samples), self.membership)
         key = ("a", "persistent://acme/orders/p")
         passing = np.full((len(table.keys), 4), math.inf)
         passing[table.keys.index(key)] = (3, math.inf, 4.3, 100)

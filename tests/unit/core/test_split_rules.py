@@ -373,7 +373,9 @@ def test_blind_brokers_do_not_count() -> None:
 
 
 def test_splits_are_in_the_plan_hash() -> None:
-    """Two plans that differ in a split differ in their hash."""
+    """Two plans of one snapshot that differ in a split, its rule, or why there is none differ in their hash."""
     seen = brokers({BIG: (10, 1, 1)})
-    hashes = {decide(seen, **params).plan.hash for params in ({}, {"split_max_topics": 8}, {"split_hit_count": 1})}
-    assert len(hashes) == 3
+    sessions = {"split_max_topics": 0, "split_max_sessions": 1}
+    found = [decide(seen, **params) for params in ({}, sessions, {"split_hit_count": 1}, {"split_max_topics": 10})]
+    assert [rules(made) for made in found] == [[(BIG, "topics")], [(BIG, "sessions")], [], []]
+    assert len({made.plan.hash for made in found}) == 4

@@ -18,7 +18,6 @@ from bundlekeel.core.splitting.algorithms import (
     TopicFlow,
     flow_or_qps_equally_divide,
     range_equally_divide,
-    specified_positions_divide,
     topic_count_equally_divide,
 )
 from bundlekeel.core.splitting.children import children_of, family, holds, inherited, with_children
@@ -173,12 +172,6 @@ def test_topic_count_equally_divide() -> None:
     assert topic_count_equally_divide([40, 30, 10, 20]) == (25,)
     assert topic_count_equally_divide([10, 11]) == (10,)
     assert topic_count_equally_divide([10, 10, 10]) == (10,)
-
-
-def test_specified_positions_divide() -> None:
-    """Sorted, strictly inside, and nothing for fewer than two topics."""
-    assert specified_positions_divide([70, 100, 30, 0, 200], 2, 0, 100) == (30, 70)
-    assert specified_positions_divide([30], 1, 0, 100) == ()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from bundlekeel.daemon.operations.takeover import (
     Desk,
     handback,
     read_record,
-    sheds_itself,
     takeover,
 )
 from bundlekeel.daemon.state.takeover_record import SPLITTING
@@ -24,6 +23,7 @@ from bundlekeel.ports.commands import Permit
 from tests.support.memory_admin import BrokerModel, Fault, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import RealClock
+from tests.support.shedding import sheds_itself
 
 IDS = ("b1:8080", "b2:8080", "b3:8080")
 
@@ -189,15 +189,6 @@ async def test_the_extensible_load_manager_ignores_the_placement(office: Office)
         office.model.static[broker][PLACEMENT] = "org.apache.pulsar.broker.loadbalance.impl.AvgShedder"
         office.model.static[broker][LOAD_MANAGER] = manager
     assert (await takeover(office.desk, split=False, reason="r", by="ann")).warnings == ()
-
-
-async def test_sheds_itself_needs_both_switches_and_an_answer(office: Office) -> None:
-    """Shedding runs only while the load balancer is on as well; a broker that cannot be asked counts as shedding."""
-    office.model.static[IDS[0]][ENABLED] = "false"
-    office.model.static[IDS[1]][SHEDDING] = "false"
-    assert await sheds_itself(office.admin, office.desk.endpoints) == {IDS[0]: False, IDS[1]: False, IDS[2]: True}
-    office.admin.fail("runtime_configuration", *[Fault(error=AdminTimeout("mute"))] * 3)
-    assert await sheds_itself(office.admin, office.desk.endpoints) == dict.fromkeys(IDS, True)
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", json.dumps({"overrides": 1}).encode()])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bundlekeel.core.model.load import CPU, MSG_RATE, RATE_IN, THROUGHPUT_OUT
 from bundlekeel.jobs.capacity import fits, per_unit
-from bundlekeel.jobs.regression import huber, theil_sen
+from bundlekeel.jobs.regression import huber
 
 
 @given(st.integers(0, 10_000), st.floats(0, 50), st.floats(0, 1e-3), st.floats(0.0, 0.2))
@@ -45,17 +45,6 @@ def test_too_few_points_are_refused() -> None:
     """A line through nothing would be an invention."""
     with pytest.raises(ValueError, match="3 points for 3 unknowns"):
         huber(np.ones((3, 2)), np.ones(3))
-
-
-def test_theil_sen() -> None:
-    """The median slope: a third of the points may be anything; nothing gives 0; many points are thinned."""
-    x = np.arange(30.0)
-    y = 2 * x
-    y[::4] = 1e6
-    assert theil_sen(x, y) == pytest.approx(2, rel=0.2)
-    assert theil_sen(x[:1], y[:1]) == 0
-    assert theil_sen(np.ones(5), np.arange(5.0)) == 0
-    assert theil_sen(np.arange(5000.0), 3 * np.arange(5000.0)) == pytest.approx(3)
 
 
 def day(seed: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

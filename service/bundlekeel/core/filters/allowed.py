@@ -69,12 +69,6 @@ def _apply_groups(mask: Bools, group: Ints, lives: Bools, domains: Ints | None) 
             mask[namespace] = least_of_group(others, mask[namespace], domains).brokers
 
 
-def allowed_matrix(snapshot: Snapshot, policies: Policies, ledger: Ledger | None = None) -> Bools | None:
-    """The mask of `limits_of` alone, as `Draft.allowed` takes it."""
-    limits = limits_of(snapshot, policies, ledger)
-    return None if limits is None else limits.mask
-
-
 def with_policies(snapshot: Snapshot, policies: Policies) -> Bools:
     """Namespaces (rows) that have an isolation policy or an anti-affinity group, or may have one nobody could read.
 

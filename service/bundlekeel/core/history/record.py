@@ -22,8 +22,10 @@ Document = dict[str, Any]
 # Runs of rows that were neighbours before: (first row then, how many); -1: rows that are new.
 Runs = tuple[tuple[int, int], ...]
 
-# Version of what is recorded; older ones are brought up by `history_replay.UPGRADES`, newer ones are refused.
-SCHEMA: Final = 1
+# Version of what is recorded; older ones are brought up by `replay.UPGRADES`, newer ones are refused.
+SCHEMA: Final = 2
+# From this version on `plan_hash` is of decisions alone. Before, it was of the sentences too, which have changed since.
+HASHES_DECISIONS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

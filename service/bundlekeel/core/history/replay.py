@@ -8,14 +8,27 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from bundlekeel.core.history.frames import input_of
-from bundlekeel.core.history.record import SCHEMA, CycleRecord, Document, Frame, changed, changed_document
+from bundlekeel.core.history.record import (
+    HASHES_DECISIONS,
+    SCHEMA,
+    CycleRecord,
+    Document,
+    Frame,
+    Outcome,
+    changed,
+    changed_document,
+)
 from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.core.model.parameters import Parameters, choices
+from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.planning.engine import PlanResult, plan
 
+# What a recorded move, and a recorded split, decided; the rest of it are figures.
+_DECIDED: Final = {"moves": ("bundle", "source", "target", "rule"), "splits": ("bundle", "broker", "rule")}
 Upgrades = Mapping[int, Callable[[Document], Document]]
-# By version: makes the next version's document (paths as in `history_frames.document_of`) of a record's own.
-UPGRADES: Final[Upgrades] = {}
+# By version: makes the next version's document (paths as in `frames.document_of`) of a record's own. Schema 2 changed
+# what the plan hash covers, and nothing in the document.
+UPGRADES: Final[Upgrades] = {1: dict}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +42,9 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """One cycle planned again. `same`: the hash is the recorded one."""
+    """One cycle planned again. `recorded`, `hash`: of the recorded plan, and of the new one. `same`: the new plan has
+    the recorded hash; `by_moves`: recorded before hashes were of decisions alone, `same` is that moves and splits are
+    the recorded ones."""
 
     epoch: int
     cycle: int
@@ -37,12 +52,9 @@ class Replayed:
     recorded: str
     hash: str
     moves: int
+    same: bool
+    by_moves: bool
     why: str = ""
-
-    @property
-    def same(self) -> bool:
-        """Whether the plan came out as it was recorded."""
-        return not self.why and self.hash == self.recorded
 
 
 def rebuilt(records: Iterable[CycleRecord]) -> Iterator[Rebuilt]:
@@ -108,6 +120,10 @@ def replay(item: Rebuilt) -> Replayed:
             made = plan(given)
         except HistoryError as error:
             why = str(error)
+    by_moves = record.schema < HASHES_DECISIONS
+    same = made is not None and (
+        _as_recorded(made.plan, record.outcome) if by_moves else made.plan.hash == record.outcome.plan_hash
+    )
     return Replayed(
         epoch=record.epoch,
         cycle=record.cycle,
@@ -115,8 +131,22 @@ def replay(item: Rebuilt) -> Replayed:
         recorded=record.outcome.plan_hash,
         hash=made.plan.hash if made is not None else "",
         moves=len(made.plan.moves) if made is not None else 0,
+        same=same,
+        by_moves=by_moves,
         why=why,
     )
+
+
+def _as_recorded(made: Plan, outcome: Outcome) -> bool:
+    """Whether these are the recorded moves and splits, in their order."""
+    for name, members in _DECIDED.items():
+        rows = outcome.details.get(name)
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            return False
+        ours = [[getattr(item, member) for member in members] for item in getattr(made, name)]
+        if ours != [[row.get(member) for member in members] for row in rows]:
+            return False
+    return True
 
 
 def _known(params: Parameters) -> None:

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-
 from bundlekeel.core.model.codes import Code
 
 Traffic4 = tuple[float, float, float, float]
@@ -125,7 +123,7 @@ class BrokerLoad:
 class Plan:
     """The opinion of one cycle. `split_refusals`: bundles above a split limit that are not split, and why.
 
-    `hash` covers everything but itself, so equal hashes mean equal plans.
+    `hash` covers the decisions and their input: equal hashes mean equal decisions.
     """
 
     wall_ms: int
@@ -146,52 +144,26 @@ class Plan:
 
 
 def plan_hash(plan: Plan) -> str:
-    """SHA-256 over everything in the plan but its hash and wall time; first 16 hex digits.
+    """SHA-256 over what was decided, and for which input; first 16 hex digits.
 
-    Written out column by column: `dataclasses.asdict` takes a second for a thousand brokers.
+    Sentences, details and predicted figures are no part of it, so that their wording and rounding may change. The
+    snapshot's digest is: a plan is asked for by its hash, and the same moves for another snapshot are another plan.
+    Written out column by column: a plan has tens of thousands of refusals.
     """
-    splits = [(s.bundle, s.broker, s.rule, s.value, s.limit, s.hits) for s in plan.splits]
+    verdicts = (plan.verdict, *plan.brokers)
     given = (plan.strategy, plan.placement, plan.seed, plan.snapshot_digest)
-    head = (*given, plan.mean, sorted(plan.extra.items()), splits, [list(r[:4]) for r in plan.split_refusals])
-    moves, verdicts, refusals, loads = plan.moves, (plan.verdict, *plan.brokers), plan.refusals, plan.loads
-    effects = [
-        (*(m.threshold, m.source_before, m.source_after, m.target_before, m.target_after), *m.traffic, *m.pressure)
-        for m in moves
-    ]
-    figures = [
-        (
-            *(row.score_before, row.score_after, row.msg_rate_before, row.msg_rate_after),
-            *(row.throughput_before, row.throughput_after, row.bundles_before, row.bundles_after),
-        )
-        for row in loads
-    ]
-    sha = hashlib.sha256(json.dumps(head, separators=(",", ":")).encode())
-    for column in (
-        [m.bundle for m in moves],
-        [m.source for m in moves],
-        [m.target for m in moves],
-        [m.rule for m in moves],
-        [m.runner_up for m in moves],
-        [v.code for v in verdicts],
-        [v.sentence for v in verdicts],
-        [f"{v.broker} {v.hits_low} {v.hits_high}" for v in verdicts],
-        [r.code for r in refusals],
-        [r.bundle for r in refusals],
-        [r.broker for r in refusals],
-        [_detail(r) for r in refusals],
-        [row.broker for row in loads],
-    ):
+    splits = [(s.bundle, s.broker, s.rule, s.at, s.halves) for s in plan.splits]
+    hits = [(v.hits_low, v.hits_high) for v in verdicts]
+    sha = hashlib.sha256(json.dumps((*given, splits, hits), separators=(",", ":")).encode())
+    columns = [[m.bundle for m in plan.moves], [m.source for m in plan.moves]]
+    columns += [[m.target for m in plan.moves], [m.rule for m in plan.moves]]
+    columns += [[v.code for v in verdicts], [v.broker for v in verdicts]]
+    for refusals in (plan.refusals, plan.split_refusals):
+        columns += [[r.code for r in refusals], [r.bundle for r in refusals], [r.broker for r in refusals]]
+    for column in columns:
         sha.update(f"{len(column)}\0".encode())
         sha.update("\0".join(column).encode())
-    for table in (effects, figures):
-        sha.update(np.array(table, dtype="<f8").tobytes())
     return sha.hexdigest()[:16]
-
-
-def _detail(refusal: Refusal) -> str:
-    """The detail, with limit, use and end where the guard named them."""
-    named = refusal.limit is not None or refusal.frees_ms
-    return f"{refusal.detail} {refusal[4:]}" if named else refusal.detail
 
 
 def imbalance(values: list[float]) -> float:

@@ -24,7 +24,6 @@ from bundlekeel.core.model.names import is_system_bundle, tenant_of
 KINDS: Final = ("publish_messages", "publish_bytes", "dispatch_messages", "dispatch_bytes")
 PUBLISH_MESSAGES, PUBLISH_BYTES, DISPATCH_MESSAGES, DISPATCH_BYTES = range(4)
 Rates = tuple[float, float, float, float]
-NO_RATES: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
 
 # What Pulsar's PublishRate and DispatchRate can carry: a Java int for messages, a long for bytes.
 MOST_MESSAGES: Final = 2**31 - 1

@@ -212,11 +212,6 @@ def _after(names: Sequence[str], name: str, since: int) -> int:
         return since + _STRIDE
 
 
-def usage_table(told: Sequence[TopicRates], membership: Membership) -> UsageTable:
-    """One table, nothing kept. Raises as `Catalogue.table`."""
-    return Catalogue().table(told, membership)
-
-
 def topic_of(name: str) -> str:
     """The partitioned topic of a partition; any other topic is its own."""
     return topics_of((name,))[0]

@@ -1,9 +1,9 @@
-"""Pulsar's four split algorithms on plain numbers: where a broker would cut a bundle.
+"""Pulsar's split algorithms on plain numbers: where a broker would cut a bundle.
 
 Each returns the boundaries, or an empty tuple where Pulsar finds none (REST answers 204 all the same). They are kept
 as they are, whole numbers and all: `RangeEquallyDivideBundleSplitAlgorithm`, `TopicCountEquallyDivide...`,
-`SpecifiedPositions...`, `FlowOrQpsEquallyDivideBundleSplitAlgorithm`. A broker then refuses boundaries that do not lie
-strictly inside the bundle, which `topic_count_equally_divide` may name when topics hash next to each other.
+`FlowOrQpsEquallyDivide...`; `SpecifiedPositions...` cuts where it is told. A broker then refuses boundaries that do not
+lie strictly inside the bundle, which `topic_count_equally_divide` may name when topics hash next to each other.
 """
 
 from __future__ import annotations
@@ -60,13 +60,6 @@ def topic_count_equally_divide(topic_hashes: Sequence[int]) -> tuple[int, ...]:
     ordered = sorted(topic_hashes)
     below, above = ordered[len(ordered) // 2 - 1], ordered[len(ordered) // 2]
     return (below + (above - below) // 2,)
-
-
-def specified_positions_divide(positions: Sequence[int], topics: int, lower: int, upper: int) -> tuple[int, ...]:
-    """The given positions that lie strictly inside, ascending; nothing with fewer than two topics in the bundle."""
-    if topics < 2:
-        return ()
-    return tuple(position for position in sorted(positions) if lower < position < upper)
 
 
 def flow_or_qps_equally_divide(

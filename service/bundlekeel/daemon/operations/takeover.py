@@ -204,16 +204,6 @@ async def read_record(coordination: Coordination) -> tuple[Record, int] | None:
     return (record, document.version) if record.active else None
 
 
-async def sheds_itself(admin: BrokerAdmin, endpoints: Mapping[str, BrokerEndpoint]) -> dict[str, bool]:
-    """For each broker whether its own shedding is on. A broker that cannot be asked counts as shedding: acting needs
-    proof that nobody else sheds."""
-    answers = await _ask_all(admin, endpoints)
-    return {
-        broker: not isinstance(values, dict) or (_is_true(values, ENABLED) and _is_true(values, SHEDDING))
-        for broker, values in answers.items()
-    }
-
-
 def _record(
     desk: Desk,
     known: Record | None,

@@ -184,8 +184,8 @@ def check(store: HistoryStore) -> Json:
     and every picture can be rebuilt.
 
     {ok, files, superseded, bytes, cycles, first_ms, last_ms, dropped, undecided, unreadable: [{file, why}],
-    broken: [{epoch, cycle, why}], gaps: [{epoch, after, before, missing}], doubles: [{epoch, cycle}],
-    clusters: {name: [file]}, mixed: which clusters recorded into one place|""}
+    schemas: {version: cycles}, broken: [{epoch, cycle, why}], gaps: [{epoch, after, before, missing}],
+    doubles: [{epoch, cycle}], clusters: {name: [file]}, mixed: which clusters recorded into one place|""}
     """
     every = store.files()
     files = in_force(every)
@@ -206,6 +206,7 @@ def check(store: HistoryStore) -> Json:
         "dropped": found.dropped,
         "undecided": found.undecided,
         "schema": SCHEMA,
+        "schemas": {str(version): count for version, count in sorted(found.schemas.items())},
         "unreadable": reading.unreadable,
         "broken": found.broken,
         "gaps": found.gaps,
@@ -220,6 +221,7 @@ class _Found:
     """What a check counts."""
 
     seen: Counter[tuple[int, int]] = field(default_factory=Counter)
+    schemas: Counter[int] = field(default_factory=Counter)
     broken: list[Json] = field(default_factory=list)
     gaps: list[Json] = field(default_factory=list)
     dropped: int = 0
@@ -232,6 +234,7 @@ class _Found:
         """Count one more record."""
         record, last = item.record, self.last
         self.seen[record.epoch, record.cycle] += 1
+        self.schemas[record.schema] += 1
         if item.why:
             self.broken.append({"epoch": record.epoch, "cycle": record.cycle, "why": item.why})
         told = record.outcome.dropped + record.outcome.skipped
@@ -251,26 +254,30 @@ class _Found:
 def replayed(store: HistoryStore, name: str) -> Json:
     """Plan the cycle of that name, or `all`, again.
 
-    {ok, cycles, same, moved, different: [{epoch, cycle, recorded, hash, software}], unreadable: [...]}; `moved`:
-    cycles whose plan moves something.
+    {ok, cycles, same, moved, by_moves, different: [{epoch, cycle, recorded, hash, by_moves, software, why}],
+    unreadable: [...]}; `moved`: cycles whose plan moves something; `by_moves`: those recorded before schema 2, which
+    are compared by their moves and splits, the others by hash.
     """
     reading = Reading(store)
     items: Iterator[Rebuilt] = (
         rebuilt(reading.records(in_force(store.files()))) if name == "all" else iter((find(store, name),))
     )
-    count = same = moved = 0
+    count = same = moved = by_moves = 0
     different: list[Json] = []
     for item in items:
         made = replay(item)
         count, same, moved = count + 1, same + made.same, moved + (made.moves > 0)
+        by_moves += made.by_moves
         if not made.same:
             told = {"epoch": made.epoch, "cycle": made.cycle, "recorded": made.recorded, "hash": made.hash}
-            different.append(told | {"software": item.record.outcome.software, "why": made.why})
+            told |= {"by_moves": made.by_moves, "software": item.record.outcome.software, "why": made.why}
+            different.append(told)
     return {
         "ok": same == count and not reading.unreadable and count > 0,
         "cycles": count,
         "same": same,
         "moved": moved,
+        "by_moves": by_moves,
         "different": different,
         "unreadable": reading.unreadable,
     }

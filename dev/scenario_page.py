@@ -6,8 +6,8 @@ from dataclasses import fields
 
 from bundlekeel.cli.sim_files import suite
 from bundlekeel.sim.scenario import Expect, Scenario
+from dev import NOTE
 
-NOTE = "Made by `python -m dev.docs write`; do not edit."
 _INTRO = """\
 `bundlekeel simulate NAME` runs one of them, `bundlekeel simulate --suite` all of them; what the simulator models and
 how to write a scenario: [simulator](../concepts/simulator.md). `pip364-` scenarios are those of the table of five

@@ -8,8 +8,7 @@ from bundlekeel.api.admission import BODY_SECONDS, MAX_BODY_BYTES
 from bundlekeel.api.openapi import openapi_document
 from bundlekeel.api.problems import STATUSES, TYPE_PREFIX
 from bundlekeel.api.shield import REQUEST_SECONDS
-
-NOTE = "Made by `python -m dev.docs write`; do not edit."
+from dev import NOTE
 
 _INTRO = f"""\
 All fields: `config/openapi.json`, which a running sidecar serves as `/api/v1/openapi.json`. Answers may get further

@@ -14,8 +14,8 @@ from bundlekeel.cli import decide
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.exit_codes import EPILOG
 from bundlekeel.cli.wiring import Wiring
+from dev import NOTE
 
-NOTE = "Made by `python -m dev.docs write`; do not edit."
 _SHARED = ("output", "watching", "interval", "config", "socket", "url")
 
 _INTRO = """\
