@@ -7,14 +7,13 @@ the reset adds its choice among all brokers for the others (the owner is left ou
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from bundlekeel.cli.decide_lines import unload_hash
 from bundlekeel.codec.compat import decode_columns, decode_reports
 from bundlekeel.core.compat import BundleColumns, CompatResult, Picture, Placer, shed
 from bundlekeel.core.model.parameters import Parameters
@@ -76,7 +75,7 @@ class CompatDecider:
                 ],
             },
             "refused": [],
-            "plan_hash": _hash(unload, to),
+            "plan_hash": unload_hash(unload, to),
         }
         excluded = [*picture.excluded, *turn.torn]
         if excluded:
@@ -96,8 +95,3 @@ class CompatDecider:
                     found[bundle] = chosen
         self.memory = placer.memory()
         return found
-
-
-def _hash(unload: dict[str, list[str]], to: dict[str, str]) -> str:
-    text = json.dumps([{broker: sorted(bundles) for broker, bundles in unload.items()}, to], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

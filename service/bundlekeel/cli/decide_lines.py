@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
+import json
 import math
 import re
 from dataclasses import dataclass
@@ -231,3 +233,9 @@ _UNREAD = """
     exposeBundlesMetricsInPrometheus defaultNumberOfNamespaceBundles
 """
 UNREAD_KEYS = frozenset(_UNREAD.split())
+
+
+def unload_hash(unload: dict[str, list[str]], to: dict[str, str]) -> str:
+    """The plan hash of what Pulsar's own classes decide, which are no plans of ours; in whatever order they unload."""
+    text = json.dumps([{broker: sorted(bundles) for broker, bundles in unload.items()}, to], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -11,15 +11,13 @@ transfer (`loadBalancerTransferEnabled: false`) is in `unload` only.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
-from bundlekeel.cli.decide_lines import Fault, Line
+from bundlekeel.cli.decide_lines import Fault, Line, unload_hash
 from bundlekeel.cli.decide_policies import parse_policies
 from bundlekeel.codec.compat_transfer import decode_load, decode_top
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
@@ -180,7 +178,7 @@ class CompatTransfer:
                 "brokers": [],
             },
             "refused": [],
-            "plan_hash": _hash(unload, to),
+            "plan_hash": unload_hash(unload, to),
         }
         if unread:
             answer["excluded"] = unread
@@ -191,8 +189,3 @@ def _sentence(outcome: Outcome, params: Parameters) -> str:
     if outcome.unloads:
         return f"{len(outcome.unloads)} bundles to {'transfer' if params.transfer_enabled else 'unload'}"
     return f"nothing to unload; condition met {outcome.hits} times, more than {params.transfer_hit_count} needed"
-
-
-def _hash(unload: dict[str, list[str]], to: dict[str, str]) -> str:
-    text = json.dumps([{broker: sorted(bundles) for broker, bundles in unload.items()}, to], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

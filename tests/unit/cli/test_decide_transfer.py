@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.cli import decide
+from tests.support.deciding import ask, bundle
 
 MINUTE = 60_000
 HITS = "loadBalancerSheddingConditionHitCountThreshold"
 TRANSFER = "loadBalancerTransferEnabled"
-
-
-def ask(*lines: Any) -> list[dict[str, Any]]:
-    """The answers to these lines; text is taken as it is."""
-    out = io.BytesIO()
-    texts = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
-    decide.run([text + b"\n" for text in texts], out)
-    return [json.loads(line) for line in out.getvalue().splitlines()]
-
-
-def bundle(namespace: str, index: int) -> str:
-    """A bundle's name."""
-    return f"shop/{namespace}/0x{index:02x}000000_0x{index + 1:02x}000000"
 
 
 def load(score: float, size: float, *, at: int) -> dict[str, Any]:

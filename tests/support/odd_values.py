@@ -1,0 +1,30 @@
+"""Whatever somebody may have written where a document of Pulsar is expected, as examples of hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+
+def scalars(words: Sequence[str]) -> st.SearchStrategy[Any]:
+    """Plain values of every kind and size; `words`: texts that mean something to the decoder."""
+    return st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.integers(min_value=-(10**40), max_value=10**40),
+        st.floats(),
+        st.text(max_size=10),
+        st.sampled_from(["NaN", "Infinity", "-Infinity", "1e999", *words]),
+    )
+
+
+def values(plain: st.SearchStrategy[Any], names: st.SearchStrategy[str], *, max_leaves: int) -> st.SearchStrategy[Any]:
+    """Plain values, lists and objects of them, nested."""
+    return st.recursive(
+        plain,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=8),
+        max_leaves=max_leaves,
+    )
