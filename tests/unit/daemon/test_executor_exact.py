@@ -309,6 +309,33 @@ async def test_a_stop_ends_with_the_last_move() -> None:
     assert (await bench.executor.stop(30.0), bench.clock.now) == ((), began)
 
 
+async def test_a_stop_refuses_those_that_wait_at_once() -> None:
+    """Not when the move before them has ended: that one may hang."""
+    bench = await Bench().lead()
+    bench.admin = SlowAdmin(bench)
+    bench.executor = bench.build()
+    other = "t/o/0x40000000_0x80000000"
+    bench.model.add(other, B, "persistent://t/o/x")
+    requests = [MoveRequest(bundle=name, source=B, destination=C) for name in (BUNDLE, other)]
+    first, second = (asyncio.ensure_future(bench.executor.move(item)) for item in requests)
+    while not bench.admin.together:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert await bench.executor.stop(0.2) == (BUNDLE,)
+    assert (first.done(), second.done()) == (False, True)
+    assert ((await second).code, (await first).outcome) == (Code.STOPPING, "done")
+
+
+async def test_a_stop_removes_what_the_store_did_not_let_go_of() -> None:
+    """Else the next leader waits for a move that is over."""
+    bench = await Bench().lead()
+    bench.model.after_unload = lambda _bundle: bench.store.freeze()
+    await bench.move()
+    bench.store.thaw()
+    assert len(await bench.intents()) == 1
+    await bench.executor.stop(1.0)
+    assert (await bench.intents(), bench.executor.unrecorded) == ([], ())
+
+
 class LosesAnAnswer(MemoryCoordination):
     """The first fenced write takes effect, and the connection breaks before that is known."""
 
