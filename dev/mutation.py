@@ -93,7 +93,7 @@ GROUPS = (
         _MOVES,
     ),
     Group("lease", _each("daemon/state/{}.py", "leadership lease"), _each(_UNIT, "leadership lease h_terms terms")),
-    Group("auth", _each("api/{}.py", "auth shield"), _each("unit/api/test_{}.py", "auth_limits shield auth")),
+    Group("auth", _each("api/{}.py", "auth shield"), _each("unit/api/test_{}.py", "auth_limits")),
 )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -20,22 +19,16 @@ from bundlekeel.core.model.errors import (
 from bundlekeel.core.model.plan import Refusal
 from bundlekeel.daemon.execution.executor import ExecutorLimits, MoveRequest
 from bundlekeel.daemon.execution.intents import (
-    LONGEST_MS,
-    Intent,
     MoveOutcome,
-    decode_intent,
     intent_path,
-    settle_intents,
 )
-from bundlekeel.daemon.execution.leader_executor import move_record
 from bundlekeel.daemon.execution.move import refusal_code
-from bundlekeel.ports import Change, Document, Owner
+from bundlekeel.ports import Change, Owner
 from bundlekeel.ports.commands import Permit, UnloadAnswer
-from tests.support.executor_bench import BUNDLE, TOPIC, A, B, Bench, C, SlowAdmin, fleet
+from tests.support.executor_bench import BUNDLE, A, B, Bench, C, SlowAdmin, fleet
 from tests.support.extensible_brokers import ExtensibleModel
 from tests.support.memory_admin import BrokerModel, Fault, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination
-from tests.unit.daemon.test_executor_intents import MARGIN, Successor, intent
 
 START = 1000.0
 
@@ -309,6 +302,33 @@ async def test_a_stop_ends_with_the_last_move() -> None:
     assert (await bench.executor.stop(30.0), bench.clock.now) == ((), began)
 
 
+async def test_a_stop_refuses_those_that_wait_at_once() -> None:
+    """Not when the move before them has ended: that one may hang."""
+    bench = await Bench().lead()
+    bench.admin = SlowAdmin(bench)
+    bench.executor = bench.build()
+    other = "t/o/0x40000000_0x80000000"
+    bench.model.add(other, B, "persistent://t/o/x")
+    requests = [MoveRequest(bundle=name, source=B, destination=C) for name in (BUNDLE, other)]
+    first, second = (asyncio.ensure_future(bench.executor.move(item)) for item in requests)
+    while not bench.admin.together:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert await bench.executor.stop(0.2) == (BUNDLE,)
+    assert (first.done(), second.done()) == (False, True)
+    assert ((await second).code, (await first).outcome) == (Code.STOPPING, "done")
+
+
+async def test_a_stop_removes_what_the_store_did_not_let_go_of() -> None:
+    """Else the next leader waits for a move that is over."""
+    bench = await Bench().lead()
+    bench.model.after_unload = lambda _bundle: bench.store.freeze()
+    await bench.move()
+    bench.store.thaw()
+    assert len(await bench.intents()) == 1
+    await bench.executor.stop(1.0)
+    assert (await bench.intents(), bench.executor.unrecorded) == ([], ())
+
+
 class LosesAnAnswer(MemoryCoordination):
     """The first fenced write takes effect, and the connection breaks before that is known."""
 
@@ -356,131 +376,3 @@ async def test_when_a_slow_transfer_is_looked_at() -> None:
     outcome = await bench.move()
     assert outcome.outcome == "done"
     assert times == [0.0, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.2]
-
-
-# --- intents of earlier terms ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("length_ms", "good"), [(0, True), (LONGEST_MS, True), (-1, False), (LONGEST_MS + 1, False)])
-def test_which_deadlines_a_leader_writes(length_ms: int, good: bool) -> None:
-    """Within a day of when it was written; any other would freeze the bundle for years."""
-    data = intent().encode().replace(b"5120000", str(5_000_000 + length_ms).encode())
-    document = Document(path=intent_path(BUNDLE), data=data, version=0)
-    assert LONGEST_MS == 24 * 3600 * 1000
-    if good:
-        assert decode_intent(document).deadline_ms == 5_000_000 + length_ms
-    else:
-        with pytest.raises(CodecError, match="within a day"):
-            decode_intent(document)
-
-
-@pytest.mark.parametrize("landed", [B, ""])
-async def test_every_field_of_what_was_settled(landed: str) -> None:
-    """As its intent told it, and what was found; without an owner it ends when it is settled. The margin is 15 s."""
-    successor = await Successor().start()
-    await successor.find(intent().encode())
-    if landed:
-        successor.ownership.owners[BUNDLE] = Owner(broker_id=landed)
-
-    async def settle() -> Any:
-        return await settle_intents(
-            successor.coordination, successor.ownership, epoch=2, clock=successor.clock, seen=successor.seen
-        )
-
-    assert (await settle()).frozen == {BUNDLE}
-    successor.clock.now += 120 + MARGIN - 0.5
-    assert (await settle()).frozen == {BUNDLE}
-    successor.clock.now += 0.5
-    found = await settle()
-    assert found.settled == (
-        MoveOutcome(
-            bundle=BUNDLE,
-            source=A,
-            destination=B,
-            outcome="done" if landed else "unknown",
-            code="" if landed else Code.LEFT_BY_EARLIER_LEADER,
-            error="left open by epoch 1",
-            landed_on=landed,
-            started_wall_ms=5_000_000,
-            landed_wall_ms=5_135_000 if landed else 0,
-            seconds=0.0 if landed else 135.0,
-            topic="persistent://t/n/x",
-            epoch=2,
-            intent_id="1.1",
-            cycle_id="7",
-        ),
-    )
-    assert found.unreadable == {}
-
-
-async def test_nodes_that_are_no_intents() -> None:
-    """One of no bundle is left where it is and named; one that cannot be read is named until it is settled."""
-    successor = await Successor().start()
-    await successor.find(b"{")
-    strange = Change(path="intents/what", data=Intent.encode(intent()), create=True)
-    await successor.coordination.write_fenced(2, [strange])
-    for frozen in ({BUNDLE}, set()):
-        found = await settle_intents(
-            successor.coordination, successor.ownership, epoch=2, clock=successor.clock, seen=successor.seen
-        )
-        assert (set(found.frozen), set(found.unreadable)) == (frozen, {intent_path(BUNDLE), "intents/what"})
-        assert found.unreadable["intents/what"] == "its name is that of no bundle"
-        successor.clock.now += 120 + MARGIN
-    assert found.settled == (
-        MoveOutcome(
-            bundle=BUNDLE,
-            source="",
-            destination="",
-            outcome="unknown",
-            code=Code.LEFT_BY_EARLIER_LEADER,
-            error="the intent could not be read",
-            epoch=2,
-        ),
-    )
-    assert await successor.coordination.read("intents/what") is not None
-
-
-# --- the record ------------------------------------------------------------------------------------------------
-
-
-def test_the_whole_record_of_a_move() -> None:
-    """As the journal and the history have it."""
-    outcome = MoveOutcome(
-        bundle=BUNDLE,
-        source=B,
-        destination=C,
-        outcome="landed_elsewhere",
-        code="x",
-        error="e",
-        landed_on=A,
-        started_wall_ms=1_000,
-        landed_wall_ms=3_000,
-        seconds=2.00049,
-        hops=(A, B),
-        topic=TOPIC,
-        epoch=4,
-        intent_id="4.2",
-        cycle_id="9",
-        predicted=(0.1234567, 0.2),
-    )
-    assert move_record(outcome) == {
-        "kind": "move",
-        "wall_ms": 3_000,
-        "bundle": BUNDLE,
-        "source": B,
-        "destination": C,
-        "landed_on": A,
-        "outcome": "landed_elsewhere",
-        "code": "x",
-        "error": "e",
-        "started_ms": 1_000,
-        "landed_ms": 3_000,
-        "seconds": 2.0,
-        "hops": [A, B],
-        "topic": TOPIC,
-        "epoch": 4,
-        "intent": "4.2",
-        "cycle": "9",
-        "predicted": {"source_before": 0.12346, "source_after": 0.2},
-        "sentence": f"{BUNDLE}: {B} -> {C}, landed elsewhere, owned by {A}",
-    }
