@@ -231,6 +231,19 @@ def test_class_and_version(wanted: str, versions: tuple[str, ...], later: bool, 
     assert ("refill" in {step.name for step in made.steps}) is ("nightly" in versions or wanted == "m.None")
 
 
+def test_a_booked_move_to_a_broker_that_is_gone_counts_nowhere() -> None:
+    """It is in the books until somebody settles it."""
+    books = Ledger(entries=(entry(bundle_name(7, "t/new"), "gone:8080"),))
+    assert ask(brokers(), ledger=books, policies=Policies(distribute_evenly=True)).candidates == B
+
+
+@pytest.mark.parametrize(("evenly", "said"), [(True, ("at most 0 of its bundles",)), (False, ("off",))])
+def test_a_step_that_is_off_is_told(evenly: bool, said: tuple[str, ...]) -> None:
+    """Who asks why sees each step, also one that changes nothing."""
+    made = ask(brokers(), policies=Policies(distribute_evenly=evenly))
+    assert tuple(step.note for step in made.steps if step.name == "distribute evenly") == said
+
+
 def test_refill_brings_back_what_policies_leave_and_no_more() -> None:
     """A filter that leaves nobody does not open a policy."""
     seen = brokers(**{f"b{n}": {"load_manager": "m.Modular"} for n in (1, 2, 3)})

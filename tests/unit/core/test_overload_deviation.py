@@ -234,3 +234,22 @@ def test_no_placement_draws_from_none(placement: str) -> None:
     """Rule: without candidates there is none, whatever the placement."""
     draft = Draft(snapshot(cluster([[0.1], []])), Ledger(), Parameters())
     assert PLACEMENTS[placement](draft, 0, 0, np.array([], dtype=np.int64)).tolist() == []
+
+
+def test_deviation_tells_figures_and_the_next_best_target() -> None:
+    """Rule: scores in percent, distances in deviations; equal brokers are none away from their mean."""
+    made = eager(cluster([[0.05] * 12, [0.05] * 4, [0.05] * 4, [0.05] * 4]), strategy="deviation").plan
+    assert made.brokers[0].sentence.startswith("60.0%, +1.73 standard deviations from the mean of 30.0%")
+    assert (made.moves[0].target, made.moves[0].runner_up) == (broker(1), broker(2))
+    even = eager(cluster([[0.1], [0.1]]), strategy="deviation").plan
+    assert {item.sentence for item in even.brokers} == {"10.0%, +0.00 standard deviations from the mean of 10.0%"}
+    assert {item.code for item in even.brokers} == {Code.BALANCED}
+
+
+def test_a_third_partys_placement_is_asked_for_two_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: the first is the target, the second the runner-up, whatever else it answers; none is no runner-up."""
+    reports = cluster([[0.2] * 4, [], [], []])
+    for answer, runner_up in (([3, 2, 1], broker(2)), ([0, 3], "")):
+        monkeypatch.setitem(PLACEMENTS, "round_robin", lambda *_, answer=answer: np.array(answer))
+        move = eager(reports, strategy="threshold", placement="round_robin").plan.moves[0]
+        assert (move.target, move.runner_up) == (broker(3), runner_up)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bundlekeel.core.planning.draft import Offer
-from bundlekeel.core.strategies.common import best_fit
-from tests.support.builders import cluster, eager
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.planning.draft import Draft, Offer
+from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.core.strategies.common import best_fit, traffic_of
+from tests.support.builders import bundle_name, cluster, eager, report, snapshot
 
 
 def fit(sizes: list[float], want: float, *, before: float = 0.8, other: float = 0.0) -> int:
@@ -44,3 +46,19 @@ def test_one_large_bundle_does_not_make_the_many_small_dust() -> None:
     plan = eager(cluster([[0.1, *[0.001] * 600], []])).plan
     moved = [load.score_after for load in plan.loads]
     assert moved[0] == pytest.approx(0.35, abs=0.03)
+
+
+@pytest.mark.parametrize(("target_after", "chosen"), [(0.6, 0), (0.61, -1)])
+def test_a_smaller_target_is_not_filled_beyond_a_quarter_of_the_difference(target_after: float, chosen: int) -> None:
+    """Rule: more than was wanted moves only if both brokers end a quarter of the difference below the source."""
+    offer = Offer(rows=np.arange(1), source_after=np.array([0.5]), target_after=np.array([target_after]))
+    assert best_fit(offer, 0.8, 0.0, 0.2, ceiling=0.85, slack=0.06) == chosen
+
+
+@pytest.mark.parametrize(("relief", "share"), [(0.4, 0.5), (0.8, 1.0), (2.0, 1.0), (-1.0, 0.0)])
+def test_traffic_that_leaves_with_a_part_of_the_score(relief: float, share: float) -> None:
+    """Rule: in proportion to the score, not less than none and not more than all; a broker without a score is blind."""
+    seen = snapshot([*cluster([[0.4, 0.4]]), report("blind:1", {bundle_name(9): 0.2}, cpu=0.0)])
+    draft = Draft(seen, Ledger(), Parameters())
+    assert traffic_of(draft, 0, relief) == pytest.approx((share * 80e3, share * 80e6))
+    assert traffic_of(draft, 1, relief) == pytest.approx((20e3, 20e6))

@@ -75,6 +75,14 @@ def test_underloaded_by_score_or_by_throughput() -> None:
     assert codes == [Code.UNDERLOADED, Code.UNDERLOADED, Code.BALANCED]
 
 
+def test_a_difference_that_is_not_worth_a_move_is_told() -> None:
+    """Half of the difference has to be worth a reconnect: here it is 60 % of the mean."""
+    for share, code in ((0.5, None), (0.7, Code.BELOW_MINIMUM)):
+        plan = now([[0.2, 0.1, 0.1], [0.1]], min_unload_share=share, transfer_target_std=0.05)
+        whole = [item.code for item in plan.refusals if not item.bundle]
+        assert whole == ([] if code is None else [code])
+
+
 def test_above_85_percent_alone_is_not_overloaded() -> None:
     """As in the class: it must also be above mean + target; three at 90, 80 and 80 % are alike."""
     assert now([[0.1] * 9, [0.1] * 8, [0.1] * 8]).verdict.code is Code.BALANCED
