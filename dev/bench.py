@@ -136,7 +136,7 @@ def _spread(values: list[float]) -> Spread:
     return Spread(min(values), statistics.median(values), max(values))
 
 
-def rows_of(brokers: int, bundles: int, console: Console, *, patient: bool) -> tuple[list[Row], float]:
+def rows_of(brokers: int, bundles: int, console: Console, *, context: bool) -> tuple[list[Row], float]:
     """All strategies at one size, and our peak memory in MB."""
     modular, size, total = turn_line(brokers, bundles), f"{brokers:,} x {bundles}", brokers * bundles
     found: list[Row] = []
@@ -154,7 +154,7 @@ def rows_of(brokers: int, bundles: int, console: Console, *, patient: bool) -> t
                 compat = measured(ours, reset | {"compat": "4.2"}, turn, OUR_TURNS[total]) if native else None
             java = (
                 measured(oracle, reset | kind, turn, JAVA_TURNS[total])
-                if native and (patient or total < 300_000)
+                if native and (context or total < 300_000)
                 else None
             )
             found.append(Row(size, row, corrected, compat, java))
@@ -219,7 +219,7 @@ def main() -> None:
     rows: list[Row] = []
     memory: list[list[str]] = []
     for brokers, bundles in sizes:
-        found, peak = rows_of(brokers, bundles, console, patient=chosen.patient)
+        found, peak = rows_of(brokers, bundles, console, context=chosen.context)
         rows += found
         memory.append([f"{brokers:,} x {bundles}", f"{peak:.0f}"])
     tables = {

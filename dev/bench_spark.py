@@ -30,12 +30,12 @@ import psutil
 from bundlekeel.core.history.values import plain
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.jobs import backtest as spark_backtest
-from bundlekeel.jobs.backtest import Dense, Ground
+from bundlekeel.jobs.backtest import BacktestInputs, DenseBlock
 from bundlekeel.jobs.blocks import blocks_of, warm_of
 from bundlekeel.jobs.periods import open_store, periods_of
-from bundlekeel.jobs.places import Place
+from bundlekeel.jobs.places import OutputFolder
 from bundlekeel.jobs.session import session
-from bundlekeel.sim.backtest import Candidate, Traffic, backtest
+from bundlekeel.sim.backtest import Candidate, RecordedTraffic, backtest
 from dev.history_model import World, dense
 from dev.history_worlds import write
 from dev.spark_cluster import SETTINGS, standalone
@@ -91,13 +91,13 @@ def recorded(folder: Path, brokers: int, bundles: int, days: int) -> Path:
     return place
 
 
-def on_spark(history: Path, days: int, workers: int, work: Path) -> tuple[Timed, list[Dense]]:
+def on_spark(history: Path, days: int, workers: int, work: Path) -> tuple[Timed, list[DenseBlock]]:
     """Rebuild and plan all of it on a cluster of its own."""
     found = periods_of(open_store(str(history)).files())
     dates = sorted({item.date for item in found})[:days]
     wanted = blocks_of(found, dates, hours=6, warm_hours=1)
     params = {f"params.{name}": value for name, value in plain(Parameters()).items()}
-    ground = Ground(history=str(history), work=str(work), period_ms=PERIOD_MS, per_unit={}, params=params)
+    ground = BacktestInputs(history=str(history), work=str(work), period_ms=PERIOD_MS, per_unit={}, params=params)
     with tempfile.TemporaryDirectory() as folder, standalone(Path(folder), workers=workers) as master:
         memory = {"spark.executor.memory": "1g", "spark.ui.enabled": "false"}
         with session(master, SETTINGS | memory) as spark:
@@ -141,11 +141,11 @@ def cpu_below() -> float:
 
 def planned(work: str, name: str, start_ms: int) -> int:
     """What one task of the second stage does, in a plain process."""
-    traffic = Traffic.from_bytes(Place(work).read(name))
+    traffic = RecordedTraffic.from_bytes(OutputFolder(work).read(name))
     return len(backtest(traffic, CANDIDATES, warm=warm_of(traffic, start_ms)))
 
 
-def by_processes(work: Path, there: Sequence[Dense], count: int) -> float:
+def by_processes(work: Path, there: Sequence[DenseBlock], count: int) -> float:
     """Seconds in which so many plain processes plan all blocks."""
     # Spawned: a fork would take the connection to Spark along.
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:

@@ -29,12 +29,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from bundlekeel.core.calibration.thresholds import EQUAL, Rules
+from bundlekeel.core.calibration.thresholds import EQUAL, AdoptionRules
 from bundlekeel.core.model.load import Ints
 from bundlekeel.jobs.selection import adoptable
-from bundlekeel.sim.backtest import Candidate, Measures, backtest, unbroken
+from bundlekeel.sim.backtest import Candidate, CandidateMeasures, backtest, unbroken
 from bundlekeel.sim.backtest.choice import choose, split_days
-from bundlekeel.sim.backtest.search import Space, present, search, total
+from bundlekeel.sim.backtest.search import SearchSpace, present, search, total
 from bundlekeel.sim.backtest.traffic import Averaging, Chunk, chunks
 from dev.history_model import World, dense
 from dev.history_worlds import steps
@@ -78,7 +78,7 @@ class Pair:
     calibrated_moves: float
 
     @staticmethod
-    def of(before: Measures, after: Measures) -> Pair:
+    def of(before: CandidateMeasures, after: CandidateMeasures) -> Pair:
         """What both came to."""
         return Pair(
             imbalance=before.imbalance,
@@ -176,8 +176,8 @@ def calibrated(seed: int, size: Size, changes: Mapping[str, Any] | None = None) 
     train, held = ([number for number in days if days[number] in part] for part in split_days(days.values()))
     now, chosen, tried, reason = present(), Candidate(name="calibrated", changes=changes or {}), 0, "as the page says"
     if changes is None:
-        reach = size.nights * Rules().max_steps
-        space = Space(base=world.params, strategies=("avg",), names=NAMES, reach=reach, cycles=())
+        reach = size.nights * AdoptionRules().max_steps
+        space = SearchSpace(base=world.params, strategies=("avg",), names=NAMES, reach=reach, cycles=())
         thorough = {"points": size.points, "rounds": size.rounds, "keep": size.keep}
         found = adoptable(search(space, partial(in_blocks, blocks), blocks=train, **thorough))
         choice = choose(found, world.params, train=train, held=held)
@@ -205,17 +205,21 @@ def calibrated(seed: int, size: Size, changes: Mapping[str, Any] | None = None) 
     )
 
 
-def in_blocks(blocks: Mapping[int, Chunk], candidates: Sequence[Candidate]) -> Mapping[str, Mapping[int, Measures]]:
+def in_blocks(
+    blocks: Mapping[int, Chunk], candidates: Sequence[Candidate]
+) -> Mapping[str, Mapping[int, CandidateMeasures]]:
     """Each candidate on each block, from the recorded placement on."""
-    found: dict[str, dict[int, Measures]] = {}
+    found: dict[str, dict[int, CandidateMeasures]] = {}
     for number, block in blocks.items():
         for row in backtest(block.traffic, candidates, warm=block.warm):
             numbers = found.setdefault(row.candidate, {})
-            numbers[number] = numbers.get(number, Measures()) + row.measures
+            numbers[number] = numbers.get(number, CandidateMeasures()) + row.measures
     return found
 
 
-def in_one_course(world: World, first_s: int, owner: Ints, candidates: Sequence[Candidate]) -> dict[str, Measures]:
+def in_one_course(
+    world: World, first_s: int, owner: Ints, candidates: Sequence[Candidate]
+) -> dict[str, CandidateMeasures]:
     """Each candidate from this second of the world to its end, begun where bundles were recorded to be then."""
     begin, warm = first_s // world.period_seconds, WARM_S // world.period_seconds
     whole = dense(world)
@@ -223,9 +227,9 @@ def in_one_course(world: World, first_s: int, owner: Ints, candidates: Sequence[
     averages.advance(whole, begin - warm)
     made = dense(world, begin - warm, owner=owner)
     made = replace(made, short=averages.short, long=averages.long, samples=averages.samples)
-    found: dict[str, Measures] = {}
+    found: dict[str, CandidateMeasures] = {}
     for row in unbroken([Chunk(traffic=made, warm=warm)], candidates):
-        found[row.candidate] = found.get(row.candidate, Measures()) + row.measures
+        found[row.candidate] = found.get(row.candidate, CandidateMeasures()) + row.measures
     return found
 
 

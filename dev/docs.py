@@ -19,11 +19,11 @@ from bundlekeel.adapters.metrics import METRICS, PREFIX
 from bundlekeel.api.openapi import openapi_text
 from bundlekeel.core.channel.findings import FINDINGS
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.daemon.gate.gate import CHECKS, Action, Check
+from bundlekeel.daemon.gate.gate import CHECKS, Action, GateCheck
 from bundlekeel.settings.describe import parameter_rows
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL
-from bundlekeel.settings.schema import Row, plain, rows
+from bundlekeel.settings.schema import SettingRow, plain, rows
 from dev import NOTE
 from dev.api_page import api_page
 from dev.cli_page import cli_page
@@ -75,7 +75,7 @@ def settings_page() -> str:
         "named `admin__token`), the environment (`BUNDLEKEEL__CYCLE__INTERVAL=5s` is `cycle.interval`), the command",
         "line. Durations are written `10s`, `500ms`, `1m`, `2h`, `1d` or as a number of seconds.",
         "",
-        "`bundlekeel config check FILE` names every mistake, `bundlekeel config show --origin` says whence each value",
+        "`bundlekeel config check FILE` names every mistake, `bundlekeel config show --origin` says where each value",
         "is; with `--running` it asks the sidecar, which knows what brokers, calibration and a partial takeover add.",
         "All keys as a file with comments: `config/bundlekeel.example.yaml`; [parameters](parameters.md) apart.",
         "",
@@ -158,7 +158,7 @@ def gate_page() -> str:
     ]
     rows = [
         [_words(check.name), check.value, *("yes" if check in CHECKS[action] else "" for action in Action)]
-        for check in Check
+        for check in GateCheck
     ]
     head = ["check", "what must hold", *(_words(action.name) for action in Action)]
     return "\n".join([*lines, *_table(head, rows), ""])
@@ -309,12 +309,12 @@ def _yaml(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
 
 
-def _key_lines(row: Row, *, indent: str = "", mark: str = "") -> list[str]:
+def _key_lines(row: SettingRow, *, indent: str = "", mark: str = "") -> list[str]:
     comment = f"{indent}# {row.why} ({row.allowed})"
     return [comment, f"{indent}{mark}{row.key.rpartition('.')[2]}: {_yaml(plain(row.default, row))}"]
 
 
-def _section_lines(inside: Sequence[Row]) -> list[str]:
+def _section_lines(inside: Sequence[SettingRow]) -> list[str]:
     """The keys of a section, those of its own sections below their names."""
     lines: list[str] = []
     within: tuple[str, ...] = ()
@@ -343,7 +343,7 @@ def _parameter_lines() -> list[str]:
     return lines
 
 
-def _capacity_lines(inside: list[Row]) -> list[str]:
+def _capacity_lines(inside: list[SettingRow]) -> list[str]:
     """A commented pattern with every key; limit and `ignore` of one resource contradict each other."""
     lines = ['  # "broker-*.example.com:8080":']
     for row in inside:

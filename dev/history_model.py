@@ -30,7 +30,7 @@ from bundlekeel.core.model.snapshot import BrokerTable, BundleTable, Snapshot
 from bundlekeel.core.planning.engine import PlanInput
 from bundlekeel.ports.history import HOUR_MS
 from bundlekeel.sim.backtest.frames import CIRCUMSTANCES
-from bundlekeel.sim.backtest.traffic import Traffic
+from bundlekeel.sim.backtest.traffic import RecordedTraffic
 
 # A Monday, 00:00 UTC.
 START_MS: Final = 1_699_833_600_000
@@ -124,7 +124,7 @@ def _cast(world: World) -> _Cast:
     )
 
 
-def dense(world: World, begin: int = 0, end: int | None = None, owner: Ints | None = None) -> Traffic:
+def dense(world: World, begin: int = 0, end: int | None = None, owner: Ints | None = None) -> RecordedTraffic:
     """Periods `begin` to `end` (all by default) as arrays: every bundle where it was first, or where `owner` says
     (places in the brokers); nobody moved anything.
 
@@ -147,7 +147,7 @@ def dense(world: World, begin: int = 0, end: int | None = None, owner: Ints | No
     held = {path: value for path, value in document.items() if path.partition(".")[0] in _STARTS}
     texts, members = _circumstances(document)
     topics = np.bincount(cast.owner, weights=cast.counts[:, 0], minlength=brokers).astype(np.int64)
-    return Traffic(
+    return RecordedTraffic(
         wall_ms=wall_ms,
         bundles=cast.bundles,
         brokers=cast.brokers,

@@ -22,10 +22,10 @@ from bundlekeel.core.history.frames import frame_of, outcome_of
 from bundlekeel.core.history.record import SCHEMA, CycleRecord, Frame, recorded
 from bundlekeel.core.model.load import CPU, RESOURCES
 from bundlekeel.ports.history import HOUR_MS
-from bundlekeel.sim.backtest.candidate_run import Course, Step
+from bundlekeel.sim.backtest.candidate_run import CandidateRun, CandidateStep
 from bundlekeel.sim.backtest.candidates import Candidate
 from bundlekeel.sim.backtest.periods import beginning, periods, traits
-from bundlekeel.sim.backtest.traffic import Averaging, Traffic
+from bundlekeel.sim.backtest.traffic import Averaging, RecordedTraffic
 from dev.history_model import DAY_S, World, dense
 
 __all__ = ["POISONS", "World", "dense", "records", "steps", "write"]
@@ -76,11 +76,11 @@ class _Bad:
         )
 
 
-def steps(world: World) -> Iterator[Step]:
+def steps(world: World) -> Iterator[CandidateStep]:
     """The balancer's course through the world: every period with what it saw and planned."""
     params = world.params if world.recording else replace(world.params, max_moves_per_cycle=0, split_enabled=False)
-    course: Course | None = None
-    before: Traffic | None = None
+    course: CandidateRun | None = None
+    before: RecordedTraffic | None = None
     for day in range(world.days):
         begin = day * world.periods_a_day
         traffic = dense(world, begin - (day > 0), begin + world.periods_a_day)
@@ -90,7 +90,7 @@ def steps(world: World) -> Iterator[Step]:
             traffic = replace(traffic, short=averages.short, long=averages.long, samples=averages.samples)
         if course is None:
             start = replace(beginning(traffic), params=params)
-            course = Course(traffic, traits(traffic), start, Candidate(name="recorded"), digests=True)
+            course = CandidateRun(traffic, traits(traffic), start, Candidate(name="recorded"), digests=True)
         for period in periods(traffic):
             if day == 0 or period.number > 0:
                 yield course.step(period, counted=False)

@@ -63,8 +63,10 @@ GROUPS = (
         "planning",
         ("core/planning/*.py", "core/model/plan.py"),
         (
-            *_each(_TESTS_OF_CORE, "engine draft ledger effects pressure whatif drain byhand allowed avg selection"),
-            *_each(_UNIT, "laws worked_*"),
+            *_each(
+                _TESTS_OF_CORE, "engine draft ledger effects pressure whatif drain manual_moves allowed avg selection"
+            ),
+            *_each(_UNIT, "invariants worked_*"),
             *_each(_LAWS, "strategy"),
         ),
     ),

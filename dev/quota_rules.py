@@ -21,8 +21,8 @@ import numpy as np
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.quotas.groups import KINDS, PUBLISH_MESSAGES, Rates
 from bundlekeel.core.quotas.lines import AT_LIMIT, Lines
-from bundlekeel.core.quotas.shares import Remembered, Tuning, claims_of, share_out
-from bundlekeel.core.quotas.usage import Key, Line
+from bundlekeel.core.quotas.shares import ShareMemory, ShareTuning, claims_of, share_out
+from bundlekeel.core.quotas.usage import Key, UsageLine
 from dev.quota_stories import (
     Death,
     Move,
@@ -103,10 +103,10 @@ def per_bundle(quota: float, bundles: int) -> float:
 class Fair:
     """Ours: the leader measures topics at each broker and shares out, topic policies enforce it."""
 
-    def __init__(self, tuning: Tuning | None = None) -> None:
-        self.tuning = tuning or Tuning()
+    def __init__(self, tuning: ShareTuning | None = None) -> None:
+        self.tuning = tuning or ShareTuning()
         self.shares: dict[str, float] = {}
-        self.memory = Remembered()
+        self.memory = ShareMemory()
 
     def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
         """Each partition up to its topic's share over its partitions; topics never seen are not limited yet."""
@@ -127,7 +127,7 @@ class Fair:
     def _rate(self, scene: Scene, topic: int) -> float:
         return self.shares.get(scene.names[topic], math.inf) / scene.partitions[topic]
 
-    def _lines(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> dict[int, dict[Key, Line]]:
+    def _lines(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> dict[int, dict[Key, UsageLine]]:
         found: dict[int, dict[Key, list[tuple[float, bool]]]] = defaultdict(lambda: defaultdict(list))
         for part, rate in zip(parts, passed.tolist(), strict=True):
             if part.broker >= 0:
@@ -136,10 +136,10 @@ class Fair:
         count = dict(zip(scene.names, scene.partitions, strict=True))
         return {
             broker: {
-                key: Line(
+                key: UsageLine(
                     usage=_rates(math.fsum(rate for rate, _ in rows)),
                     peak=_rates(max(rate for rate, _ in rows)),
-                    pinched=(any(held for _, held in rows), False, False, False),
+                    throttled=(any(held for _, held in rows), False, False, False),
                     partitions=count[key[1]],
                 )
                 for key, rows in lines.items()
@@ -296,7 +296,7 @@ def main() -> None:
     print("|---" * 6 + "|")
     for name, story in compared().items():
         since = 0 if name == "at rest" else _WHEN
-        ours = [_cell(story, Fair(tuning), since) for tuning in (Tuning(), Tuning(overcommit=0.1))]
+        ours = [_cell(story, Fair(tuning), since) for tuning in (ShareTuning(), ShareTuning(overcommit=0.1))]
         print(
             "|", " | ".join([name, *ours, *(_cell(story, rule) for rule in (Proposed(), Native(), Bundled(16)))]), "|"
         )

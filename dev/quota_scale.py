@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.core.quotas.groups import KINDS, Group, Limits, Membership
+from bundlekeel.core.quotas.groups import KINDS, Membership, QuotaGroup, QuotaLimits
 from bundlekeel.core.quotas.lines import Lines, latest, lines_of
-from bundlekeel.core.quotas.shares import Remembered, Tuning, claims_of, share_out
+from bundlekeel.core.quotas.shares import ShareMemory, ShareTuning, claims_of, share_out
 from bundlekeel.core.quotas.usage import Catalogue, TopicRates
 
 SPREAD = 5  # brokers of a namespace, as in the thread
@@ -75,7 +75,7 @@ def membership(world: World, tenants: int) -> Membership:
     row = np.arange(len(world.topics)) % tenants
     limit = np.bincount(row, world.demand, minlength=tenants) / OFFERED
     groups = tuple(
-        Group(name=f"g{number:05}", limits=Limits(publish_messages=most), members=(f"t:tenant-{number:05}",))
+        QuotaGroup(name=f"g{number:05}", limits=QuotaLimits(publish_messages=most), members=(f"t:tenant-{number:05}",))
         for number, most in enumerate(limit.tolist())
     )
     spaces = ("/".join(topic.partition("://")[2].split("/")[:2]) for topic in world.topics)
@@ -89,7 +89,7 @@ class Leader:
         self.members = members
         self.names = [group.name for group in members.groups]
         self.limits = members.limits()
-        self.catalogue, self.lines, self.memory = Catalogue(), Lines(), Remembered()
+        self.catalogue, self.lines, self.memory = Catalogue(), Lines(), ShareMemory()
         self.last: tuple[tuple[tuple[str, str], ...], Floats] = ((), np.zeros((0, len(KINDS))))
         self.seconds: dict[str, float] = {}
 
@@ -105,7 +105,7 @@ class Leader:
         self.lines = latest(self.lines, now, table.brokers)
         claims = claims_of(self.lines, self.names)
         mark = self._took("claims", mark)
-        shares, self.memory = share_out(self.limits, self.names, claims, self.memory, Tuning(overcommit=0.1))
+        shares, self.memory = share_out(self.limits, self.names, claims, self.memory, ShareTuning(overcommit=0.1))
         self._took("shares", mark)
         self.last = table.keys, shares.share / SPREAD
         return self.last[1]

@@ -57,7 +57,7 @@ class Ground:
 
     def __post_init__(self) -> None:
         self._faults = AdminFaults(self.recorder)
-        self._wishing = Wishes([broker.broker_id for broker in self.cluster.brokers], self.owners)
+        self._operator_requests = Wishes([broker.broker_id for broker in self.cluster.brokers], self.owners)
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._failures: list[BaseException] = []
         # Names of processes that would take a question and never answer it.
@@ -230,7 +230,7 @@ class Ground:
     def _wish(self, what: What, seconds: float, moment: int) -> None:
         """Ask any sidecar that hears, and take it back after a while."""
         try:
-            asked = self._wishing.asked(what, moment)
+            asked = self._operator_requests.asked(what, moment)
         except KazooException:
             return  # it depends on the owners, and another fault holds the store just now
         if not self._any_hears(asked.ask):

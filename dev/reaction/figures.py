@@ -17,7 +17,7 @@ class Sample:
     """One look at the cluster, at monotonic time `at`.
 
     loads: messages/s acknowledged to clients, by the broker that owns their bundle; every broker has an entry.
-    owners: bundle -> broker; a bundle that nobody owns at the moment is absent.
+    owners: bundle -> broker; a bundle that no broker owns at the moment is absent.
     """
 
     at: float

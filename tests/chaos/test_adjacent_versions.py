@@ -41,7 +41,9 @@ def paused(item: Sidecar) -> bool:
 
 @pytest.mark.parametrize("old_leads", [True, False], ids=["upgrade", "downgrade"])
 def test_a19_adjacent_versions(stage: Stage, tmp_path: Path, previous: Path, old_leads: bool) -> None:
-    """The first leads and moves, is killed, and the other takes the term, the open moves and people's wishes over."""
+    """The first leads and moves, is killed, and the other takes the term, the open moves and operators' requests
+    over.
+    """
     with stage.sidecars("AB", tmp_path, start=False, parameters=EAGER) as pair:
         first, second = pair
         (first if old_leads else second).sources = previous

@@ -1,4 +1,4 @@
-"""How long nobody leads: from the SIGKILL of a leader to the first fenced write of the next one."""
+"""How long no sidecar leads: from the SIGKILL of a leader to the first fenced write of the next one."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from kazoo.exceptions import BadVersionError, RuntimeInconsistency
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.zookeeper import ZkClient, ZkCoordination
 from bundlekeel.core.model.errors import LeadershipLost
-from bundlekeel.ports import Change
+from bundlekeel.ports import DocumentChange
 from dev.sidecar import Sidecar, leader_of
 from tests.chaos.stage import PATIENT, Stage, carry_out, make_plan, until, web_address
 from tests.chaos.zk import kazoo
@@ -34,7 +34,7 @@ async def late_write(stage: Stage, epoch: int) -> None:
 
     await eventually(connected, within=20.0)
     try:
-        await coordination.write_fenced(epoch, [Change(path="state/term", data=b"late")])
+        await coordination.write_fenced(epoch, [DocumentChange(path="state/term", data=b"late")])
     finally:
         await coordination.close()
 

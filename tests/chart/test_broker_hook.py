@@ -16,8 +16,8 @@ from bundlekeel.api import ApiServer
 from bundlekeel.core.model.errors import Conflict, Forbidden, SnapshotError
 from bundlekeel.daemon.answers import Json
 from dev.chart import CHART
+from tests.support.fake_requests import FakeWishes
 from tests.support.fake_service import BROKERS, FakeService
-from tests.support.fake_wishes import FakeWishes
 
 HOOK = CHART / "files" / "broker_hook.py"
 REASON = "the broker's container stops (preStop)"
@@ -77,7 +77,7 @@ class Stage:
         self.socket = folder / "bundlekeel.sock"
         self.service = Member()
         self.wishes = OneDrain(lambda *_: None)
-        self.service.wishes = self.wishes
+        self.service.requests = self.wishes
         self.server = ApiServer(self.service, "127.0.0.1", 0, self.socket)
 
     async def run(self, action: str, broker: str = BROKERS[1], **environment: str) -> str:

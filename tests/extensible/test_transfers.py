@@ -16,7 +16,7 @@ from bundlekeel.core.model.errors import AdminRefused
 from bundlekeel.daemon.execution.executor import ExecutorLimits, MoveRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.splits import SplitRequest
-from bundlekeel.daemon.operations.takeover import SHEDDING, Desk, handback, read_record, takeover
+from bundlekeel.daemon.operations.takeover import SHEDDING, TakeoverContext, handback, read_record, takeover
 from bundlekeel.daemon.state.takeover_record import SPLITTING
 from bundlekeel.ports.commands import by_person
 from dev.cluster import Cluster
@@ -242,8 +242,8 @@ async def test_a_split_is_seen_in_the_metadata_store(store_world: ExtensibleWorl
 
 @pytest.mark.nightly
 async def test_what_brokers_do_with_positions(world: ExtensibleWorld) -> None:
-    """Several are refused and change nothing; one divides even a bundle of one topic; a bundle nobody owns is assigned
-    first, which is why we refuse to ask."""
+    """Several are refused and change nothing; one divides even a bundle of one topic; a bundle no broker owns is
+    assigned first, which is why we refuse to ask."""
     (bundle,) = await place(world, "demo/positions", topics=1)
     owner = world.cluster.brokers[0]
     with pytest.raises(AdminRefused) as several:
@@ -268,16 +268,18 @@ async def test_takeover_and_handback(world: ExtensibleWorld) -> None:
     admin, endpoints = world.admin, world.endpoints
     for key in (SHEDDING, SPLITTING):
         await admin.delete_dynamic(key, permit=by_person)
-    desk = Desk(admin=admin, commands=admin, coordination=world.coordination, endpoints=endpoints, clock=world.clock)
+    context = TakeoverContext(
+        admin=admin, commands=admin, coordination=world.coordination, endpoints=endpoints, clock=world.clock
+    )
     before = {broker: await admin.runtime_configuration(broker) for broker in endpoints}
-    taken = await takeover(desk, split=True, reason="test", by="test")
+    taken = await takeover(context, split=True, reason="test", by="test")
     assert taken.complete, taken
     assert (taken.splits_by, taken.warnings) == ("nobody", ())
     assert await sheds_itself(admin, endpoints) == dict.fromkeys(endpoints, False)
     for broker in endpoints:
         values = await admin.runtime_configuration(broker)
         assert (values[SHEDDING], values[SPLITTING]) == ("false", "false")
-    back = await handback(desk)
+    back = await handback(context)
     assert back is not None
     assert back.complete, back
     assert back.splits_by == "brokers"

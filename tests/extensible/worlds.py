@@ -8,7 +8,7 @@ from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
 from bundlekeel.adapters.zookeeper import ZkChannel
 from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.daemon.execution.executor import Executor
-from bundlekeel.daemon.execution.move import ExecutorLimits, Term, World
+from bundlekeel.daemon.execution.move import ExecutorLimits, LeaderTerm, MovePorts
 from bundlekeel.daemon.execution.splits import Splitter
 from bundlekeel.daemon.sources.ownership import serving
 from bundlekeel.ports import Channel, Owner
@@ -59,9 +59,9 @@ class ExtensibleWorld(RealWorld):
         self.counting.set_endpoints(self.endpoints)
 
     @property
-    def ports(self) -> World:
+    def ports(self) -> MovePorts:
         """As executor and splitter take them."""
-        return World(
+        return MovePorts(
             admin=self.counting,
             commands=self.counting,
             coordination=self.coordination,
@@ -72,9 +72,9 @@ class ExtensibleWorld(RealWorld):
         )
 
     @property
-    def term(self) -> Term:
+    def term(self) -> LeaderTerm:
         """This sidecar's."""
-        return Term(epoch=self.epoch, member="test", permit=self.permit)
+        return LeaderTerm(epoch=self.epoch, member="test", permit=self.permit)
 
     def executor(self, limits: ExecutorLimits | None = None) -> Executor:
         """An executor over the cluster."""

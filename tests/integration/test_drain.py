@@ -172,7 +172,7 @@ def _landings(scene: Scene, first: BrokerInfo) -> list[float]:
     return stays
 
 
-def test_by_hand_over_the_real_brokers(scene: Scene, tmp_path: Path) -> None:
+def test_manually_over_the_real_brokers(scene: Scene, tmp_path: Path) -> None:
     """A transfer and an unload from the command line land where the dry run said; the journal has them."""
     first, second = scene.cluster.brokers[:2]
     bundle, other = scene.plans[0].bundle, scene.plans[1].bundle

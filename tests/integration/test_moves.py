@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from bundlekeel.daemon.execution.executor import Executor, MoveRequest, Term, World
+from bundlekeel.daemon.execution.executor import Executor, LeaderTerm, MovePorts, MoveRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.operations.takeover import SHEDDING
 from dev.traffic import Traffic, TrafficSpec
@@ -25,7 +25,7 @@ BUNDLES = 8
 
 def executor_of(world: RealWorld) -> Executor:
     """An executor with its defaults over the real cluster."""
-    ports = World(
+    ports = MovePorts(
         admin=world.admin,
         commands=world.admin,
         coordination=world.coordination,
@@ -33,7 +33,7 @@ def executor_of(world: RealWorld) -> Executor:
         metadata=world.metadata,
         clock=world.clock,
     )
-    return Executor(ports, Term(epoch=world.epoch, member="test", permit=world.permit))
+    return Executor(ports, LeaderTerm(epoch=world.epoch, member="test", permit=world.permit))
 
 
 async def owner_of(world: RealWorld, bundle: str) -> str:

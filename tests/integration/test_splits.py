@@ -20,7 +20,7 @@ from bundlekeel.core.splitting.algorithms import (
     range_equally_divide,
     topic_count_equally_divide,
 )
-from bundlekeel.daemon.execution.move import Term, World
+from bundlekeel.daemon.execution.move import LeaderTerm, MovePorts
 from bundlekeel.daemon.execution.splits import SplitRequest, Splitter
 from dev.cluster import BrokerInfo, Cluster
 from dev.sidecar import Sidecar, bundlekeel, settings_for
@@ -155,7 +155,7 @@ async def test_a_bundle_of_one_topic_is_not_split(real_world: RealWorld) -> None
     (giant,) = await asyncio.to_thread(traffic.prepare)
     await asyncio.to_thread(traffic.place_all_on, broker)
     splitter = Splitter(
-        world=ports(real_world), term=Term(epoch=real_world.epoch, member="a", permit=real_world.permit)
+        world=ports(real_world), term=LeaderTerm(epoch=real_world.epoch, member="a", permit=real_world.permit)
     )
     try:
         await asyncio.to_thread(traffic.start)
@@ -174,9 +174,9 @@ async def test_a_bundle_of_one_topic_is_not_split(real_world: RealWorld) -> None
         traffic.close()
 
 
-def ports(world: RealWorld) -> World:
+def ports(world: RealWorld) -> MovePorts:
     """The ports as a splitter takes them."""
-    return World(
+    return MovePorts(
         admin=world.admin,
         commands=world.admin,
         coordination=world.coordination,

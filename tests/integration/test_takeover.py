@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bundlekeel.core.model.errors import AdminRefused
-from bundlekeel.daemon.operations.takeover import SHEDDING, Desk, handback, read_record, takeover
+from bundlekeel.daemon.operations.takeover import SHEDDING, TakeoverContext, handback, read_record, takeover
 from bundlekeel.daemon.state.partial_takeover import left_to_us
 from bundlekeel.daemon.state.takeover_record import EXCLUDED, SPLITTING, name_set
 from bundlekeel.ports.commands import by_person
@@ -26,20 +26,20 @@ async def test_round_trip(real_world: RealWorld, before: str | None) -> None:
         await admin.set_dynamic(SHEDDING, before, permit=by_person)
     original = await admin.dynamic_configuration()
     assert original == ({} if before is None else {SHEDDING: before})
-    desk = Desk(
+    context = TakeoverContext(
         admin=admin, commands=admin, coordination=real_world.coordination, endpoints=endpoints, clock=real_world.clock
     )
 
-    taken = await takeover(desk, split=True, reason="test", by="test")
+    taken = await takeover(context, split=True, reason="test", by="test")
     assert taken.complete, taken
     assert taken.splits_by == "nobody"
     assert taken.overrides == {SHEDDING: before, SPLITTING: None}
     assert await admin.dynamic_configuration() == {SHEDDING: "false", SPLITTING: "false"}
     assert await sheds_itself(admin, endpoints) == dict.fromkeys(endpoints, False)
 
-    assert (await takeover(desk, split=False, reason="again", by="test")).overrides == taken.overrides
+    assert (await takeover(context, split=False, reason="again", by="test")).overrides == taken.overrides
 
-    back = await handback(desk)
+    back = await handback(context)
     assert back is not None
     assert back.complete, back
     assert await admin.dynamic_configuration() == original
@@ -54,23 +54,23 @@ async def test_only_dynamic_keys_are_taken(real_world: RealWorld) -> None:
         await real_world.admin.set_dynamic("loadBalancerEnabled", "false", permit=real_world.permit)
 
 
-async def test_canary(real_world: RealWorld) -> None:
+async def test_partial_takeover(real_world: RealWorld) -> None:
     """Every broker (4.2 and later) shows what it leaves to us, goes on shedding, and is as before afterwards."""
     admin, endpoints = real_world.admin, real_world.endpoints
     for key in (SHEDDING, SPLITTING, EXCLUDED):
         await admin.delete_dynamic(key, permit=by_person)
-    desk = Desk(
+    context = TakeoverContext(
         admin=admin, commands=admin, coordination=real_world.coordination, endpoints=endpoints, clock=real_world.clock
     )
     names = ("public/default", "public/other")
-    taken = await takeover(desk, split=False, reason="test", by="test", namespaces=names)
+    taken = await takeover(context, split=False, reason="test", by="test", namespaces=names)
     assert taken.complete, taken
     for broker in endpoints:
         values = await admin.runtime_configuration(broker)
         assert name_set(values[EXCLUDED]) == set(names)
         assert left_to_us(values, names)
     assert await sheds_itself(admin, endpoints) == dict.fromkeys(endpoints, True)
-    back = await handback(desk, reason="done", by="test")
+    back = await handback(context, reason="done", by="test")
     assert back is not None and back.complete, back
     assert await admin.dynamic_configuration() == {}
     for broker in endpoints:

@@ -11,7 +11,7 @@ import pytest
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
 from bundlekeel.core.model.errors import LeadershipLost, StoreError
-from bundlekeel.ports import Change
+from bundlekeel.ports import DocumentChange
 from dev.cluster import Cluster
 from tests.support.contracts.coordination import CoordinationContract, eventually, lead, member
 from tests.support.contracts.zookeeper import (
@@ -115,7 +115,7 @@ async def test_nothing_is_written_outside_the_root(world: ZooKeeperWorld, chroot
     a = await world.join()
     epoch = await lead(a, "a")
     await a.take_seat(member("a"), seats=3)
-    await a.write_fenced(epoch, [Change(path="state/x", data=b"", create=True)])
+    await a.write_fenced(epoch, [DocumentChange(path="state/x", data=b"", create=True)])
     hosts = world.zookeeper.zk_hosts
     assert with_kazoo(hosts, lambda kazoo: kazoo.get_children(chroot)) == ["bundlekeel"]
     assert with_kazoo(hosts, lambda kazoo: kazoo.get_children(f"{chroot}/bundlekeel")) == ["test"]
@@ -133,7 +133,7 @@ async def test_a_missing_chroot_is_said_and_not_made(zookeeper: Cluster) -> None
     assert with_kazoo(zookeeper.zk_hosts, lambda kazoo: kazoo.exists("/wrong")) is None
 
 
-async def test_a_root_deleted_by_hand_is_made_again(world: ZooKeeperWorld, chroot: str) -> None:
+async def test_a_root_deleted_manually_is_made_again(world: ZooKeeperWorld, chroot: str) -> None:
     """Whoever deletes our root meanwhile gets a fresh one; nobody has to restart."""
     a = await world.join()
     await lead(a, "a")
@@ -149,7 +149,7 @@ async def test_a_write_that_is_too_large_is_refused_here(world: ZooKeeperWorld) 
     epoch = await lead(a, "a")
     session = world.client_of(a).session_id
     with pytest.raises(StoreError, match="bytes"):
-        await a.write_fenced(epoch, [Change(path="state/x", data=bytes(1_100_000), create=True)])
+        await a.write_fenced(epoch, [DocumentChange(path="state/x", data=bytes(1_100_000), create=True)])
     assert await a.still_leading(epoch)
     assert world.client_of(a).session_id == session
 

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.ownership import ZkMetadata, ZkOwnership
-from bundlekeel.adapters.zookeeper.records import NodeExists, NodeMissing, Step, TransactionFailed
+from bundlekeel.adapters.zookeeper.records import NodeExists, NodeMissing, TransactionFailed, TransactionStep
 from bundlekeel.core.model.errors import CodecError, StaleWrite, StoreError
 from bundlekeel.core.model.names import parse_topic
 from dev.cluster import Cluster
@@ -205,17 +205,17 @@ async def test_faults_are_ours(client: ZkClient) -> None:
     with pytest.raises(TransactionFailed) as caught:
         await client.transaction(
             [
-                Step(kind="set", path="/n", data=b"2"),
-                Step(kind="check", path="/n", version=5),
-                Step(kind="delete", path="/n"),
+                TransactionStep(kind="set", path="/n", data=b"2"),
+                TransactionStep(kind="check", path="/n", version=5),
+                TransactionStep(kind="delete", path="/n"),
             ]
         )
     assert (caught.value.index, caught.value.fault) == (1, "bad_version")
     results = await client.transaction(
         [
-            Step(kind="create", path="/m", data=b""),
-            Step(kind="set", path="/n", data=b"2"),
-            Step(kind="delete", path="/m"),
+            TransactionStep(kind="create", path="/m", data=b""),
+            TransactionStep(kind="set", path="/n", data=b"2"),
+            TransactionStep(kind="delete", path="/m"),
         ]
     )
     assert [stat.version if stat else None for stat in results] == [None, 1, None]
@@ -243,7 +243,7 @@ async def test_kazoo_is_started_again_when_its_thread_dies(client: ZkClient) -> 
     assert await client.exists("/") is not None
 
 
-async def test_closing_against_a_mute_server_does_not_hang(zookeeper: Cluster, chroot: str) -> None:
+async def test_closing_against_a_unresponsive_server_does_not_hang(zookeeper: Cluster, chroot: str) -> None:
     """Farewell has a time limit."""
     leaving = await connect(zookeeper, chroot)
     zookeeper.pause("zookeeper")

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bundlekeel.core.compat import CompatResult, Picture, Placer, shed
+from bundlekeel.core.compat import CompatPicture, CompatResult, Placer, shed
 from bundlekeel.core.model.parameters import Parameters, compat_defaults, from_pulsar
 from bundlekeel.core.planning.memory import CompatMemory
 from dev.oracle import Oracle
@@ -35,14 +35,14 @@ def parameters(config: dict[str, Any]) -> Parameters:
     return Parameters(**{**compat_defaults("4.2"), **from_pulsar(config, ranged=False)})  # type: ignore[arg-type]
 
 
-def picture_of_turn(turn: Turn) -> Picture:
+def picture_of_turn(turn: Turn) -> CompatPicture:
     """The turn as our decoder reads it; it knows by itself in which order Java's maps give their keys."""
     brokers = {name: msgspec.json.encode(record) for name, record in turn.brokers.items()}
     bundles = {name: msgspec.json.encode(record) for name, record in turn.bundles.items()}
     return decode_compat(brokers, bundles, turn.recent)
 
 
-def named(picture: Picture, result: CompatResult) -> tuple[dict[str, list[str]], dict[str, str]]:
+def named(picture: CompatPicture, result: CompatResult) -> tuple[dict[str, list[str]], dict[str, str]]:
     """`unload` and `to` by names, as Java answers."""
     names, brokers = picture.bundles.names, picture.brokers
     unload: dict[str, list[str]] = {}
@@ -155,7 +155,7 @@ def _compare_selections(
     where: str,
     turn: Turn,
     answer: dict[str, Any],
-    picture: Picture,
+    picture: CompatPicture,
     memory: CompatMemory,
     params: Parameters,
 ) -> CompatMemory:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.compat import Picture
+from bundlekeel.core.compat import CompatPicture
 from dev.oracle import Oracle
 from dev.oracle.oracle import older_jar
 from tests.parity.states import MONITORS, scenario
@@ -60,7 +60,7 @@ def compare(oracle: Oracle, texts: dict[str, str]) -> tuple[int, int]:
     return len(picture.brokers), len(refused)
 
 
-def shown(picture: Picture, row: int) -> dict[str, Any]:
+def shown(picture: CompatPicture, row: int) -> dict[str, Any]:
     assert picture.stats is not None
     return {
         "percent": [value.hex() for value in picture.percent[row].tolist()],

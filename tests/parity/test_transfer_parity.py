@@ -17,7 +17,7 @@ import pytest
 
 from bundlekeel.cli.decide_lines import parse_line
 from bundlekeel.cli.decide_transfer import TransferTurn
-from bundlekeel.core.compat.transfer import Picture, find_bundles
+from bundlekeel.core.compat.transfer import TransferPicture, find_bundles
 from bundlekeel.core.model.parameters import Parameters, compat_defaults, from_pulsar
 from dev.oracle import Oracle
 from dev.oracle.oracle import older_jar
@@ -26,7 +26,7 @@ from tests.parity.transfer_states import case
 EXCLUDED = "loadBalancerSheddingExcludedNamespaces"
 
 
-def picture(line: dict[str, Any]) -> Picture:
+def picture(line: dict[str, Any]) -> TransferPicture:
     """The line as `bundlekeel decide` reads it for the class: the JSON text, through the codec."""
     seen, unread = TransferTurn.of(parse_line(json.dumps(line).encode())).picture()
     assert not unread, unread

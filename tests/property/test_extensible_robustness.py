@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bundlekeel.codec.compat_transfer import decode_load, decode_top
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
-from bundlekeel.core.compat.transfer import Picture, find_bundles
+from bundlekeel.core.compat.transfer import TransferPicture, find_bundles
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.extensible import extensible_snapshot
 from bundlekeel.core.model.names import is_system_bundle, parse_bundle
@@ -110,7 +110,7 @@ def test_whatever_can_be_read_can_be_planned_on(records: list[tuple[dict[str, An
         assert max(row.score_after for row in made.loads) <= max(row.score_before for row in made.loads) + 1e-5
     for enabled in (True, False):
         outcome = find_bundles(
-            Picture(now_ms=10**12, brokers=seen, top=class_tops),
+            TransferPicture(now_ms=10**12, brokers=seen, top=class_tops),
             Parameters(strategy="transfer", compat="4.2", transfer_hit_count=0, transfer_enabled=enabled),
             0,
         )

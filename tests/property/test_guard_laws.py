@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bundlekeel.core.guard.budgets import admit, share_of
-from bundlekeel.core.guard.eligibility import Begun, GuardState, Moved
+from bundlekeel.core.guard.eligibility import BegunMove, GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.names import namespace_of, tenant_of
 from bundlekeel.core.model.parameters import Parameters
@@ -54,7 +54,7 @@ def parameters(draw: st.DrawFn, least: int = 0) -> dict[str, Any]:
 def states(draw: st.DrawFn) -> GuardState:
     """Moves of the last hours, and what the adaptive rate allows."""
     ages = draw(st.lists(st.integers(0, 2 * HOUR_MS), max_size=10))
-    hour = tuple(Begun(bundle="t/a/x", source="a", target="b", at_ms=NOW_MS - age) for age in ages)
+    hour = tuple(BegunMove(bundle="t/a/x", source="a", target="b", at_ms=NOW_MS - age) for age in ages)
     return GuardState(last_hour=hour, rate=draw(st.one_of(st.none(), few)))
 
 
@@ -156,7 +156,7 @@ def guards(draw: st.DrawFn) -> GuardState:
     pairs = st.tuples(st.sampled_from(BROKERS), st.sampled_from(BROKERS))
     return replace(
         draw(states()),
-        recent={name: Moved(at_ms=at, source=source) for name, (at, source) in recent.items()},
+        recent={name: RecentMove(at_ms=at, source=source) for name, (at, source) in recent.items()},
         cordoned=frozenset(draw(some)),
         excluded=draw(
             st.dictionaries(

@@ -23,7 +23,7 @@ from bundlekeel.adapters.history import FileWal, ParquetStore
 from bundlekeel.adapters.history.wal import whole_payloads
 from bundlekeel.core.history.frames import frame_of, input_of
 from bundlekeel.core.history.record import CycleRecord, places_of, runs_of
-from bundlekeel.core.history.replay import Rebuilt, rebuilt, replay
+from bundlekeel.core.history.replay import RebuiltCycle, rebuilt, replay
 from bundlekeel.core.planning.engine import plan
 from bundlekeel.daemon.records.history_keeping import keep_house
 from bundlekeel.daemon.records.history_reading import check, replayed
@@ -33,7 +33,7 @@ from tests.support.history_cases import START_MS, records_of, sequence
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def all_same(items: Sequence[Rebuilt]) -> bool:
+def all_same(items: Sequence[RebuiltCycle]) -> bool:
     """Whether each plans as recorded."""
     return all(replay(item).same for item in items)
 

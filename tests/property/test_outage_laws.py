@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.guard.outage import Settle, Sight, advance, begin, waiting
+from bundlekeel.core.guard.outage import SettleRules, StoreSight, advance, begin, waiting
 
-SESSION, SETTLE = 10, Settle(seconds=20.0, step=5.0)
+SESSION, SETTLE = 10, SettleRules(seconds=20.0, step=5.0)
 # So many seconds of the same: an answer with these brokers, or none.
 LOOKS = st.lists(
     st.tuples(st.integers(1, 40), st.one_of(st.none(), st.frozensets(st.sampled_from("abcd"), max_size=4))),
@@ -26,7 +26,7 @@ def test_nothing_may_move_before_it_was_quiet_long_enough(looks: list[tuple[int,
         for _ in range(seconds):
             boot += 1.0
             seen = None if brokers is None else frozenset((broker, 1) for broker in brokers)
-            sight = Sight(boot=boot, answered=seen is not None, session_seconds=SESSION, brokers=seen)
+            sight = StoreSight(boot=boot, answered=seen is not None, session_seconds=SESSION, brokers=seen)
             state = advance(state, sight, SETTLE)
             silent = silent + 1 if seen is None else 0
             if silent >= SESSION:
@@ -48,7 +48,7 @@ def test_it_always_ends(looks: list[tuple[int, frozenset[str] | None]], last: fr
         for _ in range(seconds):
             boot += 1.0
             now = None if brokers is None else frozenset((broker, 1) for broker in brokers)
-            sight = Sight(boot=boot, answered=now is not None, session_seconds=SESSION, brokers=now)
+            sight = StoreSight(boot=boot, answered=now is not None, session_seconds=SESSION, brokers=now)
             state = advance(state, sight, SETTLE)
     assert state.registered == seen
     assert waiting(state, SETTLE) is None

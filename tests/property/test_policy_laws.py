@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bundlekeel.core.filters.allowed import limits_of
-from bundlekeel.core.filters.assign import Question, assign
+from bundlekeel.core.filters.assign import AssignmentInput, assign
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
 from bundlekeel.core.model.names import namespace_of
@@ -87,7 +87,7 @@ def test_the_mask_agrees_with_the_pipeline(seen: Snapshot, rules: Policies) -> N
     """A namespace may be moved where the policy step leaves a broker that serves persistent topics; with a group to
     some of those, and always to somewhere when there are any."""
     limits = limits_of(seen, rules)
-    question = Question(draft=Draft(seen, Ledger(), Parameters()), policies=rules)
+    question = AssignmentInput(draft=Draft(seen, Ledger(), Parameters()), policies=rules)
     serves = {broker for broker, ok in zip(seen.brokers.ids, seen.brokers.takes_persistent(), strict=True) if ok}
     for row, namespace in enumerate(seen.bundles.namespaces):
         made = assign(question, bundle_name(60_000, namespace))
@@ -133,7 +133,7 @@ def test_no_plan_moves_to_a_forbidden_broker(
 @given(seen=snapshots(), rules=policies, placement=st.sampled_from(["least_resource_usage", "round_robin", "avg"]))
 def test_every_dropped_broker_has_a_code(seen: Snapshot, rules: Policies, placement: str) -> None:
     """Steps only narrow, refill or recheck; what is gone is dropped with a code, and the choice is among the last."""
-    question = Question(draft=Draft(seen, Ledger(), Parameters()), policies=rules, placement=placement)
+    question = AssignmentInput(draft=Draft(seen, Ledger(), Parameters()), policies=rules, placement=placement)
     made = assign(question, bundle_name(60_000, "t/a"))
     before = set(made.steps[0].candidates)
     for step in made.steps[1:]:

@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bundlekeel.core.quotas.columns import in_order, runs
-from bundlekeel.core.quotas.groups import Group, Limits, resolve
+from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits, resolve
 from bundlekeel.core.quotas.usage import Catalogue, TopicRates, topic_of
 
-MEMBERS = resolve([Group(name="g", limits=Limits(publish_messages=1), members=("t:acme",))], ["acme"], ["acme/ns"])
+MEMBERS = resolve(
+    [QuotaGroup(name="g", limits=QuotaLimits(publish_messages=1), members=("t:acme",))], ["acme"], ["acme/ns"]
+)
 # How long an example takes says nothing on a busy machine.
 QUICK = settings(deadline=None)
 

@@ -10,8 +10,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from bundlekeel.core.quotas.lines import Lines, latest
-from bundlekeel.core.quotas.shares import Remembered, Shares, Tuning, claims_of, share_out
-from bundlekeel.core.quotas.usage import Key, Line
+from bundlekeel.core.quotas.shares import ShareMemory, Shares, ShareTuning, claims_of, share_out
+from bundlekeel.core.quotas.usage import Key, UsageLine
 from dev.quota_rules import Fair
 from dev.quota_stories import Death, Move, NewLimit, Story, Topic, play, step
 from tests.support.quota_lines import single
@@ -19,7 +19,7 @@ from tests.support.quota_lines import single
 GROUPS = ("a", "b")
 RATES = st.one_of(st.just(0.0), st.floats(0.001, 1e9), st.integers(1, 1000).map(float))
 TUNINGS = st.builds(
-    Tuning,
+    ShareTuning,
     room=st.floats(0, 0.5),
     overcommit=st.sampled_from([0.0, 0.05, 0.5]),
     floor=st.just(0.0) | st.floats(0, 0.5),
@@ -32,13 +32,13 @@ QUICK = settings(deadline=None, phases=[phase for phase in Phase if phase is not
 
 
 @st.composite
-def lines(draw: st.DrawFn) -> Line:
+def lines(draw: st.DrawFn) -> UsageLine:
     """Any line: one kind of rates, held back or not, partitions of any skew."""
     usage = draw(RATES)
     partitions = draw(st.integers(1, 5))
     peak = usage * draw(st.floats(1 / partitions, 1))
     held = usage > 0 and draw(st.booleans())
-    return Line((usage, 0, 0, usage), (peak, 0, 0, peak), (held, False, False, held), partitions)
+    return UsageLine((usage, 0, 0, usage), (peak, 0, 0, peak), (held, False, False, held), partitions)
 
 
 KEYS = st.tuples(st.sampled_from(GROUPS), st.sampled_from([f"persistent://t/n/{name}" for name in "abcde"]))
@@ -51,9 +51,9 @@ def matrix(one: float, other: float) -> np.ndarray:  # type: ignore[type-arg]
     return np.array([[one, math.inf, math.inf, one * 1000], [other, math.inf, math.inf, math.inf]])
 
 
-def run(books: list[dict[str, dict[Key, Line]]], limits: np.ndarray, tuning: Tuning) -> Shares:  # type: ignore[type-arg]
+def run(books: list[dict[str, dict[Key, UsageLine]]], limits: np.ndarray, tuning: ShareTuning) -> Shares:  # type: ignore[type-arg]
     """The shares after these cycles."""
-    memory = Remembered()
+    memory = ShareMemory()
     for book in books:
         shares, memory = share_out(limits, GROUPS, claims_of(Lines.of(book), GROUPS), memory, tuning)
     return shares
@@ -61,7 +61,7 @@ def run(books: list[dict[str, dict[Key, Line]]], limits: np.ndarray, tuning: Tun
 
 @QUICK
 @given(st.lists(BOOKS, min_size=1, max_size=4), LIMITS, LIMITS, TUNINGS)
-def test_sums(books: list[dict[str, dict[Key, Line]]], one: float, other: float, tuning: Tuning) -> None:
+def test_sums(books: list[dict[str, dict[Key, UsageLine]]], one: float, other: float, tuning: ShareTuning) -> None:
     """Never above the limit, but for floors, least rates and what may be overcommitted, and by no more than is said."""
     limits = matrix(one, other)
     shares = run(books, limits, tuning)
@@ -81,7 +81,9 @@ def test_sums(books: list[dict[str, dict[Key, Line]]], one: float, other: float,
 
 @QUICK
 @given(st.lists(BOOKS, min_size=1, max_size=4), LIMITS, LIMITS, TUNINGS)
-def test_nobody_gets_nothing(books: list[dict[str, dict[Key, Line]]], one: float, other: float, tuning: Tuning) -> None:
+def test_nobody_gets_nothing(
+    books: list[dict[str, dict[Key, UsageLine]]], one: float, other: float, tuning: ShareTuning
+) -> None:
     """Every topic has a finite positive share, idle ones too, or no limit at all."""
     shares = run(books, matrix(one, other), tuning)
     assert (shares.share >= 1).all()
@@ -91,9 +93,11 @@ def test_nobody_gets_nothing(books: list[dict[str, dict[Key, Line]]], one: float
 
 @QUICK
 @given(st.lists(BOOKS, min_size=1, max_size=3), LIMITS, st.floats(1, 100), TUNINGS)
-def test_monotone(books: list[dict[str, dict[Key, Line]]], limit: float, factor: float, tuning: Tuning) -> None:
+def test_monotone(
+    books: list[dict[str, dict[Key, UsageLine]]], limit: float, factor: float, tuning: ShareTuning
+) -> None:
     """From one cycle to the next, whatever was before, a higher limit is nobody's loss."""
-    fair, memory = replace(tuning, split="even", overcommit=0.0), Remembered()
+    fair, memory = replace(tuning, split="even", overcommit=0.0), ShareMemory()
     for book in books[:-1]:
         _, memory = share_out(matrix(limit, limit), GROUPS, claims_of(Lines.of(book), GROUPS), memory, fair)
     claims = claims_of(Lines.of(books[-1]), GROUPS)
@@ -106,7 +110,7 @@ def test_monotone(books: list[dict[str, dict[Key, Line]]], limit: float, factor:
 
 @QUICK
 @given(st.lists(BOOKS, min_size=1, max_size=3), LIMITS, TUNINGS)
-def test_order(books: list[dict[str, dict[Key, Line]]], limit: float, tuning: Tuning) -> None:
+def test_order(books: list[dict[str, dict[Key, UsageLine]]], limit: float, tuning: ShareTuning) -> None:
     """The order in which participants and topics are heard makes no difference, not even in rounding."""
     turned = [{name: dict(reversed(rows.items())) for name, rows in reversed(book.items())} for book in books]
     one, other = run(books, matrix(limit, 7), tuning), run(turned, matrix(limit, 7), tuning)
@@ -116,7 +120,7 @@ def test_order(books: list[dict[str, dict[Key, Line]]], limit: float, tuning: Tu
 
 @QUICK
 @given(BOOKS, BOOKS, st.sets(st.sampled_from(["b1", "b2", "b3"])))
-def test_latest(before: dict[str, dict[Key, Line]], now: dict[str, dict[Key, Line]], alive: set[str]) -> None:
+def test_latest(before: dict[str, dict[Key, UsageLine]], now: dict[str, dict[Key, UsageLine]], alive: set[str]) -> None:
     """Each broker's rows are those measured now, or before where it was not heard and is alive; nothing else."""
     found = latest(Lines.of(before), Lines.of(now), alive)
     silent = {name: rows for name, rows in before.items() if name in alive and name not in now}
@@ -126,23 +130,23 @@ def test_latest(before: dict[str, dict[Key, Line]], now: dict[str, dict[Key, Lin
 
 @QUICK
 @given(BOOKS, LIMITS, TUNINGS)
-def test_no_more_than_demand(book: dict[str, dict[Key, Line]], limit: float, tuning: Tuning) -> None:
+def test_no_more_than_demand(book: dict[str, dict[Key, UsageLine]], limit: float, tuning: ShareTuning) -> None:
     """Who is not held back gets his need, room, burst room and floor at most."""
     claims = claims_of(Lines.of(book), GROUPS)
     shares = run([book], matrix(limit, limit), tuning)
     most = claims.need[:, 0] * (1 + tuning.room) + (tuning.burst + tuning.floor) * limit
-    free = ~claims.pinched[:, 0]
+    free = ~claims.throttled[:, 0]
     assert (shares.share[free, 0] <= np.maximum(most[free], tuning.least(0)) * SLACK).all()
 
 
 @QUICK
 @given(BOOKS, LIMITS)
-def test_fair(book: dict[str, dict[Key, Line]], limit: float) -> None:
+def test_fair(book: dict[str, dict[Key, UsageLine]], limit: float) -> None:
     """Of two topics of a group the one with the larger need never gets less; who gets less than he needs has as much
     as anybody."""
-    tuning = Tuning(room=0, floor=0, burst=0, least_messages=0.0)
+    tuning = ShareTuning(room=0, floor=0, burst=0, least_messages=0.0)
     known = {
-        name: {key: item._replace(pinched=(False,) * 4) for key, item in rows.items()} for name, rows in book.items()
+        name: {key: item._replace(throttled=(False,) * 4) for key, item in rows.items()} for name, rows in book.items()
     }
     claims = claims_of(Lines.of(known), GROUPS)
     shares = run([known], matrix(limit, limit), tuning)
@@ -184,7 +188,7 @@ def test_converges(story: Story) -> None:
     """Within 10 % of what is possible after any step, and everybody at 80 % of his fair share; it stays so. In three
     cycles, or in four where a topic just meets the limit of its half-way step and so hides that it is content; and one
     more where less demand has to be seen twice."""
-    settled = play(story, Fair(Tuning(overcommit=0.1))).cycles_to_settle(10)
+    settled = play(story, Fair(ShareTuning(overcommit=0.1))).cycles_to_settle(10)
     assert settled is not None
     assert settled <= 5
 
@@ -193,7 +197,7 @@ def test_converges(story: Story) -> None:
 @given(stories(), st.lists(st.just(1.0) | st.floats(1, 1e4), min_size=12, max_size=12))
 def test_converges_from_any_start(story: Story, starts: list[float]) -> None:
     """Whatever rates are in force when a leader begins, who remembers nothing: the same in five cycles."""
-    rule = Fair(Tuning(overcommit=0.1))
+    rule = Fair(ShareTuning(overcommit=0.1))
     rule.shares = {topic.name: rate for topic, rate in zip(story.topics, starts, strict=False)}
     settled = play(story, rule).cycles_to_settle(0, 10)
     assert settled is not None

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from bundlekeel.codec.usage import decode_usage
 from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.quotas.told import Passed, Told, UsageMessage
+from bundlekeel.core.quotas.usage_message import PassedUsage, ResourceGroupUsage, UsageMessage
 from tests.support.memory_usage import encode_usage, field, number_field
 
 COUNTS = st.integers(0, 2**63 - 1)
-PASSED = st.builds(Passed, COUNTS, COUNTS)
+PASSED = st.builds(PassedUsage, COUNTS, COUNTS)
 TEXTS = st.text(min_size=1, max_size=20).filter(lambda text: text.isprintable())
-TOLD = st.builds(Told, group=TEXTS, publish=st.none() | PASSED, dispatch=st.none() | PASSED)
+TOLD = st.builds(ResourceGroupUsage, group=TEXTS, publish=st.none() | PASSED, dispatch=st.none() | PASSED)
 MESSAGES = st.builds(UsageMessage, broker=TEXTS, groups=st.lists(TOLD, max_size=4).map(tuple))
 UNKNOWN = st.builds(field, st.integers(8, 2**29 - 1), st.binary(max_size=9)) | st.builds(
     number_field, st.integers(8, 2**29 - 1), st.integers(0, 2**64 - 1)
@@ -51,14 +51,14 @@ def _protobufs() -> Any:
 INFO: Final = _protobufs()
 
 
-def told(usage: Any) -> Told:
+def told(usage: Any) -> ResourceGroupUsage:
     """What protobuf read, in our words."""
     sides = {
-        name: Passed(getattr(usage, name).messagesPerPeriod, getattr(usage, name).bytesPerPeriod)
+        name: PassedUsage(getattr(usage, name).messagesPerPeriod, getattr(usage, name).bytesPerPeriod)
         for name in ("publish", "dispatch")
         if usage.HasField(name)
     }
-    return Told(group=usage.owner, publish=sides.get("publish"), dispatch=sides.get("dispatch"))
+    return ResourceGroupUsage(group=usage.owner, publish=sides.get("publish"), dispatch=sides.get("dispatch"))
 
 
 def read(data: bytes) -> UsageMessage:

@@ -23,11 +23,11 @@ pytestmark = pytest.mark.timeout(1800, method="signal")
 DATES = ("2023-11-13", "2023-11-14")
 
 
-def ground(history: Path, work: Path) -> backtest.Ground:
+def ground(history: Path, work: Path) -> backtest.BacktestInputs:
     """Where the small world's arrays go."""
     params = {f"params.{name}": value for name, value in plain(SMALL.params).items()}
     assert dumped(params)
-    return backtest.Ground(history=str(history), work=str(work), period_ms=900_000, per_unit={}, params=params)
+    return backtest.BacktestInputs(history=str(history), work=str(work), period_ms=900_000, per_unit={}, params=params)
 
 
 def candidates(count: int) -> list[Candidate]:

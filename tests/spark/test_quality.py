@@ -12,12 +12,12 @@ from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.jobs import quality, schemas
 from bundlekeel.jobs.options import Options
 from bundlekeel.jobs.recalibrate import recalibrated
-from bundlekeel.jobs.rules import BadDays, Rules, TooLittleHistory, accept, judge
+from bundlekeel.jobs.rules import BadDays, HistoryRules, TooLittleHistory, accept, judge
 from dev.history_worlds import POISONS, write
 from tests.spark.conftest import SMALL, digested, hashes
 
 pytestmark = pytest.mark.timeout(1800, method="signal")
-RULES = Rules(min_days=3)
+RULES = HistoryRules(min_days=3)
 MIDDLE = "2023-11-14"
 SAID = {
     "missing_hours": "75.0% recorded, longest gap 375 min",
@@ -77,5 +77,5 @@ def test_a_day_that_a_person_left_out_is_not_held_against_the_others(spark: Spar
     write(SMALL, tmp_path, poison="nan")
     judged = judge(quality.figures(digested(spark, tmp_path)), RULES)
     with pytest.raises(TooLittleHistory, match="2 good days; 3 are needed"):
-        accept(judged, Rules(min_days=3, leave_out=frozenset({MIDDLE})))
-    assert len(accept(judged, Rules(min_days=2, leave_out=frozenset({MIDDLE})))) == 2
+        accept(judged, HistoryRules(min_days=3, leave_out=frozenset({MIDDLE})))
+    assert len(accept(judged, HistoryRules(min_days=2, leave_out=frozenset({MIDDLE})))) == 2

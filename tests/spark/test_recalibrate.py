@@ -14,15 +14,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.calibration.thresholds import Rules as Adoption
+from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
 from bundlekeel.core.calibration.thresholds import checked
 from bundlekeel.core.calibration.thresholds_json import parsed
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.jobs.options import Options
-from bundlekeel.jobs.recalibrate import Written, recalibrated
-from bundlekeel.jobs.rules import Rules, TooLittleHistory
-from bundlekeel.jobs.selection import Search
+from bundlekeel.jobs.recalibrate import RecalibrationResult, recalibrated
+from bundlekeel.jobs.rules import HistoryRules, TooLittleHistory
+from bundlekeel.jobs.selection import SearchDepth
 from dev.history_model import World
 from dev.history_worlds import records
 from dev.spark_cluster import BRIEF
@@ -30,7 +30,7 @@ from tests.spark.conftest import SMALL, hashes
 
 pytestmark = pytest.mark.timeout(1800, method="signal")
 NOW = datetime(2023, 11, 16, 2, tzinfo=UTC)
-SEARCH = Search(points=2, rounds=1, keep=1, names=("avg_low_threshold_percent", "avg_hit_count_low"))
+SEARCH = SearchDepth(points=2, rounds=1, keep=1, names=("avg_low_threshold_percent", "avg_hit_count_low"))
 
 
 def options(history: Path, out: Path) -> Options:
@@ -39,7 +39,7 @@ def options(history: Path, out: Path) -> Options:
         history=str(history),
         out=str(out),
         now=NOW,
-        rules=Rules(min_days=3),
+        rules=HistoryRules(min_days=3),
         search=SEARCH,
         strategies=("avg", "threshold"),
         block_hours=12,
@@ -51,7 +51,7 @@ def options(history: Path, out: Path) -> Options:
 class Night:
     """What a run wrote and said, and the history's files before it."""
 
-    written: Written
+    written: RecalibrationResult
     out: Path
     said: list[str]
     before: dict[str, str]

@@ -13,7 +13,7 @@ import numpy as np
 from bundlekeel.core.history.record import CycleRecord, Frame
 from bundlekeel.core.history.replay import rebuilt
 from bundlekeel.core.model.load import CPU, Ints
-from bundlekeel.sim.backtest import Candidate, Measures, Step, Traffic, backtest
+from bundlekeel.sim.backtest import Candidate, CandidateMeasures, CandidateStep, RecordedTraffic, backtest
 from dev.history_model import IDLE, World, dense
 from dev.history_worlds import write
 
@@ -39,25 +39,25 @@ def frames(records: Sequence[CycleRecord]) -> list[Frame]:
     return [frame for frame in found if frame is not None]
 
 
-def hours(world: World, begin: float, end: float) -> Traffic:
+def hours(world: World, begin: float, end: float) -> RecordedTraffic:
     """Some hours of a world as arrays."""
     a_period = world.period_seconds / 3600
     return dense(world, round(begin / a_period), round(end / a_period))
 
 
-def course(traffic: Traffic, candidate: Candidate) -> list[Step]:
+def course(traffic: RecordedTraffic, candidate: Candidate) -> list[CandidateStep]:
     """Every step of one candidate."""
-    found: list[Step] = []
+    found: list[CandidateStep] = []
     backtest(traffic, [candidate], seen=lambda _, step: found.append(step))
     return found
 
 
-def whole(traffic: Traffic, candidate: Candidate, warm: int = 0) -> Measures:
+def whole(traffic: RecordedTraffic, candidate: Candidate, warm: int = 0) -> CandidateMeasures:
     """One candidate over all days."""
-    return Measures.sum(item.measures for item in backtest(traffic, [candidate], warm=warm))
+    return CandidateMeasures.sum(item.measures for item in backtest(traffic, [candidate], warm=warm))
 
 
-def owned(traffic: Traffic, owner: Ints) -> Traffic:
+def owned(traffic: RecordedTraffic, owner: Ints) -> RecordedTraffic:
     """The same traffic with this recorded ownership (periods, bundles), and brokers that report accordingly; those
     that own nothing for ever are as they were."""
     periods, brokers = traffic.present.shape

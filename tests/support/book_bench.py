@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bundlekeel.core.model.extensible import BrokerLoad, BundleLoads
+from bundlekeel.core.model.extensible import BrokerLoadData, BundleLoads
 from bundlekeel.core.model.load import CPU, BrokerEndpoint, BrokerReport
-from bundlekeel.daemon.sources.extensible_book import Book, BundlesSetting, Moment
-from bundlekeel.ports import FeedState, Heard, LoadTables
+from bundlekeel.daemon.sources.extensible_brokers import BundlesSetting, ExtensibleBrokers, Instant
+from bundlekeel.ports import FeedState, LatestLoad, LoadTables
 from tests.support.builders import NOW_MS, bundle_name
 from tests.support.memory_feed import broker_load, bundle_loads
 
@@ -22,15 +22,15 @@ class Bench:
     """A book, and a moment that a test pushes on."""
 
     def __init__(self, bundles: BundlesSetting = "all", *brokers: str) -> None:
-        self.book = Book(bundles=bundles, stats_interval=10.0)
+        self.book = ExtensibleBrokers(bundles=bundles, stats_interval=10.0)
         self.seconds = 0.0
-        self.heard: dict[str, Heard] = {}
+        self.heard: dict[str, LatestLoad] = {}
         self.state: FeedState = "ok"
         self.register(*(brokers or (A, B, C)))
 
     @property
-    def now(self) -> Moment:
-        return Moment(NOW_MS + int(1000 * self.seconds), 100.0 + self.seconds)
+    def now(self) -> Instant:
+        return Instant(NOW_MS + int(1000 * self.seconds), 100.0 + self.seconds)
 
     def register(self, *brokers: str, started: int = STARTED) -> None:
         self.book.register(
@@ -40,15 +40,15 @@ class Bench:
     def listen(self) -> None:
         self.book.hear(LoadTables(heard=self.heard, state=self.state), self.now)
 
-    def say(self, load: BrokerLoad, top: BundleLoads | None = None) -> None:
-        before = self.heard.get(load.broker_id, Heard())
+    def say(self, load: BrokerLoadData, top: BundleLoads | None = None) -> None:
+        before = self.heard.get(load.broker_id, LatestLoad())
         heard = replace(before, load=load, load_ms=self.now.wall_ms)
         if top is not None:
             heard = replace(heard, bundles=top, bundles_ms=self.now.wall_ms)
         self.heard[load.broker_id] = heard
         self.listen()
 
-    def load(self, broker: str, score: float, traffic: tuple[float, ...] = BUSY, bundles: int = 1) -> BrokerLoad:
+    def load(self, broker: str, score: float, traffic: tuple[float, ...] = BUSY, bundles: int = 1) -> BrokerLoadData:
         return broker_load(broker, score, traffic, self.now.wall_ms, bundles)
 
     def poll(self, broker: str, **bundles: tuple[float, ...]) -> bool:

@@ -114,7 +114,7 @@ class _Run:
         """The shared records, as a sidecar that reads them afresh has them."""
         await self._world.start("reader")
         reader = self._world.sidecars["reader"]
-        await reader.sharing._read_moves()
+        await reader.shared_state._read_moves()
         return [
             Record(
                 bundle=item["bundle"],
@@ -125,7 +125,7 @@ class _Run:
                 at=self._boot_of(item["epoch"], item["wall_ms"]),
                 intent=item["intent"],
             )
-            for item in reader.sharing.moves
+            for item in reader.shared_state.moves
         ]
 
     def _boot_of(self, epoch: int, wall_ms: int) -> float:
@@ -286,7 +286,7 @@ class _Run:
         """The wish that a fault stands for, and how it is stored: field of `Desired`, name there, value."""
         dice, now = self._world.random, self._world.clock.wall_ms()
         bundle, broker = dice.choice(sorted(self._world.first)), dice.choice(BROKERS)
-        asked = documents.Wish(by="people", reason="chaos", since_ms=now)
+        asked = documents.OperatorRequest(by="people", reason="chaos", since_ms=now)
         if what is What.CORDON:
             return Wish(kind="cordon", since=0.0, broker=broker), "cordons", broker, asked
         if what is What.DRAIN:
@@ -319,7 +319,7 @@ class _Run:
             if sidecar.tasks and sidecar.life.running.is_set():
                 try:
                     async with asyncio.timeout(2.0):
-                        await sidecar.sharing.change_desired(change)
+                        await sidecar.shared_state.change_desired(change)
                 except (StoreError, TimeoutError):
                     continue
                 return True

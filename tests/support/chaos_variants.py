@@ -10,11 +10,11 @@ import msgspec
 
 from bundlekeel.core.model.errors import AdminApiError, LeadershipLost, StoreError
 from bundlekeel.daemon.execution.intents import INTENTS
-from bundlekeel.daemon.execution.leader_executor import LeaderHand
-from bundlekeel.daemon.execution.move import World
+from bundlekeel.daemon.execution.leader_executor import LeaderExecutor
+from bundlekeel.daemon.execution.move import MovePorts
 from bundlekeel.daemon.state.documents import Desired, decode, encode
 from bundlekeel.daemon.state.leadership import Leadership
-from bundlekeel.ports import Change, Document
+from bundlekeel.ports import Document, DocumentChange
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from tests.support.chaos_world import ChaosSidecar, FarBrokers, FarStore
 from tests.support.memory_admin import MemoryAdmin
@@ -42,9 +42,9 @@ class FarAway(ChaosSidecar):
 class WithoutPermit(FarAway):
     """Nobody asks whether it still leads."""
 
-    def employ(self, world: World) -> LeaderHand:
+    def employ(self, world: MovePorts) -> LeaderExecutor:
         """A hand that asks nobody."""
-        return LeaderHand(world, _Always(self.leadership), self.sharing, self.limits, self.gate)  # type: ignore[arg-type]
+        return LeaderExecutor(world, _Always(self.leadership), self.shared_state, self.limits, self.gate)  # type: ignore[arg-type]
 
 
 class _EndsItself(_Always):
@@ -61,15 +61,15 @@ class _EndsItself(_Always):
 class GivesUpEarly(FarAway):
     """As Bundlekeel was before a suspension was told from the end of a term: its hand stays idle, its intent open."""
 
-    def employ(self, world: World) -> LeaderHand:
+    def employ(self, world: MovePorts) -> LeaderExecutor:
         """A hand that gives up early."""
-        return LeaderHand(world, _EndsItself(self.leadership), self.sharing, self.limits, self.gate)  # type: ignore[arg-type]
+        return LeaderExecutor(world, _EndsItself(self.leadership), self.shared_state, self.limits, self.gate)  # type: ignore[arg-type]
 
 
 class _NoIntents(FarStore):
     """A store to which no intent is ever written."""
 
-    async def write_fenced(self, epoch: int, changes: Sequence[Change]) -> None:
+    async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
         """See Coordination."""
         await super().write_fenced(epoch, [item for item in changes if item.path.rpartition("/")[0] != INTENTS])
 
@@ -141,7 +141,7 @@ class WithoutCordons(ChaosSidecar):
 class _Unfenced(FarStore):
     """A store that takes the writes of an epoch that is over."""
 
-    async def write_fenced(self, epoch: int, changes: Sequence[Change]) -> None:
+    async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
         """See Coordination."""
         try:
             await super().write_fenced(epoch, changes)
@@ -166,6 +166,6 @@ class Forgetful(ChaosSidecar):
 
 
 class _NoRecords(FarStore):
-    async def write_fenced(self, epoch: int, changes: Sequence[Change]) -> None:
+    async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
         """See Coordination."""
         await super().write_fenced(epoch, [item for item in changes if item.path.rpartition("/")[0] != "moves"])

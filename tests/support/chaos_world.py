@@ -17,12 +17,12 @@ from bundlekeel.core.model.errors import AdminFault, AdminRefused, AdminTimeout,
 from bundlekeel.daemon.execution.intents import INTENTS, decode_intent
 from bundlekeel.daemon.execution.move import ExecutorLimits
 from bundlekeel.daemon.runtime import Runtime
-from bundlekeel.ports import Change, Document, Member
+from bundlekeel.ports import Document, DocumentChange, Member
 from bundlekeel.ports.commands import Permit, UnloadAnswer, by_person
 from dev.chaos.history import Attempt, Intent, Stop, Term, Verb, Verdict, Wish
-from tests.support.faces import runtime_parts
 from tests.support.memory_admin import MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore, _Node
+from tests.support.services import runtime_parts
 from tests.support.virtual_time import LoopClock, MachineClock
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, TestClock, with_params
 
@@ -57,7 +57,7 @@ class Witness:
     wishes: list[Wish] = field(default_factory=list)
     announced: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def seen(self, changes: Sequence[Change]) -> None:
+    def seen(self, changes: Sequence[DocumentChange]) -> None:
         """A transaction that took effect."""
         now = self.clock.boot()
         for change in changes:
@@ -131,7 +131,7 @@ class FarStore(MemoryCoordination):
             self._life.lost -= 1
             raise StoreError("the answer is lost")
 
-    async def write_fenced(self, epoch: int, changes: Sequence[Change]) -> None:
+    async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
         """See Coordination."""
         await super().write_fenced(epoch, changes)
         self._witness.seen(changes)

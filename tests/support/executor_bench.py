@@ -6,7 +6,14 @@ import asyncio
 from dataclasses import dataclass, field
 
 from bundlekeel.core.model.errors import BundlekeelError
-from bundlekeel.daemon.execution.executor import Executor, ExecutorHooks, ExecutorLimits, MoveRequest, Term, World
+from bundlekeel.daemon.execution.executor import (
+    Executor,
+    ExecutorHooks,
+    ExecutorLimits,
+    LeaderTerm,
+    MovePorts,
+    MoveRequest,
+)
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.ports import Member, commands
 from bundlekeel.ports.commands import UnloadAnswer
@@ -81,7 +88,7 @@ class Bench:
 
     def build(self, **hooks: object) -> Executor:
         """Another executor over the same world."""
-        world = World(
+        world = MovePorts(
             admin=self.admin,
             commands=self.admin,
             coordination=self.coordination,
@@ -90,7 +97,7 @@ class Bench:
             clock=self.clock,
             mode=lambda: self.mode,
         )
-        term = Term(epoch=1, member="m1", permit=self.permit)
+        term = LeaderTerm(epoch=1, member="m1", permit=self.permit)
         given_hooks = ExecutorHooks(on_outcome=self.heard.append, **hooks)  # type: ignore[arg-type]
         return Executor(world, term, limits=self.limits, hooks=given_hooks)
 

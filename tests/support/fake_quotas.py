@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.core.quotas.groups import KINDS, Group
+from bundlekeel.core.quotas.groups import KINDS, QuotaGroup
 from bundlekeel.daemon.answers_quotas import Json, QuotasService
 
 NOW_MS = 1_790_000_000_000
@@ -132,7 +132,7 @@ class FakeQuotas:
             "codes": [{"code": code.value, "explanation": EXPLANATIONS[code]}],
         }
 
-    async def put(self, group: Group, *, reason: str, by: str) -> Json:
+    async def put(self, group: QuotaGroup, *, reason: str, by: str) -> Json:
         """Done."""
         self._called("set_quota", (group, reason, by))
         limits = {kind: getattr(group.limits, kind) for kind in KINDS}

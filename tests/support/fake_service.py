@@ -12,11 +12,11 @@ from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
 from bundlekeel.daemon.answers import Check, Json, PlanRequest, Service
 from tests.support.fake_channel import FakeChannel
-from tests.support.fake_drawing import FakeDrawing
+from tests.support.fake_overview import FakeDrawing
 from tests.support.fake_places import BROKERS, assignment, places
 from tests.support.fake_quotas import FakeQuotas
+from tests.support.fake_requests import FakeWishes
 from tests.support.fake_thresholds import FakeThresholds
-from tests.support.fake_wishes import FakeWishes
 
 __all__ = ["BROKERS", "HASH", "NOW_MS", "FakeService", "places", "plan_view"]
 
@@ -170,7 +170,7 @@ class FakeService(FakeChannel, FakeDrawing):
     """Answers as `daemon.answers.Service` documents."""
 
     def __init__(self) -> None:
-        self.wishes = FakeWishes(self._called)
+        self.requests = FakeWishes(self._called)
         self.thresholds = FakeThresholds(self._called)
         self.quotas = FakeQuotas(self._called)
         self.fail: dict[str, Exception] = {}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.guard.eligibility import Begun, SplitFailed
+from bundlekeel.core.guard.eligibility import BegunMove, SplitFailed
 from bundlekeel.core.history.frames import frame_of, outcome_of
 from bundlekeel.core.history.record import CycleRecord, Frame, recorded
 from bundlekeel.core.model.load import ExcludedBroker
@@ -49,7 +49,7 @@ def _changed(given: PlanInput, rng: np.random.Generator) -> PlanInput:
     guard = replace(
         given.guard,
         quarantined={(brokers[0], brokers[-1]): NOW_MS} if rng.integers(2) else {},
-        last_hour=(Begun(bundle=names[0], source=brokers[0], target=brokers[-1], at_ms=NOW_MS, share=0.1),),
+        last_hour=(BegunMove(bundle=names[0], source=brokers[0], target=brokers[-1], at_ms=NOW_MS, share=0.1),),
         cordoned=frozenset(brokers[:1]) if not rng.integers(4) else frozenset(),
         split_failed={names[-1]: SplitFailed(at_ms=NOW_MS, code="NO_ANSWER")},
         rate=None if rng.integers(2) else 3,

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
-from bundlekeel.core.guard.rate import Signs
+from bundlekeel.core.guard.rate import ClientSigns
 from bundlekeel.ports import BrokerEndpoint
 from tests.support.http_quotas import quota_route
 from tests.support.memory_admin import BrokerModel, ModelReply
@@ -212,7 +212,7 @@ def _positions(model: BrokerModel, broker: str, bundle: str, seen: Seen) -> Answ
     return _json({"bundle": bundle, "topicHashPositions": positions})
 
 
-def _metrics(signs: Signs | None) -> list[dict[str, dict[str, object]]]:
+def _metrics(signs: ClientSigns | None) -> list[dict[str, dict[str, object]]]:
     """Three of the groups a broker lists: a namespace's ledgers, its connections, its topic loads."""
     if signs is None:
         return [{"metrics": {"jvm_total_memory": 1}, "dimensions": {"metric": "jvm_metrics"}}]
@@ -230,7 +230,7 @@ def _metrics(signs: Signs | None) -> list[dict[str, dict[str, object]]]:
     ]
 
 
-def _prometheus(signs: Signs | None) -> Answer:
+def _prometheus(signs: ClientSigns | None) -> Answer:
     """A few lines of the page that Prometheus scrapes; nothing of lookups is one a broker would not show us."""
     if signs is None or signs.lookups_failed is None:
         return Answer(status=401)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place, Rate
+from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
 from tests.support.quota_model import QuotaModel
 
@@ -24,7 +24,7 @@ def quota_route(model: BrokerModel, method: str, parts: list[str], body: bytes) 
         case (_, "admin", "v2", ("persistent" | "non-persistent") as domain, tenant, namespace, topic, rate) if (
             rate in SIDES
         ):
-            place = Place(topic=f"{domain}://{tenant}/{namespace}/{topic}", side=SIDES[rate])
+            place = PolicyKey(topic=f"{domain}://{tenant}/{namespace}/{topic}", side=SIDES[rate])
             return _topic_rate(quotas, method, place, body)
         case ("GET", "admin", "v2", "namespaces", tenant, namespace):
             return 200, _policies(model, f"{tenant}/{namespace}")
@@ -37,7 +37,7 @@ def quota_route(model: BrokerModel, method: str, parts: list[str], body: bytes) 
     return None
 
 
-def _topic_rate(quotas: QuotaModel, method: str, place: Place, body: bytes) -> Found:
+def _topic_rate(quotas: QuotaModel, method: str, place: PolicyKey, body: bytes) -> Found:
     refusal = quotas.refusal(place.topic)
     if refusal is not None:
         return _refused(refusal)

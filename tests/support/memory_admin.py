@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.guard.rate import Signs
+from bundlekeel.core.guard.rate import ClientSigns
 from bundlekeel.core.model.errors import AdminApiError, AdminFault, AdminRefused, AdminUnreachable, RedirectLoop
 from bundlekeel.core.model.extensible import BundleLoads
 from bundlekeel.core.model.names import namespace_of, parse_bundle, parse_topic
@@ -83,7 +83,7 @@ class BrokerModel:
         # CPU load (0..1) of the brokers that tell it.
         self.cpu: dict[str, float] = {}
         # How clients fare, of the brokers that tell it.
-        self.signs: dict[str, Signs] = {}
+        self.signs: dict[str, ClientSigns] = {}
         self.splits_nothing = False
         self.quotas = QuotaModel(lambda: [topic for found in self.topics.values() for topic in found])
         self.after_split: Callable[[str, tuple[str, ...]], None] = lambda _bundle, _children: None
@@ -306,7 +306,7 @@ class MemoryAdmin:
             raise AdminFault(f"beans of {broker_id}: no CPU load", status=200)
         return self.model.cpu[broker_id]
 
-    async def client_signs(self, broker_id: str) -> Signs:
+    async def client_signs(self, broker_id: str) -> ClientSigns:
         """See `ports.BrokerAdmin`."""
         if "Extensible" in (self._endpoints[broker_id].load_manager if broker_id in self._endpoints else ""):
             raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bundlekeel.core.model.errors import StoreError
-from bundlekeel.ports.calibration import MAX_BYTES, NAME, Found
+from bundlekeel.ports.calibration import MAX_BYTES, NAME, FoundDocument
 
 
 class MemoryCalibration:
@@ -17,12 +17,12 @@ class MemoryCalibration:
         """Lay a file there."""
         self.held[path] = data
 
-    def newest(self) -> Found | None:
+    def newest(self) -> FoundDocument | None:
         """Of the greatest date, else the root's."""
         if self.away:
             raise StoreError("the store of calibrations does not answer")
         dated = sorted(path for path in self.held if path.endswith(f"/{NAME}") and path[:4].isdecimal())
         for path in (*reversed(dated), NAME):
             if path in self.held:
-                return Found(path=path, data=self.held[path][: MAX_BYTES + 1])
+                return FoundDocument(path=path, data=self.held[path][: MAX_BYTES + 1])
         return None

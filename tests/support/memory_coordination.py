@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from bundlekeel.core.model.errors import LeadershipLost, StaleWrite, StoreError
-from bundlekeel.ports import Change, Document, Member
+from bundlekeel.ports import Document, DocumentChange, Member
 
 _EPOCH, _LEADER, _SEATS = "epoch", "leader", "seats"
 _WATCHED = (_LEADER, _SEATS, "desired", "requests")
@@ -213,7 +213,7 @@ class MemoryCoordination:
             if found.rpartition("/")[0] == path
         ]
 
-    async def write_fenced(self, epoch: int, changes: Sequence[Change]) -> None:
+    async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
         """See Coordination."""
         for change in changes:
             _check_path(change.path)
@@ -233,7 +233,7 @@ class MemoryCoordination:
         _check_path(path)
         await self._enter()
         wanted = -1 if version is None else version
-        self._apply(Change(path=path, data=data, version=wanted, create=version is None))
+        self._apply(DocumentChange(path=path, data=data, version=wanted, create=version is None))
         return self.store.nodes[path].version
 
     async def create_sequential(self, path: str, data: bytes) -> str:
@@ -262,7 +262,7 @@ class MemoryCoordination:
         node = self.store.nodes.get(_LEADER)
         return node is not None and node.owner == self._session and self.store.nodes[_EPOCH].version == epoch
 
-    def _apply(self, change: Change) -> None:
+    def _apply(self, change: DocumentChange) -> None:
         node = self.store.nodes.get(change.path)
         if change.create:
             if node is not None or change.data is None:

@@ -9,17 +9,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.model.extensible import BrokerLoad, BundleLoads
+from bundlekeel.core.model.extensible import BrokerLoadData, BundleLoads
 from bundlekeel.core.model.load import Floats
-from bundlekeel.ports import Clock, FeedState, Heard, LoadTables
+from bundlekeel.ports import Clock, FeedState, LatestLoad, LoadTables
 
 
 def broker_load(
     broker_id: str, score: float, traffic: Sequence[float], updated_at: int, bundles: int = 1
-) -> BrokerLoad:
+) -> BrokerLoadData:
     """Load data of a broker with this `weightedMaxEMA`; `traffic`: columns of `core.model.load.TRAFFIC`."""
     figures: Floats = np.array(traffic, dtype=float)
-    return BrokerLoad(
+    return BrokerLoadData(
         broker_id=broker_id,
         weighted_max_ema=score,
         throughput_ema=float(figures[2:].sum()),
@@ -47,7 +47,7 @@ class MemoryFeed:
         self.urls: list[tuple[str, ...]] = []
         self.closed = False
         self._clock = clock
-        self._heard: dict[str, Heard] = {}
+        self._heard: dict[str, LatestLoad] = {}
         self._state: FeedState = "off"
         self._detail = ""
         self._since_ms = 0
@@ -56,12 +56,12 @@ class MemoryFeed:
 
     # --- what a test may do --------------------------------------------------------------------------------
 
-    def say(self, *loads: BrokerLoad, bundles: BundleLoads | None = None) -> None:
+    def say(self, *loads: BrokerLoadData, bundles: BundleLoads | None = None) -> None:
         """Brokers publish load data, and their top bundles if given."""
         now = self._clock.wall_ms()
         for load in loads:
             heard = replace(
-                self._heard.get(load.broker_id, Heard()), load=load, load_ms=now, withdrawn_ms=0, fault=None
+                self._heard.get(load.broker_id, LatestLoad()), load=load, load_ms=now, withdrawn_ms=0, fault=None
             )
             if bundles is not None:
                 heard = replace(heard, bundles=bundles, bundles_ms=now)
@@ -70,13 +70,13 @@ class MemoryFeed:
 
     def withdraw(self, broker_id: str) -> None:
         """A tombstone, as around every move."""
-        heard = self._heard.get(broker_id, Heard())
+        heard = self._heard.get(broker_id, LatestLoad())
         self._heard[broker_id] = replace(heard, withdrawn_ms=self._clock.wall_ms())
         self._publish()
 
     def spoil(self, broker_id: str, code: str, detail: str) -> None:
         """A message that cannot be used."""
-        self._heard[broker_id] = replace(self._heard.get(broker_id, Heard()), fault=(code, detail))
+        self._heard[broker_id] = replace(self._heard.get(broker_id, LatestLoad()), fault=(code, detail))
         self._publish()
 
     def become(self, state: FeedState, detail: str = "") -> None:

@@ -9,7 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from bundlekeel.core.model.errors import CodecError, SnapshotError, StoreError
-from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Listener, Owner
+from bundlekeel.core.model.load import (
+    AdvertisedListener,
+    BrokerEndpoint,
+    BrokerReport,
+    BundleAverages,
+    ExcludedBroker,
+    Owner,
+)
 from bundlekeel.core.model.names import parse_bundle, parse_topic
 from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.ports import Clock, Picture, PolicyRecords
@@ -67,7 +74,7 @@ class MemoryLoadSource:
             )
         self._publish()
 
-    def advertise(self, broker_id: str, *listeners: Listener) -> None:
+    def advertise(self, broker_id: str, *listeners: AdvertisedListener) -> None:
         """A registered broker has these advertised listeners."""
         self._endpoints[broker_id] = replace(self._endpoints[broker_id], listeners=listeners)
         self._publish()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from bundlekeel.core.quotas.told import Passed, Told, UsageMessage
+from bundlekeel.core.quotas.usage_message import PassedUsage, ResourceGroupUsage, UsageMessage
 from bundlekeel.ports import Clock, FeedState
-from bundlekeel.ports.quotas import UsageHeard, UsageTables
+from bundlekeel.ports.quotas import ReceivedUsage, UsageTables
 
 
 class MemoryUsageFeed:
@@ -24,9 +24,13 @@ class MemoryUsageFeed:
         """A broker speaks; nobody hears it while the feed is not `ok`."""
         if self._tables.state != "ok":
             return
-        known, now, after = self._tables.heard.get(message.broker, {}), self._clock.wall_ms(), dict[str, UsageHeard]()
+        known, now, after = (
+            self._tables.heard.get(message.broker, {}),
+            self._clock.wall_ms(),
+            dict[str, ReceivedUsage](),
+        )
         for told in message.groups:
-            heard = known.get(told.group, UsageHeard())
+            heard = known.get(told.group, ReceivedUsage())
             if told.publish is not None:
                 heard = replace(heard, publish=told.publish, publish_ms=now)
             if told.dispatch is not None:
@@ -63,9 +67,9 @@ class MemoryUsageFeed:
 # --- protobuf ------------------------------------------------------------------------------------------------
 
 
-def usage_message(broker: str, **groups: tuple[Passed | None, Passed | None]) -> UsageMessage:
+def usage_message(broker: str, **groups: tuple[PassedUsage | None, PassedUsage | None]) -> UsageMessage:
     """What a broker says of groups: (published, delivered) by name."""
-    told = tuple(Told(group=name, publish=sides[0], dispatch=sides[1]) for name, sides in groups.items())
+    told = tuple(ResourceGroupUsage(group=name, publish=sides[0], dispatch=sides[1]) for name, sides in groups.items())
     return UsageMessage(broker=broker, groups=told)
 
 
@@ -78,7 +82,7 @@ def encode_usage(message: UsageMessage) -> bytes:
     return b"".join(parts)
 
 
-def _sides(sides: Mapping[int, Passed | None]) -> bytes:
+def _sides(sides: Mapping[int, PassedUsage | None]) -> bytes:
     return b"".join(
         field(number, number_field(1, passed.size) + number_field(2, passed.messages))
         for number, passed in sides.items()

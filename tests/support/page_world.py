@@ -10,22 +10,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bundlekeel.api.server import ApiServer, Protection
-from bundlekeel.core.calibration.thresholds import Rules
+from bundlekeel.core.calibration.thresholds import AdoptionRules
 from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, parse_bundle, parse_topic
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.daemon.answers import Service
 from bundlekeel.daemon.calibration.watcher import Calibration, CalibrationParts
-from bundlekeel.daemon.operations.doctor import Patient
+from bundlekeel.daemon.operations.doctor import DoctorContext
 from bundlekeel.daemon.runtime import Runtime
-from bundlekeel.daemon.service import Sidecar, SidecarParts
+from bundlekeel.daemon.service import BalancerService, ServiceParts
 from bundlekeel.ports import Owner
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from bundlekeel.settings.load import load_settings
 from bundlekeel.settings.quotas import QuotaSettings
 from dev.loop_thread import LoopThread
 from tests.support.builders import bundle_name, report
-from tests.support.faces import NoPeers, runtime_parts, wishing
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.memory_coordination import MemoryStore
@@ -33,6 +32,7 @@ from tests.support.memory_source import MemoryLoadSource, MemoryMetadata
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.quota_world import pass_traffic, service_of
 from tests.support.security import Tokens, access_for
+from tests.support.services import NoPeers, operator_requests, runtime_parts
 from tests.support.threshold_cases import as_bytes, document
 from tests.support.world import FakeSidecar, TestClock
 
@@ -131,7 +131,7 @@ class PageSidecar(FakeSidecar):
         self.calibration = self._calibration(store)
         quota_admin = MemoryQuotaAdmin(cluster.model)
         self.quotas = service_of(self, cluster.metadata, quota_admin, quotas or QuotaSettings(), mode)
-        self.face = Sidecar(self._sidecar_parts())
+        self.service = BalancerService(self._sidecar_parts())
 
     def reach(self) -> MemoryAdmin:
         """Brokers that take their time."""
@@ -143,13 +143,13 @@ class PageSidecar(FakeSidecar):
         return Calibration(
             CalibrationParts(
                 mode="recommend",
-                rules=Rules(),
+                rules=AdoptionRules(),
                 every_seconds=1.0,
                 interval_seconds=10.0,
                 canary_seconds=3600.0,
                 store=lambda: store,
-                overlay=self.overlay,
-                sharing=self.sharing,
+                effective_parameters=self.effective_parameters,
+                shared_state=self.shared_state,
                 sees=lambda: self.cycle.picture is not None,
                 journal=self.journal,
                 telemetry=self.telemetry,
@@ -158,10 +158,10 @@ class PageSidecar(FakeSidecar):
             )
         )
 
-    def _sidecar_parts(self) -> SidecarParts:
+    def _sidecar_parts(self) -> ServiceParts:
         overrides = {"cluster": "shop", "mode": self.mode, "member_id": "a", "metadata_store": "zk:zk1:2181/pulsar"}
         loaded = load_settings(None, overrides, environ={})
-        return SidecarParts(
+        return ServiceParts(
             loaded=loaded,
             clock=self.clock,
             coordination=self.coordination,
@@ -171,22 +171,22 @@ class PageSidecar(FakeSidecar):
             telemetry=self.telemetry,
             peers=NoPeers(),
             leadership=self.leadership,
-            sharing=self.sharing,
+            shared_state=self.shared_state,
             cycle=self.cycle,
             planner=self.planner,
             config=self.config,
             policies=self.policies,
             runtime=Runtime(runtime_parts(self, interval_seconds=CYCLE_SECONDS)),
-            wishing=wishing(self, review=self.review),
+            operator_requests=operator_requests(self, review=self.review),
             gate=self.gate,
             calibration=self.calibration,
-            overlay=self.overlay,
+            effective_parameters=self.effective_parameters,
             quotas=self.quotas,
-            patient=self._patient,
+            context=self._patient,
             outage=self.outage,
         )
 
-    def _patient(self) -> Patient:
+    def _patient(self) -> DoctorContext:
         raise NotImplementedError("the page asks no doctor")
 
     async def turn(self) -> None:
@@ -201,7 +201,7 @@ class PageSidecar(FakeSidecar):
         cycled = self.clock.boot()
         while True:
             await self.leadership.turn()
-            await self.sharing.refresh()
+            await self.shared_state.refresh()
             self.cluster.publish()
             if self.clock.boot() - cycled >= every_seconds:
                 await self.turn()
@@ -253,7 +253,7 @@ class ServedSidecar(Served):
         self.sidecar = PageSidecar(
             self.cluster, mode=self.mode, params=self.params, pace=self.pace, review=self.review, quotas=self.quotas
         )
-        return self.sidecar.face
+        return self.sidecar.service
 
     async def _listen(self) -> None:
         await super()._listen()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from bundlekeel.core.guard.eligibility import GuardState, Moved
+from bundlekeel.core.guard.eligibility import GuardState, RecentMove
 from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters
@@ -66,7 +66,7 @@ def inputs(draw: st.DrawFn) -> PlanInput:
     names = list(made.bundles.names)
     some = st.frozensets(st.sampled_from(names), max_size=4) if names else st.just(frozenset())
     guard = GuardState(
-        recent={name: Moved(at_ms=NOW_MS - 1000, source="b") for name in draw(some)},
+        recent={name: RecentMove(at_ms=NOW_MS - 1000, source="b") for name in draw(some)},
         frozen=draw(some),
         pinned=dict.fromkeys(draw(some), NOW_MS + 1),
     )

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from bundlekeel.codec.compat import decode_columns, decode_reports
-from bundlekeel.core.compat import Picture, select, shed
+from bundlekeel.core.compat import CompatPicture, select, shed
 from bundlekeel.core.model.load import BrokerReport
 from bundlekeel.core.model.parameters import Parameters, compat_defaults
 from bundlekeel.core.planning.memory import CompatMemory
@@ -20,7 +20,7 @@ _RATES = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 _RESOURCES = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")
 
 
-def picture(reports: Sequence[BrokerReport]) -> Picture:
+def picture(reports: Sequence[BrokerReport]) -> CompatPicture:
     """What the leader has once each of these reports was sampled often enough to be its own average."""
     bundles = {
         name: json.dumps(
@@ -39,7 +39,7 @@ def picture(reports: Sequence[BrokerReport]) -> Picture:
 
 def decode_compat(
     brokers: Mapping[str, bytes | msgspec.Raw], bundles: Mapping[str, bytes | msgspec.Raw], recent: Iterable[str] = ()
-) -> Picture:
+) -> CompatPicture:
     """Everything of one turn; rows as Java's maps order them when they are filled in the order given."""
     columns, torn = decode_columns(bundles)
     picture = decode_reports(brokers, columns, recent)

@@ -8,7 +8,7 @@ import numpy as np
 
 from bundlekeel.core.quotas.groups import Rates
 from bundlekeel.core.quotas.lines import Lines
-from bundlekeel.core.quotas.usage import Key, Line, TopicRates
+from bundlekeel.core.quotas.usage import Key, TopicRates, UsageLine
 
 
 def told(samples: Iterable[tuple[str, str, Rates]]) -> list[TopicRates]:
@@ -22,11 +22,11 @@ def told(samples: Iterable[tuple[str, str, Rates]]) -> list[TopicRates]:
     ]
 
 
-def single(lines: Lines) -> dict[str, dict[Key, Line]]:
+def single(lines: Lines) -> dict[str, dict[Key, UsageLine]]:
     """The single lines of those participants that have any."""
-    found: dict[str, dict[Key, Line]] = {}
+    found: dict[str, dict[Key, UsageLine]] = {}
     for row in range(len(lines)):
-        usage, peak, pinched = (column[row].tolist() for column in (lines.usage, lines.peak, lines.pinched))
-        line = Line(tuple(usage), tuple(peak), tuple(pinched), int(lines.partitions[row]))
+        usage, peak, throttled = (column[row].tolist() for column in (lines.usage, lines.peak, lines.throttled))
+        line = UsageLine(tuple(usage), tuple(peak), tuple(throttled), int(lines.partitions[row]))
         found.setdefault(lines.participants[lines.participant[row]], {})[lines.keys[lines.key[row]]] = line
     return found

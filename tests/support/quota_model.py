@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bundlekeel.core.model.errors import AdminRefused, AdminUnreachable
-from bundlekeel.core.quotas.enforce import Place, Rate
+from bundlekeel.core.quotas.enforce import PolicyKey, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
 from bundlekeel.core.quotas.usage import TopicRates, topic_of
 from bundlekeel.ports.commands import Permit
@@ -25,7 +25,7 @@ class QuotaModel:
     def __init__(self, topics: Callable[[], Collection[str]]) -> None:
         self._topics = topics
         self.on = True
-        self.rates: dict[Place, Rate] = {}
+        self.rates: dict[PolicyKey, Rate] = {}
         self.namespaces: dict[str, NamespaceRates] = {}
         self.groups: dict[str, ResourceGroup] = {}
         self.attached: dict[str, str] = {}
@@ -38,7 +38,7 @@ class QuotaModel:
             return 404, f"Topic {topic} not found"
         return None
 
-    def set_rate(self, place: Place, rate: Rate | None) -> None:
+    def set_rate(self, place: PolicyKey, rate: Rate | None) -> None:
         """Set or remove."""
         if rate is None:
             self.rates.pop(place, None)
@@ -104,14 +104,14 @@ class MemoryQuotaAdmin:
         group = self.model.quotas.attached.get(namespace, "")
         return NamespaceRates(publish=found.publish, dispatch=found.dispatch, resource_group=group)
 
-    async def topic_rate(self, place: Place, *, permit: Permit) -> Rate | None:
+    async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
         """See `ports.quotas.QuotaAdmin`."""
         permit()
         self._enter("topic_rate", place.topic, place.side)
         _raise(self.model.quotas.refusal(place.topic))
         return self.model.quotas.rates.get(place)
 
-    async def set_topic_rate(self, place: Place, rate: Rate | None, *, permit: Permit) -> None:
+    async def set_topic_rate(self, place: PolicyKey, rate: Rate | None, *, permit: Permit) -> None:
         """See `ports.quotas.QuotaAdmin`."""
         permit()
         self._enter("set_topic_rate", place.topic, place.side)

@@ -9,12 +9,12 @@ from typing import Any
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.core.model.load import TopicLoad
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place, Rate
+from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
 from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.daemon.quotas.cycle import QuotaParts, Quotas
-from bundlekeel.daemon.quotas.reported_usage import Hearing
+from bundlekeel.daemon.quotas.reported_usage import UsageListener
 from bundlekeel.daemon.quotas.service import QuotaService
-from bundlekeel.ports import Change, Metadata
+from bundlekeel.ports import DocumentChange, Metadata
 from bundlekeel.ports.quotas import UsageFeed
 from bundlekeel.settings.quotas import QuotaSettings
 from tests.support.memory_admin import BrokerModel
@@ -37,7 +37,7 @@ def pass_traffic(model: BrokerModel, demand: Mapping[str, float]) -> dict[str, f
 
 
 def _rate(model: BrokerModel, name: str, side: str) -> float:
-    rate = model.quotas.rates.get(Place(topic=topic_of(name), side=side), Rate())
+    rate = model.quotas.rates.get(PolicyKey(topic=topic_of(name), side=side), Rate())
     return min(rate.messages if rate.messages > 0 else math.inf, rate.size / BYTES if rate.size > 0 else math.inf)
 
 
@@ -95,7 +95,7 @@ class _Coordination(MemoryCoordination):
         super().__init__(sidecar.cluster.store)
         self._sidecar = sidecar
 
-    async def write_fenced(self, epoch: int, changes: Sequence[Change]) -> None:
+    async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
         if self._sidecar.deaf:
             raise StoreError("the store does not answer")
         await super().write_fenced(epoch, changes)
@@ -116,14 +116,14 @@ def service_of(
         admin=admin,
         commands=admin,
         permit=sidecar.leadership.permit,
-        hearing=Hearing(feed, sidecar.config, sidecar.clock),
+        usage_listener=UsageListener(feed, sidecar.config, sidecar.clock),
         metadata=metadata,
         config=sidecar.config,
         coordination=sidecar.coordination,
-        sharing=sidecar.sharing,
+        shared_state=sidecar.shared_state,
         picture=lambda: sidecar.cycle.picture,
         snapshot=lambda: sidecar.cycle.snapshot,
-        arriving=lambda: [(item.bundle, item.target) for item in sidecar.cycle.standing.ledger.entries],
+        arriving=lambda: [(item.bundle, item.target) for item in sidecar.cycle.cycle_state.ledger.entries],
         gate=sidecar.gate,
         journal=sidecar.journal,
         telemetry=sidecar.telemetry,
@@ -175,7 +175,7 @@ class QuotaSidecar(FakeSidecar):
     async def turn(self, times: int = 1) -> None:
         """So many cycles: the balancer looks, traffic flows, quotas do their step."""
         for _ in range(times):
-            await self.sharing.refresh()
+            await self.shared_state.refresh()
             await self.cycle.turn()
             self.quota_cluster.flow()
             await self.quotas.step()

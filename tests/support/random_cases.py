@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bundlekeel.core.guard.eligibility import GuardState, Moved
+from bundlekeel.core.guard.eligibility import GuardState, RecentMove
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.model.snapshot import Snapshot
@@ -43,7 +43,7 @@ def random_case(rng: np.random.Generator) -> PlanInput:
     )
     some = frozenset(str(name) for name in rng.choice(names, min(4, len(names)), replace=False))
     guard = GuardState(
-        recent={name: Moved(at_ms=NOW_MS - 1000, source="b") for name in sorted(some)[:1]},
+        recent={name: RecentMove(at_ms=NOW_MS - 1000, source="b") for name in sorted(some)[:1]},
         frozen=frozenset(sorted(some)[1:2]),
         pinned=dict.fromkeys(sorted(some)[2:], NOW_MS + 1),
     )

@@ -11,7 +11,7 @@ import trustme
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from bundlekeel.api.auth import Access
+from bundlekeel.api.auth import AccessRules
 from bundlekeel.settings.credentials import Credentials, JwtKeys, TokensFile, new_token
 from tests.support.contracts.admin import Recorder
 
@@ -74,10 +74,12 @@ class SteppedClock:
 
 def access_for(
     tokens: Tokens | None, issuer: Issuer | None = None, *, telemetry: Any = None, boot: Any = None, **more: Any
-) -> Access:
+) -> AccessRules:
     """What a guard goes by."""
     credentials = Credentials(TokensFile(tokens.path) if tokens else None, issuer.keys() if issuer else None)
-    return Access(credentials=credentials, telemetry=telemetry or Recorder(), boot=boot or SteppedClock().boot, **more)
+    return AccessRules(
+        credentials=credentials, telemetry=telemetry or Recorder(), boot=boot or SteppedClock().boot, **more
+    )
 
 
 class Certificates:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bundlekeel.core.model.load import TopicLoad
 from bundlekeel.core.model.names import FULL_UPPER
 from bundlekeel.core.splitting.children import Family
-from bundlekeel.daemon.execution.move import Term, World
+from bundlekeel.daemon.execution.move import LeaderTerm, MovePorts
 from bundlekeel.daemon.execution.split_intents import SplitOutcome
 from bundlekeel.daemon.execution.splits import SplitRequest, Splitter
 from bundlekeel.ports import Member
@@ -55,7 +55,7 @@ class Bench:
         self.model.after_split = self.divided
         self.clock = VirtualClock()
         self.prepared: list[Family] = []
-        self.world = World(
+        self.world = MovePorts(
             admin=self.admin,
             commands=self.admin,
             coordination=self.coordination,
@@ -65,7 +65,7 @@ class Bench:
             mode=lambda: self.mode,
         )
         self.splitter = Splitter(
-            world=self.world, term=Term(epoch=1, member="m1", permit=self.permit), prepare=self.prepared.append
+            world=self.world, term=LeaderTerm(epoch=1, member="m1", permit=self.permit), prepare=self.prepared.append
         )
 
     def divided(self, _bundle: str, children: tuple[str, ...]) -> None:

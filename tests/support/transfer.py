@@ -49,7 +49,7 @@ def written(at: int, loads: Sequence[Sequence[float]] = HOT_COLD) -> list[Broker
     return cluster(loads, last_update=NOW_MS + at)
 
 
-def as_class(loads: Sequence[Sequence[float]], **params: Any) -> compat.Outcome:
+def as_class(loads: Sequence[Sequence[float]], **params: Any) -> compat.TransferOutcome:
     """What the class decides at once on the same brokers; a bundle's share is its part of 100 MB/s."""
     brokers, top = {}, {}
     for reported in cluster(loads):
@@ -65,4 +65,4 @@ def as_class(loads: Sequence[Sequence[float]], **params: Any) -> compat.Outcome:
         rows = sorted(zip(reported.bundle_names, sizes, strict=True), key=lambda row: row[1])
         top[reported.broker_id] = [compat.TopBundle(name, value, 0.0) for name, value in rows]
     given = Parameters(**{"strategy": "transfer", "compat": "4.2", "transfer_hit_count": 0, **params})
-    return compat.find_bundles(compat.Picture(now_ms=NOW_MS, brokers=brokers, top=top), given, 0)
+    return compat.find_bundles(compat.TransferPicture(now_ms=NOW_MS, brokers=brokers, top=top), given, 0)

@@ -14,17 +14,17 @@ from bundlekeel.core.model.plan import Move, Plan
 from bundlekeel.sim.balancers import CYCLE, Bundlekeel, direct_moves
 from bundlekeel.sim.bundles import build
 from bundlekeel.sim.cluster import VirtualCluster
-from bundlekeel.sim.scenario import Settings, Tenant
+from bundlekeel.sim.scenario import ScenarioSettings, Tenant
 from bundlekeel.sim.traffic import zipf
 
-BROKER_BYTES = Settings().broker_bytes
+BROKER_BYTES = ScenarioSettings().broker_bytes
 Load = Callable[[float], Floats]
 
-__all__ = ["Driver", "Load", "Settings", "imbalance", "perfect_moves", "restart", "virtual_cluster", "zipf"]
+__all__ = ["Driver", "Load", "ScenarioSettings", "imbalance", "perfect_moves", "restart", "virtual_cluster", "zipf"]
 
 
 def virtual_cluster(
-    traffic: Floats | Load, owner: Sequence[int], brokers: int, seed: int, settings: Settings
+    traffic: Floats | Load, owner: Sequence[int], brokers: int, seed: int, settings: ScenarioSettings
 ) -> VirtualCluster:
     """Bundles of one topic each. `traffic`: bytes/s each way of every bundle, or a function of the time in seconds."""
     for_bundles, for_cluster = np.random.SeedSequence(seed).spawn(2)

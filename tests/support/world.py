@@ -18,29 +18,29 @@ from bundlekeel.core.model.parameters import BY_NAME, Parameters
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.effects import Effects
-from bundlekeel.daemon.cycle.external_moves import ForeignWatch, second_balancer
+from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, second_balancer
 from bundlekeel.daemon.cycle.parts import CycleParts
 from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.execution.leader_executor import LeaderHand, move_record
-from bundlekeel.daemon.execution.move import ExecutorLimits, World
+from bundlekeel.daemon.execution.leader_executor import LeaderExecutor, move_record
+from bundlekeel.daemon.execution.move import ExecutorLimits, MovePorts
 from bundlekeel.daemon.gate.gate import Gate, GateParts
-from bundlekeel.daemon.gate.guard_state import Guarding
+from bundlekeel.daemon.gate.guard_state import GuardMemory
 from bundlekeel.daemon.gate.outage import OutageWatch, settle_for
 from bundlekeel.daemon.gate.windows import Calendar
-from bundlekeel.daemon.operations.drain_tracker import Operations
+from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions
-from bundlekeel.daemon.operations.manual_moves import ByHand, HandParts
+from bundlekeel.daemon.operations.manual_moves import ManualMoves, ManualMovesParts
 from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.observer import Observer
-from bundlekeel.daemon.sources.policies import PolicyBook
-from bundlekeel.daemon.state.effective_parameters import Overlay
+from bundlekeel.daemon.sources.policies import PolicyCache
+from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
 from bundlekeel.daemon.state.leadership import Leadership
-from bundlekeel.daemon.state.shared_state import Sharing
-from bundlekeel.daemon.state.takeover_record import takeover_wish
+from bundlekeel.daemon.state.shared_state import SharedState
+from bundlekeel.daemon.state.takeover_record import takeover_request
 from bundlekeel.ports import Member
 from bundlekeel.settings.guard import WindowSettings
-from bundlekeel.settings.parameters import Merged
+from bundlekeel.settings.parameters import MergedParameters
 from tests.support.builders import MESSAGES_PER_SHARE, bundle_name, report, traffic
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
@@ -176,23 +176,23 @@ class FakeSidecar:
         self.telemetry = PrometheusTelemetry()
         self.coordination = self.connect()
         self.leadership = self._leadership(name)
-        self.sharing = Sharing(self.coordination, self.leadership, self.clock)
+        self.shared_state = SharedState(self.coordination, self.leadership, self.clock)
         self.admin = self.reach()
         self.config = BrokerConfig(self.admin, self.clock, cluster="local", max_age_seconds=0.0)
         self.journal = FileJournal(journal, telemetry=self.telemetry)
-        self.sharing.on_takeover = lambda record: self.journal.append(takeover_wish(record))
+        self.shared_state.on_takeover = lambda record: self.journal.append(takeover_request(record))
         self.outage = self._outage()
         self.calendar = Calendar(self.windows)
         self.gate = self._gate(mode)
-        self.hand = self.employ(self._world())
+        self.executor = self.employ(self._world())
         self.observer = Observer(cluster.source, self.clock, self.telemetry, capacity)
         self.cycle = Cycle(self._parts(params, revert))
         self.planner = Planner(self.cycle, self.clock.wall_ms)
         self.executions = self._executions()
         self.leadership.on_won = self._won
 
-    def _world(self) -> World:
-        return World(
+    def _world(self) -> MovePorts:
+        return MovePorts(
             admin=self.admin,
             commands=self.admin,
             coordination=self.coordination,
@@ -213,8 +213,8 @@ class FakeSidecar:
         )
 
     def _executions(self) -> Executions:
-        self.by_hand = ByHand(
-            HandParts(
+        self.manual_moves = ManualMoves(
+            ManualMovesParts(
                 cycle=self.cycle,
                 policies=self.policies,
                 metadata=self.cluster.metadata,
@@ -224,13 +224,13 @@ class FakeSidecar:
             )
         )
         return Executions(
-            self.sharing,
+            self.shared_state,
             self.cycle,
             self.planner,
             self.gate,
-            hand=self.hand,
-            by_hand=self.by_hand,
-            reviews=Reviews(self.coordination, self.sharing, self.clock, required=self.review),
+            executor=self.executor,
+            manual_moves=self.manual_moves,
+            reviews=Reviews(self.coordination, self.shared_state, self.clock, required=self.review),
         )
 
     def _outage(self) -> OutageWatch:
@@ -249,11 +249,11 @@ class FakeSidecar:
             GateParts(
                 ceiling=ceiling,
                 review_required=self.review,
-                shared=self.sharing,
+                shared=self.shared_state,
                 config=self.config,
                 clock=self.clock,
                 outage=self.outage.obstacle,
-                second_balancer=lambda: second_balancer(self.cycle.standing.foreign, self.clock.wall_ms()),
+                second_balancer=lambda: second_balancer(self.cycle.cycle_state.external_moves, self.clock.wall_ms()),
                 channel=lambda: self.channel_fault,
                 windows=self.calendar.obstacle,
             )
@@ -271,37 +271,38 @@ class FakeSidecar:
         """How it reaches the brokers."""
         return MemoryAdmin(self.cluster.model)
 
-    def employ(self, world: World) -> LeaderHand:
+    def employ(self, world: MovePorts) -> LeaderExecutor:
         """Its hand."""
-        return LeaderHand(world, self.leadership, self.sharing, self.limits, self.gate)
+        return LeaderExecutor(world, self.leadership, self.shared_state, self.limits, self.gate)
 
     def _parts(self, params: Parameters, revert: bool = False) -> CycleParts:
         self.effects = Effects(self.journal.append, self.telemetry, revert=revert)
-        self.operations = Operations(self.sharing, self.admin, self.config, self.clock, self.telemetry)
-        self.policies = PolicyBook(self.cluster.metadata, self.config)
-        self.hand.forbids = self.policies.forbids
-        self.overlay = Overlay(
-            lambda _brokers: Merged(params, dict.fromkeys(BY_NAME, "settings")), lambda: self.sharing.desired.adopted
+        self.operations = DrainTracker(self.shared_state, self.admin, self.config, self.clock, self.telemetry)
+        self.policies = PolicyCache(self.cluster.metadata, self.config)
+        self.executor.forbids = self.policies.forbids
+        self.effective_parameters = EffectiveParameters(
+            lambda _brokers: MergedParameters(params, dict.fromkeys(BY_NAME, "settings")),
+            lambda: self.shared_state.desired.adopted,
         )
         return CycleParts(
             observer=self.observer,
             admin=self.admin,
             config=self.config,
             policies=self.policies,
-            hand=self.hand,
-            term=self.sharing,
+            executor=self.executor,
+            term=self.shared_state,
             journal=self.journal,
             telemetry=self.telemetry,
             clock=self.clock,
-            parameters=self.overlay,
+            parameters=self.effective_parameters,
             describe=move_record,
-            wishes=self.operations,
-            guarding=Guarding(lambda: self.sharing.moves, self.calendar),
+            requests=self.operations,
+            guard_memory=GuardMemory(lambda: self.shared_state.moves, self.calendar),
             gate=self.gate,
             effects=self.effects,
             history=self.history,
             shadow=self.shadow,
-            foreign=ForeignWatch(self.cluster.model, self.journal.append, self.telemetry),
+            external_moves=ExternalMoveWatch(self.cluster.model, self.journal.append, self.telemetry),
         )
 
     def history(
@@ -310,21 +311,21 @@ class FakeSidecar:
         """Hears of every cycle when it is over; tests of the recorder override it."""
 
     def shadow(self) -> Mapping[str, Any]:
-        """What strategies that plan along found; tests of the tournament override it."""
+        """What strategies that plan along found; tests of shadow strategies override it."""
         return {}
 
     async def _won(self, epoch: int) -> None:
-        self.hand.begin(epoch)
-        await self.sharing.begin_term(epoch)
-        self.outage.remember(self.sharing.shared.brokers, self.sharing.shared.wall_ms)
-        await self.hand.settle()
-        self.cycle.standing = self.sharing.standing()
+        self.executor.begin(epoch)
+        await self.shared_state.begin_term(epoch)
+        self.outage.remember(self.shared_state.shared.brokers, self.shared_state.shared.wall_ms)
+        await self.executor.settle()
+        self.cycle.cycle_state = self.shared_state.cycle_state()
 
     async def lead(self) -> FakeSidecar:
         """Connect and take one leadership turn."""
         await self.coordination.start()
         await self.leadership.turn()
-        await self.sharing.refresh()
+        await self.shared_state.refresh()
         return self
 
     def moves(self) -> list[str]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from bundlekeel.core.model.errors import StoreError
-from bundlekeel.ports.calibration import MAX_BYTES, NAME, Found
+from bundlekeel.ports.calibration import MAX_BYTES, NAME, FoundDocument
 
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 # A job that failed leaves a folder without document; not more than so many nights are looked at.
@@ -26,7 +26,7 @@ class CalibrationFolder:
         self._fs = files
         self._root = root.rstrip("/")
 
-    def newest(self) -> Found | None:
+    def newest(self) -> FoundDocument | None:
         """The document of the greatest date, else that of the root itself."""
         with _answering():
             selector = pafs.FileSelector(self._root, recursive=False, allow_not_found=True)
@@ -35,7 +35,7 @@ class CalibrationFolder:
             for path in (*(f"{night}/{NAME}" for night in nights[:_NIGHTS]), NAME):
                 if self._fs.get_file_info(f"{self._root}/{path}").is_file:
                     with self._fs.open_input_stream(f"{self._root}/{path}") as stream:
-                        return Found(path=path, data=stream.read(MAX_BYTES + 1))
+                        return FoundDocument(path=path, data=stream.read(MAX_BYTES + 1))
         return None
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import httpx
 
-from bundlekeel.codec.foreign import DOCUMENT, load
+from bundlekeel.codec.external_input import DOCUMENT, load
 from bundlekeel.core.model.errors import AdminUnauthorized, CodecError, StoreError
 
 

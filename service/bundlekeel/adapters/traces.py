@@ -23,7 +23,7 @@ from bundlekeel.ports.traces import Span
 _NANOSECONDS = 1_000_000
 
 
-class Counted:
+class CountingExporter:
     """A `SpanExporter` that counts what another one did."""
 
     def __init__(self, exporter: Any, telemetry: Telemetry) -> None:
@@ -51,7 +51,7 @@ class OtlpTraces:
 
     def __init__(self, exporter: Any, telemetry: Telemetry, resource: Mapping[str, str]) -> None:
         self._provider = TracerProvider(resource=Resource.create(resource), shutdown_on_exit=False)
-        counted: Any = Counted(exporter, telemetry)
+        counted: Any = CountingExporter(exporter, telemetry)
         self._provider.add_span_processor(BatchSpanProcessor(counted))
         self._tracer = self._provider.get_tracer("bundlekeel")
 

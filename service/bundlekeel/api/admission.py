@@ -14,8 +14,8 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bundlekeel.api.audit import SOCKET_OWNER, Audit, Trail
-from bundlekeel.api.auth import Access, Authentication
+from bundlekeel.api.audit import SOCKET_OWNER, Audit, AuditTrail
+from bundlekeel.api.auth import AccessRules, Authentication
 from bundlekeel.api.problems import problem
 from bundlekeel.settings.credentials import ROLES, Principal
 
@@ -64,7 +64,7 @@ class Admission:
     `most` requests are worked on at once; a quarter as many more are kept for those that change something.
     """
 
-    def __init__(self, *, access: Access | None, trail: Trail | None, most: int) -> None:
+    def __init__(self, *, access: AccessRules | None, trail: AuditTrail | None, most: int) -> None:
         self.audit = Audit(trail, unnamed=SOCKET_OWNER if access is None else Principal("", ""))
         self._authentication = None if access is None else Authentication(access)
         self._most = most

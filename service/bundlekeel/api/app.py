@@ -8,12 +8,11 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from bundlekeel import __version__
-from bundlekeel.api import channel, events, operations, page, probes, problems, quotas, routes, thresholds
+from bundlekeel.api import channel, events, operations, overview, page, probes, problems, quotas, routes, thresholds
 from bundlekeel.api import mutations as mutating
-from bundlekeel.api import overview as drawing
 from bundlekeel.api.admission import MAX_CONCURRENT, Admission, require_roles
-from bundlekeel.api.audit import Trail
-from bundlekeel.api.auth import Access
+from bundlekeel.api.audit import AuditTrail
+from bundlekeel.api.auth import AccessRules
 from bundlekeel.api.shield import Shield
 from bundlekeel.daemon.answers import Service
 
@@ -32,10 +31,10 @@ def create_app(
     mutations: bool,
     allowed_hosts: Sequence[str] = (),
     version: str = __version__,
-    access: Access | None = None,
-    trail: Trail | None = None,
+    access: AccessRules | None = None,
+    trail: AuditTrail | None = None,
     max_concurrent: int = MAX_CONCURRENT,
-    streams: events.Streams | None = None,
+    streams: events.EventStreams | None = None,
 ) -> FastAPI:
     """Build one app. Without `mutations` no route of it changes anything, and its OpenAPI shows so.
 
@@ -56,13 +55,13 @@ def create_app(
     )
     app.state.service = service
     app.state.mutations = mutations
-    app.state.streams = streams or events.Streams(most=events.most_streams(max_concurrent))
+    app.state.streams = streams or events.EventStreams(most=events.most_streams(max_concurrent))
     app.state.role_without_credentials = "admin" if mutations and access is None else "viewer"
     app.state.admission = admission = Admission(access=access, trail=trail, most=max_concurrent)
     app.router.default = admission.unknown
     app.include_router(routes.router, prefix="/api/v1")
     app.include_router(routes.dry_runs, prefix="/api/v1")
-    app.include_router(drawing.router, prefix="/api/v1")
+    app.include_router(overview.router, prefix="/api/v1")
     app.include_router(events.router, prefix="/api/v1")
     app.include_router(channel.router, prefix="/api/v1")
     app.include_router(operations.reads, prefix="/api/v1")

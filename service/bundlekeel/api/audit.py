@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bundlekeel.api.auth import PRINCIPAL, address_of, network_of
 from bundlekeel.api.problems import problem
-from bundlekeel.codec.foreign import clean, load
+from bundlekeel.codec.external_input import clean, load
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.settings.credentials import Principal
 
@@ -28,7 +28,7 @@ _MOST_KEPT = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trail:
+class AuditTrail:
     """Where the records go, the wall clock (milliseconds since 1970) and the boot clock (seconds)."""
 
     record: Callable[[Mapping[str, Any]], None]
@@ -49,7 +49,7 @@ class Audit:
     """The records of one listener. Without a trail bodies are signed all the same. `unnamed`: who asks when no
     credentials were checked, or none held."""
 
-    def __init__(self, trail: Trail | None, *, unnamed: Principal) -> None:
+    def __init__(self, trail: AuditTrail | None, *, unnamed: Principal) -> None:
         self._trail = trail
         self._unnamed = unnamed
         self._refusals: dict[tuple[str, ...], _Refusals] = {}

@@ -27,7 +27,7 @@ _CHALLENGE = 'Bearer realm="bundlekeel"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class AccessRules:
     """What the check of credentials on the TCP port goes by. `boot` is the boot clock in seconds."""
 
     credentials: Credentials
@@ -38,7 +38,7 @@ class Access:
 
 
 @dataclass(slots=True)
-class Failures:
+class FailedLogins:
     """Wrong credentials by address, of the last minute. IPv6 counts by /64, which one host has to itself."""
 
     limit: int
@@ -65,9 +65,9 @@ class Failures:
 class Authentication:
     """The check of credentials and of the role a route needs, where credentials are configured."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: AccessRules) -> None:
         self._access = access
-        self._failures = Failures(access.failures_per_minute)
+        self._failures = FailedLogins(access.failures_per_minute)
         # A hash takes a core for a while: one at a time leaves the rest to the balancer.
         self._checking = asyncio.Lock()
 

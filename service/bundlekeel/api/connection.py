@@ -1,4 +1,4 @@
-"""One connection of a client, with an end to its patience: uvicorn waits for ever for a head that never comes whole."""
+"""One connection of a client, with a limit of time: uvicorn waits for ever for a head that never comes whole."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def most_streams(max_concurrent: int) -> int:
     return max(1, min(MAX_STREAMS, max_concurrent // 4))
 
 
-class Streams:
+class EventStreams:
     """The open streams of one app."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Streams:
 )
 async def events(service: Backend, request: Request) -> Response:
     """A stream of server-sent events: `change` with marks of what changed, for at most 100 s; then ask again."""
-    streams: Streams = request.app.state.streams
+    streams: EventStreams = request.app.state.streams
     if streams.full:
         detail = f"{streams.most} streams are open; ask /api/v1/state every few seconds instead"
         return problem(503, "too-many-streams", detail, headers={"Retry-After": "30"})

@@ -39,7 +39,7 @@ class OperationBody(schemas.Body):
         return reason
 
 
-class HandBody(OperationBody):
+class ManualMoveBody(OperationBody):
     """A move by hand. Completeness, blast-radius stop, the hour's budget, pins, exclusions, policies, open intents and
     closed, overloaded or full brokers bind it; budgets of a cycle, adaptive rate, quarantine, roll-out hold and windows
     do not."""
@@ -51,7 +51,7 @@ class HandBody(OperationBody):
     )
 
 
-class TransferBody(HandBody):
+class TransferBody(ManualMoveBody):
     """Where to."""
 
     to: str = Field(min_length=1, max_length=1024, description="a broker id")
@@ -84,8 +84,8 @@ class LastingBody(schemas.ReasonBody):
     seconds: float | None = Field(default=None, gt=0, le=365 * 86400, strict=True, description="absent: for good")
 
 
-class WishView(schemas.Answer):
-    """Who asked it of a broker, why and when."""
+class RequestView(schemas.Answer):
+    """Who requested it of a broker, why and when."""
 
     broker: str
     by: str
@@ -93,7 +93,7 @@ class WishView(schemas.Answer):
     since_ms: int
 
 
-class DrainView(WishView):
+class DrainView(RequestView):
     """A drain and how far it is. `left` null: the broker does not say what it owns."""
 
     state: str = Field(description="draining, empty, blocked or unknown")
@@ -139,11 +139,11 @@ class ScopePauseView(schemas.Answer):
 
 
 class OperationsView(schemas.Answer):
-    """All that people have asked for."""
+    """All requests of operators."""
 
     drains: list[DrainView]
-    cordons: list[WishView]
-    warms: list[WishView]
+    cordons: list[RequestView]
+    warms: list[RequestView]
     pins: list[PinView]
     exclusions: list[ExclusionView]
     pauses: list[ScopePauseView]
@@ -163,7 +163,7 @@ class RelocationView(schemas.Answer):
     detail: str
 
 
-class HandView(schemas.Answer):
+class ManualMoveView(schemas.Answer):
     """A move or split by hand. With `execute`: its task, or the review it waits for."""
 
     kind: str
@@ -222,49 +222,49 @@ changes = router_for("operator", changes=True, responses=PROBLEMS | REFUSALS | N
 @reads.get("/operations", response_model=OperationsView)
 async def operations(service: Backend) -> Response:
     """Drains with their progress, cordons, warms, pins, exclusions and pauses; every replica answers alike."""
-    return reply(service.wishes.operations())
+    return reply(service.requests.operations())
 
 
 @reads.get("/tasks/{task}", response_model=schemas.TaskView, responses=NOT_FOUND)
 async def task(service: Backend, task: Named) -> Response:
     """One task, and how far it is: `waiting` until the leader takes it. After 10 minutes it is too old for that."""
-    return reply(await service.wishes.task(task))
+    return reply(await service.requests.task(task))
 
 
 @reads.get("/reviews", response_model=list[ReviewView])
 async def reviews(service: Backend) -> Response:
     """What is, or was, to be approved, oldest first."""
-    return reply(await service.wishes.reviews())
+    return reply(await service.requests.reviews())
 
 
 @changes.post("/brokers/{broker}/drain", response_model=RelocationView)
 async def drain(service: Backend, broker: Named, body: OperationBody) -> Response:
     """Empty a broker and keep it empty until it is uncordoned."""
-    return reply(await service.wishes.drain(broker, dry_run=not body.execute, reason=body.reason or "", by=body.by))
+    return reply(await service.requests.drain(broker, dry_run=not body.execute, reason=body.reason or "", by=body.by))
 
 
 @changes.post("/brokers/{broker}/warm", response_model=RelocationView)
 async def warm(service: Backend, broker: Named, body: OperationBody) -> Response:
     """Fill a new or restarted broker, gently, until it carries its share."""
-    return reply(await service.wishes.warm(broker, dry_run=not body.execute, reason=body.reason or "", by=body.by))
+    return reply(await service.requests.warm(broker, dry_run=not body.execute, reason=body.reason or "", by=body.by))
 
 
 @changes.post("/brokers/{broker}/cordon", response_model=schemas.Answer)
 async def cordon(service: Backend, broker: Named, body: schemas.ReasonBody) -> Response:
     """Let nothing come to a broker by us. Brokers still place bundles on it."""
-    return reply(await service.wishes.cordon(broker, reason=body.reason, by=body.by))
+    return reply(await service.requests.cordon(broker, reason=body.reason, by=body.by))
 
 
 @changes.post("/brokers/{broker}/uncordon", response_model=schemas.Answer)
 async def uncordon(service: Backend, broker: Named, body: schemas.ReasonBody) -> Response:
     """End cordon, drain and warm of a broker."""
-    return reply(await service.wishes.uncordon(broker, reason=body.reason, by=body.by))
+    return reply(await service.requests.uncordon(broker, reason=body.reason, by=body.by))
 
 
-@changes.post("/bundles/{bundle:path}/transfer", response_model=HandView)
+@changes.post("/bundles/{bundle:path}/transfer", response_model=ManualMoveView)
 async def transfer(service: Backend, bundle: Named, body: TransferBody) -> Response:
     """Move a bundle, or the bundle of a topic, to a broker."""
-    made = await service.wishes.by_hand(
+    made = await service.requests.manual_move(
         "transfer",
         bundle,
         to=body.to,
@@ -276,10 +276,10 @@ async def transfer(service: Backend, bundle: Named, body: TransferBody) -> Respo
     return reply(made)
 
 
-@changes.post("/bundles/{bundle:path}/unload", response_model=HandView)
-async def unload(service: Backend, bundle: Named, body: HandBody) -> Response:
+@changes.post("/bundles/{bundle:path}/unload", response_model=ManualMoveView)
+async def unload(service: Backend, bundle: Named, body: ManualMoveBody) -> Response:
     """Move a bundle, or the bundle of a topic, to the broker with most room."""
-    made = await service.wishes.by_hand(
+    made = await service.requests.manual_move(
         "unload",
         bundle,
         override_cool_down=body.override_cool_down,
@@ -291,9 +291,9 @@ async def unload(service: Backend, bundle: Named, body: HandBody) -> Response:
 
 
 @changes.post("/namespaces/{namespace:path}/unload", response_model=NamespaceUnloadView)
-async def unload_namespace(service: Backend, namespace: Named, body: HandBody) -> Response:
+async def unload_namespace(service: Backend, namespace: Named, body: ManualMoveBody) -> Response:
     """Move every bundle of a namespace off its broker, cycle by cycle, within the budgets of a cycle."""
-    made = await service.wishes.unload_namespace(
+    made = await service.requests.unload_namespace(
         namespace,
         override_cool_down=body.override_cool_down,
         execute=body.execute,
@@ -303,10 +303,10 @@ async def unload_namespace(service: Backend, namespace: Named, body: HandBody) -
     return reply(made)
 
 
-@changes.post("/bundles/{bundle:path}/split", response_model=HandView)
+@changes.post("/bundles/{bundle:path}/split", response_model=ManualMoveView)
 async def split(service: Backend, bundle: Named, body: SplitBody) -> Response:
     """Divide a bundle, the bundle of a topic, or the largest by load (TENANT/NAMESPACE/LARGEST), at its owner."""
-    made = await service.wishes.by_hand(
+    made = await service.requests.manual_move(
         "split",
         bundle,
         options=SplitOptions(algorithm=body.algorithm, at=tuple(body.at), unload=body.unload),
@@ -320,52 +320,52 @@ async def split(service: Backend, bundle: Named, body: SplitBody) -> Response:
 @changes.put("/pins/{bundle:path}", response_model=PinView)
 async def pin(service: Backend, bundle: Named, body: LastingBody) -> Response:
     """Keep a bundle, or the bundle of a topic, where it is."""
-    return reply(await service.wishes.pin(bundle, seconds=body.seconds, reason=body.reason, by=body.by))
+    return reply(await service.requests.pin(bundle, seconds=body.seconds, reason=body.reason, by=body.by))
 
 
 @changes.delete("/pins/{bundle:path}", response_model=schemas.Answer)
 async def unpin(service: Backend, bundle: Named, body: schemas.ReasonBody) -> Response:
     """End a pin."""
-    return reply(await service.wishes.unpin(bundle, reason=body.reason, by=body.by))
+    return reply(await service.requests.unpin(bundle, reason=body.reason, by=body.by))
 
 
 @changes.put("/exclusions/{pattern:path}", response_model=ExclusionView)
 async def exclude(service: Backend, pattern: Named, body: LastingBody) -> Response:
     """Leave alone what matches `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER` (with `*` and `?`)."""
-    return reply(await service.wishes.exclude(pattern, seconds=body.seconds, reason=body.reason, by=body.by))
+    return reply(await service.requests.exclude(pattern, seconds=body.seconds, reason=body.reason, by=body.by))
 
 
 @changes.delete("/exclusions/{pattern:path}", response_model=schemas.Answer)
 async def include(service: Backend, pattern: Named, body: schemas.ReasonBody) -> Response:
     """End an exclusion."""
-    return reply(await service.wishes.include(pattern, reason=body.reason, by=body.by))
+    return reply(await service.requests.include(pattern, reason=body.reason, by=body.by))
 
 
 @changes.put("/pauses/{scope:path}", response_model=PausedScopeView)
 async def pause_scope(service: Backend, scope: Named, body: LastingBody) -> Response:
     """Move nothing of `tenant:NAME`, `namespace:TENANT/NAME`, or to and from `broker:ID`."""
-    return reply(await service.wishes.pause_scope(scope, seconds=body.seconds, reason=body.reason, by=body.by))
+    return reply(await service.requests.pause_scope(scope, seconds=body.seconds, reason=body.reason, by=body.by))
 
 
 @changes.delete("/pauses/{scope:path}", response_model=schemas.Answer)
 async def resume_scope(service: Backend, scope: Named, body: schemas.ReasonBody) -> Response:
     """End the pause of one scope."""
-    return reply(await service.wishes.resume_scope(scope, reason=body.reason, by=body.by))
+    return reply(await service.requests.resume_scope(scope, reason=body.reason, by=body.by))
 
 
 @changes.post("/tasks/{task}/stop", response_model=schemas.Answer, status_code=202)
 async def stop(service: Backend, task: Named, body: schemas.ReasonBody) -> Response:
     """Begin no further move of a task; those under way end."""
-    return reply(await service.wishes.stop(task, reason=body.reason, by=body.by), status=202)
+    return reply(await service.requests.stop(task, reason=body.reason, by=body.by), status=202)
 
 
 @changes.post("/reviews/{id}/approve", response_model=ReviewView)
 async def approve(service: Backend, id: Named, body: schemas.ReasonBody) -> Response:
     """Let what another person proposed be carried out."""
-    return reply(await service.wishes.approve(id, reason=body.reason, by=body.by))
+    return reply(await service.requests.approve(id, reason=body.reason, by=body.by))
 
 
 @changes.post("/reviews/{id}/discard", response_model=ReviewView)
 async def discard(service: Backend, id: Named, body: schemas.ReasonBody) -> Response:
     """Say no to what somebody proposed."""
-    return reply(await service.wishes.discard(id, reason=body.reason, by=body.by))
+    return reply(await service.requests.discard(id, reason=body.reason, by=body.by))

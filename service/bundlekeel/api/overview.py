@@ -1,4 +1,4 @@
-"""`/api/v1/drawing`: the cluster in few rows, for whoever draws it."""
+"""`/api/v1/drawing`: the cluster in few rows, for drawing it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from bundlekeel.api.schemas import Answer
 router = router_for("viewer", responses=PROBLEMS, tags=["picture"])
 
 
-class DrawnNamespace(Answer):
+class OverviewNamespace(Answer):
     """A namespace and its throughput in bytes/s, both ways."""
 
     namespace: str
     throughput: float
 
 
-class DrawnBundle(Answer):
+class OverviewBundle(Answer):
     """A bundle by short-term throughput; `namespace`: its place in the list of namespaces."""
 
     bundle: str
@@ -29,24 +29,24 @@ class DrawnBundle(Answer):
     throughput: float
 
 
-class DrawnBroker(Answer):
+class OverviewBroker(Answer):
     """A broker's largest bundles, largest first, and the sum of all others."""
 
     broker: str
-    bundles: list[DrawnBundle]
+    bundles: list[OverviewBundle]
     other_bundles: int
     other_throughput: float
 
 
-class DrawingView(Answer):
+class OverviewView(Answer):
     """The cluster in few rows; namespaces by throughput, largest first. `wall_ms` null: no picture yet."""
 
     wall_ms: int | None
-    namespaces: list[DrawnNamespace]
-    brokers: list[DrawnBroker]
+    namespaces: list[OverviewNamespace]
+    brokers: list[OverviewBroker]
 
 
-@router.get("/drawing", response_model=DrawingView)
-async def drawing(service: Backend, largest: Annotated[int, Query(ge=1, le=1000)] = 20) -> Response:
+@router.get("/drawing", response_model=OverviewView)
+async def overview(service: Backend, largest: Annotated[int, Query(ge=1, le=1000)] = 20) -> Response:
     """The cluster in few rows: of each broker its largest bundles, and what all others of it add up to."""
-    return reply(service.drawing(largest))
+    return reply(service.overview(largest))

@@ -12,7 +12,7 @@ from bundlekeel.api.admission import router_for
 from bundlekeel.api.mutations import REFUSALS
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes import NOT_FOUND, PROBLEMS
-from bundlekeel.core.quotas.groups import Group, Limits
+from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
 
 Named = Annotated[str, Path(min_length=1, max_length=128)]
 Topic = Annotated[str, Path(min_length=1, max_length=4096)]
@@ -30,15 +30,15 @@ class GroupBody(schemas.ReasonBody):
     dispatch_messages: Limit = None
     dispatch_bytes: Limit = None
 
-    def group(self, name: str) -> Group:
+    def group(self, name: str) -> QuotaGroup:
         """In the words of the core."""
-        limits = Limits(
+        limits = QuotaLimits(
             publish_messages=self.publish_messages,
             publish_bytes=self.publish_bytes,
             dispatch_messages=self.dispatch_messages,
             dispatch_bytes=self.dispatch_bytes,
         )
-        return Group(name=name, limits=limits, members=tuple(self.members))
+        return QuotaGroup(name=name, limits=limits, members=tuple(self.members))
 
 
 class RatesView(schemas.Answer):
@@ -58,8 +58,8 @@ class DefectView(schemas.Answer):
     explanation: str
 
 
-class ToldView(schemas.Answer):
-    """What a broker told the others last of a group. Pulsar's figures are of one period; these are a second."""
+class ReportedUsageView(schemas.Answer):
+    """What a broker last published about a group. Pulsar's figures are of one period; these are a second."""
 
     broker: str = Field(description="its service URL if no broker of that address was seen")
     registered: bool = Field(description="false: it is gone, and what it said last may still count")
@@ -92,7 +92,7 @@ class GroupView(schemas.Answer):
     skew_loss: RatesView | None = Field(description="shares lost because demand sits in too few partitions")
     excess: RatesView | None = Field(description="by how much shares add up to more than the limit")
     defects: list[DefectView]
-    told: list[ToldView] = Field(description="what brokers tell each other; empty where they do not")
+    told: list[ReportedUsageView] = Field(description="what brokers tell each other; empty where they do not")
     planned: list[str] = Field(description="what was, or is to be, written of its ResourceGroup and its namespaces")
 
 

@@ -148,7 +148,9 @@ async def where(
 
 @dry_runs.post("/assignments", response_model=list[schemas.AssignmentView], responses=NOT_FOUND, tags=["plans"])
 async def assignments(service: Backend, body: schemas.AssignmentBody) -> Response:
-    """Where bundles would be placed if nobody owned them, step by step. Dry: no broker is asked, nothing assigned."""
+    """Where bundles would be placed if no broker owned them, step by step. Dry: no broker is asked, nothing
+    assigned.
+    """
     return reply(await service.assignments(body.names()))
 
 

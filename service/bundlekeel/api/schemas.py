@@ -362,7 +362,7 @@ class StepView(Answer):
 
 
 class AssignmentView(Answer):
-    """Where a bundle would be placed if nobody owned it. `code` says why nobody is `chosen`."""
+    """Where a bundle would be placed if no broker owned it. `code` says why no broker is `chosen`."""
 
     topic: str | None = None
     hash: int | str | None = None

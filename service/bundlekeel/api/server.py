@@ -22,8 +22,8 @@ from fastapi import FastAPI
 from bundlekeel import __version__
 from bundlekeel.api.admission import MAX_CONCURRENT
 from bundlekeel.api.app import create_app
-from bundlekeel.api.audit import Trail
-from bundlekeel.api.auth import Access
+from bundlekeel.api.audit import AuditTrail
+from bundlekeel.api.auth import AccessRules
 from bundlekeel.api.connection import HEAD_SECONDS, MAX_CONNECTIONS, connection_class
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.daemon.answers import Service
@@ -45,8 +45,8 @@ class Protection:
     credentials. `trail`: where mutations are written down. `tls` is for the TCP port. The limits are for each listener:
     requests worked on at once, open connections, and how long the head of a request may take."""
 
-    access: Access | None = None
-    trail: Trail | None = None
+    access: AccessRules | None = None
+    trail: AuditTrail | None = None
     tls: ssl.SSLContext | None = None
     max_concurrent: int = MAX_CONCURRENT
     max_connections: int = MAX_CONNECTIONS
@@ -72,7 +72,7 @@ class ApiServer:
         self._protection = given = protection or Protection()
         hosts = [*allowed_hosts, *([] if host in _WILDCARDS else [host])]
 
-        def app(access: Access | None, *, mutations: bool) -> FastAPI:
+        def app(access: AccessRules | None, *, mutations: bool) -> FastAPI:
             return create_app(
                 service,
                 mutations=mutations,

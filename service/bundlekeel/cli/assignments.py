@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bundlekeel.cli import units
-from bundlekeel.cli.output import Layout, table
+from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.cli.tables import explain
 
 Row = Mapping[str, Any]
@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 _NAMED = 4
 
 
-def assignments(rows: Sequence[Row], layout: Layout) -> RenderableType:
+def assignments(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
     """One table a bundle. Nothing was assigned by asking."""
     parts: list[RenderableType] = []
     for row in rows:
@@ -37,7 +37,7 @@ def _head(row: Row) -> Text:
     return head.append(f"  {owner}", style="not bold")
 
 
-def _steps(row: Row, layout: Layout) -> RenderableType:
+def _steps(row: Row, layout: TableLayout) -> RenderableType:
     made = table("step", ">left", "candidates", "dropped", "note")
     before: Any = None
     for step in row["steps"]:
@@ -52,13 +52,13 @@ def _steps(row: Row, layout: Layout) -> RenderableType:
     return made
 
 
-def _names(names: Sequence[str], layout: Layout) -> str:
+def _names(names: Sequence[str], layout: TableLayout) -> str:
     if layout.wide or len(names) <= _NAMED:
         return "\n".join(names) or units.DASH
     return "\n".join([*names[: _NAMED - 1], f"and {len(names) - _NAMED + 1} more"])
 
 
-def _dropped(dropped: Sequence[Row], layout: Layout) -> str:
+def _dropped(dropped: Sequence[Row], layout: TableLayout) -> str:
     if not layout.wide:
         return "\n".join(f"{amount} {code}" for code, amount in Counter(item["code"] for item in dropped).items())
     by_code: dict[str, list[str]] = defaultdict(list)

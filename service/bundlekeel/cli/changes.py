@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli import text_views as stories
+from bundlekeel.cli import text_views
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
 from bundlekeel.cli.reads import HashArgument, make_plan, plan_app
@@ -48,7 +48,7 @@ def execute(
     task = session.client.send("POST", f"plans/{path_part(plan_hash)}/execute", body)
     if wait:
         task = finished(session.client, task, time.monotonic() + limit)
-    session.tell(task, stories.pairs)
+    session.tell(task, text_views.pairs)
     if task.get("state") == "failed":
         raise typer.Exit(REFUSED if not task.get("moves") else BAD_NEWS)
 
@@ -82,7 +82,7 @@ def pause(
     seconds = None if duration is None else seconds_of("--for", duration)
     body = {"reason": reason, "by": by or login(), "seconds": seconds}
     method, path = ("POST", "pause") if scope is None else ("PUT", f"pauses/{path_part(scope)}")
-    session.tell(session.client.send(method, path, body), stories.pairs)
+    session.tell(session.client.send(method, path, body), text_views.pairs)
 
 
 def seconds_of(option: str, text: str) -> float:
@@ -100,7 +100,7 @@ def seconds_of(option: str, text: str) -> float:
 def resume(session: Session, reason: ReasonOption, scope: ScopeOption = None, by: ByOption = "") -> None:
     """End a pause: the one of everything, or of one scope."""
     method, path = ("POST", "resume") if scope is None else ("DELETE", f"pauses/{path_part(scope)}")
-    session.tell(session.client.send(method, path, {"reason": reason, "by": by or login()}), stories.pairs)
+    session.tell(session.client.send(method, path, {"reason": reason, "by": by or login()}), text_views.pairs)
 
 
 @connected_once
@@ -112,7 +112,7 @@ def mode(
 ) -> None:
     """Lower the mode of all sidecars, or restore it within the ceiling of the settings file."""
     body = {"mode": mode.value, "reason": reason, "by": by or login()}
-    session.tell(session.client.send("PUT", "mode", body), stories.pairs)
+    session.tell(session.client.send("PUT", "mode", body), text_views.pairs)
 
 
 plan_app.command("execute")(execute)

@@ -13,7 +13,7 @@ from rich.text import Text
 from bundlekeel.cli import units
 from bundlekeel.cli.client import Client
 from bundlekeel.cli.exit_codes import BAD_NEWS
-from bundlekeel.cli.output import Layout, Output, table
+from bundlekeel.cli.output import Output, TableLayout, table
 from bundlekeel.cli.session import Session, connected
 from bundlekeel.cli.tables import split_name
 
@@ -56,7 +56,7 @@ def channel(
         raise typer.Exit(BAD_NEWS)
 
 
-def draw(answer: Row, layout: Layout) -> RenderableType:
+def draw(answer: Row, layout: TableLayout) -> RenderableType:
     """Findings, then states, then bundles."""
     parts: list[RenderableType] = [_health(answer["channel"])]
     if not answer["channel"].get("up"):
@@ -79,7 +79,7 @@ def _health(summary: Row) -> Text:
     return text
 
 
-def findings(rows: Sequence[Row], layout: Layout) -> RenderableType:
+def findings(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
     """One row a finding: since when, by when brokers should have mended it, and what to do."""
     if not rows:
         return Text("nothing wrong", style="green")
@@ -115,7 +115,7 @@ def _states(summary: Row) -> Text:
     )
 
 
-def bundles(rows: Sequence[Row], layout: Layout) -> RenderableType:
+def bundles(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
     """One row an entry, by bundle."""
     written = [">written"] if layout.wide else []
     if layout.stacked:

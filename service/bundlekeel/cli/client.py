@@ -15,7 +15,7 @@ from urllib.parse import quote
 import httpx
 
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
-from bundlekeel.codec.foreign import clean_lines, cleaned
+from bundlekeel.codec.external_input import clean_lines, cleaned
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.uris import credentials_fault
 from bundlekeel.settings.load import load_settings
@@ -38,7 +38,7 @@ _NO_ROUTE = ("Not Found", "Method Not Allowed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
+class CredentialFiles:
     """Files that say who asks: a bearer token, and what TLS trusts and shows. Never values: command lines and
     environments can be read by others."""
 
@@ -48,7 +48,7 @@ class Credentials:
     key: Path | None = None
 
     @classmethod
-    def of_environment(cls) -> Credentials:
+    def of_environment(cls) -> CredentialFiles:
         """For commands that have no options for them."""
         named = {"token_file": "TOKEN_FILE", "trust_certs": "TLS_CA", "cert": "TLS_CERT", "key": "TLS_KEY"}
         found = {field: os.environ.get(f"BUNDLEKEEL_{name}") for field, name in named.items()}
@@ -68,7 +68,7 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class ApiAddress:
     """Where a sidecar listens: a URL, or a unix socket. `trust_certs`: what its certificate is checked with."""
 
     url: str = ""
@@ -79,31 +79,31 @@ class Address:
         return f"unix socket {self.socket}" if self.socket else self.url
 
 
-def find_address(url: str | None, socket: Path | None, config: Path | None) -> Address:
+def find_address(url: str | None, socket: Path | None, config: Path | None) -> ApiAddress:
     """`--url`, then `--socket`, then the settings file: its socket when there is one, else its host and port."""
     if url:
         if fault := credentials_fault(url):
             raise CliError(f"--url: {fault}; a token is given with --token-file", USAGE)
         if not url.startswith(("http://", "https://")):
             raise CliError(f"--url {url!r}: expected http://host:port", USAGE)
-        return Address(url=url.rstrip("/"))
+        return ApiAddress(url=url.rstrip("/"))
     if socket:
-        return Address(socket=socket)
+        return ApiAddress(socket=socket)
     loaded = load_settings(config)
     api, socket = loaded.settings.api, loaded.located(loaded.settings.api.socket)
     if socket is not None and socket.exists() and os.access(socket, os.W_OK):
-        return Address(socket=socket)
+        return ApiAddress(socket=socket)
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(api.host, api.host)
     scheme = "https" if api.tls.on else "http"
-    return Address(url=f"{scheme}://{host}:{api.port}", trust_certs=loaded.located(api.tls.trust_certs_file))
+    return ApiAddress(url=f"{scheme}://{host}:{api.port}", trust_certs=loaded.located(api.tls.trust_certs_file))
 
 
 class Client:
     """One sidecar; `get` and friends return decoded JSON or raise CliError."""
 
-    def __init__(self, address: Address, credentials: Credentials | None = None) -> None:
+    def __init__(self, address: ApiAddress, credentials: CredentialFiles | None = None) -> None:
         self.address = address
-        given = credentials or Credentials()
+        given = credentials or CredentialFiles()
         # Loading the trusted certificates takes longer than all the rest; plain HTTP has no use for them.
         verify: ssl.SSLContext | bool = False
         if address.url.startswith("https://"):
@@ -198,10 +198,10 @@ def path_part(name: str, *, keep: str = "") -> str:
 
 
 def connect(
-    url: str | None, socket: Path | None, config: Path | None, credentials: Credentials | None = None
+    url: str | None, socket: Path | None, config: Path | None, credentials: CredentialFiles | None = None
 ) -> Client:
     """A client for the sidecar that these options name."""
     try:
-        return Client(find_address(url, socket, config), credentials or Credentials.of_environment())
+        return Client(find_address(url, socket, config), credentials or CredentialFiles.of_environment())
     except ConfigError as error:
         raise CliError(str(error), USAGE) from None

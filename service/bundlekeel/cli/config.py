@@ -1,4 +1,4 @@
-"""`bundlekeel config`: check a settings file, show what is in effect and whence, list the parameters."""
+"""`bundlekeel config`: check a settings file, show what is in effect and where it is from, list the parameters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from bundlekeel.cli.client import Credentials, connect
+from bundlekeel.cli.client import CredentialFiles, connect
 from bundlekeel.cli.output import Output, console, dump
 from bundlekeel.cli.session import (
     SocketOption,
@@ -72,7 +72,7 @@ def show(  # noqa: PLR0913, PLR0917 - the options of one command
     the settings file and the environment say.
     """
     if running or url or socket:
-        credentials = Credentials(token_file=token_file, trust_certs=tls_ca, cert=tls_cert, key=tls_key)
+        credentials = CredentialFiles(token_file=token_file, trust_certs=tls_ca, cert=tls_cert, key=tls_key)
         with connect(url, socket, file, credentials) as client:
             rows = client.get("settings")
     else:

@@ -1,4 +1,4 @@
-"""`bundlekeel deadman`: a job of its own that gives the shedding back to the brokers when the sidecars are dead."""
+"""`bundlekeel deadman`: a job of its own that gives the shedding back to the brokers when no sidecar works."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from bundlekeel.cli import text_views as stories
+from bundlekeel.cli import text_views
 from bundlekeel.cli.exit_codes import BAD_NEWS, OK, USAGE, CliError, as_cli_error
-from bundlekeel.cli.output import Layout, Output, Watch, show
+from bundlekeel.cli.output import Output, TableLayout, Watch, show
 from bundlekeel.cli.session import ConfigOption, OutputOption, guarded, login
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.core.model.errors import BundlekeelError
@@ -101,7 +101,7 @@ def _for_ever(look: Callable[[], Json], pause: float, output: Output) -> None:
         time.sleep(pause)
 
 
-def story(answer: Json, layout: Layout) -> RenderableType:
+def story(answer: Json, layout: TableLayout) -> RenderableType:
     """The sentence, and what became of each broker."""
     good = answer.get("state") in GOOD
     parts: list[RenderableType] = [
@@ -110,7 +110,7 @@ def story(answer: Json, layout: Layout) -> RenderableType:
         )
     ]
     if answer.get("brokers"):
-        parts.append(stories.change(answer, layout))
+        parts.append(text_views.change(answer, layout))
     return Group(*parts)
 
 

@@ -23,13 +23,13 @@ import msgspec
 from msgspec import UNSET
 
 from bundlekeel.cli.decide_compat import CompatDecider, CompatTurn, compat_turn
-from bundlekeel.cli.decide_lines import Fault, Line, parse_capacity, parse_line, parse_reset
+from bundlekeel.cli.decide_lines import InputLine, LineFault, parse_capacity, parse_line, parse_reset
 from bundlekeel.cli.decide_policies import parse_policies
 from bundlekeel.cli.decide_transfer import CompatTransfer, TransferTurn, is_extensible
 from bundlekeel.codec import decode_bundle_data, decode_report
-from bundlekeel.core.compat import Picture
-from bundlekeel.core.compat.transfer import Picture as TransferPicture
-from bundlekeel.core.guard.eligibility import GuardState, Moved
+from bundlekeel.core.compat import CompatPicture
+from bundlekeel.core.compat.transfer import TransferPicture
+from bundlekeel.core.guard.eligibility import GuardState, RecentMove
 from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import CodecError
@@ -96,15 +96,17 @@ class Decider:
             return None
         try:
             return self._answer(number, parse_line(text))
-        except Fault as fault:
+        except LineFault as fault:
             return {"error": {"line": number, "field": fault.field, "reason": str(fault)}}
 
-    def _answer(self, number: int, line: Line) -> dict[str, Any] | None:
+    def _answer(self, number: int, line: InputLine) -> dict[str, Any] | None:
         if line.reset is not UNSET:
             self._reset(number, line.reset)
             return None
         if self.refused_reset:
-            raise Fault(f"the reset in line {self.refused_reset} was refused; nothing is decided until the next one")
+            raise LineFault(
+                f"the reset in line {self.refused_reset} was refused; nothing is decided until the next one"
+            )
         if line.bench is not UNSET:
             return self._bench(line.bench)
         assert line.brokers is not UNSET
@@ -122,13 +124,13 @@ class Decider:
             self.compat = CompatDecider(self.params, chosen.seed, chosen.places, CompatMemory())
         self.refused_reset = 0
 
-    def _turn(self, line: Line, brokers: dict[str, msgspec.Raw]) -> dict[str, Any]:
+    def _turn(self, line: InputLine, brokers: dict[str, msgspec.Raw]) -> dict[str, Any]:
         if self.transfer is not None and brokers and not is_extensible(line):
-            raise Fault("TransferShedder reads the load data of the extensible load manager", "brokers")
+            raise LineFault("TransferShedder reads the load data of the extensible load manager", "brokers")
         if self.params.strategy == "transfer" and (self.transfer is not None or is_extensible(line)):
             return self._transfer_turn(TransferTurn.of(line))
         if is_extensible(line, own_fields_only=True):
-            raise Fault("only strategy transfer reads the load data of the extensible load manager", "brokers")
+            raise LineFault("only strategy transfer reads the load data of the extensible load manager", "brokers")
         if self.compat is not None:
             self.turn = compat_turn(brokers, line.bundles or {}, line.recent or [])
             return self.compat.answer(self.turn)
@@ -137,7 +139,7 @@ class Decider:
         stored, torn = _read_bundles(line.bundles or {})
         now = line.now if line.now is not None else _newest(reports)
         # One ms ahead of now: however short the cool-down, these are recent because the caller says so.
-        recent = {name: Moved(at_ms=now + 1, source="") for name in line.recent or ()}
+        recent = {name: RecentMove(at_ms=now + 1, source="") for name in line.recent or ()}
         turn = Turn(
             brokers=brokers,
             averages=_averages(stored, reports),
@@ -177,7 +179,7 @@ class Decider:
     def _bench(self, turns: int) -> dict[str, Any]:
         """`turns` more turns on the last input, decoded again from the text of the reports each time."""
         if self.turn is None:
-            raise Fault("there is no turn to repeat yet", "bench")
+            raise LineFault("there is no turn to repeat yet", "bench")
         decoding, planning = [], []
         for _ in range(turns):
             start = time.perf_counter()
@@ -192,13 +194,15 @@ class Decider:
             "plan_ms_median": round(median(planning) * 1000, 4),
         }
 
-    def _decoded(self, turn: Turn | CompatTurn | TransferTurn) -> Snapshot | Picture | TransferPicture:
+    def _decoded(self, turn: Turn | CompatTurn | TransferTurn) -> Snapshot | CompatPicture | TransferPicture:
         if isinstance(turn, TransferTurn):
             return turn.snapshot()[0] if self.transfer is None else turn.picture()[0]
         return turn.decode() if isinstance(turn, CompatTurn) else _snapshot(turn, *read_reports(turn.brokers))
 
-    def _planned(self, turn: Turn | CompatTurn | TransferTurn, picture: Snapshot | Picture | TransferPicture) -> None:
-        if isinstance(picture, Picture) and self.compat is not None:
+    def _planned(
+        self, turn: Turn | CompatTurn | TransferTurn, picture: Snapshot | CompatPicture | TransferPicture
+    ) -> None:
+        if isinstance(picture, CompatPicture) and self.compat is not None:
             self.compat.decide(picture)
         elif isinstance(picture, TransferPicture) and self.transfer is not None:
             self.transfer.decide(picture)

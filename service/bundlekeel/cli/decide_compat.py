@@ -15,7 +15,7 @@ import numpy as np
 
 from bundlekeel.cli.decide_lines import unload_hash
 from bundlekeel.codec.compat import decode_columns, decode_reports
-from bundlekeel.core.compat import BundleColumns, CompatResult, Picture, Placer, shed
+from bundlekeel.core.compat import BundleColumns, CompatPicture, CompatResult, Placer, shed
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.planning.memory import CompatMemory
 
@@ -29,7 +29,7 @@ class CompatTurn:
     torn: tuple[tuple[str, str], ...]
     recent: tuple[str, ...]
 
-    def decode(self) -> Picture:
+    def decode(self) -> CompatPicture:
         """The reports, read anew."""
         return decode_reports(self.brokers, self.bundles, self.recent)
 
@@ -49,7 +49,7 @@ class CompatDecider:
     places: bool
     memory: CompatMemory
 
-    def decide(self, picture: Picture) -> CompatResult:
+    def decide(self, picture: CompatPicture) -> CompatResult:
         """One call of the class."""
         result = shed(picture, self.params, self.memory, self.params.strategy, self.params.compat)
         self.memory = result.memory
@@ -82,7 +82,7 @@ class CompatDecider:
             answer["excluded"] = [{"record": name, "detail": why} for name, why in excluded]
         return answer
 
-    def _destinations(self, picture: Picture, result: CompatResult) -> dict[int, int]:
+    def _destinations(self, picture: CompatPicture, result: CompatResult) -> dict[int, int]:
         found = dict(result.to)
         if not self.places or len(picture.brokers) < 2:
             return found

@@ -30,7 +30,7 @@ _OF_A_TURN = ("bundles", "recent", "now", "capacity", "policies", "top_bundles",
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class Fault(Exception):
+class LineFault(Exception):
     """A line that cannot be used: why, and the field it is about."""
 
     def __init__(self, reason: str, field: str = "") -> None:
@@ -38,7 +38,7 @@ class Fault(Exception):
         self.field = _writable(field)
 
 
-class Line(msgspec.Struct, forbid_unknown_fields=True):
+class InputLine(msgspec.Struct, forbid_unknown_fields=True):
     """Any line: a reset, a turn or a bench."""
 
     reset: msgspec.Raw | UnsetType = UNSET
@@ -63,7 +63,7 @@ class _Reset(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ResetChoice:
     """What a reset asks for, by our names and in our units. `places`: it names a placement."""
 
     parameters: dict[str, Any]
@@ -71,22 +71,22 @@ class Chosen:
     places: bool = False
 
 
-_LINE = msgspec.json.Decoder(Line)
+_LINE = msgspec.json.Decoder(InputLine)
 _RESET = msgspec.json.Decoder(_Reset)
 _ANY = msgspec.json.Decoder()
 
 
-def parse_line(text: bytes) -> Line:
+def parse_line(text: bytes) -> InputLine:
     """One line. Fault when it is no JSON, mixes kinds, or holds what no turn has."""
-    line: Line = _decode(_LINE, text, "")
+    line: InputLine = _decode(_LINE, text, "")
     kinds = [name for name in ("reset", "brokers", "bench") if getattr(line, name) is not UNSET]
     if len(kinds) != 1:
         said = f"one line cannot hold {' and '.join(kinds)}" if kinds else "expected reset, brokers or bench"
-        raise Fault(said, kinds[1] if kinds else "")
+        raise LineFault(said, kinds[1] if kinds else "")
     if kinds != ["brokers"]:
         extra = next((name for name in _OF_A_TURN if getattr(line, name)), "")
         if extra:
-            raise Fault(f"belongs to a turn, not to a {kinds[0]}", extra)
+            raise LineFault(f"belongs to a turn, not to a {kinds[0]}", extra)
     for field in ("brokers", "bundles", "top_bundles"):
         for name, raw in (getattr(line, field) or {}).items():
             _check_record(f"{field}.{name}", name, raw, "[" if field == "top_bundles" else "{")
@@ -95,33 +95,33 @@ def parse_line(text: bytes) -> Line:
 
 def _check_record(field: str, name: str, raw: msgspec.Raw, begins: str) -> None:
     if bytes(memoryview(raw)[:1]) != begins.encode():
-        raise Fault("expected a list" if begins == "[" else "expected the record of a znode, an object", field)
+        raise LineFault("expected a list" if begins == "[" else "expected the record of a znode, an object", field)
     if _writable(name) != name:
-        raise Fault("a name with half a character (lone surrogate)", field)
+        raise LineFault("a name with half a character (lone surrogate)", field)
 
 
-def parse_reset(raw: msgspec.Raw) -> Chosen:
+def parse_reset(raw: msgspec.Raw) -> ResetChoice:
     """A reset. `strategy` and `placement` win over the classes that `config` names."""
     reset: _Reset = _decode(_RESET, raw, "reset")
     release = reset.compat or "none"
     if release not in RELEASES:
-        raise Fault(f"{release!r} is not one of {', '.join(RELEASES)}", "reset.compat")
+        raise LineFault(f"{release!r} is not one of {', '.join(RELEASES)}", "reset.compat")
     found = parse_config(reset.config, ranged=release == "none") | {"compat": release}
     for field, value in (("strategy", reset.strategy), ("placement", reset.placement)):
         if value is None:
             continue
         if value not in choices(field):
-            raise Fault(f"{value!r} is not one of {', '.join(choices(field))}", f"reset.{field}")
+            raise LineFault(f"{value!r} is not one of {', '.join(choices(field))}", f"reset.{field}")
         found[field] = value
     for field, key in _CLASS_KEYS.items():
         named = reset.config.get(key)
         if named is not None and getattr(reset, field) is None and not from_pulsar({key: named}):
-            raise Fault(f"{named!r} is no class we know; name one with reset.{field}", f"reset.config.{key}")
+            raise LineFault(f"{named!r} is no class we know; name one with reset.{field}", f"reset.config.{key}")
     found = compat_defaults(release, found.get("strategy")) | found
     if release != "none" and found["strategy"] not in (*COMPAT_SHEDDERS, "transfer"):
-        raise Fault(f"Pulsar ships no class for {found['strategy']!r}; only compat none has it", "reset.strategy")
+        raise LineFault(f"Pulsar ships no class for {found['strategy']!r}; only compat none has it", "reset.strategy")
     places = reset.placement is not None or _CLASS_KEYS["placement"] in reset.config
-    return Chosen(parameters=found, seed=reset.seed, places=places)
+    return ResetChoice(parameters=found, seed=reset.seed, places=places)
 
 
 _CLASS_KEYS = {"strategy": "loadBalancerLoadSheddingStrategy", "placement": "loadBalancerLoadPlacementStrategy"}
@@ -136,13 +136,13 @@ def parse_config(config: dict[str, Any], *, ranged: bool = True) -> dict[str, An
         field = f"reset.config.{key}"
         if key not in BY_PULSAR_KEY and key not in UNREAD_KEYS:
             near = difflib.get_close_matches(key, [*BY_PULSAR_KEY, *UNREAD_KEYS], n=1)
-            raise Fault(f"unknown key {key!r}{f'; did you mean {near[0]}?' if near else ''}", field)
+            raise LineFault(f"unknown key {key!r}{f'; did you mean {near[0]}?' if near else ''}", field)
         if not _sane(value, _LARGEST if ranged else math.inf):
-            raise Fault(f"expected a number up to {_LARGEST:g}, true or false, a text, or a list of texts", field)
+            raise LineFault(f"expected a number up to {_LARGEST:g}, true or false, a text, or a list of texts", field)
         try:
             from_pulsar({key: value}, ranged=ranged)
         except ConfigError as error:
-            raise Fault(str(error), field) from None
+            raise LineFault(str(error), field) from None
     # All at once: of two spellings of one key it is not the order that decides.
     return from_pulsar(config, ranged=ranged)
 
@@ -166,7 +166,7 @@ def parse_capacity(raw: msgspec.Raw | UnsetType) -> tuple[CapacityOverride, ...]
     if given is None:
         return ()
     if not isinstance(given, dict):
-        raise Fault("expected an object of broker patterns, as `capacity` of the settings file", "capacity")
+        raise LineFault("expected an object of broker patterns, as `capacity` of the settings file", "capacity")
     return tuple(_override(pattern, limits) for pattern, limits in given.items())
 
 
@@ -176,16 +176,16 @@ def _override(pattern: str, limits: object) -> CapacityOverride:
         try:
             re.compile(pattern[1:-1])
         except (re.error, RecursionError, OverflowError) as error:
-            raise Fault(f"not a regular expression: {error}", field) from None
+            raise LineFault(f"not a regular expression: {error}", field) from None
     try:
         override = CapacitySettings.model_validate(limits).override(pattern)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise Fault(first["msg"], ".".join((field, *map(str, first["loc"])))) from None
+        raise LineFault(first["msg"], ".".join((field, *map(str, first["loc"])))) from None
     for name in ("nic_gbps", "cores", "msg_rate", "throughput", "direct_memory_mb"):
         value = getattr(override, name)
         if value is not None and value > _LARGEST:
-            raise Fault("larger than anything there is", f"{field}.{name}")
+            raise LineFault("larger than anything there is", f"{field}.{name}")
     return override
 
 
@@ -198,9 +198,9 @@ def _decode(decoder: Any, text: bytes | msgspec.Raw, prefix: str) -> Any:
         unknown = _UNKNOWN.search(reason)
         parts = (prefix, place[1] if place else "", unknown[1] if unknown else "")
         field = ".".join(filter(None, parts))
-        raise Fault(reason[: place.start()] if place else reason, field) from None
+        raise LineFault(reason[: place.start()] if place else reason, field) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Fault(f"not JSON: {error}", prefix) from None
+        raise LineFault(f"not JSON: {error}", prefix) from None
 
 
 def _writable(text: str) -> str:

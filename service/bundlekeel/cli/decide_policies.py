@@ -14,7 +14,7 @@ import json
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from bundlekeel.cli.decide_lines import Fault
+from bundlekeel.cli.decide_lines import LineFault
 from bundlekeel.codec.policies import decode_isolation_policies
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.policies import Policies
@@ -37,9 +37,11 @@ def parse_policies(value: object) -> Policies:
         given = _GIVEN.decode(json.dumps(value).encode())
         isolation = () if given.isolation is UNSET else decode_isolation_policies(bytes(given.isolation))
     except msgspec.ValidationError as error:
-        raise Fault(str(error), "policies") from None
+        raise LineFault(str(error), "policies") from None
     except CodecError as error:
-        raise Fault(str(error), f"policies.isolation.{error.field}" if error.field else "policies.isolation") from None
+        raise LineFault(
+            str(error), f"policies.isolation.{error.field}" if error.field else "policies.isolation"
+        ) from None
     return Policies(
         isolation=isolation,
         anti_affinity=given.anti_affinity,

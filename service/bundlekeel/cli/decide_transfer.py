@@ -17,15 +17,15 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from bundlekeel.cli.decide_lines import Fault, Line, unload_hash
+from bundlekeel.cli.decide_lines import InputLine, LineFault, unload_hash
 from bundlekeel.cli.decide_policies import parse_policies
 from bundlekeel.codec.compat_transfer import decode_load, decode_top
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
-from bundlekeel.core.compat.transfer import Load, Outcome, Picture, TopBundle, find_bundles
-from bundlekeel.core.guard.eligibility import GuardState, Moved
+from bundlekeel.core.compat.transfer import Load, TopBundle, TransferOutcome, TransferPicture, find_bundles
+from bundlekeel.core.guard.eligibility import GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.extensible import BrokerLoad, BundleLoads, extensible_snapshot
+from bundlekeel.core.model.extensible import BrokerLoadData, BundleLoads, extensible_snapshot
 from bundlekeel.core.model.load import ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import Policies
@@ -44,7 +44,7 @@ class _Telling(msgspec.Struct, gc=False):
 _TELLING = msgspec.json.Decoder(_Telling)
 
 
-def is_extensible(line: Line, *, own_fields_only: bool = False) -> bool:
+def is_extensible(line: InputLine, *, own_fields_only: bool = False) -> bool:
     """Whether a turn is one of the extensible load manager: by its own fields, or by what a broker says."""
     if own_fields_only or any(getattr(line, name) is not UNSET for name in _OWN_FIELDS):
         return any(getattr(line, name) is not UNSET for name in _OWN_FIELDS)
@@ -72,11 +72,11 @@ class TransferTurn:
     policies: Policies
 
     @classmethod
-    def of(cls, line: Line) -> TransferTurn:
+    def of(cls, line: InputLine) -> TransferTurn:
         """Out of a line of the extensible shape. Fault when it has what only modular turns have."""
         for name in ("bundles", "capacity"):
             if getattr(line, name):
-                raise Fault("belongs to a turn of the modular load manager", name)
+                raise LineFault("belongs to a turn of the modular load manager", name)
         return cls(
             brokers={} if line.brokers is UNSET else line.brokers,
             top={} if line.top_bundles is UNSET else line.top_bundles,
@@ -89,12 +89,12 @@ class TransferTurn:
 
     def guard_at(self, now: int) -> GuardState:
         """What the caller says of recent moves. One ms ahead of now: however short the cool-down, these are recent."""
-        recent = {name: Moved(at_ms=now + 1, source="") for name in sorted(self.recent)}
+        recent = {name: RecentMove(at_ms=now + 1, source="") for name in sorted(self.recent)}
         return GuardState(recent=recent, recent_brokers=self.recent_brokers)
 
     def snapshot(self) -> tuple[Snapshot, list[dict[str, str]]]:
         """For the corrected form; and what could not be read."""
-        loads: list[BrokerLoad] = []
+        loads: list[BrokerLoadData] = []
         left_out = [ExcludedBroker(broker_id=name, code=str(Code.NO_LOAD_DATA)) for name in self._without_data()]
         tops: dict[str, BundleLoads] = {}
         torn: list[dict[str, str]] = []
@@ -117,7 +117,7 @@ class TransferTurn:
         ]
         return seen, [*unread, *torn]
 
-    def picture(self) -> tuple[Picture, list[dict[str, str]]]:
+    def picture(self) -> tuple[TransferPicture, list[dict[str, str]]]:
         """For the compat form; and what could not be read."""
         loads: dict[str, Load] = {}
         top: dict[str, list[TopBundle]] = {}
@@ -132,7 +132,7 @@ class TransferTurn:
                 top[broker] = decode_top(raw)
             except CodecError as error:
                 unread.append({"record": f"top_bundles.{broker}", "code": str(error.code), "detail": str(error)})
-        seen = Picture(
+        seen = TransferPicture(
             now_ms=self.now if self.now is not None else max((load.updated_at for load in loads.values()), default=0),
             brokers=loads,
             top=top,
@@ -153,7 +153,7 @@ class CompatTransfer:
     params: Parameters
     hits: int = 0
 
-    def decide(self, picture: Picture) -> Outcome:
+    def decide(self, picture: TransferPicture) -> TransferOutcome:
         """One call of the class."""
         outcome = find_bundles(picture, self.params, self.hits)
         self.hits = outcome.hits
@@ -185,7 +185,7 @@ class CompatTransfer:
         return answer
 
 
-def _sentence(outcome: Outcome, params: Parameters) -> str:
+def _sentence(outcome: TransferOutcome, params: Parameters) -> str:
     if outcome.unloads:
         return f"{len(outcome.unloads)} bundles to {'transfer' if params.transfer_enabled else 'unload'}"
     return f"nothing to unload; condition met {outcome.hits} times, more than {params.transfer_hit_count} needed"

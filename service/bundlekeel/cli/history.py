@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError
-from bundlekeel.cli.output import Layout, Output, Watch, show, table
+from bundlekeel.cli.output import Output, TableLayout, Watch, show, table
 from bundlekeel.cli.session import ConfigOption, OutputOption, guarded
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.core.history.record import HASHES_DECISIONS
@@ -37,7 +37,7 @@ CycleArgument = Annotated[
 _BY_MOVES = f"recorded before schema {HASHES_DECISIONS}: compared by moves and splits, not by hash"
 
 
-class Commands:
+class HistoryCommands:
     """The commands, over what `wiring` opens."""
 
     def __init__(self, wiring: Callable[[], Wiring]) -> None:
@@ -120,7 +120,7 @@ class Commands:
 
 def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     """Put them into the app."""
-    commands = Commands(wiring)
+    commands = HistoryCommands(wiring)
     group = typer.Typer(no_args_is_help=True, help="What every cycle saw and decided, as recorded.")
     for command in (commands.ls, commands.show, commands.check, commands.export):
         group.command()(command)
@@ -132,7 +132,7 @@ def _time(wall_ms: int) -> str:
     return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _listing(rows: list[Json], _layout: Layout) -> RenderableType:
+def _listing(rows: list[Json], _layout: TableLayout) -> RenderableType:
     made = table("FILE", ">CYCLES", "FIRST", "LAST", ">ROWS", ">BYTES", caption=f"{len(rows)} files")
     for row in rows:
         if row["why"]:
@@ -143,7 +143,7 @@ def _listing(rows: list[Json], _layout: Layout) -> RenderableType:
     return made
 
 
-def _cycle(answer: Json, _layout: Layout) -> RenderableType:
+def _cycle(answer: Json, _layout: TableLayout) -> RenderableType:
     lines = [
         f"cycle {answer['cycle']} of epoch {answer['epoch']}, {_time(answer['wall_ms'])} UTC",
         f"{answer['brokers']} brokers, {answer['bundles']} bundles, strategy {answer['strategy']}",
@@ -155,7 +155,7 @@ def _cycle(answer: Json, _layout: Layout) -> RenderableType:
     return Text("\n".join(lines))
 
 
-def _checked(answer: Json, _layout: Layout) -> RenderableType:
+def _checked(answer: Json, _layout: TableLayout) -> RenderableType:
     lines = [
         f"{answer['cycles']:,} cycles in {answer['files']} files, {answer['bytes']:,} bytes; "
         f"{answer['undecided']} cycles could not decide, {answer['dropped']} were not recorded"
@@ -180,7 +180,7 @@ def _difference(row: Json) -> str:
     return f"plan {row['hash']}, recorded {row['recorded']}"
 
 
-def _replayed(answer: Json, _layout: Layout) -> RenderableType:
+def _replayed(answer: Json, _layout: TableLayout) -> RenderableType:
     lines = [f"{answer['same']} of {answer['cycles']} cycles have the recorded plan; {answer['moved']} move something"]
     if answer["by_moves"]:
         lines.append(f"{answer['by_moves']} of them were {_BY_MOVES}")

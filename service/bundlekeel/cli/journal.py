@@ -12,23 +12,23 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from bundlekeel.cli import text_views as stories
+from bundlekeel.cli import text_views
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError
-from bundlekeel.cli.output import Layout, Output, Watch, show
+from bundlekeel.cli.output import Output, TableLayout, Watch, show
 from bundlekeel.cli.session import ConfigOption, OutputOption, Session, connected, guarded
-from bundlekeel.codec.chain import GENESIS, Verifier
+from bundlekeel.codec.chain import GENESIS, ChainVerifier
 from bundlekeel.daemon.answers import Json
 from bundlekeel.settings.load import load_settings
 
 
-class Kind(StrEnum):
+class JournalKind(StrEnum):
     """What the journal records."""
 
     CYCLE = "cycle"
     MOVE = "move"
     SPLIT = "split"
     FINDING = "finding"
-    WISH = "wish"
+    REQUEST = "wish"
     AUDIT = "audit"
     EFFECT = "effect"
     FOREIGN = "foreign"
@@ -43,11 +43,15 @@ journal_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMM
 @connected
 def journal(
     session: Session,
-    kind: Annotated[Kind | None, typer.Option("--kind", help="Only records of this kind.", show_default=False)] = None,
+    kind: Annotated[
+        JournalKind | None, typer.Option("--kind", help="Only records of this kind.", show_default=False)
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many, the newest.")] = 20,
 ) -> None:
     """What was done, newest last. `journal verify` checks the files themselves."""
-    session.show(lambda client: client.get("journal", limit=limit, kind=kind.value if kind else None), stories.journal)
+    session.show(
+        lambda client: client.get("journal", limit=limit, kind=kind.value if kind else None), text_views.journal
+    )
 
 
 @guarded
@@ -92,7 +96,7 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_li
 
     `part`: it may begin amid the chain; `old_lines`: lines without a hash may come first.
     """
-    verifier = Verifier(head)
+    verifier = ChainVerifier(head)
     for path in files:
         try:
             with path.open("rb") as stream:
@@ -127,7 +131,7 @@ def _of_settings(config: Path | None) -> tuple[list[Path], bool]:
     return [*kept, path], len(kept) == len(family)
 
 
-def _verdict(answer: Json, _layout: Layout) -> RenderableType:
+def _verdict(answer: Json, _layout: TableLayout) -> RenderableType:
     if answer["why"]:
         where = f"{answer['where']}: " if answer["where"] else ""
         return Text(f"broken: {where}{answer['why']}", style="red")

@@ -14,8 +14,7 @@ import typer
 
 from bundlekeel import __version__
 from bundlekeel.cli import decide as decisions
-from bundlekeel.cli import tables
-from bundlekeel.cli import text_views as stories
+from bundlekeel.cli import tables, text_views
 from bundlekeel.cli.assignments import assignments
 from bundlekeel.cli.changes import Mode
 from bundlekeel.cli.client import connect
@@ -86,8 +85,8 @@ def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     def doctor(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
         """Test every connection and permission; say what is wrong and how to mend it. Exit code 1 on errors."""
         rows = [asdict(check) for check in wiring().doctor(load_settings(config))]
-        _tell(rows, stories.checks, output)
-        if any(stories.is_error(row) for row in rows):
+        _tell(rows, text_views.checks, output)
+        if any(text_views.is_error(row) for row in rows):
             raise typer.Exit(BAD_NEWS)
 
     @app.command()
@@ -139,7 +138,7 @@ def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
             typer.Option(
                 "--namespace",
                 metavar="TENANT/NAMESPACE",
-                help="Only this one, as a canary (Pulsar 4.2 and later); give it again for more.",
+                help="Only this one, a partial takeover (Pulsar 4.2 and later); give it again for more.",
                 show_default=False,
             ),
         ] = None,
@@ -193,15 +192,15 @@ def _change(
 ) -> None:
     """Show what would change, ask, change it, show what became of it. A broker that is not verified is bad news."""
     if dry_run:
-        _tell(change(True), stories.change, output)
+        _tell(change(True), text_views.change, output)
         return
     if not yes:
-        show(lambda: change(True), stories.change, Output.TABLE, Watch())
+        show(lambda: change(True), text_views.change, Output.TABLE, Watch())
         asked = f"{question} (cluster {settings.settings.cluster})"
         if not _confirmed(asked):
-            raise CliError("nothing was changed; confirm with --yes where nobody can answer", REFUSED)
+            raise CliError("nothing was changed; confirm with --yes where no answer can be typed", REFUSED)
     answer = change(False)
-    _tell(answer, stories.change, output)
+    _tell(answer, text_views.change, output)
     if not (answer.get("done", True) and all(row.get("ok") for row in answer.get("brokers") or [])):
         raise typer.Exit(BAD_NEWS)
 

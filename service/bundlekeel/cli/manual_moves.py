@@ -104,7 +104,7 @@ def _do(
         begun = {"task": answer["task"], "state": "waiting"}
         moves = len(answer.get("moves") or [0])
         answer["ended"] = finished(session.client, begun, time.monotonic() + WAIT_SECONDS * moves)
-    session.tell(answer, operation_tables.unload if of_namespace else operation_tables.by_hand)
+    session.tell(answer, operation_tables.unload if of_namespace else operation_tables.manual_move)
     hopeless = answer.get("refusals") and not answer.get("moves") and not answer.get("waiting")
     if answer.get("dry_run") and hopeless:
         raise typer.Exit(REFUSED)

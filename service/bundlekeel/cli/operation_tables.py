@@ -9,13 +9,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bundlekeel.cli import units
-from bundlekeel.cli.output import Layout, table
+from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.cli.tables import coded, split_name
 
 Row = Mapping[str, Any]
 
 
-def by_hand(answer: Row, layout: Layout) -> RenderableType:
+def manual_move(answer: Row, layout: TableLayout) -> RenderableType:
     """The bundle first, then the move or its children, what every other broker says, and what to do next."""
     parts: list[RenderableType] = [Text(str(answer.get("sentence")), style="bold")]
     if answer.get("move"):
@@ -62,19 +62,19 @@ def _ended(task: Row) -> Text:
     return Text(said, style="green" if good else "red")
 
 
-def relocation(answer: Row, layout: Layout) -> RenderableType:
+def relocation(answer: Row, layout: TableLayout) -> RenderableType:
     """What a drain or a warm moves, and what stays for now."""
     done = "dry run: nothing was done; --yes carries it out" if answer.get("dry_run") else "asked for; it begins now"
     done = progress(answer["progress"]) if answer.get("progress") else done
     return Group(*_moves(answer, layout), Text(done, style="dim"))
 
 
-def unload(answer: Row, layout: Layout) -> RenderableType:
+def unload(answer: Row, layout: TableLayout) -> RenderableType:
     """What the unload of a namespace moves, what stays, and what to do next."""
     return Group(*_moves(answer, layout), _next(answer))
 
 
-def _moves(answer: Row, layout: Layout) -> list[RenderableType]:
+def _moves(answer: Row, layout: TableLayout) -> list[RenderableType]:
     parts: list[RenderableType] = [Text(str(answer.get("sentence")), style="bold")]
     if answer.get("detail"):
         parts.append(Text(str(answer["detail"]), style="yellow"))
@@ -110,7 +110,7 @@ def progress(row: Row) -> str:
     return "; ".join(parts)
 
 
-def operations(answer: Row, layout: Layout) -> RenderableType:
+def operations(answer: Row, layout: TableLayout) -> RenderableType:
     """One block a kind; kinds nobody asked for are left out."""
     parts: list[RenderableType] = [Text(progress(row)) for row in answer.get("drains") or []]
     for kind in ("cordons", "warms"):
@@ -123,14 +123,14 @@ def operations(answer: Row, layout: Layout) -> RenderableType:
     for row in answer.get("pauses") or []:
         scope = row.get("scope") or "everything"
         parts.append(Text(f"{scope}: paused {_until(row)} by {row.get('by')}: {row.get('reason')}", style="yellow"))
-    return Group(*parts) if parts else Text("nobody asked for anything")
+    return Group(*parts) if parts else Text("there are no requests")
 
 
 def _until(row: Row) -> str:
     return f"until {units.moment(row['until_ms'])}" if row.get("until_ms") else "for good"
 
 
-def reviews(rows: Sequence[Row], _: Layout) -> RenderableType:
+def reviews(rows: Sequence[Row], _: TableLayout) -> RenderableType:
     """A line a proposal."""
     made = table("proposed", "id", "state", "what", "by", "reviewer", "may be")
     for row in rows:

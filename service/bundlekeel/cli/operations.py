@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli import operation_tables
-from bundlekeel.cli import text_views as stories
+from bundlekeel.cli import operation_tables, text_views
 from bundlekeel.cli.changes import seconds_of
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, UNREACHABLE, CliError
@@ -97,7 +96,7 @@ def warm(
 
 @connected_once
 def cordon(session: Session, broker: BrokerArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """Let nothing come to a broker by us. Brokers still place on it what nobody owns; `drain` keeps it empty."""
+    """Let nothing come to a broker by us. Brokers still place on it what no broker owns; `drain` keeps it empty."""
     _tell(session, "POST", f"brokers/{path_part(broker)}/cordon", reason, by)
 
 
@@ -185,7 +184,7 @@ def _ask(session: Session, verb: str, broker: str, reason: str, by: str, yes: bo
 def _tell(session: Session, method: str, path: str, reason: str, by: str, **more: Any) -> None:
     body = {"reason": reason, "by": by or login()}
     given = {name: value for name, value in more.items() if value is not None}
-    session.tell(session.client.send(method, path, body | given), stories.pairs)
+    session.tell(session.client.send(method, path, body | given), text_views.pairs)
 
 
 def _seconds(lasting: str | None) -> float | None:

@@ -33,7 +33,7 @@ class Output(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TableLayout:
     """What a table may fill. Where a row does not fit on one line, cells are stacked instead of cut off."""
 
     wide: bool = False
@@ -45,7 +45,7 @@ class Layout:
         return self.width < (200 if self.wide else 140)
 
 
-Render = Callable[[Any, Layout], RenderableType]
+Render = Callable[[Any, TableLayout], RenderableType]
 
 
 def console() -> Console:
@@ -101,7 +101,7 @@ def _repeat(fetch: Callable[[], Any], render: Render, output: Output, watch: Wat
         while True:
             try:
                 value = fetch()
-                drawn = render(value, Layout(output is Output.WIDE, screen.width)) if live else None
+                drawn = render(value, TableLayout(output is Output.WIDE, screen.width)) if live else None
             except CliError as error:
                 # A sidecar that restarts is no reason to stop watching.
                 value, drawn = None, Text(f"error: {error}", style="red")
@@ -124,7 +124,7 @@ def _print(value: Any, render: Render, output: Output, screen: Console, *, line:
     if output in (Output.JSON, Output.YAML):
         dump(value, output, line=line)
     else:
-        screen.print(render(value, Layout(output is Output.WIDE, screen.width)))
+        screen.print(render(value, TableLayout(output is Output.WIDE, screen.width)))
 
 
 def table(*columns: str, title: str = "", caption: str = "", lines: bool = False) -> Table:

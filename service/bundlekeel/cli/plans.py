@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bundlekeel.cli import units
-from bundlekeel.cli.output import Layout, table
+from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.cli.tables import coded, explain, split_name
 
 Row = Mapping[str, Any]
@@ -19,7 +19,7 @@ _BAR = 20
 _EXAMPLES = 3
 
 
-def plan(answer: Row, layout: Layout) -> RenderableType:
+def plan(answer: Row, layout: TableLayout) -> RenderableType:
     """All of one plan. Nothing was touched by making it."""
     verdict = answer.get("verdict") or {}
     head = Text(f"plan {answer.get('hash')}", style="bold")
@@ -40,7 +40,7 @@ def plan(answer: Row, layout: Layout) -> RenderableType:
     return Group(*parts)
 
 
-def _loads(answer: Row, layout: Layout) -> RenderableType:
+def _loads(answer: Row, layout: TableLayout) -> RenderableType:
     imbalance, bars = answer.get("imbalance") or {}, not (layout.wide and layout.stacked)
     made = table(
         *(
@@ -95,7 +95,7 @@ def _bar(before: float, after: float) -> Text:
     return text.append("·" * (old - new), style="green")
 
 
-def _moves(answer: Row, layout: Layout) -> RenderableType:
+def _moves(answer: Row, layout: TableLayout) -> RenderableType:
     moves = answer.get("moves") or []
     if not moves:
         return Text("no moves", style="bold")
@@ -115,7 +115,7 @@ def _moves(answer: Row, layout: Layout) -> RenderableType:
     return made
 
 
-def _splits(answer: Row, layout: Layout) -> RenderableType:
+def _splits(answer: Row, layout: TableLayout) -> RenderableType:
     """Bundles to split, then those above a split limit that stay whole, each with its reason."""
     splits, refused = answer.get("splits") or [], answer.get("split_refusals") or []
     made = table("bundle", "broker", "split by", "why", title=f"splits ({len(splits)}, {len(refused)} refused)")
@@ -131,13 +131,13 @@ def _splits(answer: Row, layout: Layout) -> RenderableType:
     return made
 
 
-def _reason(move: Row, layout: Layout) -> str:
+def _reason(move: Row, layout: TableLayout) -> str:
     source = f"{units.share(move.get('source_before'))} → {units.share(move.get('source_after'))}"
     target = f"{units.share(move.get('target_before'))} → {units.share(move.get('target_after'))}"
     return f"{source} ({move.get('rule')})\n{target}" if layout.stacked else f"{source}, {target} ({move.get('rule')})"
 
 
-def _refusals(refusals: Sequence[Row], layout: Layout) -> RenderableType:
+def _refusals(refusals: Sequence[Row], layout: TableLayout) -> RenderableType:
     groups: dict[str, list[Row]] = defaultdict(list)
     for refusal in refusals:
         groups[str(refusal.get("code"))].append(refusal)
@@ -150,13 +150,13 @@ def _refusals(refusals: Sequence[Row], layout: Layout) -> RenderableType:
     return made
 
 
-def _refused(item: Row, layout: Layout) -> str:
+def _refused(item: Row, layout: TableLayout) -> str:
     name = str(item.get("bundle") or item.get("broker") or "")
     name = split_name(name) if layout.stacked else name
     return f"{name} ({item['detail']})" if item.get("detail") else name
 
 
-def summaries(rows: Sequence[Row], _: Layout) -> RenderableType:
+def summaries(rows: Sequence[Row], _: TableLayout) -> RenderableType:
     """A line a plan."""
     made = table("made", "hash", "strategy", ">moves", "verdict")
     for row in rows:

@@ -10,16 +10,15 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from bundlekeel.cli import text_views as stories
-from bundlekeel.cli import units
+from bundlekeel.cli import text_views, units
 from bundlekeel.cli.client import path_part
 from bundlekeel.cli.exit_codes import USAGE, CliError
-from bundlekeel.cli.output import Layout, table
+from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
 from bundlekeel.cli.tables import coded
 from bundlekeel.core.quotas.groups import KINDS
 from bundlekeel.settings.quotas import parse_size
-from bundlekeel.settings.types import Refusal
+from bundlekeel.settings.types import InvalidSetting
 
 Row = Mapping[str, Any]
 
@@ -69,21 +68,21 @@ def set_(
 ) -> None:
     """Set a group, a new one or over the one of the settings file. What is not named is not limited."""
     body = {"members": member, "reason": reason, "by": by or login()} | _limits(limit)
-    session.tell(session.client.send("PUT", f"quotas/{path_part(name)}", body), stories.pairs)
+    session.tell(session.client.send("PUT", f"quotas/{path_part(name)}", body), text_views.pairs)
 
 
 @connected_once
 def rm(session: Session, name: NameArgument, reason: ReasonOption, by: ByOption = "") -> None:
     """Take a group out of force; its topics get back what was there before."""
     body = {"reason": reason, "by": by or login()}
-    session.tell(session.client.send("DELETE", f"quotas/{path_part(name)}", body), stories.pairs)
+    session.tell(session.client.send("DELETE", f"quotas/{path_part(name)}", body), text_views.pairs)
 
 
 @connected_once
 def reset(session: Session, name: NameArgument, reason: ReasonOption, by: ByOption = "") -> None:
     """Drop what was set or removed over a group of the settings file: what the file says holds again."""
     body = {"reason": reason, "by": by or login()}
-    session.tell(session.client.send("DELETE", f"quotas/{path_part(name)}/override", body), stories.pairs)
+    session.tell(session.client.send("DELETE", f"quotas/{path_part(name)}/override", body), text_views.pairs)
 
 
 def _limits(texts: Sequence[str]) -> dict[str, float]:
@@ -102,7 +101,7 @@ def _limit(text: str) -> tuple[str, float]:
         raise CliError(f"--limit {text!r}: {kind!r} is no kind (allowed: {', '.join(KINDS)})", USAGE)
     try:
         found = parse_size(value) if kind.endswith("bytes") else float(value)
-    except Refusal as error:
+    except InvalidSetting as error:
         raise CliError(f"--limit {text!r}: {error} (allowed: {error.allowed})", USAGE) from None
     except ValueError:
         raise CliError(f"--limit {text!r}: not a number", USAGE) from None
@@ -112,7 +111,7 @@ def _limit(text: str) -> tuple[str, float]:
     return kind, rate
 
 
-def groups(answer: Row, layout: Layout) -> RenderableType:
+def groups(answer: Row, layout: TableLayout) -> RenderableType:
     """The sentence, a line a group and limit, what is wrong."""
     parts: list[RenderableType] = [Text(str(answer.get("sentence")), style="bold")]
     rows = answer.get("groups") or []
@@ -155,7 +154,7 @@ def _group_lines(made: Any, row: Row) -> None:
         first = False
 
 
-def group(answer: Row, layout: Layout) -> RenderableType:
+def group(answer: Row, layout: TableLayout) -> RenderableType:
     """The group, its brokers, then its topics by what they pass."""
     head = table("group", "members", ">limit", "", ">used", ">of it", ">shares", ">topics", ">held back", "set by")
     _group_lines(head, answer)
@@ -224,7 +223,7 @@ def _by_broker(brokers: Mapping[str, Row], kinds: Sequence[str]) -> RenderableTy
     return made
 
 
-def reasons(answer: Row, _: Layout) -> RenderableType:
+def reasons(answer: Row, _: TableLayout) -> RenderableType:
     """A sentence a line, then the codes."""
     parts: list[RenderableType] = [Text(f"{answer.get('kind')} {answer.get('name')}", style="bold")]
     if answer.get("kind") == "topic":

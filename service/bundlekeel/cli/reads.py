@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli import plans, tables
-from bundlekeel.cli import text_views as stories
+from bundlekeel.cli import plans, tables, text_views
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError
 from bundlekeel.cli.output import Output
@@ -64,13 +63,13 @@ def why(
 ) -> None:
     """Why a bundle, topic or broker is where it is, what happened to it, and what would change that."""
     path = f"bundles/{path_part(name)}/why"
-    session.show(lambda client: client.get(path), stories.why)
+    session.show(lambda client: client.get(path), text_views.why)
 
 
 @connected
 def verdicts(session: Session, limit: LimitOption = 20) -> None:
     """What the last cycles decided, newest last."""
-    session.show(lambda client: client.get("verdicts", limit=limit), stories.verdicts)
+    session.show(lambda client: client.get("verdicts", limit=limit), text_views.verdicts)
 
 
 plan_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")
@@ -133,7 +132,7 @@ def list_plans(session: Session) -> None:
 @connected
 def list_tasks(session: Session) -> None:
     """Executions asked for, and how far they are; last those that wait for the leader (`waiting`)."""
-    session.show(lambda client: client.get("tasks"), stories.tasks)
+    session.show(lambda client: client.get("tasks"), text_views.tasks)
 
 
 plan_app.callback()(make_plan)

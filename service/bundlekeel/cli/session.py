@@ -1,4 +1,4 @@
-"""What every command that talks to a sidecar shares: its options, its client, its way of printing."""
+"""What every command that asks a sidecar shares: its options, its client, its way of printing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli.client import Client, Credentials, connect
+from bundlekeel.cli.client import Client, CredentialFiles, connect
 from bundlekeel.cli.exit_codes import USAGE, CliError, readable
 from bundlekeel.cli.output import Output, Render, Watch, dump, show
 
@@ -140,8 +140,8 @@ def _wrap(command: Callable[..., Any], *, watch: bool) -> Callable[..., None]:
     return run
 
 
-def _credentials(shared: Mapping[str, Any]) -> Credentials:
-    return Credentials(
+def _credentials(shared: Mapping[str, Any]) -> CredentialFiles:
+    return CredentialFiles(
         token_file=shared["token_file"], trust_certs=shared["tls_ca"], cert=shared["tls_cert"], key=shared["tls_key"]
     )
 

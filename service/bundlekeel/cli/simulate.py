@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bundlekeel.cli import sim_files
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError
-from bundlekeel.cli.output import Layout, Output, Watch, show, table
+from bundlekeel.cli.output import Output, TableLayout, Watch, show, table
 from bundlekeel.cli.session import OutputOption, guarded
 from bundlekeel.cli.simulate_html import page
 from bundlekeel.cli.simulate_pairs import pairs_html, pairs_json, pairs_table
@@ -98,7 +98,7 @@ def _list(output: Output) -> None:
         for item in sim_files.suite()
     ]
 
-    def render(value: Any, _: Layout) -> Any:
+    def render(value: Any, _: TableLayout) -> Any:
         made = table("scenario", ">minutes", "about", caption=f"{len(value)} scenarios")
         for row in value:
             made.add_row(row["name"], f"{row['minutes']:g}", row["title"])

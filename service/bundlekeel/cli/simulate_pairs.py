@@ -11,7 +11,7 @@ from rich.console import RenderableType
 
 from bundlekeel.cli.output import table
 from bundlekeel.daemon.answers import Json
-from bundlekeel.sim.pairs import PROPERTIES, Property
+from bundlekeel.sim.pairs import PROPERTIES, PairProperty
 from bundlekeel.sim.run import Run
 
 TITLE = "PIP-364's five properties, measured (median over the seeds; smaller is better)"
@@ -23,7 +23,7 @@ def _rows(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     return [(label, [_text(_figure(runs, label, item)) for item in PROPERTIES]) for label in labels]
 
 
-def _figure(runs: Sequence[Run], label: str, item: Property) -> float:
+def _figure(runs: Sequence[Run], label: str, item: PairProperty) -> float:
     return median(
         item.figure(run) for run in runs if run.contender.label == label and run.scenario.name == item.scenario
     )

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from bundlekeel.cli.output import table
 from bundlekeel.daemon.answers import Json
-from bundlekeel.sim.measures import Measures
+from bundlekeel.sim.measures import RunMeasures
 from bundlekeel.sim.run import Run
 from bundlekeel.sim.scenario import Scenario
 
@@ -24,7 +24,7 @@ class Column:
     """One measure as people read it. `why`: the line of the glossary."""
 
     title: str
-    value: Callable[[Measures], float | None]
+    value: Callable[[RunMeasures], float | None]
     form: str
     why: str
 

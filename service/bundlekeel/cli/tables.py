@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bundlekeel.cli import units
-from bundlekeel.cli.output import Layout, table
+from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 
 Row = Mapping[str, Any]
@@ -64,7 +64,7 @@ def _throughput(row: Row) -> str:
 # --- status ------------------------------------------------------------------------------------------------
 
 
-def status(answer: Row, layout: Layout) -> RenderableType:
+def status(answer: Row, layout: TableLayout) -> RenderableType:
     """The first look: who leads, what it may do, what the last cycle said, how even the load is."""
     parts: list[RenderableType] = [_summary(answer["state"], answer), Text(), brokers(answer["brokers"], layout)]
     if layout.wide:
@@ -145,7 +145,7 @@ def _ready(answer: Row) -> Text:
 # --- the picture ---------------------------------------------------------------------------------------------
 
 
-def brokers(rows: Sequence[Row], layout: Layout) -> RenderableType:
+def brokers(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
     """One row a broker. Traffic in and out together: latest report, short term, long term."""
     if layout.wide:
         return _brokers_stacked(rows) if layout.stacked else _brokers_wide(rows)
@@ -263,7 +263,7 @@ def split_name(bundle: str, *, longest: int = 40) -> str:
     return bundle if len(bundle) <= longest else f"{namespace}/\n{span}"
 
 
-def bundles(rows: Sequence[Row], layout: Layout) -> RenderableType:
+def bundles(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
     """One row a bundle. Traffic in and out together, with the number of samples behind each average."""
     if layout.wide:
         return _bundles_stacked(rows) if layout.stacked else _bundles_wide(rows)
@@ -343,7 +343,7 @@ def _may_move(row: Row) -> Text:
     return Text("yes", style=_GOOD) if row.get("may_move") else Text(str(row.get("code") or "no"), style=_DIM)
 
 
-def where(rows: Sequence[Row], layout: Layout) -> RenderableType:
+def where(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
     """A row a topic, partition or bundle; `unowned` is an answer, not a reason to assign it."""
     if layout.stacked:
         made = table("topic, bundle" if _topics(rows) else "bundle", "hash", "state", "broker", lines=layout.wide)

@@ -1,4 +1,4 @@
-"""Reasons, history, checks and changes as tables and text."""
+"""Reasons, history, checks and changes as text and tables."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from bundlekeel.cli import units
-from bundlekeel.cli.output import Layout, table
+from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.cli.tables import coded, entry_words, explain, split_name
 
 Row = Mapping[str, Any]
 
 
-def why(answer: Row, layout: Layout) -> RenderableType:
+def why(answer: Row, layout: TableLayout) -> RenderableType:
     """One sentence, the codes behind it, what happened before, and what would change it."""
     name = Text(f"{answer.get('kind', '')} {answer.get('name', '')}", style="bold")
     if answer.get("broker") and answer.get("kind") != "broker":
@@ -40,7 +40,7 @@ def why(answer: Row, layout: Layout) -> RenderableType:
     return Group(*parts)
 
 
-def verdicts(rows: Sequence[Row], layout: Layout) -> RenderableType:
+def verdicts(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
     """A line a cycle."""
     made = table("time", ">cycle", "verdict", ">moves", "refusals", "sentence")
     for row in rows:
@@ -58,7 +58,7 @@ def verdicts(rows: Sequence[Row], layout: Layout) -> RenderableType:
     return made
 
 
-def journal(rows: Sequence[Row], layout: Layout) -> RenderableType:
+def journal(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
     """A line a record: what was done, where it landed, and why."""
     apart = layout.wide and not layout.stacked
     made = table("time", "kind", "what", "outcome", ">took", "sentence", *(["by", "reason"] if apart else []))
@@ -80,7 +80,7 @@ def _sentence(row: Row, *, below: bool) -> str:
     return f"{text}\nby {row['by']}: {row.get('reason') or ''}" if below and row.get("by") else text
 
 
-def _what(row: Row, layout: Layout) -> str:
+def _what(row: Row, layout: TableLayout) -> str:
     """A cycle, a bundle that was split and where, or a bundle and its way."""
     if row.get("kind") == "finding":
         return f"{row.get('code')} {row.get('event')}"
@@ -110,7 +110,7 @@ def _outcome(outcome: Any) -> Text:
     return Text(text, style=style)
 
 
-def checks(rows: Sequence[Row], _: Layout) -> RenderableType:
+def checks(rows: Sequence[Row], _: TableLayout) -> RenderableType:
     """A line a check; below a failing one, the fix."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
@@ -143,7 +143,7 @@ def _mark(row: Row) -> Text:
     return Text("ERROR", style="red") if is_error(row) else Text(str(row.get("severity")), style="yellow")
 
 
-def change(answer: Row, _: Layout) -> RenderableType:
+def change(answer: Row, _: TableLayout) -> RenderableType:
     """`takeover` and `handback`: a line a broker, then the warnings and who splits from now on."""
     made = table("broker", "before", "after", "as wanted", "detail")
     for row in answer.get("brokers") or []:
@@ -169,7 +169,7 @@ def _value(value: Any) -> str:
     return units.DASH if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def pairs(answer: Row, _: Layout) -> RenderableType:
+def pairs(answer: Row, _: TableLayout) -> RenderableType:
     """A small answer as name and value."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
@@ -179,7 +179,7 @@ def pairs(answer: Row, _: Layout) -> RenderableType:
     return grid
 
 
-def tasks(rows: Sequence[Row], _: Layout) -> RenderableType:
+def tasks(rows: Sequence[Row], _: TableLayout) -> RenderableType:
     """A line an execution."""
     made = table("task", "plan", "state", "detail")
     for row in rows:

@@ -9,9 +9,8 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from bundlekeel.cli import text_views as stories
-from bundlekeel.cli import units
-from bundlekeel.cli.output import Layout, table
+from bundlekeel.cli import text_views, units
+from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
 from bundlekeel.cli.tables import coded
 
@@ -55,10 +54,10 @@ def adopt(
 def revert(session: Session, reason: ReasonOption, by: ByOption = "") -> None:
     """Take the last adoption back, at once; the same values are not adopted again by themselves."""
     body = {"reason": reason, "by": by or login()}
-    session.tell(session.client.send("POST", "thresholds/revert", body), stories.pairs)
+    session.tell(session.client.send("POST", "thresholds/revert", body), text_views.pairs)
 
 
-def standing(answer: Row, layout: Layout) -> RenderableType:
+def standing(answer: Row, layout: TableLayout) -> RenderableType:
     """The sentence first, then the proposal, then what is adopted."""
     parts: list[RenderableType] = [Text(str(answer.get("sentence")), style="bold")]
     if answer.get("error"):
@@ -82,7 +81,7 @@ def standing(answer: Row, layout: Layout) -> RenderableType:
     return Group(*parts)
 
 
-def changes(answer: Row, _: Layout) -> RenderableType:
+def changes(answer: Row, _: TableLayout) -> RenderableType:
     """A line a parameter; below, what held-out days say."""
     rows = answer.get("changes") or []
     if not rows:
@@ -101,7 +100,7 @@ def changes(answer: Row, _: Layout) -> RenderableType:
     return Group(made, _measures(evidence)) if evidence else made
 
 
-def adoption(answer: Row, layout: Layout) -> RenderableType:
+def adoption(answer: Row, layout: TableLayout) -> RenderableType:
     """What came into force."""
     return Group(Text(str(answer.get("sentence")), style="bold"), changes(answer, layout))
 

@@ -54,7 +54,7 @@ def is_intact(line: bytes) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Break:
+class ChainBreak:
     """The first line that does not fit: `line` counts from 1 in `name`."""
 
     name: str
@@ -63,7 +63,7 @@ class Break:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
+class ChainVerification:
     """What a look at a chain found. `begins_at`: `prev` of the first sealed line; `head`: the newest hash ("" when
     there is none). `torn` and `lost` count what the lines themselves tell of. `has_expected`: the hash that was
     asked for is in the chain. `unfinished`: the newest file's last line has no end; it is being written, or was torn,
@@ -77,7 +77,7 @@ class Verified:
     head: str
     has_expected: bool
     unfinished: bool
-    broken: Break | None = None
+    broken: ChainBreak | None = None
 
     @property
     def whole(self) -> bool:
@@ -85,7 +85,7 @@ class Verified:
         return self.begins_at in ("", GENESIS)
 
 
-class Verifier:
+class ChainVerifier:
     """Follows one chain through its files, oldest first; it stops at the first line that does not fit."""
 
     def __init__(self, expected: str = "") -> None:
@@ -93,24 +93,24 @@ class Verifier:
         self._counts = {"lines": 0, "unsealed": 0, "torn": 0, "lost": 0}
         self._begins_at = self._head = ""
         self._has_expected = self._unfinished = False
-        self._broken: Break | None = None
+        self._broken: ChainBreak | None = None
 
     def read(self, name: str, lines: Iterable[bytes]) -> bool:
         """Take one file's lines, each with its end; False once something is broken."""
         if self._unfinished:
-            self._broken = Break(name=name, line=1, why="the file before it ends in an unfinished line")
+            self._broken = ChainBreak(name=name, line=1, why="the file before it ends in an unfinished line")
             return False
         for number, raw in enumerate(lines, start=1):
             self._unfinished = not raw.endswith(b"\n")
             why = "" if self._unfinished else self._take(raw.removesuffix(b"\n"))
             if why:
-                self._broken = Break(name=name, line=number, why=why)
+                self._broken = ChainBreak(name=name, line=number, why=why)
                 return False
         return True
 
-    def result(self) -> Verified:
+    def result(self) -> ChainVerification:
         """What was found so far."""
-        return Verified(
+        return ChainVerification(
             **self._counts,
             begins_at=self._begins_at,
             head=self._head,

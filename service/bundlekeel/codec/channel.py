@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bundlekeel.codec.foreign import clean
+from bundlekeel.codec.external_input import clean
 from bundlekeel.codec.report import is_bundle
 from bundlekeel.codec.tolerant import load_object
 from bundlekeel.core.channel.states import MAX_VERSION, MIN_VERSION, ServiceUnit, UnitState

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from bundlekeel.codec.foreign import LARGE, read
+from bundlekeel.codec.external_input import LARGE, read
 from bundlekeel.codec.tolerant import MAX_NUMBER
-from bundlekeel.core.guard.rate import Signs
+from bundlekeel.core.guard.rate import ClientSigns
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 
@@ -30,7 +30,7 @@ class _Group(msgspec.Struct):
     metrics: dict[str, Any] = {}
 
 
-def decode_signs(body: bytes) -> Signs:
+def decode_signs(body: bytes) -> ClientSigns:
     """Publish latency, failures and opened connections of the asked broker.
 
     Unknown groups and figures are passed over. CodecError when it is no such list, or tells of no connections.
@@ -51,7 +51,7 @@ def decode_signs(body: bytes) -> Signs:
                 failed += value
     if opened is None:
         raise CodecError(f"the metrics hold no {_OPENED}", code=Code.NO_LOAD_DATA)
-    return Signs(
+    return ClientSigns(
         latency_ms=waited / stored if stored > 0 else None,
         failures=int(failed),
         connections=int(opened),

@@ -1,4 +1,4 @@
-"""`LocalBrokerData` and `BundleData` to a compat `Picture`, read as Pulsar's own mapper (Jackson) reads them.
+"""`LocalBrokerData` and `BundleData` to a compat `CompatPicture`, read as Pulsar's own mapper (Jackson) reads them.
 
 An absent figure is Java's default, a null figure is 0, "NaN" and "Infinity" are texts, and a negative stays negative;
 a record that Jackson refuses, or that makes the classes fail (`"cpu":null`), is left out and named in `excluded`.
@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from bundlekeel.core.compat.javamaps import concurrent_order, spread_hashes
-from bundlekeel.core.compat.picture import BundleColumns, Picture, percent, suspects
+from bundlekeel.core.compat.picture import BundleColumns, CompatPicture, percent, suspects
 from bundlekeel.core.model.load import Floats, Ints
 
 
@@ -74,7 +74,7 @@ _SAMPLES: Final = attrgetter("max_samples", "num_samples")
 _Text = bytes | msgspec.Raw
 
 
-class Unusable(Exception):
+class UnusableRecord(Exception):
     """Pulsar could not use this record."""
 
 
@@ -97,13 +97,13 @@ def decode_columns(bundles: Mapping[str, _Text]) -> tuple[BundleColumns, tuple[t
     return columns, excluded
 
 
-def decode_reports(brokers: Mapping[str, _Text], columns: BundleColumns, recent: Iterable[str] = ()) -> Picture:
+def decode_reports(brokers: Mapping[str, _Text], columns: BundleColumns, recent: Iterable[str] = ()) -> CompatPicture:
     """The reports' texts against bundle data that is in memory already, as it is in the daemon."""
     names, reports, hashes, excluded = _decode_all(brokers, _REPORT, _tolerant_report)
     count, index = len(names), columns.index
     usages = _matrix(map(_PAIR, chain.from_iterable(map(_RESOURCES, reports))), 4 * count, 2)
     starts, held = _rows([report.bundles for report in reports], index)
-    return Picture(
+    return CompatPicture(
         brokers=tuple(names),
         percent=percent(usages[:, 0], usages[:, 1]).reshape(count, 4),
         traffic=_matrix(map(_RATES, reports), count),
@@ -134,7 +134,7 @@ def _decode_all(
         except (msgspec.DecodeError, ValueError, RecursionError):
             try:
                 record = tolerant(_Fields(bytes(text)))
-            except Unusable as error:
+            except UnusableRecord as error:
                 excluded.append((name, str(error)))
                 continue
         names.append(name)
@@ -189,7 +189,7 @@ class _Fields:
         try:
             read = json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
-            raise Unusable(f"no JSON: {error}") from None
+            raise UnusableRecord(f"no JSON: {error}") from None
         self._values = _object(read, "the record")
 
     def figure(self, name: str, fields: Mapping[str, Any] | None = None) -> float:
@@ -198,7 +198,7 @@ class _Fields:
         if value is None:
             return 0.0
         if not isinstance(value, str):
-            raise Unusable(f"{name} is no number")
+            raise UnusableRecord(f"{name} is no number")
         text = value.strip()
         if not isinstance(value, _Number):
             if text in ("", "null"):
@@ -206,14 +206,14 @@ class _Fields:
             if text in _SPECIAL:
                 return _SPECIAL[text]
         if not _JAVA_DOUBLE.fullmatch(text):
-            raise Unusable(f"{name} is no number")
+            raise UnusableRecord(f"{name} is no number")
         return float(text.rstrip("dDfF"))
 
     def integer(self, name: str, fields: Mapping[str, Any] | None = None) -> int:
         """A primitive int: fractions are cut off."""
         value = self.figure(name, fields)
         if not -(2**31) <= value < 2**31:
-            raise Unusable(f"{name} is no int")
+            raise UnusableRecord(f"{name} is no int")
         return int(value)
 
     def usage(self, name: str) -> _Usage:
@@ -233,14 +233,14 @@ class _Fields:
         """A set of texts; scalars count as their spelling."""
         values = self._values.get(name, [])
         if not isinstance(values, list) or any(isinstance(value, dict | list) for value in values):
-            raise Unusable(f"{name} is no list of names")
+            raise UnusableRecord(f"{name} is no list of names")
         return {_spelled(value) for value in values}
 
     def keys(self, name: str) -> dict[str, _Ignored | None]:
         """The keys of an object of objects, in their order."""
         values = _object(self._values.get(name, {}), name)
         if any(value is not None and not isinstance(value, dict) for value in values.values()):
-            raise Unusable(f"{name} holds something else than statistics")
+            raise UnusableRecord(f"{name} holds something else than statistics")
         return dict.fromkeys(values)
 
 
@@ -252,7 +252,7 @@ def _spelled(value: Any) -> str | None:
 
 def _object(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Unusable(f"{name} is no object")
+        raise UnusableRecord(f"{name} is no object")
     return value
 
 

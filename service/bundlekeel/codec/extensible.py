@@ -18,7 +18,7 @@ from bundlekeel.codec.report import MAX_REPORT_BYTES, is_bundle
 from bundlekeel.codec.tolerant import MAX_INTEGER, MAX_NUMBER, Faults, Fields, load_object
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.extensible import BrokerLoad, BundleLoads
+from bundlekeel.core.model.extensible import BrokerLoadData, BundleLoads
 
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
@@ -63,7 +63,9 @@ _LOAD: Final = msgspec.json.Decoder(_Load)
 _TOPS: Final = msgspec.json.Decoder(_Tops | list[_Top])
 
 
-def decode_broker_load(broker_id: str, data: bytes | msgspec.Raw, *, max_bytes: int = MAX_REPORT_BYTES) -> BrokerLoad:
+def decode_broker_load(
+    broker_id: str, data: bytes | msgspec.Raw, *, max_bytes: int = MAX_REPORT_BYTES
+) -> BrokerLoadData:
     """Decode one `BrokerLoadData`. Raises CodecError only; single bad fields end up in `faults` instead."""
     _check_size(data, max_bytes)
     try:
@@ -71,7 +73,7 @@ def decode_broker_load(broker_id: str, data: bytes | msgspec.Raw, *, max_bytes: 
     except (msgspec.DecodeError, ValueError, RecursionError):
         return _load_tolerantly(broker_id, bytes(data))
     rates = (typed.msg_rate_in, typed.msg_rate_out, typed.msg_throughput_in, typed.msg_throughput_out)
-    return BrokerLoad(
+    return BrokerLoadData(
         broker_id=broker_id,
         weighted_max_ema=typed.weighted_max_ema,
         throughput_ema=typed.msg_throughput_ema,
@@ -115,14 +117,14 @@ def _check_size(data: bytes | msgspec.Raw, max_bytes: int) -> None:
         raise CodecError(f"the record has {len(data)} bytes, more than {max_bytes}", code=Code.REPORT_TOO_LARGE)
 
 
-def _load_tolerantly(broker_id: str, data: bytes) -> BrokerLoad:
+def _load_tolerantly(broker_id: str, data: bytes) -> BrokerLoadData:
     raw = load_object(data)
     if not {*_LOADS, *_RATES, "updatedAt"} & raw.keys():
         raise CodecError("the record holds no load of a broker", code=Code.WRONG_TYPE)
     faults = Faults()
     fields = Fields(raw, faults)
     weighted, throughput, most = (fields.number(name, required=name == _LOADS[0]) for name in _LOADS)
-    return BrokerLoad(
+    return BrokerLoadData(
         broker_id=broker_id,
         weighted_max_ema=weighted,
         throughput_ema=throughput,

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bundlekeel.codec.foreign import read
+from bundlekeel.codec.external_input import read
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from bundlekeel.codec.foreign import read
+from bundlekeel.codec.external_input import read
 from bundlekeel.core.quotas.enforce import PUBLISH, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
 

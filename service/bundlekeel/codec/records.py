@@ -14,7 +14,7 @@ import msgspec
 from bundlekeel.codec.tolerant import Faults, Fields, load_object
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.load import BrokerEndpoint, BundleAverages, Listener, Owner
+from bundlekeel.core.model.load import AdvertisedListener, BrokerEndpoint, BundleAverages, Owner
 from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, broker_id_of_url
 
 LoadManagerKind = Literal["modular", "simple", "extensible"]
@@ -161,12 +161,12 @@ def decode_endpoint(broker_id: str, data: bytes | msgspec.Raw) -> BrokerEndpoint
     )
 
 
-def _listeners(fields: Fields) -> tuple[Listener, ...]:
+def _listeners(fields: Fields) -> tuple[AdvertisedListener, ...]:
     """`advertisedListeners` by name. What is wrong with one is no reason to do without the rest of the record."""
     found = fields.child("advertisedListeners", required=False)
     records = [(name, found.child(name)) for name in sorted(found.names())]
     return tuple(
-        Listener(name, record.text("brokerServiceUrl") or record.text("brokerServiceUrlTls"))
+        AdvertisedListener(name, record.text("brokerServiceUrl") or record.text("brokerServiceUrlTls"))
         for name, record in records
     )
 

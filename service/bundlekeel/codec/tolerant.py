@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from bundlekeel.codec.foreign import clean, load
+from bundlekeel.codec.external_input import clean, load
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 

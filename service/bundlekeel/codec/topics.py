@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from bundlekeel.codec.foreign import clean
+from bundlekeel.codec.external_input import clean
 from bundlekeel.codec.report import is_bundle
 from bundlekeel.codec.tolerant import MAX_INTEGER, MAX_NUMBER, Faults
 from bundlekeel.core.model.codes import Code

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from bundlekeel.codec.foreign import clean
+from bundlekeel.codec.external_input import clean
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.quotas.told import Passed, Told, UsageMessage
+from bundlekeel.core.quotas.usage_message import PassedUsage, ResourceGroupUsage, UsageMessage
 
 # Some 5,000 ResourceGroups of one broker.
 MAX_USAGE_BYTES: Final = 256 * 1024
@@ -37,7 +37,7 @@ def decode_usage(data: bytes, *, max_bytes: int = MAX_USAGE_BYTES) -> UsageMessa
     the last one counts."""
     if len(data) > max_bytes:
         raise CodecError(f"the message has {len(data)} bytes, more than {max_bytes}", code=Code.REPORT_TOO_LARGE)
-    broker, groups = "", list[Told]()
+    broker, groups = "", list[ResourceGroupUsage]()
     for name, value in _fields(memoryview(data), _INFO, ""):
         if name == "broker":
             broker = _text(value, name)
@@ -48,8 +48,8 @@ def decode_usage(data: bytes, *, max_bytes: int = MAX_USAGE_BYTES) -> UsageMessa
     return UsageMessage(broker=broker, groups=tuple(groups))
 
 
-def _told(data: memoryview, where: str) -> Told:
-    owner, sides = "", dict[str, Passed]()
+def _told(data: memoryview, where: str) -> ResourceGroupUsage:
+    owner, sides = "", dict[str, PassedUsage]()
     for name, value in _fields(data, _USAGE, where):
         if name == "owner":
             owner = _text(value, where + name)
@@ -57,10 +57,10 @@ def _told(data: memoryview, where: str) -> Told:
             sides[name] = _passed(_nested(value, where + name), f"{where}{name}.")
     if not owner:
         raise _wrong(f"{where}owner", "is missing")
-    return Told(group=owner, publish=sides.get("publish"), dispatch=sides.get("dispatch"))
+    return ResourceGroupUsage(group=owner, publish=sides.get("publish"), dispatch=sides.get("dispatch"))
 
 
-def _passed(data: memoryview, where: str) -> Passed:
+def _passed(data: memoryview, where: str) -> PassedUsage:
     found: dict[str, int] = {}
     for name, value in _fields(data, _NETWORK, where):
         if not isinstance(value, int) or value > _MOST:
@@ -69,7 +69,7 @@ def _passed(data: memoryview, where: str) -> Passed:
     for name in _NETWORK.values():
         if name not in found:
             raise _wrong(where + name, "is missing")
-    return Passed(messages=found["messagesPerPeriod"], size=found["bytesPerPeriod"])
+    return PassedUsage(messages=found["messagesPerPeriod"], size=found["bytesPerPeriod"])
 
 
 # --- the wire format -------------------------------------------------------------------------------------

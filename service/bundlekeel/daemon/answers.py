@@ -61,13 +61,13 @@ class Check:
 
 
 class Service(Protocol):
-    """The face of a running sidecar.
+    """The service of a running sidecar, which the API and the CLI ask.
 
     Raises NotFound, Conflict, Forbidden, ConfigError, StoreError, SnapshotError of `core.model.errors`; nothing else.
     """
 
     @property
-    def wishes(self) -> OperationsService:
+    def requests(self) -> OperationsService:
         """Drains, moves by hand, pins, reviews (daemon/answers_operations.py)."""
 
     @property
@@ -102,7 +102,7 @@ class Service(Protocol):
         short, long: {msg_rate_in, msg_rate_out, throughput_in, throughput_out}, short_samples, long_samples,
         score_ratio, may_move: bool, code: Code|None, preallocated_to, preallocated_age_seconds, last_move_ms}"""
 
-    def drawing(self, largest: int) -> Json:
+    def overview(self, largest: int) -> Json:
         """{wall_ms: of the picture|None, namespaces: [{namespace, throughput}] largest first, brokers: [{broker,
         bundles: the `largest` of it [{bundle, namespace: place in namespaces, throughput}], other_bundles: count,
         other_throughput}]}; throughput is short-term, both ways."""
@@ -189,8 +189,8 @@ class Service(Protocol):
         remedy}. Conflict without channel, StoreError unless followed."""
 
     async def assignments(self, names: Sequence[str]) -> list[Json]:
-        """Where topics, bundles or namespaces would be placed if nobody owned them; nothing is assigned, no broker is
-        asked: [{topic, hash, bundle, owner: id|None, state, preallocated: id|None, chosen: id|None, placement,
+        """Where topics, bundles or namespaces would be placed if no broker owned them; nothing is assigned, no broker
+        is asked: [{topic, hash, bundle, owner: id|None, state, preallocated: id|None, chosen: id|None, placement,
         candidates: [id], code: Code|None, sentence, steps: [{name, candidates: [id], dropped: [{broker, code,
         explanation}], note}]}]"""
 

@@ -1,6 +1,6 @@
 """What the API and the CLI may ask of a sidecar beside looking: brokers drained, bundles moved by hand, pins, reviews.
 
-Every replica answers alike: wishes are written with compare-and-set by whichever is asked, moves are left for the
+Every replica answers alike: requests are written with compare-and-set by whichever is asked, moves are left for the
 leader. Raises NotFound, Conflict, Forbidden, ConfigError, StoreError, SnapshotError of `core.model.errors`; nothing
 else.
 """
@@ -27,7 +27,7 @@ class OperationsService(Protocol):
     async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> Json:
         """Empty a broker and keep it empty until `uncordon`: {broker, dry_run, bundles: what it owns, moves: [Move
         fields + sentence], refusals: [..], refusal_counts, eta_seconds: what the moves take one after the other,
-        sentence, detail}. Without `dry_run` the wish is written."""
+        sentence, detail}. Without `dry_run` the request is written."""
 
     async def cordon(self, broker: str, *, reason: str, by: str) -> Json:
         """Let nothing come to a broker by us: {broker, state: cordoned}; Conflict for the last one open to bundles."""
@@ -58,7 +58,7 @@ class OperationsService(Protocol):
     async def resume_scope(self, scope: str, *, reason: str, by: str) -> Json:
         """End the pause of one scope; NotFound when there is none."""
 
-    async def by_hand(
+    async def manual_move(
         self,
         verb: Verb,
         name: str,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from bundlekeel.core.quotas.groups import Group
+from bundlekeel.core.quotas.groups import QuotaGroup
 
 Json = dict[str, Any]
 
@@ -35,7 +35,7 @@ class QuotasService(Protocol):
         """`name`: a group or a topic. {name, kind: group|topic, group, sentences: [str], codes: [{code,
         explanation}]}. The leader knows every topic, and others ask it; `here`: nobody else is asked."""
 
-    async def put(self, group: Group, *, reason: str, by: str) -> Json:
+    async def put(self, group: QuotaGroup, *, reason: str, by: str) -> Json:
         """Set a group, new or over the one of the settings: {name, origin, members, limits: rates}. ConfigError when it
         cannot be kept: names, limits, unknown tenants, namespaces of another group."""
 

@@ -38,8 +38,8 @@ def brokers(cycle: Cycle, config: BrokerConfig, now_ms: int) -> list[Json]:
     snapshot, picture = cycle.snapshot, cycle.picture
     if snapshot is None or picture is None:
         return []
-    draft = Draft(snapshot, cycle.standing.ledger, cycle.params, idle=cycle.standing.memory.idle)
-    on_the_way = preallocated(cycle.standing.ledger, snapshot.brokers.ids, now_ms)
+    draft = Draft(snapshot, cycle.cycle_state.ledger, cycle.params, idle=cycle.cycle_state.memory.idle)
+    on_the_way = preallocated(cycle.cycle_state.ledger, snapshot.brokers.ids, now_ms)
     verdicts = {}
     if cycle.report and cycle.report.plan:
         verdicts = {item.broker: asdict(item) | {"code": item.code.value} for item in cycle.report.plan.brokers}
@@ -50,7 +50,7 @@ def brokers(cycle: Cycle, config: BrokerConfig, now_ms: int) -> list[Json]:
             | {
                 "sheds_itself": config.sheds(broker),
                 "splits_itself": config.splits(broker),
-                "unsettled": broker in cycle.standing.ledger.unsettled(),
+                "unsettled": broker in cycle.cycle_state.ledger.unsettled(),
                 "preallocated": [{"bundle": name, "age_seconds": age} for name, age in on_the_way[broker]],
                 "verdict": verdicts.get(broker),
             }
@@ -115,7 +115,7 @@ def _sums(traffic: Floats) -> Json:
 
 def obstacles(cycle: Cycle, snapshot: Snapshot) -> Mapping[int, Code]:
     """Why a bundle may not move at all, by bundle row; rows that may are absent."""
-    given, ledger = cycle.plan_input(snapshot), cycle.standing.ledger
+    given, ledger = cycle.plan_input(snapshot), cycle.cycle_state.ledger
     under_way = ledger.under_way()
     return eligibility(
         snapshot,
@@ -129,16 +129,16 @@ def obstacles(cycle: Cycle, snapshot: Snapshot) -> Mapping[int, Code]:
 
 
 def bundles(cycle: Cycle, now_ms: int, *, broker: str | None = None, namespace: str | None = None) -> list[Json]:
-    """Rows of the bundles asked for, largest short-term throughput first. NotFound for a broker nobody knows."""
+    """Rows of the bundles asked for, largest short-term throughput first. NotFound for an unknown broker."""
     snapshot = cycle.snapshot
     if snapshot is None:
         return []
     if broker is not None and broker not in (*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded)):
         raise NotFound(f"no broker {broker!r}; registered: {', '.join(snapshot.brokers.ids) or 'none'}")
     table = snapshot.bundles
-    draft = Draft(snapshot, cycle.standing.ledger, cycle.params, idle=cycle.standing.memory.idle)
+    draft = Draft(snapshot, cycle.cycle_state.ledger, cycle.params, idle=cycle.cycle_state.memory.idle)
     codes = obstacles(cycle, snapshot)
-    going = {entry.bundle: entry for entry in cycle.standing.ledger.entries if not entry.target_settled}
+    going = {entry.bundle: entry for entry in cycle.cycle_state.ledger.entries if not entry.target_settled}
     size = table.short[:, THROUGHPUT_IN] + table.short[:, THROUGHPUT_OUT]
     rows = []
     for row in np.argsort(-size, kind="stable").tolist():
@@ -148,7 +148,7 @@ def bundles(cycle: Cycle, now_ms: int, *, broker: str | None = None, namespace: 
             continue
         name = table.names[row]
         code = codes.get(row)
-        entry, moved = going.get(name), cycle.standing.recent.get(name)
+        entry, moved = going.get(name), cycle.cycle_state.recent.get(name)
         rows.append(
             _bundle(snapshot, draft, row)
             | {

@@ -11,13 +11,13 @@ import numpy as np
 from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.state.leadership import Leadership
-from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.daemon.state.shared_state import SharedState
 
 Json = dict[str, Any]
 
 
-def drawing(cycle: Cycle, largest: int) -> Json:
-    """`views.Service.drawing`. A few thousand rows however many bundles there are, without a look at each of them."""
+def overview(cycle: Cycle, largest: int) -> Json:
+    """`answers.Service.drawing`. A few thousand rows however many bundles there are, without a look at each of them."""
     snapshot = cycle.snapshot
     if snapshot is None:
         return {"wall_ms": None, "namespaces": [], "brokers": []}
@@ -51,17 +51,19 @@ def drawing(cycle: Cycle, largest: int) -> Json:
     return {"wall_ms": snapshot.wall_ms, "namespaces": names, "brokers": rows}
 
 
-def changes(cycle: Cycle, sharing: Sharing, leadership: Leadership, *, connected: bool, last: Json | None) -> Json:
-    """`views.Service.changes`: marks to compare, each cheap to make. `last`: the last cycle as `state` shows it."""
+def changes(
+    cycle: Cycle, shared_state: SharedState, leadership: Leadership, *, connected: bool, last: Json | None
+) -> Json:
+    """`answers.Service.changes`: marks to compare, each cheap to make. `last`: the last cycle as `state` shows it."""
     leader = leadership.leader
     return {
         "picture": cycle.snapshot.wall_ms if cycle.snapshot is not None else 0,
         "cycle": str(last["id"]) if last else "",
         "leader": f"{leader.id} {leader.epoch}" if leader else "",
         "store": connected,
-        "moves": sharing.moves[-1]["wall_ms"] if sharing.moves else 0,
-        "tasks": _mark(sharing.tasks),
-        "wishes": _mark(sharing.desired),
+        "moves": shared_state.moves[-1]["wall_ms"] if shared_state.moves else 0,
+        "tasks": _mark(shared_state.tasks),
+        "wishes": _mark(shared_state.desired),
     }
 
 

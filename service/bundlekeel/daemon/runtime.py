@@ -15,12 +15,12 @@ from typing import Protocol
 import structlog
 
 from bundlekeel.core.model.errors import BundlekeelError, LeadershipLost, StoreError, WrongCluster
-from bundlekeel.daemon.calibration.shadow import Tournament
+from bundlekeel.daemon.calibration.shadow import ShadowStrategies
 from bundlekeel.daemon.calibration.watcher import Calibration
 from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.execution.leader_executor import LeaderHand
+from bundlekeel.daemon.execution.leader_executor import LeaderExecutor
 from bundlekeel.daemon.gate.outage import OutageWatch
-from bundlekeel.daemon.operations.drain_tracker import Operations
+from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions
 from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.quotas.cycle import Quotas
@@ -31,7 +31,7 @@ from bundlekeel.daemon.sources.observer import Observer
 from bundlekeel.daemon.sources.rate_signals import RateSignals
 from bundlekeel.daemon.state.documents import AveragesPart
 from bundlekeel.daemon.state.leadership import BENCH, Leadership
-from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Journal, LoadSource, Peers, Telemetry
 
 _log = structlog.get_logger(__name__)
@@ -47,7 +47,7 @@ _HOUSEKEEPING_SECONDS = 1.0
 _COMPLAIN_SECONDS = 60.0
 
 
-class Face(Protocol):
+class Server(Protocol):
     """The API server, seen from here."""
 
     async def start(self) -> str:
@@ -69,12 +69,12 @@ class RuntimeParts:
     telemetry: Telemetry
     peers: Peers
     leadership: Leadership
-    sharing: Sharing
+    shared_state: SharedState
     observer: Observer
-    hand: LeaderHand
+    executor: LeaderExecutor
     cycle: Cycle
     executions: Executions
-    operations: Operations
+    operations: DrainTracker
     reload: Reload
     interval_seconds: float
     channel: ChannelWatch | None = None
@@ -83,13 +83,13 @@ class RuntimeParts:
     recorder: Recorder | None = None
     notifications: Notifications | None = None
     calibration: Calibration | None = None
-    tournament: Tournament | None = None
+    shadow_strategies: ShadowStrategies | None = None
     quotas: Quotas | None = None
     closers: Sequence[Callable[[], Awaitable[None]]] = ()
 
 
 class Runtime:
-    """Runs one sidecar until it is told to stop."""
+    """Runs one sidecar until it is stopped."""
 
     def __init__(self, parts: RuntimeParts) -> None:
         self._parts = parts
@@ -102,7 +102,7 @@ class Runtime:
         self._wrong: WrongCluster | None = None
         self.last_turn_boot = self._turn_began = parts.clock.boot()
 
-    async def run(self, faces: Sequence[Face] = (), *, on_ready: Callable[[list[str]], None] | None = None) -> int:
+    async def run(self, servers: Sequence[Server] = (), *, on_ready: Callable[[list[str]], None] | None = None) -> int:
         """Run until SIGTERM, SIGINT or `request_stop`; the exit code. A second signal ends the process at once.
 
         WrongCluster, after a stop like any other, as soon as a broker shows that `cluster` is not its name.
@@ -110,7 +110,7 @@ class Runtime:
         self._own_signals()
         parts = self._parts
         await parts.coordination.start()
-        urls = [await face.start() for face in faces]
+        urls = [await server.start() for server in servers]
         if on_ready is not None:
             on_ready(urls)
         tasks = [
@@ -134,12 +134,12 @@ class Runtime:
             tasks.append(asyncio.create_task(self._root("notifications", parts.notifications.run)))
         if parts.calibration is not None:
             tasks.append(asyncio.create_task(self._root("calibration", parts.calibration.run)))
-        if parts.tournament is not None:
-            tasks.append(asyncio.create_task(self._root("shadow", parts.tournament.run)))
+        if parts.shadow_strategies is not None:
+            tasks.append(asyncio.create_task(self._root("shadow", parts.shadow_strategies.run)))
         if parts.quotas is not None:
             tasks.append(asyncio.create_task(self._root("quotas", parts.quotas.run)))
         await self._stop.wait()
-        await self._shut_down(tasks, faces)
+        await self._shut_down(tasks, servers)
         if self._wrong is not None:
             raise self._wrong
         return 1 if self._failed else 0
@@ -178,7 +178,7 @@ class Runtime:
         if not self._observing:
             # Before the first report: what brokers stored (the top ten each) would else count as known already.
             restore_averages(
-                self._parts.observer, await self._parts.sharing.read_averages(), self._parts.clock.wall_ms()
+                self._parts.observer, await self._parts.shared_state.read_averages(), self._parts.clock.wall_ms()
             )
             self._observing = True
             await self._parts.source.start()
@@ -195,7 +195,7 @@ class Runtime:
 
     async def _one_cycle(self) -> None:
         try:
-            await self._parts.sharing.refresh()
+            await self._parts.shared_state.refresh()
         except StoreError as error:
             _log.info("shared state could not be read", error=str(error))
         await self._parts.cycle.turn(self._adopt)
@@ -204,9 +204,9 @@ class Runtime:
         """A follower goes on from what the leader stored last; a leader takes that over once a term."""
         parts, epoch = self._parts, self._parts.leadership.epoch
         if epoch is None:
-            parts.cycle.adopt(parts.sharing.standing(), None)
+            parts.cycle.adopt(parts.shared_state.cycle_state(), None)
         elif parts.cycle.epoch != epoch:
-            parts.cycle.adopt(parts.sharing.taken_over(), epoch)
+            parts.cycle.adopt(parts.shared_state.taken_over(), epoch)
 
     async def _until_next(self) -> None:
         """The interval, or sooner when fresh reports arrive, but never more often than five times an interval.
@@ -282,27 +282,27 @@ class Runtime:
             await self._pause(_HOUSEKEEPING_SECONDS)
             if not parts.leadership.leading:
                 continue
-            if await parts.operations.look(parts.cycle.standing.ledger.under_way()):
+            if await parts.operations.look(parts.cycle.cycle_state.ledger.under_way()):
                 parts.observer.fresh.set()
 
     async def _keep_house(self) -> None:
         parts = self._parts
-        await parts.sharing.refresh()
+        await parts.shared_state.refresh()
         if not parts.leadership.leading:
             return
-        await parts.hand.flush()
-        if parts.sharing.frozen or not parts.cycle.leads:
-            settlement = await parts.hand.settle()
+        await parts.executor.flush()
+        if parts.shared_state.frozen or not parts.cycle.leads:
+            settlement = await parts.executor.settle()
             for outcome in settlement.settled:
                 parts.cycle.book(outcome)
             await self._look_for_arrivals()
-        for split in parts.hand.settled_splits():
+        for split in parts.executor.settled_splits():
             parts.cycle.book_split(split)
         if parts.clock.boot() >= self._checkpoint_at:
             self._checkpoint_at = parts.clock.boot() + CHECKPOINT_SECONDS
             bundles = parts.observer.averages.export()
             if bundles:
-                await parts.sharing.save_averages(AveragesPart(wall_ms=parts.clock.wall_ms(), bundles=bundles))
+                await parts.shared_state.save_averages(AveragesPart(wall_ms=parts.clock.wall_ms(), bundles=bundles))
 
     async def _look_for_arrivals(self) -> None:
         """Open moves of earlier leaders stay frozen, but the load of those that have arrived is known."""
@@ -310,10 +310,10 @@ class Runtime:
         if parts.cycle.leads and not parts.cycle.busy.locked():
             open_moves = [
                 entry
-                for entry in parts.cycle.standing.ledger.entries
-                if entry.bundle in parts.sharing.frozen and not entry.landed_ms
+                for entry in parts.cycle.cycle_state.ledger.entries
+                if entry.bundle in parts.shared_state.frozen and not entry.landed_ms
             ]
-            parts.cycle.arrived(await parts.hand.arrived(open_moves))
+            parts.cycle.arrived(await parts.executor.arrived(open_moves))
 
     # --- stopping ---
 
@@ -341,16 +341,16 @@ class Runtime:
         except TimeoutError:
             return
 
-    async def _shut_down(self, tasks: list[asyncio.Task[None]], faces: Sequence[Face]) -> None:
+    async def _shut_down(self, tasks: list[asyncio.Task[None]], servers: Sequence[Server]) -> None:
         """Moves first, while we still lead; then leadership; then the rest, at the same time."""
         parts, began = self._parts, asyncio.get_running_loop().time()
         await self._by(began + _MOVES_UNTIL, moves=self._stop_moves())
-        await self._by(began + _API_UNTIL, **{f"api {number}": face.stop() for number, face in enumerate(faces)})
+        await self._by(began + _API_UNTIL, **{f"api {number}": server.stop() for number, server in enumerate(servers)})
         for task in tasks:
             task.cancel()
         await self._by(began + _TASKS_UNTIL, **{task.get_name(): task for task in tasks})
         await self._by(began + _LEADERSHIP_UNTIL, leadership=parts.leadership.stop())
-        for watcher in (parts.calibration, parts.tournament):
+        for watcher in (parts.calibration, parts.shadow_strategies):
             if watcher is not None:
                 watcher.close()
         optional = {"history": parts.recorder, "notifications": parts.notifications, "channel": parts.channel}
@@ -366,7 +366,7 @@ class Runtime:
         parts.journal.close()
 
     async def _stop_moves(self) -> None:
-        left = await self._parts.hand.stop(_MOVES_SECONDS)
+        left = await self._parts.executor.stop(_MOVES_SECONDS)
         if left:
             _log.warning("moves left to the next leader", bundles=list(left))
 

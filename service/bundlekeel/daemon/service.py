@@ -1,4 +1,4 @@
-"""The face of a running sidecar: `views.Service` over its parts. Every replica answers alike."""
+"""The service of a running sidecar: `answers.Service` over its parts. Every replica answers alike."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from bundlekeel import __version__
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound
 from bundlekeel.daemon import listings as tables
-from bundlekeel.daemon import overview as drawing
-from bundlekeel.daemon import why
+from bundlekeel.daemon import overview, why
 from bundlekeel.daemon.answers import Check, Json, PlanRequest
 from bundlekeel.daemon.calibration.watcher import Calibration
 from bundlekeel.daemon.cycle.cycle import Cycle
@@ -21,8 +20,8 @@ from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.gate.in_force import MODES, mode_in_force, pause_in_force, pause_view
 from bundlekeel.daemon.gate.outage import OutageWatch
 from bundlekeel.daemon.operations.assignments import assignments
-from bundlekeel.daemon.operations.doctor import Patient, examine
-from bundlekeel.daemon.operations.operator_requests import Wishing
+from bundlekeel.daemon.operations.doctor import DoctorContext, examine
+from bundlekeel.daemon.operations.operator_requests import OperatorRequests
 from bundlekeel.daemon.operations.plans import Plans, PlansParts
 from bundlekeel.daemon.operations.where import where
 from bundlekeel.daemon.quotas.service import QuotaService
@@ -30,19 +29,19 @@ from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_tables import row_of, unit_rows
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
-from bundlekeel.daemon.sources.policies import PolicyBook
+from bundlekeel.daemon.sources.policies import PolicyCache
 from bundlekeel.daemon.state.documents import Desired, Pause
-from bundlekeel.daemon.state.effective_parameters import Overlay
+from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
 from bundlekeel.daemon.state.leadership import BENCH, Leadership
-from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Coordination, Journal, Metadata, Ownership, Peers, Telemetry
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import LoadedSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SidecarParts:
-    """What the face looks at."""
+class ServiceParts:
+    """What the service answers from."""
 
     loaded: LoadedSettings
     clock: Clock
@@ -53,43 +52,43 @@ class SidecarParts:
     telemetry: Telemetry
     peers: Peers
     leadership: Leadership
-    sharing: Sharing
+    shared_state: SharedState
     cycle: Cycle
     planner: Planner
     config: BrokerConfig
-    policies: PolicyBook
+    policies: PolicyCache
     runtime: Runtime
-    wishing: Wishing
+    operator_requests: OperatorRequests
     gate: Gate
     calibration: Calibration
-    overlay: Overlay
+    effective_parameters: EffectiveParameters
     quotas: QuotaService
-    patient: Callable[[], Patient]
+    context: Callable[[], DoctorContext]
     channel: ChannelWatch | None = None
     outage: OutageWatch | None = None
 
 
-class Sidecar:
-    """Implements `views.Service`; the docstrings there say what each answer holds."""
+class BalancerService:
+    """Implements `answers.Service`; the docstrings there say what each answer holds."""
 
-    def __init__(self, parts: SidecarParts) -> None:
+    def __init__(self, parts: ServiceParts) -> None:
         self._p = parts
         self._started = parts.clock.boot()
         self._plans = Plans(
             PlansParts(
                 gate=parts.gate,
                 leadership=parts.leadership,
-                sharing=parts.sharing,
+                shared_state=parts.shared_state,
                 planner=parts.planner,
                 peers=parts.peers,
-                wishing=parts.wishing,
+                operator_requests=parts.operator_requests,
             )
         )
 
     @property
-    def wishes(self) -> Wishing:
+    def requests(self) -> OperatorRequests:
         """Drains, moves by hand, pins, reviews."""
-        return self._p.wishing
+        return self._p.operator_requests
 
     @property
     def thresholds(self) -> Calibration:
@@ -107,7 +106,7 @@ class Sidecar:
         """Who and what this sidecar is, who leads, the last cycle, and why nothing is carried out now."""
         p = self._p
         member, leader, report = p.leadership.member, p.leadership.leader, p.cycle.report
-        desired, now = p.sharing.desired, p.clock.wall_ms()
+        desired, now = p.shared_state.desired, p.clock.wall_ms()
         pause = pause_in_force(desired, now)
         obstacle = report.obstacle if report else None
         epoch = p.leadership.epoch if p.leadership.epoch is not None else (leader.epoch if leader else None)
@@ -129,22 +128,22 @@ class Sidecar:
             "cycle": self._last_cycle(),
             "imbalance": tables.imbalances(p.cycle),
             "ledger": {
-                "entries": len(p.cycle.standing.ledger.entries),
-                "unsettled": sorted(p.cycle.standing.ledger.unsettled()),
+                "entries": len(p.cycle.cycle_state.ledger.entries),
+                "unsettled": sorted(p.cycle.cycle_state.ledger.unsettled()),
             },
-            "intents": sorted(p.sharing.frozen),
+            "intents": sorted(p.shared_state.frozen),
             "version": __version__,
             "uptime_seconds": p.clock.boot() - self._started,
             "acting": report is not None and obstacle is None and p.leadership.leading,
             "acting_obstacle": obstacle.code.value if obstacle else None,
-            "takeover": p.sharing.takeover.view() if p.sharing.takeover is not None else None,
+            "takeover": p.shared_state.takeover.view() if p.shared_state.takeover is not None else None,
             "settling": p.outage.view() if p.outage is not None else None,
         }
 
     def _last_cycle(self) -> Json | None:
         """The leader's last cycle, also on a follower."""
         report = self._p.cycle.report
-        shared = self._p.sharing.shared.report
+        shared = self._p.shared_state.shared.report
         record = report.record(None) if report and self._p.leadership.leading else shared or None
         if not record and report:
             record = report.record(None)
@@ -170,14 +169,14 @@ class Sidecar:
         rows = tables.bundles(self._p.cycle, self._p.clock.wall_ms(), broker=broker, namespace=namespace)
         return rows[:limit] if limit is not None else rows
 
-    def drawing(self, largest: int) -> Json:
+    def overview(self, largest: int) -> Json:
         """The cluster in few rows."""
-        return drawing.drawing(self._p.cycle, largest)
+        return overview.overview(self._p.cycle, largest)
 
     def changes(self) -> Json:
         """Marks of what changed."""
         p, last = self._p, self._last_cycle()
-        return drawing.changes(p.cycle, p.sharing, p.leadership, connected=p.coordination.connected, last=last)
+        return overview.changes(p.cycle, p.shared_state, p.leadership, connected=p.coordination.connected, last=last)
 
     async def why(self, name: str) -> Json:
         """Why a bundle, topic or broker is where it is, and what would change it."""
@@ -204,10 +203,10 @@ class Sidecar:
     def journal(self, limit: int, kind: str | None) -> list[Json]:
         """Records, newest last. Moves come from the shared state, so that every replica knows all of them; the
         rest are those of this sidecar."""
-        judged = self._p.cycle.standing.effects.judged
+        judged = self._p.cycle.cycle_state.effects.judged
         if kind == "effect":
             return [effect.record() for effect in judged][-limit:]
-        moves = joined(list(self._p.sharing.moves)[-limit:], judged)
+        moves = joined(list(self._p.shared_state.moves)[-limit:], judged)
         if kind == "move":
             return moves
         local = ("cycle", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota", "settings")
@@ -217,7 +216,7 @@ class Sidecar:
 
     def settings(self) -> list[Json]:
         """The settings in effect with their origins; parameters are those of the plan."""
-        return describe(self._p.loaded, self._p.overlay.effective)
+        return describe(self._p.loaded, self._p.effective_parameters.effective)
 
     # --- planning ---
 
@@ -241,7 +240,7 @@ class Sidecar:
         """Executions asked for and what became of them."""
         return await self._plans.tasks()
 
-    # --- people's wishes ---
+    # --- operators' requests ---
 
     async def pause(self, *, reason: str, by: str, seconds: float | None) -> Json:
         """Stop acting, at once, on every sidecar, leader or not."""
@@ -266,7 +265,7 @@ class Sidecar:
         return {"mode": mode, "reason": reason, "by": by}
 
     async def _change(self, change: Callable[[Desired], Desired], what: str, reason: str, by: str) -> None:
-        await self._p.sharing.change_desired(change)
+        await self._p.shared_state.change_desired(change)
         record = {
             "kind": "wish",
             "what": what,
@@ -281,7 +280,9 @@ class Sidecar:
 
     async def where(self, name: str, *, listener: str = "") -> list[Json]:
         """Where a topic, bundle or namespace is; assigns nothing."""
-        going = {entry.bundle: entry.target for entry in self._p.cycle.standing.ledger.entries if not entry.landed_ms}
+        going = {
+            entry.bundle: entry.target for entry in self._p.cycle.cycle_state.ledger.entries if not entry.landed_ms
+        }
         p = self._p
         return await where(
             name,
@@ -323,13 +324,13 @@ class Sidecar:
         return row_of(watch.current(), bundle, self._p.clock.wall_ms()) if watch and watch.followed else None
 
     async def assignments(self, names: Sequence[str]) -> list[Json]:
-        """Where these would be placed if nobody owned them; assigns nothing."""
+        """Where these would be placed if no broker owned them; assigns nothing."""
         p = self._p
         return await assignments(names, cycle=p.cycle, policies=p.policies, metadata=p.metadata, ownership=p.ownership)
 
     async def doctor(self) -> list[Check]:
         """Every connection and permission, tested now."""
-        return await examine(self._p.patient())
+        return await examine(self._p.context())
 
     # --- probes ---
 
@@ -372,12 +373,12 @@ class Sidecar:
         """Prometheus exposition."""
         p = self._p
         now = p.clock.wall_ms()
-        p.telemetry.gauge("paused", 1.0 if pause_in_force(p.sharing.desired, now) else 0.0)
+        p.telemetry.gauge("paused", 1.0 if pause_in_force(p.shared_state.desired, now) else 0.0)
         for mode in MODES:
-            on = mode == mode_in_force(p.loaded.settings.mode, p.sharing.desired)
+            on = mode == mode_in_force(p.loaded.settings.mode, p.shared_state.desired)
             p.telemetry.gauge("mode_info", 1.0 if on else 0.0, mode=mode)
-        p.telemetry.gauge("open_intents", float(len(p.sharing.frozen)))
-        unreadable = sum(len(found) for found in p.sharing.unreadable.values())
+        p.telemetry.gauge("open_intents", float(len(p.shared_state.frozen)))
+        unreadable = sum(len(found) for found in p.shared_state.unreadable.values())
         p.telemetry.gauge("unreadable_documents", float(unreadable))
         return p.telemetry.render(accept)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from bundlekeel import __version__
 from bundlekeel.core.calibration.threshold_ranges import RANGES
-from bundlekeel.core.calibration.thresholds import Rules as Adoption
+from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
 from bundlekeel.core.model.errors import ConfigError, HistoryError, StoreError
 from bundlekeel.core.model.parameters import STRATEGIES
 from bundlekeel.core.model.uris import CREDENTIALS, place_fault
@@ -225,8 +225,8 @@ def _extras() -> Iterator[None]:
 def options_of(given: argparse.Namespace, loaded: LoadedSettings | None) -> Options:
     """What is asked for, by the rules of the settings where they are given."""
     from bundlekeel.jobs.options import Options  # noqa: PLC0415
-    from bundlekeel.jobs.rules import Rules  # noqa: PLC0415
-    from bundlekeel.jobs.selection import Search  # noqa: PLC0415
+    from bundlekeel.jobs.rules import HistoryRules  # noqa: PLC0415
+    from bundlekeel.jobs.selection import SearchDepth  # noqa: PLC0415
 
     adoption = Adoption()
     if loaded is not None:
@@ -243,8 +243,8 @@ def options_of(given: argparse.Namespace, loaded: LoadedSettings | None) -> Opti
         now=datetime.now(UTC),
         days=given.days,
         adoption=adoption,
-        rules=Rules(min_days=min_days, leave_out=frozenset(given.leave_out)),
-        search=Search(points=given.points, rounds=given.rounds, seed=given.seed, names=tuple(given.parameter)),
+        rules=HistoryRules(min_days=min_days, leave_out=frozenset(given.leave_out)),
+        search=SearchDepth(points=given.points, rounds=given.rounds, seed=given.seed, names=tuple(given.parameter)),
         strategies=tuple(given.strategy or STRATEGIES),
         block_hours=given.block_hours,
         period_seconds=given.period,

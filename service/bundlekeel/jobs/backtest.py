@@ -19,10 +19,10 @@ from bundlekeel.core.model.load import Floats
 from bundlekeel.jobs.blocks import Block, dense, warm_of
 from bundlekeel.jobs.columns import PERIODS
 from bundlekeel.jobs.periods import open_store
-from bundlekeel.jobs.places import Place
+from bundlekeel.jobs.places import OutputFolder
 from bundlekeel.jobs.read import period_of, spread
 from bundlekeel.jobs.schemas import spark_schema
-from bundlekeel.sim.backtest import Candidate, Chunk, Measures, Traffic, unbroken
+from bundlekeel.sim.backtest import Candidate, CandidateMeasures, Chunk, RecordedTraffic, unbroken
 from bundlekeel.sim.backtest.measures import COLUMNS
 
 BLOCKS: Final = pa.schema(
@@ -64,7 +64,7 @@ MEASURES: Final = pa.schema(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dense:
+class DenseBlock:
     """A block whose arrays are there."""
 
     number: int
@@ -76,17 +76,17 @@ class Dense:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class BlockResult:
     """One candidate over one block (on one day)."""
 
     candidate: str
     number: int
     day: int
-    measures: Measures
+    measures: CandidateMeasures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class BacktestInputs:
     """Where arrays are and what all blocks share."""
 
     history: str
@@ -113,11 +113,11 @@ def blocks(spark: SparkSession, given: Sequence[Block]) -> DataFrame:
     return spread(spark, rows, spark_schema(BLOCKS))
 
 
-def densed(given: DataFrame, ground: Ground) -> DataFrame:
+def densed(given: DataFrame, ground: BacktestInputs) -> DataFrame:
     """`BLOCKS` -> `DENSE`: every block rebuilt once and written as arrays."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store, place = open_store(ground.history), Place(ground.work)
+        store, place = open_store(ground.history), OutputFolder(ground.work)
         for batch in batches:
             for row in batch.to_pylist():
                 block = Block(**row | {"periods": tuple(period_of(item) for item in row["periods"])})
@@ -138,7 +138,7 @@ def densed(given: DataFrame, ground: Ground) -> DataFrame:
 
 
 def tasks(
-    spark: SparkSession, given: Sequence[Sequence[Dense]], candidates: Sequence[Candidate], chunk: int
+    spark: SparkSession, given: Sequence[Sequence[DenseBlock]], candidates: Sequence[Candidate], chunk: int
 ) -> DataFrame:
     """Every run of blocks with every chunk of candidates, a task each. Chunks of a run follow one another, so that a
     worker that takes the next one has the arrays of a single block still."""
@@ -170,14 +170,16 @@ def measured(given: DataFrame, work_uri: str) -> DataFrame:
 
 
 @lru_cache(maxsize=1)
-def loaded(work_uri: str, name: str) -> Traffic:
+def loaded(work_uri: str, name: str) -> RecordedTraffic:
     """The arrays of a block; a worker keeps the last ones."""
-    return Traffic.from_bytes(Place(work_uri).read(name))
+    return RecordedTraffic.from_bytes(OutputFolder(work_uri).read(name))
 
 
-def made_dense(spark: SparkSession, given: Sequence[Block], ground: Ground) -> tuple[list[Dense], dict[str, str]]:
+def made_dense(
+    spark: SparkSession, given: Sequence[Block], ground: BacktestInputs
+) -> tuple[list[DenseBlock], dict[str, str]]:
     """The blocks that can be back-tested, and by date why others cannot. One small row a block comes back."""
-    there: list[Dense] = []
+    there: list[DenseBlock] = []
     without: dict[str, str] = {}
     for row in densed(blocks(spark, given), ground).collect():
         known = row.asDict()
@@ -185,17 +187,22 @@ def made_dense(spark: SparkSession, given: Sequence[Block], ground: Ground) -> t
         if why or not known["periods"]:
             without[known["date"]] = why or "nothing of it is counted"
         else:
-            there.append(Dense(**known))
+            there.append(DenseBlock(**known))
     return sorted(there, key=lambda item: item.number), without
 
 
 def tried(
-    spark: SparkSession, given: Sequence[Sequence[Dense]], candidates: Sequence[Candidate], work_uri: str
-) -> list[Found]:
+    spark: SparkSession, given: Sequence[Sequence[DenseBlock]], candidates: Sequence[Candidate], work_uri: str
+) -> list[BlockResult]:
     """All candidates on all runs of blocks. What comes back is one row of figures a candidate, run and day."""
     found = measured(tasks(spark, given, candidates, chunk_of(spark, len(given), len(candidates))), work_uri)
     return [
-        Found(candidate=row["candidate"], number=row["number"], day=row["day"], measures=Measures.of_row(row.asDict()))
+        BlockResult(
+            candidate=row["candidate"],
+            number=row["number"],
+            day=row["day"],
+            measures=CandidateMeasures.of_row(row.asDict()),
+        )
         for row in found.collect()
     ]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from bundlekeel.core.history.record import Frame
 from bundlekeel.core.model.load import Floats
-from bundlekeel.jobs.periods import Period, Seen, read
+from bundlekeel.jobs.periods import HistoryPeriod, RecordedCycle, read
 from bundlekeel.ports.history import HOUR_MS, HistoryStore
-from bundlekeel.sim.backtest import Traffic, traffic_of
+from bundlekeel.sim.backtest import RecordedTraffic, traffic_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Block:
     number: int
     date: str
     start_ms: int
-    periods: tuple[Period, ...]
+    periods: tuple[HistoryPeriod, ...]
 
     @property
     def name(self) -> str:
@@ -35,7 +35,7 @@ class Block:
         return sum(period.size for period in self.periods)
 
 
-def blocks_of(periods: Sequence[Period], dates: Collection[str], *, hours: int, warm_hours: int) -> list[Block]:
+def blocks_of(periods: Sequence[HistoryPeriod], dates: Collection[str], *, hours: int, warm_hours: int) -> list[Block]:
     """Blocks of these days, `hours` long, each begun `warm_hours` earlier as far as there is history.
 
     Where there is nothing before a block (the first day, or one after a day that is left out), its own first
@@ -59,7 +59,7 @@ def blocks_of(periods: Sequence[Period], dates: Collection[str], *, hours: int, 
     return found
 
 
-def start_of(period: Period) -> int:
+def start_of(period: HistoryPeriod) -> int:
     """When a period's hour begins, in ms since 1970."""
     return _midnight(period.date) + period.hour * HOUR_MS
 
@@ -75,7 +75,7 @@ def dense(
     period_ms: int,
     per_unit: Mapping[str, Floats],
     params: Mapping[str, Any],
-) -> Traffic:
+) -> RecordedTraffic:
     """The block as arrays. `params`: `params.*` of a recorded document, what all candidates change (those of now, not
     those of then). HistoryError when nothing of it can be rebuilt."""
     traffic = traffic_of(_frames(store, block), period_ms=period_ms, per_unit=per_unit or None)
@@ -87,11 +87,11 @@ def _frames(store: HistoryStore, block: Block) -> Iterator[Frame]:
     for period in sorted(block.periods, key=lambda item: (item.date, item.hour, item.epoch)):
         for item in read(store, period):
             # A leader that has been replaced may have gone on for some seconds.
-            if isinstance(item, Seen) and item.frame is not None and item.record.wall_ms > last:
+            if isinstance(item, RecordedCycle) and item.frame is not None and item.record.wall_ms > last:
                 last = item.record.wall_ms
                 yield item.frame
 
 
-def warm_of(traffic: Traffic, start_ms: int) -> int:
+def warm_of(traffic: RecordedTraffic, start_ms: int) -> int:
     """How many of its periods lie before the counted ones."""
     return int((traffic.wall_ms < start_ms).sum())

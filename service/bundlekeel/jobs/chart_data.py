@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bundlekeel.jobs.evidence import Told
+from bundlekeel.jobs.evidence import EvidenceInput
 from bundlekeel.jobs.plots import Point
-from bundlekeel.jobs.selection import Chosen
-from bundlekeel.sim.backtest import Measures
+from bundlekeel.jobs.selection import Selection
+from bundlekeel.sim.backtest import CandidateMeasures
 
 # The rest would hide one another.
 _MOST = 600
 
 
-def points_of(told: Told, chosen: Chosen) -> list[Point]:
+def points_of(told: EvidenceInput, chosen: Selection) -> list[Point]:
     """Every candidate on the held-out days: moves an hour and imbalance."""
     found = []
     for key, blocks in told.blocks.items():
-        whole = Measures.sum(blocks.values())
+        whole = CandidateMeasures.sum(blocks.values())
         if not whole.seconds:
             continue
         kind = "near" if key in chosen.near else "far"
@@ -30,7 +30,7 @@ def points_of(told: Told, chosen: Chosen) -> list[Point]:
     return ranked[:_MOST]
 
 
-def blocks_shown(told: Told, labels: Sequence[str]) -> tuple[Sequence[str], Sequence[float], Sequence[float]]:
+def blocks_shown(told: EvidenceInput, labels: Sequence[str]) -> tuple[Sequence[str], Sequence[float], Sequence[float]]:
     """Labels, and the imbalance block by block of what is in force and of what is proposed."""
     before, after = told.blocks[told.present.key], told.blocks[told.chosen.key]
     numbers = sorted(set(before) & set(after))

@@ -26,7 +26,7 @@ from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.planning.scores import score_of, weights_of
 from bundlekeel.jobs.columns import BUNDLES, CYCLES, DIGEST, FILES, PARTS, REPORTED, SLICE_MS, SLICES
-from bundlekeel.jobs.periods import Period, Unreadable, read
+from bundlekeel.jobs.periods import HistoryPeriod, UnreadableFile, read
 from bundlekeel.ports.history import HistoryStore
 
 Row = dict[str, Any]
@@ -40,15 +40,15 @@ _CHUNK: Final = 20_000
 _TOPICS: Final = BROKERS.whole.index("topics")
 
 
-def digest(store: HistoryStore, period: Period) -> Iterator[pa.RecordBatch]:
+def digest(store: HistoryStore, period: HistoryPeriod) -> Iterator[pa.RecordBatch]:
     """The rows of one period, in batches of the schema `DIGEST`. StoreError when the store does not answer."""
     place: Row = {"date": period.date, "hour": period.hour, "epoch": period.epoch}
     cycles: list[Row] = []
     files: list[Row] = []
-    slices, bundles = Slices(), Bundles()
+    slices, bundles = BrokerSlices(), HourlyBundles()
     last: tuple[Row, Frame] | None = None
     for item in read(store, period):
-        if isinstance(item, Unreadable):
+        if isinstance(item, UnreadableFile):
             files.append(place | {"path": item.path, "why": item.why})
             continue
         record = item.record
@@ -140,7 +140,7 @@ def impossible(frame: Frame) -> tuple[int, int, int]:
 
 
 @dataclass(slots=True)
-class Slices:
+class BrokerSlices:
     """Sums by broker and ten minutes."""
 
     sums: dict[tuple[int, str], Floats] = field(default_factory=dict)
@@ -200,7 +200,7 @@ class Slices:
 
 
 @dataclass(slots=True)
-class Bundles:
+class HourlyBundles:
     """Sums by bundle over an hour."""
 
     rows: dict[str, int] = field(default_factory=dict)

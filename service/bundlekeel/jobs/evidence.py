@@ -18,17 +18,17 @@ from bundlekeel.core.calibration import thresholds as core
 from bundlekeel.core.calibration.threshold_ranges import RANGES, searched
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.sim.backtest import Candidate, Measures
+from bundlekeel.sim.backtest import Candidate, CandidateMeasures
 
 # Block number -> figures, of one candidate.
-ByBlock = Mapping[int, Measures]
+ByBlock = Mapping[int, CandidateMeasures]
 DRAWS: Final = 1000
 LEVEL: Final = 0.95
 _HOUR: Final = 3600.0
 _DAY: Final = 86_400.0
 
 
-def measures_of(blocks: ByBlock, *, seed: int, before: ByBlock | None = None) -> core.Measures:
+def measures_of(blocks: ByBlock, *, seed: int, before: ByBlock | None = None) -> core.HeldOutMeasures:
     """The mean over all counted time and its interval, of each figure. `before`: of the difference to these, block by
     block; only blocks that both have are used."""
     numbers = sorted(set(blocks) & set(before)) if before is not None else sorted(blocks)
@@ -42,11 +42,11 @@ def measures_of(blocks: ByBlock, *, seed: int, before: ByBlock | None = None) ->
             less, draws_less = _ratio(*old[name], drawn)
             mean, draws = mean - less, draws - draws_less
         low, high = np.percentile(draws, [50 * (1 - LEVEL), 50 * (1 + LEVEL)]).tolist() if len(numbers) else (0.0, 0.0)
-        found[name] = core.Interval(mean, min(low, mean), max(high, mean))
-    return core.Measures(**found)
+        found[name] = core.BootstrapInterval(mean, min(low, mean), max(high, mean))
+    return core.HeldOutMeasures(**found)
 
 
-def _figures(parts: Sequence[Measures]) -> dict[str, tuple[Floats, Floats]]:
+def _figures(parts: Sequence[CandidateMeasures]) -> dict[str, tuple[Floats, Floats]]:
     """What is divided by what, block by block."""
 
     def column(name: str) -> Floats:
@@ -70,7 +70,7 @@ def _ratio(above: Floats, below: Floats, drawn: object) -> tuple[float, Floats]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class EvidenceInput:
     """Everything that goes into the document. `blocks`: candidate's key -> its figures on held-out days. `unbroken`:
     the same of one course over these days, of the present and the chosen one; empty where nothing changes."""
 
@@ -86,12 +86,12 @@ class Told:
     advice: tuple[str, ...]
     seed: int = 0
     tried: Mapping[str, Collection[float]] | None = None
-    unbroken: Mapping[str, Measures] = field(default_factory=dict)
+    unbroken: Mapping[str, CandidateMeasures] = field(default_factory=dict)
     cluster: str = ""
 
 
-def thresholds_of(told: Told, *, pyspark: str) -> core.Thresholds:
-    """The document. `Told.tried`: parameter -> values that were looked at."""
+def thresholds_of(told: EvidenceInput, *, pyspark: str) -> core.Thresholds:
+    """The document. `EvidenceInput.tried`: parameter -> values that were looked at."""
     previous, chosen = told.blocks[told.present.key], told.blocks[told.chosen.key]
     courses = {key: measures_of({0: found}, seed=told.seed) for key, found in told.unbroken.items()}
     evidence = core.Evidence(
@@ -122,7 +122,7 @@ def _software(pyspark: str) -> dict[str, str]:
     return {"bundlekeel": __version__, "python": python, "numpy": np.__version__, "pyspark": pyspark}
 
 
-def _proposed(told: Told, evidence: core.Evidence) -> dict[str, core.Proposed]:
+def _proposed(told: EvidenceInput, evidence: core.Evidence) -> dict[str, core.Proposed]:
     found = {}
     for name in searched(told.base.strategy):
         now, limits = getattr(told.base, name), RANGES[name]

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
-from bundlekeel.core.calibration.thresholds import Rules as Adoption
+from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
 from bundlekeel.core.model.parameters import STRATEGIES
 from bundlekeel.jobs.blocks import blocks_of
-from bundlekeel.jobs.periods import Period, open_store, periods_of
-from bundlekeel.jobs.places import Place, below
-from bundlekeel.jobs.rules import OtherCluster, Rules, TooLittleHistory
-from bundlekeel.jobs.selection import Search
+from bundlekeel.jobs.periods import HistoryPeriod, open_store, periods_of
+from bundlekeel.jobs.places import OutputFolder, below
+from bundlekeel.jobs.rules import HistoryRules, OtherCluster, TooLittleHistory
+from bundlekeel.jobs.selection import SearchDepth
 from bundlekeel.ports.history import clusters_of, mixed
 
 
@@ -26,8 +26,8 @@ class Options:
     out: str
     now: datetime
     days: int = 28
-    rules: Rules = field(default_factory=Rules)
-    search: Search = field(default_factory=Search)
+    rules: HistoryRules = field(default_factory=HistoryRules)
+    search: SearchDepth = field(default_factory=SearchDepth)
     strategies: tuple[str, ...] = STRATEGIES
     block_hours: int = 6
     warm_hours: int = 1
@@ -48,10 +48,10 @@ class Options:
 def reachable(options: Options) -> None:
     """Ask both stores something. StoreError: one of them does not answer."""
     open_store(options.history).files()
-    Place(options.out).check()
+    OutputFolder(options.out).check()
 
 
-def newest(options: Options) -> list[Period]:
+def newest(options: Options) -> list[HistoryPeriod]:
     """The periods of the newest days. TooLittleHistory when there are none."""
     found = periods_of(open_store(options.history).files())
     if not found:
@@ -62,7 +62,7 @@ def newest(options: Options) -> list[Period]:
     return [item for item in found if item.date >= first]
 
 
-def cluster_of(options: Options, found: Sequence[Period]) -> str:
+def cluster_of(options: Options, found: Sequence[HistoryPeriod]) -> str:
     """Whose history these periods are; empty: no file says. OtherCluster: of several clusters, or not of the one that
     the settings name."""
     clusters = clusters_of(open_store(options.history), [file for period in found for file in period.files])

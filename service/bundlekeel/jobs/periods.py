@@ -23,7 +23,7 @@ BROKEN = "broken"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Period:
+class HistoryPeriod:
     """One hour of one epoch, and its files in order."""
 
     date: str
@@ -38,7 +38,7 @@ class Period:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unreadable:
+class UnreadableFile:
     """A file that is torn, empty, no file of ours, or of a newer schema; it stays where it is."""
 
     path: str
@@ -46,7 +46,7 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class RecordedCycle:
     """One recorded cycle. `status`: ok (then there is a frame), double, misplaced (of another hour), broken."""
 
     record: CycleRecord
@@ -60,26 +60,26 @@ def open_store(uri: str) -> HistoryStore:
     return ParquetStore(uri if "://" in uri else Path(uri))
 
 
-def periods_of(files: Iterable[HistoryFile]) -> list[Period]:
+def periods_of(files: Iterable[HistoryFile]) -> list[HistoryPeriod]:
     """The periods of all files that count, oldest first."""
     found: dict[tuple[str, int, int], list[HistoryFile]] = {}
     for file in in_force(files):
         found.setdefault((file.date, file.hour, file.epoch), []).append(file)
     return [
-        Period(
+        HistoryPeriod(
             date=date, hour=hour, epoch=epoch, files=tuple(sorted(together, key=lambda file: (file.first, file.last)))
         )
         for (date, hour, epoch), together in sorted(found.items())
     ]
 
 
-def read(store: HistoryStore, period: Period) -> Iterator[Seen | Unreadable]:
+def read(store: HistoryStore, period: HistoryPeriod) -> Iterator[RecordedCycle | UnreadableFile]:
     """Everything recorded in a period, rebuilt, in order. StoreError when the store does not answer.
 
     A cycle that is there twice is told once more and not rebuilt, so that a copied file does not break the chain of
     changes; the same holds for a cycle of another hour, as of a file that lies in the wrong folder.
     """
-    aside: list[Seen | Unreadable] = []
+    aside: list[RecordedCycle | UnreadableFile] = []
 
     def chain() -> Iterator[CycleRecord]:
         last = -1
@@ -87,17 +87,21 @@ def read(store: HistoryStore, period: Period) -> Iterator[Seen | Unreadable]:
             try:
                 records = store.records(file)
             except HistoryError as error:
-                aside.append(Unreadable(path=file.path, why=str(error)))
+                aside.append(UnreadableFile(path=file.path, why=str(error)))
                 continue
             if not records:
-                aside.append(Unreadable(path=file.path, why=f"{file.path} has no cycles"))
+                aside.append(UnreadableFile(path=file.path, why=f"{file.path} has no cycles"))
             for record in records:
                 if hour_of(record.wall_ms) != (period.date, period.hour) or record.epoch != period.epoch:
                     aside.append(
-                        Seen(record=record, status=MISPLACED, why=f"it lies in {period.date} {period.hour:02d}")
+                        RecordedCycle(
+                            record=record, status=MISPLACED, why=f"it lies in {period.date} {period.hour:02d}"
+                        )
                     )
                 elif record.cycle <= last:
-                    aside.append(Seen(record=record, status=DOUBLE, why=f"cycle {record.cycle} is there twice"))
+                    aside.append(
+                        RecordedCycle(record=record, status=DOUBLE, why=f"cycle {record.cycle} is there twice")
+                    )
                 else:
                     last = record.cycle
                     yield record
@@ -105,12 +109,12 @@ def read(store: HistoryStore, period: Period) -> Iterator[Seen | Unreadable]:
     for item in rebuilt(chain()):
         yield from _taken(aside)
         if item.frame is None:
-            yield Seen(record=item.record, status=BROKEN, why=item.why)
+            yield RecordedCycle(record=item.record, status=BROKEN, why=item.why)
         else:
-            yield Seen(record=item.record, status=OK, frame=item.frame)
+            yield RecordedCycle(record=item.record, status=OK, frame=item.frame)
     yield from _taken(aside)
 
 
-def _taken(aside: list[Seen | Unreadable]) -> list[Seen | Unreadable]:
+def _taken(aside: list[RecordedCycle | UnreadableFile]) -> list[RecordedCycle | UnreadableFile]:
     found, aside[:] = list(aside), []
     return found

@@ -20,7 +20,7 @@ def below(uri: str, name: str) -> str:
     return f"{path.rstrip('/')}/{name}{mark}{options}"
 
 
-class Place:
+class OutputFolder:
     """A folder, here or in an object store. Every method raises StoreError when it cannot be reached."""
 
     def __init__(self, uri: str) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from bundlekeel.jobs import columns, schemas
 from bundlekeel.jobs.read import part
-from bundlekeel.jobs.rules import Day, day_of, liars
+from bundlekeel.jobs.rules import DayFigures, day_of, liars
 
 # A pause of so many usual intervals is a gap; what is shorter counts as recorded.
 _PATIENCE = 3.0
@@ -105,7 +105,7 @@ def _lies_of(table: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(rows, columns.LIES)
 
 
-def figures(digests: DataFrame) -> list[Day]:
+def figures(digests: DataFrame) -> list[DayFigures]:
     """The days as values for `rules.judge`: one small row a day, so the driver may hold them."""
     lying: dict[str, dict[str, str]] = {}
     for row in lies(digests).collect():

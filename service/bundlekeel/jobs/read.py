@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from bundlekeel.jobs import columns, schemas
 from bundlekeel.jobs.digest import digest
-from bundlekeel.jobs.periods import Period, open_store
+from bundlekeel.jobs.periods import HistoryPeriod, open_store
 from bundlekeel.ports.history import HistoryFile
 
 # Tasks a core: enough for all cores to end at about the same time, few enough for a task to be worth its start.
@@ -27,7 +27,7 @@ def spread(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: Any, ta
     return spark.createDataFrame(spark.sparkContext.parallelize(rows, max(1, parts)), schema)
 
 
-def periods(spark: SparkSession, found: Sequence[Period]) -> DataFrame:
+def periods(spark: SparkSession, found: Sequence[HistoryPeriod]) -> DataFrame:
     """One row a period, of schema `PERIODS`; a task takes some that follow one another."""
     rows = [
         (item.date, item.hour, item.epoch, [(file.first, file.last, file.size) for file in item.files])
@@ -36,10 +36,10 @@ def periods(spark: SparkSession, found: Sequence[Period]) -> DataFrame:
     return spread(spark, rows, schemas.PERIODS, _TASKS * spark.sparkContext.defaultParallelism)
 
 
-def period_of(row: dict[str, Any]) -> Period:
+def period_of(row: dict[str, Any]) -> HistoryPeriod:
     """The period of a row of `PERIODS`."""
     place = {name: row[name] for name in ("date", "hour", "epoch")}
-    return Period(**place, files=tuple(HistoryFile(**place, **file) for file in row["files"]))
+    return HistoryPeriod(**place, files=tuple(HistoryFile(**place, **file) for file in row["files"]))
 
 
 def digests(given: DataFrame, uri: str) -> DataFrame:

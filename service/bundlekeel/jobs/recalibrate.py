@@ -25,17 +25,17 @@ from bundlekeel.jobs import backtest, features, quality
 from bundlekeel.jobs.blocks import blocks_of
 from bundlekeel.jobs.capacity import capacity, per_unit
 from bundlekeel.jobs.chart_data import blocks_shown, points_of
-from bundlekeel.jobs.evidence import Told, thresholds_of
+from bundlekeel.jobs.evidence import EvidenceInput, thresholds_of
 from bundlekeel.jobs.options import Options, cluster_of, newest
-from bundlekeel.jobs.periods import Period
-from bundlekeel.jobs.places import Place, below
+from bundlekeel.jobs.periods import HistoryPeriod
+from bundlekeel.jobs.places import OutputFolder, below
 from bundlekeel.jobs.read import digests, of_days, part, periods
-from bundlekeel.jobs.report import MOST_ROWS, Shown, page
-from bundlekeel.jobs.rules import Judged, accept, as_long, at_once, judge, usual_interval
-from bundlekeel.jobs.selection import Chosen, chosen_of, searchable
-from bundlekeel.sim.backtest import Candidate, Measures
+from bundlekeel.jobs.report import MOST_ROWS, ReportInputs, page
+from bundlekeel.jobs.rules import JudgedDay, accept, as_long, at_once, judge, usual_interval
+from bundlekeel.jobs.selection import Selection, chosen_of, searchable
+from bundlekeel.sim.backtest import Candidate, CandidateMeasures
 from bundlekeel.sim.backtest.choice import split_days
-from bundlekeel.sim.backtest.search import Space, search
+from bundlekeel.sim.backtest.search import SearchSpace, search
 
 Tell = Callable[[str], None]
 # What a failed task says of an error of ours.
@@ -43,7 +43,7 @@ _AWAY = "bundlekeel.core.model.errors.StoreError"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class RecalibrationResult:
     """What came of a run. `objections`: why the daemon would not adopt it by itself."""
 
     thresholds: core.Thresholds
@@ -53,7 +53,7 @@ class Written:
     reason: str
 
 
-def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> Written:
+def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> RecalibrationResult:
     """Run all of it. TooLittleHistory, BadDays, OtherCluster: refused, and nothing is written; StoreError: a store is
     away; ConfigError: nothing that was asked for can be searched."""
     found = newest(options)
@@ -69,7 +69,7 @@ def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> Written:
         rows = [row.asDict() for row in capacity(usable).orderBy("broker", "resource").collect()]
         hours = features.hourly(usable)
         week, spaces = usual_week(hours), busiest(hours)
-        ground = backtest.Ground(
+        ground = backtest.BacktestInputs(
             history=options.history,
             work=below(options.out, options.work),
             period_ms=period_of(options, good),
@@ -78,16 +78,16 @@ def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> Written:
         )
         base: Parameters = restored(Parameters, {path.removeprefix("params."): item for path, item in params.items()})
         alone = left_alone(ground.period_ms, good, tell)
-        kept = Kept(found=found, judged=judged, dates=dates, without=alone, cluster=cluster)
+        kept = HistoryFacts(found=found, judged=judged, dates=dates, without=alone, cluster=cluster)
         searchable(space_of(options, base, kept), options.search)
         told, chosen = searched(spark, options, ground, base, kept, tell)
     finally:
         digest.unpersist()
-    shown = Shown(judged=judged, capacity=rows, week=week, spaces=spaces, reason=chosen.choice.reason)
+    shown = ReportInputs(judged=judged, capacity=rows, week=week, spaces=spaces, reason=chosen.choice.reason)
     return written(options, told, chosen, shown, base)
 
 
-def recalibrated(spark: SparkSession, options: Options, tell: Tell) -> Written:
+def recalibrated(spark: SparkSession, options: Options, tell: Tell) -> RecalibrationResult:
     """`recalibrate`, where a store that is away from a task is a StoreError as well."""
     try:
         return recalibrate(spark, options, tell)
@@ -99,8 +99,8 @@ def recalibrated(spark: SparkSession, options: Options, tell: Tell) -> Written:
 
 
 def judged_of(
-    digest: DataFrame, found: Sequence[Period], options: Options, tell: Tell
-) -> tuple[list[Judged], list[Judged]]:
+    digest: DataFrame, found: Sequence[HistoryPeriod], options: Options, tell: Tell
+) -> tuple[list[JudgedDay], list[JudgedDay]]:
     """Every day with its verdict, and the good ones. TooLittleHistory, BadDays."""
     leaders = at_once(found)
     days = [replace(day, leaders=leaders.get(day.date, "")) for day in quality.figures(digest)]
@@ -144,14 +144,14 @@ def busiest(hours: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in rows]
 
 
-def period_of(options: Options, good: Sequence[Judged]) -> int:
+def period_of(options: Options, good: Sequence[JudgedDay]) -> int:
     """Milliseconds a period of the back-test: the usual time between two cycles, at least a minute."""
     if options.period_seconds > 0:
         return int(options.period_seconds * 1000)
     return max(60_000, int(round(usual_interval(good)) * 1000))
 
 
-def left_alone(period_ms: int, good: Sequence[Judged], tell: Tell) -> tuple[str, ...]:
+def left_alone(period_ms: int, good: Sequence[JudgedDay], tell: Tell) -> tuple[str, ...]:
     """What this back-test can say nothing of: hit counts, where its cycle is not as long as a recorded one."""
     usual, period = usual_interval(good), period_ms / 1000
     if as_long(period, usual):
@@ -161,19 +161,24 @@ def left_alone(period_ms: int, good: Sequence[Judged], tell: Tell) -> tuple[str,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class HistoryFacts:
     """What is known of the history, and which parameters it can say nothing of."""
 
-    found: Sequence[Period]
-    judged: Sequence[Judged]
+    found: Sequence[HistoryPeriod]
+    judged: Sequence[JudgedDay]
     dates: Sequence[str]
     without: tuple[str, ...] = ()
     cluster: str = ""
 
 
 def searched(
-    spark: SparkSession, options: Options, ground: backtest.Ground, base: Parameters, kept: Kept, tell: Tell
-) -> tuple[Told, Chosen]:
+    spark: SparkSession,
+    options: Options,
+    ground: backtest.BacktestInputs,
+    base: Parameters,
+    kept: HistoryFacts,
+    tell: Tell,
+) -> tuple[EvidenceInput, Selection]:
     """Dense arrays once, then the search, then the choice within reach of one night."""
     wanted = blocks_of(kept.found, kept.dates, hours=options.block_hours, warm_hours=options.warm_hours)
     try:
@@ -184,7 +189,7 @@ def searched(
         runs = Runs(spark, there, ground.work, tell)
         return judged_candidates(runs, options, base, kept)
     finally:
-        Place(options.out).remove(options.work)
+        OutputFolder(options.out).remove(options.work)
 
 
 @dataclass(slots=True)
@@ -192,7 +197,7 @@ class Runs:
     """Runs candidates on all blocks, and keeps what came of each: key -> block -> figures."""
 
     spark: SparkSession
-    blocks: Sequence[backtest.Dense]
+    blocks: Sequence[backtest.DenseBlock]
     work: str
     tell: Tell
     found: dict[str, dict[int, Any]] = field(default_factory=dict)
@@ -209,10 +214,10 @@ class Runs:
             self.tell(f"{len(fresh)} candidates in {time.monotonic() - started:.0f} s, {len(self.found)} in all")
         return {item.key: self.found[item.key] for item in candidates}
 
-    def unbroken(self, candidates: Sequence[Candidate], dates: Sequence[str]) -> dict[str, Measures]:
+    def unbroken(self, candidates: Sequence[Candidate], dates: Sequence[str]) -> dict[str, CandidateMeasures]:
         """Each in one course over the blocks of these days: a task, and so a core, each."""
         started, whole = time.monotonic(), [block for block in self.blocks if block.date in dates]
-        found = {item.key: Measures() for item in candidates}
+        found = {item.key: CandidateMeasures() for item in candidates}
         for row in backtest.tried(self.spark, [whole], candidates, self.work):
             found[row.candidate] += row.measures
         self.tell(f"{len(candidates)} unbroken runs over {len(dates)} days in {time.monotonic() - started:.0f} s")
@@ -228,7 +233,9 @@ class Runs:
         return {key: {at: part for at, part in rows.items() if at in numbers} for key, rows in self.found.items()}
 
 
-def judged_candidates(runs: Runs, options: Options, base: Parameters, kept: Kept) -> tuple[Told, Chosen]:
+def judged_candidates(
+    runs: Runs, options: Options, base: Parameters, kept: HistoryFacts
+) -> tuple[EvidenceInput, Selection]:
     """Search, choose, and put the document's ground together."""
     given = options.search
     dates = split_days({item.date for item in runs.blocks}, given.held_out)
@@ -244,7 +251,7 @@ def judged_candidates(runs: Runs, options: Options, base: Parameters, kept: Kept
     )
     chosen = chosen_of(tried, base, given, train=train, held=held, reach=options.adoption.max_steps)
     candidate, present = chosen.choice.candidate, tried.candidates[tried.present]
-    told = Told(
+    told = EvidenceInput(
         base=base,
         chosen=candidate,
         present=present,
@@ -263,9 +270,9 @@ def judged_candidates(runs: Runs, options: Options, base: Parameters, kept: Kept
     return told, replace(chosen, labels=[item.date for item in runs.blocks if item.date in dates[1]])
 
 
-def space_of(options: Options, base: Parameters, kept: Kept) -> Space:
+def space_of(options: Options, base: Parameters, kept: HistoryFacts) -> SearchSpace:
     """Where to look: no further than one night may go."""
-    return Space(
+    return SearchSpace(
         base=base,
         strategies=strategies_of(options, base),
         names=options.search.names,
@@ -279,7 +286,7 @@ def strategies_of(options: Options, base: Parameters) -> tuple[str, ...]:
     return tuple(dict.fromkeys((base.strategy, *options.strategies)))
 
 
-def data_of(kept: Kept) -> core.Data:
+def data_of(kept: HistoryFacts) -> core.Data:
     """What the document says of the history. Days that are left out count as nothing."""
     used = [item for item in kept.judged if item.day.date in set(kept.dates)]
     first, last = used[0].day, used[-1].day
@@ -296,7 +303,9 @@ def data_of(kept: Kept) -> core.Data:
     )
 
 
-def written(options: Options, told: Told, chosen: Chosen, shown: Shown, base: Parameters) -> Written:
+def written(
+    options: Options, told: EvidenceInput, chosen: Selection, shown: ReportInputs, base: Parameters
+) -> RecalibrationResult:
     """The report first and the thresholds last: whoever finds these finds the report as well."""
     document = thresholds_of(told, pyspark=pyspark.__version__)
     objections = core.checked(document, base, options.adoption, document.created_ms)
@@ -306,11 +315,13 @@ def written(options: Options, told: Told, chosen: Chosen, shown: Shown, base: Pa
         blocks=blocks_shown(told, chosen.labels),
         objections=objections,
     )
-    place, folder = Place(options.out), options.folder
+    place, folder = OutputFolder(options.out), options.folder
     report = place.write(f"{folder}/report.html", page(document, shown).encode())
     text = json.dumps(document_of(document), indent=1, ensure_ascii=False) + "\n"
     path = place.write(f"{folder}/thresholds.json", text.encode())
-    return Written(thresholds=document, path=path, report=report, objections=objections, reason=chosen.choice.reason)
+    return RecalibrationResult(
+        thresholds=document, path=path, report=report, objections=objections, reason=chosen.choice.reason
+    )
 
 
 def day_number(name: str) -> int:

@@ -15,7 +15,7 @@ _ROUNDS: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class RegressionLine:
     """y = base + slopes . x; `spread`: robust standard deviation of the residuals, in units of y."""
 
     base: float
@@ -28,7 +28,7 @@ class Line:
         return made
 
 
-def huber(x: Floats, y: Floats) -> Line:
+def huber(x: Floats, y: Floats) -> RegressionLine:
     """Huber's M-estimator by re-weighted least squares (P. J. Huber, 1964). `x`: (n, columns), `y`: (n,).
 
     Slopes are never below zero: work does not free resources; a column that would be is left out. Columns without
@@ -46,10 +46,10 @@ def huber(x: Floats, y: Floats) -> Line:
         used = [column for column in used if column not in below]
     slopes = np.zeros(x.shape[1])
     slopes[used] = line.slopes / scale[used]
-    return Line(base=line.base, slopes=slopes, spread=line.spread)
+    return RegressionLine(base=line.base, slopes=slopes, spread=line.spread)
 
 
-def _weighted(x: Floats, y: Floats) -> Line:
+def _weighted(x: Floats, y: Floats) -> RegressionLine:
     design = np.column_stack([np.ones(len(y)), x])
     weight = np.ones(len(y))
     found = np.zeros(design.shape[1])
@@ -64,4 +64,4 @@ def _weighted(x: Floats, y: Floats) -> Line:
         if done or spread <= 1e-12 * max(1.0, float(np.abs(y).max())):
             break
         weight = np.minimum(1.0, _HUBER * spread / np.maximum(rest, 1e-300))
-    return Line(base=float(found[0]), slopes=found[1:], spread=spread)
+    return RegressionLine(base=float(found[0]), slopes=found[1:], spread=spread)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from html import escape
 from typing import Any, Final
 
-from bundlekeel.core.calibration.thresholds import Interval, Measures, Objection, Thresholds
+from bundlekeel.core.calibration.thresholds import BootstrapInterval, HeldOutMeasures, Objection, Thresholds
 from bundlekeel.jobs import plots
 from bundlekeel.jobs.evidence import share
-from bundlekeel.jobs.rules import Judged
+from bundlekeel.jobs.rules import JudgedDay
 
 MOST_ROWS: Final = 60
 _TITLES: Final = {
@@ -51,11 +51,11 @@ rect.heat { fill: var(--blue); }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ReportInputs:
     """What the page shows beside the document. `blocks`: labels, imbalance before and after. `capacity`: rows of
     `CAPACITY`. `week`: bytes a second of the whole cluster by hour of the week. `spaces`: rows of `PROFILE`."""
 
-    judged: Sequence[Judged] = ()
+    judged: Sequence[JudgedDay] = ()
     points: Sequence[plots.Point] = ()
     blocks: tuple[Sequence[str], Sequence[float], Sequence[float]] = ((), (), ())
     capacity: Sequence[Mapping[str, Any]] = ()
@@ -65,7 +65,7 @@ class Shown:
     reason: str = ""
 
 
-def page(document: Thresholds, shown: Shown) -> str:
+def page(document: Thresholds, shown: ReportInputs) -> str:
     """The whole document."""
     changed = {name: row for name, row in document.parameters.items() if row.value != row.previous}
     state = f'<b class="good">{len(changed)} thresholds to change</b>' if changed else "<b>nothing to change</b>"
@@ -127,7 +127,7 @@ def _parameters(document: Thresholds) -> str:
 
 def _evidence(document: Thresholds) -> str:
     evidence = document.evidence
-    columns: dict[str, Measures] = {"in force": evidence.previous, "proposed": evidence.chosen}
+    columns: dict[str, HeldOutMeasures] = {"in force": evidence.previous, "proposed": evidence.chosen}
     columns |= {"difference": evidence.difference}
     if evidence.unbroken is not None:
         columns |= {"in force, unbroken": evidence.unbroken.previous, "proposed, unbroken": evidence.unbroken.chosen}
@@ -135,7 +135,7 @@ def _evidence(document: Thresholds) -> str:
     rows = [
         [f'<span title="{escape(_TITLES[name][1])}">{escape(_TITLES[name][0])}</span>']
         + [_interval(getattr(measures, name)) for measures in columns.values()]
-        for name in (item.name for item in fields(Measures))
+        for name in (item.name for item in fields(HeldOutMeasures))
     ]
     gain = share(evidence.difference.moves_per_hour.mean, evidence.previous.moves_per_hour.mean)
     about = (
@@ -146,11 +146,11 @@ def _evidence(document: Thresholds) -> str:
     return _section("Evidence", about, _table(("", *columns), rows))
 
 
-def _interval(value: Interval) -> str:
+def _interval(value: BootstrapInterval) -> str:
     return f"{value.mean:.4g}<br><small>{value.low:.4g} to {value.high:.4g}</small>"
 
 
-def _candidates(shown: Shown) -> str:
+def _candidates(shown: ReportInputs) -> str:
     labels, before, after = shown.blocks
     rows = [("present", "in force", before), ("chosen", "proposed", after)]
     key = (
@@ -164,7 +164,7 @@ def _candidates(shown: Shown) -> str:
     return _section("Candidates", about, key + body if body else "")
 
 
-def _quality(judged: Sequence[Judged]) -> str:
+def _quality(judged: Sequence[JudgedDay]) -> str:
     bars = plots.days([(item.day.date, item.day.coverage, item.verdict) for item in judged])
     rows = [
         [

@@ -14,7 +14,7 @@ import numpy as np
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.jobs.periods import Period
+from bundlekeel.jobs.periods import HistoryPeriod
 from bundlekeel.jobs.regression import huber
 
 GOOD = "good"
@@ -38,7 +38,7 @@ TOLD: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Day:
+class DayFigures:
     """One UTC day in figures, as columns of `DAYS`, with the brokers that lie (broker -> why) and `leaders`, a sentence
     where several recorded at once."""
 
@@ -71,16 +71,16 @@ class Day:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedDay:
     """A day and whether it may be calibrated on. partial: the first or last day, simply not whole."""
 
-    day: Day
+    day: DayFigures
     verdict: str
     reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class HistoryRules:
     """What is asked of the history. `leave_out`: days that a person has looked at and excluded."""
 
     min_days: int = 7
@@ -88,7 +88,7 @@ class Rules:
     leave_out: frozenset[str] = frozenset()
 
 
-class Refused(HistoryError):
+class UnfitHistory(HistoryError):
     """The history is not fit for a calibration. `code`: a name for programs; `figures`: what it rests on."""
 
     code = "Refused"
@@ -98,31 +98,31 @@ class Refused(HistoryError):
         self.figures = dict(figures)
 
 
-class TooLittleHistory(Refused):
+class TooLittleHistory(UnfitHistory):
     """There are fewer good days than asked for."""
 
     code = Code.TOO_LITTLE_HISTORY.value
 
 
-class BadDays(Refused):
+class BadDays(UnfitHistory):
     """Days between the first and the last one are not to be trusted."""
 
     code = "BadDays"
 
 
-class OtherCluster(Refused):
+class OtherCluster(UnfitHistory):
     """The history is that of several clusters, or of another one than asked for."""
 
     code = Code.OTHER_CLUSTER.value
 
 
-def day_of(row: Mapping[str, Any], lying: Mapping[str, str] | None = None) -> Day:
+def day_of(row: Mapping[str, Any], lying: Mapping[str, str] | None = None) -> DayFigures:
     """A day of a row of `DAYS`; figures that are not there count as 0."""
-    names = {item.name for item in fields(Day)} - {"lying"}
-    return Day(**{name: row[name] for name in names if row.get(name) is not None}, lying=lying)
+    names = {item.name for item in fields(DayFigures)} - {"lying"}
+    return DayFigures(**{name: row[name] for name in names if row.get(name) is not None}, lying=lying)
 
 
-def at_once(periods: Iterable[Period]) -> dict[str, str]:
+def at_once(periods: Iterable[HistoryPeriod]) -> dict[str, str]:
     """Days on which two leaders recorded side by side for hours, and a sentence: two clusters in one folder."""
     hours: dict[tuple[str, int], list[int]] = {}
     for item in periods:
@@ -135,7 +135,7 @@ def at_once(periods: Iterable[Period]) -> dict[str, str]:
     }
 
 
-def judge(days: Sequence[Day], rules: Rules) -> list[Judged]:
+def judge(days: Sequence[DayFigures], rules: HistoryRules) -> list[JudgedDay]:
     """A verdict for every day from the first to the last, also for those of which nothing is recorded."""
     if not days:
         return []
@@ -143,7 +143,7 @@ def judge(days: Sequence[Day], rules: Rules) -> list[Judged]:
     first, last = min(known), max(known)
     found = []
     for name in _days_between(first, last):
-        day = known.get(name, Day(date=name))
+        day = known.get(name, DayFigures(date=name))
         reasons = _reasons(day)
         short = day.coverage < rules.min_coverage
         if short and name not in (first, last):
@@ -153,7 +153,7 @@ def judge(days: Sequence[Day], rules: Rules) -> list[Judged]:
         verdict = BAD if reasons else PARTIAL if short else GOOD
         if short and not reasons:
             reasons.append(f"{day.coverage:.1%} recorded: the {'first' if name == first else 'last'} day")
-        found.append(Judged(day=day, verdict=verdict, reasons=tuple(reasons)))
+        found.append(JudgedDay(day=day, verdict=verdict, reasons=tuple(reasons)))
     return found
 
 
@@ -166,7 +166,7 @@ def _day_after(name: str) -> str:
     return (date.fromisoformat(name) + timedelta(days=1)).isoformat()
 
 
-def _lost(day: Day, following: Day | None) -> list[str]:
+def _lost(day: DayFigures, following: DayFigures | None) -> list[str]:
     """Hours that were recorded and are gone. The first cycle after them tells, which may be the next day's."""
     missing = day.missing + (following.missing if following else 0)
     if min(missing * day.interval_seconds / 60, day.longest_gap_minutes) < LOST_MINUTES:
@@ -174,7 +174,7 @@ def _lost(day: Day, following: Day | None) -> list[str]:
     return [f"{missing} recorded cycles are gone, longest gap {day.longest_gap_minutes:.0f} min"]
 
 
-def _reasons(day: Day) -> list[str]:
+def _reasons(day: DayFigures) -> list[str]:
     found = []
     said = f" ({day.why})" if day.why else ""
     for count, text in (
@@ -196,7 +196,7 @@ def _reasons(day: Day) -> list[str]:
     return found
 
 
-def usual_interval(good: Sequence[Judged]) -> float:
+def usual_interval(good: Sequence[JudgedDay]) -> float:
     """Seconds between two cycles on the middle one of these days."""
     return sorted(item.day.interval_seconds for item in good)[len(good) // 2]
 
@@ -206,7 +206,7 @@ def as_long(period: float, usual: float) -> bool:
     return abs(period - usual) <= 0.2 * usual
 
 
-def accept(judged: Sequence[Judged], rules: Rules) -> list[Judged]:
+def accept(judged: Sequence[JudgedDay], rules: HistoryRules) -> list[JudgedDay]:
     """The good days. TooLittleHistory, BadDays: the history is refused, with the figures."""
     good = [item for item in judged if item.verdict == GOOD and item.day.date not in rules.leave_out]
     bad = [item for item in judged if item.verdict == BAD and item.day.date not in rules.leave_out]

@@ -12,13 +12,13 @@ from bundlekeel.core.calibration.threshold_ranges import RANGES, searched, steps
 from bundlekeel.core.calibration.thresholds import EQUAL
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.sim.backtest import Candidate, Measures
+from bundlekeel.sim.backtest import Candidate, CandidateMeasures
 from bundlekeel.sim.backtest.choice import Choice, choose
-from bundlekeel.sim.backtest.search import Space, Tried, ranked
+from bundlekeel.sim.backtest.search import SearchSpace, TriedCandidates, ranked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class SearchDepth:
     """How thorough a search is. `points`: values of each parameter in the first round; `rounds`, `keep`: of refinement
     and the best candidates it goes on from; `tolerance`: share of imbalance that counts as equal; `names`: parameters,
     empty: all.
@@ -34,12 +34,12 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class Selection:
     """`strategies`: by other strategy, its best candidate's key. `values`: parameter -> values that were looked at.
     `labels`: of the held-out blocks, in order. `near`: keys of what might have been adopted."""
 
     choice: Choice
-    tried: Tried
+    tried: TriedCandidates
     near: frozenset[str]
     strategies: Mapping[str, str]
     values: Mapping[str, Collection[float]]
@@ -48,13 +48,19 @@ class Chosen:
 
 
 def chosen_of(
-    tried: Tried, base: Parameters, given: Search, *, train: Collection[int], held: Collection[int], reach: float
-) -> Chosen:
+    tried: TriedCandidates,
+    base: Parameters,
+    given: SearchDepth,
+    *,
+    train: Collection[int],
+    held: Collection[int],
+    reach: float,
+) -> Selection:
     """The choice among thresholds of the strategy in force, and advice about the rest."""
     near = adoptable(tried)
     choice = choose(near, base, train=train, held=held, tolerance=given.tolerance, seed=given.seed)
     others = best_of_others(tried, base, train, given.tolerance)
-    return Chosen(
+    return Selection(
         choice=choice,
         tried=tried,
         near=frozenset(near.candidates),
@@ -67,7 +73,7 @@ def chosen_of(
     )
 
 
-def searchable(space: Space, given: Search) -> None:
+def searchable(space: SearchSpace, given: SearchDepth) -> None:
     """ConfigError when no value of the strategy in force would be looked at: hours of work with nothing to propose."""
     strategy = space.base.strategy
     free = [name for name in space.names_of(strategy) if space.at(name, 1.0) != space.at(name, -1.0)]
@@ -81,7 +87,7 @@ def searchable(space: Space, given: Search) -> None:
     raise ConfigError(text, field="--parameter", value=asked, allowed=", ".join(searched(strategy)))
 
 
-def adoptable(tried: Tried) -> Tried:
+def adoptable(tried: TriedCandidates) -> TriedCandidates:
     """Only what changes thresholds alone: no other strategy, and the cycle as it is."""
     kept = {
         key: item
@@ -91,7 +97,9 @@ def adoptable(tried: Tried) -> Tried:
     return replace(tried, candidates=kept, results={key: tried.results[key] for key in kept})
 
 
-def best_of_others(tried: Tried, base: Parameters, train: Collection[int], tolerance: float) -> dict[str, str]:
+def best_of_others(
+    tried: TriedCandidates, base: Parameters, train: Collection[int], tolerance: float
+) -> dict[str, str]:
     """By other strategy the key of what did best on the days of the search."""
     found: dict[str, str] = {}
     for item in ranked(tried, blocks=train, tolerance=tolerance):
@@ -101,7 +109,7 @@ def best_of_others(tried: Tried, base: Parameters, train: Collection[int], toler
     return found
 
 
-def looked_at(tried: Tried) -> dict[str, set[float]]:
+def looked_at(tried: TriedCandidates) -> dict[str, set[float]]:
     """Which values of which parameter were tried."""
     found: dict[str, set[float]] = {}
     for item in tried.candidates.values():
@@ -124,13 +132,13 @@ def _at_the_end(candidate: Candidate, base: Parameters, reach: float) -> list[st
 
 
 def _elsewhere(
-    tried: Tried,
-    near: Tried,
+    tried: TriedCandidates,
+    near: TriedCandidates,
     base: Parameters,
     choice: Choice,
     train: Collection[int],
     held: Collection[int],
-    given: Search,
+    given: SearchDepth,
 ) -> list[str]:
     """Another strategy or another cycle that would do better than what is proposed."""
     best = choose(tried, base, train=train, held=held, tolerance=given.tolerance, seed=given.seed)
@@ -140,5 +148,5 @@ def _elsewhere(
     return [f"{best.candidate.name}: {told} on held-out days"]
 
 
-def _moves(before: Measures, after: Measures) -> str:
+def _moves(before: CandidateMeasures, after: CandidateMeasures) -> str:
     return f"moves a day {before.moves_per_day:.1f} -> {after.moves_per_day:.1f}"

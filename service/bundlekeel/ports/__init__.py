@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bundlekeel.core.channel.states import RejectedUnit
-from bundlekeel.core.guard.rate import Signs
+from bundlekeel.core.guard.rate import ClientSigns
 from bundlekeel.core.model.extensible import BundleLoads
 from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Owner, TopicLoad
 from bundlekeel.core.model.policies import IsolationPolicy
@@ -21,7 +21,7 @@ from bundlekeel.ports.extensible import (
     ChannelVariant,
     ChannelView,
     FeedState,
-    Heard,
+    LatestLoad,
     LoadFeed,
     LoadTables,
 )
@@ -29,16 +29,16 @@ from bundlekeel.ports.extensible import (
 __all__ = [
     "BrokerAdmin",
     "BrokerEndpoint",
-    "Change",
     "Channel",
     "ChannelVariant",
     "ChannelView",
     "Clock",
     "Coordination",
     "Document",
+    "DocumentChange",
     "FeedState",
-    "Heard",
     "Journal",
+    "LatestLoad",
     "LoadFeed",
     "LoadSource",
     "LoadTables",
@@ -184,7 +184,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class DocumentChange:
     """One step of a fenced write. `data` None deletes; `version` -1 means any; creates when `create` is set."""
 
     path: str
@@ -235,7 +235,7 @@ class Coordination(Protocol):
     async def read_tree(self, path: str) -> list[Document]:
         """The direct children of a node with their data, sorted by path; empty when absent."""
 
-    async def write_fenced(self, epoch: int, changes: Sequence[Change]) -> None:
+    async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
         """Apply all changes or none, and only while `epoch` is current. LeadershipLost when it is over, StaleWrite
         when a version did not match."""
 
@@ -282,7 +282,7 @@ class BrokerAdmin(Protocol):
         """Used share of the CPU a broker may use, 0..1, as its JVM says (`/admin/v2/broker-stats/mbeans`, harmless).
         AdminFault when it does not tell."""
 
-    async def client_signs(self, broker_id: str) -> Signs:
+    async def client_signs(self, broker_id: str) -> ClientSigns:
         """How that broker's clients fare (`/admin/v2/broker-stats/metrics`; failed lookups by `/metrics/`, left out
         where that is not answered): harmless with the modular load manager. AdminRefused where the extensible one runs:
         the requests would advance its averages, so they do not leave."""

@@ -15,7 +15,7 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundDocument:
     """A document as it lies there. `path` below the root; `data`: at most `MAX_BYTES` + 1 bytes of it."""
 
     path: str
@@ -25,5 +25,5 @@ class Found:
 class CalibrationStore(Protocol):
     """A folder of proposals. Nothing is ever written to it."""
 
-    def newest(self) -> Found | None:
+    def newest(self) -> FoundDocument | None:
         """The newest document, None when there is none. StoreError: the store does not answer."""

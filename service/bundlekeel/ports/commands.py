@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bundlekeel.core.model.errors import LeadershipLost
-from bundlekeel.core.quotas.enforce import Place, Rate
+from bundlekeel.core.quotas.enforce import PolicyKey, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
 
 Permit = Callable[[], None]
@@ -63,11 +63,11 @@ class BrokerCommands(Protocol):
 class QuotaCommands(Protocol):
     """The calls that change rates and ResourceGroups. Raises as `BrokerCommands` does."""
 
-    async def topic_rate(self, place: Place, *, permit: Permit) -> Rate | None:
+    async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
         """A topic's own policy, None without one. AdminRefused (404) without the topic, (405) where topic policies are
-        off. No harmless read: the broker assigns the topic's bundle when nobody owns it."""
+        off. No harmless read: the broker assigns the topic's bundle when no broker owns it."""
 
-    async def set_topic_rate(self, place: Place, rate: Rate | None, *, permit: Permit) -> None:
+    async def set_topic_rate(self, place: PolicyKey, rate: Rate | None, *, permit: Permit) -> None:
         """Set a topic's own policy, None removes it."""
 
     async def set_resource_group(self, name: str, group: ResourceGroup | None, *, permit: Permit) -> None:

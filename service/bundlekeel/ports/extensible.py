@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from bundlekeel.core.channel.states import RejectedUnit, ServiceUnit
-from bundlekeel.core.model.extensible import BrokerLoad, BundleLoads
+from bundlekeel.core.model.extensible import BrokerLoadData, BundleLoads
 
 FeedState = Literal["off", "connecting", "ok", "stuck", "down"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class LatestLoad:
     """The newest load data of one extensible broker. Wall-clock times in ms; 0: never.
 
     `load_ms`, `bundles_ms`: when it arrived here. `withdrawn_ms`: when the broker took its load data back (a
@@ -21,7 +21,7 @@ class Heard:
     (code, detail) of a last message that could not be used.
     """
 
-    load: BrokerLoad | None = None
+    load: BrokerLoadData | None = None
     bundles: BundleLoads | None = None
     load_ms: int = 0
     bundles_ms: int = 0
@@ -39,7 +39,7 @@ class LoadTables:
     """
 
     generation: int = 0
-    heard: Mapping[str, Heard] = field(default_factory=dict)
+    heard: Mapping[str, LatestLoad] = field(default_factory=dict)
     state: FeedState = "off"
     detail: str = ""
     since_ms: int = 0

@@ -1,4 +1,4 @@
-"""Telling people outside what happened: one notice, and what carries it to one receiver."""
+"""Notifications: one of them, and what sends it to one receiver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("info", "warning", "critical")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class Notification:
     """One thing that happened. `reason`: one word in CamelCase, a code where there is one; `text`: one English
     sentence; `details`: figures and names as JSON values, never a secret."""
 
@@ -29,9 +29,9 @@ class Notice:
 
 
 class Notifier(Protocol):
-    """One receiver of notices."""
+    """One receiver of notifications."""
 
-    async def send(self, notice: Notice) -> None:
+    async def send(self, notice: Notification) -> None:
         """Hand it over, once, within its own time limit. NotificationError otherwise."""
 
     async def close(self) -> None:

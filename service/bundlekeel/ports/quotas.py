@@ -8,8 +8,8 @@ from typing import Protocol
 
 from bundlekeel.core.quotas.enforce import Rate
 from bundlekeel.core.quotas.native import ResourceGroup
-from bundlekeel.core.quotas.told import Passed
 from bundlekeel.core.quotas.usage import TopicRates
+from bundlekeel.core.quotas.usage_message import PassedUsage
 from bundlekeel.ports.extensible import FeedState
 
 
@@ -38,12 +38,12 @@ class QuotaAdmin(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UsageHeard:
+class ReceivedUsage:
     """What a broker said last of one ResourceGroup, of one period, and when that arrived here (wall clock, ms). None
     and 0: nothing yet."""
 
-    publish: Passed | None = None
-    dispatch: Passed | None = None
+    publish: PassedUsage | None = None
+    dispatch: PassedUsage | None = None
     publish_ms: int = 0
     dispatch_ms: int = 0
 
@@ -54,7 +54,7 @@ class UsageTables:
     broker that is gone stays. `state`, `detail`, `since_ms`: as in `LoadTables`. `fault`: why the newest of those
     messages that could not be used could not, "" without one."""
 
-    heard: Mapping[str, Mapping[str, UsageHeard]] = field(default_factory=dict)
+    heard: Mapping[str, Mapping[str, ReceivedUsage]] = field(default_factory=dict)
     state: FeedState = "off"
     detail: str = ""
     since_ms: int = 0

@@ -1,4 +1,4 @@
-"""Settings of what the nightly recalibration proposes, and of strategies that plan along silently."""
+"""Settings of what the nightly recalibration proposes, and of shadow strategies."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from bundlekeel.core.calibration.thresholds import Rules
-from bundlekeel.settings.types import Duration, Place, Refusal, Section, Strategy
+from bundlekeel.core.calibration.thresholds import AdoptionRules
+from bundlekeel.settings.types import Duration, InvalidSetting, Place, Section, Strategy
 
 
 class CalibrationSettings(Section):
@@ -35,9 +35,9 @@ class CalibrationSettings(Section):
     )
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> AdoptionRules:
         """When a proposal may come into force."""
-        return Rules(
+        return AdoptionRules(
             max_steps=self.max_steps,
             max_age_seconds=self.max_age,
             min_days=self.min_days,
@@ -47,7 +47,7 @@ class CalibrationSettings(Section):
     @model_validator(mode="after")
     def _has_a_place(self) -> CalibrationSettings:
         if self.mode != "off" and self.uri is None:
-            raise Refusal("calibration.mode is not off, so there must be a place", field="uri")
+            raise InvalidSetting("calibration.mode is not off, so there must be a place", field="uri")
         return self
 
 
@@ -69,5 +69,5 @@ class ShadowSettings(Section):
     @classmethod
     def _once_each(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(value)) != len(value):
-            raise Refusal("the same strategy twice")
+            raise InvalidSetting("the same strategy twice")
         return value

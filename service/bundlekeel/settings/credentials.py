@@ -71,7 +71,7 @@ class TokenLine:
         return hmac.compare_digest(made, self.digest)
 
 
-_NOBODY: Final = TokenLine(Principal("", ""), _N, _R, _P, b"\0" * 16, b"\0" * 32)
+_NO_PRINCIPAL: Final = TokenLine(Principal("", ""), _N, _R, _P, b"\0" * 16, b"\0" * 32)
 
 
 def new_token(name: str, role: str) -> tuple[str, str]:
@@ -125,7 +125,7 @@ class TokensFile:
         """Whose token it is. Takes some 40 ms of CPU, whether there is such a name or not: to be run in a thread."""
         name, _, secret = token.removeprefix(_PREFIX).partition(".")
         lines = self._lines
-        candidates = [line for line in lines if line.principal.name == name] or [_NOBODY]
+        candidates = [line for line in lines if line.principal.name == name] or [_NO_PRINCIPAL]
         matching = [line.principal for line in candidates if line.matches(secret)]
         if not matching or not matching[0].name:
             return None

@@ -8,13 +8,13 @@ from typing import Any
 
 from bundlekeel.core.model.parameters import BY_NAME, PARAMETERS
 from bundlekeel.settings.load import LoadedSettings
-from bundlekeel.settings.parameters import TOP_LEVEL, Merged, to_parameters
+from bundlekeel.settings.parameters import TOP_LEVEL, MergedParameters, to_parameters
 from bundlekeel.settings.schema import by_key, parameter_allowed, plain, pulsar_keys, rows
 
 Json = dict[str, Any]
 
 
-def describe(loaded: LoadedSettings, parameters: Merged | None = None) -> list[Json]:
+def describe(loaded: LoadedSettings, parameters: MergedParameters | None = None) -> list[Json]:
     """One row a key: {key, value, origin, pulsar_keys, unit, why}, secrets hidden. `parameters`: those in force in a
     sidecar; without them, what the settings alone say."""
     merged = parameters or to_parameters(loaded.settings, origins=loaded.origins)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.settings.parameters import suggest
 from bundlekeel.settings.schema import HIDDEN, children, is_secret, row_of
-from bundlekeel.settings.types import Refusal
+from bundlekeel.settings.types import InvalidSetting
 
 _VALUE_LIMIT = 80
 
@@ -53,7 +53,7 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
     path = tuple(str(part) for part in item["loc"])
     value, allowed = item["input"], ""
     refusal = item.get("ctx", {}).get("error")
-    if isinstance(refusal, Refusal):
+    if isinstance(refusal, InvalidSetting):
         what, allowed = str(refusal), refusal.allowed
         if refusal.hidden:
             value = HIDDEN

@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from cronsim import CronSim, CronSimError
 from pydantic import Field, field_validator
 
-from bundlekeel.settings.types import Duration, Refusal, Section, Words
+from bundlekeel.settings.types import AllowedWords, Duration, InvalidSetting, Section
 
-WINDOWS_WORDS = Words("list of windows {cron, time_zone, minutes, allow}")
+WINDOWS_WORDS = AllowedWords("list of windows {cron, time_zone, minutes, allow}")
 
 
 class WindowSettings(Section):
@@ -30,9 +30,11 @@ class WindowSettings(Section):
         try:
             CronSim(value, datetime(2000, 1, 1, tzinfo=UTC))
         except CronSimError as error:
-            raise Refusal(f"not a cron expression: {error}", allowed="five fields, such as 0 2 * * 1-5") from None
+            raise InvalidSetting(
+                f"not a cron expression: {error}", allowed="five fields, such as 0 2 * * 1-5"
+            ) from None
         if len(value.split()) != 5:
-            raise Refusal("windows open at whole minutes", allowed="five fields, such as 0 2 * * 1-5")
+            raise InvalidSetting("windows open at whole minutes", allowed="five fields, such as 0 2 * * 1-5")
         return value
 
     @field_validator("time_zone")
@@ -41,7 +43,7 @@ class WindowSettings(Section):
         try:
             ZoneInfo(value)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise Refusal("not a known time zone", allowed="an IANA name, such as Europe/Berlin") from None
+            raise InvalidSetting("not a known time zone", allowed="an IANA name, such as Europe/Berlin") from None
         return value
 
 

@@ -26,15 +26,15 @@ from bundlekeel.settings.quotas import QuotaSettings
 from bundlekeel.settings.security import ApiAuthSettings, ApiTlsSettings, StoreSecuritySettings
 from bundlekeel.settings.traces import TraceSettings
 from bundlekeel.settings.types import (
+    AllowedWords,
     Compat,
     Duration,
+    InvalidSetting,
     Placement,
-    Refusal,
     Section,
     Shown,
     StoreAddress,
     Strategy,
-    Words,
 )
 
 # Heartbeats that fit into a session: one may be late and one may be lost before leadership is.
@@ -99,9 +99,9 @@ class AdminSettings(Section):
     @model_validator(mode="after")
     def _one_token(self) -> AdminSettings:
         if self.token is not None and self.token_file is not None:
-            raise Refusal("admin.token is set as well; give one of the two", field="token_file")
+            raise InvalidSetting("admin.token is set as well; give one of the two", field="token_file")
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
-            raise Refusal("admin.tls_cert_file and admin.tls_key_file go together", field="tls_cert_file")
+            raise InvalidSetting("admin.tls_cert_file and admin.tls_key_file go together", field="tls_cert_file")
         return self
 
 
@@ -126,8 +126,10 @@ class ExtensibleSettings(Section):
         le=3600,
         description="how often each broker is asked for its bundles' figures; also how soon a dead one is noticed",
     )
-    service_url: Annotated[str, Shown, Words("pulsar://host:port[,host:port] or pulsar+ssl://...")] | None = Field(
-        default=None, description="where the load topics are read; null takes the addresses the brokers registered"
+    service_url: Annotated[str, Shown, AllowedWords("pulsar://host:port[,host:port] or pulsar+ssl://...")] | None = (
+        Field(
+            default=None, description="where the load topics are read; null takes the addresses the brokers registered"
+        )
     )
     stuck_after: Duration = Field(
         default=15.0, ge=2, description="the Pulsar client's process is started again when it is silent for this long"
@@ -137,7 +139,7 @@ class ExtensibleSettings(Section):
     @classmethod
     def _is_service_url(cls, value: str | None) -> str | None:
         if value is not None and re.fullmatch(r"pulsar(\+ssl)?://[^\s/,]+(,[^\s/,]+)*/?", value) is None:
-            raise Refusal("not a service URL of brokers")
+            raise InvalidSetting("not a service URL of brokers")
         return value.rstrip("/") if value else None
 
 
@@ -158,9 +160,9 @@ class CapacitySettings(Section):
         pairs = (("cores", "cpu"), ("nic_gbps", "bandwidth"), ("direct_memory_mb", "direct_memory"))
         for limit, resource in pairs:
             if getattr(self, limit) is not None and getattr(self, resource) is not None:
-                raise Refusal(f"{resource} is ignored, so {limit} would have no effect", field=limit)
+                raise InvalidSetting(f"{resource} is ignored, so {limit} would have no effect", field=limit)
         if self == CapacitySettings.model_construct():
-            raise Refusal("says nothing", allowed=", ".join(CapacitySettings.model_fields))
+            raise InvalidSetting("says nothing", allowed=", ".join(CapacitySettings.model_fields))
         return self
 
     def override(self, pattern: str) -> CapacityOverride:
@@ -219,7 +221,7 @@ class ApiSettings(Section):
         default=Path("bundlekeel.sock"),
         description="unix socket of mode 0600 for the local CLI, which may pause without authentication; null: none",
     )
-    advertised_url: Annotated[str, Shown, Words("http(s)://host:port")] | None = Field(
+    advertised_url: Annotated[str, Shown, AllowedWords("http(s)://host:port")] | None = Field(
         default=None, description="where other sidecars reach this one; null derives it from host and port"
     )
     allowed_hosts: tuple[str, ...] = Field(
@@ -238,7 +240,7 @@ class ApiSettings(Section):
     @classmethod
     def _is_url(cls, value: str | None) -> str | None:
         if value is not None and re.fullmatch(r"https?://[^\s/]+/?", value) is None:
-            raise Refusal("not an address of a web server")
+            raise InvalidSetting("not an address of a web server")
         return value.rstrip("/") if value else None
 
     @field_validator("allowed_hosts", mode="before")
@@ -276,9 +278,9 @@ class LoggingSettings(Section):
 
 
 class Settings(Section):
-    """Everything a sidecar can be told."""
+    """All settings of a sidecar."""
 
-    cluster: Annotated[str, Words("letters, digits, - _ .")] = Field(
+    cluster: Annotated[str, AllowedWords("letters, digits, - _ .")] = Field(
         default="standalone",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$",
         description="the brokers' clusterName: under any other name the sidecar does not start",
@@ -296,7 +298,7 @@ class Settings(Section):
     configuration_store: StoreAddress | None = Field(
         default=None, description="the brokers' configurationMetadataStoreUrl; null means the same as metadata_store"
     )
-    member_id: Annotated[str, Words("text without / and spaces")] | None = Field(
+    member_id: Annotated[str, AllowedWords("text without / and spaces")] | None = Field(
         default=None,
         pattern=r"^[^/\s]+$",
         description="this sidecar's name; null makes one of host name and random digits",
@@ -349,11 +351,11 @@ class Settings(Section):
             return values
         found, problems = canonical(values["parameters"])
         for problem in problems:
-            raise Refusal(str(problem), field=problem.field, allowed=problem.allowed)
+            raise InvalidSetting(str(problem), field=problem.field, allowed=problem.allowed)
         merged = values | {"parameters": {n: g.value for n, g in found.items() if n not in TOP_LEVEL}}
         for name in TOP_LEVEL:
             if name in found and name in values:
-                raise Refusal(f"the same as {name}; give it once", field=f"parameters.{found[name].key}")
+                raise InvalidSetting(f"the same as {name}; give it once", field=f"parameters.{found[name].key}")
             if name in found:
                 merged[name] = found[name].value
         return merged
@@ -363,19 +365,19 @@ class Settings(Section):
     def _patterns(cls, value: dict[str, CapacitySettings]) -> dict[str, CapacitySettings]:
         for pattern in value:
             if not pattern.strip():
-                raise Refusal("an empty pattern", allowed="a broker id, a glob or /regular expression/")
+                raise InvalidSetting("an empty pattern", allowed="a broker id, a glob or /regular expression/")
             if len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/"):
                 try:
                     re.compile(pattern[1:-1])
                 except re.error as error:
-                    raise Refusal(f"not a regular expression: {error}", field=pattern) from None
+                    raise InvalidSetting(f"not a regular expression: {error}", field=pattern) from None
         return value
 
     @model_validator(mode="after")
     def _heartbeat_fits(self) -> Settings:
         longest = self.store.session_timeout / HEARTBEATS_PER_SESSION
         if self.leadership.heartbeat > longest:
-            raise Refusal(
+            raise InvalidSetting(
                 "a leader would lose its session between two heartbeats",
                 field="leadership.heartbeat",
                 allowed=f"at most {longest:g}s, a third of store.session_timeout",
@@ -390,7 +392,7 @@ class Settings(Section):
             check_pair(self.compat, pair.get("strategy"), pair.get("placement"))
         except ConfigError as error:
             default = "" if "strategy" in named else f", and {pair['strategy']} its default strategy"
-            raise Refusal(f"{error}{default}", field=error.field, allowed=error.allowed) from None
+            raise InvalidSetting(f"{error}{default}", field=error.field, allowed=error.allowed) from None
         return self
 
     @property

@@ -1,4 +1,4 @@
-"""Settings of who is told what happened: webhooks, Slack-compatible ones, Kubernetes events."""
+"""Settings of notifications: webhooks, Slack-compatible ones, Kubernetes events."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from bundlekeel.ports.notify import EVENTS, Event, Severity
-from bundlekeel.settings.types import Duration, Refusal, Section, Words
+from bundlekeel.settings.types import AllowedWords, Duration, InvalidSetting, Section
 
-WEBHOOKS_WORDS = Words(
+WEBHOOKS_WORDS = AllowedWords(
     "list of webhooks {name, url or url_file, kind, events, min_severity, timeout, tls_trust_certs_file, use_proxy}"
 )
 
@@ -27,8 +27,8 @@ class WebhookSettings(Section):
     url: SecretStr | None = Field(default=None, description="http(s) address; better kept in url_file")
     url_file: Path | None = Field(default=None, description="file with the address, read again for each notification")
     kind: Literal["generic", "slack"] = Field(default="generic", description="the form of the body")
-    events: tuple[Event, ...] = Field(default=EVENTS, description="what is told")
-    min_severity: Severity = Field(default="info", description="the least severity that is told")
+    events: tuple[Event, ...] = Field(default=EVENTS, description="what is notified")
+    min_severity: Severity = Field(default="info", description="the least severity that is notified")
     timeout: Duration = Field(default=5.0, ge=0.1, le=60, description="until it must have answered")
     tls_trust_certs_file: Path | None = Field(default=None, description="PEM bundle; null takes the system's")
     use_proxy: bool = Field(default=False, description="heed HTTPS_PROXY and NO_PROXY of the environment")
@@ -37,25 +37,25 @@ class WebhookSettings(Section):
     @classmethod
     def _is_url(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and not is_http_url(value.get_secret_value()):
-            raise Refusal("not an http(s) address")
+            raise InvalidSetting("not an http(s) address")
         return value
 
     @model_validator(mode="after")
     def _one_address(self) -> WebhookSettings:
         if (self.url is None) == (self.url_file is None):
-            raise Refusal("give exactly one of url and url_file", field="url_file")
+            raise InvalidSetting("give exactly one of url and url_file", field="url_file")
         return self
 
 
 def _unlike(value: tuple[WebhookSettings, ...]) -> tuple[WebhookSettings, ...]:
     names = [item.name for item in value]
     if len(set(names)) < len(names):
-        raise Refusal("two webhooks have the same name")
+        raise InvalidSetting("two webhooks have the same name")
     return value
 
 
 class NotifySettings(Section):
-    """Who is told of executions, stops, findings and adoptions. Nobody, by default."""
+    """Receivers of notifications of executions, stops, findings and adoptions. None by default."""
 
     webhooks: Annotated[tuple[WebhookSettings, ...], WEBHOOKS_WORDS] = Field(
         default=(), description="receivers of JSON over HTTP; the address of each is a secret"

@@ -47,15 +47,15 @@ TOP_LEVEL = ("strategy", "placement", "compat")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenParameter:
     """One parameter as it was written (`key`) and what it means in our unit."""
 
     key: str
     value: object
 
 
-class Merged(NamedTuple):
-    """Parameters of plans, and whence each of them came, by name."""
+class MergedParameters(NamedTuple):
+    """Parameters of plans, and where each of them is from, by name."""
 
     values: Parameters
     origins: Mapping[str, str]
@@ -75,9 +75,9 @@ def find_specs(key: str) -> tuple[ParameterSpec, ...]:
     return BY_PULSAR_KEY[key]
 
 
-def canonical(raw: Mapping[str, object]) -> tuple[dict[str, Given], list[ConfigError]]:
+def canonical(raw: Mapping[str, object]) -> tuple[dict[str, GivenParameter], list[ConfigError]]:
     """Parameters by our name, and everything that is wrong with them. The same one given twice is an error."""
-    found: dict[str, Given] = {}
+    found: dict[str, GivenParameter] = {}
     problems: list[ConfigError] = []
     for key, value in raw.items():
         try:
@@ -89,7 +89,7 @@ def canonical(raw: Mapping[str, object]) -> tuple[dict[str, Given], list[ConfigE
                         field=f"parameters.{key}",
                         value=value,
                     )
-                found[spec.name] = Given(key, _in_our_unit(spec, key, value))
+                found[spec.name] = GivenParameter(key, _in_our_unit(spec, key, value))
         except ConfigError as error:
             ours = error.field.startswith("parameters.")
             text = str(error) if ours else "not allowed"
@@ -102,8 +102,8 @@ def to_parameters(
     brokers: Mapping[str, str] | None = None,
     *,
     origins: Mapping[str, str] | None = None,
-) -> Merged:
-    """What `plan()` runs with, and whence each value came: `default`, `broker` or the origin of the setting.
+) -> MergedParameters:
+    """What `plan()` runs with, and where each value is from: `default`, `broker` or the origin of the setting.
 
     `brokers` holds what they run with, under Pulsar's keys; with `adopt_broker_settings: false` only facts of it
     count. A value of theirs that we cannot use leaves our default, and its origin says so. `origins` are those of
@@ -126,7 +126,7 @@ def to_parameters(
         name, other = ("placement", "strategy") if sources["placement"] == "broker" else ("strategy", "placement")
         sources[name] = f"default (the brokers' {name} {found.pop(name)} cannot be used with {other} {values[other]})"
         values = _with_defaults(settings.compat, found)
-    return Merged(Parameters(**values), sources)  # type: ignore[arg-type]
+    return MergedParameters(Parameters(**values), sources)  # type: ignore[arg-type]
 
 
 def _with_defaults(release: str, found: Mapping[str, object]) -> dict[str, object]:

@@ -8,15 +8,15 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.quotas.enforce import Thrift
-from bundlekeel.core.quotas.groups import Group, Limits, Rates, check_groups, check_least
-from bundlekeel.core.quotas.shares import Tuning
-from bundlekeel.settings.types import Duration, Refusal, Section, Words
+from bundlekeel.core.quotas.enforce import WriteBudget
+from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits, Rates, check_groups, check_least
+from bundlekeel.core.quotas.shares import ShareTuning
+from bundlekeel.settings.types import AllowedWords, Duration, InvalidSetting, Section
 
 _SIZE = re.compile(r"(-?\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?")
-_NUMBER_WORDS = Words("a number like 500")
+_NUMBER_WORDS = AllowedWords("a number like 500")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_SIZE_WORDS = Words("bytes like 500000, 500kB, 10MB or 1MiB")
+_SIZE_WORDS = AllowedWords("bytes like 500000, 500kB, 10MB or 1MiB")
 _PREFIX = "quotas."
 
 
@@ -26,7 +26,7 @@ def parse_size(value: object) -> object:
         return value
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
-        raise Refusal("not a number of bytes", allowed=_SIZE_WORDS.allowed)
+        raise InvalidSetting("not a number of bytes", allowed=_SIZE_WORDS.allowed)
     return float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2].upper()]
 
 
@@ -34,7 +34,7 @@ def _number(value: object) -> object:
     """What is a number already: `true` and `"500"` are refused here as the API refuses them."""
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
-    raise Refusal("not a number", allowed=_NUMBER_WORDS.allowed)
+    raise InvalidSetting("not a number", allowed=_NUMBER_WORDS.allowed)
 
 
 Number = Annotated[float | None, BeforeValidator(_number), _NUMBER_WORDS]
@@ -104,15 +104,17 @@ class QuotaSettings(Section):
             given = "" if error.value is None else f" = {error.value!r}"
             what = str(error).removeprefix(f"{error.field}{given}: ").partition(" (allowed")[0]
             field = error.field.removeprefix(_PREFIX)
-            raise Refusal(f"{given[3:]}: {what}" if given else what, field=field, allowed=error.allowed) from None
+            raise InvalidSetting(
+                f"{given[3:]}: {what}" if given else what, field=field, allowed=error.allowed
+            ) from None
         return self
 
-    def declared(self) -> tuple[Group, ...]:
+    def declared(self) -> tuple[QuotaGroup, ...]:
         """The groups in the words of the core, as they were written and in their order."""
         return tuple(
-            Group(
+            QuotaGroup(
                 name=name,
-                limits=Limits(
+                limits=QuotaLimits(
                     publish_messages=item.publish_messages,
                     publish_bytes=item.publish_bytes,
                     dispatch_messages=item.dispatch_messages,
@@ -127,9 +129,9 @@ class QuotaSettings(Section):
         """What each topic may pass in any case, in the order of `KINDS`."""
         return self.least_messages, self.least_bytes, self.least_messages, self.least_bytes
 
-    def tuning(self) -> Tuning:
+    def tuning(self) -> ShareTuning:
         """How shares are made."""
-        return Tuning(
+        return ShareTuning(
             room=self.room,
             overcommit=self.overcommit,
             floor=self.floor,
@@ -139,7 +141,7 @@ class QuotaSettings(Section):
             split=self.split,
         )
 
-    def thrift(self) -> Thrift:
+    def write_budget(self) -> WriteBudget:
         """When a write is worth it, and how many a cycle may have."""
         most = max(1, int(self.writes_per_minute * self.cycle / 60))
-        return Thrift(up=self.write_up, down=self.write_down, most=most)
+        return WriteBudget(up=self.write_up, down=self.write_down, most=most)

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from bundlekeel.core.model.parameters import PARAMETERS, ParameterSpec, choices, defaults
 from bundlekeel.settings.model import CapacitySettings, Settings
 from bundlekeel.settings.quotas import GroupSettings
-from bundlekeel.settings.types import DURATION_WORDS, Words, format_duration
+from bundlekeel.settings.types import DURATION_WORDS, AllowedWords, format_duration
 
 HIDDEN: Final = "**********"
 # Stands for the pattern in the keys of `capacity.<pattern>.cores`.
@@ -25,7 +25,7 @@ SECRET_WORDS: Final = ("token", "secret", "password", "passwd", "credential")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class SettingRow:
     """One key: its default (as Python value), what is allowed, and why one would touch it."""
 
     key: str
@@ -37,18 +37,18 @@ class Row:
 
 
 @cache
-def rows() -> tuple[Row, ...]:
+def rows() -> tuple[SettingRow, ...]:
     """All keys in the order of the model, those of `capacity` with a placeholder for the pattern."""
     return tuple(_rows(Settings, ""))
 
 
 @cache
-def by_key() -> dict[str, Row]:
+def by_key() -> dict[str, SettingRow]:
     """The rows by dotted key."""
     return {row.key: row for row in rows()}
 
 
-def row_of(path: tuple[str, ...]) -> Row | None:
+def row_of(path: tuple[str, ...]) -> SettingRow | None:
     """The row that describes the value at `path`, whatever the pattern inside `capacity` is."""
     if path[0] == "capacity" and len(path) == 3:
         path = ("capacity", PATTERN, path[2])
@@ -75,7 +75,7 @@ def is_section(name: str) -> bool:
     return name in _MAPPINGS or bool(children((name,)))
 
 
-def plain(value: object, row: Row | None = None) -> Any:
+def plain(value: object, row: SettingRow | None = None) -> Any:
     """A value as people write it: durations with their unit, paths as text, secrets hidden."""
     if value is None:
         return None
@@ -126,7 +126,7 @@ def pulsar_keys(key: str) -> tuple[str, ...]:
     return next((spec.pulsar_keys for spec in PARAMETERS if spec.name == name), ())
 
 
-def _rows(model: type[BaseModel], prefix: str) -> Iterator[Row]:
+def _rows(model: type[BaseModel], prefix: str) -> Iterator[SettingRow]:
     for name, field in model.model_fields.items():
         key = prefix + name
         inner = _section(field)
@@ -134,7 +134,7 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[Row]:
             yield from _rows(inner, f"{key}.")
             continue
         words = _allowed(field)
-        yield Row(
+        yield SettingRow(
             key=key,
             default=field.get_default(call_default_factory=True),
             allowed=words,
@@ -171,7 +171,7 @@ def _kind(option: Any, field: FieldInfo) -> str:
         marks += get_args(option)[1:]
         option = get_args(option)[0]
     for mark in marks:
-        if isinstance(mark, Words):
+        if isinstance(mark, AllowedWords):
             return mark.allowed
     if get_origin(option) is Literal:
         return ", ".join(map(str, get_args(option)))

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from bundlekeel.settings.types import Refusal, Section
+from bundlekeel.settings.types import InvalidSetting, Section
 
 
 class ApiAuthSettings(Section):
@@ -46,9 +46,11 @@ class ApiAuthSettings(Section):
     def _complete(self) -> ApiAuthSettings:
         for name in ("jwt_issuer", "jwt_audience"):
             if self.jwt_key_file is not None and not getattr(self, name):
-                raise Refusal("needed with jwt_key_file: any other token of that issuer would do else", field=name)
+                raise InvalidSetting(
+                    "needed with jwt_key_file: any other token of that issuer would do else", field=name
+                )
         if self.anonymous_reads and not self.on:
-            raise Refusal("says nothing without tokens_file or jwt_key_file", field="anonymous_reads")
+            raise InvalidSetting("says nothing without tokens_file or jwt_key_file", field="anonymous_reads")
         return self
 
 
@@ -72,11 +74,11 @@ class ApiTlsSettings(Section):
     @model_validator(mode="after")
     def _complete(self) -> ApiTlsSettings:
         if (self.cert_file is None) != (self.key_file is None):
-            raise Refusal(
+            raise InvalidSetting(
                 "cert_file and key_file go together", field="key_file" if self.key_file is None else "cert_file"
             )
         if self.client_ca_file is not None and self.cert_file is None:
-            raise Refusal("has no effect without cert_file", field="client_ca_file")
+            raise InvalidSetting("has no effect without cert_file", field="client_ca_file")
         return self
 
 
@@ -99,7 +101,7 @@ class StoreSecuritySettings(Section):
     @classmethod
     def _plain_name(cls, value: str | None) -> str | None:
         if value is not None and (not value.isprintable() or any(sign in value for sign in ' "\\,:')):
-            raise Refusal("must be without spaces, quotes, commas and colons")
+            raise InvalidSetting("must be without spaces, quotes, commas and colons")
         return value
 
     @model_validator(mode="after")
@@ -107,12 +109,14 @@ class StoreSecuritySettings(Section):
         for one, other in (("sasl_username", "sasl_password"), ("tls_cert_file", "tls_key_file")):
             given = (getattr(self, one) is not None, getattr(self, other) is not None)
             if given[0] != given[1]:
-                raise Refusal(f"{one} and {other} go together", field=one if given[1] else other)
+                raise InvalidSetting(f"{one} and {other} go together", field=one if given[1] else other)
         for name in ("tls_trust_certs_file", "tls_cert_file"):
             if getattr(self, name) is not None and not self.tls:
-                raise Refusal("has no effect unless store.tls is true", field=name)
+                raise InvalidSetting("has no effect unless store.tls is true", field=name)
         if self.acl == "creator" and not self.has_identity:
-            raise Refusal("nobody could use nodes of nobody: set sasl_username or tls_cert_file", field="acl")
+            raise InvalidSetting(
+                "nodes need an identity that may use them: set sasl_username or tls_cert_file", field="acl"
+            )
         return self
 
     @property

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from bundlekeel.settings.notify import is_http_url
-from bundlekeel.settings.types import Duration, Refusal, Section, Shown
+from bundlekeel.settings.types import Duration, InvalidSetting, Section, Shown
 
 
 class TraceSettings(Section):
@@ -25,5 +25,5 @@ class TraceSettings(Section):
     @classmethod
     def _is_url(cls, value: str | None) -> str | None:
         if value is not None and not is_http_url(value):
-            raise Refusal("not an http(s) address")
+            raise InvalidSetting("not an http(s) address")
         return value

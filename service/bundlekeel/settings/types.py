@@ -20,7 +20,7 @@ _OTHER_STORES = ("etcd:", "oxia:", "rocksdb:", "memory:", "raft:")
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class AllowedWords:
     """Marks a field for the reference page and for messages: what may be written there."""
 
     allowed: str
@@ -32,7 +32,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Refusal(ValueError):
+class InvalidSetting(ValueError):
     """What a validator of ours objects to; `field` is relative to the place of the validator. `hidden`: the value may
     hold credentials and is not repeated."""
 
@@ -67,29 +67,29 @@ def _duration(value: object) -> float:
     try:
         return parse_duration(value)
     except ValueError:
-        raise Refusal("not a duration") from None
+        raise InvalidSetting("not a duration") from None
 
 
 def _store_address(value: str) -> str:
     if value.startswith(_OTHER_STORES):
         kind = value.partition(":")[0]
-        raise Refusal(f"{kind} is not supported by this release; only ZooKeeper is")
+        raise InvalidSetting(f"{kind} is not supported by this release; only ZooKeeper is")
     if "@" in value:
-        raise Refusal("holds credentials; give store.sasl_username and store.sasl_password", hidden=True)
+        raise InvalidSetting("holds credentials; give store.sasl_username and store.sasl_password", hidden=True)
     if _STORE.fullmatch(value) is None:
-        raise Refusal("not an address of a metadata store")
+        raise InvalidSetting("not an address of a metadata store")
     return value if value.startswith("zk:") else f"zk:{value}"
 
 
 def _place(value: str) -> str:
     if fault := place_fault(value):
-        raise Refusal(fault, hidden=True)
+        raise InvalidSetting(fault, hidden=True)
     return value
 
 
 def _web_address(value: str) -> str:
     if fault := credentials_fault(value):
-        raise Refusal(fault, hidden=True)
+        raise InvalidSetting(fault, hidden=True)
     return value
 
 
@@ -97,31 +97,31 @@ def _one_of(parameter: str) -> AfterValidator:
     def check(value: str) -> str:
         known = choices(parameter)
         if value not in known:
-            raise Refusal("not one of the known names", allowed=", ".join(known))
+            raise InvalidSetting("not one of the known names", allowed=", ".join(known))
         return value
 
     return AfterValidator(check)
 
 
-DURATION_WORDS = Words("duration like 10s, 500ms or 1m")
+DURATION_WORDS = AllowedWords("duration like 10s, 500ms or 1m")
 
 Duration = Annotated[float, BeforeValidator(_duration), DURATION_WORDS]
 StoreAddress = Annotated[
-    str, AfterValidator(_store_address), Words("ZooKeeper in Pulsar's form: zk:host1:2181,host2:2181/chroot")
+    str, AfterValidator(_store_address), AllowedWords("ZooKeeper in Pulsar's form: zk:host1:2181,host2:2181/chroot")
 ]
 Place = Annotated[
     str,
     AfterValidator(_place),
-    Words("a folder, or file://, s3://, gs://, hdfs://, abfss:// and so on, no credentials"),
+    AllowedWords("a folder, or file://, s3://, gs://, hdfs://, abfss:// and so on, no credentials"),
 ]
 # An address that is shown.
 Shown = AfterValidator(_web_address)
-Strategy = Annotated[str, _one_of("strategy"), Words(", ".join(STRATEGIES))]
-Placement = Annotated[str, _one_of("placement"), Words(", ".join(PLACEMENTS))]
+Strategy = Annotated[str, _one_of("strategy"), AllowedWords(", ".join(STRATEGIES))]
+Placement = Annotated[str, _one_of("placement"), AllowedWords(", ".join(PLACEMENTS))]
 # YAML reads an unquoted 4.2 as a number.
 Compat = Annotated[
     str,
     _one_of("compat"),
     BeforeValidator(lambda value: str(value) if isinstance(value, float) else value),
-    Words(", ".join(RELEASES)),
+    AllowedWords(", ".join(RELEASES)),
 ]

@@ -1,4 +1,4 @@
-"""Settings that are allowed but hardly meant: told by `config check`, never refused."""
+"""Settings that are allowed but hardly meant: reported by `config check`, never refused."""
 
 from __future__ import annotations
 

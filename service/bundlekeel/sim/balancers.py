@@ -1,4 +1,4 @@
-"""What drives a virtual cluster: Bundlekeel with the daemon's books, brokers' own loop, or nothing."""
+"""What drives a virtual cluster: Bundlekeel with the daemon's books, brokers' own loop, or none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from bundlekeel.core.guard.eligibility import GuardState
-from bundlekeel.core.guard.eligibility import Moved as GuardMoved
+from bundlekeel.core.guard.eligibility import RecentMove as GuardMoved
 from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.codes import Code
@@ -23,7 +23,7 @@ from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, parted
 from bundlekeel.core.planning.memory import Memory
 from bundlekeel.sim.cluster import VirtualCluster
 from bundlekeel.sim.reports import broker_id
-from bundlekeel.sim.splits import Splitter
+from bundlekeel.sim.splits import SimulatedSplitter
 
 CYCLE = 10.0
 # What the daemon says of a report that cannot be used (codec: `load_fault`); usage above 100 % is usable.
@@ -36,7 +36,7 @@ class Balancer(Protocol):
     def turn(self, cluster: VirtualCluster, landed: list[tuple[str, str]]) -> None: ...
 
 
-class Nobody:
+class NoBalancer:
     """Nothing is balanced."""
 
     def turn(self, cluster: VirtualCluster, landed: list[tuple[str, str]]) -> None:
@@ -44,7 +44,7 @@ class Nobody:
 
 
 @dataclass(kw_only=True)
-class Books:
+class RunBooks:
     """What was seen, counted and timed: the same for every balancer."""
 
     moves: list[tuple[float, Move]] = field(default_factory=list)
@@ -96,8 +96,8 @@ class Bundlekeel:
     memory: Memory = field(default_factory=Memory)
     ledger: Ledger = field(default_factory=Ledger)
     recent: dict[str, GuardMoved] = field(default_factory=dict)
-    books: Books = field(default_factory=Books)
-    splitter: Splitter = field(default_factory=Splitter)
+    books: RunBooks = field(default_factory=RunBooks)
+    splitter: SimulatedSplitter = field(default_factory=SimulatedSplitter)
     _seen: tuple[object, Snapshot] | None = None
 
     def turn(self, cluster: VirtualCluster, arrived: list[tuple[str, str]]) -> None:
@@ -207,4 +207,4 @@ def direct_moves(cluster: VirtualCluster, params: Parameters, capacity: tuple[Ca
     return len(plan(PlanInput(snapshot=seen, params=eager)).plan.moves)
 
 
-__all__ = ["Balancer", "Books", "Bundlekeel", "Nobody", "broker_id", "cluster_index", "direct_moves"]
+__all__ = ["Balancer", "Bundlekeel", "NoBalancer", "RunBooks", "broker_id", "cluster_index", "direct_moves"]

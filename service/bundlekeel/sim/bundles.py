@@ -10,7 +10,7 @@ import numpy as np
 from bundlekeel.core.model.load import Floats, Ints
 from bundlekeel.core.model.names import FULL_UPPER
 from bundlekeel.sim.scenario import Tenant
-from bundlekeel.sim.traffic import Traffic, bundle_sizes, zipf
+from bundlekeel.sim.traffic import TrafficModel, bundle_sizes, zipf
 
 # Owners that are no broker: on the way to one, or divided into others.
 IN_TRANSIT = -1
@@ -18,7 +18,7 @@ GONE = -2
 
 
 @dataclass(slots=True)
-class Bundles:
+class VirtualBundles:
     """Columns over bundles (and, with `topic_`, over topics). `unit`: msg/s in and out and bytes/s in and out at a
     load of 1; `cost`: CPU at a load of 1; `clients`: consumers and producers. `version` changes with every split."""
 
@@ -78,7 +78,7 @@ class Bundles:
 
 def build(
     tenants: Sequence[Tenant], capacities: Floats, broker_bytes: float, seed: np.random.SeedSequence
-) -> tuple[Bundles, Traffic]:
+) -> tuple[VirtualBundles, TrafficModel]:
     """The bundles and the traffic of these tenants. `capacities`: of the brokers at the start.
 
     Sizes, places in the hash ring and jitter come from the seed.
@@ -91,7 +91,7 @@ def build(
     topic_bundle = np.concatenate([part.topic_bundle + start for part, start in zip(parts, offsets, strict=False)])
     of_bundle = np.repeat(np.arange(len(tenants)), np.diff(offsets))
     namespaces = {name: place for place, name in enumerate(dict.fromkeys(n.rpartition("/")[0] for n in names))}
-    bundles = Bundles(
+    bundles = VirtualBundles(
         names=names,
         lower=np.concatenate([part.lower for part in parts]),
         upper=np.concatenate([part.upper for part in parts]),
@@ -107,7 +107,7 @@ def build(
         topics=np.bincount(topic_bundle, minlength=len(names)).astype(np.int64),
     )
     sizes = np.concatenate([part.topic_size for part in parts])
-    return bundles, Traffic(sizes, of_bundle[topic_bundle], tenants, for_walks)
+    return bundles, TrafficModel(sizes, of_bundle[topic_bundle], tenants, for_walks)
 
 
 @dataclass(frozen=True, slots=True)

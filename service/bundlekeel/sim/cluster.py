@@ -9,16 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from bundlekeel.core.model.load import BrokerReport, Floats, Ints
-from bundlekeel.sim.bundles import GONE, IN_TRANSIT, Bundles
+from bundlekeel.sim.bundles import GONE, IN_TRANSIT, VirtualBundles
 from bundlekeel.sim.lookup import choose
 from bundlekeel.sim.reports import START_MS, Reporter, broker_id
-from bundlekeel.sim.scenario import Settings
+from bundlekeel.sim.scenario import ScenarioSettings
 
 ANYWHERE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class SimulatedMove:
     """One bundle that left its broker. `by`: balancer, person, or the broker itself (drain, kill, split).
 
     `load` is what it carried, `gap` the seconds its `clients` were without service.
@@ -35,7 +35,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Divided:
+class SimulatedSplit:
     """One bundle that was split."""
 
     at: float
@@ -49,10 +49,10 @@ class VirtualCluster:
 
     def __init__(
         self,
-        bundles: Bundles,
+        bundles: VirtualBundles,
         loads: Callable[[float], Floats],
         capacities: Sequence[float] | Floats,
-        settings: Settings,
+        settings: ScenarioSettings,
         seed: np.random.SeedSequence,
     ) -> None:
         for_reports, for_places = seed.spawn(2)
@@ -69,8 +69,8 @@ class VirtualCluster:
         self.reporter = Reporter(count, settings, for_reports)
         # Which namespace may live on which broker; None: everywhere.
         self.allowed: np.ndarray[tuple[int, int], np.dtype[np.bool_]] | None = None
-        self.moved: list[Moved] = []
-        self.divided: list[Divided] = []
+        self.moved: list[SimulatedMove] = []
+        self.divided: list[SimulatedSplit] = []
         self._landing: list[tuple[float, int, int, int]] = []
         self._serial = 0
         self._owners = 0
@@ -198,7 +198,7 @@ class VirtualCluster:
         return done
 
     def _lookup(self, row: int) -> int:
-        """Where brokers place a bundle nobody owns, -1 when nobody may have it."""
+        """Where brokers place a bundle no broker owns, -1 when nobody may have it."""
         bundles, candidates = self.bundles, np.flatnonzero(self.takes)
         namespace = int(bundles.namespace[row])
         if self.allowed is not None:
@@ -212,7 +212,7 @@ class VirtualCluster:
     # --- acts ---
 
     def move(self, bundle: str, target: int, *, by: str) -> bool:
-        """Unload a bundle to a broker, or to ANYWHERE a lookup puts it. False when nobody owns it now."""
+        """Unload a bundle to a broker, or to ANYWHERE a lookup puts it. False when no broker owns it now."""
         row = self.bundles.index[bundle]
         if self.bundles.owner[row] < 0:
             return False
@@ -232,7 +232,7 @@ class VirtualCluster:
         self._launch(row, target, delay)
         load = float(self.bundle_loads()[row])
         self.moved.append(
-            Moved(
+            SimulatedMove(
                 at=self.now,
                 bundle=bundles.names[row],
                 source=source,
@@ -261,7 +261,7 @@ class VirtualCluster:
         self._carried = np.concatenate([self._carried, np.zeros(len(rows))])
         self._owners += 1
         children = tuple(self.bundles.names[child] for child in rows)
-        self.divided.append(Divided(at=self.now, bundle=bundle, children=children, by=by))
+        self.divided.append(SimulatedSplit(at=self.now, bundle=bundle, children=children, by=by))
         if unload:
             for child in children:
                 self.move(child, ANYWHERE, by="split")
@@ -334,4 +334,4 @@ class VirtualCluster:
         ]
 
 
-__all__ = ["ANYWHERE", "GONE", "Divided", "Moved", "VirtualCluster"]
+__all__ = ["ANYWHERE", "GONE", "SimulatedMove", "SimulatedSplit", "VirtualCluster"]

@@ -11,7 +11,7 @@ import numpy as np
 from bundlekeel.sim.balancers import Balancer, Bundlekeel
 from bundlekeel.sim.cluster import ANYWHERE, VirtualCluster
 from bundlekeel.sim.scenario import Event, Scenario
-from bundlekeel.sim.traffic import Traffic
+from bundlekeel.sim.traffic import TrafficModel
 
 Act = Callable[[], None]
 
@@ -19,7 +19,7 @@ Act = Callable[[], None]
 class Events:
     """Carries out a scenario's events when they are due, and undoes the passing ones."""
 
-    def __init__(self, scenario: Scenario, cluster: VirtualCluster, traffic: Traffic, balancer: Balancer) -> None:
+    def __init__(self, scenario: Scenario, cluster: VirtualCluster, traffic: TrafficModel, balancer: Balancer) -> None:
         self._scenario, self._cluster, self._traffic, self._balancer = scenario, cluster, traffic, balancer
         self._due: list[tuple[float, int, Act]] = []
         self._serial = 0

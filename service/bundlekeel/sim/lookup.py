@@ -1,4 +1,4 @@
-"""How brokers place a bundle that nobody owns when a client looks it up (`selectBrokerForAssignment`, shortened):
+"""How brokers place a bundle that no broker owns when a client looks it up (`selectBrokerForAssignment`, shortened):
 available brokers, of those the ones with the fewest bundles of the namespace, of those the placement's choice.
 """
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from bundlekeel.core.model.load import CPU, RATE_IN, RATE_OUT, BrokerReport, Ints
-from bundlekeel.sim.scenario import Settings
+from bundlekeel.sim.scenario import ScenarioSettings
 
 # LeastResourceUsageWithWeight prefers brokers this far below the average.
 BELOW_AVERAGE = 0.10
@@ -18,7 +18,7 @@ def choose(
     candidates: Ints,
     in_namespace: Ints,
     reports: list[BrokerReport | None],
-    settings: Settings,
+    settings: ScenarioSettings,
     rng: np.random.Generator,
 ) -> int:
     """The broker that takes the bundle. `in_namespace`: bundles of its namespace on each candidate.

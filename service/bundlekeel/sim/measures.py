@@ -10,7 +10,7 @@ import numpy as np
 
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.sim.cluster import Divided, Moved
+from bundlekeel.sim.cluster import SimulatedMove, SimulatedSplit
 
 OVER = 0.85
 EMPTY = 0.1
@@ -18,7 +18,7 @@ AN_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measures:
+class RunMeasures:
     """One run in figures.
 
     max_over_mean: at the end. mean_max_over_mean: over time. std: of the loads, over time, in points of a broker.
@@ -106,7 +106,7 @@ def thrash(used: Floats, takes: Bools) -> float:
     return 100 * float(np.mean(found)) if found else 0.0
 
 
-def moved_twice(moves: Sequence[Moved]) -> int:
+def moved_twice(moves: Sequence[SimulatedMove]) -> int:
     """Bundles moved again within an hour."""
     last: dict[str, float] = {}
     twice: Counter[str] = Counter()
@@ -117,7 +117,9 @@ def moved_twice(moves: Sequence[Moved]) -> int:
     return len(twice)
 
 
-def measure(curves: Curves, moves: Sequence[Moved], splits: Sequence[Divided], limit: float = 1.15) -> Measures:
+def measure(
+    curves: Curves, moves: Sequence[SimulatedMove], splits: Sequence[SimulatedSplit], limit: float = 1.15
+) -> RunMeasures:
     """The figures of a run."""
     times, used, takes = curves.table()
     ratio = imbalance(used, takes)
@@ -126,7 +128,7 @@ def measure(curves: Curves, moves: Sequence[Moved], splits: Sequence[Divided], l
     step = float(times[1] - times[0]) / 60 if len(times) > 1 else 0.0
     own = [move for move in moves if move.by == "balancer"]
     since = balanced_since(times, ratio, limit)
-    return Measures(
+    return RunMeasures(
         max_over_mean=float(ratio[-1]),
         mean_max_over_mean=float(ratio.mean()),
         std=100 * float(np.nanstd(there, axis=1).mean()),

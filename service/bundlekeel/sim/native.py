@@ -13,13 +13,13 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.compat import BundleColumns, Picture, Placer, shed
+from bundlekeel.core.compat import BundleColumns, CompatPicture, Placer, shed
 from bundlekeel.core.compat.picture import percent, suspects
 from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, BrokerReport, Ints
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.planning.memory import CompatMemory
-from bundlekeel.sim.balancers import UNUSABLE, Books, cluster_index
+from bundlekeel.sim.balancers import UNUSABLE, RunBooks, cluster_index
 from bundlekeel.sim.bundles import GONE
 from bundlekeel.sim.cluster import VirtualCluster
 
@@ -45,7 +45,7 @@ class Native:
     averages: Averages = field(default_factory=Averages)
     memory: CompatMemory = field(default_factory=CompatMemory)
     recent: dict[str, float] = field(default_factory=dict)
-    books: Books = field(default_factory=Books)
+    books: RunBooks = field(default_factory=RunBooks)
     _samples: int = 0
 
     def turn(self, cluster: VirtualCluster, landed: list[tuple[str, str]]) -> None:
@@ -81,7 +81,7 @@ class Native:
         for row, owner, target in targets:
             self._unload(cluster, picture, (row, owner, target))
 
-    def _unload(self, cluster: VirtualCluster, picture: Picture, move: tuple[int, int, int]) -> None:
+    def _unload(self, cluster: VirtualCluster, picture: CompatPicture, move: tuple[int, int, int]) -> None:
         row, owner, target = move
         if target < 0 or target == owner:
             return
@@ -91,7 +91,7 @@ class Native:
             self.recent[name] = cluster.now
             self.books.unloaded(cluster.now, name, broker)
 
-    def _target(self, cluster: VirtualCluster, picture: Picture, placer: Placer, row: int) -> int:
+    def _target(self, cluster: VirtualCluster, picture: CompatPicture, placer: Placer, row: int) -> int:
         """Row of the broker that `selectBroker` answers with, -1 without any."""
         namespace = int(cluster.bundles.namespace[cluster.bundles.index[picture.bundles.names[row]]])
         candidates = np.arange(len(picture.brokers))
@@ -105,7 +105,7 @@ class Native:
         return chosen
 
     @staticmethod
-    def _of_namespace(cluster: VirtualCluster, picture: Picture, namespace: int) -> Ints:
+    def _of_namespace(cluster: VirtualCluster, picture: CompatPicture, namespace: int) -> Ints:
         """How many bundles of a namespace each broker reports."""
         index, spaces = cluster.bundles.index, cluster.bundles.namespace
         mine = np.array([spaces[index[name]] == namespace for name in picture.bundles.names], dtype=bool)
@@ -114,7 +114,7 @@ class Native:
         counts: Ints = np.bincount(of_broker[mine[picture.held]], minlength=len(sizes)).astype(np.int64)
         return counts
 
-    def _picture(self, reports: Sequence[BrokerReport]) -> Picture:
+    def _picture(self, reports: Sequence[BrokerReport]) -> CompatPicture:
         names = list(dict.fromkeys(name for item in reports for name in item.bundle_names))
         index = {name: row for row, name in enumerate(names)}
         rows = self.averages.rows(names)
@@ -125,7 +125,7 @@ class Native:
         held = [np.fromiter(map(index.__getitem__, item.bundle_names), dtype=np.int64) for item in reports]
         starts = np.concatenate([[0], np.cumsum([len(part) for part in held])]).astype(np.int64)
         ten, thousand = np.full(len(names), 10), np.full(len(names), 1000)
-        return Picture(
+        return CompatPicture(
             brokers=tuple(item.broker_id for item in reports),
             percent=percent(np.array([item.usage for item in reports]), np.array([item.limit for item in reports])),
             traffic=np.array([item.traffic for item in reports]),

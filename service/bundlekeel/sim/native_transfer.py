@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bundlekeel.core.compat.picture import percent
-from bundlekeel.core.compat.transfer import Load, Picture, TopBundle, find_bundles
+from bundlekeel.core.compat.transfer import Load, TopBundle, TransferPicture, find_bundles
 from bundlekeel.core.compat.transfer_plan import largest
 from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import Policies
-from bundlekeel.sim.balancers import UNUSABLE, Books, cluster_index
+from bundlekeel.sim.balancers import UNUSABLE, RunBooks, cluster_index
 from bundlekeel.sim.cluster import ANYWHERE, VirtualCluster
 from bundlekeel.sim.native import GRACE_SECONDS, SHEDDING_INTERVAL
 from bundlekeel.sim.reports import broker_id
@@ -39,7 +39,7 @@ class NativeTransfer:
 
     params: Parameters
     policies: Policies = field(default_factory=Policies)
-    books: Books = field(default_factory=Books)
+    books: RunBooks = field(default_factory=RunBooks)
     hits: int = 0
     recent: dict[str, float] = field(default_factory=dict)
     recent_brokers: dict[str, int] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class NativeTransfer:
                 self.recent_brokers[item.source] = cluster.wall_ms
                 self.books.unloaded(now, item.bundle, target)
 
-    def _picture(self, cluster: VirtualCluster, registered: list[int]) -> Picture:
+    def _picture(self, cluster: VirtualCluster, registered: list[int]) -> TransferPicture:
         reporter, bundles, allowed = cluster.reporter, cluster.bundles, cluster.allowed
         known = [b for b in registered if reporter.visible[b] is not None and not UNUSABLE.get(reporter.bad[b])]
         row_of, owner, namespace = bundles.index, bundles.owner, bundles.namespace
@@ -127,7 +127,7 @@ class NativeTransfer:
             there = allowed is None or bool(allowed[namespace[row], cluster_index(target)])
             return there and owner[row] == cluster_index(source)
 
-        return Picture(
+        return TransferPicture(
             now_ms=cluster.wall_ms,
             brokers={broker_id(b): self._loads[b] for b in known},
             top={

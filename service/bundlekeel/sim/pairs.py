@@ -75,7 +75,7 @@ def _known(name: str, allowed: tuple[str, ...], field: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Property:
+class PairProperty:
     """One of PIP-364's five columns: the scenario that shows it, and the figure it is judged by."""
 
     scenario: str
@@ -124,9 +124,9 @@ def _time(run: Run) -> float:
 
 
 PROPERTIES = (
-    Property("pip364-unequal", "heterogeneous environment", "busiest broker it could have helped, %", _busiest),
-    Property("pip364-jitter", "load jitter", "moves in 3 h of a square wave", _moves),
-    Property("pip364-over-placement", "over placement", "moves onto brokers above the mean", _onto_loaded),
-    Property("pip364-over-unloading", "over unloading", "load moved, as multiple of what had to", _needless),
-    Property("pip364-slow", "slow load balancing", "minutes until balanced", _time),
+    PairProperty("pip364-unequal", "heterogeneous environment", "busiest broker it could have helped, %", _busiest),
+    PairProperty("pip364-jitter", "load jitter", "moves in 3 h of a square wave", _moves),
+    PairProperty("pip364-over-placement", "over placement", "moves onto brokers above the mean", _onto_loaded),
+    PairProperty("pip364-over-unloading", "over unloading", "load moved, as multiple of what had to", _needless),
+    PairProperty("pip364-slow", "slow load balancing", "minutes until balanced", _time),
 )

@@ -14,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from bundlekeel.core.model.load import BrokerReport, Floats, Ints
-from bundlekeel.sim.bundles import Bundles
-from bundlekeel.sim.scenario import Settings
+from bundlekeel.sim.bundles import VirtualBundles
+from bundlekeel.sim.scenario import ScenarioSettings
 
 START_MS = 1_700_000_000_000
 BLIND_NIC = -1000.0
@@ -31,7 +31,7 @@ def broker_id(index: int) -> str:
 class Reporter:
     """The reporting side of all brokers, as columns. `visible`: what each broker's node holds, None without one."""
 
-    def __init__(self, count: int, settings: Settings, seed: np.random.SeedSequence) -> None:
+    def __init__(self, count: int, settings: ScenarioSettings, seed: np.random.SeedSequence) -> None:
         self.settings = settings
         self._rng = np.random.default_rng(seed)
         self.visible: list[BrokerReport | None] = []
@@ -119,7 +119,7 @@ class Reporter:
         self.cpu[broker] = OVER_REPORTED if self.bad[broker] == "over" else min(max(busy + noise, 0.0), 1.0)
         self._now[broker, 2] = self.cpu[broker]
 
-    def statistics(self, broker: int, bundles: Bundles) -> tuple[Ints, Floats]:
+    def statistics(self, broker: int, bundles: VirtualBundles) -> tuple[Ints, Floats]:
         """A broker's bundles (rows) as its statistics name them, and what they carried (columns of `TRAFFIC`)."""
         rows = self._rows[broker]
         return rows, self._rates[broker][:, None] * bundles.unit[rows]
@@ -133,7 +133,7 @@ class Reporter:
 
     # --- writing ---
 
-    def write_due(self, now: float, alive: Ints, started: Floats, bundles: Bundles) -> None:
+    def write_due(self, now: float, alive: Ints, started: Floats, bundles: VirtualBundles) -> None:
         """Let every living broker rewrite its report that has a reason to, and deliver what was delayed."""
         old, new = self._written[alive], self._now[alive]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -147,7 +147,7 @@ class Reporter:
             _, _, broker, report = heapq.heappop(self._under_way)
             self._show(broker, report)
 
-    def write(self, broker: int, now: float, started: float, bundles: Bundles) -> None:
+    def write(self, broker: int, now: float, started: float, bundles: VirtualBundles) -> None:
         """Write one report; it may be lost on the way, or be seen later."""
         self._written[broker], self._written_at[broker] = self._now[broker], now
         if self.loss[broker] and self._rng.random() < self.loss[broker]:
@@ -177,11 +177,13 @@ class Reporter:
         fresh, self._fresh = self._fresh, []
         return fresh
 
-    def exact(self, broker: int, now: float, bundles: Bundles, rows: Ints, loads: Floats, cpu: float) -> BrokerReport:
+    def exact(
+        self, broker: int, now: float, bundles: VirtualBundles, rows: Ints, loads: Floats, cpu: float
+    ) -> BrokerReport:
         """What the broker would report if statistics took no time."""
         return self._build(broker, now, 0.0, bundles, rows, loads, cpu)
 
-    def _report(self, broker: int, now: float, started: float, bundles: Bundles) -> BrokerReport:
+    def _report(self, broker: int, now: float, started: float, bundles: VirtualBundles) -> BrokerReport:
         rows = self._rows[broker]
         key = (bundles.version, rows.tobytes())
         if self._names_of[broker] != key:
@@ -191,7 +193,7 @@ class Reporter:
         return replace(made, bundle_names=self._names[broker])
 
     def _build(
-        self, broker: int, now: float, started: float, bundles: Bundles, rows: Ints, rates: Floats, cpu: float
+        self, broker: int, now: float, started: float, bundles: VirtualBundles, rows: Ints, rates: Floats, cpu: float
     ) -> BrokerReport:
         traffic = rates[:, None] * bundles.unit[rows]
         topics = bundles.topics[rows]

@@ -14,23 +14,23 @@ from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters, coerce, compat_defaults
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.sim.assertions import Finding, judge
-from bundlekeel.sim.balancers import CYCLE, Balancer, Books, Bundlekeel, Nobody, direct_moves
+from bundlekeel.sim.assertions import ExpectationResult, judge
+from bundlekeel.sim.balancers import CYCLE, Balancer, Bundlekeel, NoBalancer, RunBooks, direct_moves
 from bundlekeel.sim.bundles import build
 from bundlekeel.sim.check import check
 from bundlekeel.sim.cluster import VirtualCluster
 from bundlekeel.sim.events import Events
-from bundlekeel.sim.measures import Curves, Measures, measure
+from bundlekeel.sim.measures import Curves, RunMeasures, measure
 from bundlekeel.sim.native import BrokerSplits, Native
 from bundlekeel.sim.native_transfer import NativeTransfer
 from bundlekeel.sim.reports import START_MS, broker_id
 from bundlekeel.sim.scenario import Lookup, Scenario
-from bundlekeel.sim.traffic import Traffic
+from bundlekeel.sim.traffic import TrafficModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """Who balances. `kind`: Bundlekeel's cycle, the brokers' own loop, or nobody.
+    """Who balances. `kind`: Bundlekeel's cycle, the brokers' own loop, or none.
 
     `parameters` go over those of the scenario. `compared`: there to compare with; what it misses is no failure.
     """
@@ -64,15 +64,15 @@ class Run:
     scenario: Scenario
     contender: Contender
     seed: int
-    measures: Measures
-    findings: tuple[Finding, ...]
+    measures: RunMeasures
+    findings: tuple[ExpectationResult, ...]
     curves: Curves
     cluster: VirtualCluster
-    books: Books
+    books: RunBooks
     digest: str
 
     @property
-    def failed(self) -> tuple[Finding, ...]:
+    def failed(self) -> tuple[ExpectationResult, ...]:
         """What did not hold."""
         return tuple(item for item in self.findings if not item.held)
 
@@ -88,7 +88,7 @@ class Simulation:
         self.cluster, self.traffic = virtual(_placed_by(scenario, contender), seed)
         self.params = parameters(scenario, contender)
         self.capacity = _overrides(scenario, self.cluster.capacity) if scenario.capacity_by_throughput else ()
-        self.books = Books(timer=timer)
+        self.books = RunBooks(timer=timer)
         self.balancer = self._balancer()
         self.events = Events(scenario, self.cluster, self.traffic, self.balancer)
         self._pin()
@@ -136,7 +136,7 @@ class Simulation:
     def _balancer(self) -> Balancer:
         policies = _policies(self.scenario, self.cluster)
         if self.contender.kind == "nobody":
-            return Nobody()
+            return NoBalancer()
         if self.contender.native and self.params.strategy == "transfer":
             return NativeTransfer(params=self.params, policies=policies, books=self.books)
         if self.contender.native:
@@ -193,12 +193,12 @@ def simulate(
 
 
 def mean_imbalance(scenario: Scenario, seed: int) -> float:
-    """Mean max/mean when nobody balances."""
+    """Mean max/mean when nothing balances."""
     bare = replace(scenario, expect=replace(scenario.expect, no_worse_than_still=False, within_direct=None))
     return simulate(bare, STILL, seed).measures.mean_max_over_mean
 
 
-def virtual(scenario: Scenario, seed: int) -> tuple[VirtualCluster, Traffic]:
+def virtual(scenario: Scenario, seed: int) -> tuple[VirtualCluster, TrafficModel]:
     """The cluster at its beginning. Traffic and sizes depend on the seed only, not on who balances."""
     for_traffic, for_cluster = np.random.SeedSequence(seed).spawn(2)
     groups, settings = scenario.brokers, scenario.settings
@@ -212,7 +212,7 @@ def virtual(scenario: Scenario, seed: int) -> tuple[VirtualCluster, Traffic]:
 
 
 def _placed_by(scenario: Scenario, contender: Contender) -> Scenario:
-    """Brokers that balance themselves place what nobody owns with the placement of the pair; the extensible load
+    """Brokers that balance themselves place what no broker owns with the placement of the pair; the extensible load
     manager counts no bundles of a namespace."""
     named = contender.parameters
     lookup = _LOOKUPS.get(str(named.get("placement", ""))) if contender.native else None

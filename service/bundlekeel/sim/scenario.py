@@ -112,12 +112,12 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ScenarioSettings:
     """How the virtual cluster behaves; seconds. `broker_bytes`: bytes/s each way at a load of 1.
 
     `land_seconds`: from the unload until the bundle serves again. `session_seconds`: until a dead broker is known to
     be dead. `drain_per_second`: bundles a broker that shuts down unloads a second. `lookup`: how brokers place what
-    nobody owns. `evenly`: they look first at how many bundles of the namespace a broker has.
+    no broker owns. `evenly`: they look first at how many bundles of the namespace a broker has.
     """
 
     __pydantic_config__: ClassVar = _STRICT
@@ -239,7 +239,7 @@ class Expect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One scenario. `case`: its number in the suite, 0 for none. `capacity_by_throughput`: the balancer is told what
+    """One scenario. `case`: its number in the suite, 0 for none. `capacity_by_throughput`: the balancer knows what
     each broker carries, and looks at traffic instead of CPU. `splits`: who divides hot bundles. `pips`: which property
     of PIP-364's table it measures. `expect` is for the default strategy."""
 
@@ -252,7 +252,7 @@ class Scenario:
     minutes: float
     brokers: tuple[BrokerGroup, ...]
     tenants: tuple[Tenant, ...]
-    settings: Settings = field(default_factory=Settings)
+    settings: ScenarioSettings = field(default_factory=ScenarioSettings)
     events: tuple[Event, ...] = ()
     pins: tuple[Pin, ...] = ()
     isolation: tuple[Isolation, ...] = ()

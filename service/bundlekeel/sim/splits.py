@@ -11,12 +11,12 @@ from bundlekeel.core.model.load import BrokerReport, BundleAverages, TopicLoad
 from bundlekeel.core.model.plan import Split
 from bundlekeel.core.splitting.children import Family, family, inherited, with_children
 from bundlekeel.core.splitting.positions import Cut, split_bundle
-from bundlekeel.sim.bundles import Bundles
+from bundlekeel.sim.bundles import VirtualBundles
 from bundlekeel.sim.cluster import VirtualCluster
 
 
 @dataclass(slots=True)
-class Splitter:
+class SimulatedSplitter:
     """Executes planned splits.
 
     `families`: parents that a broker's report may still name. `failed`: what came to nothing.
@@ -56,7 +56,7 @@ class Splitter:
         return with_children(report, self.families) if self.families else report
 
 
-def _topic_loads(bundles: Bundles, row: int, hashes: list[int], loads: list[float]) -> list[TopicLoad]:
+def _topic_loads(bundles: VirtualBundles, row: int, hashes: list[int], loads: list[float]) -> list[TopicLoad]:
     unit = bundles.unit[row].tolist()
     return [
         TopicLoad(topic=str(place), hash=at, traffic=_four([load * value for value in unit]))

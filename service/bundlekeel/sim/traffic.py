@@ -27,7 +27,7 @@ def zipf(count: int, exponent: float, *, largest: float = 1.0) -> Floats:
     return shares
 
 
-class Traffic:
+class TrafficModel:
     """Loads of all topics. `sizes`: each topic's share at factor 1; `tenant`: which factor applies to it."""
 
     def __init__(self, sizes: Floats, tenant: Ints, tenants: Sequence[Tenant], seed: np.random.SeedSequence) -> None:

@@ -12,43 +12,43 @@ from bundlekeel import __version__
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.files import FileJournal
 from bundlekeel.api.server import ApiServer
-from bundlekeel.core.planning.effects import Rules
+from bundlekeel.core.planning.effects import EffectRules
 from bundlekeel.daemon.calibration.watcher import Calibration
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.effects import Effects
-from bundlekeel.daemon.cycle.external_moves import ForeignWatch, second_balancer
+from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, second_balancer
 from bundlekeel.daemon.cycle.parts import Chronicle, CycleParts, every
 from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.execution.leader_executor import LeaderHand, move_record
-from bundlekeel.daemon.execution.move import ExecutorLimits, World
+from bundlekeel.daemon.execution.leader_executor import LeaderExecutor, move_record
+from bundlekeel.daemon.execution.move import ExecutorLimits, MovePorts
 from bundlekeel.daemon.gate.gate import Gate, GateParts
-from bundlekeel.daemon.gate.guard_state import Guarding
+from bundlekeel.daemon.gate.guard_state import GuardMemory
 from bundlekeel.daemon.gate.outage import OutageWatch, settle_for
 from bundlekeel.daemon.gate.windows import Calendar
-from bundlekeel.daemon.operations.drain_tracker import Operations
+from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions
-from bundlekeel.daemon.operations.manual_moves import ByHand, HandParts
-from bundlekeel.daemon.operations.operator_requests import Wishing, WishingParts
+from bundlekeel.daemon.operations.manual_moves import ManualMoves, ManualMovesParts
+from bundlekeel.daemon.operations.operator_requests import OperatorRequests, OperatorRequestsParts
 from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.quotas.service import QuotaService
-from bundlekeel.daemon.records.notifications import DatedJournal, ToldJournal
+from bundlekeel.daemon.records.notifications import DatedJournal, ObservedJournal
 from bundlekeel.daemon.runtime import Runtime, RuntimeParts, restore_averages
-from bundlekeel.daemon.service import Sidecar, SidecarParts
+from bundlekeel.daemon.service import BalancerService, ServiceParts
 from bundlekeel.daemon.sources.observer import Observer
-from bundlekeel.daemon.sources.policies import PolicyBook
+from bundlekeel.daemon.sources.policies import PolicyCache
 from bundlekeel.daemon.sources.rate_signals import RateSignals
 from bundlekeel.daemon.state.leadership import BENCH, Leadership
-from bundlekeel.daemon.state.shared_state import Sharing
-from bundlekeel.daemon.state.takeover_record import takeover_wish
+from bundlekeel.daemon.state.shared_state import SharedState
+from bundlekeel.daemon.state.takeover_record import takeover_request
 from bundlekeel.ports import Journal, Member
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import Settings
-from bundlekeel.wiring.calibration import calibration, overlay_of, tournament
+from bundlekeel.wiring.calibration import calibration, effective_parameters_of, shadow_strategies
 from bundlekeel.wiring.history import recorder
 from bundlekeel.wiring.hosts import advertised, served_hosts
 from bundlekeel.wiring.notify import notifications
-from bundlekeel.wiring.outside import open_outside, patient, watch
+from bundlekeel.wiring.outside import context, open_outside, watch
 from bundlekeel.wiring.quotas import quotas_of
 from bundlekeel.wiring.security import peers_of, protection
 from bundlekeel.wiring.traces import traces_of
@@ -74,35 +74,35 @@ class Build:
         self.traces = traces_of(loaded, self.outside.telemetry, self.outside.clock, self.leadership.member.id)
         self.journal = self._journal(loaded.settings)
         self.peers = peers_of(loaded)
-        self.sharing = Sharing(self.outside.coordination, self.leadership, self.outside.clock)
-        self.sharing.on_takeover = lambda record: self.journal.append(takeover_wish(record))
+        self.shared_state = SharedState(self.outside.coordination, self.leadership, self.outside.clock)
+        self.shared_state.on_takeover = lambda record: self.journal.append(takeover_request(record))
         self.channel = watch(self.outside, self.journal.append, lambda: self.leadership.role != BENCH)
         self.outage = self._outage(loaded.settings)
         self.calendar = Calendar(loaded.settings.windows, out.clock.stepped_ms)
         self.config = self.outside.config
         self.gate = self._gate(loaded.settings)
-        self.hand = self._hand(loaded.settings)
+        self.executor = self._executor(loaded.settings)
         self.observer = Observer(out.source, out.clock, out.telemetry, loaded.settings.capacity_overrides)
-        self.policies = PolicyBook(self.outside.metadata, self.config)
-        self.hand.forbids = self.policies.forbids
-        self.operations = Operations(self.sharing, out.admin, self.config, out.clock, out.telemetry)
+        self.policies = PolicyCache(self.outside.metadata, self.config)
+        self.executor.forbids = self.policies.forbids
+        self.operations = DrainTracker(self.shared_state, out.admin, self.config, out.clock, out.telemetry)
         self.recorder = recorder(loaded, self.outside.telemetry, self.outside.clock, lambda: self.leadership.leading)
         self.rate = self._rate(loaded.settings)
-        self.guarding = self._guarding()
-        self.overlay = overlay_of(loaded, self.sharing)
-        self.tournament = tournament(loaded, self.outside.telemetry, self.outside.clock)
+        self.guard_memory = self._guard_memory()
+        self.effective_parameters = effective_parameters_of(loaded, self.shared_state)
+        self.shadow_strategies = shadow_strategies(loaded, self.outside.telemetry, self.outside.clock)
         self.calibration = self._calibration()
         self.cycle = Cycle(self._cycle_parts())
         self.quotas = self._quotas()
-        self.guarding.limited = self.quotas.quotas.limited
+        self.guard_memory.limited = self.quotas.quotas.limited
         self.planner = Planner(self.cycle, self.outside.clock.wall_ms)
-        self.by_hand = self._by_hand()
-        self.reviews = Reviews(out.coordination, self.sharing, out.clock, required=loaded.settings.reviewed)
+        self.manual_moves = self._manual_moves()
+        self.reviews = Reviews(out.coordination, self.shared_state, out.clock, required=loaded.settings.reviewed)
         self.runtime = Runtime(self._runtime_parts())
-        self.sidecar = Sidecar(self._sidecar_parts())
+        self.sidecar = BalancerService(self._sidecar_parts())
 
     def _quotas(self) -> QuotaService:
-        known = (self.sharing, self.cycle, self.gate, self.journal, self.leadership, self.peers)
+        known = (self.shared_state, self.cycle, self.gate, self.journal, self.leadership, self.peers)
         return quotas_of(self.loaded, self.outside, *known)
 
     def _journal(self, settings: Settings) -> Journal:
@@ -115,14 +115,14 @@ class Build:
         )
         for listener in (self.notifications, self.traces):
             if listener is not None:
-                written = ToldJournal(written, listener.hear)
+                written = ObservedJournal(written, listener.hear)
         return DatedJournal(written, self.outside.clock.stepped_ms)
 
     def _calibration(self) -> Calibration:
         return calibration(
             self.loaded,
-            overlay=self.overlay,
-            sharing=self.sharing,
+            effective_parameters=self.effective_parameters,
+            shared_state=self.shared_state,
             gate=self.gate,
             sees=lambda: self.cycle.picture is not None,
             journal=self.journal,
@@ -144,9 +144,9 @@ class Build:
         found.on_won = self._on_won
         return found
 
-    def _hand(self, settings: Settings) -> LeaderHand:
+    def _executor(self, settings: Settings) -> LeaderExecutor:
         out = self.outside
-        world = World(
+        world = MovePorts(
             admin=out.admin,
             commands=out.admin,
             coordination=out.coordination,
@@ -156,11 +156,11 @@ class Build:
             mode=lambda: self.observer.picture.mode if self.observer.picture else "",
         )
         limits = ExecutorLimits(intent_seconds=settings.admin.read_timeout + CONFIRM_ALLOWANCE_SECONDS)
-        return LeaderHand(world, self.leadership, self.sharing, limits, self.gate)
+        return LeaderExecutor(world, self.leadership, self.shared_state, limits, self.gate)
 
-    def _by_hand(self) -> ByHand:
-        return ByHand(
-            HandParts(
+    def _manual_moves(self) -> ManualMoves:
+        return ManualMoves(
+            ManualMovesParts(
                 cycle=self.cycle,
                 policies=self.policies,
                 metadata=self.outside.metadata,
@@ -170,20 +170,20 @@ class Build:
             )
         )
 
-    def _foreign(self) -> ForeignWatch:
+    def _external_moves(self) -> ExternalMoveWatch:
         out, heed = self.outside, self.loaded.settings.effects.heed_foreign_moves
-        return ForeignWatch(out.ownership, self.journal.append, out.telemetry, heed=heed)
+        return ExternalMoveWatch(out.ownership, self.journal.append, out.telemetry, heed=heed)
 
     def _effects(self) -> Effects:
         given = self.loaded.settings.effects
-        rules = Rules(quarantine_after=given.quarantine_after, quarantine_ms=int(1000 * given.quarantine_for))
+        rules = EffectRules(quarantine_after=given.quarantine_after, quarantine_ms=int(1000 * given.quarantine_for))
         telemetry = self.outside.telemetry
         return Effects(self.journal.append, telemetry, rules=rules, revert=given.revert_worse_moves)
 
-    def _guarding(self) -> Guarding:
+    def _guard_memory(self) -> GuardMemory:
         rate = self.rate
         allowed = (lambda: None) if rate is None else (lambda: rate.moves)
-        return Guarding(lambda: self.sharing.moves, self.calendar, allowed)
+        return GuardMemory(lambda: self.shared_state.moves, self.calendar, allowed)
 
     def _rate(self, settings: Settings) -> RateSignals | None:
         if not settings.rate.adaptive:
@@ -193,7 +193,7 @@ class Build:
             self.outside.admin,
             clock,
             picture=lambda: self.observer.picture,
-            concerned=lambda: self.guarding.concerned(clock.wall_ms() - int(2000 * every)),
+            concerned=lambda: self.guard_memory.concerned(clock.wall_ms() - int(2000 * every)),
             ceiling=lambda: self.cycle.params.max_moves_per_cycle,
             every_seconds=every,
         )
@@ -203,11 +203,13 @@ class Build:
             GateParts(
                 ceiling=settings.mode,
                 review_required=settings.reviewed,
-                shared=self.sharing,
+                shared=self.shared_state,
                 config=self.config,
                 clock=self.outside.clock,
                 outage=self.outage.obstacle,
-                second_balancer=lambda: second_balancer(self.cycle.standing.foreign, self.outside.clock.wall_ms()),
+                second_balancer=lambda: second_balancer(
+                    self.cycle.cycle_state.external_moves, self.outside.clock.wall_ms()
+                ),
                 channel=self.channel.unfit,
                 windows=self.calendar.obstacle,
             )
@@ -230,27 +232,27 @@ class Build:
             admin=self.outside.admin,
             config=self.config,
             policies=self.policies,
-            hand=self.hand,
-            term=self.sharing,
+            executor=self.executor,
+            term=self.shared_state,
             journal=self.journal,
             telemetry=self.outside.telemetry,
             clock=self.outside.clock,
-            parameters=self.overlay,
+            parameters=self.effective_parameters,
             describe=move_record,
-            wishes=self.operations,
-            guarding=self.guarding,
+            requests=self.operations,
+            guard_memory=self.guard_memory,
             gate=self.gate,
             effects=self._effects(),
-            foreign=self._foreign(),
+            external_moves=self._external_moves(),
             history=self._chronicle(),
-            shadow=self.tournament.news if self.tournament is not None else dict,
+            shadow=self.shadow_strategies.news if self.shadow_strategies is not None else dict,
         )
 
     def _chronicle(self) -> Chronicle:
         """Who hears of every cycle."""
         heard: list[Chronicle] = [self.recorder.take] if self.recorder is not None else []
-        if self.tournament is not None:
-            heard.append(self.tournament.heard)
+        if self.shadow_strategies is not None:
+            heard.append(self.shadow_strategies.heard)
         if self.loaded.settings.calibration.mode != "off":
             heard.append(self.calibration.heard)
         return every(*heard)
@@ -266,21 +268,21 @@ class Build:
             telemetry=out.telemetry,
             peers=self.peers,
             leadership=self.leadership,
-            sharing=self.sharing,
+            shared_state=self.shared_state,
             observer=self.observer,
-            hand=self.hand,
+            executor=self.executor,
             cycle=self.cycle,
             executions=Executions(
-                self.sharing,
+                self.shared_state,
                 self.cycle,
                 self.planner,
                 self.gate,
-                hand=self.hand,
-                by_hand=self.by_hand,
+                executor=self.executor,
+                manual_moves=self.manual_moves,
                 reviews=self.reviews,
             ),
             operations=self.operations,
-            reload=Reload(self.loaded, self.overlay, self.journal, out.telemetry, out.clock),
+            reload=Reload(self.loaded, self.effective_parameters, self.journal, out.telemetry, out.clock),
             interval_seconds=self.loaded.settings.cycle.interval,
             channel=self.channel,
             outage=self.outage,
@@ -288,7 +290,7 @@ class Build:
             recorder=self.recorder,
             notifications=self.notifications,
             calibration=self.calibration if self.loaded.settings.calibration.mode != "off" else None,
-            tournament=self.tournament,
+            shadow_strategies=self.shadow_strategies,
             quotas=self.quotas.quotas,
             closers=[
                 *([out.configuration.close] if out.configuration is not out.store else []),
@@ -296,9 +298,9 @@ class Build:
             ],
         )
 
-    def _sidecar_parts(self) -> SidecarParts:
+    def _sidecar_parts(self) -> ServiceParts:
         out, settings = self.outside, self.loaded.settings
-        return SidecarParts(
+        return ServiceParts(
             loaded=self.loaded,
             clock=out.clock,
             coordination=out.coordination,
@@ -308,30 +310,30 @@ class Build:
             telemetry=out.telemetry,
             peers=self.peers,
             leadership=self.leadership,
-            sharing=self.sharing,
+            shared_state=self.shared_state,
             cycle=self.cycle,
             planner=self.planner,
             config=self.config,
             policies=self.policies,
             runtime=self.runtime,
-            wishing=self._wishing(),
+            operator_requests=self._operator_requests(),
             gate=self.gate,
             calibration=self.calibration,
-            overlay=self.overlay,
+            effective_parameters=self.effective_parameters,
             quotas=self.quotas,
-            patient=lambda: patient(settings, out, self.channel),
+            context=lambda: context(settings, out, self.channel),
             channel=self.channel,
             outage=self.outage,
         )
 
-    def _wishing(self) -> Wishing:
+    def _operator_requests(self) -> OperatorRequests:
         out = self.outside
-        return Wishing(
-            WishingParts(
-                sharing=self.sharing,
+        return OperatorRequests(
+            OperatorRequestsParts(
+                shared_state=self.shared_state,
                 cycle=self.cycle,
                 operations=self.operations,
-                by_hand=self.by_hand,
+                manual_moves=self.manual_moves,
                 reviews=self.reviews,
                 metadata=out.metadata,
                 ownership=out.ownership,
@@ -342,20 +344,20 @@ class Build:
         )
 
     async def _on_won(self, epoch: int) -> None:
-        """The first fenced write, then what the last leader left: standing, averages, open intents."""
-        self.hand.begin(epoch)
-        await self.sharing.begin_term(epoch)
-        self.outage.remember(self.sharing.shared.brokers, self.sharing.shared.wall_ms)
-        restore_averages(self.observer, await self.sharing.read_averages(), self.outside.clock.wall_ms())
-        for outcome in (await self.hand.settle()).settled:
+        """The first fenced write, then what the last leader left: cycle state, averages, open intents."""
+        self.executor.begin(epoch)
+        await self.shared_state.begin_term(epoch)
+        self.outage.remember(self.shared_state.shared.brokers, self.shared_state.shared.wall_ms)
+        restore_averages(self.observer, await self.shared_state.read_averages(), self.outside.clock.wall_ms())
+        for outcome in (await self.executor.settle()).settled:
             self.cycle.book(outcome)
         self.runtime.hurry()
 
     async def run(self) -> int:
-        """Run until told to stop; the exit code."""
+        """Run until stopped; the exit code."""
         settings, socket_path = self.loaded.settings, self.loaded.located(self.loaded.settings.api.socket)
         self.outside.telemetry.gauge("build_info", 1.0, version=__version__)
-        face = ApiServer(
+        server = ApiServer(
             self.sidecar,
             settings.api.host,
             settings.api.port,
@@ -371,7 +373,7 @@ class Build:
 
         if self.outside.configuration is not self.outside.store:
             self.outside.configuration.start()
-        return await self.runtime.run([face], on_ready=announce)
+        return await self.runtime.run([server], on_ready=announce)
 
 
 def _member(settings: Settings, clock: SystemClock) -> Member:

@@ -8,27 +8,27 @@ from importlib import import_module
 from pathlib import Path
 
 from bundlekeel.core.model.errors import ConfigError, StoreError
-from bundlekeel.daemon.calibration.shadow import Tournament
+from bundlekeel.daemon.calibration.shadow import ShadowStrategies
 from bundlekeel.daemon.calibration.watcher import Calibration, CalibrationParts
 from bundlekeel.daemon.gate.gate import Gate
-from bundlekeel.daemon.state.effective_parameters import Overlay, merging
-from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.daemon.state.effective_parameters import EffectiveParameters, merging
+from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Journal, Telemetry
 from bundlekeel.ports.calibration import CalibrationStore
 from bundlekeel.settings.load import LoadedSettings
 
 
-def overlay_of(loaded: LoadedSettings, sharing: Sharing) -> Overlay:
+def effective_parameters_of(loaded: LoadedSettings, shared_state: SharedState) -> EffectiveParameters:
     """The parameters of every plan. With calibration off nothing that was adopted earlier is in force."""
     off = loaded.settings.calibration.mode == "off"
-    return Overlay(merging(loaded), lambda: None if off else sharing.desired.adopted)
+    return EffectiveParameters(merging(loaded), lambda: None if off else shared_state.desired.adopted)
 
 
 def calibration(
     loaded: LoadedSettings,
     *,
-    overlay: Overlay,
-    sharing: Sharing,
+    effective_parameters: EffectiveParameters,
+    shared_state: SharedState,
     gate: Gate,
     sees: Callable[[], bool],
     journal: Journal,
@@ -45,8 +45,8 @@ def calibration(
             interval_seconds=loaded.settings.cycle.interval,
             canary_seconds=given.canary,
             store=_store(loaded),
-            overlay=overlay,
-            sharing=sharing,
+            effective_parameters=effective_parameters,
+            shared_state=shared_state,
             sees=sees,
             journal=journal,
             telemetry=telemetry,
@@ -56,10 +56,10 @@ def calibration(
     )
 
 
-def tournament(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock) -> Tournament | None:
+def shadow_strategies(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock) -> ShadowStrategies | None:
     """Strategies that plan along, or None when the settings name none."""
     named = loaded.settings.shadow.strategies
-    return Tournament(named, telemetry, clock) if named else None
+    return ShadowStrategies(named, telemetry, clock) if named else None
 
 
 def _store(loaded: LoadedSettings) -> Callable[[], CalibrationStore]:

@@ -9,7 +9,7 @@ import structlog
 
 from bundlekeel.cli.wiring import Split
 from bundlekeel.daemon.answers import Check, Json
-from bundlekeel.daemon.operations.deadman import Terms
+from bundlekeel.daemon.operations.deadman import DeadManLimits
 from bundlekeel.daemon.operations.doctor import examine
 from bundlekeel.daemon.operations.where import where
 from bundlekeel.daemon.sources.channel_tables import row_of
@@ -20,7 +20,7 @@ from bundlekeel.wiring.build import Build
 from bundlekeel.wiring.history import history_store
 from bundlekeel.wiring.logs import configure_logging
 from bundlekeel.wiring.oneoff import dead_man, hand_back, once, take_over
-from bundlekeel.wiring.outside import connected, patient, settled, unrecorded, until_connected, watch
+from bundlekeel.wiring.outside import connected, context, settled, unrecorded, until_connected, watch
 
 
 class Bootstrap:
@@ -57,7 +57,7 @@ class Bootstrap:
 
     def deadman(self, settings: LoadedSettings, *, after: float, confirm: float, by: str, dry_run: bool) -> Json:
         """Restore what `takeover` found when the sidecars are dead."""
-        terms = Terms(after_seconds=after, confirm_seconds=confirm, by=by)
+        terms = DeadManLimits(after_seconds=after, confirm_seconds=confirm, by=by)
         return once(settings, partial(dead_man, settings, terms=terms, dry_run=dry_run))
 
     def doctor(self, settings: LoadedSettings) -> list[Check]:
@@ -66,7 +66,7 @@ class Bootstrap:
         async def run() -> list[Check]:
             async with connected(settings) as out:
                 await out.source.start()
-                return await examine(patient(settings.settings, out, watch(out, unrecorded, lambda: True)))
+                return await examine(context(settings.settings, out, watch(out, unrecorded, lambda: True)))
 
         return once(settings, run)
 

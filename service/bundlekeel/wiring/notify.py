@@ -1,4 +1,4 @@
-"""Who is told what happens, as the settings say."""
+"""Receivers of notifications, as the settings say."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import structlog
 
-from bundlekeel.adapters.notify import Address, KubernetesEvents, Place, Webhook
-from bundlekeel.daemon.records.notifications import Notifications, Sink
+from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents, Webhook, WebhookAddress
+from bundlekeel.daemon.records.notifications import NotificationReceiver, Notifications
 from bundlekeel.ports import Clock, Telemetry
 from bundlekeel.ports.notify import EVENTS
 from bundlekeel.settings.load import LoadedSettings
@@ -27,10 +27,10 @@ def notifications(
     member: Callable[[], str],
     leads: Callable[[], bool],
 ) -> Notifications | None:
-    """What tells them, or None when nobody is to be told. ConfigError when a file of certificates cannot be used."""
+    """The notifications, or None without a receiver. ConfigError when a file of certificates cannot be used."""
     given = loaded.settings.notify
     sinks = [
-        Sink(
+        NotificationReceiver(
             name=item.name,
             notifier=_webhook(loaded, item, index),
             events=frozenset(item.events),
@@ -39,13 +39,13 @@ def notifications(
         for index, item in enumerate(given.webhooks)
     ]
     if given.kubernetes == "auto":
-        place = Place.found(os.environ, socket.gethostname())
+        place = KubernetesEndpoint.found(os.environ, socket.gethostname())
         if place is None:
             _log.info("no service account token here: no Kubernetes events")
         else:
             tls = ClientTls(trust_certs=place.ca).context(field="notify.kubernetes")
             events = KubernetesEvents(place, tls=tls)
-            sinks.append(Sink(name="kubernetes", notifier=events, events=frozenset(EVENTS)))
+            sinks.append(NotificationReceiver(name="kubernetes", notifier=events, events=frozenset(EVENTS)))
     if not sinks:
         return None
     return Notifications(sinks, telemetry, clock, cluster=loaded.settings.cluster, member=member, leads=leads)
@@ -56,5 +56,5 @@ def _webhook(loaded: LoadedSettings, item: WebhookSettings, index: int) -> Webho
     tls = None
     if trusted is not None:
         tls = ClientTls(trust_certs=trusted).context(field=f"notify.webhooks.{index}.tls_trust_certs_file")
-    address = Address(item.url.get_secret_value() if item.url else None, file=loaded.located(item.url_file))
+    address = WebhookAddress(item.url.get_secret_value() if item.url else None, file=loaded.located(item.url_file))
     return Webhook(address, kind=item.kind, seconds=item.timeout, tls=tls, use_proxy=item.use_proxy)

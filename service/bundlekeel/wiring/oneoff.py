@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from bundlekeel.cli.wiring import Split
 from bundlekeel.daemon.answers import Json
-from bundlekeel.daemon.operations.deadman import Terms, judge
-from bundlekeel.daemon.operations.takeover import BrokerRow, Desk, TakeoverResult, handback, takeover
-from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_held
+from bundlekeel.daemon.operations.deadman import DeadManLimits, judge
+from bundlekeel.daemon.operations.takeover import BrokerRow, TakeoverContext, TakeoverResult, handback, takeover
+from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
 from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.wiring.logs import configure_logging
@@ -49,10 +49,10 @@ async def take_over(
                 for broker, value in before.items()
             ]
             return {"brokers": rows, "warnings": [], "split": split, "done": False}
-        desk = Desk(
+        context = TakeoverContext(
             admin=out.admin, commands=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints
         )
-        result = await takeover(desk, split=split == "off", reason=reason, by=by, namespaces=namespaces)
+        result = await takeover(context, split=split == "off", reason=reason, by=by, namespaces=namespaces)
         return _json_result(result, before)
 
 
@@ -65,14 +65,14 @@ async def hand_back(loaded: LoadedSettings, *, reason: str, by: str, dry_run: bo
                 _json_row(broker, value, "as before the takeover", ok=True, detail="would be restored")
                 for broker, value in before.items()
             ]
-            held = await quotas_held(out.coordination)
+            held = await quotas_owned(out.coordination)
             return {"brokers": rows, "warnings": held, "split": "", "done": False}
-        desk = Desk(
+        context = TakeoverContext(
             admin=out.admin, commands=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints
         )
-        result = await handback(desk, reason=reason, by=by)
+        result = await handback(context, reason=reason, by=by)
         aside: list[str] = []
-        if result is None and (loaded.settings.quotas.enforcer != "off" or await quotas_held(out.coordination)):
+        if result is None and (loaded.settings.quotas.enforcer != "off" or await quotas_owned(out.coordination)):
             # Before anything is given back: a running leader would write it again.
             aside = await put_quotas_aside(out.coordination, out.clock, reason=reason, by=by)
         quotas = aside + await give_quotas_back(
@@ -85,21 +85,21 @@ async def hand_back(loaded: LoadedSettings, *, reason: str, by: str, dry_run: bo
         return answer | {"warnings": [*answer["warnings"], *quotas]}
 
 
-async def dead_man(loaded: LoadedSettings, *, terms: Terms, dry_run: bool) -> Json:
+async def dead_man(loaded: LoadedSettings, *, terms: DeadManLimits, dry_run: bool) -> Json:
     """Judge, and restore when the sidecars are dead. The brokers are asked only then."""
     async with connected(loaded) as out:
         # The configuration store is not needed: that it is away must not keep the brokers from being given back.
         await until_connected(loaded.settings, out, configuration=False)
         before: dict[str, str] = {}
 
-        async def desk() -> Desk:
+        async def context() -> TakeoverContext:
             endpoints = await endpoints_of(loaded.settings, out)
             before.update(await _shedding_now(out, endpoints))
-            return Desk(
+            return TakeoverContext(
                 admin=out.admin, commands=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints
             )
 
-        found = await judge(out.coordination, out.clock, terms, None if dry_run else desk)
+        found = await judge(out.coordination, out.clock, terms, None if dry_run else context)
         empty: Json = {"brokers": [], "warnings": [], "split": "", "done": found.state != "dead"}
         return found.view() | (_json_result(found.result, before) if found.result is not None else empty)
 

@@ -26,7 +26,7 @@ from bundlekeel.adapters.zookeeper import (
     parse_store_url,
 )
 from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.daemon.operations.doctor import Patient
+from bundlekeel.daemon.operations.doctor import DoctorContext
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch, WatchParts
 from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
@@ -187,9 +187,9 @@ def watch(out: Outside, record: Callable[[Mapping[str, Any]], None], active: Cal
     )
 
 
-def patient(settings: Settings, out: Outside, channel: ChannelWatch) -> Patient:
+def context(settings: Settings, out: Outside, channel: ChannelWatch) -> DoctorContext:
     """What `doctor` examines."""
-    return Patient(
+    return DoctorContext(
         coordination=out.coordination,
         source=out.source,
         metadata=out.metadata,

@@ -7,10 +7,10 @@ from bundlekeel.adapters.topics.usage import TopicUsageFeed
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.quotas.cycle import QuotaParts, Quotas
-from bundlekeel.daemon.quotas.reported_usage import Hearing
+from bundlekeel.daemon.quotas.reported_usage import UsageListener
 from bundlekeel.daemon.quotas.service import QuotaService
 from bundlekeel.daemon.state.leadership import Leadership
-from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Journal, Peers
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.wiring.outside import Outside, topics_options
@@ -19,7 +19,7 @@ from bundlekeel.wiring.outside import Outside, topics_options
 def quotas_of(
     loaded: LoadedSettings,
     out: Outside,
-    sharing: Sharing,
+    shared_state: SharedState,
     cycle: Cycle,
     gate: Gate,
     journal: Journal,
@@ -28,7 +28,7 @@ def quotas_of(
 ) -> QuotaService:
     """What answers for groups, and in it what enforces them."""
     service_url = loaded.settings.extensible.service_url
-    hearing = Hearing(
+    usage_listener = UsageListener(
         TopicUsageFeed(TopicsProcess(topics_options(loaded), clock=out.clock), clock=out.clock),
         out.config,
         out.clock,
@@ -40,14 +40,14 @@ def quotas_of(
         admin=out.admin.quotas,
         commands=out.admin.quotas,
         permit=leadership.permit,
-        hearing=hearing,
+        usage_listener=usage_listener,
         metadata=out.metadata,
         config=out.config,
         coordination=out.coordination,
-        sharing=sharing,
+        shared_state=shared_state,
         picture=lambda: cycle.picture,
         snapshot=lambda: cycle.snapshot,
-        arriving=lambda: [(entry.bundle, entry.target) for entry in cycle.standing.ledger.entries],
+        arriving=lambda: [(entry.bundle, entry.target) for entry in cycle.cycle_state.ledger.entries],
         gate=gate,
         journal=journal,
         telemetry=out.telemetry,

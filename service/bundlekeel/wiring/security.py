@@ -10,8 +10,8 @@ from bundlekeel.adapters.admin import TokenSource
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.peers import HttpPeers
 from bundlekeel.adapters.zookeeper.security import StoreIdentity
-from bundlekeel.api.audit import Trail
-from bundlekeel.api.auth import Access
+from bundlekeel.api.audit import AuditTrail
+from bundlekeel.api.auth import AccessRules
 from bundlekeel.api.server import Protection
 from bundlekeel.ports import Telemetry
 from bundlekeel.settings.credentials import Credentials, JwtKeys, TokensFile
@@ -19,7 +19,7 @@ from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.tls import ClientTls, ServerTls
 
 
-def access_of(loaded: LoadedSettings, telemetry: Telemetry, clock: SystemClock) -> Access | None:
+def access_of(loaded: LoadedSettings, telemetry: Telemetry, clock: SystemClock) -> AccessRules | None:
     """How callers of the TCP port are known; None when no authentication is configured. ConfigError."""
     given = loaded.settings.api.auth
     if not given.on:
@@ -29,7 +29,7 @@ def access_of(loaded: LoadedSettings, telemetry: Telemetry, clock: SystemClock) 
     if key_file is not None:
         issuer, audience = given.jwt_issuer or "", given.jwt_audience or ""
         keys = JwtKeys(key_file, issuer=issuer, audience=audience, role_claim=given.jwt_role_claim)
-    return Access(
+    return AccessRules(
         credentials=Credentials(TokensFile(tokens_file) if tokens_file is not None else None, keys),
         telemetry=telemetry,
         boot=clock.boot,
@@ -45,7 +45,7 @@ def protection(
     given = loaded.settings.api
     return Protection(
         access=access_of(loaded, telemetry, clock),
-        trail=Trail(record=record, wall_ms=clock.wall_ms, boot=clock.boot),
+        trail=AuditTrail(record=record, wall_ms=clock.wall_ms, boot=clock.boot),
         tls=server_tls(loaded),
         max_concurrent=given.max_concurrent,
         max_connections=given.max_connections,

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pytest
 
-from bundlekeel.core.guard.rate import Signs
+from bundlekeel.core.guard.rate import ClientSigns
 from bundlekeel.core.model.errors import AdminFault, AdminRefused, AdminUnreachable, BundlekeelError, LeadershipLost
 from bundlekeel.core.model.names import parse_topic
 from bundlekeel.ports import BrokerAdmin, TopicLoad
@@ -166,10 +166,10 @@ class AdminContract:
     async def test_client_signs(self, harness: Harness) -> None:
         """How its clients fare; a fault where it does not tell. An extensible broker is not even asked."""
         first, owner, third = harness.model.brokers
-        harness.model.signs[owner] = Signs(latency_ms=2.5, failures=3, connections=40, lookups_failed=7)
-        harness.model.signs[third] = Signs(connections=1)
+        harness.model.signs[owner] = ClientSigns(latency_ms=2.5, failures=3, connections=40, lookups_failed=7)
+        harness.model.signs[third] = ClientSigns(connections=1)
         assert await harness.admin.client_signs(owner) == harness.model.signs[owner]
-        assert await harness.admin.client_signs(third) == Signs(
+        assert await harness.admin.client_signs(third) == ClientSigns(
             latency_ms=None, failures=0, connections=1, lookups_failed=None
         )
         with pytest.raises(AdminFault, match="connection"):

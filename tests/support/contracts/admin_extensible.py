@@ -69,7 +69,7 @@ class ExtensibleAdminContract:
         assert harness.model.units[BUNDLE].state == UnitState.ASSIGNING
 
     async def test_refusals(self, harness: ExtensibleHarness) -> None:
-        """A destination that is not registered is refused; what nobody owns is left alone, with a 204."""
+        """A destination that is not registered is refused; what no broker owns is left alone, with a 204."""
         owner, third = harness.model.brokers[1:]
         with pytest.raises(AdminRefused) as inactive:
             await harness.admin.unload(BUNDLE, destination="10.9.9.9:8080", at=owner, permit=by_person)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bundlekeel.ports.calibration import MAX_BYTES, CalibrationStore, Found
+from bundlekeel.ports.calibration import MAX_BYTES, CalibrationStore, FoundDocument
 
 Put = Callable[[str, bytes], None]
 
@@ -19,9 +19,9 @@ def the_greatest_date_counts(store: CalibrationStore, put: Put) -> None:
     put("2026-11-21/thresholds.json", b"new")
     put("2026-11-09/thresholds.json", b"old")
     put("2025-12-31/thresholds.json", b"older")
-    assert store.newest() == Found(path="2026-11-21/thresholds.json", data=b"new")
+    assert store.newest() == FoundDocument(path="2026-11-21/thresholds.json", data=b"new")
     put("2026-11-22/thresholds.json", b"newest")
-    assert store.newest() == Found(path="2026-11-22/thresholds.json", data=b"newest")
+    assert store.newest() == FoundDocument(path="2026-11-22/thresholds.json", data=b"newest")
 
 
 def other_files_are_passed_over(store: CalibrationStore, put: Put) -> None:
@@ -30,15 +30,15 @@ def other_files_are_passed_over(store: CalibrationStore, put: Put) -> None:
     put("2026-11-21/report.html", b"<html>")
     put("latest/thresholds.json", b"no date")
     put("2026-11-22/thresholds.json.tmp", b"half")
-    assert store.newest() == Found(path="2026-11-20/thresholds.json", data=b"there")
+    assert store.newest() == FoundDocument(path="2026-11-20/thresholds.json", data=b"there")
 
 
 def the_root_counts_where_there_is_no_date(store: CalibrationStore, put: Put) -> None:
     """For those who write by hand."""
     put("thresholds.json", b"by hand")
-    assert store.newest() == Found(path="thresholds.json", data=b"by hand")
+    assert store.newest() == FoundDocument(path="thresholds.json", data=b"by hand")
     put("2020-01-01/thresholds.json", b"dated")
-    assert store.newest() == Found(path="2020-01-01/thresholds.json", data=b"dated")
+    assert store.newest() == FoundDocument(path="2020-01-01/thresholds.json", data=b"dated")
 
 
 def a_huge_file_is_not_read_whole(store: CalibrationStore, put: Put) -> None:

@@ -36,7 +36,7 @@ class ChannelKit(Protocol):
         """Move an owned bundle to another broker, wait for the brokers' 204; the new owner."""
 
     async def unload(self, bundle: str) -> None:
-        """Unload an owned bundle without a destination, wait for the brokers' 204; nobody owns it then."""
+        """Unload an owned bundle without a destination, wait for the brokers' 204; no broker owns it then."""
 
     async def split(self, bundle: str) -> tuple[str, str]:
         """Split an owned bundle in the middle, wait for the brokers' 204; the children, lower first."""

@@ -13,7 +13,7 @@ from typing import Protocol
 import pytest
 
 from bundlekeel.core.model.errors import LeadershipLost, StaleWrite, StoreError
-from bundlekeel.ports import Change, Coordination, Member
+from bundlekeel.ports import Coordination, DocumentChange, Member
 
 
 class World(Protocol):
@@ -166,17 +166,17 @@ class CoordinationContract:
         """Fencing: lead, lose the session, let another lead, reconnect, write with the old epoch: refused."""
         a, b = await world.join(), await world.join()
         old = await lead(a, "a")
-        await a.write_fenced(old, [Change(path="state/ledger", data=b"of a", create=True)])
+        await a.write_fenced(old, [DocumentChange(path="state/ledger", data=b"of a", create=True)])
         await world.expire(a)
         new = await lead(b, "b")
-        await b.write_fenced(new, [Change(path="state/ledger", data=b"of b")])
+        await b.write_fenced(new, [DocumentChange(path="state/ledger", data=b"of b")])
         assert not await a.still_leading(old)
         with pytest.raises(LeadershipLost):
             await a.write_fenced(
                 old,
                 [
-                    Change(path="state/ledger", data=b"of a again"),
-                    Change(path="state/more", data=b"x", create=True),
+                    DocumentChange(path="state/ledger", data=b"of a again"),
+                    DocumentChange(path="state/more", data=b"x", create=True),
                 ],
             )
         found = await b.read("state/ledger")
@@ -201,40 +201,42 @@ class CoordinationContract:
         await a.write_fenced(
             epoch,
             [
-                Change(path="state/one", data=b"1", create=True),
-                Change(path="state/deep/two", data=b"2", create=True),
+                DocumentChange(path="state/one", data=b"1", create=True),
+                DocumentChange(path="state/deep/two", data=b"2", create=True),
             ],
         )
         with pytest.raises(StaleWrite):
             await a.write_fenced(
                 epoch,
                 [
-                    Change(path="state/one", data=b"changed", version=0),
-                    Change(path="state/deep/two", data=None),
-                    Change(path="state/three", data=b"3", version=7),
+                    DocumentChange(path="state/one", data=b"changed", version=0),
+                    DocumentChange(path="state/deep/two", data=None),
+                    DocumentChange(path="state/three", data=b"3", version=7),
                 ],
             )
         assert [(d.path, d.data, d.version) for d in await a.read_tree("state") if d.data] == [("state/one", b"1", 0)]
         assert [d.data for d in await a.read_tree("state/deep")] == [b"2"]
-        await a.write_fenced(epoch, [Change(path="state/one", data=None), Change(path="state/deep/two", data=b"")])
+        await a.write_fenced(
+            epoch, [DocumentChange(path="state/one", data=None), DocumentChange(path="state/deep/two", data=b"")]
+        )
         assert await a.read("state/one") is None
 
     @pytest.mark.parametrize(
         "change",
         [
-            Change(path="state/there", data=b"x", create=True),
-            Change(path="state/absent", data=b"x"),
-            Change(path="state/there", data=b"x", version=9),
-            Change(path="state/there", data=None, version=9),
-            Change(path="state/absent", data=None),
+            DocumentChange(path="state/there", data=b"x", create=True),
+            DocumentChange(path="state/absent", data=b"x"),
+            DocumentChange(path="state/there", data=b"x", version=9),
+            DocumentChange(path="state/there", data=None, version=9),
+            DocumentChange(path="state/absent", data=None),
         ],
         ids=["exists", "absent", "version", "delete version", "delete absent"],
     )
-    async def test_stale_changes_are_refused(self, world: World, change: Change) -> None:
+    async def test_stale_changes_are_refused(self, world: World, change: DocumentChange) -> None:
         """A change of something that is not as expected is a StaleWrite, and the leader stays leader."""
         a = await world.join()
         epoch = await lead(a, "a")
-        await a.write_fenced(epoch, [Change(path="state/there", data=b"0", create=True)])
+        await a.write_fenced(epoch, [DocumentChange(path="state/there", data=b"0", create=True)])
         with pytest.raises(StaleWrite):
             await a.write_fenced(epoch, [change])
         await a.write_fenced(epoch, [])
@@ -281,7 +283,7 @@ class CoordinationContract:
         with pytest.raises(ValueError, match="path"):
             await a.write_shared(path, b"", version=None)
         with pytest.raises(ValueError, match="path"):
-            await a.write_fenced(epoch, [Change(path=path, data=b"", create=True)])
+            await a.write_fenced(epoch, [DocumentChange(path=path, data=b"", create=True)])
         with pytest.raises(ValueError, match="path"):
             await a.read(path)
 
@@ -313,7 +315,7 @@ class CoordinationContract:
         await quiet(a)
         latest = await b.leader()
         assert latest is not None
-        await b.write_fenced(latest.epoch, [Change(path="state/x", data=b"", create=True)])
+        await b.write_fenced(latest.epoch, [DocumentChange(path="state/x", data=b"", create=True)])
         assert not await a.wait_changed(0.3)
 
     async def test_changes_between_two_waits_are_not_missed(self, world: World) -> None:
@@ -336,7 +338,7 @@ class CoordinationContract:
             lambda: a.campaign(member("a")),
             lambda: a.still_leading(1),
             lambda: a.resign(1),
-            lambda: a.write_fenced(1, [Change(path="state/x", data=b"")]),
+            lambda: a.write_fenced(1, [DocumentChange(path="state/x", data=b"")]),
             lambda: a.write_shared("desired/x", b"", version=None),
             lambda: a.create_sequential("requests/r-", b""),
         ]
@@ -363,7 +365,7 @@ class CoordinationContract:
         a, b = await world.join(), await world.join()
         await a.take_seat(member("a"), seats=3)
         epoch = await lead(a, "a")
-        await a.write_fenced(epoch, [Change(path="state/ledger", data=b"kept", create=True)])
+        await a.write_fenced(epoch, [DocumentChange(path="state/ledger", data=b"kept", create=True)])
         await a.close()
 
         async def gone() -> bool:

@@ -9,7 +9,7 @@ from typing import Protocol
 import pytest
 
 from bundlekeel.core.model.errors import AdminRefused
-from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place, Rate
+from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
 from bundlekeel.ports.commands import QuotaCommands, by_person
 from bundlekeel.ports.quotas import NamespaceRates, QuotaAdmin
@@ -18,7 +18,7 @@ from tests.support.contracts.coordination import eventually
 NAMESPACE = "public/default"
 TOPIC = f"persistent://{NAMESPACE}/a b+ä"
 PARTITIONED = f"persistent://{NAMESPACE}/parts"
-PUBLISHED, DELIVERED = Place(topic=TOPIC, side=PUBLISH), Place(topic=TOPIC, side=DISPATCH)
+PUBLISHED, DELIVERED = PolicyKey(topic=TOPIC, side=PUBLISH), PolicyKey(topic=TOPIC, side=DISPATCH)
 GROUP = ResourceGroup(100, 1000, -1, 5000)
 
 
@@ -56,10 +56,10 @@ class QuotaContract:
             (DELIVERED, Rate(-1, 700)),
             (DELIVERED, Rate(10, 20, period=5)),
             (DELIVERED, Rate(10, 20, relative=True)),
-            (Place(topic=PARTITIONED, side=PUBLISH), Rate(7, 8)),
+            (PolicyKey(topic=PARTITIONED, side=PUBLISH), Rate(7, 8)),
         ],
     )
-    async def test_topic_rates_round_trip(self, harness: QuotaHarness, place: Place, rate: Rate) -> None:
+    async def test_topic_rates_round_trip(self, harness: QuotaHarness, place: PolicyKey, rate: Rate) -> None:
         """None, set, changed, removed; the name may hold odd characters. Removing what is not there is quiet."""
         admin = harness.admin
         assert await admin.topic_rate(place, permit=by_person) is None
@@ -72,7 +72,7 @@ class QuotaContract:
 
     async def test_unknown_topic(self, harness: QuotaHarness) -> None:
         """Refused with 404, and not created."""
-        place = Place(topic=f"persistent://{NAMESPACE}/nobody", side=PUBLISH)
+        place = PolicyKey(topic=f"persistent://{NAMESPACE}/nobody", side=PUBLISH)
         for call in (
             harness.admin.topic_rate(place, permit=by_person),
             harness.admin.set_topic_rate(place, Rate(1), permit=by_person),

@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from bundlekeel.core.quotas.told import Passed, UsageMessage
-from bundlekeel.ports.quotas import UsageFeed, UsageHeard, UsageTables
+from bundlekeel.core.quotas.usage_message import PassedUsage, UsageMessage
+from bundlekeel.ports.quotas import ReceivedUsage, UsageFeed, UsageTables
 from tests.support.contracts.coordination import eventually
 from tests.support.memory_usage import usage_message
 
 FIRST, SECOND = "pulsar://b1:6650", "pulsar://b2:6650"
-LITTLE, MUCH = Passed(messages=3, size=300), Passed(messages=2**40, size=2**62)
+LITTLE, MUCH = PassedUsage(messages=3, size=300), PassedUsage(messages=2**40, size=2**62)
 
 
 class UsageKit(Protocol):
@@ -79,7 +79,7 @@ async def heard(kit: UsageKit, feed: UsageFeed, message: UsageMessage) -> UsageT
         )
 
     def newer(at_ms: int, name: str, side: str) -> bool:
-        known = before.heard.get(message.broker, {}).get(name, UsageHeard())
+        known = before.heard.get(message.broker, {}).get(name, ReceivedUsage())
         return at_ms > int(getattr(known, side))
 
     async def said() -> bool:

@@ -12,8 +12,8 @@ import pytest
 
 from bundlekeel.adapters.admin import AdminOptions, AdminTls, HttpBrokerAdmin, TokenSource
 from bundlekeel.adapters.admin.hosts import InsecureRedirect
-from bundlekeel.adapters.admin.routes import Route
-from bundlekeel.adapters.admin.transport import AdminHttp, Call
+from bundlekeel.adapters.admin.routes import AdminRoute
+from bundlekeel.adapters.admin.transport import AdminCall, AdminHttp
 from bundlekeel.core.model.errors import (
     AdminApiError,
     AdminFault,
@@ -21,9 +21,9 @@ from bundlekeel.core.model.errors import (
     AdminTimeout,
     AdminUnauthorized,
     AdminUnreachable,
-    ForeignRedirect,
     LeadershipLost,
     RedirectLoop,
+    UnknownHostRedirect,
 )
 from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.ports.commands import by_person
@@ -88,9 +88,9 @@ async def test_a_redirect_keeps_the_body(brokers: HttpBrokers) -> None:
     http.hosts = kit.admin._http.hosts
     brokers.script(0, redirect(f"http://{brokers.ids[1]}"))
     brokers.script(1, answer(204))
-    route = Route(method="PUT", template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/split")
+    route = AdminRoute(method="PUT", template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/split")
     reply = await http.follow(
-        Call(route=route, target="/x/split?unload=false", content=b"[1,2]", permit=by_person), at=brokers.ids[0]
+        AdminCall(route=route, target="/x/split?unload=false", content=b"[1,2]", permit=by_person), at=brokers.ids[0]
     )
     await http.close()
     await kit.admin.close()
@@ -144,7 +144,7 @@ async def test_foreign_redirects_are_not_followed(
             status=307, headers={"Location": location.format(target=seen.target, first=brokers.ids[0])}
         ),
     )
-    with pytest.raises(ForeignRedirect):
+    with pytest.raises(UnknownHostRedirect):
         await unload(make(TokenSource("canary")), brokers, at=1)
     assert len(brokers.seen) == 1
 
@@ -155,7 +155,7 @@ async def test_a_broker_that_left_is_foreign(brokers: HttpBrokers, make: Callabl
     endpoints = brokers.endpoints()
     del endpoints[brokers.ids[1]]
     kit.admin.set_endpoints(endpoints)
-    with pytest.raises(ForeignRedirect):
+    with pytest.raises(UnknownHostRedirect):
         await unload(kit, brokers)
     assert [seen.broker for seen in brokers.seen] == [brokers.ids[0]]
 
@@ -356,7 +356,7 @@ async def test_a_claim_reports_a_redirect_without_following(brokers: HttpBrokers
     kit = make()
     brokers.script(0, redirect(f"http://{brokers.ids[2]}"), redirect("http://evil.example"))
     assert await kit.admin.claim(TOPIC, broker_id=brokers.ids[0], permit=kit.permit) == brokers.ids[2]
-    with pytest.raises(ForeignRedirect):
+    with pytest.raises(UnknownHostRedirect):
         await kit.admin.claim(TOPIC, broker_id=brokers.ids[0], permit=kit.permit)
     assert len(brokers.seen) == 2
 

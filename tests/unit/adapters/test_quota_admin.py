@@ -8,7 +8,7 @@ import pytest
 
 from bundlekeel.adapters.admin import HttpBrokerAdmin
 from bundlekeel.core.model.errors import AdminFault, AdminRefused, LeadershipLost
-from bundlekeel.core.quotas.enforce import PUBLISH, Place, Rate
+from bundlekeel.core.quotas.enforce import PUBLISH, PolicyKey, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
 from bundlekeel.ports import TopicLoad
 from bundlekeel.ports.quotas import NamespaceRates
@@ -135,7 +135,7 @@ async def test_topic_policies_off(both: tuple[QuotaHarness, BrokerModel, Permit]
 async def test_answers_that_are_none(body: bytes) -> None:
     """A proxy's page, another type."""
     brokers = HttpBrokers(1)
-    fill_at = Place(topic=TOPIC, side=PUBLISH)
+    fill_at = PolicyKey(topic=TOPIC, side=PUBLISH)
     brokers.always(0, answer(200, body=body))
     async with brokers.serve():
         admin = HttpBrokerAdmin(telemetry=Recorder(), clock=RealClock())

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bundlekeel.core.model.errors import LeadershipLost, StoreError
-from bundlekeel.ports import Change
+from bundlekeel.ports import DocumentChange
 from tests.support.contracts.coordination import member
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 
@@ -52,7 +52,9 @@ async def _play(actions: list[tuple[int, str]]) -> None:
                 create = "state/x" not in store.nodes
                 text = str(believed[who]).encode()
                 try:
-                    await candidate.write_fenced(believed[who], [Change(path="state/x", data=text, create=create)])
+                    await candidate.write_fenced(
+                        believed[who], [DocumentChange(path="state/x", data=text, create=create)]
+                    )
                     assert believed[who] == newest
                 except LeadershipLost:
                     assert believed[who] < newest or newest == 0

@@ -13,8 +13,8 @@ from fastapi import APIRouter, FastAPI
 
 from bundlekeel.api import create_app
 from bundlekeel.api.admission import require_roles
-from bundlekeel.api.audit import Trail
-from bundlekeel.api.auth import Failures
+from bundlekeel.api.audit import AuditTrail
+from bundlekeel.api.auth import FailedLogins
 from bundlekeel.settings.credentials import ROLES
 from tests.support.api_routes import Entry, ask, table
 from tests.support.fake_service import HASH, FakeService
@@ -50,7 +50,7 @@ class Spy:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if name in ("wishes", "quotas", "thresholds"):
+        if name in ("requests", "quotas", "thresholds"):
             return Spy(found, self._seen, f"{name}.")
         self._seen.add(self._prefix + name)
         return found
@@ -203,7 +203,7 @@ async def test_h07_slow_bodies_do_not_keep_an_admin_from_pausing(tokens: Tokens,
 async def test_h14_refused_attempts_are_in_the_journal(tokens: Tokens) -> None:
     """A role too low by its name, missing and wrong credentials by the address; reads and dry runs leave none."""
     records = list[Any]()
-    trail = Trail(record=records.append, wall_ms=lambda: 7, boot=SteppedClock().boot)
+    trail = AuditTrail(record=records.append, wall_ms=lambda: 7, boot=SteppedClock().boot)
     app = create_app(FakeService(), mutations=True, access=access_for(tokens), trail=trail)
     async with client(app) as http:
         asked = [
@@ -230,7 +230,7 @@ async def test_h14_refused_attempts_do_not_flood_the_journal(tokens: Tokens) -> 
     """One record a minute of one caller at one route, with how many there were since the one before; a stop writes
     the rest; there is a bound to what is counted apart."""
     records, clock = list[Any](), SteppedClock()
-    trail = Trail(record=records.append, wall_ms=lambda: 7, boot=clock.boot)
+    trail = AuditTrail(record=records.append, wall_ms=lambda: 7, boot=clock.boot)
     app = create_app(FakeService(), mutations=True, access=access_for(tokens), trail=trail)
     headers = tokens.headers("viewer")
 
@@ -261,7 +261,7 @@ async def test_h14_refused_attempts_do_not_flood_the_journal(tokens: Tokens) -> 
 async def test_h14_an_authenticated_mutation_that_is_not_taken_is_recorded(tokens: Tokens) -> None:
     """Too large a body: the name is known, and nothing of the body is."""
     records = list[Any]()
-    trail = Trail(record=records.append, wall_ms=lambda: 7, boot=SteppedClock().boot)
+    trail = AuditTrail(record=records.append, wall_ms=lambda: 7, boot=SteppedClock().boot)
     app = create_app(FakeService(), mutations=True, access=access_for(tokens), trail=trail)
     headers = tokens.headers("operator") | {"content-length": "10000000"}
     assert await ask(app, "POST", f"/api/v1/plans/{HASH}/execute", headers=headers) == 413
@@ -270,7 +270,7 @@ async def test_h14_an_authenticated_mutation_that_is_not_taken_is_recorded(token
 
 def test_the_address_that_failed_longest_ago_is_forgotten_first() -> None:
     """Whoever fills the table frees no address that fails now, its own least of all."""
-    failures = Failures(1)
+    failures = FailedLogins(1)
     failures.add("10.255.0.1", 0.0)
     failures.add("10.255.0.2", 0.0)
     for number in range(9_998):
@@ -284,7 +284,7 @@ def test_the_address_that_failed_longest_ago_is_forgotten_first() -> None:
 
 def test_addresses_of_one_host_count_together() -> None:
     """IPv6 by /64, IPv4 inside IPv6 as IPv4; and the table of addresses is bounded."""
-    failures = Failures(1)
+    failures = FailedLogins(1)
     failures.add("2001:db8::1", 0.0)
     failures.add("::ffff:10.0.0.1", 0.0)
     assert failures.wait("2001:db8::ffff:2", 1.0) == 59.0 and failures.wait("2001:db8:0:1::1", 1.0) == 0.0

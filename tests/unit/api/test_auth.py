@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from bundlekeel.api import create_app
 from bundlekeel.api.admission import SAFE_METHODS
-from bundlekeel.api.audit import Trail
+from bundlekeel.api.audit import AuditTrail
 from bundlekeel.cli.app import make_app
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.settings.credentials import ROLES, TokensFile, new_token, read_lines
@@ -150,7 +150,7 @@ async def test_wrong_credentials(tokens: Tokens, tmp_path: Path, header: str) ->
 async def test_the_name_in_a_body_does_not_count(tokens: Tokens) -> None:
     """`by` is who authenticated, for the service and for the journal; the reason is kept."""
     service, records = FakeService(), list[Any]()
-    app = guarded(tokens, service=service, trail=Trail(record=records.append, wall_ms=lambda: 7, boot=lambda: 0.0))
+    app = guarded(tokens, service=service, trail=AuditTrail(record=records.append, wall_ms=lambda: 7, boot=lambda: 0.0))
     async with client(app) as http:
         for body in (REASON, {"reason": "test"}):
             assert (await http.post("/api/v1/pause", json=body, headers=tokens.headers("operator"))).status_code == 200
@@ -201,7 +201,7 @@ async def test_what_cannot_be_signed_is_not_passed_on(tokens: Tokens, who: str) 
     """A body that the routes can read and the signer cannot would carry a forged `by`: 400 on every mutation, in the
     journal by its true name; on the unix socket too, where the journal reads the name out of it."""
     service, records = FakeService(), list[Any]()
-    trail = Trail(record=records.append, wall_ms=lambda: 7, boot=lambda: 0.0)
+    trail = AuditTrail(record=records.append, wall_ms=lambda: 7, boot=lambda: 0.0)
     app = guarded(tokens, service=service, trail=trail) if who else over_socket(service, trail)
     headers = {"Content-Type": "application/json"} | (tokens.headers(who) if who else {})
     mutations = [item for item in no_reads(app) if item[1] not in DRY_RUNS]
@@ -231,7 +231,7 @@ async def test_nobody_approves_his_own_proposal_in_another_encoding(tokens: Toke
     assert service.calls == [("approve", (HASH, "fine", "the-operator"))]
 
 
-def over_socket(service: FakeService, trail: Trail) -> FastAPI:
+def over_socket(service: FakeService, trail: AuditTrail) -> FastAPI:
     """The app of the unix socket."""
     return create_app(service, mutations=True, trail=trail)
 
@@ -239,7 +239,7 @@ def over_socket(service: FakeService, trail: Trail) -> FastAPI:
 async def test_the_socket_is_its_owners(tokens: Tokens) -> None:
     """The app of the unix socket asks for nothing; the name is what its caller says, and that is written down."""
     service, records = FakeService(), list[Any]()
-    app = over_socket(service, Trail(record=records.append, wall_ms=lambda: 7, boot=lambda: 0.0))
+    app = over_socket(service, AuditTrail(record=records.append, wall_ms=lambda: 7, boot=lambda: 0.0))
     async with client(app) as http:
         assert (await http.post("/api/v1/pause", json={"reason": "x", "by": "root"})).status_code == 200
         assert (await http.get("/api/v1/whoami")).json()["your_role"] == "admin"
@@ -250,7 +250,7 @@ async def test_an_error_of_ours_is_written_down_too(tokens: Tokens) -> None:
     """A mutation that fails unexpectedly is in the journal as 500."""
     service, records = FakeService(), list[Any]()
     service.fail["pause"] = RuntimeError("boom")
-    app = guarded(tokens, service=service, trail=Trail(record=records.append, wall_ms=lambda: 7, boot=lambda: 0.0))
+    app = guarded(tokens, service=service, trail=AuditTrail(record=records.append, wall_ms=lambda: 7, boot=lambda: 0.0))
     async with client(app) as http:
         assert (await http.post("/api/v1/pause", json=REASON, headers=tokens.headers("admin"))).status_code == 500
     assert [r["status"] for r in records] == [500]

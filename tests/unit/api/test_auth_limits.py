@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from bundlekeel.api.auth import PRINCIPAL, Access, Authentication, Failures, address_of, network_of
+from bundlekeel.api.auth import PRINCIPAL, AccessRules, Authentication, FailedLogins, address_of, network_of
 from bundlekeel.api.shield import REQUEST_SECONDS, SECURITY_HEADERS, Shield
 from bundlekeel.settings.credentials import Credentials, TokensFile
 from tests.support.contracts.admin import Recorder
@@ -19,7 +19,7 @@ from tests.support.virtual_time import run_virtually
 
 def test_how_long_an_address_waits() -> None:
     """Until the oldest of its failures is a minute old, once there are as many as it may make."""
-    failures = Failures(2)
+    failures = FailedLogins(2)
     assert failures.wait("10.0.0.1", 100.0) == 0.0
     failures.add("10.0.0.1", 100.0)
     assert failures.wait("10.0.0.1", 100.0) == 0.0
@@ -33,7 +33,7 @@ def test_how_long_an_address_waits() -> None:
 
 def test_how_many_addresses_are_remembered() -> None:
     """Ten thousand; the next one takes the place of the one whose last failure is the oldest."""
-    failures = Failures(1)
+    failures = FailedLogins(1)
     for number in range(10_000):
         failures.add(f"10.0.{number >> 8}.{number & 255}", 1.0)
     assert failures.wait("10.0.0.0", 1.0) > 0
@@ -69,7 +69,7 @@ class Door:
 
     def __init__(self, credentials: Credentials, **more: Any) -> None:
         self.clock, self.counted = SteppedClock(), Recorder()
-        access = Access(credentials=credentials, telemetry=self.counted, boot=self.clock.boot, **more)
+        access = AccessRules(credentials=credentials, telemetry=self.counted, boot=self.clock.boot, **more)
         self._checked = Authentication(access)
         self.scope: Scope = {}
 

@@ -9,7 +9,7 @@ import time
 import httpx
 
 from bundlekeel.api import create_app
-from bundlekeel.api.events import MAX_STREAMS, Streams, most_streams
+from bundlekeel.api.events import MAX_STREAMS, EventStreams, most_streams
 from bundlekeel.api.server import ApiServer
 from tests.support.fake_service import FakeService
 from tests.unit.api.test_routes import client
@@ -24,7 +24,7 @@ def events(text: str) -> list[tuple[str, object]]:
 async def test_only_changes_are_told() -> None:
     """First how it is, then each difference, at last that it is over."""
     service = FakeService()
-    app = create_app(service, mutations=False, streams=Streams(seconds=1.8))
+    app = create_app(service, mutations=False, streams=EventStreams(seconds=1.8))
 
     async def change() -> None:
         await asyncio.sleep(0.7)
@@ -40,14 +40,14 @@ async def test_only_changes_are_told() -> None:
 
 async def test_while_nothing_happens_a_heartbeat_comes() -> None:
     """So that both ends notice when the other has gone."""
-    service, streams = FakeService(), Streams(seconds=1.2, heartbeat=0.0)
+    service, streams = FakeService(), EventStreams(seconds=1.2, heartbeat=0.0)
     told = [text async for text in streams.follow(service)]
     assert told[0].startswith("event: change") and ": still here\n\n" in told
 
 
 async def test_no_more_streams_than_allowed() -> None:
     """The next one is told to ask now and then instead; when one has ended there is room again."""
-    service, streams = FakeService(), Streams(most=1, seconds=5)
+    service, streams = FakeService(), EventStreams(most=1, seconds=5)
     app = create_app(service, mutations=False, streams=streams)
     held = streams.follow(service)
     await anext(held)

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from bundlekeel.api import create_app, quotas
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.quotas.groups import Group, Limits
+from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
 from tests.support.api_routes import roles
 from tests.support.fake_quotas import TOPIC
 from tests.support.fake_service import FakeService
@@ -21,7 +21,9 @@ from tests.unit.cli.test_commands import Sidecar, served, sidecar  # fixtures
 __all__ = ["served", "sidecar"]
 
 WHO = {"reason": "r", "by": "ann"}
-GROUP = Group(name="acme", limits=Limits(publish_messages=500, publish_bytes=1e7), members=("t:acme", "n:b/c*"))
+GROUP = QuotaGroup(
+    name="acme", limits=QuotaLimits(publish_messages=500, publish_bytes=1e7), members=("t:acme", "n:b/c*")
+)
 BODY = {"members": ["t:acme", "n:b/c*"], "publish_messages": 500, "publish_bytes": 1e7}
 
 

@@ -11,8 +11,7 @@ import structlog
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from bundlekeel.api import channel, create_app, schemas
-from bundlekeel.api import overview as drawing
+from bundlekeel.api import channel, create_app, overview, schemas
 from bundlekeel.core.model.errors import (
     AdminFault,
     ConfigError,
@@ -61,7 +60,7 @@ READS: dict[str, Any] = {
     "where?name=orders": list[schemas.Place],
     "where?name=orders&listener=external": list[schemas.Place],
     "doctor": list[schemas.CheckView],
-    "drawing?largest=3": drawing.DrawingView,
+    "drawing?largest=3": overview.OverviewView,
     "channel": channel.ChannelSummary,
     "channel/bundles": list[channel.UnitView],
     "channel/bundles?state=Releasing&limit=1&after=shop": list[channel.UnitView],
@@ -298,7 +297,7 @@ async def test_probes(http: httpx.AsyncClient, service: FakeService) -> None:
     assert (await http.get("/readyz?verbose")).text == "[+]store ok\n[+]picture ok\nok\n"
     service.checks.append(Check(name="leader", ok=False, detail="nobody\nleads"))
     answer = await http.get("/readyz")
-    assert (answer.status_code, answer.text) == (503, "[-]leader nobody leads\nfailed\n")
+    assert (answer.status_code, answer.text) == (503, "[-]leader no sidecar leads\nfailed\n")
 
 
 async def test_metrics_negotiate(http: httpx.AsyncClient) -> None:

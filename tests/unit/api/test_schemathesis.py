@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from bundlekeel.api import create_app
-from bundlekeel.api.events import Streams
+from bundlekeel.api.events import EventStreams
 from tests.support.fake_service import FakeService
 from tests.support.security import Tokens, access_for
 
@@ -35,18 +35,20 @@ Kind = tuple[Callable[[Tokens], FastAPI], dict[str, set[int]]]
 
 def open_app(_tokens: Tokens) -> FastAPI:
     """As on the unix socket: every route, no credentials."""
-    return create_app(FakeService(), mutations=True, allowed_hosts=HOSTS, streams=Streams(seconds=SHORT))
+    return create_app(FakeService(), mutations=True, allowed_hosts=HOSTS, streams=EventStreams(seconds=SHORT))
 
 
 def reading_app(_tokens: Tokens) -> FastAPI:
     """As on TCP while no authentication is configured."""
-    return create_app(FakeService(), mutations=False, allowed_hosts=HOSTS, streams=Streams(seconds=SHORT))
+    return create_app(FakeService(), mutations=False, allowed_hosts=HOSTS, streams=EventStreams(seconds=SHORT))
 
 
 def guarded_app(tokens: Tokens) -> FastAPI:
     """As on TCP with authentication."""
     access = access_for(tokens, failures_per_minute=10_000)
-    return create_app(FakeService(), mutations=True, access=access, allowed_hosts=HOSTS, streams=Streams(seconds=SHORT))
+    return create_app(
+        FakeService(), mutations=True, access=access, allowed_hosts=HOSTS, streams=EventStreams(seconds=SHORT)
+    )
 
 
 KINDS: dict[str, Kind] = {

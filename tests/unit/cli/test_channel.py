@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bundlekeel.cli import channel, tables
 from bundlekeel.cli import text_views as stories
-from bundlekeel.cli.output import Layout
+from bundlekeel.cli.output import TableLayout
 from bundlekeel.core.model.errors import Conflict
 from tests.support.fake_channel import VIEW, WRITTEN_MS
 from tests.support.fake_service import BROKERS
@@ -87,7 +87,7 @@ def test_it_fits_the_terminal(sidecar: Sidecar, width: int, wide: bool) -> None:
     """No line is longer than the terminal, and nothing is cut off."""
     service = sidecar.service
     answer = {"channel": service.channel(), "findings": service.channel_findings()}
-    text = drawn(channel.draw({**answer, "bundles": service.channel_bundles()}, Layout(wide, width)), width)
+    text = drawn(channel.draw({**answer, "bundles": service.channel_bundles()}, TableLayout(wide, width)), width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
 
@@ -95,11 +95,11 @@ def test_it_fits_the_terminal(sidecar: Sidecar, width: int, wide: bool) -> None:
 def test_nothing_wrong_and_nothing_known() -> None:
     """An empty channel that is followed, and one that is not."""
     up = {"variant": "metadata_store", "up": True, "bundles": 0, "states": {}, "in_flight_oldest_seconds": 0.0}
-    text = drawn(channel.draw({"channel": up, "findings": []}, Layout()))
+    text = drawn(channel.draw({"channel": up, "findings": []}, TableLayout()))
     for part in ("metadata store", "followed", "nothing wrong", "0 bundles: no entries"):
         assert part in text
     down = {**up, "variant": None, "up": False, "detail": "no broker has answered"}
-    text = drawn(channel.draw({"channel": down, "findings": []}, Layout()))
+    text = drawn(channel.draw({"channel": down, "findings": []}, TableLayout()))
     assert "not followed: no broker has answered" in text and "nothing wrong" not in text
 
 
@@ -107,7 +107,7 @@ def test_where_names_the_entry() -> None:
     """State, source, destination, version and since, in either width."""
     row = {"bundle": RELEASING, "broker": "b1:8080", "state": "unloading", "channel": ENTRY}
     for width in (100, 300):
-        text = drawn(tables.where([row], Layout(width=width)), width)
+        text = drawn(tables.where([row], TableLayout(width=width)), width)
         for part in ("unloading", "Releasing b1:8080 → b2:8080", "version 5"):
             assert part in " ".join(text.split())
 
@@ -123,6 +123,6 @@ def test_why_names_the_bundle_of_a_topic_first() -> None:
         "channel": ENTRY,
         "findings": [{"code": "InFlightTooLong", "detail": "Releasing for more than 30 s", "remedy": "wait"}],
     }
-    text = drawn(stories.why(answer, Layout()))
+    text = drawn(stories.why(answer, TableLayout()))
     assert text.index(f"in bundle {RELEASING}") < text.index("it stays") < text.index("Releasing b1:8080 → b2:8080")
     assert "InFlightTooLong: Releasing for more than 30 s; wait" in text

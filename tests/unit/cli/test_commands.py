@@ -232,9 +232,9 @@ def test_watch_survives_a_restart_of_the_sidecar(sidecar: Sidecar) -> None:
 
 def test_status_is_bad_news_when_not_ready(sidecar: Sidecar) -> None:
     """Exit code 1, and the failing check by name."""
-    sidecar.service.checks = [Check(name="leader", ok=False, detail="nobody leads")]
+    sidecar.service.checks = [Check(name="leader", ok=False, detail="no sidecar leads")]
     result = sidecar.run("status")
-    assert result.exit_code == 1 and "leader nobody leads" in result.stdout
+    assert result.exit_code == 1 and "leader no sidecar leads" in result.stdout
 
 
 CHANGES: list[tuple[list[str], str, Any]] = [

@@ -19,7 +19,7 @@ from bundlekeel.adapters.files import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.journal import follow_chain, rotated
-from bundlekeel.codec.chain import GENESIS, Verified, Verifier, is_intact, seal, seal_of
+from bundlekeel.codec.chain import GENESIS, ChainVerification, ChainVerifier, is_intact, seal, seal_of
 from tests.unit.cli.test_commands import FakeWiring
 
 
@@ -37,9 +37,9 @@ def written(path: Path, count: int = 5, **limits: int) -> list[bytes]:
     return path.read_bytes().splitlines(keepends=True)
 
 
-def verified(*files: list[bytes]) -> Verified:
+def verified(*files: list[bytes]) -> ChainVerification:
     """What a look at these files finds."""
-    verifier = Verifier()
+    verifier = ChainVerifier()
     for number, lines in enumerate(files):
         if not verifier.read(f"file-{number}", lines):
             break

@@ -71,7 +71,7 @@ def test_j08_where_by_a_listener(wiring: FakeWiring, output: str) -> None:
 
 
 def test_j08_where_by_an_unknown_listener_is_wrong_usage(wiring: FakeWiring) -> None:
-    """Those that exist are named; nobody owns a bundle by `--if-unowned`, so there is no address to show."""
+    """Those that exist are named; no broker owns a bundle by `--if-unowned`, so there is no address to show."""
     unknown = invoke(wiring, "where", "orders", "--listener", "extern")
     assert (unknown.exit_code, "it has external" in unknown.stderr) == (2, True)
     both = invoke(wiring, "where", "orders", "--listener", "external", "--if-unowned")

@@ -57,17 +57,17 @@ CHANGES: list[tuple[list[str], str, Any]] = [
     (["review", "discard", HASH], "discard", (HASH, "r", "ann")),
     (
         ["transfer", BUNDLE, "--to", BROKERS[2]],
-        "by_hand",
+        "manual_move",
         ("transfer", BUNDLE, BROKERS[2], False, False, "r", "ann"),
     ),
     (
         ["unload", "persistent://shop/orders/a?b#c", "--yes", "--override-cool-down"],
-        "by_hand",
+        "manual_move",
         ("unload", "persistent://shop/orders/a?b#c", "", True, True, "r", "ann"),
     ),
     (
         ["split", "shop/orders/LARGEST", "--algorithm", "topic_count_equally_divide", "--unload", "--yes"],
-        "by_hand",
+        "manual_move",
         (
             "split",
             "shop/orders/LARGEST",
@@ -80,7 +80,7 @@ CHANGES: list[tuple[list[str], str, Any]] = [
     (["unload", "shop/orders", "--yes"], "unload_namespace", ("shop/orders", False, True, "r", "ann")),
     (
         ["split", BUNDLE, "--at", "0x8000000"],
-        "by_hand",
+        "manual_move",
         ("split", BUNDLE, SplitOptions(at=(0x8000000,)), False, "r", "ann"),
     ),
 ]
@@ -127,7 +127,7 @@ def test_a_dry_run_needs_no_reason(sidecar: Sidecar, command: list[str]) -> None
 
 def test_a_refused_dry_run_is_exit_code_4(sidecar: Sidecar) -> None:
     """A script must not take it for a yes."""
-    sidecar.service.wishes.refused = Code.PINNED
+    sidecar.service.requests.refused = Code.PINNED
     result = sidecar.run("unload", BUNDLE, *WHO)
     assert result.exit_code == 4 and "Pinned" in result.stdout and "nothing can be done" in result.stdout
 
@@ -139,7 +139,7 @@ def test_j08_the_unload_of_a_namespace_tells_what_moves_and_what_stays(sidecar: 
     assert "Pinned" in text and "dry run: nothing was done; --yes" in text
     result = sidecar.run("unload", "shop/orders", "--yes", "--wait", *WHO)
     assert result.exit_code == 0 and "task t-1: done" in result.stdout
-    sidecar.service.wishes.refused = Code.PINNED
+    sidecar.service.requests.refused = Code.PINNED
     result = sidecar.run("unload", "shop/orders")
     assert result.exit_code == 4 and "nothing can be done" in result.stdout
 
@@ -148,7 +148,7 @@ def test_waiting_for_a_task_and_for_a_second_person(sidecar: Sidecar) -> None:
     """--wait tells how the task ended; what is proposed has none yet."""
     result = sidecar.run("transfer", BUNDLE, "--to", BROKERS[2], "--yes", "--wait", *WHO)
     assert result.exit_code == 0 and "task t-1: done" in result.stdout
-    sidecar.service.wishes.review = HASH
+    sidecar.service.requests.review = HASH
     result = sidecar.run("transfer", BUNDLE, "--to", BROKERS[2], "--yes", "--wait", *WHO)
     assert result.exit_code == 0 and f"review approve {HASH}" in " ".join(result.stdout.split())
 
@@ -170,7 +170,7 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     (["uncordon", BROKERS[0], *WHO], None, 1, "neither cordoned"),
     (
         ["unload", BUNDLE, "--yes", *WHO],
-        _fail("by_hand", Conflict("not carried out", difference=["Pinned"])),
+        _fail("manual_move", Conflict("not carried out", difference=["Pinned"])),
         4,
         "Pinned",
     ),

@@ -9,7 +9,7 @@ import pytest
 
 from bundlekeel import codec, ports
 from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.load import BrokerEndpoint, Listener, Owner
+from bundlekeel.core.model.load import AdvertisedListener, BrokerEndpoint, Owner
 
 BUNDLE = "public/default/0x00000000_0x40000000"
 
@@ -105,16 +105,19 @@ class TestOwnershipAndNames:
                     "web": {"brokerHttpUrl": "http://example.com"},
                 },
                 (
-                    Listener("external", "pulsar+ssl://example.com:6651"),
-                    Listener("internal", "pulsar://h:6650"),
-                    Listener("web", ""),
+                    AdvertisedListener("external", "pulsar+ssl://example.com:6651"),
+                    AdvertisedListener("internal", "pulsar://h:6650"),
+                    AdvertisedListener("web", ""),
                 ),
             ),
-            ({"bad": 5, "odd": {"brokerServiceUrl": []}}, (Listener("bad", ""), Listener("odd", ""))),
+            (
+                {"bad": 5, "odd": {"brokerServiceUrl": []}},
+                (AdvertisedListener("bad", ""), AdvertisedListener("odd", "")),
+            ),
             ("text", ()),
         ],
     )
-    def test_j08_advertised_listeners(self, advertised: Any, expected: tuple[Listener, ...]) -> None:
+    def test_j08_advertised_listeners(self, advertised: Any, expected: tuple[AdvertisedListener, ...]) -> None:
         """In the ownership node and the registry's; what is wrong with one hides neither the owner nor the broker."""
         record = {"httpUrl": "http://h:8080", "webServiceUrl": "http://h:8080", "advertisedListeners": advertised}
         assert codec.decode_ephemeral(encode(record)).listeners == expected

@@ -7,7 +7,7 @@ import pytest
 from bundlekeel.codec.usage import decode_usage
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.quotas.told import Passed, Told, UsageMessage
+from bundlekeel.core.quotas.usage_message import PassedUsage, ResourceGroupUsage, UsageMessage
 from tests.support.memory_usage import encode_usage, field, number_field, usage_message, varint
 
 # Written by Pulsar 4.2.4's own class: three groups, one with storage too, one without anything.
@@ -18,9 +18,9 @@ PULSARS = bytes.fromhex(
 SAID = UsageMessage(
     broker="pulsar://b1:6650",
     groups=(
-        Told(group="acme", publish=Passed(2400, 614_400), dispatch=Passed(2, 300)),
-        Told(group="größe", publish=Passed(0, 0)),
-        Told(group="quiet"),
+        ResourceGroupUsage(group="acme", publish=PassedUsage(2400, 614_400), dispatch=PassedUsage(2, 300)),
+        ResourceGroupUsage(group="größe", publish=PassedUsage(0, 0)),
+        ResourceGroupUsage(group="quiet"),
     ),
 )
 BROKER, OWNER = field(1, b"b"), field(1, b"g")
@@ -38,14 +38,14 @@ def test_unknown_fields_are_passed_over() -> None:
     )
     network = field(2, number_field(1, 7) + more + number_field(2, 8))
     usage = field(2, more + OWNER + network + field(6, b"\x08") + field(7, b""))
-    expected = usage_message("b", g=(Passed(8, 7), None))
+    expected = usage_message("b", g=(PassedUsage(8, 7), None))
     assert decode_usage(more + BROKER + usage + more) == expected
 
 
 def test_the_last_one_counts() -> None:
     """A field may come twice; that is how protobuf reads it."""
     twice = field(2, OWNER + field(1, b"h") + field(2, number_field(1, 1) + number_field(2, 2) + number_field(2, 3)))
-    assert decode_usage(BROKER + field(1, b"c") + twice) == usage_message("c", h=(Passed(3, 1), None))
+    assert decode_usage(BROKER + field(1, b"c") + twice) == usage_message("c", h=(PassedUsage(3, 1), None))
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,14 @@ from bundlekeel.core.calibration.adoption import (
     Adopted,
     Realised,
     Reverted,
-    Stretch,
+    TimeStretch,
+    adopted_values,
     adoption,
     before_and_after,
     in_force,
     judged,
     noted,
     one_back,
-    overlay,
     reverted_before,
     stretch,
     taken_back,
@@ -59,12 +59,12 @@ def test_whoever_changes_the_settings_means_it() -> None:
     """A setting that is no longer what was replaced counts, and the other entries stay."""
     adopted = adopt({LOW: 20.0, HITS: 6})
     changed = replace(BASE, avg_low_threshold_percent=10.0)
-    assert overlay(changed, adopted) == {HITS: 6}
+    assert adopted_values(changed, adopted) == {HITS: 6}
 
 
 def test_another_strategy_knows_nothing_of_it() -> None:
     """The evidence was about one."""
-    assert overlay(replace(BASE, strategy="transfer"), adopt({LOW: 20.0})) == {}
+    assert adopted_values(replace(BASE, strategy="transfer"), adopt({LOW: 20.0})) == {}
 
 
 @given(
@@ -74,7 +74,7 @@ def test_nothing_out_of_range_comes_into_force(values: dict[str, float]) -> None
     """Whatever stands in the shared document (a newer release, somebody's hand)."""
     base = {name: float(getattr(BASE, name)) for name in values if name in RANGES}
     adopted = Adopted(digest="d", strategy="avg", values=values, instead_of=base | {"nobody": 1.0})
-    for name, value in overlay(BASE, adopted).items():
+    for name, value in adopted_values(BASE, adopted).items():
         assert RANGES[name].minimum <= value <= RANGES[name].maximum
     in_force(BASE, adopted)
 
@@ -83,9 +83,11 @@ def test_nights_add_up_and_are_taken_back_one_by_one() -> None:
     """The second night's revert brings back the first one's values, the next revert the settings."""
     first = adopt({LOW: 20.0})
     second = adopt({HITS: 6}, first, "d2")
-    assert overlay(BASE, second) == {LOW: 20.0, HITS: 6}
+    assert adopted_values(BASE, second) == {LOW: 20.0, HITS: 6}
     back = one_back(second, by="ann", reason="no", now_ms=NOW_MS)
-    assert back is not None and overlay(BASE, back) == {LOW: 20.0} and back.digest == "d1" and back.state == "kept"
+    assert (
+        back is not None and adopted_values(BASE, back) == {LOW: 20.0} and back.digest == "d1" and back.state == "kept"
+    )
     assert one_back(back, by="ann", reason="no", now_ms=NOW_MS) is None
 
 
@@ -193,12 +195,12 @@ def test_the_minutes_of_the_adoption_belong_to_neither_side() -> None:
 ADOPTED = Adopted(
     digest="d", strategy="avg", values={}, instead_of={}, imbalance_high=0.12, moves_high=4.0, trial_seconds=3600.0
 )
-UNSEEN = Stretch()
+UNSEEN = TimeStretch()
 
 
-def seen(imbalance: float, moves: int, seconds: float = 3600.0) -> Stretch:
+def seen(imbalance: float, moves: int, seconds: float = 3600.0) -> TimeStretch:
     """An hour, if not said otherwise."""
-    return Stretch(seconds=seconds, imbalance=imbalance, moves=moves)
+    return TimeStretch(seconds=seconds, imbalance=imbalance, moves=moves)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +220,9 @@ def seen(imbalance: float, moves: int, seconds: float = 3600.0) -> Stretch:
         (seen(0.1, 8), seen(0.1, 9), True),
     ],
 )
-def test_worse_is_beyond_the_promise_and_beyond_before(before: Stretch, after: Stretch, worse: bool | None) -> None:
+def test_worse_is_beyond_the_promise_and_beyond_before(
+    before: TimeStretch, after: TimeStretch, worse: bool | None
+) -> None:
     """A quarter of the time has to be seen; good news takes all of it. A few moves more are chance."""
     found = judged(ADOPTED, before, after)
     assert (found.worse if found is not None else None) is worse

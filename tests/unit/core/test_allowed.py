@@ -16,7 +16,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.model.snapshot import Bools, Snapshot
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.ledger import Entry, Ledger
+from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.core.planning.whatif import without_brokers
 from tests.support.builders import EAGER, NOW_MS, bundle_name, report, snapshot
 
@@ -125,7 +125,7 @@ def test_anti_affinity(held: tuple[list[str], ...], domains: bool, expected: dic
 
 def test_a_move_under_way_counts_at_its_target() -> None:
     """The other namespace of the group must not be sent after it before the reports show it."""
-    entry = Entry(
+    entry = LedgerEntry(
         bundle=bundle_name(0, "t/a"),
         source=B[0],
         target=B[2],
@@ -209,7 +209,7 @@ def test_one_move_of_a_group_at_a_time(strategy: str) -> None:
     (move,) = first.plan.moves
     waiting = {item.bundle for item in first.plan.refusals if item.code is Code.ANTI_AFFINITY}
     assert waiting == {bundle_name(n, f"t/{name}") for n, name in enumerate("abc")} - {move.bundle}
-    entry = Entry(
+    entry = LedgerEntry(
         bundle=move.bundle,
         source=move.source,
         target=move.target,

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.filters.assign import Assignment, Question, assign
+from bundlekeel.core.filters.assign import Assignment, AssignmentInput, assign
 from bundlekeel.core.filters.versions import version_key
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.ledger import Entry, Ledger
+from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
 from tests.support.builders import NOW_MS, bundle_name, report, snapshot
 
 B = ("b1:8080", "b2:8080", "b3:8080")
@@ -42,7 +42,7 @@ def ask(
     """One run of the pipeline of this load manager."""
     books = ledger or Ledger()
     draft = Draft(snapshot(reports, excluded=excluded, mode=mode), books, Parameters(**params))
-    question = Question(draft=draft, ledger=books, policies=policies or Policies(), placement=placement)
+    question = AssignmentInput(draft=draft, ledger=books, policies=policies or Policies(), placement=placement)
     return assign(question, bundle, non_persistent=non_persistent)
 
 
@@ -51,9 +51,9 @@ def dropped(made: Assignment, step: str) -> dict[str, Code]:
     return dict(next(item for item in made.steps if item.name == step).dropped)
 
 
-def entry(bundle: str, target: str, *, landed_ms: int = 0) -> Entry:
+def entry(bundle: str, target: str, *, landed_ms: int = 0) -> LedgerEntry:
     """A bundle on its way."""
-    return Entry(
+    return LedgerEntry(
         bundle=bundle,
         source=B[0],
         target=target,

@@ -12,7 +12,7 @@ from bundlekeel.core.filters.assign import Assignment
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.core.planning.ledger import Entry, Ledger
+from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
 from tests.support.builders import NOW_MS, bundle_name, report
 from tests.unit.core.test_assign import B, brokers, dropped
 from tests.unit.core.test_assign import ask as run
@@ -23,7 +23,7 @@ GROUP = {"t/new": "g", "t/a": "G", "t/b": "g"}
 
 
 def ask(mode: str, reports: Sequence[BrokerReport], **more: Any) -> Assignment:
-    """One run of a load manager's pipeline for a bundle that nobody owns."""
+    """One run of a load manager's pipeline for a bundle that no broker owns."""
     return run(reports, mode=mode, **more)
 
 
@@ -129,7 +129,7 @@ def test_j06_a_move_counts_for_anti_affinity(mode: str, landed_ms: int, left: tu
     """Preallocated at its target, and reported by its source: both count in the modular load manager. In the
     extensible one the bundle is Owned nowhere, then at its target."""
     moving = bundle_name(1, "t/a")
-    entry = Entry(
+    entry = LedgerEntry(
         bundle=moving,
         source=B[0],
         target=B[2],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.guard.eligibility import GuardState, Moved
+from bundlekeel.core.guard.eligibility import GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import BrokerReport
 from bundlekeel.core.model.parameters import Parameters
@@ -15,7 +15,7 @@ from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.ledger import Entry, Ledger, open_entries
+from bundlekeel.core.planning.ledger import Ledger, LedgerEntry, open_entries
 from bundlekeel.core.planning.memory import Memory
 from tests.support.builders import (
     EAGER,
@@ -279,7 +279,7 @@ def test_who_acted_counts_from_zero() -> None:
 def test_who_could_not_act_tries_again_next_cycle() -> None:
     """Rule: a full count stays full while no bundle may move, and the reason is told each time."""
     seen = snapshot(FAR, wall_ms=NOW_MS + MINUTE)
-    cooling = GuardState(recent={name: Moved(at_ms=NOW_MS, source="x") for name in seen.bundles.names})
+    cooling = GuardState(recent={name: RecentMove(at_ms=NOW_MS, source="x") for name in seen.bundles.names})
     memory = turn(FAR, 0, Memory()).memory
     held = run(seen, memory=memory, guard=cooling)
     assert held.plan.verdict.code is Code.NO_BUNDLES
@@ -334,7 +334,7 @@ def test_reported_overload_is_no_target() -> None:
 
 def test_an_even_cluster_is_balanced_also_while_a_move_settles() -> None:
     """Rule: only where there is a difference to act on the verdict is that reports are waited for."""
-    entry = Entry(
+    entry = LedgerEntry(
         bundle=bundle_name(9),
         source=broker(0),
         target=broker(1),

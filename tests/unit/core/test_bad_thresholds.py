@@ -35,11 +35,11 @@ async def test_a14_bad_thresholds() -> None:
     for seed in range(60):
         store = MemoryCalibration()
         sidecar = await ready(store)
-        before = sidecar.overlay.current
+        before = sidecar.effective_parameters.current
         store.put(PATH, damaged(proposal(sidecar), seed))
         await sidecar.calibration.check()
-        now = sidecar.overlay.current
-        if sidecar.sharing.desired.adopted is None:
+        now = sidecar.effective_parameters.current
+        if sidecar.shared_state.desired.adopted is None:
             assert now == before
         else:
             adopted += 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bundlekeel.core.guard.budgets import admit, hour_refusal, share_of
-from bundlekeel.core.guard.eligibility import Begun, GuardState
+from bundlekeel.core.guard.eligibility import BegunMove, GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Traffic4
@@ -47,7 +47,7 @@ CARRIED = {"a:1": FULL, "b:1": FULL}
 
 def begun(*ages_ms: int) -> GuardState:
     """Moves begun so long before now."""
-    moves = (Begun(bundle="t/ns/x", source="a:1", target="b:1", at_ms=NOW_MS - age) for age in ages_ms)
+    moves = (BegunMove(bundle="t/ns/x", source="a:1", target="b:1", at_ms=NOW_MS - age) for age in ages_ms)
     return GuardState(last_hour=tuple(moves))
 
 
@@ -95,7 +95,7 @@ def test_when_the_hour_frees(limit: int, ages: tuple[int, ...], frees: int | Non
 
 
 @pytest.mark.parametrize(("limit", "words"), [(-1, ""), (0, "it allows none"), (2, "2 used"), (3, "")])
-def test_a_move_by_hand_within_the_hour(limit: int, words: str) -> None:
+def test_a_move_manually_within_the_hour(limit: int, words: str) -> None:
     """Rule: a move by hand waits for the budget of the hour alone: -1 is none, 0 allows nothing."""
     refusal = hour_refusal(Parameters(max_moves_per_hour=limit), begun(2000, 1000), NOW_MS)
     assert (refusal is not None) is bool(words)

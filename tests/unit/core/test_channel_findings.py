@@ -10,8 +10,8 @@ import pytest
 from bundlekeel.core.channel.findings import (
     FINDINGS,
     Absences,
+    ChannelFinding,
     Deadlines,
-    Finding,
     FindingCode,
     Watching,
     findings,
@@ -40,13 +40,13 @@ def look(
     boundaries: Mapping[str, Sequence[int]] | None = None,
     watching: Watching | None = None,
     now_ms: int = NOW,
-) -> tuple[Finding, ...]:
+) -> tuple[ChannelFinding, ...]:
     """Findings with ages in ms, one for all or by bundle."""
     seen = {bundle: NOW - (ages if isinstance(ages, int) else ages[bundle]) for bundle in units}
     return findings(units, seen, rejected, registered, Deadlines(), now_ms, boundaries, watching=watching or Watching())
 
 
-def codes(found: Sequence[Finding]) -> list[tuple[str, str]]:
+def codes(found: Sequence[ChannelFinding]) -> list[tuple[str, str]]:
     """(code, bundle) of each."""
     return [(one.code.value, one.bundle) for one in found]
 
@@ -165,7 +165,7 @@ def test_absences_begin_when_they_are_seen() -> None:
 # --- splits and tombstones ---------------------------------------------------------------------------------
 
 
-def test_children_of_a_split_that_nobody_owns() -> None:
+def test_children_of_a_split_that_no_broker_owns() -> None:
     """Splitting for too long without them; one that has an entry, or was split itself, is there."""
     found = look({PARENT: SPLITTING, CHILDREN[0]: OWNED}, 31_000)
     assert codes(found) == [("InFlightTooLong", PARENT), ("SplitChildrenMissing", PARENT)]

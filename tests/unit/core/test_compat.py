@@ -16,7 +16,7 @@ import pytest
 from bundlekeel.core.compat import COMPAT_SHEDDERS, shed
 from bundlekeel.core.compat.javamaps import concurrent_order, spread_hashes
 from bundlekeel.core.compat.shedder import picture_of, shed_in_plan
-from bundlekeel.core.guard.eligibility import GuardState, Moved, eligibility
+from bundlekeel.core.guard.eligibility import GuardState, RecentMove, eligibility
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import Parameters, compat_defaults
 from bundlekeel.core.model.snapshot import Snapshot
@@ -116,7 +116,9 @@ def test_what_moved_lately_is_not_selected() -> None:
     first = context(seen, strategy="overload")
     shed_in_plan(first)
     taken = moved(first)[0][0]
-    second = context(seen, strategy="overload", guard=GuardState(recent={taken: Moved(at_ms=NOW_MS, source=broker(0))}))
+    second = context(
+        seen, strategy="overload", guard=GuardState(recent={taken: RecentMove(at_ms=NOW_MS, source=broker(0))})
+    )
     shed_in_plan(second)
     assert taken == bundle_name(0)
     assert [bundle for bundle, _, _ in moved(second)][:1] == [bundle_name(1)]

@@ -9,9 +9,9 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.ledger import Entry, Ledger
+from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.core.planning.scores import weights_of
-from bundlekeel.core.planning.target_bans import Bars
+from bundlekeel.core.planning.target_bans import TargetBans
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, report, snapshot, traffic
 
 PARAMS = Parameters()
@@ -25,7 +25,7 @@ def drafted(seen: Snapshot | None = None, ledger: Ledger | None = None) -> Draft
 
 def booked(bundle: int, source: int = 0, target: int = 1, cpu: float = 20.0) -> Ledger:
     """One move under way that carries a fifth of a broker."""
-    entry = Entry(
+    entry = LedgerEntry(
         bundle=bundle_name(bundle),
         source=broker(source),
         target=broker(target),
@@ -108,15 +108,15 @@ def test_books_of_a_bundle_that_landed() -> None:
     (entry,) = booked(0).entries
     for source, target in ((True, False), (False, True)):
         sides = Ledger(
-            entries=(Entry(**{**vars_of(entry), "source_settled": source, "target_settled": target}),),
+            entries=(LedgerEntry(**{**vars_of(entry), "source_settled": source, "target_settled": target}),),
         )
         expected = [0.5 if source else 0.3, 0.1 if target else 0.3, 0.1]
         assert drafted(ledger=sides).score.tolist() == pytest.approx(expected)
 
 
-def vars_of(entry: Entry) -> dict[str, object]:
+def vars_of(entry: LedgerEntry) -> dict[str, object]:
     """The fields of an entry."""
-    return {name: getattr(entry, name) for name in Entry.__slots__}
+    return {name: getattr(entry, name) for name in LedgerEntry.__slots__}
 
 
 def test_books_never_make_a_figure_negative() -> None:
@@ -152,7 +152,7 @@ def test_what_policies_leave() -> None:
 
 def test_bars_by_broker_by_way_back_and_by_pair() -> None:
     """Rule: one bundle asked of many targets, many asked of one, and the code say the same."""
-    bars = Bars(closed={3: Code.CORDONED}, back={1: (2, NOW_MS)}, pairs=frozenset({(0, 4)}))
+    bars = TargetBans(closed={3: Code.CORDONED}, back={1: (2, NOW_MS)}, pairs=frozenset({(0, 4)}))
     targets, rows = np.array([1, 2, 3, 4]), np.array([0, 1])
     codes = [[bars.code(row, 0, target) for target in targets.tolist()] for row in rows.tolist()]
     assert codes == [
@@ -164,10 +164,10 @@ def test_bars_by_broker_by_way_back_and_by_pair() -> None:
     for row in rows.tolist():
         assert bars.forbidden_targets(row, 0, targets).tolist() == [code is not None for code in codes[row]]
     assert not bars.forbidden(rows, 5, 4).any(), "another source"
-    empty = Bars(closed={}, back={}, pairs=frozenset())
+    empty = TargetBans(closed={}, back={}, pairs=frozenset())
     assert not empty.forbidden(rows, 0, 4).any()
     draft = drafted()
-    draft.bar(Bars(closed={1: Code.CORDONED}, back={}, pairs=frozenset()))
+    draft.bar(TargetBans(closed={1: Code.CORDONED}, back={}, pairs=frozenset()))
     assert draft.legal_targets().tolist() == [True, False, True]
     assert np.isinf(draft.offer(np.array([0]), 0, 1).target_after[0])
     assert np.isfinite(draft.with_bundle(0, 0, np.array([1, 2]))).tolist() == [False, True]

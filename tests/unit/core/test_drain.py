@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.guard.eligibility import GuardState, Moved
-from bundlekeel.core.guard.external_moves import Change, ForeignBook, apart_from, noted
+from bundlekeel.core.guard.eligibility import GuardState, RecentMove
+from bundlekeel.core.guard.external_moves import ExternalMove, ExternalMoves, apart_from, noted
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.operations.owned import with_owned
-from bundlekeel.core.planning.effects import Book, begun
+from bundlekeel.core.planning.effects import EffectRecords, begun
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import Ledger, landed, open_entries
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, report, snapshot
@@ -91,7 +91,7 @@ def test_cool_down_and_open_books_do_not_hold_a_drain() -> None:
     name = bundle_name(0)
     first = planned(seen).plan.moves
     ledger = landed(open_entries(Ledger(), first, seen, NOW_MS - 3000), name, B0, NOW_MS - 2000)
-    guard = replace(DRAINING, recent={name: Moved(at_ms=NOW_MS - 1000, source=B0)})
+    guard = replace(DRAINING, recent={name: RecentMove(at_ms=NOW_MS - 1000, source=B0)})
     assert [bundle for bundle, _ in drains(planned(seen, guard, {B0: frozenset({name})}, ledger))] == [name]
 
 
@@ -186,13 +186,13 @@ def test_drains_are_not_judged_by_what_they_do_to_the_balance() -> None:
     """They are no attempt to even anything out: nothing of them is quarantined or taken back."""
     made = planned(snapshot(cluster([[0.3, 0.1], [0.05], [0.01]]))).plan
     assert {move.rule for move in made.moves} == {"drain"}
-    assert begun(Book(), made.moves, made, NOW_MS).open == ()
+    assert begun(EffectRecords(), made.moves, made, NOW_MS).open == ()
 
 
 def test_what_left_for_the_maintenance_may_come_back() -> None:
     """Bundles in their cool-down come to the broker they left, and to no other one that is warmed."""
     seen = snapshot(cluster([[0.1] * 5, [0.1] * 5, []]))
-    recent = {bundle_name(n): Moved(at_ms=NOW_MS - 1000, source=B2) for n in range(10)}
+    recent = {bundle_name(n): RecentMove(at_ms=NOW_MS - 1000, source=B2) for n in range(10)}
     back = planned(seen, GuardState(warming=frozenset({B2}), recent=recent))
     assert [move.target for move in back.plan.moves] == [B2, B2]
     away = {name: replace(moved, source=B1) for name, moved in recent.items()}
@@ -209,9 +209,10 @@ def test_closed_brokers_do_not_lower_what_warm_means() -> None:
 def test_bundles_that_come_back_to_a_drained_broker_are_no_second_balancer() -> None:
     """Pulsar's placement prefers the empty broker; elsewhere the same is somebody undoing our work, and we rest."""
     rounds = [
-        Change(bundle=bundle_name(n), source=B1, target=B0, at_ms=NOW_MS + n * 60_000, undone=True) for n in range(3)
+        ExternalMove(bundle=bundle_name(n), source=B1, target=B0, at_ms=NOW_MS + n * 60_000, undone=True)
+        for n in range(3)
     ]
-    here = there = ForeignBook()
+    here = there = ExternalMoves()
     for change in rounds:
         here = noted(here, apart_from([change], {B0}), change.at_ms)
         there = noted(there, apart_from([change], {B2}), change.at_ms)

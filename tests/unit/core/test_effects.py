@@ -11,7 +11,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.plan import BrokerLoad, Move, Plan, Verdict
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning import effects
-from bundlekeel.core.planning.effects import HELPED, NO_BENEFIT, WORSE, Book, Effect, Rules
+from bundlekeel.core.planning.effects import HELPED, NO_BENEFIT, WORSE, Effect, EffectRecords, EffectRules
 from bundlekeel.core.planning.ledger import Ledger, open_entries
 from tests.support.builders import bundle_name, report, snapshot
 
@@ -79,16 +79,18 @@ def picture(owners: dict[str, str], *, at: int = T0 + 300_000, start: int = 1, r
     return snapshot(reports, wall_ms=at)
 
 
-def begun(*moves: Move) -> Book:
+def begun(*moves: Move) -> EffectRecords:
     """Moves of one plan, predicted to bring 0.8 and 0.2 to 0.5 each."""
     before, after = {A: 0.8, B: 0.2, C: 0.5}, {A: 0.5, B: 0.5, C: 0.5}
-    return effects.begun(Book(), moves or (move(),), plan(before, after), T0)
+    return effects.begun(EffectRecords(), moves or (move(),), plan(before, after), T0)
 
 
-def judged(now: dict[str, float], book: Book | None = None, **more: object) -> tuple[Book, tuple[Effect, ...]]:
+def judged(
+    now: dict[str, float], book: EffectRecords | None = None, **more: object
+) -> tuple[EffectRecords, tuple[Effect, ...]]:
     """Judge with these scores now, the bundle being at its target."""
     seen = picture({bundle_name(0): B}, **more)  # type: ignore[arg-type]
-    return effects.judge(book or begun(), Ledger(), seen, plan(now), Rules())
+    return effects.judge(book or begun(), Ledger(), seen, plan(now), EffectRules())
 
 
 @pytest.mark.parametrize(
@@ -120,10 +122,10 @@ def test_not_before_both_reports_show_it() -> None:
     """While the books of either broker are open nothing is said."""
     seen = picture({bundle_name(0): B})
     ledger = open_entries(Ledger(), [move()], seen, T0)
-    book, found = effects.judge(begun(), ledger, seen, plan({A: 0.8, B: 0.2, C: 0.5}), Rules())
+    book, found = effects.judge(begun(), ledger, seen, plan({A: 0.8, B: 0.2, C: 0.5}), EffectRules())
     assert found == () and len(book.open) == 1
     other = open_entries(Ledger(), [move(bundle_name(7), C, B)], seen, T0)
-    book, found = effects.judge(begun(), other, seen, plan({A: 0.8, B: 0.2, C: 0.5}), Rules())
+    book, found = effects.judge(begun(), other, seen, plan({A: 0.8, B: 0.2, C: 0.5}), EffectRules())
     assert found == () and len(book.open) == 1, "another move to the same broker is on its way"
 
 
@@ -137,7 +139,7 @@ def test_what_cannot_be_told_is_not_judged(more: dict[str, int]) -> None:
 def test_a_bundle_that_is_elsewhere_by_now_proves_nothing() -> None:
     """Somebody moved it on, or it was split."""
     seen = picture({bundle_name(0): C})
-    assert effects.judge(begun(), Ledger(), seen, plan({A: 0.9, B: 0.9, C: 0.1}), Rules())[1] == ()
+    assert effects.judge(begun(), Ledger(), seen, plan({A: 0.9, B: 0.9, C: 0.1}), EffectRules())[1] == ()
 
 
 def test_a_move_that_came_to_nothing_does_not_spoil_the_others() -> None:
@@ -150,7 +152,7 @@ def test_several_moves_of_a_pair_are_one_effect() -> None:
     """A report shows only their sum."""
     seen = picture({bundle_name(0): B, bundle_name(1): B})
     book = begun(move(), move(bundle_name(1)))
-    _, found = effects.judge(book, Ledger(), seen, plan({A: 0.5, B: 0.5, C: 0.5}), Rules())
+    _, found = effects.judge(book, Ledger(), seen, plan({A: 0.5, B: 0.5, C: 0.5}), EffectRules())
     assert [len(effect.bundles) for effect in found] == [2]
 
 
@@ -164,16 +166,16 @@ def test_later_moves_of_the_same_brokers_change_what_is_expected() -> None:
 
 def test_small_gains_prove_nothing() -> None:
     """Reports are off by more than that anyhow."""
-    book = effects.begun(Book(), (move(),), plan({A: 0.5, B: 0.2, C: 0.5}, {A: 0.495, B: 0.3, C: 0.5}), T0)
+    book = effects.begun(EffectRecords(), (move(),), plan({A: 0.5, B: 0.2, C: 0.5}, {A: 0.495, B: 0.3, C: 0.5}), T0)
     assert judged({A: 0.6, B: 0.6, C: 0.1}, book)[1] == ()
 
 
 def test_a_useless_pair_rests_and_one_that_helps_is_forgiven() -> None:
     """The third time in a row; once rested, one more failure is enough."""
-    book, rules = Book(), Rules(quarantine_after=3, quarantine_ms=60_000)
+    book, rules = EffectRecords(), EffectRules(quarantine_after=3, quarantine_ms=60_000)
     useless, good = {A: 0.8, B: 0.2, C: 0.5}, {A: 0.5, B: 0.5, C: 0.5}
 
-    def once(book: Book, now: dict[str, float], minute: int) -> Book:
+    def once(book: EffectRecords, now: dict[str, float], minute: int) -> EffectRecords:
         at = T0 + minute * 60_000
         book = effects.begun(book, (move(),), plan({A: 0.8, B: 0.2, C: 0.5}, {A: 0.5, B: 0.5, C: 0.5}), at)
         return effects.judge(book, Ledger(), picture({bundle_name(0): B}, at=at + 30_000), plan(now), rules)[0]
@@ -202,7 +204,7 @@ def test_taken_back_once() -> None:
 def test_the_book_survives_a_change_of_leader() -> None:
     """As JSON and back it is the same."""
     book = replace(begun(), judged=judged({A: 0.5, B: 0.5, C: 0.5})[1], reverted=(("x", 1),))
-    assert msgspec.json.decode(msgspec.json.encode(book), type=Book) == book
+    assert msgspec.json.decode(msgspec.json.encode(book), type=EffectRecords) == book
 
 
 def test_the_journal_tells_what_happened_in_short() -> None:

@@ -64,15 +64,15 @@ def test_an_unheard_broker_is_as_busy_as_its_jvm_says() -> None:
     bench.book.settings_of = lambda broker: {"loadBalancerCPUResourceWeight": "0.5"} if broker == B else None
     for broker, load in ((A, 0.9), (B, 0.2)):
         bench.poll(broker, **{X if broker == A else Y: BUSY})
-        bench.book.told_cpu(broker, 1.0, bench.now)
+        bench.book.reported_cpu(broker, 1.0, bench.now)
         assert broker in bench.codes()
-        bench.book.told_cpu(broker, load, bench.now)
+        bench.book.reported_cpu(broker, load, bench.now)
     found = bench.reports()
     assert [score(found[broker]) for broker in (A, B)] == pytest.approx([0.9, 0.1])
     assert found[A].faults == ((Code.IMPUTED_SCORE, "weightedMaxEMA"),)
     bench.say(bench.load(B, 0.3, HALF))
     assert [score(bench.reports()[broker]) for broker in (A, B)] == pytest.approx([0.9, 0.3])
-    bench.book.told_cpu(A, 0.1, bench.now)
+    bench.book.reported_cpu(A, 0.1, bench.now)
     assert score(bench.reports()[A]) == pytest.approx(0.5)
 
 
@@ -84,9 +84,9 @@ def test_a_broker_whose_jvm_is_about_to_tell_is_shown_by_its_traffic() -> None:
     bench.poll(A, **{X: BUSY})
     bench.poll(B, **{Y: HALF})
     assert (score(bench.reports()[B]), bench.book.awaited(bench.now)) == (pytest.approx(0.5), [])
-    bench.book.told_cpu(B, 0.3, bench.now)
+    bench.book.reported_cpu(B, 0.3, bench.now)
     assert (score(bench.reports()[B]), bench.book.awaited(bench.now)) == (pytest.approx(0.25), [B])
-    bench.book.told_cpu(B, None, bench.now)
+    bench.book.reported_cpu(B, None, bench.now)
     assert (score(bench.reports()[B]), bench.book.awaited(bench.now)) == (pytest.approx(0.5), [])
 
 
@@ -94,11 +94,11 @@ def test_cpu_is_asked_for_while_a_broker_is_not_heard() -> None:
     """At once, after six seconds, then every thirty, until its own score comes in; a restart begins anew."""
     bench = Bench("all", A)
     assert bench.book.wants_cpu(A, bench.now)
-    bench.book.told_cpu(A, None, bench.now)
+    bench.book.reported_cpu(A, None, bench.now)
     assert not bench.book.wants_cpu(A, bench.now)
     bench.seconds = 6.0
     assert bench.book.wants_cpu(A, bench.now)
-    bench.book.told_cpu(A, 0.5, bench.now)
+    bench.book.reported_cpu(A, 0.5, bench.now)
     bench.seconds = 35.0
     assert not bench.book.wants_cpu(A, bench.now)
     bench.seconds = 36.0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.guard.budgets import admit
-from bundlekeel.core.guard.eligibility import GuardState, Moved, completeness, eligibility, hold_back, leave_alone
+from bundlekeel.core.guard.eligibility import GuardState, RecentMove, completeness, eligibility, hold_back, leave_alone
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters
@@ -49,7 +49,7 @@ def test_idle_now_or_idle_usually(latest: float, usual: float) -> None:
 def test_when_an_obstacle_ends() -> None:
     """Rule: a refusal tells when a cool-down or a pin is over; 0 where nobody knows."""
     state = GuardState(
-        recent={A: Moved(at_ms=NOW_MS - 60_000, source="x")}, pinned={B: NOW_MS + 5, C: 0}, frozen=frozenset({D})
+        recent={A: RecentMove(at_ms=NOW_MS - 60_000, source="x")}, pinned={B: NOW_MS + 5, C: 0}, frozen=frozenset({D})
     )
     seen = snapshot([report("a:1", dict.fromkeys((A, B, C, D), 0.1))])
     given = eligibility(seen, state, Parameters(), NOW_MS, frozenset())
@@ -64,14 +64,14 @@ def test_when_an_obstacle_ends() -> None:
 
 def limited(bundle: str, ago_ms: int) -> GuardState:
     """A bundle that moved some while ago, while a quota group limits the namespace of this one."""
-    return GuardState(recent={A: Moved(at_ms=NOW_MS - ago_ms, source="x")}, limited=frozenset({bundle}))
+    return GuardState(recent={A: RecentMove(at_ms=NOW_MS - ago_ms, source="x")}, limited=frozenset({bundle}))
 
 
 @pytest.mark.parametrize(
     ("state", "more", "code"),
     [
-        (GuardState(recent={A: Moved(at_ms=NOW_MS - 1_799_999, source="x")}), {}, Code.COOL_DOWN),
-        (GuardState(recent={A: Moved(at_ms=NOW_MS - 1_800_000, source="x")}), {}, None),
+        (GuardState(recent={A: RecentMove(at_ms=NOW_MS - 1_799_999, source="x")}), {}, Code.COOL_DOWN),
+        (GuardState(recent={A: RecentMove(at_ms=NOW_MS - 1_800_000, source="x")}), {}, None),
         (limited(A, 3_599_999), {}, Code.COOL_DOWN),
         (limited(A, 3_600_000), {}, None),
         (limited("t/other/0x00000000_0xffffffff", 1_800_000), {}, None),
@@ -82,7 +82,7 @@ def limited(bundle: str, ago_ms: int) -> GuardState:
         (GuardState(), {"in_books": frozenset({A})}, Code.IN_TRANSIT),
         (GuardState(), {"params": {"excluded_namespaces": ("t/ns",)}}, Code.EXCLUDED),
         (GuardState(), {"params": {"excluded_namespaces": ("t/n",)}}, None),
-        (GuardState(recent={"no/such/bundle": Moved(at_ms=NOW_MS, source="x")}), {}, None),
+        (GuardState(recent={"no/such/bundle": RecentMove(at_ms=NOW_MS, source="x")}), {}, None),
     ],
 )
 def test_obstacle_of_one_bundle(state: GuardState, more: dict[str, Any], code: Code | None) -> None:
@@ -93,7 +93,7 @@ def test_obstacle_of_one_bundle(state: GuardState, more: dict[str, Any], code: C
 
 def test_strongest_obstacle_is_told() -> None:
     """Rule: when several obstacles hold, the one that ends last is named."""
-    state = GuardState(recent={B: Moved(at_ms=NOW_MS, source="x")}, frozen=frozenset({B}))
+    state = GuardState(recent={B: RecentMove(at_ms=NOW_MS, source="x")}, frozen=frozenset({B}))
     assert codes(state)[B] is Code.FROZEN_INTENT
 
 

@@ -12,7 +12,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import CPU
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.planning.ledger import Baseline, Entry, Ledger, settle
+from bundlekeel.core.planning.ledger import Baseline, Ledger, LedgerEntry, settle
 from bundlekeel.core.planning.memory import Memory
 from tests.support.builders import NOW_MS, averages_of, broker, bundle_name, cluster, eager, run, snapshot
 from tests.unit.core.test_virtual import BY_CPU, world
@@ -133,7 +133,7 @@ def test_j08_a_report_in_between_shows_no_more_than_the_moves(taken: float, repo
     """Rule: who took uses what it reported since or more, who gave that or less, however near the prediction is."""
     own, other = broker(0), broker(1)
     source, target = (other, own) if taken > 0 else (own, other)
-    entry = Entry(
+    entry = LedgerEntry(
         bundle=bundle_name(9),
         source=source,
         target=target,

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import pytest
 
 from bundlekeel.core.guard.outage import (
-    Calm,
     Outage,
-    Settle,
-    Sight,
+    OutageMemory,
+    SettleRules,
+    StoreSight,
     advance,
     begin,
     join,
@@ -20,7 +20,7 @@ from bundlekeel.core.guard.outage import (
     waiting,
 )
 
-SETTLE = Settle(seconds=180.0, step=5.0)
+SETTLE = SettleRules(seconds=180.0, step=5.0)
 ALL = ("b1", "b2", "b3")
 
 
@@ -34,13 +34,15 @@ class Eyes:
 
     def __init__(self) -> None:
         self.boot = 1000.0
-        self.state: Calm = begin(self.boot)
+        self.state: OutageMemory = begin(self.boot)
 
-    def look(self, seconds: int, brokers: Iterable[str] | None = ALL, *, answered: bool = True, start: int = 1) -> Calm:
+    def look(
+        self, seconds: int, brokers: Iterable[str] | None = ALL, *, answered: bool = True, start: int = 1
+    ) -> OutageMemory:
         """So many looks that all see the same."""
         for _ in range(seconds):
             self.boot += 1.0
-            sight = Sight(
+            sight = StoreSight(
                 boot=self.boot,
                 answered=answered,
                 session_seconds=10.0,

@@ -20,26 +20,26 @@ from bundlekeel.core.quotas.enforce import (
     STRICTER,
     UNCHANGED,
     EnforcerPlan,
-    Held,
     InForce,
-    Place,
+    OwnedRate,
+    PolicyKey,
     Rate,
-    Thrift,
+    WriteBudget,
     give_back,
     plan_writes,
     stricter,
 )
-from bundlekeel.core.quotas.groups import Group, Limits, Membership, resolve
+from bundlekeel.core.quotas.groups import Membership, QuotaGroup, QuotaLimits, resolve
 from bundlekeel.core.quotas.shares import Shares
 
 T = "persistent://acme/ns/t"
 U = "persistent://acme/ns/u"
 GONE = "persistent://other/ns/t"
-HERE, THERE = Place(topic=T, side=PUBLISH), Place(topic=U, side=PUBLISH)
+HERE, THERE = PolicyKey(topic=T, side=PUBLISH), PolicyKey(topic=U, side=PUBLISH)
 NOTHING = InForce()
-GROUP = Group(name="g", limits=Limits(publish_messages=100), members=("t:acme",))
+GROUP = QuotaGroup(name="g", limits=QuotaLimits(publish_messages=100), members=("t:acme",))
 MEMBERS = resolve([GROUP], ["acme"], ["acme/ns"])
-THRIFT = Thrift()
+THRIFT = WriteBudget()
 
 
 def shares(
@@ -64,18 +64,18 @@ def shares(
 
 def plan(
     of: Mapping[str, float],
-    in_force: Mapping[Place, InForce],
-    held: Mapping[Place, Held] | None = None,
-    thrift: Thrift = THRIFT,
+    in_force: Mapping[PolicyKey, InForce],
+    held: Mapping[PolicyKey, OwnedRate] | None = None,
+    write_budget: WriteBudget = THRIFT,
     partitions: int = 1,
 ) -> EnforcerPlan:
     """The plan of these shares of published messages."""
-    return plan_writes(shares(of, partitions=partitions), MEMBERS, in_force, held or {}, thrift)
+    return plan_writes(shares(of, partitions=partitions), MEMBERS, in_force, held or {}, write_budget)
 
 
-def held(*ours: Rate, original: Rate | None = None) -> Held:
+def held(*ours: Rate, original: Rate | None = None) -> OwnedRate:
     """Written by us."""
-    return Held(group="g", original=original, ours=ours)
+    return OwnedRate(group="g", original=original, ours=ours)
 
 
 class TestWrites:
@@ -85,7 +85,7 @@ class TestWrites:
         """Whole numbers, cut; what was there is kept before the write."""
         found = plan({T: 50.9}, {HERE: NOTHING})
         assert [(item.place, item.before, item.rate) for item in found.changes] == [(HERE, None, Rate(50))]
-        assert found.held == {HERE: held(Rate(50))}
+        assert found.owned == {HERE: held(Rate(50))}
         assert not found.left
 
     def test_partitions(self) -> None:
@@ -100,8 +100,8 @@ class TestWrites:
 
     def test_dispatch(self) -> None:
         """The other side, in bytes."""
-        place = Place(topic=T, side=DISPATCH)
-        members = Membership(groups=(Group(name="g", limits=Limits(dispatch_bytes=1e6), members=()),))
+        place = PolicyKey(topic=T, side=DISPATCH)
+        members = Membership(groups=(QuotaGroup(name="g", limits=QuotaLimits(dispatch_bytes=1e6), members=()),))
         found = plan_writes(shares({T: 4e5}, column=3), members, {place: NOTHING}, {}, THRIFT)
         assert [(item.place, item.rate) for item in found.changes] == [(place, Rate(-1, 400_000))]
 
@@ -123,7 +123,7 @@ class TestWrites:
         assert [item.rate for item in found.changes] == ([] if rate is None else [rate])
         assert [item.why for item in found.left] == ([STRICTER] if rate is None else [])
         if rate is not None:
-            assert found.held[HERE].original == there.topic
+            assert found.owned[HERE].original == there.topic
 
     def test_refusals(self) -> None:
         """Where it cannot be done it is told."""
@@ -149,24 +149,24 @@ class TestWrites:
         """The same shares again: nothing to do."""
         first = plan({T: 50, U: 3}, {HERE: NOTHING, THERE: NOTHING})
         after = {item.place: InForce(topic=item.rate) for item in first.changes}
-        second = plan({T: 50, U: 3}, after, first.held)
+        second = plan({T: 50, U: 3}, after, first.owned)
         assert not second.changes
-        assert second.held == first.held
+        assert second.owned == first.owned
 
     def test_budget(self) -> None:
         """Decreases first: they keep the limit. What waits is told, and nothing of it is remembered."""
         force = {HERE: InForce(topic=Rate(10)), THERE: InForce(topic=Rate(50))}
         before = {HERE: held(Rate(10)), THERE: held(Rate(50))}
-        found = plan({T: 50, U: 10}, force, before, Thrift(most=1))
+        found = plan({T: 50, U: 10}, force, before, WriteBudget(most=1))
         assert [item.place for item in found.changes] == [THERE]
         assert [(item.place, item.why) for item in found.left] == [(HERE, BUDGET)]
-        assert found.held == {HERE: held(Rate(10)), THERE: held(Rate(50), Rate(10))}
+        assert found.owned == {HERE: held(Rate(10)), THERE: held(Rate(50), Rate(10))}
 
     def test_a_restore_goes_before_a_rise(self) -> None:
         """What is no longer ours to limit is given back first, however large the rise that waits."""
         force = {HERE: InForce(topic=Rate(10)), THERE: InForce(topic=Rate(50))}
         before = {HERE: held(Rate(10)), THERE: held(Rate(50), original=Rate(90))}
-        found = plan({T: 90, U: 500}, force, before, Thrift(most=1))
+        found = plan({T: 90, U: 500}, force, before, WriteBudget(most=1))
         assert [(item.place, item.restores) for item in found.changes] == [(THERE, True)]
         assert [(item.place, item.why) for item in found.left] == [(HERE, BUDGET)]
 
@@ -179,19 +179,19 @@ class TestForeign:
         before = {HERE: held(Rate(50), original=Rate(90))}
         assert plan({T: 50}, {HERE: InForce(topic=Rate(20))}, before).left[0].why == STRICTER
         found = plan({T: 50}, {HERE: InForce(topic=Rate(200))}, before)
-        assert found.held[HERE] == held(Rate(50), original=Rate(200))
+        assert found.owned[HERE] == held(Rate(50), original=Rate(200))
 
     def test_removed(self) -> None:
         """Our policy was removed by hand: it is written again, and nothing will be given back."""
         found = plan({T: 50}, {HERE: NOTHING}, {HERE: held(Rate(50), original=Rate(90))})
         assert found.changes[0].rate == Rate(50)
-        assert found.held[HERE].original is None
+        assert found.owned[HERE].original is None
 
     def test_never_restored_away(self) -> None:
         """What somebody else put there stays when the group goes."""
         found = give_back({HERE: held(Rate(50), original=None)}, {HERE: InForce(topic=Rate(7))}, 10)
         assert not found.changes
-        assert not found.held
+        assert not found.owned
 
 
 class TestGivingBack:
@@ -200,7 +200,7 @@ class TestGivingBack:
     def test_group_removed(self) -> None:
         """The old policies return, also none; places that cannot be read now are kept for later."""
         before = {HERE: held(Rate(50), original=Rate(90, 5)), THERE: held(Rate(50))}
-        later = Place(topic=U, side=DISPATCH)
+        later = PolicyKey(topic=U, side=DISPATCH)
         force = {HERE: InForce(topic=Rate(50)), THERE: InForce(topic=Rate(50))}
         found = plan_writes(shares({}), Membership(), force, before | {later: held(Rate(1))}, THRIFT)
         assert [(item.place, item.rate, item.restores) for item in found.changes] == [
@@ -208,18 +208,18 @@ class TestGivingBack:
             (THERE, None, True),
         ]
         assert found.forget == (HERE, THERE)
-        assert set(found.held) == {HERE, THERE, later}
+        assert set(found.owned) == {HERE, THERE, later}
 
     def test_absent_topic_is_left(self) -> None:
         """A topic of a group that has no share now (it is on its way) keeps its rate."""
         found = plan({}, {HERE: InForce(topic=Rate(50))}, {HERE: held(Rate(50))})
         assert not found.changes
         assert [item.why for item in found.left] == [ABSENT]
-        assert found.held == {HERE: held(Rate(50))}
+        assert found.owned == {HERE: held(Rate(50))}
 
     def test_namespace_left_the_group(self) -> None:
         """Only its topics are given back."""
-        place = Place(topic=GONE, side=PUBLISH)
+        place = PolicyKey(topic=GONE, side=PUBLISH)
         force = {place: InForce(topic=Rate(5)), HERE: InForce(topic=Rate(50))}
         found = plan({T: 50}, force, {place: held(Rate(5)), HERE: held(Rate(50))})
         assert [(item.place, item.rate) for item in found.changes] == [(place, None)]
@@ -242,29 +242,29 @@ class TestKilledBetween:
         first = plan({T: 50, U: 5}, {place: InForce(topic=original[place]) for place in places})
         done = {item.place: item.rate for item in first.changes[:written]}
         found = {place: InForce(topic=done.get(place, original[place])) for place in places}
-        second = plan({T: 50, U: 5}, found, first.held)
+        second = plan({T: 50, U: 5}, found, first.owned)
         assert {item.place for item in second.changes} == {item.place for item in first.changes[written:]}
-        assert {place: item.original for place, item in second.held.items()} == original
-        back = give_back(first.held, found, 10)
+        assert {place: item.original for place, item in second.owned.items()} == original
+        back = give_back(first.owned, found, 10)
         assert {item.place: item.rate for item in back.changes} == {place: original[place] for place in done}
 
     @pytest.mark.parametrize("at", [Rate(50), Rate(30)])
     def test_second_write(self, at: Rate) -> None:
         """Before or after the second write: both values are known as ours."""
-        before = plan({T: 30}, {HERE: InForce(topic=Rate(50))}, {HERE: held(Rate(50), original=Rate(90))}).held
+        before = plan({T: 30}, {HERE: InForce(topic=Rate(50))}, {HERE: held(Rate(50), original=Rate(90))}).owned
         found = plan({T: 30}, {HERE: InForce(topic=at)}, before)
         assert bool(found.changes) is (at == Rate(50))
-        assert found.held[HERE].original == Rate(90)
+        assert found.owned[HERE].original == Rate(90)
 
     def test_a_superseded_value_is_no_longer_ours(self) -> None:
         """Once the newest write was read back, whoever puts an older value there is somebody else."""
-        first = plan({T: 30}, {HERE: InForce(topic=Rate(50))}, {HERE: held(Rate(50))}).held
-        second = plan({T: 10}, {HERE: InForce(topic=Rate(30))}, first).held
+        first = plan({T: 30}, {HERE: InForce(topic=Rate(50))}, {HERE: held(Rate(50))}).owned
+        second = plan({T: 10}, {HERE: InForce(topic=Rate(30))}, first).owned
         found = plan({T: 10}, {HERE: InForce(topic=Rate(50))}, second)
-        assert found.held[HERE].original == Rate(50)
+        assert found.owned[HERE].original == Rate(50)
         back = give_back(second, {HERE: InForce(topic=Rate(50))}, 10)
         assert not back.changes
-        assert not back.held
+        assert not back.owned
 
 
 def test_stricter() -> None:

@@ -8,18 +8,20 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.quotas.groups import Group, Limits, check_group, check_groups, resolve
+from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits, check_group, check_groups, resolve
 from bundlekeel.core.quotas.lines import lines_of
-from bundlekeel.core.quotas.usage import Catalogue, Line, TopicRates, topic_of
+from bundlekeel.core.quotas.usage import Catalogue, TopicRates, UsageLine, topic_of
 from tests.support.quota_lines import single, told
 
 SPACES = ("acme/orders", "acme/tmp-1", "acme/tmp-2", "other/x", "pulsar/system")
 TENANTS = ("acme", "other", "pulsar")
 
 
-def group(name: str = "a", *members: str, **limits: float) -> Group:
+def group(name: str = "a", *members: str, **limits: float) -> QuotaGroup:
     """A group of 100 messages/s unless told otherwise."""
-    return Group(name=name, limits=Limits(**(limits or {"publish_messages": 100})), members=members or ("t:acme",))
+    return QuotaGroup(
+        name=name, limits=QuotaLimits(**(limits or {"publish_messages": 100})), members=members or ("t:acme",)
+    )
 
 
 class TestDeclared:
@@ -54,13 +56,13 @@ class TestDeclared:
     def test_nothing_limited(self) -> None:
         """A group has to limit something."""
         with pytest.raises(ConfigError, match="limits nothing") as caught:
-            check_group(Group(name="a", limits=Limits(), members=("t:acme",)))
+            check_group(QuotaGroup(name="a", limits=QuotaLimits(), members=("t:acme",)))
         assert caught.value.field == "quotas.groups.a"
 
     def test_no_members(self) -> None:
         """And somebody."""
         with pytest.raises(ConfigError, match="has no members"):
-            check_group(Group(name="a", limits=Limits(publish_messages=1), members=()))
+            check_group(QuotaGroup(name="a", limits=QuotaLimits(publish_messages=1), members=()))
 
     @pytest.mark.parametrize("member", ["acme", "t:", "t:acme/x", "n:acme", "n:acme/", "n:/x", "x:acme", "n: acme/x"])
     def test_members(self, member: str) -> None:
@@ -197,8 +199,8 @@ class TestUsage:
         passing[table.keys.index(key)] = (3, math.inf, 4.3, 100)
         found = single(lines_of(table, {key[1]: 2}, passing))
         assert set(found) == {"b1:80", "b2:80"}
-        assert found["b1:80"][key] == Line((3, 30, 4, 40), (3, 30, 4, 40), (True, False, False, False), 2)
-        assert found["b2:80"][key] == Line((1, 10, 2, 20), (1, 10, 2, 20), (False,) * 4, 2)
+        assert found["b1:80"][key] == UsageLine((3, 30, 4, 40), (3, 30, 4, 40), (True, False, False, False), 2)
+        assert found["b2:80"][key] == UsageLine((1, 10, 2, 20), (1, 10, 2, 20), (False,) * 4, 2)
 
     @pytest.mark.parametrize(
         ("name", "base"), [("a-partition-12", "a"), ("a-partition-x", "a-partition-x"), ("a", "a")]

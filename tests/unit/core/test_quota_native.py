@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.quotas.groups import Group, Limits, Membership, resolve
+from bundlekeel.core.quotas.groups import Membership, QuotaGroup, QuotaLimits, resolve
 from bundlekeel.core.quotas.native import (
-    Kept,
+    GroupBrokers,
     NativePlan,
+    OwnedResourceGroup,
     ResourceGroup,
-    Serving,
     defects,
     plan_native,
     resource_group_of,
     serving_after,
 )
 
-GROUP = Group(name="acme", limits=Limits(publish_messages=100.9, dispatch_bytes=5e6), members=("t:acme",))
+GROUP = QuotaGroup(name="acme", limits=QuotaLimits(publish_messages=100.9, dispatch_bytes=5e6), members=("t:acme",))
 WANTED = ResourceGroup(100, -1, -1, 5_000_000)
 MEMBERS = resolve([GROUP], ["acme"], ["acme/a", "acme/b"])
-OURS = Kept(original=None, attached={"acme/a": "", "acme/b": "old"})
+OURS = OwnedResourceGroup(original=None, attached={"acme/a": "", "acme/b": "old"})
 
 
 def puts(plan: NativePlan) -> list[tuple[str, ResourceGroup | str | None]]:
@@ -66,11 +66,13 @@ def test_somebody_changed_it() -> None:
 @pytest.mark.parametrize("original", [None, ResourceGroup(7)])
 def test_removed(original: ResourceGroup | None) -> None:
     """Namespaces first: a group in use cannot be removed. What somebody attached elsewhere since is theirs."""
-    kept = Kept(original=original, attached={**OURS.attached, "acme/c": ""})
+    kept = OwnedResourceGroup(original=original, attached={**OURS.attached, "acme/c": ""})
     attached = {"acme/a": "acme", "acme/b": "acme", "acme/c": "theirs"}
     found = plan_native(Membership(), {"acme": WANTED}, attached, {"acme": kept})
     assert puts(found) == [("acme/a", ""), ("acme/b", "old"), ("acme", original)]
-    assert found.done == ("acme",) and found.kept == {"acme": Kept(original=original, attached=OURS.attached)}
+    assert found.done == ("acme",) and found.kept == {
+        "acme": OwnedResourceGroup(original=original, attached=OURS.attached)
+    }
 
 
 def test_removed_and_gone() -> None:
@@ -88,12 +90,12 @@ def test_what_was_not_read_is_left_alone() -> None:
 
 def test_a_namespace_leaves() -> None:
     """It gets back what it had; the others stay."""
-    group = Group(name="acme", limits=GROUP.limits, members=("n:acme/a",))
+    group = QuotaGroup(name="acme", limits=GROUP.limits, members=("n:acme/a",))
     members = resolve([group], ["acme"], ["acme/a", "acme/b"])
     found = plan_native(members, {"acme": WANTED}, {"acme/a": "acme", "acme/b": "acme"}, {"acme": OURS})
     assert puts(found) == [("acme/b", "old")] and found.kept == {"acme": OURS}
     again = plan_native(members, {"acme": WANTED}, {"acme/a": "acme", "acme/b": "old"}, {"acme": OURS})
-    assert again.kept == {"acme": Kept(original=None, attached={"acme/a": ""})}
+    assert again.kept == {"acme": OwnedResourceGroup(original=None, attached={"acme/a": ""})}
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -102,7 +104,7 @@ def test_a_deleted_namespace_is_done(declared: bool) -> None:
     members = resolve([GROUP], ["acme"], ["acme/a"]) if declared else Membership()
     found = plan_native(members, {"acme": WANTED}, {"acme/a": "acme"}, {"acme": OURS}, {"acme/b"})
     if declared:
-        assert not found.puts and found.kept == {"acme": Kept(attached={"acme/a": ""})}
+        assert not found.puts and found.kept == {"acme": OwnedResourceGroup(attached={"acme/a": ""})}
     else:
         assert puts(found) == [("acme/a", ""), ("acme", None)] and found.done == ("acme",)
 
@@ -113,16 +115,16 @@ class World:
     def __init__(self, **attached: str) -> None:
         self.groups: dict[str, ResourceGroup] = {}
         self.attached = {f"acme/{name}": there for name, there in attached.items()}
-        self.kept: dict[str, Kept] = {}
+        self.kept: dict[str, OwnedResourceGroup] = {}
 
-    def plan(self, *groups: Group) -> NativePlan:
+    def plan(self, *groups: QuotaGroup) -> NativePlan:
         """Of one cycle."""
         names = {group.name for group in groups} | set(self.kept)
         names |= {was for kept in self.kept.values() for was in kept.attached.values()}
         there = {name: self.groups.get(name) for name in names}
         return plan_native(resolve(groups, ["acme"], list(self.attached)), there, self.attached, self.kept)
 
-    def cycle(self, *groups: Group, fails: Collection[str] = ()) -> None:
+    def cycle(self, *groups: QuotaGroup, fails: Collection[str] = ()) -> None:
         """Plan, store and write; these namespaces refuse."""
         plan = self.plan(*groups)
         self.kept = dict(plan.kept)
@@ -139,9 +141,9 @@ class World:
             self.kept = {name: kept for name, kept in self.kept.items() if name not in plan.done}
 
 
-def named(name: str, *members: str) -> Group:
+def named(name: str, *members: str) -> QuotaGroup:
     """A group."""
-    return Group(name=name, limits=Limits(publish_messages=100), members=members or ("t:acme",))
+    return QuotaGroup(name=name, limits=QuotaLimits(publish_messages=100), members=members or ("t:acme",))
 
 
 @pytest.mark.parametrize("before", ["", "old"])
@@ -153,7 +155,7 @@ def test_renamed(before: str) -> None:
     plan = world.plan(named("beta"))
     assert puts(plan) == [("beta", ResourceGroup(100)), ("acme/x", "beta"), ("alpha", None)]
     world.cycle(named("beta"))
-    assert world.kept == {"beta": Kept(attached={"acme/x": before})}
+    assert world.kept == {"beta": OwnedResourceGroup(attached={"acme/x": before})}
     world.cycle()
     assert world.attached == {"acme/x": before} and world.groups == {"old": ResourceGroup(9)} and not world.kept
 
@@ -213,10 +215,10 @@ def test_those_tried_the_longest_ago_come_first() -> None:
 
 def test_dead_brokers_count_until_all_others_have_restarted() -> None:
     """Each keeps what a dead one said until it restarts itself; who is back speaks for itself."""
-    there = serving_after(Serving(), ["b1", "b2"], {"b1": 10, "b2": 20, "b3": 30})
-    assert there == Serving(brokers=("b1", "b2"), newest=30)
+    there = serving_after(GroupBrokers(), ["b1", "b2"], {"b1": 10, "b2": 20, "b3": 30})
+    assert there == GroupBrokers(brokers=("b1", "b2"), newest=30)
     dead = serving_after(there, ["b1"], {"b1": 10, "b3": 30})
-    assert dead == Serving(brokers=("b1",), newest=30, gone={"b2": 30})
+    assert dead == GroupBrokers(brokers=("b1",), newest=30, gone={"b2": 30})
     one = serving_after(dead, ["b1"], {"b1": 40, "b3": 30, "b4": 35})
     assert one.gone == {"b2": 30}
     assert not serving_after(one, ["b1"], {"b1": 40, "b3": 50, "b4": 35}).gone
@@ -228,7 +230,7 @@ def usage(*published: float) -> np.ndarray[tuple[int, int], np.dtype[np.float64]
     return np.array([[rate, 0.0, 0.0, 0.0] for rate in published])
 
 
-BYTES_ONLY = Group(name="g", limits=Limits(publish_bytes=1e6), members=("t:acme",))
+BYTES_ONLY = QuotaGroup(name="g", limits=QuotaLimits(publish_bytes=1e6), members=("t:acme",))
 
 
 @pytest.mark.parametrize(
@@ -242,8 +244,8 @@ def test_starved_of_bytes(messages: float, size: float, starved: bool) -> None:
     assert [(item.code, item.detail) for item in found] == [(Code.STARVED_AFTER_MOVE, "b1")] * starved
 
 
-PUBLISH_ONLY = Group(name="g", limits=Limits(publish_messages=100), members=("t:acme",))
-DISPATCH_ONLY = Group(name="g", limits=Limits(dispatch_messages=100), members=("t:acme",))
+PUBLISH_ONLY = QuotaGroup(name="g", limits=QuotaLimits(publish_messages=100), members=("t:acme",))
+DISPATCH_ONLY = QuotaGroup(name="g", limits=QuotaLimits(dispatch_messages=100), members=("t:acme",))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +262,7 @@ DISPATCH_ONLY = Group(name="g", limits=Limits(dispatch_messages=100), members=("
     ],
 )
 def test_defects(
-    group: Group, rates: tuple[float, ...], gone: tuple[str, ...], exchanged: bool, codes: list[Code]
+    group: QuotaGroup, rates: tuple[float, ...], gone: tuple[str, ...], exchanged: bool, codes: list[Code]
 ) -> None:
     """Named only where they bite."""
     brokers = [f"b{number}" for number in range(len(rates))]

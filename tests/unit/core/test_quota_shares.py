@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.quotas.lines import Lines, latest
-from bundlekeel.core.quotas.shares import Remembered, Shares, Tuning, claims_of, share_out, water_fill
-from bundlekeel.core.quotas.usage import Key, Line
+from bundlekeel.core.quotas.shares import ShareMemory, Shares, ShareTuning, claims_of, share_out, water_fill
+from bundlekeel.core.quotas.usage import Key, UsageLine
 from dev.quota_rules import EQUAL, divide_rest, native, per_bundle, pip82, steal
 from tests.support.quota_lines import single
 
 GROUPS = ("g",)
 USAGE = {"b1": 10.0, "b2": 50.0, "b3": 30.0}
-BARE = Tuning(room=0.0, floor=0.0, burst=0.0)
+BARE = ShareTuning(room=0.0, floor=0.0, burst=0.0)
 
 
-def line(usage: float, *, held: bool = False, partitions: int = 1, peak: float | None = None) -> Line:
+def line(usage: float, *, held: bool = False, partitions: int = 1, peak: float | None = None) -> UsageLine:
     """A topic that publishes messages only."""
     busiest = usage if peak is None else peak
-    return Line((usage, 0, 0, 0), (busiest, 0, 0, 0), (held, False, False, False), partitions)
+    return UsageLine((usage, 0, 0, 0), (busiest, 0, 0, 0), (held, False, False, False), partitions)
 
 
 def key(name: str) -> Key:
@@ -35,11 +35,11 @@ def limit(messages: float) -> np.ndarray:  # type: ignore[type-arg]
 
 
 def step(
-    most: float, lines: dict[str, Line], memory: Remembered | None = None, tuning: Tuning = BARE
-) -> tuple[dict[str, float], Shares, Remembered]:
+    most: float, lines: dict[str, UsageLine], memory: ShareMemory | None = None, tuning: ShareTuning = BARE
+) -> tuple[dict[str, float], Shares, ShareMemory]:
     """One cycle of one participant's topics: shares by topic, the whole result, and the memory."""
     book = Lines.of({"p": {key(name): item for name, item in lines.items()}})
-    shares, after = share_out(limit(most), GROUPS, claims_of(book, GROUPS), memory or Remembered(), tuning)
+    shares, after = share_out(limit(most), GROUPS, claims_of(book, GROUPS), memory or ShareMemory(), tuning)
     column = shares.share[:, 0].tolist()
     return {name[1]: share for name, share in zip(shares.keys, column, strict=True)}, shares, after
 
@@ -152,21 +152,21 @@ class TestShares:
 
     def test_example_of_the_page(self) -> None:
         """docs/concepts/quotas.md, step by step."""
-        first, _, memory = step(100, {"big": line(200), "mid": line(60), "small": line(10)}, tuning=Tuning())
+        first, _, memory = step(100, {"big": line(200), "mid": line(60), "small": line(10)}, tuning=ShareTuning())
         assert first == pytest.approx({"big": 44.5, "mid": 44.5, "small": 11})
         lines = {"big": line(20), "mid": line(44.5, held=True), "small": line(10)}
-        again, _, memory = step(100, lines, memory, Tuning())
+        again, _, memory = step(100, lines, memory, ShareTuning())
         assert again == pytest.approx(first)
-        second, _, memory = step(100, lines, memory, Tuning())
+        second, _, memory = step(100, lines, memory, ShareTuning())
         assert second == pytest.approx({"big": 22 + 1 / 3, "mid": 66 + 1 / 3, "small": 11 + 1 / 3})
         lines = {"big": line(20), "mid": line(60), "small": line(11.3, held=True), "new": line(0)}
-        third, result, memory = step(100, lines, memory, Tuning())
+        third, result, memory = step(100, lines, memory, ShareTuning())
         assert third == pytest.approx({"big": 22, "mid": 55.4, "small": 22.6, "new": 1.25}, abs=0.1)
         assert result.excess[0, 0] == pytest.approx(1.25)
 
     def test_room_and_bursts(self) -> None:
         """Nobody wants the rest: it is room to grow, up to a quarter of the limit each."""
-        shares, _, _ = step(1000, {"a": line(100), "b": line(10)}, tuning=Tuning(floor=0))
+        shares, _, _ = step(1000, {"a": line(100), "b": line(10)}, tuning=ShareTuning(floor=0))
         assert shares == pytest.approx({"a": 110 + 250, "b": 11 + 250})
 
     def test_half_way_then_believed(self) -> None:
@@ -207,8 +207,8 @@ class TestShares:
     def test_overcommit(self) -> None:
         """The room of small topics costs the largest nothing, if sums may exceed the limit by it."""
         lines = {"big": line(200), "small": line(50)}
-        strict, _, _ = step(100, lines, tuning=Tuning(burst=0, floor=0))
-        loose, result, _ = step(100, lines | {"small": line(20)}, tuning=Tuning(burst=0, floor=0, overcommit=0.1))
+        strict, _, _ = step(100, lines, tuning=ShareTuning(burst=0, floor=0))
+        loose, result, _ = step(100, lines | {"small": line(20)}, tuning=ShareTuning(burst=0, floor=0, overcommit=0.1))
         assert strict == pytest.approx({"big": 50, "small": 50})
         assert loose == pytest.approx({"big": 80, "small": 22})
         assert result.excess[0, 0] == pytest.approx(2)
@@ -221,7 +221,7 @@ class TestShares:
 
     def test_from_nothing(self) -> None:
         """A topic with no past use can start, and is half-way to the level after its first cycle."""
-        tuning = Tuning(room=0, burst=0)
+        tuning = ShareTuning(room=0, burst=0)
         idle, result, memory = step(100, {"big": line(200), "new": line(0)}, tuning=tuning)
         assert idle["new"] == pytest.approx(2.5)
         assert result.excess[0, 0] == pytest.approx(2.5)
@@ -231,7 +231,9 @@ class TestShares:
     def test_zero_leaves_at_once(self) -> None:
         """Its share goes to the others in the same cycle, but for the floor."""
         _, _, memory = step(100, {"a": line(200), "b": line(200)})
-        shares, _, _ = step(100, {"a": line(50, held=True), "b": line(0)}, memory, Tuning(room=0, burst=0, floor=0.02))
+        shares, _, _ = step(
+            100, {"a": line(50, held=True), "b": line(0)}, memory, ShareTuning(room=0, burst=0, floor=0.02)
+        )
         assert shares == pytest.approx({"a": 100, "b": 1})
 
     def test_absent_for_one_cycle(self) -> None:
@@ -251,8 +253,8 @@ class TestShares:
 
     def test_unlimited_kinds(self) -> None:
         """Are infinite, whatever passes."""
-        lines = Lines.of({"p": {key("a"): Line((5, 5, 5, 5), (5, 5, 5, 5))}})
-        shares, _ = share_out(limit(100), GROUPS, claims_of(lines, GROUPS), Remembered(), BARE)
+        lines = Lines.of({"p": {key("a"): UsageLine((5, 5, 5, 5), (5, 5, 5, 5))}})
+        shares, _ = share_out(limit(100), GROUPS, claims_of(lines, GROUPS), ShareMemory(), BARE)
         assert shares.share[0, 1:].tolist() == [math.inf] * 3
         assert shares.of(key("b")) is None
 
@@ -267,25 +269,25 @@ class TestShares:
         other = {key("p"): line(9, held=True, partitions=3, peak=5)}
         claims = claims_of(Lines.of({"b1": one, "b2": other}), GROUPS)
         assert claims.keys == (key("p"),)
-        assert (claims.usage[0, 0], claims.need[0, 0], bool(claims.pinched[0, 0])) == (19, 30, True)
+        assert (claims.usage[0, 0], claims.need[0, 0], bool(claims.throttled[0, 0])) == (19, 30, True)
 
     def test_proportional_split(self) -> None:
         """Inside a broker by past usage, brokers as wholes fair: 25 + 75 + 2 x 50, and a tenth of the way to even."""
-        lines: dict[str, dict[Key, Line]] = {
+        lines: dict[str, dict[Key, UsageLine]] = {
             "b1": {key("a"): line(25, held=True), key("b"): line(75, held=True)},
             "b2": {key("c"): line(50, held=True), key("d"): line(50, held=True)},
         }
-        memory = Remembered()
+        memory = ShareMemory()
         claims = claims_of(Lines.of(lines), GROUPS)
         for _ in range(2):
             shares, memory = share_out(
-                limit(200), GROUPS, claims, memory, Tuning(room=0, floor=0, burst=0, split="proportional")
+                limit(200), GROUPS, claims, memory, ShareTuning(room=0, floor=0, burst=0, split="proportional")
             )
         assert shares.share[:, 0] == pytest.approx([27.5, 72.5, 50, 50])
 
     def test_nobody(self) -> None:
         """No topics: no shares."""
-        shares, memory = share_out(limit(100), GROUPS, claims_of(Lines(), GROUPS), Remembered(), BARE)
+        shares, memory = share_out(limit(100), GROUPS, claims_of(Lines(), GROUPS), ShareMemory(), BARE)
         assert shares.keys == memory.keys == ()
 
 
@@ -313,6 +315,6 @@ class TestLatest:
         assert single(latest(Lines(), figures({}), "pq")) == {}
 
 
-def figures(told: dict[str, dict[str, Line]]) -> Lines:
+def figures(told: dict[str, dict[str, UsageLine]]) -> Lines:
     """By participant and topic."""
     return Lines.of({name: {key(topic): item for topic, item in rows.items()} for name, rows in told.items()})

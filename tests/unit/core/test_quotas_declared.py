@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bundlekeel.core.model.errors import ConfigError, NotFound
-from bundlekeel.core.quotas.groups import KINDS, Group, Limits
+from bundlekeel.core.quotas.groups import KINDS, QuotaGroup, QuotaLimits
 from tests.support.quota_world import QuotaCluster, leading
 
 WHO = {"reason": "r", "by": "ann"}
@@ -16,7 +16,7 @@ WHO = {"reason": "r", "by": "ann"}
 async def test_set_over_the_settings() -> None:
     """Everywhere at once; removing it removes the one of the settings too."""
     sidecar = await leading()
-    group = Group(name="acme", limits=Limits(publish_messages=400), members=("t:acme",))
+    group = QuotaGroup(name="acme", limits=QuotaLimits(publish_messages=400), members=("t:acme",))
     made = await sidecar.service.put(group, **WHO)
     assert made["origin"] == "api" and made["limits"]["publish_messages"] == 400
     await sidecar.turn(4)
@@ -46,15 +46,15 @@ async def test_refused(name: str, limits: dict[str, Any], members: tuple[str, ..
     """With field, value and what is allowed; nothing is stored."""
     sidecar = await leading()
     with pytest.raises(ConfigError, match=words) as caught:
-        await sidecar.service.put(Group(name=name, limits=Limits(**limits), members=members), **WHO)
-    assert caught.value.field.startswith(f"quotas.groups.{name}") and not sidecar.sharing.desired.quotas
+        await sidecar.service.put(QuotaGroup(name=name, limits=QuotaLimits(**limits), members=members), **WHO)
+    assert caught.value.field.startswith(f"quotas.groups.{name}") and not sidecar.shared_state.desired.quotas
 
 
 async def test_settings_that_changed_since() -> None:
     """A wish that does not fit any more is left out and told."""
     cluster = QuotaCluster()
     first = await leading(cluster, t={"members": ("t:t",), "publish_messages": 9})
-    await first.service.put(Group(name="mine", limits=Limits(publish_messages=5), members=("t:acme",)), **WHO)
+    await first.service.put(QuotaGroup(name="mine", limits=QuotaLimits(publish_messages=5), members=("t:acme",)), **WHO)
     await first.leadership.stop()
     second = await leading(cluster, name="b")
     await second.turn()
@@ -91,12 +91,14 @@ class TestTheWayBack:
         if removed:
             await sidecar.service.remove("acme", **WHO)
         else:
-            await sidecar.service.put(Group(name="acme", limits=Limits(publish_messages=9), members=("t:t",)), **WHO)
+            await sidecar.service.put(
+                QuotaGroup(name="acme", limits=QuotaLimits(publish_messages=9), members=("t:t",)), **WHO
+            )
         made = await sidecar.service.reset("acme", **WHO)
         assert (made["name"], made["origin"], made["limits"]["publish_messages"]) == ("acme", "settings", 200)
         view = await sidecar.service.view()
         assert [(row["name"], row["origin"]) for row in view["groups"]] == [("acme", "settings")]
-        assert not view["problems"] and not sidecar.sharing.desired.quotas
+        assert not view["problems"] and not sidecar.shared_state.desired.quotas
         with pytest.raises(NotFound, match="nothing was set or removed over"):
             await sidecar.service.reset("acme", **WHO)
 
@@ -104,7 +106,9 @@ class TestTheWayBack:
         """A group that only people declared is removed, not reset; a removal without settings is dropped."""
         cluster = QuotaCluster()
         first = await leading(cluster)
-        await first.service.put(Group(name="mine", limits=Limits(publish_messages=5), members=("t:t",)), **WHO)
+        await first.service.put(
+            QuotaGroup(name="mine", limits=QuotaLimits(publish_messages=5), members=("t:t",)), **WHO
+        )
         with pytest.raises(NotFound, match="quota rm mine"):
             await first.service.reset("mine", **WHO)
         await first.service.remove("acme", **WHO)
@@ -113,22 +117,24 @@ class TestTheWayBack:
         await second.turn()
         assert "acme" not in str((await second.service.view())["problems"])
         assert (await second.service.reset("acme", **WHO))["limits"] is None
-        assert set(second.sharing.desired.quotas) == {"mine"}
+        assert set(second.shared_state.desired.quotas) == {"mine"}
 
     async def test_what_does_not_fit_any_more(self) -> None:
         """Somebody took the members in between: refused, and nothing changes."""
         sidecar = await leading()
         await sidecar.service.remove("acme", **WHO)
-        await sidecar.service.put(Group(name="new", limits=Limits(publish_messages=5), members=("t:acme",)), **WHO)
+        await sidecar.service.put(
+            QuotaGroup(name="new", limits=QuotaLimits(publish_messages=5), members=("t:acme",)), **WHO
+        )
         with pytest.raises(ConfigError, match="belongs to group acme already"):
             await sidecar.service.reset("acme", **WHO)
-        assert set(sidecar.sharing.desired.quotas) == {"acme", "new"}
+        assert set(sidecar.shared_state.desired.quotas) == {"acme", "new"}
 
 
 async def test_the_journal_tells_before_and_after() -> None:
     """Limits and members of each change, None where there was or is no group."""
     sidecar = await leading()
-    wanted = Group(name="acme", limits=Limits(publish_messages=400), members=("t:acme",))
+    wanted = QuotaGroup(name="acme", limits=QuotaLimits(publish_messages=400), members=("t:acme",))
     await sidecar.service.put(wanted, **WHO)
     await sidecar.service.remove("acme", **WHO)
     await sidecar.service.reset("acme", **WHO)

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.guard.rate import RateMemory, Signs, Usual, advance, without
+from bundlekeel.core.guard.rate import ClientSigns, RateMemory, UsualSigns, advance, without
 
 STEP = 30_000
-CALM = Signs(latency_ms=5.0, lookups_failed=0)
+CALM = ClientSigns(latency_ms=5.0, lookups_failed=0)
 BOTH = frozenset({"a", "b"})
 
 
 def looks(
-    *seen: Signs, memory: RateMemory | None = None, concerned: Iterable[str] = BOTH, start: int = 0
+    *seen: ClientSigns, memory: RateMemory | None = None, concerned: Iterable[str] = BOTH, start: int = 0
 ) -> RateMemory:
     """Looks at brokers a and b, half a minute apart; b is calm always."""
     memory = memory or RateMemory()
@@ -28,20 +28,22 @@ def looks(
 
 def test_nothing_is_limited_at_first() -> None:
     """Rule: until something is worse than usual there is no limit, whatever the figures are."""
-    assert looks(*[Signs(latency_ms=900.0, failures=n * 100, connections=n * 9000) for n in range(5)]).moves is None
+    assert (
+        looks(*[ClientSigns(latency_ms=900.0, failures=n * 100, connections=n * 9000) for n in range(5)]).moves is None
+    )
     assert RateMemory().moves is None
 
 
 @pytest.mark.parametrize(
     ("worse", "word"),
     [
-        (Signs(latency_ms=40.0), "latency"),
-        (Signs(latency_ms=5.0, failures=30), "failed"),
-        (Signs(latency_ms=5.0, connections=600), "connections"),
-        (Signs(latency_ms=5.0, lookups_failed=30), "lookups"),
+        (ClientSigns(latency_ms=40.0), "latency"),
+        (ClientSigns(latency_ms=5.0, failures=30), "failed"),
+        (ClientSigns(latency_ms=5.0, connections=600), "connections"),
+        (ClientSigns(latency_ms=5.0, lookups_failed=30), "lookups"),
     ],
 )
-def test_each_sign_halves(worse: Signs, word: str) -> None:
+def test_each_sign_halves(worse: ClientSigns, word: str) -> None:
     """Rule: latency, failures or new connections clearly above the usual halve the moves a cycle, and say which."""
     found = looks(CALM, CALM, CALM, worse)
     assert found.moves == 5
@@ -51,14 +53,14 @@ def test_each_sign_halves(worse: Signs, word: str) -> None:
 @pytest.mark.parametrize(
     "within",
     [
-        Signs(latency_ms=24.0),  # a multiple, but within what noise does
-        Signs(latency_ms=5.0, failures=5),
-        Signs(latency_ms=5.0, connections=149),
-        Signs(latency_ms=5.0, lookups_failed=5),
-        Signs(latency_ms=None),
+        ClientSigns(latency_ms=24.0),  # a multiple, but within what noise does
+        ClientSigns(latency_ms=5.0, failures=5),
+        ClientSigns(latency_ms=5.0, connections=149),
+        ClientSigns(latency_ms=5.0, lookups_failed=5),
+        ClientSigns(latency_ms=None),
     ],
 )
-def test_noise_does_nothing(within: Signs) -> None:
+def test_noise_does_nothing(within: ClientSigns) -> None:
     """Rule: what is not clearly above the usual is no reason."""
     assert looks(CALM, CALM, CALM, within).moves is None
 
@@ -66,29 +68,35 @@ def test_noise_does_nothing(within: Signs) -> None:
 @pytest.mark.parametrize(
     ("usual", "now", "worse"),
     [
-        (Signs(latency_ms=20.0), Signs(latency_ms=60.0), False),  # three times as much is not more than that
-        (Signs(latency_ms=20.0), Signs(latency_ms=61.0), True),
-        (Signs(latency_ms=5.0), Signs(latency_ms=25.0), False),
-        (Signs(latency_ms=5.0), Signs(latency_ms=25.5), True),
-        (Signs(), Signs(failures=6), False),  # 0.2 a second
-        (Signs(), Signs(failures=7), True),
-        (Signs(), Signs(connections=150), False),  # five a second
-        (Signs(), Signs(connections=165), True),
-        (Signs(lookups_failed=0), Signs(lookups_failed=6), False),
-        (Signs(lookups_failed=0), Signs(lookups_failed=7), True),
+        (
+            ClientSigns(latency_ms=20.0),
+            ClientSigns(latency_ms=60.0),
+            False,
+        ),  # three times as much is not more than that
+        (ClientSigns(latency_ms=20.0), ClientSigns(latency_ms=61.0), True),
+        (ClientSigns(latency_ms=5.0), ClientSigns(latency_ms=25.0), False),
+        (ClientSigns(latency_ms=5.0), ClientSigns(latency_ms=25.5), True),
+        (ClientSigns(), ClientSigns(failures=6), False),  # 0.2 a second
+        (ClientSigns(), ClientSigns(failures=7), True),
+        (ClientSigns(), ClientSigns(connections=150), False),  # five a second
+        (ClientSigns(), ClientSigns(connections=165), True),
+        (ClientSigns(lookups_failed=0), ClientSigns(lookups_failed=6), False),
+        (ClientSigns(lookups_failed=0), ClientSigns(lookups_failed=7), True),
     ],
 )
-def test_what_is_clearly_above(usual: Signs, now: Signs, worse: bool) -> None:
+def test_what_is_clearly_above(usual: ClientSigns, now: ClientSigns, worse: bool) -> None:
     """Rule: more than three times the usual, and beyond it by more than the slack of that sign."""
     assert (looks(usual, usual, now).moves is not None) is worse
 
 
 def test_the_newest_look_is_a_fifth_of_what_is_usual() -> None:
     """Rule: what is usual follows slowly; a sign that was never told before is taken as it is."""
-    found = looks(Signs(latency_ms=10.0), Signs(latency_ms=10.0), Signs(latency_ms=20.0, connections=30)).usual["a"]
+    found = looks(
+        ClientSigns(latency_ms=10.0), ClientSigns(latency_ms=10.0), ClientSigns(latency_ms=20.0, connections=30)
+    ).usual["a"]
     assert found.latency_ms == pytest.approx(12.0)
     assert found.connections == pytest.approx(0.2)
-    assert looks(Signs(), Signs(), Signs(latency_ms=20.0)).usual["a"].latency_ms == 20.0
+    assert looks(ClientSigns(), ClientSigns(), ClientSigns(latency_ms=20.0)).usual["a"].latency_ms == 20.0
 
 
 @pytest.mark.parametrize(("after_ms", "told"), [(0, False), (1, True), (600_000, True), (600_001, False)])
@@ -100,7 +108,7 @@ def test_how_far_apart_two_looks_may_be(after_ms: int, told: bool) -> None:
 
 def test_it_halves_down_to_one_and_grows_by_one() -> None:
     """Rule: 10, 5, 2, 1, and never none; then one more a calm look until no limit is left."""
-    memory, bad = looks(CALM, CALM, CALM), Signs(latency_ms=500.0)
+    memory, bad = looks(CALM, CALM, CALM), ClientSigns(latency_ms=500.0)
     rates = []
     for index in range(6):
         memory = looks(bad, memory=memory, start=3 + index)
@@ -116,37 +124,37 @@ def test_it_halves_down_to_one_and_grows_by_one() -> None:
 
 def test_brokers_that_did_not_move_anything_are_no_reason() -> None:
     """Rule: a broker that neither gave nor took tells nothing of our moves; its figures become the usual."""
-    found = looks(CALM, CALM, *[Signs(latency_ms=500.0)] * 30, concerned={"b"})
+    found = looks(CALM, CALM, *[ClientSigns(latency_ms=500.0)] * 30, concerned={"b"})
     assert found.moves is None
     assert found.usual["a"].latency_ms == pytest.approx(500.0, rel=0.01)
 
 
 def test_a_lasting_change_of_a_broker_at_rest_becomes_usual_only_there() -> None:
     """Rule: what is worse is not learnt while moves may be its cause."""
-    found = looks(CALM, CALM, *[Signs(latency_ms=500.0)] * 5)
+    found = looks(CALM, CALM, *[ClientSigns(latency_ms=500.0)] * 5)
     assert found.usual["a"].latency_ms == pytest.approx(5.0)
 
 
 def test_counters_that_restart_tell_nothing() -> None:
     """Rule: after a restart of the broker, or a long silence, there are no rates, and so no reason."""
-    memory = looks(Signs(connections=9000), Signs(connections=9000))
-    restarted = looks(Signs(connections=50), memory=memory, start=2)
+    memory = looks(ClientSigns(connections=9000), ClientSigns(connections=9000))
+    restarted = looks(ClientSigns(connections=50), memory=memory, start=2)
     assert restarted.moves is None
     assert restarted.usual["a"] == memory.usual["a"], "nor is anything learnt"
-    failed = looks(Signs(failures=900), Signs(failures=900))
-    assert looks(Signs(failures=5), memory=failed, start=2).usual["a"] == failed.usual["a"]
-    assert looks(Signs(connections=99_000), memory=memory, start=99).moves is None
+    failed = looks(ClientSigns(failures=900), ClientSigns(failures=900))
+    assert looks(ClientSigns(failures=5), memory=failed, start=2).usual["a"] == failed.usual["a"]
+    assert looks(ClientSigns(connections=99_000), memory=memory, start=99).moves is None
 
 
 def test_brokers_that_are_gone_are_forgotten() -> None:
     """Rule: memory holds those that are there."""
     found = without(looks(CALM, CALM), {"a"})
     assert (set(found.last), set(found.usual)) == ({"b"}, {"b"})
-    assert found.usual["b"] == Usual(latency_ms=5.0, lookups_failed=0.0)
+    assert found.usual["b"] == UsualSigns(latency_ms=5.0, lookups_failed=0.0)
 
 
 figures = st.builds(
-    Signs,
+    ClientSigns,
     latency_ms=st.one_of(st.none(), st.floats(0, 1e6)),
     failures=st.integers(0, 10**6),
     connections=st.integers(0, 10**9),
@@ -154,7 +162,7 @@ figures = st.builds(
 
 
 @given(st.lists(st.tuples(figures, st.booleans()), max_size=12), st.integers(1, 100))
-def test_never_none_and_never_above_the_ceiling(seen: list[tuple[Signs, bool]], ceiling: int) -> None:
+def test_never_none_and_never_above_the_ceiling(seen: list[tuple[ClientSigns, bool]], ceiling: int) -> None:
     """Law: whatever brokers say, at least one move a cycle stays possible, and never more than the budget."""
     memory = RateMemory()
     for index, (signs, concerned) in enumerate(seen):

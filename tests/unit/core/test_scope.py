@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.guard.eligibility import GuardState, Moved
+from bundlekeel.core.guard.eligibility import GuardState, RecentMove
 from bundlekeel.core.guard.scope import check_pattern, excluded_bundles, matching_bundles, pattern_for
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError
@@ -162,7 +162,8 @@ def test_a_cordoned_busy_broker_may_give() -> None:
 def lately(*ages_s: float, source: int = 1) -> GuardState:
     """Bundles 0, 1, ... came from that broker so many seconds ago."""
     moved = {
-        bundle_name(n): Moved(at_ms=NOW_MS - int(1000 * age), source=broker(source)) for n, age in enumerate(ages_s)
+        bundle_name(n): RecentMove(at_ms=NOW_MS - int(1000 * age), source=broker(source))
+        for n, age in enumerate(ages_s)
     }
     return GuardState(recent=moved)
 

@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.core.calibration.threshold_ranges import RANGES, searched, stepped, steps_between, whole
-from bundlekeel.core.calibration.thresholds import Rules, Thresholds, checked, difference
+from bundlekeel.core.calibration.thresholds import AdoptionRules, Thresholds, checked, difference
 from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, parsed, thresholds_of
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, ThresholdsError
 from bundlekeel.core.model.parameters import Parameters, coerce, defaults
 from tests.support.threshold_cases import DAY_MS, NOW_MS, as_bytes, document, interval, measures, proposed
 
-RULES = Rules()
+RULES = AdoptionRules()
 
 
 def codes(
-    made: dict[str, Any], current: Parameters | None = None, now: int = NOW_MS, rules: Rules = RULES
+    made: dict[str, Any], current: Parameters | None = None, now: int = NOW_MS, rules: AdoptionRules = RULES
 ) -> list[Code]:
     """The objections to a document."""
     return [item.code for item in checked(thresholds_of(made), current or Parameters(), rules, now)]
@@ -220,7 +220,7 @@ def test_typed_refusals() -> None:
     """Each by its own code."""
     wide = {"avg_low_threshold_percent": proposed(30.0, 15.0)}
     assert codes(document(parameters=wide)) == [Code.STEP_TOO_LARGE]
-    assert codes(document(parameters=wide), rules=Rules(max_steps=6)) == []
+    assert codes(document(parameters=wide), rules=AdoptionRules(max_steps=6)) == []
     assert codes(document(), now=NOW_MS + 2 * DAY_MS) == [Code.TOO_OLD]
     assert codes(document(), now=NOW_MS - DAY_MS) == [Code.IMPLAUSIBLE]
     assert codes(document(strategy="transfer")) == [Code.OTHER_STRATEGY]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bundlekeel.core.compat import transfer as compat
-from bundlekeel.core.guard.eligibility import GuardState, Moved
+from bundlekeel.core.guard.eligibility import GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters
@@ -171,7 +171,7 @@ def test_brokers_without_load_end_the_search() -> None:
         compat.Load(ema=0.0, throughput_ema=size, throughput_in=size, throughput_out=0.0, updated_at=NOW_MS)
         for size in (4e7, 1e5)
     ]
-    picture = compat.Picture(
+    picture = compat.TransferPicture(
         now_ms=NOW_MS,
         brokers={broker(1): blind[1], broker(0): blind[0]},
         top={broker(0): [compat.TopBundle(bundle_name(n), 1e7, 0.0) for n in range(4)]},
@@ -219,7 +219,7 @@ def recently(at: int, loads: Sequence[Sequence[float]], *, reported: int, **para
     """A plan after the first bundle of the last broker came from the first broker at this time."""
     reports = [replace(item, last_update=NOW_MS + reported) for item in cluster(loads)]
     moved = reports[-1].bundle_names[0]
-    guard = GuardState(recent={moved: Moved(at_ms=NOW_MS + at, source=broker(0))})
+    guard = GuardState(recent={moved: RecentMove(at_ms=NOW_MS + at, source=broker(0))})
     return run(snapshot(reports), guard=guard, **{**AT_ONCE, **params}).plan
 
 

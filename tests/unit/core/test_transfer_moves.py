@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bundlekeel.core.guard.eligibility import GuardState, Moved
+from bundlekeel.core.guard.eligibility import GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.planning.memory import Memory
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, report, run, snapshot
@@ -71,7 +71,7 @@ def test_a_swap_that_the_budgets_cut_in_half_is_not_planned() -> None:
 def test_a_bundle_that_moved_lately_does_not_come_back_in_a_swap() -> None:
     """Corrected: the class looks at its grace period for the giver's bundles only."""
     reports = cluster([[0.4, 0.4], [0.2, 0.2]])
-    guard = GuardState(recent={name: Moved(at_ms=NOW_MS - 1, source="") for name in reports[1].bundle_names})
+    guard = GuardState(recent={name: RecentMove(at_ms=NOW_MS - 1, source="") for name in reports[1].bundle_names})
     plan = run(snapshot(reports), guard=guard, **AT_ONCE, transfer_target_std=0.1).plan
     assert not plan.moves
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.guard.eligibility import GuardState, Moved
+from bundlekeel.core.guard.eligibility import GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import ExcludedBroker
 from bundlekeel.core.planning.memory import Memory
@@ -56,7 +56,7 @@ def test_a_broker_without_load_data_ends_the_cycle() -> None:
 
 def test_what_gave_lately_ends_the_cycle() -> None:
     """CoolDown by the source of a move the guard remembers."""
-    guard = GuardState(recent={"t/ns/0x00000000_0x00000001": Moved(at_ms=NOW_MS - 1000, source=broker(1))})
+    guard = GuardState(recent={"t/ns/0x00000000_0x00000001": RecentMove(at_ms=NOW_MS - 1000, source=broker(1))})
     assert run(cluster(HOT_COLD), guard=guard, **NATIVE).plan.verdict.code is Code.COOL_DOWN
 
 

@@ -15,7 +15,7 @@ from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.sim.cluster import VirtualCluster
-from tests.support.virtual import Driver, Settings, imbalance, perfect_moves, restart, virtual_cluster, zipf
+from tests.support.virtual import Driver, ScenarioSettings, imbalance, perfect_moves, restart, virtual_cluster, zipf
 
 BROKER_BYTES = 100e6
 # Both directions count towards a throughput limit. The brokers' CPU is then ignored.
@@ -23,11 +23,11 @@ BY_THROUGHPUT = (CapacityOverride(pattern="*", throughput=2 * BROKER_BYTES, igno
 BY_CPU: tuple[CapacityOverride, ...] = ()
 STOCK = Parameters()
 FAST = Parameters(statistics_interval_seconds=1.0, host_usage_interval_seconds=1.0)
-FAST_SETTINGS = Settings(statistics_interval=1, host_interval=1, report_interval=1, tick=1, land_seconds=2)
+FAST_SETTINGS = ScenarioSettings(statistics_interval=1, host_interval=1, report_interval=1, tick=1, land_seconds=2)
 
 
 def skewed(
-    brokers: int, bundles: int, usage: float, exponent: float, on: int, seed: int, settings: Settings
+    brokers: int, bundles: int, usage: float, exponent: float, on: int, seed: int, settings: ScenarioSettings
 ) -> VirtualCluster:
     """All bundles on the first `on` brokers; which bundle is how large depends on the seed.
 
@@ -49,7 +49,7 @@ def tell(case: str, driver: Driver, need: int = -1) -> None:
 
 def step_on_one_of_three(seed: int, capacity: tuple[CapacityOverride, ...], *, fast: bool) -> None:
     """24 Zipf-skewed bundles start on one broker of three."""
-    cluster = skewed(3, 24, 0.25, 1.0, 1, seed, FAST_SETTINGS if fast else Settings())
+    cluster = skewed(3, 24, 0.25, 1.0, 1, seed, FAST_SETTINGS if fast else ScenarioSettings())
     need = perfect_moves(cluster, capacity)
     driver = Driver(cluster=cluster, params=FAST if fast else STOCK, capacity=capacity)
     driver.run(1500 if fast else 3600)
@@ -78,7 +78,7 @@ def test_step_is_solved_for_every_seed(seed: int, capacity: tuple[CapacityOverri
     step_on_one_of_three(seed, capacity, fast=fast)
 
 
-def even(settings: Settings, seed: int, load: Callable[[float], Floats] | None = None) -> VirtualCluster:
+def even(settings: ScenarioSettings, seed: int, load: Callable[[float], Floats] | None = None) -> VirtualCluster:
     """Three brokers with the same 24 Zipf-skewed bundles each, 55 % busy."""
     sizes = np.tile(zipf(24, 1.0, largest=0.2), 3) * 0.55 * BROKER_BYTES
     return virtual_cluster(load or sizes, np.repeat([0, 1, 2], 24).tolist(), 3, seed, settings)
@@ -89,9 +89,9 @@ def even(settings: Settings, seed: int, load: Callable[[float], Floats] | None =
 def test_noise_moves_nothing(capacity: tuple[CapacityOverride, ...], params: Parameters) -> None:
     """Rule: +-5 % noise in the rates of a balanced cluster causes no move in two hours."""
     fast = params is FAST
-    settings = Settings(rate_noise=0.05)
+    settings = ScenarioSettings(rate_noise=0.05)
     if fast:
-        settings = Settings(rate_noise=0.05, statistics_interval=5, host_interval=5)
+        settings = ScenarioSettings(rate_noise=0.05, statistics_interval=5, host_interval=5)
     driver = Driver(cluster=even(settings, 3), params=params, capacity=capacity)
     driver.run(7200)
     tell("noise", driver)
@@ -103,7 +103,7 @@ def test_square_wave_shorter_than_the_hit_window_moves_nothing(capacity: tuple[C
     """Rule: 5 minutes of 25 points more, then 5 minutes even, is jitter: eight reports take longer than that."""
     sizes = np.tile(zipf(24, 1.0, largest=0.2), 3) * 0.4 * BROKER_BYTES
     hot = np.where(np.arange(72) < 24, sizes * (0.65 / 0.4), sizes)
-    cluster = even(Settings(), 1, lambda at: hot if at % 600 < 300 else sizes)
+    cluster = even(ScenarioSettings(), 1, lambda at: hot if at % 600 < 300 else sizes)
     driver = Driver(cluster=cluster, params=STOCK, capacity=capacity)
     driver.run(7200)
     tell("square wave", driver)
@@ -115,7 +115,7 @@ def test_lasting_step_of_the_same_height_is_balanced() -> None:
     """Rule: what the square wave test holds back for is acted upon when it stays."""
     sizes = np.tile(zipf(24, 1.0, largest=0.2), 3) * 0.4 * BROKER_BYTES
     hot = np.where(np.arange(72) < 24, sizes * (0.65 / 0.4), sizes)
-    driver = Driver(cluster=even(Settings(), 1, lambda _: hot), params=STOCK, capacity=BY_THROUGHPUT)
+    driver = Driver(cluster=even(ScenarioSettings(), 1, lambda _: hot), params=STOCK, capacity=BY_THROUGHPUT)
     driver.run(1200)
     tell("lasting step", driver)
     assert 0 < len(driver.moves) <= 4
@@ -125,7 +125,7 @@ def test_lasting_step_of_the_same_height_is_balanced() -> None:
 @pytest.mark.parametrize("capacity", [BY_THROUGHPUT, BY_CPU], ids=["throughput", "cpu"])
 def test_restarted_broker_gets_load_again(capacity: tuple[CapacityOverride, ...]) -> None:
     """Rule: a broker that comes back empty is filled within minutes."""
-    driver = Driver(cluster=even(Settings(), 2), params=STOCK, capacity=capacity)
+    driver = Driver(cluster=even(ScenarioSettings(), 2), params=STOCK, capacity=capacity)
     driver.run(600)
     assert not driver.moves
     restart(driver.cluster, 1)
@@ -138,7 +138,7 @@ def test_restarted_broker_gets_load_again(capacity: tuple[CapacityOverride, ...]
 
 def world(seed: int, capacity: tuple[CapacityOverride, ...]) -> None:
     """Seven brokers, 700 bundles, all on three."""
-    cluster = skewed(7, 700, 0.55, 1.2, 3, seed, Settings())
+    cluster = skewed(7, 700, 0.55, 1.2, 3, seed, ScenarioSettings())
     need = perfect_moves(cluster, capacity)
     driver = Driver(cluster=cluster, params=STOCK, capacity=capacity)
     driver.run(3600)
@@ -165,7 +165,7 @@ def test_world_for_every_seed(seed: int, capacity: tuple[CapacityOverride, ...])
 
 def test_without_the_ledger_moves_repeat() -> None:
     """Rule: this cluster is late enough for the ledger to matter; without it the same step takes more moves."""
-    cluster = skewed(3, 24, 0.25, 1.0, 1, 1, Settings())
+    cluster = skewed(3, 24, 0.25, 1.0, 1, 1, ScenarioSettings())
     need = perfect_moves(cluster, BY_THROUGHPUT)
     forgetful = Parameters(
         report_max_interval_seconds=1.0, statistics_interval_seconds=0.1, host_usage_interval_seconds=0.1

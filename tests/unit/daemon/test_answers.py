@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bundlekeel.core.model.errors import ConfigError, NotFound
-from bundlekeel.core.model.load import Listener
+from bundlekeel.core.model.load import AdvertisedListener
 from bundlekeel.daemon import listings as tables
 from bundlekeel.daemon.answers import PlanRequest
 from bundlekeel.daemon.operations.where import MOST_PARTITIONS, WholeBundle, where, whole_bundles
@@ -27,14 +27,17 @@ def known() -> tuple[MemoryMetadata, MemoryOwnership]:
 
 
 async def test_where_namespace_shows_every_bundle() -> None:
-    """A namespace is a row a bundle; those nobody owns say so."""
+    """A namespace is a row a bundle; those no broker owns say so."""
     metadata, ownership = known()
     rows = await where("t/ns", metadata=metadata, ownership=ownership)
     assert [row["state"] for row in rows] == ["owned", "unowned", "unowned", "unowned"]
     assert rows[0]["broker"] == BROKERS[0] and rows[1]["broker"] is None
 
 
-LISTENERS = (Listener("external", "pulsar://example.com:31000"), Listener("internal", "pulsar://b1:6650"))
+LISTENERS = (
+    AdvertisedListener("external", "pulsar://example.com:31000"),
+    AdvertisedListener("internal", "pulsar://b1:6650"),
+)
 
 
 async def test_j08_where_gives_the_address_of_a_listener() -> None:
@@ -54,7 +57,7 @@ async def test_j08_where_gives_the_address_of_a_listener() -> None:
 
 @pytest.mark.parametrize(("listeners", "there"), [(LISTENERS, "external, internal"), ((), "none (advertisedListeners")])
 async def test_j08_an_unknown_listener_is_an_error_that_names_the_others(
-    listeners: tuple[Listener, ...], there: str
+    listeners: tuple[AdvertisedListener, ...], there: str
 ) -> None:
     """By field and value, of the broker that lacks it; one that is gone has no address at all, which is no error."""
     metadata, ownership = known()
@@ -199,7 +202,7 @@ async def test_why_names_the_obstacle_and_what_would_change_it() -> None:
     moved = (await sidecar.cycle.turn()).outcomes[0].bundle
     sidecar.cluster.publish()
     await sidecar.cycle.turn()
-    records = list(sidecar.sharing.moves)
+    records = list(sidecar.shared_state.moves)
     answer = await why(moved, cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=records)
     assert answer["codes"][0]["code"] in ("CoolDown", "Unsettled")
     assert answer["what_would_change_it"] and len(answer["history"]) == 1
@@ -228,7 +231,7 @@ async def test_what_if_with_other_brokers_and_with_more_traffic() -> None:
     """A dry run may take brokers away, add some or scale traffic; it stores and touches nothing."""
     sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
     await sidecar.cycle.turn()
-    standing = sidecar.cycle.standing
+    cycle_state = sidecar.cycle.cycle_state
     made = await sidecar.planner.make(PlanRequest(remove_brokers=(BROKERS[2],)))
     assert {load["broker"] for load in made["loads"]} == set(BROKERS[:2])
     assert BROKERS[2] not in {move["target"] for move in made["moves"]}
@@ -239,7 +242,7 @@ async def test_what_if_with_other_brokers_and_with_more_traffic() -> None:
     assert {move["target"] for move in more["moves"]} & {"new-1", "new-2"}
     assert made["what_if"] and doubled["what_if"] and more["what_if"] and not plain["what_if"]
     assert doubled["loads"][0]["throughput_before"] == pytest.approx(2 * plain["loads"][0]["throughput_before"])
-    assert sidecar.cycle.standing == standing and not sidecar.cluster.model.unloads
+    assert sidecar.cycle.cycle_state == cycle_state and not sidecar.cluster.model.unloads
     assert sidecar.planner.find(made["hash"])[0] is made
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from bundlekeel.core.calibration.adoption import noted
-from bundlekeel.core.calibration.thresholds import Rules
+from bundlekeel.core.calibration.thresholds import AdoptionRules
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError
 from bundlekeel.core.model.parameters import Parameters
@@ -45,13 +45,13 @@ class Calibrated(FakeSidecar):
         self.calibration = Calibration(
             CalibrationParts(
                 mode=calibration,
-                rules=Rules(),
+                rules=AdoptionRules(),
                 every_seconds=0.01,
                 interval_seconds=10.0,
                 canary_seconds=CANARY_SECONDS,
                 store=lambda: store,
-                overlay=self.overlay,
-                sharing=self.sharing,
+                effective_parameters=self.effective_parameters,
+                shared_state=self.shared_state,
                 sees=lambda: self.cycle.picture is not None,
                 journal=self.journal,
                 telemetry=self.telemetry,
@@ -79,7 +79,7 @@ class Calibrated(FakeSidecar):
         for number in range(int(seconds / 60)):
             self.clock.offset += 60
             now = self.clock.wall_ms()
-            self.sharing.realised = noted(self.sharing.realised, now, imbalance, moves if number == 0 else 0)
+            self.shared_state.realised = noted(self.shared_state.realised, now, imbalance, moves if number == 0 else 0)
 
 
 def proposal(sidecar: FakeSidecar, **changes: Any) -> bytes:
@@ -120,7 +120,7 @@ async def test_adopted_by_itself_and_in_every_plan() -> None:
     assert sidecar.cycle.params.avg_low_threshold_percent == 20.0
     request = PlanRequest(parameters={LOW: 12})
     assert (await sidecar.planner.make(request))["strategy"] == "avg"
-    shown = sidecar.overlay.effective
+    shown = sidecar.effective_parameters.effective
     assert shown.values == sidecar.cycle.params and shown.origins[LOW] == "calibration"
     await sidecar.calibration.check()
     view = sidecar.calibration.view()
@@ -138,11 +138,11 @@ async def test_cycles_are_noted_while_we_balance() -> None:
     sidecar.clock.offset += 10
     sidecar.cluster.publish()
     await sidecar.cycle.turn()
-    (*_, last) = sidecar.sharing.realised.buckets
-    assert sum(bucket.moves for bucket in sidecar.sharing.realised.buckets) == len(sidecar.moves()) > 0
+    (*_, last) = sidecar.shared_state.realised.buckets
+    assert sum(bucket.moves for bucket in sidecar.shared_state.realised.buckets) == len(sidecar.moves()) > 0
     assert last.seconds > 5 and last.weighted > 0
     idle = await ready(MemoryCalibration(), mode="recommend")
-    assert idle.sharing.realised.buckets == ()
+    assert idle.shared_state.realised.buckets == ()
 
 
 async def test_worse_than_promised_is_reverted_by_itself() -> None:
@@ -218,7 +218,7 @@ async def test_it_survives_a_change_of_leader() -> None:
     await first.cycle.turn()
     await first.leadership.stop()
     second = await Calibrated(cluster, store, "b").lead()
-    assert second.sharing.leading and second.sharing.realised == first.sharing.realised
+    assert second.shared_state.leading and second.shared_state.realised == first.shared_state.realised
     await second.cycle.turn()
     assert second.cycle.params.avg_low_threshold_percent == 20.0
     await second.calibration.check()
@@ -237,12 +237,12 @@ async def test_followers_plan_with_it_and_answer_alike() -> None:
     store, cluster = MemoryCalibration(), FakeCluster(clock=WallClock())
     leader = await ready(store, cluster)
     follower = await Calibrated(cluster, store, "b").lead()
-    assert not follower.sharing.leading
+    assert not follower.shared_state.leading
     await follower.cycle.turn()
     await follower.calibration.check()
-    assert follower.told() == [] and follower.sharing.desired.adopted is None
+    assert follower.told() == [] and follower.shared_state.desired.adopted is None
     await follower.calibration.adopt(digest=None, force=False, reason="looks right", by="ann")
-    await leader.sharing.refresh()
+    await leader.shared_state.refresh()
     await leader.cycle.turn()
     assert leader.cycle.params.avg_low_threshold_percent == 20.0
     for sidecar in (leader, follower):
@@ -283,7 +283,7 @@ async def test_refused_with_its_reason(changes: dict[str, Any], codes: list[Code
     await sidecar.calibration.check()
     await sidecar.calibration.check()
     assert set(sidecar.codes()) == {code.value for code in codes}
-    assert sidecar.told() == ["refused"] and sidecar.sharing.desired.adopted is None
+    assert sidecar.told() == ["refused"] and sidecar.shared_state.desired.adopted is None
     assert all(
         f'thresholds_objections{{code="{code.value}"}} 1.0' in sidecar.metric("thresholds_obj") for code in codes
     )
@@ -341,7 +341,7 @@ async def test_nothing_is_adopted_where_nothing_is_carried_out(mode: str, code: 
     """Nobody would see whether it helps. A person may."""
     sidecar = await ready(MemoryCalibration(), mode=mode)
     paused = Pause(reason="an incident", by="ann", since_ms=0) if mode == "act" else None
-    await sidecar.sharing.change_desired(lambda found: msgspec.structs.replace(found, pause=paused))
+    await sidecar.shared_state.change_desired(lambda found: msgspec.structs.replace(found, pause=paused))
     await sidecar.calibration.check()
     assert (sidecar.codes(), sidecar.told()) == ([code], ["refused"])
     await sidecar.calibration.adopt(digest=None, force=False, reason="I look", by="ann")
@@ -366,7 +366,7 @@ async def test_a_store_that_does_not_answer_changes_nothing() -> None:
     assert sidecar.calibration.view()["error"] == ""
 
 
-async def test_a_setting_changed_by_hand_goes_first() -> None:
+async def test_a_setting_changed_manually_goes_first() -> None:
     """The value adopted over the old one is out of force, and the view says so."""
     store, cluster = MemoryCalibration(), FakeCluster(clock=WallClock())
     first = await ready(store, cluster)
@@ -394,6 +394,6 @@ async def test_somebody_was_faster() -> None:
 
 
 async def test_defaults_differ_from_no_settings() -> None:
-    """Without adoption the overlay is the settings themselves."""
+    """Without adoption the effective parameters are those of the settings."""
     sidecar = FakeSidecar(FakeCluster(clock=WallClock()), params=replace(Parameters(), avg_hit_count_low=3))
-    assert sidecar.cycle.params is sidecar.overlay.base
+    assert sidecar.cycle.params is sidecar.effective_parameters.base

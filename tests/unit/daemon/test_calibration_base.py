@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.daemon.calibration.threshold_inbox import Proposals
-from bundlekeel.ports.calibration import Found
-from bundlekeel.settings.parameters import Merged
+from bundlekeel.daemon.calibration.threshold_inbox import ThresholdInbox
+from bundlekeel.ports.calibration import FoundDocument
+from bundlekeel.settings.parameters import MergedParameters
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.threshold_cases import as_bytes, document, proposed
 from tests.support.world import FakeCluster, WallClock
@@ -22,7 +22,7 @@ class Erring(MemoryCalibration):
 
     errs = True
 
-    def newest(self) -> Found | None:
+    def newest(self) -> FoundDocument | None:
         """As long as it errs."""
         if self.errs:
             raise ValueError("theirs")
@@ -36,7 +36,7 @@ async def test_nothing_by_itself_before_the_cluster_is_seen() -> None:
     await sidecar.lead()
     store.put(PATH, proposal(sidecar))
     await sidecar.calibration.check()
-    assert sidecar.sharing.desired.adopted is None and sidecar.told() == []
+    assert sidecar.shared_state.desired.adopted is None and sidecar.told() == []
     await sidecar.cycle.turn()
     await sidecar.calibration.check()
     assert sidecar.told() == ["adopted"]
@@ -48,13 +48,13 @@ async def test_settings_of_people_are_not_judged_as_an_adoption() -> None:
     store = MemoryCalibration()
     sidecar = await ready(store)
     await sidecar.calibration.check()
-    before = sidecar.overlay.base
-    sidecar.overlay.merge = lambda _: Merged(replace(before, avg_low_threshold_percent=12.5), {})
+    before = sidecar.effective_parameters.base
+    sidecar.effective_parameters.merge = lambda _: MergedParameters(replace(before, avg_low_threshold_percent=12.5), {})
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 12.5
     sidecar.live_on(CANARY_SECONDS, 0.9)
     await sidecar.calibration.check()
-    assert sidecar.told() == ["adopted"] and sidecar.sharing.desired.reverted == {}
+    assert sidecar.told() == ["adopted"] and sidecar.shared_state.desired.reverted == {}
     view = sidecar.calibration.view()
     assert view["sentence"].startswith("the newest proposal does not come into force: OtherValues")
     assert sidecar.metric("thresholds_on_trial").endswith(" 0.0")
@@ -67,11 +67,11 @@ async def test_settings_of_people_are_not_judged_as_an_adoption() -> None:
 async def test_a_mistake_in_a_read_is_not_remembered() -> None:
     """Whatever the store's library raised: the next read is a new one."""
     store = Erring()
-    proposals = Proposals(lambda: store, PrometheusTelemetry(), WallClock())
+    inbox = ThresholdInbox(lambda: store, PrometheusTelemetry(), WallClock())
     with pytest.raises(ValueError, match="theirs"):
-        await proposals.read()
+        await inbox.read()
     store.errs = False
     store.put(PATH, as_bytes(document()))
-    await asyncio.gather(proposals.read(), proposals.read())
-    assert proposals.document is not None
-    proposals.close()
+    await asyncio.gather(inbox.read(), inbox.read())
+    assert inbox.document is not None
+    inbox.close()

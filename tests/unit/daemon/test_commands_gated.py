@@ -21,14 +21,14 @@ import pytest
 
 import bundlekeel
 from bundlekeel.core.model.errors import LeadershipLost
-from bundlekeel.daemon.state.documents import Pause, Wish
+from bundlekeel.daemon.state.documents import OperatorRequest, Pause
 from bundlekeel.ports import commands
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from tests.support.builders import bundle_name
-from tests.support.faces import wishing
 from tests.support.memory_admin import MemoryAdmin
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.quota_world import QuotaCluster, QuotaSidecar
+from tests.support.services import operator_requests
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
 ROOT: Final = Path(bundlekeel.__file__).parent
@@ -194,8 +194,10 @@ async def by_itself() -> Way:
 async def by_drain() -> Way:
     """What a drain moves."""
     sidecar = await Mover(FakeCluster({B1: [0.1, 0.1], B2: [0.2], B3: [0.2]})).lead()
-    wish = Wish(by="ann", reason="disks", since_ms=sidecar.clock.wall_ms() - 1)
-    await sidecar.sharing.change_desired(lambda found: msgspec.structs.replace(found, drains={B1: wish}))
+    operator_request = OperatorRequest(by="ann", reason="disks", since_ms=sidecar.clock.wall_ms() - 1)
+    await sidecar.shared_state.change_desired(
+        lambda found: msgspec.structs.replace(found, drains={B1: operator_request})
+    )
     return sidecar, sidecar.cycle.turn  # type: ignore[return-value]
 
 
@@ -213,7 +215,7 @@ async def _asked(verb: Any, **more: Any) -> Way:
     cluster.put_topics(bundle_name(0), 0.05, 0.05)
     sidecar = await Mover(cluster).lead()
     await sidecar.cycle.turn()
-    await wishing(sidecar).by_hand(verb, bundle_name(0), execute=True, **more, **WHO)
+    await operator_requests(sidecar).manual_move(verb, bundle_name(0), execute=True, **more, **WHO)
     return sidecar, sidecar.executions.serve
 
 
@@ -276,13 +278,13 @@ async def test_a_pause_after_the_decision_is_heeded(way: Callable[[], Awaitable[
     pause = Pause(reason="an incident", by="ann", since_ms=0)
 
     async def paused() -> None:
-        await other.sharing.change_desired(lambda found: msgspec.structs.replace(found, pause=pause))
+        await other.shared_state.change_desired(lambda found: msgspec.structs.replace(found, pause=pause))
 
     if isinstance(sidecar, Limiter):
 
         async def told() -> None:
             await paused()
-            await sidecar.sharing.refresh()
+            await sidecar.shared_state.refresh()
 
         sidecar.held.first = told
     else:

@@ -24,8 +24,8 @@ async def test_acting_cycle_moves_books_and_says_so() -> None:
     for outcome in report.outcomes:
         assert cluster.owners()[outcome.bundle] == outcome.destination
     assert len(sidecar.moves()) == len(report.outcomes)
-    assert set(sidecar.cycle.standing.recent) == {outcome.bundle for outcome in report.outcomes}
-    assert all(entry.landed_ms for entry in sidecar.cycle.standing.ledger.entries)
+    assert set(sidecar.cycle.cycle_state.recent) == {outcome.bundle for outcome in report.outcomes}
+    assert all(entry.landed_ms for entry in sidecar.cycle.cycle_state.ledger.entries)
     assert "done" in report.sentence
 
 
@@ -72,8 +72,8 @@ async def test_pause_written_by_another_replica_stops_the_leader() -> None:
     leader, other = await FakeSidecar(cluster, "a").lead(), await FakeSidecar(cluster, "b").lead()
     until = cluster.clock.wall_ms() + 60_000
     pause = Pause(reason="test", by="me", since_ms=0, until_ms=until)
-    await other.sharing.change_desired(lambda _: Desired(pause=pause))
-    await leader.sharing.refresh()
+    await other.shared_state.change_desired(lambda _: Desired(pause=pause))
+    await leader.shared_state.refresh()
     held = await leader.cycle.turn()
     assert held.obstacle is not None and held.obstacle.code is Code.PAUSED
     cluster.clock.offset = 61.0
@@ -143,11 +143,11 @@ async def test_unknown_outcome_is_never_repeated() -> None:
     await sidecar.cycle.turn()
     await sidecar.cycle.turn()
     assert sum(1 for name, *rest in sidecar.admin.calls if name == "unload" and stuck in rest) == 1
-    assert stuck in sidecar.cycle.standing.ledger.bundles(), "the request may still take effect: it stays booked"
+    assert stuck in sidecar.cycle.cycle_state.ledger.bundles(), "the request may still take effect: it stays booked"
     cluster.clock.offset = 1_100.0
     await sidecar.leadership.turn()
     await sidecar.cycle.turn()
-    assert stuck not in sidecar.cycle.standing.ledger.bundles()
+    assert stuck not in sidecar.cycle.cycle_state.ledger.bundles()
 
 
 async def test_fresh_standing_survives_a_change_of_leader() -> None:
@@ -158,13 +158,13 @@ async def test_fresh_standing_survives_a_change_of_leader() -> None:
     cluster.store.expire(first.coordination)
     second = await FakeSidecar(cluster, "b").lead()
     assert second.leadership.leading
-    assert set(second.cycle.standing.recent) == moved
-    assert second.cycle.standing.ledger == first.cycle.standing.ledger
+    assert set(second.cycle.cycle_state.recent) == moved
+    assert second.cycle.cycle_state.ledger == first.cycle.cycle_state.ledger
     cluster.publish()
     later = await second.cycle.turn()
     assert not moved & {outcome.bundle for outcome in later.outcomes}
-    assert [item["bundle"] for item in second.sharing.moves][: len(moved)] == [
-        item["bundle"] for item in first.sharing.moves
+    assert [item["bundle"] for item in second.shared_state.moves][: len(moved)] == [
+        item["bundle"] for item in first.shared_state.moves
     ][: len(moved)]
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminUnauthorized, CodecError, StoreError
-from bundlekeel.daemon.operations.deadman import Judgement, Terms, feel, judge
-from bundlekeel.daemon.operations.takeover import SHEDDING, Desk, takeover
+from bundlekeel.daemon.operations.deadman import DeadManLimits, DeadManResult, feel, judge
+from bundlekeel.daemon.operations.takeover import SHEDDING, TakeoverContext, takeover
 from bundlekeel.daemon.state.takeover_record import SPLITTING, TAKEOVER
 from tests.support.memory_admin import Fault, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination
@@ -55,9 +55,9 @@ class Watchman:
         self.admin = MemoryAdmin(cluster.model)
         self.admin.set_endpoints(cluster.model.endpoints())
 
-    async def desk(self) -> Desk:
+    async def context(self) -> TakeoverContext:
         """What it restores with."""
-        return Desk(
+        return TakeoverContext(
             admin=self.admin,
             commands=self.admin,
             coordination=self.coordination,
@@ -66,10 +66,10 @@ class Watchman:
             verify_seconds=0.0,
         )
 
-    async def judge(self, *, dry: bool = False, confirm: float = 60.0) -> Judgement:
+    async def judge(self, *, dry: bool = False, confirm: float = 60.0) -> DeadManResult:
         """One run."""
-        terms = Terms(after_seconds=AFTER, confirm_seconds=confirm, by="deadman (test)")
-        return await judge(self.coordination, self.clock, terms, None if dry else self.desk)
+        terms = DeadManLimits(after_seconds=AFTER, confirm_seconds=confirm, by="deadman (test)")
+        return await judge(self.coordination, self.clock, terms, None if dry else self.context)
 
     def changes(self) -> list[tuple[str, ...]]:
         """What it changed at the brokers."""
@@ -83,8 +83,8 @@ async def taken_over(shedding: bool = True) -> tuple[FakeCluster, Watchman]:
         cluster.model.dynamic.clear()
     watchman = Watchman(cluster)
     await watchman.coordination.start()
-    desk = replace(await watchman.desk(), clock=cluster.clock)
-    await takeover(desk, split=True, reason="we balance", by="ann")
+    context = replace(await watchman.context(), clock=cluster.clock)
+    await takeover(context, split=True, reason="we balance", by="ann")
     watchman.admin.calls.clear()
     return cluster, watchman
 
@@ -164,7 +164,7 @@ async def test_moves_that_no_broker_takes_are_no_completed_cycle() -> None:
     sidecar.admin.fail("unload", *[Fault(error=AdminUnauthorized("401"))] * 50)
     report = await sidecar.cycle.turn()
     assert report.outcomes and not report.completed
-    assert sidecar.cycle.standing.completed_ms == 0
+    assert sidecar.cycle.cycle_state.completed_ms == 0
 
 
 async def test_a_pause_and_a_settling_are_no_death() -> None:
@@ -267,11 +267,11 @@ async def test_sidecars_that_come_back_see_that_they_were_put_aside(shedding: bo
     report = await sidecar.cycle.turn()
     assert report.obstacle is not None and report.obstacle.code is Code.PUT_ASIDE
     assert "deadman (test)" in report.obstacle.detail and not cluster.model.unloads
-    record = sidecar.sharing.takeover
+    record = sidecar.shared_state.takeover
     assert record is not None and record.view()["ended"]["deadman"] is True
     assert not sidecar.journal.tail(10, kind="wish"), "it was so when it started"
-    await takeover(replace(await watchman.desk(), clock=cluster.clock), split=False, reason="again", by="bob")
-    await sidecar.sharing.refresh()
+    await takeover(replace(await watchman.context(), clock=cluster.clock), split=False, reason="again", by="bob")
+    await sidecar.shared_state.refresh()
     assert (await sidecar.cycle.turn()).outcomes
     assert [line["what"] for line in sidecar.journal.tail(10, kind="wish")] == ["takeover"]
 
@@ -282,7 +282,7 @@ async def test_a_sidecar_that_runs_writes_down_that_it_was_put_aside() -> None:
     sidecar = await FakeSidecar(cluster).lead()
     cluster.clock.offset += AFTER + 1
     assert (await watchman.judge()).state == "restored"
-    await sidecar.sharing.refresh()
+    await sidecar.shared_state.refresh()
     (line,) = sidecar.journal.tail(10, kind="wish")
     assert (line["what"], line["by"]) == ("deadman", "deadman (test)")
     assert "put the sidecars aside" in line["sentence"] and "no cycle was ever completed" in line["reason"]

@@ -6,11 +6,11 @@ import zlib
 
 import msgspec
 
-from bundlekeel.daemon.state.documents import SCHEMA, Desired, Pause, Wish, decode, encode, rewritten
+from bundlekeel.daemon.state.documents import SCHEMA, Desired, OperatorRequest, Pause, decode, encode, rewritten
 from bundlekeel.daemon.state.shared_state import DESIRED
 from tests.support.world import FakeCluster, FakeSidecar
 
-WISH = Wish(by="ann", reason="new disks", since_ms=5)
+REQUEST = OperatorRequest(by="ann", reason="new disks", since_ms=5)
 
 
 class OldDesired(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +22,7 @@ class OldDesired(msgspec.Struct, frozen=True, kw_only=True):
     pinned: dict[str, int] = {}
 
 
-class NewWish(Wish, frozen=True, kw_only=True):
+class NewWish(OperatorRequest, frozen=True, kw_only=True):
     """A wish with a field that this release does not know."""
 
     ticket: str = ""
@@ -39,7 +39,7 @@ class NewDesired(Desired, frozen=True, kw_only=True):
 def test_the_release_before_reads_mode_pause_and_pins() -> None:
     """An emergency stop reaches older sidecars too, and theirs reaches us."""
     pause = Pause(reason="fire", by="ann", since_ms=1)
-    ours = Desired(mode="recommend", pause=pause, pinned={"t/ns/0x0_0x1": 0}, drains={"b1:8080": WISH})
+    ours = Desired(mode="recommend", pause=pause, pinned={"t/ns/0x0_0x1": 0}, drains={"b1:8080": REQUEST})
     old = decode(encode(ours), OldDesired)
     assert old == OldDesired(mode="recommend", pause=pause, pinned={"t/ns/0x0_0x1": 0})
     assert decode(encode(old), Desired) == Desired(mode="recommend", pause=pause, pinned={"t/ns/0x0_0x1": 0})
@@ -58,7 +58,7 @@ def test_what_a_newer_release_stored_stays_when_we_write() -> None:
     stored = encode(newer)
     seen = decode(stored, Desired)
     assert seen is not None
-    other = Wish(by="cid", reason="fans", since_ms=9)
+    other = OperatorRequest(by="cid", reason="fans", since_ms=9)
     wanted = msgspec.structs.replace(seen, mode="recommend", drains={"b1:8080": seen.drains["b1:8080"], "b3:1": other})
     again = decode(rewritten(stored, wanted), NewDesired)
     assert again == msgspec.structs.replace(
@@ -93,11 +93,11 @@ def test_all_pauses_are_listed_by_scope() -> None:
 async def test_two_sidecars_of_different_releases_share_one_document() -> None:
     """The newer one stores, ours changes something else, the newer one finds everything again."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
-    newer = NewDesired(holidays=["2026-12-25"], cordons={"b2:8080": WISH})
+    newer = NewDesired(holidays=["2026-12-25"], cordons={"b2:8080": REQUEST})
     await sidecar.coordination.write_shared(DESIRED, encode(newer), version=None)
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, mode="recommend"))
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, mode="recommend"))
     document = await sidecar.coordination.read(DESIRED)
     assert document is not None
     again = decode(document.data, NewDesired)
     assert again is not None
-    assert (again.mode, again.holidays, again.cordons) == ("recommend", ["2026-12-25"], {"b2:8080": WISH})
+    assert (again.mode, again.holidays, again.cordons) == ("recommend", ["2026-12-25"], {"b2:8080": REQUEST})

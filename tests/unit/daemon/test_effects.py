@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bundlekeel.core.planning.effects import Book, Pair
+from bundlekeel.core.planning.effects import EffectRecords, PairRecord
 from bundlekeel.daemon.answers import PlanRequest
 from bundlekeel.daemon.cycle.effects import joined
 from bundlekeel.daemon.execution.durations import ENOUGH, Durations
@@ -21,7 +21,7 @@ async def later(cluster: FakeCluster, sidecar: FakeSidecar, seconds: float = 200
     cluster.clock.offset += seconds
     cluster.publish()
     await sidecar.leadership.turn()
-    await sidecar.sharing.refresh()
+    await sidecar.shared_state.refresh()
 
 
 async def test_moves_are_judged_once_both_brokers_have_reported_them() -> None:
@@ -29,8 +29,8 @@ async def test_moves_are_judged_once_both_brokers_have_reported_them() -> None:
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster, params=PARAMS).lead()
     report = await sidecar.cycle.turn()
-    assert report.outcomes and sidecar.cycle.standing.effects.open
-    record = sidecar.sharing.moves[0]
+    assert report.outcomes and sidecar.cycle.cycle_state.effects.open
+    record = sidecar.shared_state.moves[0]
     assert set(record["predicted"]) == {"source_before", "source_after", "target_before", "target_after"}
     assert record["predicted"]["source_before"] > record["predicted"]["source_after"]
     assert not sidecar.journal.tail(10, kind="effect")
@@ -41,7 +41,7 @@ async def test_moves_are_judged_once_both_brokers_have_reported_them() -> None:
     moved = {bundle for item in found for bundle in item["bundles"]}
     assert moved == {outcome.bundle for outcome in report.outcomes}
     assert f'result="helped"}} {float(len(moved))}' in sidecar.metric("moves_helped_total")
-    judged = sidecar.sharing.shared.effects.judged
+    judged = sidecar.shared_state.shared.effects.judged
     assert {bundle for effect in judged for bundle in effect.bundles} == moved
     assert joined([record], judged)[0]["effect"] == "helped"
 
@@ -51,14 +51,16 @@ async def test_a_plan_that_a_person_executes_is_judged_too() -> None:
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster, params=PARAMS).lead()
     pause = Pause(reason="look", by="ann", since_ms=1)
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
     await sidecar.cycle.turn()
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pause=None))
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=None))
     made = await sidecar.planner.make(PlanRequest())
     moves = [[move["bundle"], move["source"], move["target"]] for move in made["moves"]]
-    await sidecar.sharing.leave_request({"hash": made["hash"], "moves": moves, "request": {}, "by": "a", "reason": "b"})
+    await sidecar.shared_state.leave_request(
+        {"hash": made["hash"], "moves": moves, "request": {}, "by": "a", "reason": "b"}
+    )
     await sidecar.executions.serve()
-    assert {item.move.bundle for item in sidecar.cycle.standing.effects.open} == {move[0] for move in moves}
+    assert {item.move.bundle for item in sidecar.cycle.cycle_state.effects.open} == {move[0] for move in moves}
     await later(cluster, sidecar)
     await sidecar.cycle.turn()
     assert {item["outcome"] for item in sidecar.journal.tail(10, kind="effect")} == {"helped"}
@@ -69,15 +71,15 @@ async def test_the_next_leader_judges_what_the_last_one_began() -> None:
     cluster = FakeCluster()
     first, second = [await FakeSidecar(cluster, name, params=PARAMS).lead() for name in "ab"]
     await first.cycle.turn()
-    await second.sharing.refresh()
-    second.cycle.adopt(second.sharing.standing(), None)
+    await second.shared_state.refresh()
+    second.cycle.adopt(second.shared_state.cycle_state(), None)
     await second.cycle.turn()
     assert not second.journal.tail(10, kind="effect")
     cluster.store.expire(first.coordination)
     cluster.clock.offset += 200
     cluster.publish()
     await second.leadership.turn()
-    await second.cycle.turn(lambda: second.cycle.adopt(second.sharing.taken_over(), second.leadership.epoch))
+    await second.cycle.turn(lambda: second.cycle.adopt(second.shared_state.taken_over(), second.leadership.epoch))
     assert {item["outcome"] for item in second.journal.tail(10, kind="effect")} == {"helped"}
 
 
@@ -95,7 +97,7 @@ async def test_a_move_that_made_things_worse_goes_back_once() -> None:
     words = [item["outcome"] for item in sidecar.journal.tail(10, kind="effect")]
     assert words == ["worse"]
     assert cluster.owners()[moved.bundle] == moved.source
-    rules = [entry for entry in sidecar.cycle.standing.effects.reverted if entry[0] == moved.bundle]
+    rules = [entry for entry in sidecar.cycle.cycle_state.effects.reverted if entry[0] == moved.bundle]
     assert len(rules) == 1
 
 
@@ -104,9 +106,11 @@ async def test_a_quarantined_pair_is_not_used() -> None:
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster, params=PARAMS).lead()
     until = cluster.clock.wall_ms() + 600_000
-    pairs = tuple(Pair(source=BROKERS[0], target=target, useless=3, at_ms=0, until_ms=until) for target in BROKERS[1:])
-    standing = sidecar.cycle.standing
-    sidecar.cycle.adopt(type(standing)(effects=Book(pairs=pairs)), sidecar.leadership.epoch)
+    pairs = tuple(
+        PairRecord(source=BROKERS[0], target=target, useless=3, at_ms=0, until_ms=until) for target in BROKERS[1:]
+    )
+    cycle_state = sidecar.cycle.cycle_state
+    sidecar.cycle.adopt(type(cycle_state)(effects=EffectRecords(pairs=pairs)), sidecar.leadership.epoch)
     report = await sidecar.cycle.turn()
     assert report.plan is not None and not report.outcomes
     assert not cluster.model.unloads
@@ -131,9 +135,9 @@ async def test_the_hand_learns_from_moves_that_landed() -> None:
     """Without the time a move waited for its slot."""
     sidecar = await FakeSidecar(FakeCluster(), params=PARAMS).lead()
     report = await sidecar.cycle.turn()
-    assert sidecar.hand.durations.median("modular") is not None
+    assert sidecar.executor.durations.median("modular") is not None
     assert all(0 < outcome.moving_seconds <= outcome.seconds for outcome in report.outcomes)
-    assert 0 < sidecar.hand.seconds_per_move() < 1
+    assert 0 < sidecar.executor.seconds_per_move() < 1
 
 
 def test_records_without_an_effect_stay_as_they_are() -> None:

@@ -18,15 +18,15 @@ from bundlekeel.core.model.errors import (
     AdminUnauthorized,
     AdminUnreachable,
     BundlekeelError,
-    ForeignRedirect,
     LeadershipLost,
     RedirectLoop,
     StoreError,
+    UnknownHostRedirect,
 )
 from bundlekeel.core.model.plan import Refusal
 from bundlekeel.daemon.execution.executor import MoveRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome, intent_path
-from bundlekeel.ports import Change, Owner
+from bundlekeel.ports import DocumentChange, Owner
 from tests.support.executor_bench import BUNDLE, TOPIC, A, B, Bench, C
 from tests.support.memory_admin import Fault
 
@@ -69,8 +69,8 @@ async def test_a_move_lands_where_it_was_asked(bench: Bench) -> None:
 async def test_the_record_is_written_with_the_removal_of_the_intent(bench: Bench) -> None:
     """One transaction removes the intent and records the move."""
 
-    def record(outcome: MoveOutcome) -> Sequence[Change]:
-        return [Change(path="moves/0001", data=outcome.outcome.encode(), create=True)]
+    def record(outcome: MoveOutcome) -> Sequence[DocumentChange]:
+        return [DocumentChange(path="moves/0001", data=outcome.outcome.encode(), create=True)]
 
     bench.executor = bench.build(changes=record)
     await bench.move()
@@ -138,7 +138,7 @@ async def test_provably_nothing_happened(bench: Bench, error: Exception, code: C
     assert bench.model.owners[BUNDLE].broker_id == B
 
 
-@pytest.mark.parametrize("kind", [AdminTimeout, AdminFault, RedirectLoop, ForeignRedirect])
+@pytest.mark.parametrize("kind", [AdminTimeout, AdminFault, RedirectLoop, UnknownHostRedirect])
 @pytest.mark.parametrize("after", [False, True], ids=["no effect", "took effect"])
 async def test_an_unknown_answer_is_settled_by_reading(bench: Bench, kind: type[BundlekeelError], after: bool) -> None:
     """A call of unknown outcome is never repeated: the ownership tells, or it stays unknown."""
@@ -184,7 +184,7 @@ async def test_a_refused_unload_is_not_claimed(bench: Bench) -> None:
 
 
 async def test_a_claim_that_failed_is_made_again(bench: Bench) -> None:
-    """A lookup is harmless to repeat while nobody owns the bundle."""
+    """A lookup is harmless to repeat while no broker owns the bundle."""
     bench.admin.fail("claim", Fault(error=AdminTimeout("?")))
     assert (await bench.move()).outcome == "done"
 
@@ -256,7 +256,7 @@ async def test_deposed_before_the_intent(bench: Bench) -> None:
 
 async def test_an_open_intent_blocks_its_bundle(bench: Bench) -> None:
     """An intent of an earlier leader is not overwritten."""
-    await bench.coordination.write_fenced(1, [Change(path=intent_path(BUNDLE), data=b"{}", create=True)])
+    await bench.coordination.write_fenced(1, [DocumentChange(path=intent_path(BUNDLE), data=b"{}", create=True)])
     outcome = await bench.move()
     assert (outcome.outcome, outcome.code) == ("refused", Code.FROZEN_INTENT)
     assert bench.unloads() == 0
@@ -266,7 +266,7 @@ async def test_an_outcome_that_could_not_be_recorded_is_recorded_later(bench: Be
     """The store went away during the call; the next batch begins by removing the intent, with the same record."""
     recorded: list[str] = []
 
-    def changes(outcome: MoveOutcome) -> Sequence[Change]:
+    def changes(outcome: MoveOutcome) -> Sequence[DocumentChange]:
         recorded.append(outcome.intent_id)
         return ()
 

@@ -23,7 +23,7 @@ from bundlekeel.daemon.execution.intents import (
     intent_path,
 )
 from bundlekeel.daemon.execution.move import refusal_code
-from bundlekeel.ports import Change, Owner
+from bundlekeel.ports import DocumentChange, Owner
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from tests.support.executor_bench import BUNDLE, A, B, Bench, C, SlowAdmin, fleet
 from tests.support.extensible_brokers import ExtensibleModel
@@ -334,7 +334,7 @@ class LosesAnAnswer(MemoryCoordination):
 
     broken = False
 
-    async def write_fenced(self, epoch: int, changes: Sequence[Change]) -> None:
+    async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
         await super().write_fenced(epoch, changes)
         if not self.broken:
             self.broken = True

@@ -9,11 +9,11 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminRefused, CodecError
-from bundlekeel.core.planning.ledger import Entry
+from bundlekeel.core.planning.ledger import LedgerEntry
 from bundlekeel.daemon.execution.intents import INTENTS, MoveOutcome, intent_path
 from bundlekeel.daemon.execution.split_intents import SPLITS, split_path
-from bundlekeel.daemon.gate.gate import Action, Question
-from bundlekeel.ports import Change, Owner
+from bundlekeel.daemon.gate.gate import Action, GateQuestion
+from bundlekeel.ports import DocumentChange, Owner
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import BrokerModel, Fault
 from tests.support.virtual_time import LoopClock, run_virtually
@@ -30,7 +30,7 @@ def test_how_long_a_landing_is_waited_for() -> None:
         model.after_unload = lambda _bundle: model.owners.pop(BUNDLE, None)
         for known in (0.0, 0.1, 100.0):
             for _ in range(20 if known else 0):
-                sidecar.hand.durations.add("modular", known)
+                sidecar.executor.durations.add("modular", known)
             model.own(BUNDLE, SOURCE)
             sidecar.admin.fail("claim", *[Fault(error=AdminRefused("no"))] * 30)
             (outcome,) = await carry_out(sidecar, move(FIRST))
@@ -45,12 +45,12 @@ def test_how_long_a_landing_is_waited_for() -> None:
 async def test_only_landings_where_they_were_asked_for_are_learned_from() -> None:
     """Refused ones took no time; a second is reckoned with before anything is known."""
     sidecar = await ready(FakeSidecar(FakeCluster()))
-    assert sidecar.hand.seconds_per_move() == 1.0
+    assert sidecar.executor.seconds_per_move() == 1.0
     sidecar.admin.fail("unload", Fault(error=AdminRefused("no")))
     assert [item.outcome for item in await carry_out(sidecar, move(FIRST))] == ["refused"]
-    assert sidecar.hand.durations.median("modular") is None
+    assert sidecar.executor.durations.median("modular") is None
     (done,) = await carry_out(sidecar, move(FIRST))
-    assert done.outcome == "done" and sidecar.hand.seconds_per_move() == done.moving_seconds > 0
+    assert done.outcome == "done" and sidecar.executor.seconds_per_move() == done.moving_seconds > 0
 
 
 async def test_under_what_moves_are_recorded() -> None:
@@ -58,11 +58,11 @@ async def test_under_what_moves_are_recorded() -> None:
     sidecar = await ready(FakeSidecar(FakeCluster()))
     heard: list[MoveOutcome] = []
     for source, target, request in ((SOURCE, FIRST, None), (FIRST, SECOND, "req-7")):
-        sidecar.hand.request = Question(action=Action.PLAN, task=request) if request else None
-        await sidecar.hand.carry_out([move(target, source)], epoch=1, cycle=5, on_outcome=heard.append)
+        sidecar.executor.request = GateQuestion(action=Action.PLAN, task=request) if request else None
+        await sidecar.executor.carry_out([move(target, source)], epoch=1, cycle=5, on_outcome=heard.append)
     assert [item.cycle_id for item in heard] == ["5", "req-7"]
     assert [item.predicted for item in heard] == [(1.0, 0.5, 0.0, 0.5)] * 2
-    assert [record["cycle"] for record in sidecar.sharing.moves] == ["5", "req-7"]
+    assert [record["cycle"] for record in sidecar.shared_state.moves] == ["5", "req-7"]
 
 
 async def test_which_open_moves_have_arrived() -> None:
@@ -81,10 +81,10 @@ async def test_which_open_moves_have_arrived() -> None:
     model.own(names[1], FIRST)
     model.owners[names[2]] = Owner(broker_id=FIRST, disabled=True)
     del model.owners[names[3]]
-    entry = Entry(
+    entry = LedgerEntry(
         bundle="", source=SOURCE, target=FIRST, opened_ms=1, traffic=(0.0, 0.0, 0.0, 0.0), pressure=(0.0,) * 6
     )
-    found = await sidecar.hand.arrived([replace(entry, bundle=name) for name in names])
+    found = await sidecar.executor.arrived([replace(entry, bundle=name) for name in names])
     assert found == {names[1]: FIRST}
 
 
@@ -93,31 +93,31 @@ async def test_what_earlier_terms_left_is_told_once() -> None:
     cluster = FakeCluster()
     sidecar = await ready(FakeSidecar(cluster))
     left = {intent_path(bundle_name(0)): b"{", split_path(bundle_name(1)): b"{"}
-    changes = [Change(path=path, data=data, create=True) for path, data in left.items()]
+    changes = [DocumentChange(path=path, data=data, create=True) for path, data in left.items()]
     await sidecar.coordination.write_fenced(1, changes)
-    settlement = await sidecar.hand.settle()
-    assert settlement.frozen == sidecar.sharing.frozen == {bundle_name(0), bundle_name(1)}
-    assert {folder: set(sidecar.sharing.unreadable[folder]) for folder in (INTENTS, SPLITS)} == {
+    settlement = await sidecar.executor.settle()
+    assert settlement.frozen == sidecar.shared_state.frozen == {bundle_name(0), bundle_name(1)}
+    assert {folder: set(sidecar.shared_state.unreadable[folder]) for folder in (INTENTS, SPLITS)} == {
         INTENTS: {intent_path(bundle_name(0))},
         SPLITS: {split_path(bundle_name(1))},
     }
-    assert sidecar.hand.settled_splits() == []
+    assert sidecar.executor.settled_splits() == []
     cluster.clock.offset += 136.0
     await sidecar.leadership.turn()
-    assert (await sidecar.hand.settle()).frozen == sidecar.sharing.frozen == frozenset()
-    (split,) = sidecar.hand.settled_splits()
+    assert (await sidecar.executor.settle()).frozen == sidecar.shared_state.frozen == frozenset()
+    (split,) = sidecar.executor.settled_splits()
     assert (split.bundle, split.outcome, split.code) == (bundle_name(1), "unknown", Code.LEFT_BY_EARLIER_LEADER)
-    assert sidecar.hand.settled_splits() == []
-    assert [record["bundle"] for record in sidecar.sharing.moves] == [bundle_name(0)]
+    assert sidecar.executor.settled_splits() == []
+    assert [record["bundle"] for record in sidecar.shared_state.moves] == [bundle_name(0)]
 
 
 @pytest.mark.parametrize("stopped", [False, True])
 async def test_what_is_asked_after_a_stop_is_not_begun(stopped: bool) -> None:
     """Moves and splits alike; before any term there is nothing to stop."""
     sidecar = FakeSidecar(FakeCluster())
-    assert await sidecar.hand.carry_out([move(FIRST)], epoch=-1, cycle=1, on_outcome=lambda _: None) == []
+    assert await sidecar.executor.carry_out([move(FIRST)], epoch=-1, cycle=1, on_outcome=lambda _: None) == []
     await ready(sidecar)
     if stopped:
-        assert await sidecar.hand.stop(1.0) == ()
+        assert await sidecar.executor.stop(1.0) == ()
     found: Any = await carry_out(sidecar, move(FIRST))
     assert [item.code for item in found] == ([Code.STOPPING] if stopped else [""])

@@ -17,7 +17,7 @@ from bundlekeel.daemon.execution.intents import (
     settle_intents,
 )
 from bundlekeel.daemon.execution.leader_executor import move_record
-from bundlekeel.ports import Change, Document, Member, Owner
+from bundlekeel.ports import Document, DocumentChange, Member, Owner
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import MemoryOwnership
 
@@ -67,7 +67,7 @@ class Successor:
         self.ownership = MemoryOwnership()
         self.clock = SteppedClock()
         self.seen: FirstSeen = {}
-        self.changes: list[Change] = []
+        self.changes: list[DocumentChange] = []
         self.outcomes: list[MoveOutcome] = []
 
     async def start(self) -> Successor:
@@ -78,7 +78,7 @@ class Successor:
         return self
 
     async def find(self, data: bytes) -> None:
-        await self.coordination.write_fenced(2, [Change(path=intent_path(BUNDLE), data=data, create=True)])
+        await self.coordination.write_fenced(2, [DocumentChange(path=intent_path(BUNDLE), data=data, create=True)])
 
     async def settle(self) -> tuple[frozenset[str], list[tuple[str, str, str]]]:
         """One look: frozen bundles, and (outcome, code, landed on) of what was settled."""
@@ -120,7 +120,7 @@ async def test_frozen_until_deadline_and_margin_then_read(
     await successor.find(intent().encode())
     if owner is not None:
         successor.ownership.owners[BUNDLE] = owner
-    successor.changes = [Change(path="moves/1", data=b"x", create=True)]
+    successor.changes = [DocumentChange(path="moves/1", data=b"x", create=True)]
     assert await successor.settle() == (frozenset({BUNDLE}), [])
     successor.clock.now += 120 + MARGIN - 0.01
     assert await successor.settle() == (frozenset({BUNDLE}), [])

@@ -19,7 +19,7 @@ from bundlekeel.daemon.execution.intents import (
     settle_intents,
 )
 from bundlekeel.daemon.execution.leader_executor import move_record
-from bundlekeel.ports import Change, Document, Owner
+from bundlekeel.ports import Document, DocumentChange, Owner
 from tests.support.executor_bench import BUNDLE, TOPIC, A, B, C
 from tests.unit.daemon.test_executor_intents import MARGIN, Successor, intent
 
@@ -82,7 +82,7 @@ async def test_nodes_that_are_no_intents() -> None:
     """One of no bundle is left where it is and named; one that cannot be read is named until it is settled."""
     successor = await Successor().start()
     await successor.find(b"{")
-    strange = Change(path="intents/what", data=Intent.encode(intent()), create=True)
+    strange = DocumentChange(path="intents/what", data=Intent.encode(intent()), create=True)
     await successor.coordination.write_fenced(2, [strange])
     for frozen in ({BUNDLE}, set()):
         found = await settle_intents(

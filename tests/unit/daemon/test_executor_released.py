@@ -76,8 +76,8 @@ async def test_the_next_leader_does_not_wait_for_it_either() -> None:
     made = (await sidecar.cycle.turn()).plan
     assert made is not None and sidecar.cycle.snapshot is not None
     move, now = made.moves[0], sidecar.clock.wall_ms()
-    ledger = open_entries(sidecar.cycle.standing.ledger, [move], sidecar.cycle.snapshot, now - 10)
-    await sidecar.sharing.save(CycleState(cycle=1, ledger=ledger), {}, epoch=sidecar.sharing.current_epoch())
+    ledger = open_entries(sidecar.cycle.cycle_state.ledger, [move], sidecar.cycle.snapshot, now - 10)
+    await sidecar.shared_state.save(CycleState(cycle=1, ledger=ledger), {}, epoch=sidecar.shared_state.current_epoch())
     outcome = MoveOutcome(
         bundle=move.bundle,
         source=move.source,
@@ -86,6 +86,6 @@ async def test_the_next_leader_does_not_wait_for_it_either() -> None:
         code=Code.RELEASED,
         started_wall_ms=now,
     )
-    epoch = sidecar.sharing.current_epoch()
-    await sidecar.coordination.write_fenced(epoch, sidecar.sharing.move_change(move_record(outcome)))
-    assert sidecar.sharing.taken_over().ledger.entries == ()
+    epoch = sidecar.shared_state.current_epoch()
+    await sidecar.coordination.write_fenced(epoch, sidecar.shared_state.move_change(move_record(outcome)))
+    assert sidecar.shared_state.taken_over().ledger.entries == ()

@@ -257,16 +257,16 @@ async def test_splits_of_an_earlier_term_are_not_begun() -> None:
             return None
 
         wanted = Split(bundle=next(iter(cluster.shares)), broker="b1:8080", rule="topics", value=2.0, limit=1.0)
-        return await sidecar.hand.split(
+        return await sidecar.executor.split(
             [wanted], epoch=epoch, cycle=7, max_bundles=128, prepare=lambda _family: None, on_outcome=ended
         )
 
-    assert await split(1) == [] and await sidecar.hand.stop(1.0) == ()
-    await sidecar.hand.flush()
+    assert await split(1) == [] and await sidecar.executor.stop(1.0) == ()
+    await sidecar.executor.flush()
     await ready(sidecar)
-    sidecar.hand.begin(2)
+    sidecar.executor.begin(2)
     assert await split(1) == []
-    sidecar.hand.begin(1)
+    sidecar.executor.begin(1)
     (outcome,) = await split(1)
     assert (outcome.epoch, outcome.cycle_id) == (1, "7")
     assert C not in outcome.broker

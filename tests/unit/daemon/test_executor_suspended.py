@@ -8,10 +8,10 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import StoreError
-from bundlekeel.daemon.execution.executor import Term
+from bundlekeel.daemon.execution.executor import LeaderTerm
 from bundlekeel.daemon.execution.intents import MoveOutcome, intent_path
 from bundlekeel.daemon.execution.split_intents import split_path
-from bundlekeel.ports import Change, Document
+from bundlekeel.ports import Document, DocumentChange
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from tests.support import split_bench
 from tests.support.executor_bench import BUNDLE, Bench
@@ -30,7 +30,7 @@ class Suspending(MemoryCoordination):
 
     done = False
 
-    async def write_fenced(self, epoch: int, changes: list[Change]) -> None:  # type: ignore[override]
+    async def write_fenced(self, epoch: int, changes: list[DocumentChange]) -> None:  # type: ignore[override]
         await super().write_fenced(epoch, changes)
         if not self.done:
             self.done = True
@@ -46,9 +46,9 @@ async def suspending(mode: str = "modular") -> Bench:
     return await bench.lead()
 
 
-def record_of(outcome: MoveOutcome) -> Change:
+def record_of(outcome: MoveOutcome) -> DocumentChange:
     """What is written beside the removal of an intent."""
-    return Change(path=f"moves/{outcome.intent_id}", data=outcome.outcome.encode(), create=True)
+    return DocumentChange(path=f"moves/{outcome.intent_id}", data=outcome.outcome.encode(), create=True)
 
 
 @pytest.mark.parametrize("mode", ["modular", "extensible"])
@@ -123,7 +123,7 @@ async def test_the_next_intent_of_a_bundle_is_not_taken_for_the_one_left() -> No
 async def test_splits_go_on_when_the_store_is_back() -> None:
     """Nothing is called while it is away; back again, the intent left open goes, and the bundle is split."""
     bench = split_bench.Bench(coordination=Suspending)
-    bench.splitter.term = Term(epoch=1, member="m1", permit=lambda: permit(bench))
+    bench.splitter.term = LeaderTerm(epoch=1, member="m1", permit=lambda: permit(bench))
     await bench.lead()
     outcome = await bench.split()
     assert (outcome.outcome, outcome.code, bench.calls()) == ("refused", Code.STORE_UNAVAILABLE, 0)

@@ -14,8 +14,8 @@ from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport
 from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.core.planning.engine import PlanResult
 from bundlekeel.core.planning.ledger import open_entries
-from bundlekeel.daemon.sources.extensible_book import Book, Moment
-from bundlekeel.ports import Heard, LoadTables
+from bundlekeel.daemon.sources.extensible_brokers import ExtensibleBrokers, Instant
+from bundlekeel.ports import LatestLoad, LoadTables
 from tests.support.builders import EAGER, NOW_MS, averages_of, broker, bundle_name, run
 from tests.support.memory_feed import broker_load
 
@@ -28,7 +28,7 @@ OVERRIDE = (CapacityOverride(pattern="*", ignore=("cpu",), throughput=20e6),)
 
 def pictured(owned: Sequence[Sequence[float]], scores: Sequence[float], *, bundles: str = "all") -> list[BrokerReport]:
     """Reports as the daemon makes them: each broker's bundles (bytes/s each way) and score, through the book."""
-    book = Book(bundles="all" if bundles == "all" else "top", stats_interval=10.0)
+    book = ExtensibleBrokers(bundles="all" if bundles == "all" else "top", stats_interval=10.0)
     book.register({broker(row): BrokerEndpoint(broker_id=broker(row), web_url="http://x") for row in range(len(owned))})
     heard, answers, number = {}, {}, 1
     for row, (sizes, score) in enumerate(zip(owned, scores, strict=True)):
@@ -41,9 +41,9 @@ def pictured(owned: Sequence[Sequence[float]], scores: Sequence[float], *, bundl
             names=tuple(names[place] for place in largest), traffic=rows[largest], counts=stats.counts[largest]
         )
         load = broker_load(broker(row), score, rows.sum(axis=0).tolist() or [0.0] * 4, NOW_MS, len(sizes))
-        heard[broker(row)] = Heard(load=load, bundles=top, load_ms=NOW_MS, bundles_ms=NOW_MS)
+        heard[broker(row)] = LatestLoad(load=load, bundles=top, load_ms=NOW_MS, bundles_ms=NOW_MS)
         answers[broker(row)] = stats
-    moment = Moment(NOW_MS, 0.0)
+    moment = Instant(NOW_MS, 0.0)
     book.hear(LoadTables(heard=heard, state="ok"), moment)
     if bundles == "all":
         for name, stats in answers.items():

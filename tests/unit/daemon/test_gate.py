@@ -11,43 +11,43 @@ import pytest
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import Forbidden
-from bundlekeel.daemon.gate.gate import CHECKS, Action, Check, Gate, GateParts, Question
+from bundlekeel.daemon.gate.gate import CHECKS, Action, Gate, GateCheck, GateParts, GateQuestion
 from bundlekeel.daemon.gate.in_force import lasts, mode_in_force, pause_in_force, scopes_paused
 from bundlekeel.daemon.gate.obstacle import Obstacle
-from bundlekeel.daemon.state.documents import Desired, Pause, Wish
-from bundlekeel.daemon.state.takeover_record import Ended, Record
+from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
+from bundlekeel.daemon.state.takeover_record import TakeoverEnd, TakeoverRecord
 from tests.support.builders import bundle_name
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
 BUNDLE = bundle_name(0)
 SOURCE, TARGET, _ = BROKERS
 TASK = "req-1"
-WISH = Wish(by="ann", reason="r", since_ms=1)
-RECORD = Record(by="ann", reason="r", wall_ms=1, overrides={}, runtime={})
-ASIDE = replace(RECORD, active=False, ended=Ended(by="deadman", reason="r", wall_ms=2, deadman=True))
+REQUEST = OperatorRequest(by="ann", reason="r", since_ms=1)
+RECORD = TakeoverRecord(by="ann", reason="r", wall_ms=1, overrides={}, runtime={})
+ASIDE = replace(RECORD, active=False, ended=TakeoverEnd(by="deadman", reason="r", wall_ms=2, deadman=True))
 PARTIAL = replace(RECORD, namespaces=("other/ns",))
 # What each check answers when it alone fails.
 CODES = {
-    Check.TASK: Code.STOPPED,
-    Check.WISH: Code.STOPPED,
-    Check.MODE: Code.OBSERVE_ONLY,
-    Check.PAUSE: Code.PAUSED,
-    Check.LEASE: Code.NOT_LEADER,
-    Check.OUTAGE: Code.SETTLING_AFTER_OUTAGE,
-    Check.PUT_ASIDE: Code.PUT_ASIDE,
-    Check.SECOND_BALANCER: Code.SECOND_BALANCER,
-    Check.CLUSTER: Code.UNSUPPORTED_LOAD_MANAGER,
-    Check.LOAD: Code.LOAD_AWAITED,
-    Check.CHANNEL: Code.CHANNEL_NOT_FOLLOWED,
-    Check.SHEDDING: Code.BROKERS_SHED_THEMSELVES,
-    Check.WINDOW: Code.OUTSIDE_WINDOW,
-    Check.REVIEW: Code.NOT_REVIEWED,
-    Check.SCOPE: Code.BROKERS_SHED_THEMSELVES,
-    Check.BUNDLE: Code.PINNED,
-    Check.TARGET: Code.CORDONED,
+    GateCheck.TASK: Code.STOPPED,
+    GateCheck.REQUEST: Code.STOPPED,
+    GateCheck.MODE: Code.OBSERVE_ONLY,
+    GateCheck.PAUSE: Code.PAUSED,
+    GateCheck.LEASE: Code.NOT_LEADER,
+    GateCheck.OUTAGE: Code.SETTLING_AFTER_OUTAGE,
+    GateCheck.PUT_ASIDE: Code.PUT_ASIDE,
+    GateCheck.SECOND_BALANCER: Code.SECOND_BALANCER,
+    GateCheck.CLUSTER: Code.UNSUPPORTED_LOAD_MANAGER,
+    GateCheck.LOAD: Code.LOAD_AWAITED,
+    GateCheck.CHANNEL: Code.CHANNEL_NOT_FOLLOWED,
+    GateCheck.SHEDDING: Code.BROKERS_SHED_THEMSELVES,
+    GateCheck.WINDOW: Code.OUTSIDE_WINDOW,
+    GateCheck.REVIEW: Code.NOT_REVIEWED,
+    GateCheck.SCOPE: Code.BROKERS_SHED_THEMSELVES,
+    GateCheck.BUNDLE: Code.PINNED,
+    GateCheck.TARGET: Code.CORDONED,
 }
 # A takeover is either put aside or partial.
-TOGETHER = set(Check) - {Check.SCOPE}
+TOGETHER = set(GateCheck) - {GateCheck.SCOPE}
 
 
 @pytest.fixture
@@ -58,42 +58,44 @@ async def sidecar() -> FakeSidecar:
     return made
 
 
-async def asked(sidecar: FakeSidecar, action: Action, failing: Collection[Check]) -> tuple[Gate, Question]:
+async def asked(sidecar: FakeSidecar, action: Action, failing: Collection[GateCheck]) -> tuple[Gate, GateQuestion]:
     """A gate where these checks, and no others, fail; and the question of this action about a single move."""
 
-    def when(check: Check) -> Obstacle | None:
+    def when(check: GateCheck) -> Obstacle | None:
         return Obstacle(code=CODES[check], detail="x") if check in failing else None
 
-    sidecar.sharing.desired = Desired(
-        stops={TASK: WISH} if Check.TASK in failing else {},
-        mode="observe" if Check.MODE in failing else None,
-        pause=Pause(reason="r", by="ann", since_ms=1) if Check.PAUSE in failing else None,
-        pinned={BUNDLE: 0} if Check.BUNDLE in failing else {},
-        cordons={TARGET: WISH} if Check.TARGET in failing else {},
-        drains={} if Check.WISH in failing else {SOURCE: WISH},
+    sidecar.shared_state.desired = Desired(
+        stops={TASK: REQUEST} if GateCheck.TASK in failing else {},
+        mode="observe" if GateCheck.MODE in failing else None,
+        pause=Pause(reason="r", by="ann", since_ms=1) if GateCheck.PAUSE in failing else None,
+        pinned={BUNDLE: 0} if GateCheck.BUNDLE in failing else {},
+        cordons={TARGET: REQUEST} if GateCheck.TARGET in failing else {},
+        drains={} if GateCheck.REQUEST in failing else {SOURCE: REQUEST},
     )
-    sidecar.sharing.takeover = ASIDE if Check.PUT_ASIDE in failing else PARTIAL if Check.SCOPE in failing else RECORD
+    sidecar.shared_state.takeover = (
+        ASIDE if GateCheck.PUT_ASIDE in failing else PARTIAL if GateCheck.SCOPE in failing else RECORD
+    )
     gate = Gate(
         GateParts(
             ceiling="act",
-            review_required=Check.REVIEW in failing,
-            shared=sidecar.sharing,
+            review_required=GateCheck.REVIEW in failing,
+            shared=sidecar.shared_state,
             config=sidecar.config,
             clock=sidecar.clock,
-            outage=lambda _picture: when(Check.OUTAGE),
-            second_balancer=lambda: when(Check.SECOND_BALANCER),
-            channel=lambda: "x" if Check.CHANNEL in failing else "",
-            windows=lambda _now: when(Check.WINDOW),
+            outage=lambda _picture: when(GateCheck.OUTAGE),
+            second_balancer=lambda: when(GateCheck.SECOND_BALANCER),
+            channel=lambda: "x" if GateCheck.CHANNEL in failing else "",
+            windows=lambda _now: when(GateCheck.WINDOW),
         )
     )
     picture = await sidecar.cluster.source.picture()
-    if Check.SHEDDING in failing:
+    if GateCheck.SHEDDING in failing:
         unheard = replace(picture.endpoints[SOURCE], broker_id="b9:8080")
         picture = replace(picture, endpoints={**picture.endpoints, "b9:8080": unheard})
-    awaited = ("b9:8080",) if Check.LOAD in failing else ()
-    gate.see(replace(picture, mode="other" if Check.CLUSTER in failing else "modular", awaited=awaited))
-    epoch = -1 if Check.LEASE in failing else sidecar.sharing.current_epoch()
-    question = Question(
+    awaited = ("b9:8080",) if GateCheck.LOAD in failing else ()
+    gate.see(replace(picture, mode="other" if GateCheck.CLUSTER in failing else "modular", awaited=awaited))
+    epoch = -1 if GateCheck.LEASE in failing else sidecar.shared_state.current_epoch()
+    question = GateQuestion(
         action=action, epoch=epoch, bundle=BUNDLE, source=SOURCE, target=TARGET, task=TASK, approved=False
     )
     return gate, question
@@ -104,7 +106,7 @@ async def test_each_check_stops_the_actions_it_is_made_for(sidecar: FakeSidecar,
     """And no others."""
     gate, question = await asked(sidecar, action, ())
     assert gate.check(question) is None
-    for check in Check:
+    for check in GateCheck:
         gate, question = await asked(sidecar, action, {check})
         found = gate.check(question)
         assert (found.code if found is not None else None) == (CODES[check] if check in CHECKS[action] else None)
@@ -113,23 +115,23 @@ async def test_each_check_stops_the_actions_it_is_made_for(sidecar: FakeSidecar,
 @pytest.mark.parametrize("action", Action)
 async def test_the_first_reason_in_the_documented_order_is_the_answer(sidecar: FakeSidecar, action: Action) -> None:
     """When one is mended the next one is said."""
-    failing, said = [check for check in Check if check in TOGETHER], []
+    failing, said = [check for check in GateCheck if check in TOGETHER], []
     while failing:
         gate, question = await asked(sidecar, action, failing)
         found = gate.check(question)
         said.append(found.code if found is not None else None)
         failing = failing[1:]
-    checks = [check for check in Check if check in TOGETHER]
+    checks = [check for check in GateCheck if check in TOGETHER]
     expected = [next((CODES[c] for c in checks[n:] if c in CHECKS[action]), None) for n in range(len(checks))]
     assert said == expected
 
 
 def test_whatever_changes_a_cluster_needs_the_mode_and_the_lease() -> None:
     """What is only left for the leader, or only changes parameters, needs the mode."""
-    assert all(Check.MODE in checks for checks in CHECKS.values())
+    assert all(GateCheck.MODE in checks for checks in CHECKS.values())
     changing = {Action.PLAN, Action.RELOCATION, Action.REQUEST, Action.QUOTAS}
-    assert {action for action, checks in CHECKS.items() if Check.LEASE in checks} == changing
-    assert all({Check.PAUSE, Check.OUTAGE} <= CHECKS[action] for action in changing)
+    assert {action for action, checks in CHECKS.items() if GateCheck.LEASE in checks} == changing
+    assert all({GateCheck.PAUSE, GateCheck.OUTAGE} <= CHECKS[action] for action in changing)
     assert CHECKS.keys() == set(Action)
 
 
@@ -143,10 +145,10 @@ async def test_a_store_that_does_not_answer_is_an_obstacle(sidecar: FakeSidecar)
 
 async def test_what_is_demanded_is_refused_with_the_way_out(sidecar: FakeSidecar) -> None:
     """Whoever asks reads how to lift it."""
-    gate, question = await asked(sidecar, Action.SUBMISSION, {Check.MODE})
+    gate, question = await asked(sidecar, Action.SUBMISSION, {GateCheck.MODE})
     with pytest.raises(Forbidden, match=r"lowered from act; `bundlekeel mode act` restores it"):
         gate.demand(question)
-    gate, question = await asked(sidecar, Action.SUBMISSION, {Check.PAUSE})
+    gate, question = await asked(sidecar, Action.SUBMISSION, {GateCheck.PAUSE})
     with pytest.raises(Forbidden, match="`bundlekeel resume`") as caught:
         gate.demand(question)
     assert EXPLANATIONS[Code.PAUSED] in str(caught.value)
@@ -191,7 +193,7 @@ def test_the_lower_mode_is_in_force(ceiling: str, asked_for: str | None, found: 
 async def test_a_mode_that_was_not_lowered_names_no_way_back(sidecar: FakeSidecar) -> None:
     """The settings file says it; and `recommend` is told apart from `observe`."""
     parts = replace((await asked(sidecar, Action.PLAN, ()))[0]._p, ceiling="recommend")
-    found = Gate(parts).check(Question(action=Action.ORDER))
+    found = Gate(parts).check(GateQuestion(action=Action.ORDER))
     assert found == Obstacle(code=Code.RECOMMEND_ONLY, detail="")
 
 
@@ -208,14 +210,14 @@ async def test_a_mode_that_was_not_lowered_names_no_way_back(sidecar: FakeSideca
         ({"excluded": {f"r:{TARGET}": 0}}, {"target": ""}, None),
         ({"pauses": {f"broker:{SOURCE}": 0}}, {}, (Code.PAUSED, f"its scope r:{SOURCE} is paused")),
         ({"pauses": {"tenant:other": 0}}, {}, None),
-        ({"cordons": {TARGET: WISH}}, {}, (Code.CORDONED, TARGET)),
-        ({"cordons": {SOURCE: WISH}}, {}, None),
-        ({"drains": {SOURCE: WISH, TARGET: WISH}}, {}, (Code.CORDONED, TARGET)),
-        ({"cordons": {"": WISH}}, {"target": ""}, None),
+        ({"cordons": {TARGET: REQUEST}}, {}, (Code.CORDONED, TARGET)),
+        ({"cordons": {SOURCE: REQUEST}}, {}, None),
+        ({"drains": {SOURCE: REQUEST, TARGET: REQUEST}}, {}, (Code.CORDONED, TARGET)),
+        ({"cordons": {"": REQUEST}}, {"target": ""}, None),
         ({"drains": {}}, {"bundle": ""}, None),
         ({"drains": {}}, {}, (Code.STOPPED, "the drain or warm-up has ended")),
-        ({"drains": {}, "warms": {TARGET: WISH}}, {}, None),
-        ({"stops": {TASK: WISH}}, {}, None),
+        ({"drains": {}, "warms": {TARGET: REQUEST}}, {}, None),
+        ({"stops": {TASK: REQUEST}}, {}, None),
     ],
 )
 async def test_a_single_move_of_a_drain(
@@ -226,19 +228,19 @@ async def test_a_single_move_of_a_drain(
     pauses = {
         scope: Pause(reason="r", by="x", since_ms=1, until_ms=end) for scope, end in changes.get("pauses", {}).items()
     }
-    desired = msgspec.structs.replace(sidecar.sharing.desired, **changes | {"pauses": pauses})
-    sidecar.sharing.desired = desired
+    desired = msgspec.structs.replace(sidecar.shared_state.desired, **changes | {"pauses": pauses})
+    sidecar.shared_state.desired = desired
     obstacle = gate.check(replace(asks, **question))
     assert (obstacle and (obstacle.code, obstacle.detail)) == found
 
 
 async def test_a_request_that_somebody_stopped_or_approved(sidecar: FakeSidecar) -> None:
     """Stopped: by whom and why; of another task, or of none, it says nothing. Approved: nothing more is asked."""
-    gate, question = await asked(sidecar, Action.REQUEST, {Check.TASK})
+    gate, question = await asked(sidecar, Action.REQUEST, {GateCheck.TASK})
     assert gate.check(question) == Obstacle(code=Code.STOPPED, detail="by ann: r")
     for other in ("req-2", ""):
         assert gate.check(replace(question, task=other)) is None
-    gate, question = await asked(sidecar, Action.REQUEST, {Check.REVIEW})
+    gate, question = await asked(sidecar, Action.REQUEST, {GateCheck.REVIEW})
     assert gate.check(question) == Obstacle(code=Code.NOT_REVIEWED)
     assert gate.check(replace(question, approved=True)) is None
 
@@ -251,7 +253,7 @@ async def test_what_is_left_to_the_brokers_is_not_moved(sidecar: FakeSidecar) ->
         (("t/ns",), None),
         (("a/b", "c/d"), Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail="only a/b, c/d are taken over")),
     ):
-        sidecar.sharing.takeover = replace(RECORD, namespaces=namespaces)
+        sidecar.shared_state.takeover = replace(RECORD, namespaces=namespaces)
         assert gate.check(question) == found
         assert gate.check(replace(question, bundle="")) is None
 
@@ -263,16 +265,16 @@ async def test_what_is_left_to_the_brokers_is_not_moved(sidecar: FakeSidecar) ->
         (RECORD, False),
         (replace(ASIDE, active=True), False),
         (replace(RECORD, active=False), False),
-        (replace(ASIDE, ended=Ended(by="ann", reason="r", wall_ms=2)), False),
+        (replace(ASIDE, ended=TakeoverEnd(by="ann", reason="r", wall_ms=2)), False),
         (ASIDE, True),
     ],
 )
 async def test_only_what_the_dead_man_ended_is_put_aside(
-    sidecar: FakeSidecar, record: Record | None, aside: bool
+    sidecar: FakeSidecar, record: TakeoverRecord | None, aside: bool
 ) -> None:
     """Not what a person handed back, nor what was taken over anew."""
     gate, question = await asked(sidecar, Action.ADOPTION, ())
-    sidecar.sharing.takeover = record
+    sidecar.shared_state.takeover = record
     assert gate.check(question) == (Obstacle(code=Code.PUT_ASIDE, detail="deadman: r") if aside else None)
 
 
@@ -312,7 +314,7 @@ async def test_who_sheds_is_named(sidecar: FakeSidecar) -> None:
 
 async def test_brokers_whose_load_is_awaited_are_named(sidecar: FakeSidecar) -> None:
     """And a channel's fault is said as it was found."""
-    gate, question = await asked(sidecar, Action.PLAN, {Check.LOAD})
+    gate, question = await asked(sidecar, Action.PLAN, {GateCheck.LOAD})
     assert gate.check(question) == Obstacle(code=Code.LOAD_AWAITED, detail="b9:8080")
-    gate, question = await asked(sidecar, Action.PLAN, {Check.CHANNEL})
+    gate, question = await asked(sidecar, Action.PLAN, {GateCheck.CHANNEL})
     assert gate.check(question) == Obstacle(code=Code.CHANNEL_NOT_FOLLOWED, detail="x")

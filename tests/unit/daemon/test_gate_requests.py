@@ -12,8 +12,8 @@ from bundlekeel.core.model.errors import AdminTimeout, Forbidden
 from bundlekeel.daemon.state.documents import Desired, Pause
 from bundlekeel.settings.guard import WindowSettings
 from tests.support.builders import bundle_name
-from tests.support.faces import wishing
 from tests.support.memory_admin import Fault
+from tests.support.services import operator_requests
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, WallClock, with_params
 
 B1, B2, B3 = BROKERS
@@ -34,7 +34,9 @@ def still() -> FakeCluster:
 async def asked(sidecar: FakeSidecar, *, review: bool = False) -> dict[str, Any]:
     """A transfer that a person asks this sidecar for."""
     await sidecar.cycle.turn()
-    return await wishing(sidecar, review=review).by_hand("transfer", BUNDLE, to=B3, execute=True, reason="r", by="ann")
+    return await operator_requests(sidecar, review=review).manual_move(
+        "transfer", BUNDLE, to=B3, execute=True, reason="r", by="ann"
+    )
 
 
 # --- review ------------------------------------------------------------------------------------------------------
@@ -50,7 +52,7 @@ async def test_h21_the_leader_decides_whether_a_request_needs_approval() -> None
     assert left["state"] == "waiting"
     await leader.executions.serve()
     assert cluster.model.unloads == []
-    (task,) = leader.sharing.tasks
+    (task,) = leader.shared_state.tasks
     assert (task["task"], task["state"]) == (left["task"], "failed")
     assert "a second person has to approve it" in task["detail"]
 
@@ -63,10 +65,10 @@ async def test_h21_a_split_needs_approval_alike() -> None:
     follower = await FakeSidecar(cluster, "b").lead()
     await leader.cycle.turn()
     await follower.cycle.turn()
-    await wishing(follower).by_hand("split", BUNDLE, execute=True, reason="r", by="ann")
+    await operator_requests(follower).manual_move("split", BUNDLE, execute=True, reason="r", by="ann")
     await leader.executions.serve()
     assert cluster.model.splits == []
-    assert [task["state"] for task in leader.sharing.tasks] == ["failed"]
+    assert [task["state"] for task in leader.shared_state.tasks] == ["failed"]
 
 
 async def test_h21_what_somebody_else_approved_is_carried_out() -> None:
@@ -76,10 +78,10 @@ async def test_h21_what_somebody_else_approved_is_carried_out() -> None:
     follower = await FakeSidecar(cluster, "b").lead()
     await leader.cycle.turn()
     left = await asked(follower, review=True)
-    await wishing(follower).approve(left["review"], reason="fine", by="bob")
+    await operator_requests(follower).approve(left["review"], reason="fine", by="bob")
     await leader.executions.serve()
     assert cluster.owners()[BUNDLE] == B3
-    assert [task["state"] for task in leader.sharing.tasks] == ["done"]
+    assert [task["state"] for task in leader.shared_state.tasks] == ["done"]
 
 
 # --- the channel -------------------------------------------------------------------------------------------------
@@ -92,7 +94,7 @@ async def test_a_request_is_not_carried_out_while_the_channel_is_torn() -> None:
     sidecar.channel_fault = "brokers keep it in two places"
     await sidecar.executions.serve()
     assert sidecar.cluster.model.unloads == []
-    (task,) = sidecar.sharing.tasks
+    (task,) = sidecar.shared_state.tasks
     assert task["state"] == "failed" and "two places" in task["detail"]
 
 
@@ -126,23 +128,23 @@ async def test_a_window_that_closes_amid_a_plan_stops_the_rest() -> None:
 # --- what people ask for -------------------------------------------------------------------------------------------
 
 
-async def test_moves_by_hand_are_refused_while_everything_is_paused() -> None:
+async def test_moves_manually_are_refused_while_everything_is_paused() -> None:
     """At once, at whichever sidecar they are asked of; planning them is no harm."""
     sidecar = await FakeSidecar(still()).lead()
     await sidecar.cycle.turn()
-    face, pause = wishing(sidecar), Pause(reason="an incident", by="ann", since_ms=0)
-    await sidecar.sharing.change_desired(lambda _: Desired(pause=pause))
-    assert (await face.by_hand("transfer", BUNDLE, to=B3))["state"] == "planned"
+    service, pause = operator_requests(sidecar), Pause(reason="an incident", by="ann", since_ms=0)
+    await sidecar.shared_state.change_desired(lambda _: Desired(pause=pause))
+    assert (await service.manual_move("transfer", BUNDLE, to=B3))["state"] == "planned"
     with pytest.raises(Forbidden, match="by ann: an incident"):
-        await face.by_hand("transfer", BUNDLE, to=B3, execute=True, reason="r", by="ann")
-    assert await sidecar.sharing.take_requests() == []
+        await service.manual_move("transfer", BUNDLE, to=B3, execute=True, reason="r", by="ann")
+    assert await sidecar.shared_state.take_requests() == []
 
 
 async def test_an_approval_leaves_a_record() -> None:
     """Who approved what, and why: nobody else writes that down."""
     sidecar = await Reviewing(still()).lead()
     left = await asked(sidecar, review=True)
-    await wishing(sidecar, review=True).approve(left["review"], reason="looks right", by="bob")
+    await operator_requests(sidecar, review=True).approve(left["review"], reason="looks right", by="bob")
     (line,) = [item for item in sidecar.journal.tail(10, kind="wish") if "approval" in item["what"]]
     assert (line["by"], line["reason"], line["what"]) == ("bob", "looks right", f"approval of {left['review']}")
 
@@ -151,7 +153,7 @@ async def test_an_approval_leaves_a_record() -> None:
 
 
 async def test_a_broker_that_cannot_be_asked_counts_as_shedding() -> None:
-    """Acting needs proof that nobody else sheds."""
+    """Acting needs proof that no broker sheds by itself."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     sidecar.admin.fail("runtime_configuration", Fault(error=AdminTimeout("no answer")))
     report = await sidecar.cycle.turn()

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from pydantic import ValidationError
 
-from bundlekeel.core.guard.windows import Allow, Allowance, Span, allowance
+from bundlekeel.core.guard.windows import Allow, Allowance, WindowSpan, allowance
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.daemon.gate.windows import Calendar, span_of
@@ -48,25 +48,38 @@ SHUT = {"next_ms": 30}
     ("spans", "found"),
     [
         ([], Allowance()),
-        ([Span(allow="act", **SHUT)], Allowance(allow="nothing", until_ms=30, closed_by="hours")),
-        ([Span(allow="act", **OPEN)], Allowance(allow="act", until_ms=50)),
-        ([Span(allow="overload", **OPEN)], Allowance(allow="overload", until_ms=50)),
-        ([Span(allow="overload", **OPEN), Span(allow="act", **OPEN)], Allowance(allow="act", until_ms=50)),
-        ([Span(allow="overload", **OPEN), Span(allow="act", **SHUT)], Allowance(allow="overload", until_ms=50)),
-        ([Span(allow="act", **OPEN), Span(allow="act", opened_ms=9, ends_ms=70)], Allowance(allow="act", until_ms=70)),
+        ([WindowSpan(allow="act", **SHUT)], Allowance(allow="nothing", until_ms=30, closed_by="hours")),
+        ([WindowSpan(allow="act", **OPEN)], Allowance(allow="act", until_ms=50)),
+        ([WindowSpan(allow="overload", **OPEN)], Allowance(allow="overload", until_ms=50)),
+        ([WindowSpan(allow="overload", **OPEN), WindowSpan(allow="act", **OPEN)], Allowance(allow="act", until_ms=50)),
         (
-            [Span(allow="act", **OPEN), Span(allow="nothing", **OPEN)],
+            [WindowSpan(allow="overload", **OPEN), WindowSpan(allow="act", **SHUT)],
+            Allowance(allow="overload", until_ms=50),
+        ),
+        (
+            [WindowSpan(allow="act", **OPEN), WindowSpan(allow="act", opened_ms=9, ends_ms=70)],
+            Allowance(allow="act", until_ms=70),
+        ),
+        (
+            [WindowSpan(allow="act", **OPEN), WindowSpan(allow="nothing", **OPEN)],
             Allowance(allow="nothing", until_ms=50, closed_by="window"),
         ),
-        ([Span(allow="nothing", **SHUT)], Allowance()),  # only windows that forbid: outside of them all is allowed
-        ([Span(allow="act")], Allowance(allow="nothing", until_ms=0, closed_by="hours")),  # never again
         (
-            [Span(allow="act", next_ms=40), Span(allow="overload", next_ms=20), Span(allow="nothing", next_ms=10)],
+            [WindowSpan(allow="nothing", **SHUT)],
+            Allowance(),
+        ),  # only windows that forbid: outside of them all is allowed
+        ([WindowSpan(allow="act")], Allowance(allow="nothing", until_ms=0, closed_by="hours")),  # never again
+        (
+            [
+                WindowSpan(allow="act", next_ms=40),
+                WindowSpan(allow="overload", next_ms=20),
+                WindowSpan(allow="nothing", next_ms=10),
+            ],
             Allowance(allow="nothing", until_ms=20, closed_by="hours"),
         ),
     ],
 )
-def test_windows_together(spans: list[Span], found: Allowance) -> None:
+def test_windows_together(spans: list[WindowSpan], found: Allowance) -> None:
     """Rule: what forbids wins, then what allows most; outside nothing moves, unless all windows only forbid."""
     assert allowance(spans) == found
 
@@ -196,11 +209,11 @@ def test_the_zone_of_the_first_window_is_spoken() -> None:
 def test_the_whole_span() -> None:
     """Rule: inside and outside of a window, to the millisecond; a cron time that never comes opens nothing."""
     opens, next_one = at("2026-11-23 02:00", BERLIN), at("2026-11-24 02:00", BERLIN)
-    inside = Span(allow="act", opened_ms=opens, ends_ms=opens + 2 * HOUR, next_ms=next_one)
-    assert span_of(window(), opens - 1) == Span(allow="act", next_ms=opens)
+    inside = WindowSpan(allow="act", opened_ms=opens, ends_ms=opens + 2 * HOUR, next_ms=next_one)
+    assert span_of(window(), opens - 1) == WindowSpan(allow="act", next_ms=opens)
     assert [span_of(window(), moment) for moment in (opens, opens + 2 * HOUR - 1)] == [inside, inside]
-    assert span_of(window(), opens + 2 * HOUR) == Span(allow="act", next_ms=next_one)
-    assert span_of(NEVER, opens) == Span(allow="act")
+    assert span_of(window(), opens + 2 * HOUR) == WindowSpan(allow="act", next_ms=next_one)
+    assert span_of(NEVER, opens) == WindowSpan(allow="act")
 
 
 def test_the_calendar_follows_the_windows_as_they_open_and_close() -> None:

@@ -8,17 +8,17 @@ from dataclasses import replace
 import pytest
 
 from bundlekeel.adapters.clock import SystemClock
-from bundlekeel.core.guard.eligibility import Moved
-from bundlekeel.core.guard.external_moves import ForeignBook
-from bundlekeel.core.planning.effects import Book, Pair
-from bundlekeel.core.planning.ledger import Entry, Ledger
+from bundlekeel.core.guard.eligibility import RecentMove
+from bundlekeel.core.guard.external_moves import ExternalMoves
+from bundlekeel.core.planning.effects import EffectRecords, PairRecord
+from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.core.planning.memory import Hits, Memory
 from bundlekeel.daemon.execution.intents import FirstSeen, Intent, intent_path, settle_intents
 from bundlekeel.daemon.operations.takeover import SHEDDING
 from bundlekeel.daemon.records.notifications import DatedJournal
 from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.daemon.state.rebase import rebased
-from bundlekeel.ports import Change, Member
+from bundlekeel.ports import DocumentChange, Member
 from tests.support.executor_bench import BUNDLE, B, C, VirtualClock
 from tests.support.memory_admin import BrokerModel
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
@@ -54,13 +54,15 @@ async def test_h04_a_wall_clock_that_is_set_voids_no_cool_down(hours: int) -> No
         cluster.publish()
         again = {item.bundle for item in (await sidecar.cycle.turn()).outcomes}
         assert not again & moved
-    assert set(sidecar.cycle.standing.recent) >= moved
+    assert set(sidecar.cycle.cycle_state.recent) >= moved
     for _ in range(120):
         clock.offset += 5.0
         await sidecar.leadership.turn()
     cluster.publish()
     await sidecar.cycle.turn()
-    resting = {name for name, item in sidecar.cycle.standing.recent.items() if item.at_ms + 600_000 > clock.wall_ms()}
+    resting = {
+        name for name, item in sidecar.cycle.cycle_state.recent.items() if item.at_ms + 600_000 > clock.wall_ms()
+    }
     assert not resting & moved
 
 
@@ -102,15 +104,15 @@ async def test_h04_a_successor_counts_rests_from_first_sight(hours: int) -> None
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
     now = cluster.clock.wall_ms()
-    rests = CycleState(cycle=3, recent={"t/ns/x": Moved(at_ms=now - 100_000, source="b1:8080")}, completed_ms=now)
-    await first.sharing.save(rests, {}, epoch=1)
+    rests = CycleState(cycle=3, recent={"t/ns/x": RecentMove(at_ms=now - 100_000, source="b1:8080")}, completed_ms=now)
+    await first.shared_state.save(rests, {}, epoch=1)
     other = FakeCluster(clock=Ahead(cluster.clock, hours * HOUR_MS), store=cluster.store)
     second = FakeSidecar(other, "b")
     await second.coordination.start()
     cluster.store.expire(first.coordination)
     await second.leadership.turn()
     assert second.leadership.leading
-    found = second.sharing.taken_over()
+    found = second.shared_state.taken_over()
     age = second.clock.wall_ms() - found.recent["t/ns/x"].at_ms
     assert age == pytest.approx(100_000, abs=5_000)
     assert found.completed_ms == now, "the dead man judges that one"
@@ -122,32 +124,36 @@ async def test_h04_a_follower_that_watched_counts_on() -> None:
     first = await FakeSidecar(cluster, "a").lead()
     second = await FakeSidecar(FakeCluster(clock=Ahead(cluster.clock, HOUR_MS), store=cluster.store), "b").lead()
     now = cluster.clock.wall_ms()
-    await first.sharing.save(CycleState(recent={"t/ns/x": Moved(at_ms=now, source="s")}), {}, epoch=1)
-    await second.sharing.refresh()
+    await first.shared_state.save(CycleState(recent={"t/ns/x": RecentMove(at_ms=now, source="s")}), {}, epoch=1)
+    await second.shared_state.refresh()
     cluster.clock.offset += 60.0
     cluster.store.expire(first.coordination)
     await second.leadership.turn()
-    age = second.clock.wall_ms() - second.sharing.taken_over().recent["t/ns/x"].at_ms
+    age = second.clock.wall_ms() - second.shared_state.taken_over().recent["t/ns/x"].at_ms
     assert age == pytest.approx(60_000, abs=5_000)
 
 
 def test_h04_every_moment_of_a_standing_is_rebased() -> None:
     """Nested ones, and names with a moment; none stays none, and lengths and counters are no moments."""
-    entry = Entry(bundle="x", source="s", target="t", opened_ms=5, landed_ms=0, traffic=(1.0,) * 4, pressure=())
-    standing = CycleState(
+    entry = LedgerEntry(bundle="x", source="s", target="t", opened_ms=5, landed_ms=0, traffic=(1.0,) * 4, pressure=())
+    cycle_state = CycleState(
         cycle=4,
         memory=Memory(hits={"s": Hits(side="hot", high=2, reported=7, at_ms=9)}, condition_at_ms=3),
         ledger=Ledger(entries=(entry,)),
-        effects=Book(reverted=(("x", 8),), pairs=(Pair(source="s", target="t", useless=1, at_ms=4, until_ms=6),)),
-        foreign=ForeignBook(undone=(("y", 2),), rest_until_ms=1),
+        effects=EffectRecords(
+            reverted=(("x", 8),), pairs=(PairRecord(source="s", target="t", useless=1, at_ms=4, until_ms=6),)
+        ),
+        external_moves=ExternalMoves(undone=(("y", 2),), rest_until_ms=1),
     )
-    found = rebased(standing, 100)
+    found = rebased(cycle_state, 100)
     assert found == replace(
-        standing,
+        cycle_state,
         memory=Memory(hits={"s": Hits(side="hot", high=2, reported=7, at_ms=109)}, condition_at_ms=103),
         ledger=Ledger(entries=(replace(entry, opened_ms=105),)),
-        effects=Book(reverted=(("x", 108),), pairs=(Pair(source="s", target="t", useless=1, at_ms=104, until_ms=106),)),
-        foreign=ForeignBook(undone=(("y", 102),), rest_until_ms=101),
+        effects=EffectRecords(
+            reverted=(("x", 108),), pairs=(PairRecord(source="s", target="t", useless=1, at_ms=104, until_ms=106),)
+        ),
+        external_moves=ExternalMoves(undone=(("y", 102),), rest_until_ms=101),
     )
 
 
@@ -170,7 +176,7 @@ async def test_h08_a_frozen_intent_is_settled_by_first_sight(ahead: float) -> No
         wall_ms=written,
         deadline_ms=written + 120_000,
     )
-    await coordination.write_fenced(1, [Change(path=intent_path(BUNDLE), data=intent.encode(), create=True)])
+    await coordination.write_fenced(1, [DocumentChange(path=intent_path(BUNDLE), data=intent.encode(), create=True)])
     seen: FirstSeen = {}
 
     async def frozen() -> bool:
@@ -204,7 +210,9 @@ async def test_h08_the_next_intent_of_a_bundle_has_its_own_first_sight() -> None
             wall_ms=now,
             deadline_ms=now + 120_000,
         )
-        await coordination.write_fenced(1, [Change(path=intent_path(BUNDLE), data=intent.encode(), create=True)])
+        await coordination.write_fenced(
+            1, [DocumentChange(path=intent_path(BUNDLE), data=intent.encode(), create=True)]
+        )
         found = await settle_intents(coordination, model, epoch=1, clock=clock, seen=seen)
         assert found.frozen == {BUNDLE}
         clock.now += 136.0
@@ -217,14 +225,14 @@ async def test_h22_the_dead_man_looks_again_before_each_write() -> None:
     cluster, watchman = await taken_over()
     sidecar = await FakeSidecar(cluster).lead()
     cluster.clock.offset += AFTER + 1
-    desk = watchman.desk
+    context = watchman.context
 
     class Late(Watchman):
-        async def desk(self):  # type: ignore[no-untyped-def]
+        async def context(self):  # type: ignore[no-untyped-def]
             await sidecar.leadership.turn()
             cluster.publish()
             assert (await sidecar.cycle.turn()).completed
-            return await desk()
+            return await context()
 
     late = Late(cluster)
     await late.coordination.start()

@@ -11,7 +11,7 @@ from bundlekeel.daemon.execution.executor import ExecutorLimits, MoveRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.daemon.state.shared_state import MOVES, STATE
-from bundlekeel.ports import Change, Document, Owner
+from bundlekeel.ports import Document, DocumentChange, Owner
 from tests.support.executor_bench import BUNDLE, A, B, Bench, C
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination
@@ -23,10 +23,10 @@ async def test_moves_of_an_earlier_term_are_not_begun() -> None:
     """The hand is asked with the epoch that the moves were planned in; by now another term of ours has begun."""
     cluster = FakeCluster()
     sidecar = await ready(FakeSidecar(cluster))
-    sidecar.hand.begin(2)
-    done = await sidecar.hand.carry_out([move(FIRST)], epoch=1, cycle=1, on_outcome=lambda _: None)
+    sidecar.executor.begin(2)
+    done = await sidecar.executor.carry_out([move(FIRST)], epoch=1, cycle=1, on_outcome=lambda _: None)
     assert (done, cluster.model.unloads) == ([], [])
-    sidecar.hand.begin(1)
+    sidecar.executor.begin(1)
     assert [item.outcome for item in await carry_out(sidecar, move(FIRST))] == ["done"]
 
 
@@ -107,10 +107,10 @@ async def test_records_are_written_one_after_the_other() -> None:
     bench.model.add(other, A, "persistent://t/o/x")
     records: list[str] = []
 
-    def record(outcome: MoveOutcome) -> list[Change]:
+    def record(outcome: MoveOutcome) -> list[DocumentChange]:
         records.append(outcome.bundle)
         data = ",".join(records).encode()
-        return [Change(path="moves/1", data=data, create=len(records) == 1)]
+        return [DocumentChange(path="moves/1", data=data, create=len(records) == 1)]
 
     bench.executor = bench.build(changes=record)
     await bench.lead()
@@ -184,30 +184,30 @@ async def test_a_slow_read_never_overwrites_newer_state() -> None:
     """A follower reads the state of epoch 1; before the answer is there it leads epoch 2 and has stored its own."""
     cluster = FakeCluster()
     first, second = await FakeSidecar(cluster, "a").lead(), await SlowReader(cluster, "b").lead()
-    await first.sharing.save(CycleState(cycle=1), {}, epoch=1)
+    await first.shared_state.save(CycleState(cycle=1), {}, epoch=1)
     second.coordination.go_on = go_on = asyncio.Event()
-    reading = asyncio.create_task(second.sharing.refresh())
+    reading = asyncio.create_task(second.shared_state.refresh())
     await later(lambda: second.coordination.asked)
     cluster.store.expire(first.coordination)
     await second.leadership.turn()
-    await second.sharing.save(CycleState(cycle=9), {}, epoch=second.sharing.current_epoch())
+    await second.shared_state.save(CycleState(cycle=9), {}, epoch=second.shared_state.current_epoch())
     go_on.set()
     await reading
-    assert (second.sharing.shared.cycle, second.sharing.shared.epoch) == (9, 2)
+    assert (second.shared_state.shared.cycle, second.shared_state.shared.epoch) == (9, 2)
 
 
 async def test_a_slow_read_never_overwrites_newer_records() -> None:
     """The same of the records of moves: what our own term has recorded meanwhile stays."""
     cluster = FakeCluster()
     first, second = await FakeSidecar(cluster, "a").lead(), await SlowReader(cluster, "b").lead()
-    await first.sharing.save(CycleState(cycle=1), {}, epoch=1)
+    await first.shared_state.save(CycleState(cycle=1), {}, epoch=1)
     second.coordination.slow, second.coordination.go_on = MOVES, (go_on := asyncio.Event())
-    reading = asyncio.create_task(second.sharing.refresh())
+    reading = asyncio.create_task(second.shared_state.refresh())
     await later(lambda: second.coordination.asked)
     cluster.store.expire(first.coordination)
     await ready(second)
     await carry_out(second, move(FIRST))
-    assert len(second.sharing.moves) == 1
+    assert len(second.shared_state.moves) == 1
     go_on.set()
     await reading
-    assert len(second.sharing.moves) == 1
+    assert len(second.shared_state.moves) == 1

@@ -69,7 +69,7 @@ async def allow(_bundle: str, _destination: str) -> None:
 
 async def ready(sidecar: FakeSidecar) -> FakeSidecar:
     """Leading, and knowing its brokers."""
-    sidecar.hand.forbids = allow
+    sidecar.executor.forbids = allow
     sidecar.admin.set_endpoints(sidecar.cluster.model.endpoints())
     return await sidecar.lead()
 
@@ -86,7 +86,7 @@ async def later(condition: Any) -> None:
 async def carry_out(sidecar: FakeSidecar, wanted: Move) -> list[MoveOutcome]:
     epoch = sidecar.leadership.epoch
     assert epoch is not None
-    return await sidecar.hand.carry_out([wanted], epoch=epoch, cycle=1, on_outcome=lambda _: None)
+    return await sidecar.executor.carry_out([wanted], epoch=epoch, cycle=1, on_outcome=lambda _: None)
 
 
 async def test_h05_an_attempt_of_an_earlier_term_is_refused_in_a_later_one_of_the_same_leader() -> None:
@@ -104,7 +104,7 @@ async def test_h05_an_attempt_of_an_earlier_term_is_refused_in_a_later_one_of_th
         # Until the intent that A left must be over.
         cluster.clock.offset += 5.0
         await b.leadership.turn()
-        settled = await b.hand.settle()
+        settled = await b.executor.settle()
     assert (b.leadership.epoch, settled.frozen) == (2, frozenset())
     assert [item.outcome for item in await carry_out(b, move(SECOND))] == ["done"]
     cluster.store.expire(b.coordination)
@@ -171,7 +171,7 @@ def test_h06_nothing_is_permitted_while_taking_over() -> None:
 
 
 def test_h06_a_lease_lost_while_taking_over_ends_the_takeover() -> None:
-    """The session expires meanwhile: the takeover is given up, nobody leads until a term is won anew."""
+    """The session expires meanwhile: the takeover is given up, no sidecar leads until a term is won anew."""
 
     async def scenario() -> None:
         sidecar = SlowTakeover(FakeCluster(clock=LoopClock()))
@@ -291,7 +291,7 @@ async def test_h05_state_of_an_earlier_term_is_not_stored_in_a_later_one() -> No
     sidecar.cluster.store.expire(sidecar.coordination)
     await sidecar.leadership.turn()
     await sidecar.leadership.turn()
-    assert sidecar.sharing.current_epoch() == 2
+    assert sidecar.shared_state.current_epoch() == 2
     with pytest.raises(LeadershipLost):
-        await sidecar.sharing.save(CycleState(cycle=7), {}, epoch=1)
-    assert sidecar.sharing.shared.cycle != 7
+        await sidecar.shared_state.save(CycleState(cycle=7), {}, epoch=1)
+    assert sidecar.shared_state.shared.cycle != 7

@@ -63,7 +63,7 @@ async def test_the_new_leaders_records_go_on_where_the_old_ones_ended() -> None:
     assert second.records == []
     await first.leadership.stop()
     await second.lead()
-    await second.cycle.turn(lambda: second.cycle.adopt(second.sharing.taken_over(), second.leadership.epoch))
+    await second.cycle.turn(lambda: second.cycle.adopt(second.shared_state.taken_over(), second.leadership.epoch))
     together = [*first.records, *second.records]
     assert [(item.cycle, item.full) for item in together] == [(1, True), (2, True)]
     assert together[0].epoch < together[1].epoch

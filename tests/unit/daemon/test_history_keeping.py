@@ -15,7 +15,7 @@ from bundlekeel.adapters.history import ParquetStore
 from bundlekeel.core.history.record import SCHEMA, CycleRecord
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.daemon.records.history_keeping import GRACE_MS, keep_house, weed
-from bundlekeel.daemon.records.history_reading import Reading, check, listing, replayed
+from bundlekeel.daemon.records.history_reading import HistoryReading, check, listing, replayed
 from bundlekeel.ports.history import HOUR_MS, HistoryFile, in_force
 from tests.support.history_cases import START_MS, records_of, sequence
 from tests.support.memory_history import MemoryStore
@@ -236,7 +236,7 @@ def test_reading_passes_over_what_is_deleted_as_too_old_meanwhile() -> None:
     assert check(store)["cycles"] == 0
     other = MemoryStore()
     filled(other)
-    reading, files = Reading(other), other.files()
+    reading, files = HistoryReading(other), other.files()
     other.away = True
     with pytest.raises(StoreError):
         list(reading.records(files))

@@ -14,13 +14,13 @@ from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.state.documents import Pause
 from tests.support.builders import bundle_name
-from tests.support.faces import wishing
+from tests.support.services import operator_requests
 from tests.support.world import BROKERS, EAGER, FakeCluster, FakeSidecar, with_params
 
 B1, B2, B3 = BROKERS
 NAMESPACE = "t/ns"
 WHO: dict[str, Any] = {"reason": "new keys", "by": "ann"}
-# What is left of the range: nobody owns it.
+# What is left of the range: no broker owns it.
 REST = "t/ns/0x00050000_0xffffffff"
 # Balanced, so that no cycle moves anything by itself.
 LOADS = {B1: [0.06, 0.05, 0.04], B2: [0.15], B3: [0.15]}
@@ -37,21 +37,21 @@ async def seeing(params: Parameters = SLOWLY, cluster: FakeCluster | None = None
 
 async def asked(sidecar: FakeSidecar, **more: Any) -> str:
     """The id of the task that is left for the leader."""
-    answer = await wishing(sidecar).unload_namespace(NAMESPACE, execute=True, **more, **WHO)
+    answer = await operator_requests(sidecar).unload_namespace(NAMESPACE, execute=True, **more, **WHO)
     assert (answer["state"], answer["dry_run"]) == ("waiting", False)
     return str(answer["task"])
 
 
 def shown(sidecar: FakeSidecar, task: str) -> dict[str, Any]:
     """The task as people see it now."""
-    (found,) = [item for item in sidecar.sharing.tasks if item["task"] == task]
+    (found,) = [item for item in sidecar.shared_state.tasks if item["task"] == task]
     return found
 
 
 async def test_j08_dry_run_of_a_namespace_shows_every_bundle_and_moves_none() -> None:
     """Each bundle with its target, largest first, as if no budget were; and how many of them fit into one cycle."""
     sidecar = await seeing()
-    answer = await wishing(sidecar).unload_namespace(NAMESPACE, **WHO)
+    answer = await operator_requests(sidecar).unload_namespace(NAMESPACE, **WHO)
     assert (answer["kind"], answer["namespace"], answer["bundles"], answer["dry_run"]) == ("unload", NAMESPACE, 6, True)
     assert [move["bundle"] for move in answer["moves"][:2]] == [bundle_name(3), bundle_name(4)]
     assert len(answer["moves"]) == 5 and answer["refusal_counts"] == {"Unowned": 1}
@@ -90,10 +90,10 @@ async def test_j08_unload_of_a_namespace_goes_on_cycle_by_cycle() -> None:
 async def test_j08_many_bundles_that_go_the_other_way_are_no_swap() -> None:
     """Two brokers: what leaves each comes to the other, and each bundle counts by itself. Admitted as one swap, which
     is whole or not at all, they fitted no cycle, for ever."""
-    patient = with_params(avg_hit_count_low=100_000, avg_hit_count_high=100_000, split_enabled=False)
-    sidecar = await seeing(patient, FakeCluster({B1: [0.06, 0.01], B2: [0.02] * 6, B3: []}))
-    await wishing(sidecar).cordon(B3, **WHO)
-    await sidecar.sharing.refresh()
+    context = with_params(avg_hit_count_low=100_000, avg_hit_count_high=100_000, split_enabled=False)
+    sidecar = await seeing(context, FakeCluster({B1: [0.06, 0.01], B2: [0.02] * 6, B3: []}))
+    await operator_requests(sidecar).cordon(B3, **WHO)
+    await sidecar.shared_state.refresh()
     task = await asked(sidecar)
     for _ in range(6):
         await sidecar.executions.serve()
@@ -128,7 +128,7 @@ async def test_j08_unload_of_a_namespace_is_stopped_between_cycles() -> None:
     sidecar = await seeing()
     task = await asked(sidecar)
     await sidecar.executions.serve()
-    await wishing(sidecar).stop(task, **WHO)
+    await operator_requests(sidecar).stop(task, **WHO)
     await sidecar.cycle.turn()
     await sidecar.executions.serve()
     found = shown(sidecar, task)
@@ -159,7 +159,7 @@ async def test_j08_a_pause_ends_the_unload_of_a_namespace() -> None:
     task = await asked(sidecar)
     await sidecar.executions.serve()
     pause = Pause(reason="look", by="bob", since_ms=1)
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
     await sidecar.cycle.turn()
     await sidecar.executions.serve()
     found = shown(sidecar, task)
@@ -168,11 +168,13 @@ async def test_j08_a_pause_ends_the_unload_of_a_namespace() -> None:
 
 
 async def test_j08_what_binds_a_person_stays_and_is_said() -> None:
-    """A pinned bundle, and one nobody owns, in the dry run and in the task; the others leave."""
+    """A pinned bundle, and one no broker owns, in the dry run and in the task; the others leave."""
     sidecar = await seeing(replace(SLOWLY, max_moves_per_cycle=10))
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={bundle_name(0): 0}))
+    await sidecar.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, pinned={bundle_name(0): 0})
+    )
     del sidecar.cluster.model.owners[bundle_name(1)]
-    answer = await wishing(sidecar).unload_namespace(NAMESPACE, **WHO)
+    answer = await operator_requests(sidecar).unload_namespace(NAMESPACE, **WHO)
     assert {item["bundle"]: item["code"] for item in answer["refusals"]} == {
         bundle_name(0): Code.PINNED,
         bundle_name(1): Code.UNOWNED,
@@ -204,7 +206,7 @@ async def test_j08_a_new_term_does_not_go_on_with_it() -> None:
     sidecar.cluster.store.expire(sidecar.coordination)
     await sidecar.leadership.turn()
     await sidecar.leadership.turn()
-    sidecar.cycle.adopt(sidecar.sharing.taken_over(), sidecar.leadership.epoch)
+    sidecar.cycle.adopt(sidecar.shared_state.taken_over(), sidecar.leadership.epoch)
     await sidecar.cycle.turn()
     await sidecar.executions.serve()
     assert sidecar.cycle.leads and len(sidecar.moves()) == 2
@@ -240,16 +242,16 @@ async def test_j08_an_anti_affinity_group_leaves_bundle_by_bundle() -> None:
 async def test_j08_names_that_are_no_namespace_and_nothing_to_unload() -> None:
     """Said before anything is left for the leader."""
     sidecar = await seeing()
-    face = wishing(sidecar)
+    service = operator_requests(sidecar)
     with pytest.raises(NotFound):
-        await face.unload_namespace("t/none", **WHO)
+        await service.unload_namespace("t/none", **WHO)
     with pytest.raises(ConfigError):
-        await face.unload_namespace("t/../x", **WHO)
+        await service.unload_namespace("t/../x", **WHO)
     pins = {bundle: 0 for bundle in sidecar.cluster.owners() if namespace_of(bundle) == NAMESPACE}
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pinned=pins))
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned=pins))
     with pytest.raises(Conflict, match="Pinned"):
-        await face.unload_namespace(NAMESPACE, execute=True, **WHO)
+        await service.unload_namespace(NAMESPACE, execute=True, **WHO)
     recommending = await FakeSidecar(FakeCluster(LOADS), mode="recommend").lead()
     await recommending.cycle.turn()
     with pytest.raises(Forbidden):
-        await wishing(recommending).unload_namespace(NAMESPACE, execute=True, **WHO)
+        await operator_requests(recommending).unload_namespace(NAMESPACE, execute=True, **WHO)

@@ -12,7 +12,7 @@ import pytest
 
 from bundlekeel.adapters.files import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.codec.chain import Verifier
+from bundlekeel.codec.chain import ChainVerifier
 from bundlekeel.core.model.errors import ConfigError
 
 
@@ -167,7 +167,7 @@ def test_h15_a_second_writer_is_refused(tmp_path: Path) -> None:
     second, _ = journal(path)
     second.append({"kind": "cycle", "n": 5})
     second.close()
-    verifier = Verifier()
+    verifier = ChainVerifier()
     for file in sorted(tmp_path.glob("journal.jsonl.*"), reverse=True):
         assert verifier.read(file.name, file.read_bytes().splitlines(keepends=True))
     assert verifier.read(path.name, path.read_bytes().splitlines(keepends=True))

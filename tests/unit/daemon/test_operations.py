@@ -13,7 +13,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminFault
 from bundlekeel.daemon.execution.durations import GUESS_SECONDS
 from bundlekeel.daemon.operations.drain_tracker import PARALLEL
-from bundlekeel.daemon.state.documents import Desired, Pause, Wish
+from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
 from tests.support.memory_admin import Fault
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
@@ -24,15 +24,15 @@ BARE = "t/bare/0x00000000_0xffffffff"
 async def draining(cluster: FakeCluster, *brokers: str, name: str = "a", **params: object) -> FakeSidecar:
     """A leading sidecar that is to drain these brokers."""
     sidecar = await FakeSidecar(cluster, name, params=with_params(**params)).lead()
-    wish = Wish(by="ann", reason="disks", since_ms=sidecar.clock.wall_ms() - 1)
-    wishes = dict.fromkeys(brokers, wish)
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, drains=wishes))
+    operator_request = OperatorRequest(by="ann", reason="disks", since_ms=sidecar.clock.wall_ms() - 1)
+    requests = dict.fromkeys(brokers, operator_request)
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, drains=requests))
     return sidecar
 
 
 async def want(sidecar: FakeSidecar, desired: Desired) -> None:
     """Nothing but this."""
-    await sidecar.sharing.change_desired(lambda _: desired)
+    await sidecar.shared_state.change_desired(lambda _: desired)
 
 
 async def test_a_broker_is_emptied_with_what_nobody_reports() -> None:
@@ -53,14 +53,14 @@ async def test_a_broker_is_emptied_with_what_nobody_reports() -> None:
     assert 'drain_bundles{broker="b1:8080"} 0.0' in sidecar.metric("drain_bundles")
 
 
-async def test_the_books_forget_what_nobody_owns() -> None:
+async def test_the_books_forget_what_no_broker_owns() -> None:
     """A bundle that was only given up leaves no open entry: balancing must not wait for its report."""
     cluster = FakeCluster({B1: []})
     cluster.model.add(BARE, B1)
     sidecar = await draining(cluster, B1)
     await sidecar.cycle.turn()
     assert sidecar.moves() == [f"{BARE} released"]
-    assert sidecar.cycle.standing.ledger.entries == ()
+    assert sidecar.cycle.cycle_state.ledger.entries == ()
 
 
 async def test_what_lands_there_leaves_again_whatever_reports_say() -> None:
@@ -71,7 +71,7 @@ async def test_what_lands_there_leaves_again_whatever_reports_say() -> None:
     assert not await sidecar.operations.look(())
     bundle = next(iter(cluster.owners()))
     cluster.model.own(bundle, B1)
-    assert await sidecar.operations.look(sidecar.cycle.standing.ledger.under_way())
+    assert await sidecar.operations.look(sidecar.cycle.cycle_state.ledger.under_way())
     await sidecar.cycle.turn()
     assert cluster.model.owned_by(B1) == []
     assert sidecar.operations.record()[B1]["bundle_seconds"] > 0
@@ -96,12 +96,12 @@ async def test_another_replica_shows_the_progress_and_goes_on() -> None:
     first = await draining(cluster, B1, drain_max_moves_per_cycle=2)
     second = await FakeSidecar(cluster, "b", params=with_params()).lead()
     await first.cycle.turn()
-    await second.sharing.refresh()
+    await second.shared_state.refresh()
     assert second.operations.progress()[B1]["left"] == 6
     cluster.store.expire(first.coordination)
     await second.leadership.turn()
-    await second.sharing.refresh()
-    second.cycle.adopt(second.sharing.taken_over(), second.leadership.epoch)
+    await second.shared_state.refresh()
+    second.cycle.adopt(second.shared_state.taken_over(), second.leadership.epoch)
     await second.cycle.turn()
     assert cluster.model.owned_by(B1) == []
 
@@ -111,7 +111,7 @@ async def test_pins_and_paused_scopes_hold_and_are_named() -> None:
     cluster = FakeCluster()
     sidecar = await draining(cluster, B1)
     pinned = next(iter(cluster.owners()))
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={pinned: 0}))
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={pinned: 0}))
     await sidecar.cycle.turn()
     assert cluster.model.owned_by(B1) == [pinned]
     await sidecar.cycle.turn()
@@ -125,14 +125,14 @@ async def test_the_eta_is_a_guess_at_first_and_then_what_moves_took() -> None:
     """Nothing was measured yet, but a guess says more than nothing; an empty broker has nothing to wait for."""
     cluster = FakeCluster()
     sidecar = await draining(cluster, B1, drain_max_moves_per_cycle=2)
-    drain = sidecar.sharing.desired
+    drain = sidecar.shared_state.desired
     await want(sidecar, msgspec.structs.replace(drain, pause=Pause(reason="look", by="ann", since_ms=1)))
     await sidecar.cycle.turn()
     await want(sidecar, drain)
     assert sidecar.operations.record()[B1]["eta_seconds"] == 6 * GUESS_SECONDS / PARALLEL
     await sidecar.cycle.turn()
     await sidecar.operations.look(())
-    took = [item["seconds"] for item in sidecar.sharing.moves]
+    took = [item["seconds"] for item in sidecar.shared_state.moves]
     assert len(took) == 2
     assert sidecar.operations.record()[B1]["eta_seconds"] == round(4 * sum(took) / len(took) / PARALLEL, 1)
     for _ in range(2):
@@ -146,12 +146,12 @@ async def test_a_paused_scope_is_left_alone_and_refuses_each_move() -> None:
     cluster = FakeCluster()
     sidecar = await draining(cluster, B1)
     pause = Pause(reason="release", by="ann", since_ms=1)
-    await sidecar.sharing.change_desired(
+    await sidecar.shared_state.change_desired(
         lambda desired: msgspec.structs.replace(desired, pauses={"namespace:t/ns": pause})
     )
     await sidecar.cycle.turn()
     assert len(cluster.model.owned_by(B1)) == 6
-    await sidecar.sharing.change_desired(
+    await sidecar.shared_state.change_desired(
         lambda desired: msgspec.structs.replace(desired, pauses={f"broker:{B2}": pause, "tenant:other": pause})
     )
     await sidecar.cycle.turn()
@@ -164,7 +164,9 @@ async def test_a_pause_with_a_scope_ends_by_itself() -> None:
     cluster = FakeCluster()
     sidecar = await draining(cluster, B1)
     pause = Pause(reason="release", by="ann", since_ms=1, until_ms=sidecar.clock.wall_ms() + 2000)
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pauses={"tenant:t": pause}))
+    await sidecar.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, pauses={"tenant:t": pause})
+    )
     await sidecar.cycle.turn()
     assert len(cluster.model.owned_by(B1)) == 6
     sidecar.clock.offset += 2.1
@@ -177,14 +179,16 @@ async def test_a_warm_broker_is_no_longer_warmed() -> None:
     """Three plans in a row say so; then the wish is gone from the shared state."""
     cluster = FakeCluster({B1: [0.1, 0.1], B2: [0.1, 0.1], B3: [0.1, 0.1]})
     sidecar = await FakeSidecar(cluster).lead()
-    wish = Wish(by="ann", reason="new", since_ms=1)
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, warms={B3: wish}))
-    for left in ({B3: wish}, {B3: wish}, {}):
+    operator_request = OperatorRequest(by="ann", reason="new", since_ms=1)
+    await sidecar.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, warms={B3: operator_request})
+    )
+    for left in ({B3: operator_request}, {B3: operator_request}, {}):
         await sidecar.cycle.turn()
-        assert sidecar.sharing.desired.warms == left
+        assert sidecar.shared_state.desired.warms == left
 
 
-async def test_a_wish_that_comes_after_the_plan_holds() -> None:
+async def test_a_request_that_comes_after_the_plan_holds() -> None:
     """Asked of the store right before each move: what is pinned or excluded stays, and nothing goes to the broker."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
@@ -196,18 +200,18 @@ async def test_a_wish_that_comes_after_the_plan_holds() -> None:
     sidecar.admin.set_endpoints(picture.endpoints)
     await sidecar.config.refresh(picture.endpoints)
     await sidecar.policies.refresh(snapshot)
-    wish = Wish(by="ann", reason="disks", since_ms=1)
+    operator_request = OperatorRequest(by="ann", reason="disks", since_ms=1)
     changes: tuple[tuple[Any, dict[str, Any], str], ...] = (
         (stays, {"pinned": {stays.bundle: 0}}, "Pinned"),
-        (goes, {"cordons": {goes.target: wish}}, "Cordoned"),
-        (goes, {"drains": {goes.target: wish}}, "Cordoned"),
+        (goes, {"cordons": {goes.target: operator_request}}, "Cordoned"),
+        (goes, {"drains": {goes.target: operator_request}}, "Cordoned"),
         (stays, {"excluded": {f"b:{stays.bundle}": 0}}, "Excluded"),
         (stays, {"excluded": {"n:t/*": 0}}, "Excluded"),
         (goes, {"excluded": {f"r:{goes.target}": 0}}, "Excluded"),
     )
     for move, change, code in changes:
         await want(sidecar, Desired(**change))
-        (outcome,) = await sidecar.hand.carry_out([move], epoch=epoch, cycle=1, on_outcome=lambda _: None)
+        (outcome,) = await sidecar.executor.carry_out([move], epoch=epoch, cycle=1, on_outcome=lambda _: None)
         assert (outcome.outcome, outcome.code) == ("refused", code)
     assert cluster.model.unloads == []
 
@@ -229,12 +233,12 @@ async def test_what_is_left_alone_amid_a_plan_stays(changes: dict[str, Any]) -> 
     sidecar = await FakeSidecar(cluster).lead()
 
     async def in_between(_bundle: str) -> None:
-        await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, **changes))
+        await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, **changes))
 
     waiting: list[asyncio.Task[None]] = []
     cluster.model.after_unload = lambda bundle: waiting.append(asyncio.ensure_future(in_between(bundle)))
-    sidecar.hand._limits = replace(sidecar.hand._limits, max_in_flight=1, max_in_flight_per_broker=1)
-    sidecar.hand.begin(sidecar.sharing.current_epoch())
+    sidecar.executor._limits = replace(sidecar.executor._limits, max_in_flight=1, max_in_flight_per_broker=1)
+    sidecar.executor.begin(sidecar.shared_state.current_epoch())
     report = await sidecar.cycle.turn()
     first, *others = [(outcome.outcome, outcome.code) for outcome in report.outcomes]
     assert first[0] == "done" and others

@@ -82,11 +82,11 @@ async def test_a_plan_under_way_stops_when_an_outage_begins() -> None:
     """Each move asks again: those after the shrinking are refused, typed."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
-    assert await sidecar.hand._not_now("t/ns/0x0_0x1") is None
+    assert await sidecar.executor._not_now("t/ns/0x0_0x1") is None
     await looks(cluster, 1, sidecar)
     cluster.source.remove(*BROKERS[1:])
     await looks(cluster, 1, sidecar)
-    refusal = await sidecar.hand._not_now("t/ns/0x0_0x1")
+    refusal = await sidecar.executor._not_now("t/ns/0x0_0x1")
     assert refusal is not None and refusal.code is Code.SETTLING_AFTER_OUTAGE
 
 
@@ -170,7 +170,7 @@ async def test_a_new_leader_compares_with_what_the_last_one_saw() -> None:
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
     await first.cycle.turn()
-    assert first.sharing.shared.brokers == BROKERS
+    assert first.shared_state.shared.brokers == BROKERS
     await first.coordination.close()
     cluster.source.remove(*BROKERS[1:])
     fresh = await FakeSidecar(cluster, "b").lead()
@@ -199,7 +199,7 @@ async def test_what_a_person_asks_for_waits_as_well() -> None:
     await sidecar.cycle.turn()
     cluster.source.remove(*BROKERS[1:])
     await looks(cluster, 1, sidecar)
-    await sidecar.sharing.leave_request({"hash": "x", "moves": [["t/ns/0x1_0x2", *BROKERS[:2]]], "request": {}})
+    await sidecar.shared_state.leave_request({"hash": "x", "moves": [["t/ns/0x1_0x2", *BROKERS[:2]]], "request": {}})
     await sidecar.executions.serve()
-    assert sidecar.sharing.tasks[0]["state"] == "failed"
-    assert "left the registry at once" in sidecar.sharing.tasks[0]["detail"]
+    assert sidecar.shared_state.tasks[0]["state"] == "failed"
+    assert "left the registry at once" in sidecar.shared_state.tasks[0]["detail"]

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from bundlekeel.daemon.gate.outage import KNOWN_MS, OUTAGE, SKEW_MS, Notice, settle_for
+from bundlekeel.daemon.gate.outage import KNOWN_MS, OUTAGE, SKEW_MS, OutageRecord, settle_for
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.virtual_time import LoopClock, run_virtually
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
@@ -35,13 +35,13 @@ async def looks(seconds: int, *sidecars: FakeSidecar) -> None:
             await sidecar.outage.look()
 
 
-async def notice(cluster: FakeCluster) -> tuple[Notice, int]:
+async def notice(cluster: FakeCluster) -> tuple[OutageRecord, int]:
     """The shared document and its version."""
     node = cluster.store.nodes[OUTAGE]
-    return msgspec.json.decode(node.data, type=Notice), node.version
+    return msgspec.json.decode(node.data, type=OutageRecord), node.version
 
 
-async def say(sidecar: FakeSidecar, said: Notice, version: int | None = None) -> None:
+async def say(sidecar: FakeSidecar, said: OutageRecord, version: int | None = None) -> None:
     """Somebody else says this."""
     await sidecar.coordination.write_shared(OUTAGE, msgspec.json.encode(said), version=version)
 
@@ -51,10 +51,10 @@ def shrink(cluster: FakeCluster) -> None:
     cluster.source.remove(*BROKERS[1:])
 
 
-def seen(cluster: FakeCluster, *, ago: float = 0.0, by: str = "x", over: bool = False) -> Notice:
+def seen(cluster: FakeCluster, *, ago: float = 0.0, by: str = "x", over: bool = False) -> OutageRecord:
     """What another sidecar says it saw so many seconds ago."""
     at = cluster.clock.wall_ms() - int(1000 * ago)
-    return Notice(by=by, why="it was away", since_ms=at, back_ms=at, expected=("b9:8080",), over=over)
+    return OutageRecord(by=by, why="it was away", since_ms=at, back_ms=at, expected=("b9:8080",), over=over)
 
 
 def test_a_look_a_second() -> None:
@@ -155,7 +155,7 @@ def test_an_outage_is_said_once_with_what_was_there_before() -> None:
         said, version = await notice(cluster)
         now = cluster.clock.wall_ms()
         # The first look that got no answer was 15 s ago, but for the second before it that is counted with it.
-        assert said == Notice(
+        assert said == OutageRecord(
             by="a",
             why="the metadata store did not answer for 15 s",
             since_ms=now - 16_000,

@@ -8,7 +8,7 @@ import pytest
 
 from bundlekeel.core.channel.states import ServiceUnit, UnitState
 from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.core.model.load import Listener, Owner
+from bundlekeel.core.model.load import AdvertisedListener, Owner
 from bundlekeel.daemon.operations.where import where
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_tables import row_of
@@ -73,7 +73,7 @@ async def test_the_owner_right_after_each_step() -> None:
 async def test_j08_the_listeners_of_an_extensible_owner_are_those_it_registered() -> None:
     """The channel names the broker only."""
     stage = ChannelStage()
-    listeners = (Listener("external", "pulsar://example.com:31000"),)
+    listeners = (AdvertisedListener("external", "pulsar://example.com:31000"),)
     stage.source.advertise(A, *listeners)
     await follow(stage)
     for bundle, broker, expected in ((BUNDLE, A, listeners), (OTHER, B, ())):

@@ -14,7 +14,7 @@ from tests.support.page_world import PageCluster, PageSidecar
 
 
 @pytest.fixture(params=["real", "fake"])
-async def face(request: pytest.FixtureRequest) -> AsyncIterator[Service]:
+async def service(request: pytest.FixtureRequest) -> AsyncIterator[Service]:
     """Both answer alike."""
     if request.param == "fake":
         yield FakeService()
@@ -23,14 +23,14 @@ async def face(request: pytest.FixtureRequest) -> AsyncIterator[Service]:
     sidecar = PageSidecar(cluster, mode="act", params=Parameters(), pace=0.0)
     await sidecar.lead()
     await sidecar.cycle.turn()
-    yield sidecar.face
+    yield sidecar.service
 
 
-async def test_a_pause_without_an_end_ends_at_null(face: Service) -> None:
+async def test_a_pause_without_an_end_ends_at_null(service: Service) -> None:
     """Null is until resumed, in the answer and in the state; 0 would be 1970. With an end it is that time."""
-    made = await face.pause(reason="look", by="ann", seconds=None)
-    for view in (made, face.state()["paused"]):
+    made = await service.pause(reason="look", by="ann", seconds=None)
+    for view in (made, service.state()["paused"]):
         assert schemas.PauseView.model_validate(view).until_ms is None
         assert (view["reason"], view["by"]) == ("look", "ann")
-    made = await face.pause(reason="look", by="ann", seconds=60)
-    assert face.state()["paused"]["until_ms"] == made["until_ms"] == made["since_ms"] + 60_000
+    made = await service.pause(reason="look", by="ann", seconds=60)
+    assert service.state()["paused"]["until_ms"] == made["until_ms"] == made["since_ms"] + 60_000

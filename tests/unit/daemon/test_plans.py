@@ -20,7 +20,7 @@ from bundlekeel.daemon.operations.plans import Plans, PlansParts
 from bundlekeel.daemon.state.documents import Desired, Pause
 from bundlekeel.ports import Member
 from tests.support.builders import bundle_name
-from tests.support.faces import wishing
+from tests.support.services import operator_requests
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 from tests.unit.daemon.test_splits import CHILDREN, PARENT, hot_cluster
 
@@ -64,10 +64,10 @@ class Replicas:
         parts = PlansParts(
             gate=sidecar.gate,
             leadership=sidecar.leadership,
-            sharing=sidecar.sharing,
+            shared_state=sidecar.shared_state,
             planner=sidecar.planner,
             peers=self,
-            wishing=wishing(sidecar),
+            operator_requests=operator_requests(sidecar),
         )
         self.plans[url] = Plans(parts)
         return self.plans[url]
@@ -105,7 +105,7 @@ async def test_a_plan_is_found_at_every_replica_wherever_it_was_made() -> None:
     assert not alone["by_leader"] and (await a.find(alone["hash"]))["request"] == alone["request"]
     left = await b.execute(made["hash"], **WHO)
     await leader.executions.serve()
-    (task,) = leader.sharing.tasks
+    (task,) = leader.shared_state.tasks
     assert (task["task"], task["state"]) == (left["task"], "done")
     wanted = {move["bundle"]: move["target"] for move in made["moves"]}
     assert {bundle: leader.cluster.owners()[bundle] for bundle in wanted} == wanted
@@ -148,7 +148,7 @@ async def test_a_plan_whose_inputs_changed_is_refused_at_once(at: str, away: set
     with pytest.raises(Conflict, match="the inputs changed since the plan was made") as caught:
         await plans.execute(made["hash"], **WHO)
     assert any(first in line for line in caught.value.difference)
-    assert await leader.sharing.take_requests() == [] and leader.cluster.model.unloads == []
+    assert await leader.shared_state.take_requests() == [] and leader.cluster.model.unloads == []
 
 
 async def test_j12_the_splits_of_a_plan_are_carried_out_too() -> None:
@@ -188,11 +188,11 @@ async def test_j12_a_pause_amid_a_plan_leaves_its_other_splits() -> None:
 
     def pause(bundle: str, children: tuple[str, ...]) -> None:
         divided(bundle, children)
-        pauses.append(asyncio.create_task(leader.sharing.change_desired(paused)))
+        pauses.append(asyncio.create_task(leader.shared_state.change_desired(paused)))
 
     cluster.model.after_split = pause
     await leader.executions.serve()
-    (task,) = leader.sharing.tasks
+    (task,) = leader.shared_state.tasks
     assert (task["state"], task["detail"][:30]) == ("failed", "1 of 2 split; not carried out:")
     assert len(pauses) == 1
 
@@ -210,12 +210,12 @@ async def test_a_plan_is_running_while_its_splits_are_and_cycles_between_them_ar
     states, turns, divided = list[str](), list[asyncio.Task[Any]](), cluster.model.after_split
 
     async def drained() -> None:
-        await wishing(leader).drain(BROKERS[1], dry_run=False, **WHO)
+        await operator_requests(leader).drain(BROKERS[1], dry_run=False, **WHO)
         await leader.cycle.turn()
 
     def between(bundle: str, children: tuple[str, ...]) -> None:
         divided(bundle, children)
-        states.extend(task["state"] for task in leader.sharing.tasks)
+        states.extend(task["state"] for task in leader.shared_state.tasks)
         if not turns:
             turns.append(asyncio.create_task(drained()))
 
@@ -225,7 +225,7 @@ async def test_a_plan_is_running_while_its_splits_are_and_cycles_between_them_ar
     assert states == ["running", "running"]
     records = leader.journal.tail(10, kind="move")
     assert records and left["task"] not in {record["cycle"] for record in records}
-    assert leader.hand.request is None and [task["state"] for task in leader.sharing.tasks] == ["done"]
+    assert leader.executor.request is None and [task["state"] for task in leader.shared_state.tasks] == ["done"]
 
 
 async def test_what_was_carried_out_is_not_carried_out_again() -> None:
@@ -239,7 +239,7 @@ async def test_what_was_carried_out_is_not_carried_out_again() -> None:
             done = made["hash"]
         with pytest.raises(Conflict):
             await replicas.plans[url].execute(done, **WHO)
-    assert len(leader.sharing.tasks) == 1 and await leader.sharing.take_requests() == []
+    assert len(leader.shared_state.tasks) == 1 and await leader.shared_state.take_requests() == []
 
 
 async def test_a_task_that_fails_for_what_changed_says_what() -> None:
@@ -247,11 +247,11 @@ async def test_a_task_that_fails_for_what_changed_says_what() -> None:
     replicas, leader, _ = await two()
     made = await replicas.plans["http://a"].make(AT_ONCE)
     await replicas.plans["http://a"].execute(made["hash"], **WHO)
-    await leader.sharing.change_desired(
+    await leader.shared_state.change_desired(
         lambda desired: desired.__class__(pinned={made["moves"][0]["bundle"]: 0}),
     )
     await leader.executions.serve()
-    (task,) = leader.sharing.tasks
+    (task,) = leader.shared_state.tasks
     assert task["state"] == "failed"
     assert f"{made['moves'][0]['bundle']} would no longer move" in task["difference"]
 
@@ -304,7 +304,7 @@ async def test_a_sidecar_of_the_release_before_reads_a_plan_without_added_broker
     replicas, leader, _ = await two()
     made = await replicas.plans["http://a"].make(AT_ONCE)
     await replicas.plans["http://b"].execute(made["hash"], **WHO)
-    ((_, body),) = await leader.sharing.take_requests()
+    ((_, body),) = await leader.shared_state.take_requests()
     assert "add_brokers" not in made["request"] and "add_brokers" not in body["request"]
     assert "add_brokers" not in AT_ONCE.told() and PlanRequest(add_brokers=("x",)).told()["add_brokers"] == ("x",)
 

@@ -105,7 +105,7 @@ async def test_policies_are_asked_once_more_before_each_move(change: Any, code: 
     """A policy made after the plan stops its moves; nothing was unloaded."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
-    sidecar.cycle.adopt(sidecar.cycle.standing, sidecar.leadership.epoch)
+    sidecar.cycle.adopt(sidecar.cycle.cycle_state, sidecar.leadership.epoch)
     observing = FakeSidecar(cluster, "b", mode="recommend")
     plan = (await observing.cycle.turn()).plan
     assert plan is not None and plan.moves
@@ -116,7 +116,7 @@ async def test_policies_are_asked_once_more_before_each_move(change: Any, code: 
     change(cluster)
     epoch = sidecar.leadership.epoch
     assert epoch is not None
-    outcomes = await sidecar.hand.carry_out(plan.moves, epoch=epoch, cycle=1, on_outcome=lambda _: None)
+    outcomes = await sidecar.executor.carry_out(plan.moves, epoch=epoch, cycle=1, on_outcome=lambda _: None)
     assert {(item.outcome, item.code) for item in outcomes} == {("refused", code)}
     assert not cluster.model.unloads
 
@@ -215,7 +215,7 @@ async def test_assignments_say_what_is_preallocated_and_what_is_wrong() -> None:
     cluster.metadata.unreadable.add("t/ns")
     rows = await asked(sidecar, "t/ns")
     assert {(row["chosen"], row["code"]) for row in rows} == {(None, "PolicyUnreadable")}
-    assert rows[0]["sentence"].startswith("nobody: ")
+    assert rows[0]["sentence"].startswith("no broker: ")
     with pytest.raises(ConfigError) as caught:
         await asked(sidecar, *["t/ns"] * 51)
     assert caught.value.field == "names"

@@ -11,7 +11,7 @@ import pytest
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import AdminTimeout, AdminUnauthorized, StoreError
-from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place
+from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, PolicyKey
 from bundlekeel.daemon.state.documents import Pause
 from tests.support.contracts.coordination import eventually
 from tests.support.quota_world import QuotaCluster, leading
@@ -115,7 +115,7 @@ async def test_a_dead_broker_leaves_its_part_to_the_others() -> None:
     assert sidecar.quota_cluster.total() >= 0.9 * LIMIT and least(sidecar.quota_cluster) >= 0.5
 
 
-async def test_a_mute_broker_changes_nothing() -> None:
+async def test_a_unresponsive_broker_changes_nothing() -> None:
     """What it said last stands, and it is told."""
     sidecar = await leading()
     await sidecar.turn(4)
@@ -124,7 +124,7 @@ async def test_a_mute_broker_changes_nothing() -> None:
     await sidecar.turn()
     assert sidecar.quota_cluster.model.quotas.rates == held
     view = await sidecar.service.view()
-    assert [text for text in view["problems"] if "did not tell its usage" in text]
+    assert [text for text in view["problems"] if "did not report its usage" in text]
     assert "did not tell" in sidecar.told("problems")[-1]["sentence"]
 
 
@@ -192,7 +192,7 @@ async def test_how_long_topics_are_held_back() -> None:
     second = await leading(cluster, name="b")
     await second.turn()
     (after,) = (await second.service.view())["groups"]
-    assert second.sharing.leading and after["held_back_seconds"] >= now["held_back_seconds"]
+    assert second.shared_state.leading and after["held_back_seconds"] >= now["held_back_seconds"]
 
 
 async def test_rates_that_may_not_be_read() -> None:
@@ -256,7 +256,7 @@ async def test_paused() -> None:
     await sidecar.turn(3)
     held = dict(sidecar.quota_cluster.model.quotas.rates)
     pause = Pause(reason="r", by="ann", since_ms=0)
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
     sidecar.quota_cluster.demand[COLD] = 300.0
     await sidecar.turn(3)
     assert sidecar.quota_cluster.model.quotas.rates == held
@@ -270,7 +270,7 @@ async def test_a_namespace_joins_by_itself() -> None:
     topic = sidecar.quota_cluster.put("acme/new", 3, BROKERS[0], 100.0)
     sidecar.quota_cluster.publish()
     await sidecar.turn(5)
-    assert Place(topic=topic, side=PUBLISH) in sidecar.quota_cluster.model.quotas.rates
+    assert PolicyKey(topic=topic, side=PUBLISH) in sidecar.quota_cluster.model.quotas.rates
     assert 0.9 * LIMIT <= sidecar.quota_cluster.total() <= 1.1 * LIMIT
 
 
@@ -307,6 +307,6 @@ async def test_a_follower_shows_the_same() -> None:
     await leader.turn(2)
     follower = await leading(cluster, name="b")
     await follower.turn(2)
-    assert not follower.sharing.leading and not follower.quota_admin.calls
+    assert not follower.shared_state.leading and not follower.quota_admin.calls
     assert (await follower.service.view())["groups"] == (await leader.service.view())["groups"]
     assert (await follower.service.why("acme"))["sentences"] == (await leader.service.why("acme"))["sentences"]

@@ -8,10 +8,10 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminTimeout, LeadershipLost
-from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place, Rate
-from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_held
+from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
+from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
 from bundlekeel.daemon.state.owned_limits import HELD
-from bundlekeel.daemon.state.takeover_record import Ended, Record, decode_takeover
+from bundlekeel.daemon.state.takeover_record import TakeoverEnd, TakeoverRecord, decode_takeover
 from bundlekeel.ports.quotas import NamespaceRates
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.quota_world import QuotaCluster, leading
@@ -27,7 +27,7 @@ class TestWhatWasThere:
     async def test_stricter_ones_stay(self) -> None:
         """Of the topic or the namespace, in force or not by us; the rest is shared out."""
         cluster = QuotaCluster()
-        mine = Place(topic=HOT, side=PUBLISH)
+        mine = PolicyKey(topic=HOT, side=PUBLISH)
         cluster.model.quotas.rates[mine] = Rate(3, 3000)
         cluster.model.quotas.namespaces["acme/events"] = NamespaceRates(publish=Rate(-1, 9_000))
         sidecar = await leading(cluster)
@@ -43,8 +43,8 @@ class TestWhatWasThere:
         """Every policy is as it was before, and nothing is held any more."""
         cluster = QuotaCluster()
         before = {
-            Place(topic=COLD, side=PUBLISH): Rate(900, -1),
-            Place(topic=HOT, side=DISPATCH): Rate(50, 7, period=9),
+            PolicyKey(topic=COLD, side=PUBLISH): Rate(900, -1),
+            PolicyKey(topic=HOT, side=DISPATCH): Rate(50, 7, period=9),
         }
         cluster.model.quotas.rates |= before
         sidecar = await leading(cluster)
@@ -53,7 +53,7 @@ class TestWhatWasThere:
         await sidecar.service.remove("acme", **WHO)
         await sidecar.turn()
         assert cluster.model.quotas.rates == before
-        assert not sidecar.quotas.rates.held and not await sidecar.coordination.read_tree(HELD)
+        assert not sidecar.quotas.rates.owned and not await sidecar.coordination.read_tree(HELD)
         assert (await sidecar.service.view())["sentence"] == "there are no quota groups"
 
     async def test_given_back_when_the_enforcer_is_off(self) -> None:
@@ -71,8 +71,8 @@ class TestWhatWasThere:
         """And not written again before somebody takes over anew."""
         sidecar = await leading()
         await sidecar.turn(3)
-        ended = Ended(by="ann", reason="r", wall_ms=1)
-        record = Record(by="ann", reason="r", wall_ms=1, overrides={}, runtime={}, active=False, ended=ended)
+        ended = TakeoverEnd(by="ann", reason="r", wall_ms=1)
+        record = TakeoverRecord(by="ann", reason="r", wall_ms=1, overrides={}, runtime={}, active=False, ended=ended)
         await sidecar.coordination.write_shared("takeover", record.encode(), version=None)
         await sidecar.turn(2)
         assert not sidecar.quota_cluster.model.quotas.rates
@@ -84,7 +84,7 @@ class TestWhatWasThere:
     async def test_given_back_at_a_persons_word(self) -> None:
         """Without a running sidecar; what is stored of it is forgotten by the next leader."""
         cluster = QuotaCluster()
-        before = {Place(topic=COLD, side=PUBLISH): Rate(900, -1)}
+        before = {PolicyKey(topic=COLD, side=PUBLISH): Rate(900, -1)}
         cluster.model.quotas.rates |= before
         sidecar = await leading(cluster)
         await sidecar.turn(3)
@@ -98,7 +98,7 @@ class TestWhatWasThere:
         await sidecar.leadership.stop()
         second = await leading(cluster, name="b", enforcer="off")
         await second.turn()
-        assert cluster.model.quotas.rates == before and not second.quotas.rates.held
+        assert cluster.model.quotas.rates == before and not second.quotas.rates.owned
         assert await give_quotas_back(person, person, sidecar.config, second.coordination, sidecar.clock) == []
 
     async def test_what_could_not_be_read_is_named(self) -> None:
@@ -106,7 +106,7 @@ class TestWhatWasThere:
         cluster = QuotaCluster()
         sidecar = await leading(cluster)
         await sidecar.turn(3)
-        held = sidecar.quotas.rates.held
+        held = sidecar.quotas.rates.owned
         person = MemoryQuotaAdmin(cluster.model)
         person.fail("topic_rate", *[AdminTimeout("no answer")] * len(held))
         said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
@@ -134,18 +134,20 @@ class TestWhatWasThere:
         cluster = QuotaCluster()
         sidecar = await leading(cluster)
         await sidecar.turn(3)
-        cluster.model.quotas.rates.pop(Place(topic=HOT, side=PUBLISH))
+        cluster.model.quotas.rates.pop(PolicyKey(topic=HOT, side=PUBLISH))
         person = MemoryQuotaAdmin(cluster.model)
         (said,) = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
-        assert said.startswith(f"{len(sidecar.quotas.rates.held) - 1} rates")
+        assert said.startswith(f"{len(sidecar.quotas.rates.owned) - 1} rates")
 
     @pytest.mark.parametrize("known", [None, "ended", "active"])
     async def test_put_aside_without_a_takeover(self, known: str | None) -> None:
         """The running leader then gives back and writes nothing again; what a takeover left stays as it is."""
         sidecar = await leading()
         await sidecar.turn(3)
-        ended = Ended(by="bob", reason="x", wall_ms=1)
-        record = Record(by="bob", reason="x", wall_ms=1, overrides={"a": "b"}, runtime={}, active=known == "active")
+        ended = TakeoverEnd(by="bob", reason="x", wall_ms=1)
+        record = TakeoverRecord(
+            by="bob", reason="x", wall_ms=1, overrides={"a": "b"}, runtime={}, active=known == "active"
+        )
         before = replace(record, ended=None if record.active else ended)
         if known is not None:
             await sidecar.coordination.write_shared("takeover", before.encode(), version=None)
@@ -164,16 +166,16 @@ class TestWhatWasThere:
     async def test_how_much_would_be_given_back(self) -> None:
         """A dry run tells it and touches nothing."""
         sidecar = await leading()
-        assert await quotas_held(sidecar.coordination) == []
+        assert await quotas_owned(sidecar.coordination) == []
         await sidecar.turn(3)
-        (said,) = await quotas_held(sidecar.coordination)
-        assert said == f"{len(sidecar.quotas.rates.held)} rates and resource groups of quotas would be given back"
+        (said,) = await quotas_owned(sidecar.coordination)
+        assert said == f"{len(sidecar.quotas.rates.owned)} rates and resource groups of quotas would be given back"
 
     async def test_somebody_elses_value_is_theirs(self) -> None:
         """Found before the next write, never restored away."""
         sidecar = await leading()
         await sidecar.turn(4)
-        place = Place(topic=HOT, side=PUBLISH)
+        place = PolicyKey(topic=HOT, side=PUBLISH)
         sidecar.quota_cluster.model.quotas.rates[place] = Rate(2)
         await sidecar.turn(40)
         await sidecar.service.remove("acme", **WHO)
@@ -188,10 +190,10 @@ class TestWhatWasThere:
         for topics in model.topics.values():
             if HOT in topics:
                 topics.remove(HOT)
-        model.quotas.rates.pop(Place(topic=HOT, side=PUBLISH))
+        model.quotas.rates.pop(PolicyKey(topic=HOT, side=PUBLISH))
         await sidecar.service.remove("acme", **WHO)
         await sidecar.turn()
-        assert not model.quotas.rates and not sidecar.quotas.rates.held
+        assert not model.quotas.rates and not sidecar.quotas.rates.owned
 
 
 @pytest.mark.parametrize("written", range(0, 17, 4))
@@ -199,7 +201,7 @@ class TestWhatWasThere:
 async def test_killed_between_two_writes(written: int, removed: bool) -> None:
     """The next leader completes what was begun, or gives everything back."""
     cluster = QuotaCluster()
-    before = {Place(topic=COLD, side=PUBLISH): Rate(900, -1)}
+    before = {PolicyKey(topic=COLD, side=PUBLISH): Rate(900, -1)}
     cluster.model.quotas.rates |= before
     first = await leading(cluster)
     first.quota_admin.fail("set_topic_rate", *[None] * written, *[LeadershipLost("killed")] * (16 - written))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bundlekeel.core.model.errors import LeadershipLost
-from bundlekeel.core.quotas.groups import Group, Limits
+from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
 from bundlekeel.core.quotas.native import ResourceGroup
 from bundlekeel.daemon.state.owned_limits import NATIVE
 from tests.support.quota_world import QuotaCluster, QuotaSidecar, leading
@@ -57,7 +57,7 @@ async def test_made_attached_and_given_back() -> None:
     quotas.groups["acme"] = ResourceGroup(1)
     await sidecar.turn()
     assert quotas.groups["acme"] == WANTED
-    group = Group(name="acme", limits=Limits(publish_messages=50), members=("t:acme",))
+    group = QuotaGroup(name="acme", limits=QuotaLimits(publish_messages=50), members=("t:acme",))
     await sidecar.service.put(group, **WHO)
     await sidecar.turn()
     assert quotas.groups["acme"] == ResourceGroup(50)

@@ -9,7 +9,7 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminApiError, AdminRefused, AdminTimeout
-from bundlekeel.core.quotas.groups import Group, Limits
+from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
 from bundlekeel.core.quotas.native import ResourceGroup
 from bundlekeel.daemon.quotas.restore import give_quotas_back
 from bundlekeel.daemon.state.owned_limits import NATIVE
@@ -234,10 +234,14 @@ async def test_renamed() -> None:
     quotas.groups["old"] = ResourceGroup(9)
     quotas.attached[EVENTS] = "old"
     sidecar = await leader(cluster, old_settings={"members": ("t:nobody",), "publish_messages": 1})
-    await sidecar.service.put(Group(name="alpha", limits=Limits(publish_messages=100), members=("t:acme",)), **WHO)
+    await sidecar.service.put(
+        QuotaGroup(name="alpha", limits=QuotaLimits(publish_messages=100), members=("t:acme",)), **WHO
+    )
     await sidecar.turn()
     await sidecar.service.remove("alpha", **WHO)
-    await sidecar.service.put(Group(name="beta", limits=Limits(publish_messages=100), members=("t:acme",)), **WHO)
+    await sidecar.service.put(
+        QuotaGroup(name="beta", limits=QuotaLimits(publish_messages=100), members=("t:acme",)), **WHO
+    )
     await sidecar.turn()
     assert quotas.attached == {EVENTS: "beta", ORDERS: "beta"} and "alpha" not in quotas.groups
     assert not any(call[0] == "attach" and call[2] == "" for call in sidecar.quota_admin.calls)

@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.quotas.groups import Group, Limits, check_groups, resolve
-from bundlekeel.daemon.quotas.groups import Register, declared
-from bundlekeel.daemon.state.documents import QuotaWish
+from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits, check_groups, resolve
+from bundlekeel.daemon.quotas.groups import GroupRegister, declared
+from bundlekeel.daemon.state.documents import QuotaRequest
 
 
-def group(name: str, *members: str) -> Group:
+def group(name: str, *members: str) -> QuotaGroup:
     """Of 100 messages/s."""
-    return Group(name=name, limits=Limits(publish_messages=100), members=members)
+    return QuotaGroup(name=name, limits=QuotaLimits(publish_messages=100), members=members)
 
 
-def wish(*members: str) -> QuotaWish:
+def request(*members: str) -> QuotaRequest:
     """Of 100 messages/s."""
-    return QuotaWish(by="ann", reason="r", since_ms=0, members=members, publish_messages=100.0)
+    return QuotaRequest(by="ann", reason="r", since_ms=0, members=members, publish_messages=100.0)
 
 
 class Counted(tuple[str, ...]):
@@ -36,7 +36,9 @@ class Counted(tuple[str, ...]):
 def visits(count: int) -> int:
     """How often members are looked at when so many groups are checked and resolved."""
     groups = [
-        Group(name=f"g{row}", limits=Limits(publish_messages=100), members=Counted((f"n:t{row}/a", f"t:u{row}")))
+        QuotaGroup(
+            name=f"g{row}", limits=QuotaLimits(publish_messages=100), members=Counted((f"n:t{row}/a", f"t:u{row}"))
+        )
         for row in range(count)
     ]
     Counted.visits = 0
@@ -51,7 +53,7 @@ class Checks:
     def __init__(self) -> None:
         self.count = 0
 
-    def __call__(self, groups: Sequence[Group]) -> tuple[Group, ...]:
+    def __call__(self, groups: Sequence[QuotaGroup]) -> tuple[QuotaGroup, ...]:
         """One more."""
         self.count += 1
         return check_groups(groups)
@@ -63,10 +65,10 @@ def test_checking_grows_with_the_groups_only() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 10, 64])
-def test_wishes_are_checked_in_one_pass(count: int) -> None:
+def test_requests_are_checked_in_one_pass(count: int) -> None:
     """However many there are."""
     checks = Checks()
-    found = declared((group("s", "t:s"),), {f"g{row}": wish(f"n:t{row}/a") for row in range(count)}, checks)
+    found = declared((group("s", "t:s"),), {f"g{row}": request(f"n:t{row}/a") for row in range(count)}, checks)
     assert len(found.groups) == count + 1 and not found.problems
     assert checks.count == 1
 
@@ -74,8 +76,11 @@ def test_wishes_are_checked_in_one_pass(count: int) -> None:
 def test_those_that_do_not_fit_are_found() -> None:
     """The first by name stays, in far fewer checks than there are wishes; each of the others is told."""
     checks, names = Checks(), [f"g{row:02}" for row in range(64)]
-    wishes = {name: wish(f"n:t{row}/a") for row, name in enumerate(names)} | {"g40": wish("t:s"), "g63": wish("t:t7")}
-    found = declared((group("s", "t:s"),), wishes, checks)
+    requests = {name: request(f"n:t{row}/a") for row, name in enumerate(names)} | {
+        "g40": request("t:s"),
+        "g63": request("t:t7"),
+    }
+    found = declared((group("s", "t:s"),), requests, checks)
     assert [item.name for item in found.groups] == ["s", *(name for name in names if name not in ("g40", "g63"))]
     assert [item.field for item in found.problems] == ["quotas.groups.g40.members", "quotas.groups.g63.members"]
     assert checks.count < len(names) / 2
@@ -83,12 +88,12 @@ def test_those_that_do_not_fit_are_found() -> None:
 
 def test_made_once() -> None:
     """Until somebody declares something else."""
-    register = Register((group("s", "t:s"),))
-    wishes = {"a": wish("t:a")}
-    first = register.now(wishes)
-    assert register.now(wishes) is first and register.now(dict(wishes)) is first
+    register = GroupRegister((group("s", "t:s"),))
+    requests = {"a": request("t:a")}
+    first = register.now(requests)
+    assert register.now(requests) is first and register.now(dict(requests)) is first
     assert [item.name for item in register.now({}).groups] == ["s"]
-    assert [item.name for item in register.now(wishes).groups] == ["s", "a"]
+    assert [item.name for item in register.now(requests).groups] == ["s", "a"]
 
 
 def test_overlap_is_told_of_the_later_group() -> None:

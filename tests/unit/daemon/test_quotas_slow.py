@@ -11,7 +11,7 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminTimeout
-from bundlekeel.core.quotas.enforce import PUBLISH, Place, Rate
+from bundlekeel.core.quotas.enforce import PUBLISH, PolicyKey, Rate
 from bundlekeel.daemon.quotas.bounded_calls import LEAST, PARALLEL
 from bundlekeel.ports.commands import Permit
 from bundlekeel.ports.quotas import NamespaceRates
@@ -39,12 +39,12 @@ class SlowAdmin(MemoryQuotaAdmin):
     most = 0
     _now = 0
 
-    async def topic_rate(self, place: Place, *, permit: Permit) -> Rate | None:
+    async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
         """See `ports.quotas.QuotaAdmin`."""
         await self._wait(place.topic)
         return await super().topic_rate(place, permit=permit)
 
-    async def set_topic_rate(self, place: Place, rate: Rate | None, *, permit: Permit) -> None:
+    async def set_topic_rate(self, place: PolicyKey, rate: Rate | None, *, permit: Permit) -> None:
         """See `ports.quotas.QuotaAdmin`."""
         await self._wait(place.topic)
         await super().set_topic_rate(place, rate, permit=permit)
@@ -177,7 +177,7 @@ def test_a_write_that_hangs_goes_on_beside_the_cycles() -> None:
     async def main() -> None:
         sidecar, lease = await led(QuotaCluster(LoopClock()))
         await sidecar.cycles(5)
-        place = Place(topic=HOT, side=PUBLISH)
+        place = PolicyKey(topic=HOT, side=PUBLISH)
         sidecar.quota_cluster.demand[HOT] = 1.0
         sidecar.quota_admin.fail("topic_rate")
         await sidecar.cycles(1)
@@ -207,7 +207,7 @@ class _SlowWrites:
         admin = sidecar.quota_admin
         write = admin.set_topic_rate
 
-        async def hang(place: Place, rate: Rate | None, *, permit: Permit) -> None:
+        async def hang(place: PolicyKey, rate: Rate | None, *, permit: Permit) -> None:
             if place.topic == HOT and self.begun < 2:
                 self.begun += 1
                 self.since = len(admin.calls)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bundlekeel.core.model.errors import AdminTimeout
-from bundlekeel.core.quotas.enforce import PUBLISH, Place, Rate
+from bundlekeel.core.quotas.enforce import PUBLISH, PolicyKey, Rate
 from bundlekeel.core.quotas.usage import TopicRates
 from bundlekeel.ports.commands import Permit
 from tests.support.quota_world import QuotaCluster, QuotaSidecar, leading
@@ -57,16 +57,16 @@ async def test_topics_that_are_content_stay_so(small: float) -> None:
 async def test_what_somebody_else_keeps_a_topic_from_using_goes_to_others() -> None:
     """Of a policy of 10 and a namespace's, no topic can use more; the limit is used all the same."""
     cluster = cluster_of(1.0)
-    cluster.model.quotas.rates[Place(topic=BIG[0], side=PUBLISH)] = Rate(10, -1)
+    cluster.model.quotas.rates[PolicyKey(topic=BIG[0], side=PUBLISH)] = Rate(10, -1)
     sidecar = await leading(cluster)
     await sidecar.turn(6)
     for _ in range(6):
         await sidecar.turn()
         assert 0.9 * LIMIT <= cluster.total() <= 1.1 * LIMIT
-    assert cluster.model.quotas.rates[Place(topic=BIG[0], side=PUBLISH)] == Rate(10, -1)
+    assert cluster.model.quotas.rates[PolicyKey(topic=BIG[0], side=PUBLISH)] == Rate(10, -1)
 
 
-async def test_a_broker_that_stays_mute_keeps_its_part() -> None:
+async def test_a_broker_that_stays_unresponsive_keeps_its_part() -> None:
     """It serves what it did, so nobody else gets that, however long it lasts."""
     sidecar = await leading()
     await sidecar.turn(5)
@@ -76,7 +76,7 @@ async def test_a_broker_that_stays_mute_keeps_its_part() -> None:
         assert sidecar.quota_cluster.total() <= 1.1 * LIMIT
 
 
-async def test_a_new_leader_counts_what_a_mute_broker_may_pass() -> None:
+async def test_a_new_leader_counts_what_a_unresponsive_broker_may_pass() -> None:
     """Rates that were left there are taken off the limit until it has answered once; then all of it is used again."""
     sidecar = await leading()
     await sidecar.turn(5)
@@ -113,10 +113,10 @@ async def test_a_topic_that_left_its_broker_counts_once() -> None:
 async def test_a_write_that_lands_late_is_still_ours() -> None:
     """Its answer was lost, another value was written since, and then the first one came into force."""
     sidecar = await leading()
-    cluster, place = sidecar.quota_cluster, Place(topic=BIG[0], side=PUBLISH)
+    cluster, place = sidecar.quota_cluster, PolicyKey(topic=BIG[0], side=PUBLISH)
     really, lost = sidecar.quota_admin.set_topic_rate, list[Rate | None]()
 
-    async def losing(where: Place, rate: Rate | None, *, permit: Permit) -> None:
+    async def losing(where: PolicyKey, rate: Rate | None, *, permit: Permit) -> None:
         if where == place and not lost:
             lost.append(rate)
             raise AdminTimeout("no answer")
@@ -129,7 +129,7 @@ async def test_a_write_that_lands_late_is_still_ours() -> None:
     assert lost[0] is not None and cluster.model.quotas.rates[place] != lost[0]
     cluster.model.quotas.rates[place] = lost[0]
     await sidecar.turn(40)
-    assert sidecar.quotas.rates.held[place].original is None
+    assert sidecar.quotas.rates.owned[place].original is None
     await sidecar.service.remove("acme", **WHO)
     await sidecar.turn(2)
     assert not cluster.model.quotas.rates

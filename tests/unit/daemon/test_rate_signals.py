@@ -10,11 +10,11 @@ import pytest
 
 from bundlekeel.codec.client_signs import decode_lookup_failures, decode_signs
 from bundlekeel.core.guard.eligibility import GuardState
-from bundlekeel.core.guard.rate import Signs
+from bundlekeel.core.guard.rate import ClientSigns
 from bundlekeel.core.model.errors import AdminFault, CodecError
 from bundlekeel.core.model.load import BrokerEndpoint
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.daemon.gate.guard_state import Guarding
+from bundlekeel.daemon.gate.guard_state import GuardMemory
 from bundlekeel.daemon.sources.rate_signals import MOST, RateSignals
 from bundlekeel.ports import Picture
 from tests.support.builders import NOW_MS
@@ -54,7 +54,7 @@ def test_what_is_no_answer(bad: bytes) -> None:
 def test_odd_figures_count_as_nothing() -> None:
     """Text, negative and absurd figures of one group do not spoil the others."""
     odd = {"brk_topic_load_failed_count": "many", "brk_connection_create_fail_count": -5}
-    assert decode_signs(body(odd, OPENED)) == Signs(failures=2, connections=40)
+    assert decode_signs(body(odd, OPENED)) == ClientSigns(failures=2, connections=40)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ class Looking:
 
     def __init__(self, count: int = 2, mode: str = "modular") -> None:
         self.model = BrokerModel([f"b{index:03d}:8080" for index in range(count)])
-        self.model.signs = {broker: Signs(latency_ms=5.0) for broker in self.model.brokers}
+        self.model.signs = {broker: ClientSigns(latency_ms=5.0) for broker in self.model.brokers}
         self.admin = MemoryAdmin(self.model)
         self.admin.set_endpoints(self.model.endpoints())
         self.mode = mode
@@ -117,21 +117,21 @@ async def test_the_guard_hears_of_it() -> None:
     """A broker that took bundles answers more slowly: the next plans make half the moves."""
     looking = Looking()
     await looking.look(3)
-    guarding = Guarding(deque[dict[str, Any]], None, lambda: looking.signals.moves)
-    assert guarding.state(GuardState(), Ledger(), NOW_MS).rate is None
-    looking.model.signs["b000:8080"] = Signs(latency_ms=300.0)
+    guard_memory = GuardMemory(deque[dict[str, Any]], None, lambda: looking.signals.moves)
+    assert guard_memory.state(GuardState(), Ledger(), NOW_MS).rate is None
+    looking.model.signs["b000:8080"] = ClientSigns(latency_ms=300.0)
     await looking.look()
-    assert guarding.state(GuardState(), Ledger(), NOW_MS).rate == 5
+    assert guard_memory.state(GuardState(), Ledger(), NOW_MS).rate == 5
 
 
 async def test_failed_lookups_are_a_sign() -> None:
     """Only between two looks that both told of them, and not when the broker began to count anew."""
     looking = Looking()
     for failed in (0, 3, None, 900, 4):
-        looking.model.signs["b000:8080"] = Signs(latency_ms=5.0, lookups_failed=failed)
+        looking.model.signs["b000:8080"] = ClientSigns(latency_ms=5.0, lookups_failed=failed)
         await looking.look()
         assert looking.signals.moves is None
-    looking.model.signs["b000:8080"] = Signs(latency_ms=5.0, lookups_failed=94)
+    looking.model.signs["b000:8080"] = ClientSigns(latency_ms=5.0, lookups_failed=94)
     await looking.look()
     assert looking.signals.moves == 5
     assert "3.0 failed lookups a second" in looking.signals.memory.reason
@@ -180,5 +180,5 @@ def test_concerned_are_those_of_late() -> None:
             {"source": "e", "destination": "f", "landed_ms": 0, "started_ms": NOW_MS, "outcome": "unknown"},
         ]
     )
-    assert Guarding(lambda: records).concerned(NOW_MS - 99) == {"e", "f"}
-    assert Guarding(lambda: records).concerned(NOW_MS - 100) == {"a", "b", "e", "f"}
+    assert GuardMemory(lambda: records).concerned(NOW_MS - 99) == {"e", "f"}
+    assert GuardMemory(lambda: records).concerned(NOW_MS - 100) == {"a", "b", "e", "f"}

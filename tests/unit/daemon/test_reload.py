@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bundlekeel.daemon.operations.reload import Reload
-from bundlekeel.daemon.state.effective_parameters import Overlay, merging
+from bundlekeel.daemon.state.effective_parameters import EffectiveParameters, merging
 from bundlekeel.settings.load import load_settings
 from tests.support.world import FakeCluster, FakeSidecar
 
@@ -27,8 +27,8 @@ class Running:
         self.file, self.journal, self.metric = file, sidecar.journal, sidecar.metric
         file.write_text(START)
         loaded = load_settings(file, {"mode": "observe"}, environ=environ or {})
-        self.overlay = Overlay(merging(loaded), lambda: None)
-        self.reload = Reload(loaded, self.overlay, sidecar.journal, sidecar.telemetry, sidecar.clock)
+        self.effective_parameters = EffectiveParameters(merging(loaded), lambda: None)
+        self.reload = Reload(loaded, self.effective_parameters, sidecar.journal, sidecar.telemetry, sidecar.clock)
 
     async def read(self, text: str) -> dict[str, Any]:
         """What the journal has when the file says this."""
@@ -65,11 +65,11 @@ async def test_j04_parameters_hold_from_the_next_cycle(tmp_path: Path) -> None:
     run = Running(tmp_path / "c.yaml", {"BUNDLEKEEL__PARAMETERS__DIRECT_MEMORY_WEIGHT": "0.3"})
     text = f"{NAMED}strategy: threshold\nparameters: {{maxUnloadPercentage: 0.3, direct_memory_weight: 0.7}}\n"
     record = await run.read(text)
-    assert run.overlay.current.strategy == "avg", "the plan under way goes on by what it began with"
-    params = run.overlay({}, ())
+    assert run.effective_parameters.current.strategy == "avg", "the plan under way goes on by what it began with"
+    params = run.effective_parameters({}, ())
     assert (params.strategy, params.max_unload_ratio, params.cpu_weight) == ("threshold", 0.3, 1.0)
     assert params.direct_memory_weight == 0.3
-    assert run.overlay.effective.origins["strategy"] == f"file:{run.file}"
+    assert run.effective_parameters.effective.origins["strategy"] == f"file:{run.file}"
     changed = {
         "strategy",
         "parameters.max_unload_ratio",
@@ -122,9 +122,9 @@ async def test_j04_a_file_that_would_not_do_changes_nothing(tmp_path: Path, text
     await run.reload.read()
     record = run.told[-1]
     assert record["outcome"] == "refused" and record["problems"]
-    assert run.overlay({}, ()).cpu_weight == 0.9
+    assert run.effective_parameters({}, ()).cpu_weight == 0.9
     assert (await run.read(NAMED + "parameters: {cpu_weight: 0.5}"))["outcome"] == "applied"
-    assert run.overlay({}, ()).cpu_weight == 0.5
+    assert run.effective_parameters({}, ()).cpu_weight == 0.5
 
 
 async def test_j04_the_file_is_watched(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ async def test_j04_the_file_is_watched(tmp_path: Path) -> None:
         (tmp_path / "new").symlink_to(second)
         (tmp_path / "new").rename(file)
         await run.tells(1)
-        assert run.overlay({}, ()).cpu_weight == 0.4
+        assert run.effective_parameters({}, ()).cpu_weight == 0.4
         run.reload.ask()
         await run.tells(2)
     assert [record["outcome"] for record in run.told] == ["applied", "unchanged"]

@@ -9,7 +9,7 @@ import pytest
 from bundlekeel.core.model.errors import Conflict, StoreError
 from bundlekeel.daemon.answers import Json
 from bundlekeel.daemon.operations.reviews import EXPIRES_MS, Reviews
-from bundlekeel.daemon.state.shared_state import KEPT_TASKS, Sharing
+from bundlekeel.daemon.state.shared_state import KEPT_TASKS, SharedState
 from tests.support.builders import bundle_name
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
@@ -22,9 +22,9 @@ async def proposed() -> tuple[FakeSidecar, Reviews]:
     """A leader that does not balance by itself, and a proposed transfer."""
     sidecar = await FakeSidecar(FakeCluster({B1: [0.1, 0.1], B2: [0.2], B3: [0.2]})).lead()
     await sidecar.cycle.turn()
-    reviews = Reviews(sidecar.coordination, sidecar.sharing, sidecar.clock, required=True)
-    _, wish = await sidecar.by_hand.move(BUNDLE, B3)
-    await reviews.submit(ID, "transfer", "one bundle", {**wish, "reason": "r", "by": "ann"})
+    reviews = Reviews(sidecar.coordination, sidecar.shared_state, sidecar.clock, required=True)
+    _, operator_request = await sidecar.manual_moves.move(BUNDLE, B3)
+    await reviews.submit(ID, "transfer", "one bundle", {**operator_request, "reason": "r", "by": "ann"})
     return sidecar, reviews
 
 
@@ -34,16 +34,16 @@ async def shown(reviews: Reviews) -> Json:
     return row
 
 
-def on_request(monkeypatch: pytest.MonkeyPatch, sharing: Sharing, step: Any) -> None:
+def on_request(monkeypatch: pytest.MonkeyPatch, shared_state: SharedState, step: Any) -> None:
     """Let `step` happen once, right before a request is left."""
-    leave, steps = sharing.leave_request, [step]
+    leave, steps = shared_state.leave_request, [step]
 
     async def left(body: Any) -> str:
         while steps:
             await steps.pop()()
         return await leave(body)
 
-    monkeypatch.setattr(sharing, "leave_request", left)
+    monkeypatch.setattr(shared_state, "leave_request", left)
 
 
 async def test_a_discard_amid_an_approval_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,12 +53,12 @@ async def test_a_discard_amid_an_approval_moves_nothing(monkeypatch: pytest.Monk
     async def discarded() -> None:
         await reviews.discard(ID, reason="no", by="carl")
 
-    on_request(monkeypatch, sidecar.sharing, discarded)
+    on_request(monkeypatch, sidecar.shared_state, discarded)
     with pytest.raises(Conflict, match="discarded meanwhile"):
         await reviews.approve(ID, reason="fine", by="bob")
     await sidecar.executions.serve()
     assert sidecar.cluster.model.unloads == []
-    (task,) = sidecar.sharing.tasks
+    (task,) = sidecar.shared_state.tasks
     assert (task["state"], task["detail"]) == ("failed", "not carried out: its proposal is discarded")
     assert (await shown(reviews))["state"] == "discarded"
 
@@ -70,7 +70,7 @@ async def test_an_approval_that_the_store_cut_short_is_repeated(monkeypatch: pyt
     async def failing() -> None:
         raise StoreError("no answer")
 
-    on_request(monkeypatch, sidecar.sharing, failing)
+    on_request(monkeypatch, sidecar.shared_state, failing)
     with pytest.raises(StoreError):
         await reviews.approve(ID, reason="fine", by="bob")
     row = await shown(reviews)
@@ -84,17 +84,17 @@ async def test_an_approval_that_the_store_cut_short_is_repeated(monkeypatch: pyt
 async def test_an_approval_left_twice_is_carried_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The store took the first request but said no more: the second approval's task finds that it is not its turn."""
     sidecar, reviews = await proposed()
-    await sidecar.sharing.leave_request({**await body_of(reviews), "approved_by": "bob", "review": ID})
+    await sidecar.shared_state.leave_request({**await body_of(reviews), "approved_by": "bob", "review": ID})
 
     async def served() -> None:
         await sidecar.executions.serve()
 
     # Between this approval and its request the leader carries out the one that is there.
-    on_request(monkeypatch, sidecar.sharing, served)
+    on_request(monkeypatch, sidecar.shared_state, served)
     row = await reviews.approve(ID, reason="fine", by="bob")
     assert row["state"] == "done"
     await sidecar.executions.serve()
-    first, second = sidecar.sharing.tasks
+    first, second = sidecar.shared_state.tasks
     assert (first["state"], second["state"], row["task"]) == ("done", "failed", first["task"])
     assert second["detail"] == "not carried out: its proposal is done"
     assert len(sidecar.cluster.model.unloads) == 1
@@ -112,9 +112,9 @@ async def test_a_proposal_that_is_done_stays_done_when_its_task_is_forgotten() -
     await reviews.approve(ID, reason="fine", by="bob")
     await sidecar.executions.serve()
     for _ in range(KEPT_TASKS):
-        await sidecar.sharing.leave_request({"kind": "levitate"})
+        await sidecar.shared_state.leave_request({"kind": "levitate"})
     await sidecar.executions.serve()
-    assert {task["kind"] for task in sidecar.sharing.tasks} == {"levitate"}
+    assert {task["kind"] for task in sidecar.shared_state.tasks} == {"levitate"}
     row = await shown(reviews)
     assert (row["state"], row["actions"]) == ("done", [])
 
@@ -125,9 +125,9 @@ async def test_a_proposal_whose_leader_died_amid_its_task_is_aborted() -> None:
     await reviews.approve(ID, reason="fine", by="bob")
     task = (await shown(reviews))["task"]
     await reviews.begin(ID, task)
-    sidecar.sharing.remember_task({"task": task, "state": "running"})
-    await sidecar.sharing.close_request(task, sidecar.sharing.current_epoch())
-    sidecar.sharing.tasks = []
+    sidecar.shared_state.remember_task({"task": task, "state": "running"})
+    await sidecar.shared_state.close_request(task, sidecar.shared_state.current_epoch())
+    sidecar.shared_state.tasks = []
     assert (await shown(reviews))["state"] == "executing"
     await sidecar.executions.serve()
     assert (await shown(reviews))["state"] == "aborted"
@@ -148,7 +148,7 @@ async def test_an_approval_without_a_task_expires_too(monkeypatch: pytest.Monkey
     async def failing() -> None:
         raise StoreError("no answer")
 
-    on_request(monkeypatch, sidecar.sharing, failing)
+    on_request(monkeypatch, sidecar.shared_state, failing)
     with pytest.raises(StoreError):
         await reviews.approve(ID, reason="fine", by="bob")
     sidecar.clock.offset += EXPIRES_MS / 1000 + 1

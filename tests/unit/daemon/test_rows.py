@@ -20,7 +20,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import LeadershipLost
 from bundlekeel.daemon.execution.executor import Executor
 from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.move import ExecutorLimits, MoveRequest, Term, World
+from bundlekeel.daemon.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
 from bundlekeel.ports import Member
 from dev.chaos.history import History
 from dev.chaos.judging import judge
@@ -102,7 +102,7 @@ class HttpBench:
         self.coordination = MemoryCoordination(MemoryStore())
         metadata = MemoryMetadata()
         metadata.leader = brokers.ids[0]
-        world = World(
+        world = MovePorts(
             admin=self.kit.admin,
             commands=self.kit.admin,
             coordination=self.coordination,
@@ -111,7 +111,7 @@ class HttpBench:
             clock=RealClock(),
         )
         limits = ExecutorLimits(confirm_seconds=0.3, poll_first_seconds=0.01)
-        self.executor = Executor(world, Term(epoch=1, member="m", permit=lambda: None), limits=limits)
+        self.executor = Executor(world, LeaderTerm(epoch=1, member="m", permit=lambda: None), limits=limits)
 
     async def move(self, bundle: str = BUNDLE) -> MoveOutcome:
         """From the second broker to the third."""

@@ -9,47 +9,47 @@ import pytest
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.daemon.state.documents import Pause
-from tests.support.faces import wishing
-from tests.unit.daemon.test_wishing import B1, BUNDLE, WHO, both
+from tests.support.services import operator_requests
+from tests.unit.daemon.test_operator_requests import B1, BUNDLE, WHO, both
 
 
 async def test_pins_exclusions_and_paused_scopes_come_and_go() -> None:
     """With and without an end; what has ended is not shown."""
     leader, _ = await both()
-    face = wishing(leader)
-    pinned = await face.pin(BUNDLE, seconds=None, **WHO)
+    service = operator_requests(leader)
+    pinned = await service.pin(BUNDLE, seconds=None, **WHO)
     assert (pinned["broker"], pinned["until_ms"]) == (B1, 0)
-    await face.exclude("n:shop/*", seconds=1.0, **WHO)
-    await face.pause_scope("namespace:t/ns", seconds=1.0, **WHO)
-    shown = face.operations()
+    await service.exclude("n:shop/*", seconds=1.0, **WHO)
+    await service.pause_scope("namespace:t/ns", seconds=1.0, **WHO)
+    shown = service.operations()
     assert [row["bundle"] for row in shown["pins"]] == [BUNDLE]
     assert [row["pattern"] for row in shown["exclusions"]] == ["n:shop/*"]
     assert [row["scope"] for row in shown["pauses"]] == ["namespace:t/ns"]
     leader.clock.offset += 1.1
-    shown = face.operations()
+    shown = service.operations()
     assert (shown["exclusions"], shown["pauses"]) == ([], [])
-    await face.unpin(BUNDLE, **WHO)
-    await face.include("n:shop/*", **WHO)
-    await face.resume_scope("namespace:t/ns", **WHO)
-    desired = leader.sharing.desired
+    await service.unpin(BUNDLE, **WHO)
+    await service.include("n:shop/*", **WHO)
+    await service.resume_scope("namespace:t/ns", **WHO)
+    desired = leader.shared_state.desired
     assert (desired.pinned, desired.excluded, desired.pauses) == ({}, {}, {})
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda face: face.exclude("shop/*", seconds=None, **WHO),
-        lambda face: face.pause_scope("shop", seconds=None, **WHO),
-        lambda face: face.pause_scope("topic:x", seconds=None, **WHO),
-        lambda face: face.pause_scope("tenant: ", seconds=None, **WHO),
-        lambda face: face.by_hand("transfer", BUNDLE, execute=False, **WHO),
+        lambda service: service.exclude("shop/*", seconds=None, **WHO),
+        lambda service: service.pause_scope("shop", seconds=None, **WHO),
+        lambda service: service.pause_scope("topic:x", seconds=None, **WHO),
+        lambda service: service.pause_scope("tenant: ", seconds=None, **WHO),
+        lambda service: service.manual_move("transfer", BUNDLE, execute=False, **WHO),
     ],
 )
 async def test_what_cannot_be_meant_is_refused(call: Any) -> None:
     """Patterns, scopes and transfers without what they need."""
     leader, _ = await both()
     with pytest.raises(ConfigError):
-        await call(wishing(leader))
+        await call(operator_requests(leader))
 
 
 @pytest.mark.parametrize(
@@ -61,16 +61,16 @@ async def test_a_scope_that_cannot_be_is_refused(scope: str) -> None:
     """With the field and the value; nothing is stored that could never match."""
     leader, _ = await both()
     with pytest.raises(ConfigError) as caught:
-        await wishing(leader).pause_scope(scope, seconds=None, **WHO)
+        await operator_requests(leader).pause_scope(scope, seconds=None, **WHO)
     assert (caught.value.field, caught.value.value) == ("scope", scope) and caught.value.allowed
-    assert leader.sharing.desired.pauses == {}
+    assert leader.shared_state.desired.pauses == {}
 
 
 async def test_a_scope_says_how_much_it_matches() -> None:
     """Blanks around it are not meant; a tenant that has nothing yet is legal, and the answer says 0; an unknown broker
     is not excluded either. The end of a pause without one is null."""
     leader, _ = await both()
-    face = wishing(leader)
+    service = operator_requests(leader)
     owned = len(leader.cluster.model.owned_by(B1))
     for given, stored, bundles in (
         (" tenant: t ", "tenant:t", len(leader.cluster.shares)),
@@ -78,15 +78,15 @@ async def test_a_scope_says_how_much_it_matches() -> None:
         (f"broker:{B1}", f"broker:{B1}", owned),
         ("tenant:nosuch", "tenant:nosuch", 0),
     ):
-        made = await face.pause_scope(given, seconds=None, **WHO)
+        made = await service.pause_scope(given, seconds=None, **WHO)
         assert (made["scope"], made["bundles"], made["until_ms"]) == (stored, bundles, None)
-        assert list(leader.sharing.desired.pauses) == [stored]
-        assert (await face.resume_scope(given, **WHO))["scope"] == stored
-    excluded = await face.exclude(f" r:{B1}", seconds=None, **WHO)
+        assert list(leader.shared_state.desired.pauses) == [stored]
+        assert (await service.resume_scope(given, **WHO))["scope"] == stored
+    excluded = await service.exclude(f" r:{B1}", seconds=None, **WHO)
     assert (excluded["pattern"], excluded["bundles"]) == (f"r:{B1}", owned)
-    assert (await face.exclude("n:none/*", seconds=None, **WHO))["bundles"] == 0
+    assert (await service.exclude("n:none/*", seconds=None, **WHO))["bundles"] == 0
     with pytest.raises(ConfigError, match="no broker 'b9:1'") as caught:
-        await face.exclude("r:b9:1", seconds=None, **WHO)
+        await service.exclude("r:b9:1", seconds=None, **WHO)
     assert (caught.value.field, caught.value.value) == ("pattern", "r:b9:1")
 
 
@@ -94,9 +94,9 @@ async def test_what_an_earlier_release_stored_with_blanks_can_be_ended() -> None
     """As it stands there."""
     leader, _ = await both()
     pause = Pause(reason="r", by="ann", since_ms=1)
-    await leader.sharing.change_desired(
+    await leader.shared_state.change_desired(
         lambda desired: msgspec.structs.replace(desired, pauses={"tenant: t": pause}, excluded={"t: t": 0})
     )
-    await wishing(leader).resume_scope("tenant: t", **WHO)
-    await wishing(leader).include("t: t", **WHO)
-    assert (leader.sharing.desired.pauses, leader.sharing.desired.excluded) == ({}, {})
+    await operator_requests(leader).resume_scope("tenant: t", **WHO)
+    await operator_requests(leader).include("t: t", **WHO)
+    assert (leader.shared_state.desired.pauses, leader.shared_state.desired.excluded) == ({}, {})

@@ -14,8 +14,8 @@ import yaml
 
 from bundlekeel.core.model.errors import AdminTimeout, StoreError, WrongCluster
 from bundlekeel.daemon.runtime import STOP_SECONDS, Runtime
-from tests.support.faces import NoPeers, runtime_parts
 from tests.support.memory_admin import Fault
+from tests.support.services import NoPeers, runtime_parts
 from tests.support.virtual_time import LoopClock, run_virtually
 from tests.support.world import FakeCluster, FakeSidecar
 
@@ -108,7 +108,7 @@ def stopped(step: Step) -> tuple[int, float, list[str]]:
         runtime = Runtime(
             replace(
                 parts,
-                hand=with_step(parts.hand, "stop"),
+                executor=with_step(parts.executor, "stop"),
                 leadership=with_step(parts.leadership, "stop"),
                 coordination=with_step(parts.coordination, "close"),
                 source=with_step(parts.source, "close"),
@@ -132,7 +132,7 @@ def stopped(step: Step) -> tuple[int, float, list[str]]:
 
 
 EVERY = {
-    "LeaderHand.stop",
+    "LeaderExecutor.stop",
     "Api.stop",
     "Leadership.stop",
     "Recorder.close",
@@ -156,7 +156,7 @@ def test_h26_the_end_takes_twenty_seconds_when_every_step_hangs() -> None:
     _, seconds, called = stopped(hangs)
     assert seconds <= STOP_SECONDS == 20.0
     assert set(called) == EVERY and len(called) == len(EVERY)
-    assert called[:3] == ["LeaderHand.stop", "Api.stop", "Leadership.stop"] and called[-1] == "Journal.close"
+    assert called[:3] == ["LeaderExecutor.stop", "Api.stop", "Leadership.stop"] and called[-1] == "Journal.close"
 
 
 def test_h26_a_step_that_fails_keeps_no_other_from_being_done() -> None:

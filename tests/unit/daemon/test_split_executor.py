@@ -22,7 +22,7 @@ from bundlekeel.core.model.names import FULL_UPPER
 from bundlekeel.core.model.plan import Refusal
 from bundlekeel.daemon.execution.split_intents import split_path
 from bundlekeel.daemon.execution.splits import SplitPolicy
-from bundlekeel.ports import Change, Owner
+from bundlekeel.ports import DocumentChange, Owner
 from tests.support.executor_bench import B, C
 from tests.support.memory_admin import Fault
 from tests.support.memory_coordination import MemoryCoordination
@@ -267,7 +267,7 @@ async def test_an_intent_that_may_stand_is_removed_before_the_next_split() -> No
 async def test_an_intent_of_somebody_else_is_in_the_way() -> None:
     """It is not ours to remove: the bundle is frozen."""
     bench = await Bench().lead()
-    await bench.coordination.write_fenced(1, [Change(path=split_path(BUNDLE), data=b"left", create=True)])
+    await bench.coordination.write_fenced(1, [DocumentChange(path=split_path(BUNDLE), data=b"left", create=True)])
     assert (await bench.split()).code == Code.FROZEN_INTENT
     assert (await bench.intents(), bench.calls()) == ([split_path(BUNDLE)], 0)
 
@@ -277,7 +277,7 @@ class LosesAnAnswer(MemoryCoordination):
 
     broken = False
 
-    async def write_fenced(self, epoch: int, changes: Sequence[Change]) -> None:
+    async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
         await super().write_fenced(epoch, changes)
         if not self.broken:
             self.broken = True

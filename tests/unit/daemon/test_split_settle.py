@@ -10,28 +10,28 @@ from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import LeadershipLost
 from bundlekeel.daemon.execution.intents import FirstSeen
-from bundlekeel.daemon.execution.move import World
+from bundlekeel.daemon.execution.move import MovePorts
 from bundlekeel.daemon.execution.split_intents import SplitIntent, settle_splits, split_path
-from bundlekeel.ports import Change
+from bundlekeel.ports import DocumentChange
 from tests.support.executor_bench import B
 from tests.support.extensible_brokers import ExtensibleModel
 from tests.support.split_bench import BUNDLE, CHILDREN, POSITION, Bench
 
 
-async def successor(bench: Bench) -> World:
+async def successor(bench: Bench) -> MovePorts:
     """The world of the leader of epoch 2."""
     other = await bench.depose()
     return replace(bench.world, coordination=other)
 
 
-async def left_open(bench: Bench, data: bytes = b"") -> World:
+async def left_open(bench: Bench, data: bytes = b"") -> MovePorts:
     """An intent of epoch 1 stands, and epoch 2 leads."""
     now = bench.clock.wall_ms()
     intent = SplitIntent(
         id="1.s1", bundle=BUNDLE, broker=B, rule="hot", positions=(POSITION,), epoch=1, member="m1", wall_ms=now,
         deadline_ms=now + 120_000, cycle_id="4",
     )  # fmt: skip
-    change = Change(path=split_path(BUNDLE), data=data or intent.encode(), create=True)
+    change = DocumentChange(path=split_path(BUNDLE), data=data or intent.encode(), create=True)
     await bench.coordination.write_fenced(1, [change])
     return await successor(bench)
 
@@ -107,7 +107,7 @@ async def test_boundaries_without_owners_are_waited_for_in_extensible_mode() -> 
 
 
 async def test_boundaries_decide_once_the_call_must_be_over() -> None:
-    """A child that nobody owns then is the business of the next lookup, or of the brokers' leader."""
+    """A child that no broker owns then is the business of the next lookup, or of the brokers' leader."""
     bench = await Bench(mode="extensible").lead()
     world = await left_open(bench)
     bench.divided(BUNDLE, CHILDREN)

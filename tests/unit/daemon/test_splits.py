@@ -12,7 +12,7 @@ from bundlekeel.daemon.answers import PlanRequest
 from bundlekeel.daemon.execution.split_intents import SplitIntent
 from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.daemon.why import why
-from bundlekeel.ports import Change
+from bundlekeel.ports import DocumentChange
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import Fault
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
@@ -92,7 +92,7 @@ async def test_the_next_leader_knows_the_children_too() -> None:
     second = FakeSidecar(cluster, "b", params=EAGER)
     await second.observer.snapshot()
     await second.lead()
-    second.cycle.adopt(second.sharing.taken_over(), second.leadership.epoch)
+    second.cycle.adopt(second.shared_state.taken_over(), second.leadership.epoch)
     report = await second.cycle.turn()
     assert [(o.outcome, o.bundle in CHILDREN) for o in report.outcomes] == [("done", True)]
     assert report.splits == []
@@ -111,7 +111,7 @@ async def test_j12_a_finished_split_is_stored_before_the_next_begins() -> None:
     stored, divided = list[int](), cluster.model.after_split
 
     def look(bundle: str, children: tuple[str, ...]) -> None:
-        stored.append(len(sidecar.sharing.shared.divisions))
+        stored.append(len(sidecar.shared_state.shared.divisions))
         divided(bundle, children)
 
     cluster.model.after_split = look
@@ -176,7 +176,7 @@ async def test_an_unknown_outcome_is_not_repeated() -> None:
     assert (await sidecar.cycle.turn()).splits == []
     await sidecar.leadership.stop()
     other = await FakeSidecar(cluster, "b", params=EAGER).lead()
-    other.cycle.standing = other.sharing.standing()
+    other.cycle.cycle_state = other.shared_state.cycle_state()
     report = await other.cycle.turn()
     assert report.plan is not None
     assert [(item.code.value, item.detail) for item in report.plan.split_refusals] == [("SplitFailed", "NoAnswer")]
@@ -221,7 +221,7 @@ async def test_recommend_plans_and_splits_nothing() -> None:
     assert (report.splits, sidecar.cluster.model.splits) == ([], [])
     assert "not carried out" in report.sentence
     acting = await leader(hot_cluster())
-    await acting.sharing.change_desired(lambda _: Desired(mode="recommend"))
+    await acting.shared_state.change_desired(lambda _: Desired(mode="recommend"))
     assert (await acting.cycle.turn()).splits == []
 
 
@@ -234,17 +234,17 @@ async def test_a_bundle_is_not_moved_while_it_is_being_split_by_an_earlier_leade
         wall_ms=cluster.clock.wall_ms(), deadline_ms=cluster.clock.wall_ms() + 5000,
     )  # fmt: skip
     path = "splits/" + PARENT.replace("/", "%2F")
-    await first.coordination.write_fenced(intent.epoch, [Change(path=path, data=intent.encode(), create=True)])
+    await first.coordination.write_fenced(intent.epoch, [DocumentChange(path=path, data=intent.encode(), create=True)])
     await first.leadership.stop()
     second = await FakeSidecar(cluster, "b", params=EAGER).lead()
-    assert second.sharing.frozen == {PARENT}
+    assert second.shared_state.frozen == {PARENT}
     report = await second.cycle.turn()
     assert (report.splits, report.outcomes) == ([], [])
     cluster.model.split(PARENT, at=BROKERS[0], positions=[0x4001])
-    await second.hand.settle()
-    for outcome in second.hand.settled_splits():
+    await second.executor.settle()
+    for outcome in second.executor.settled_splits():
         second.cycle.book_split(outcome)
-    assert second.sharing.frozen == frozenset()
+    assert second.shared_state.frozen == frozenset()
     assert [(line["outcome"], line["children"]) for line in second.journal.tail(9, kind="split")] == [
         ("done", list(CHILDREN))
     ]
@@ -283,9 +283,9 @@ async def test_why_tells_of_splits() -> None:
     await sidecar.cycle.turn()
     told = await why(PARENT, cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=[])
     assert told["sentence"].startswith("it is to be split: ")
-    patient = await leader(hot_cluster(), mode="recommend", params=with_params(split_hit_count=3))
-    await patient.cycle.turn()
-    told = await why(PARENT, cycle=patient.cycle, metadata=patient.cluster.metadata, records=[])
+    context = await leader(hot_cluster(), mode="recommend", params=with_params(split_hit_count=3))
+    await context.cycle.turn()
+    told = await why(PARENT, cycle=context.cycle, metadata=context.cluster.metadata, records=[])
     assert "SplitHitCount" in [code["code"] for code in told["codes"]]
 
 

@@ -13,7 +13,7 @@ from bundlekeel.daemon.operations.takeover import (
     LOAD_MANAGER,
     PLACEMENT,
     SHEDDING,
-    Desk,
+    TakeoverContext,
     handback,
     read_record,
     takeover,
@@ -36,7 +36,7 @@ class Office:
         self.admin = MemoryAdmin(self.model)
         self.admin.set_endpoints(self.model.endpoints())
         self.coordination = MemoryCoordination(MemoryStore())
-        self.desk = Desk(
+        self.context = TakeoverContext(
             admin=self.admin,
             commands=self.admin,
             coordination=self.coordination,
@@ -61,35 +61,35 @@ async def office() -> Office:
 @pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("before", [None, "true", "false"], ids=["absent", "true", "false"])
 async def test_round_trip_restores_exactly(office: Office, before: str | None, split: bool) -> None:
-    """After takeover nobody sheds; after handback the overrides are what they were, absence included."""
+    """After takeover no broker sheds; after handback the overrides are what they were, absence included."""
     if before is not None:
         office.model.dynamic[SHEDDING] = before
     original = dict(office.model.dynamic)
-    taken = await takeover(office.desk, split=split, reason="we balance now", by="ann")
+    taken = await takeover(office.context, split=split, reason="we balance now", by="ann")
     assert taken.complete
     assert taken.unverified == ()
     assert taken.splits_by == ("nobody" if split else "brokers")
-    assert await sheds_itself(office.admin, office.desk.endpoints) == dict.fromkeys(IDS, False)
+    assert await sheds_itself(office.admin, office.context.endpoints) == dict.fromkeys(IDS, False)
     assert office.model.dynamic == {SHEDDING: "false"} | ({SPLITTING: "false"} if split else {})
-    back = await handback(office.desk)
+    back = await handback(office.context)
     assert back is not None
     assert back.complete
     assert office.model.dynamic == original
     assert await read_record(office.coordination) is None
-    assert await handback(office.desk) is None
+    assert await handback(office.context) is None
 
 
 async def test_a_second_takeover_keeps_the_first_record(office: Office) -> None:
     """The second one sees our own override; what it writes down is still what was there before the first."""
-    await takeover(office.desk, split=False, reason="first", by="ann")
-    await takeover(office.desk, split=True, reason="second", by="bob")
+    await takeover(office.context, split=False, reason="first", by="ann")
+    await takeover(office.context, split=True, reason="second", by="bob")
     found = await read_record(office.coordination)
     assert found is not None
     record = found[0]
     assert (record.by, record.reason) == ("ann", "first")
     assert record.overrides == {SHEDDING: None, SPLITTING: None}
     assert [record.runtime[b][SHEDDING] for b in IDS] == ["true"] * 3
-    back = await handback(office.desk)
+    back = await handback(office.context)
     assert back is not None
     assert back.complete
     assert office.model.dynamic == {}
@@ -97,10 +97,10 @@ async def test_a_second_takeover_keeps_the_first_record(office: Office) -> None:
 
 async def test_a_takeover_after_a_handback_records_anew(office: Office) -> None:
     """A closed record does not shine through."""
-    await takeover(office.desk, split=True, reason="first", by="ann")
-    await handback(office.desk)
+    await takeover(office.context, split=True, reason="first", by="ann")
+    await handback(office.context)
     office.model.dynamic[SHEDDING] = "true"
-    await takeover(office.desk, split=False, reason="second", by="bob")
+    await takeover(office.context, split=False, reason="second", by="bob")
     found = await read_record(office.coordination)
     assert found is not None
     assert (found[0].by, found[0].overrides) == ("bob", {SHEDDING: "true"})
@@ -110,7 +110,7 @@ async def test_the_record_is_written_before_anything_changes(office: Office) -> 
     """A store that does not answer stops a takeover before its first mutation."""
     office.coordination.store.freeze()
     with pytest.raises(Exception, match="not connected"):
-        await takeover(office.desk, split=False, reason="r", by="ann")
+        await takeover(office.context, split=False, reason="r", by="ann")
     assert office.mutations() == []
 
 
@@ -118,7 +118,7 @@ async def test_an_unreadable_broker_stops_a_takeover_before_it_begins(office: Of
     """What a broker runs with before is part of the record; unknown, nothing is changed."""
     office.admin.fail("runtime_configuration", None, Fault(error=AdminUnreachable("down")))
     with pytest.raises(AdminUnreachable):
-        await takeover(office.desk, split=False, reason="r", by="ann")
+        await takeover(office.context, split=False, reason="r", by="ann")
     assert office.mutations() == []
     assert await read_record(office.coordination) is None
 
@@ -126,19 +126,19 @@ async def test_an_unreadable_broker_stops_a_takeover_before_it_begins(office: Of
 async def test_a_stubborn_broker_is_named_and_the_record_stays(office: Office) -> None:
     """A broker that does not take the setting is not verified; doing it again later completes."""
     office.model.stubborn.add(IDS[1])
-    taken = await takeover(office.desk, split=False, reason="r", by="ann")
+    taken = await takeover(office.context, split=False, reason="r", by="ann")
     assert (taken.complete, taken.unverified) == (False, (IDS[1],))
     assert taken.brokers[1].detail == f"{SHEDDING} is true, not false"
-    assert await sheds_itself(office.admin, office.desk.endpoints) == {IDS[0]: False, IDS[1]: True, IDS[2]: False}
+    assert await sheds_itself(office.admin, office.context.endpoints) == {IDS[0]: False, IDS[1]: True, IDS[2]: False}
     assert await read_record(office.coordination) is not None
     office.model.stubborn.clear()
-    assert (await takeover(office.desk, split=False, reason="again", by="ann")).complete
+    assert (await takeover(office.context, split=False, reason="again", by="ann")).complete
 
 
 async def test_a_setting_of_unknown_outcome_is_settled_by_reading(office: Office) -> None:
     """A timeout after the effect: the brokers are read, they run as asked, and the failure is said."""
     office.admin.fail("set_dynamic", Fault(error=AdminTimeout("no answer"), after=True))
-    taken = await takeover(office.desk, split=False, reason="r", by="ann")
+    taken = await takeover(office.context, split=False, reason="r", by="ann")
     assert taken.complete
     assert "no answer" in taken.warnings[0]
     assert len(office.mutations()) == 1
@@ -146,14 +146,14 @@ async def test_a_setting_of_unknown_outcome_is_settled_by_reading(office: Office
 
 async def test_a_failed_handback_can_be_repeated(office: Office) -> None:
     """The record stays until everything is back."""
-    await takeover(office.desk, split=True, reason="r", by="ann")
+    await takeover(office.context, split=True, reason="r", by="ann")
     office.admin.fail("delete_dynamic", Fault(error=AdminFault("broken")))
-    first = await handback(office.desk)
+    first = await handback(office.context)
     assert first is not None
     assert not first.complete
     assert first.unverified == IDS
     assert await read_record(office.coordination) is not None
-    second = await handback(office.desk)
+    second = await handback(office.context)
     assert second is not None
     assert second.complete
     assert office.model.dynamic == {}
@@ -161,13 +161,13 @@ async def test_a_failed_handback_can_be_repeated(office: Office) -> None:
 
 async def test_a_restarted_broker_may_run_with_a_new_file(office: Office) -> None:
     """Without an override a broker runs with its own file, which may have changed with a restart meanwhile."""
-    await takeover(office.desk, split=False, reason="r", by="ann")
+    await takeover(office.context, split=False, reason="r", by="ann")
     office.model.static[IDS[2]][SHEDDING] = "false"
-    same_run = await handback(office.desk)
+    same_run = await handback(office.context)
     assert same_run is not None
     assert same_run.unverified == (IDS[2],)
-    restarted = {**office.desk.endpoints, IDS[2]: replace(office.desk.endpoints[IDS[2]], start_timestamp=7)}
-    back = await handback(replace(office.desk, endpoints=restarted))
+    restarted = {**office.context.endpoints, IDS[2]: replace(office.context.endpoints[IDS[2]], start_timestamp=7)}
+    back = await handback(replace(office.context, endpoints=restarted))
     assert back is not None
     assert back.complete
 
@@ -177,7 +177,7 @@ async def test_warnings(office: Office) -> None:
     for broker in IDS:
         office.model.static[broker][PLACEMENT] = "org.apache.pulsar.broker.loadbalance.impl.AvgShedder"
     office.model.static[IDS[0]][ENABLED] = "false"
-    taken = await takeover(office.desk, split=False, reason="r", by="ann")
+    taken = await takeover(office.context, split=False, reason="r", by="ann")
     assert [warning.split(" ")[0] for warning in taken.warnings] == [PLACEMENT, ENABLED]
     assert "random" in taken.warnings[0]
 
@@ -188,7 +188,7 @@ async def test_the_extensible_load_manager_ignores_the_placement(office: Office)
     for broker in IDS:
         office.model.static[broker][PLACEMENT] = "org.apache.pulsar.broker.loadbalance.impl.AvgShedder"
         office.model.static[broker][LOAD_MANAGER] = manager
-    assert (await takeover(office.desk, split=False, reason="r", by="ann")).warnings == ()
+    assert (await takeover(office.context, split=False, reason="r", by="ann")).warnings == ()
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", json.dumps({"overrides": 1}).encode()])
@@ -196,9 +196,9 @@ async def test_a_record_nobody_can_read_is_never_overwritten(office: Office, dat
     """It alone knows what was there before."""
     await office.coordination.write_shared("takeover", data, version=None)
     with pytest.raises(CodecError):
-        await takeover(office.desk, split=False, reason="r", by="ann")
+        await takeover(office.context, split=False, reason="r", by="ann")
     with pytest.raises(CodecError):
-        await handback(office.desk)
+        await handback(office.context)
     assert office.mutations() == []
 
 
@@ -215,11 +215,11 @@ async def test_a_handback_reads_the_stored_overrides_back(office: Office) -> Non
     """Each broker runs as before, since its own file says the same; the override would outlive its next change."""
     for settings in office.model.static.values():
         settings[SHEDDING] = "false"
-    taken = await takeover(office.desk, split=False, reason="r", by="ann")
+    taken = await takeover(office.context, split=False, reason="r", by="ann")
     assert taken.overrides == {SHEDDING: None}
     office.model.dynamic[SHEDDING] = "false"
-    back = await handback(replace(office.desk, commands=_Forgetful(office.model)))
+    back = await handback(replace(office.context, commands=_Forgetful(office.model)))
     assert back is not None and back.unverified == () and not back.complete
     assert await read_record(office.coordination) is not None
-    done = await handback(office.desk)
+    done = await handback(office.context)
     assert done is not None and done.complete and office.model.dynamic == {}

@@ -15,12 +15,12 @@ from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.leader_executor import move_record
 from bundlekeel.daemon.gate.in_force import pause_in_force
 from bundlekeel.daemon.runtime import Runtime
-from bundlekeel.daemon.state import shared_state as sharing
+from bundlekeel.daemon.state import shared_state
 from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.daemon.state.documents import AveragesPart, Desired, decode
-from bundlekeel.ports import Change, Picture
+from bundlekeel.ports import DocumentChange, Picture
 from tests.support.builders import bundle_name, stored
-from tests.support.faces import runtime_parts
+from tests.support.services import runtime_parts
 from tests.support.world import FakeCluster, FakeSidecar
 
 
@@ -48,7 +48,7 @@ class _LostAnswers:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def write_fenced(self, epoch: int, changes: list[Change]) -> None:
+    async def write_fenced(self, epoch: int, changes: list[DocumentChange]) -> None:
         await self._inner.write_fenced(epoch, changes)
         if self.lose:
             self.lose = False
@@ -60,7 +60,7 @@ async def test_a_term_won_in_the_middle_of_a_turn_is_not_acted_upon() -> None:
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
     second = await FakeSidecar(cluster, "b").lead()
-    held = second.sharing.standing()
+    held = second.shared_state.cycle_state()
 
     async def leader_acts_and_dies() -> None:
         await first.cycle.turn()
@@ -72,9 +72,11 @@ async def test_a_term_won_in_the_middle_of_a_turn_is_not_acted_upon() -> None:
     assert second.leadership.leading
     assert report.obstacle is not None and report.obstacle.code is Code.NOT_LEADER
     assert all(call[0] != "unload" for call in second.admin.calls)
-    await first.sharing.refresh()
-    assert first.sharing.shared.ledger == first.cycle.standing.ledger, "what the first leader stored still stands"
-    assert first.sharing.shared.ledger.entries
+    await first.shared_state.refresh()
+    assert first.shared_state.shared.ledger == first.cycle.cycle_state.ledger, (
+        "what the first leader stored still stands"
+    )
+    assert first.shared_state.shared.ledger.entries
 
 
 async def test_requests_wait_until_the_books_are_taken_over() -> None:
@@ -82,28 +84,28 @@ async def test_requests_wait_until_the_books_are_taken_over() -> None:
     cluster = FakeCluster()
     first, second = await FakeSidecar(cluster, "a").lead(), await FakeSidecar(cluster, "b").lead()
     await first.cycle.turn()
-    await first.sharing.leave_request({"hash": "x", "moves": [["t/ns/0x1_0x2", "b1:8080", "b2:8080"]]})
+    await first.shared_state.leave_request({"hash": "x", "moves": [["t/ns/0x1_0x2", "b1:8080", "b2:8080"]]})
     cluster.store.expire(first.coordination)
     await second.leadership.turn()
     await second.executions.serve()
-    assert len(await second.sharing.take_requests()) == 1
-    await second.cycle.turn(lambda: second.cycle.adopt(second.sharing.taken_over(), second.leadership.epoch))
+    assert len(await second.shared_state.take_requests()) == 1
+    await second.cycle.turn(lambda: second.cycle.adopt(second.shared_state.taken_over(), second.leadership.epoch))
     await second.executions.serve()
-    assert not await second.sharing.take_requests()
-    assert second.sharing.tasks[0]["state"] == "failed"
+    assert not await second.shared_state.take_requests()
+    assert second.shared_state.tasks[0]["state"] == "failed"
 
 
 async def test_an_execution_behind_a_cycle_sees_what_that_cycle_did() -> None:
     """Asked for the very moves that a cycle is making, it says that the inputs changed, and spoils no books."""
     leader = await FakeSidecar(FakeCluster()).lead()
-    leader.cycle.adopt(leader.cycle.standing, leader.leadership.epoch)
+    leader.cycle.adopt(leader.cycle.cycle_state, leader.leadership.epoch)
     leader.cycle.snapshot, leader.cycle.picture = await leader.observer.snapshot()
     leader.admin.set_endpoints(leader.cycle.picture.endpoints)
     await leader.config.refresh(leader.cycle.picture.endpoints)
     await leader.policies.refresh(leader.cycle.snapshot)
     made = await leader.planner.make(PlanRequest())
     moves = [[move["bundle"], move["source"], move["target"]] for move in made["moves"]]
-    await leader.sharing.leave_request({"hash": made["hash"], "moves": moves, "request": {}})
+    await leader.shared_state.leave_request({"hash": made["hash"], "moves": moves, "request": {}})
     turn = asyncio.create_task(leader.cycle.turn())
     await asyncio.sleep(0)
     assert leader.cycle.busy.locked()
@@ -111,8 +113,8 @@ async def test_an_execution_behind_a_cycle_sees_what_that_cycle_did() -> None:
     report = await turn
     moved = {outcome.bundle for outcome in report.outcomes}
     assert moved == {move[0] for move in moves}
-    assert "inputs changed" in leader.sharing.tasks[0]["detail"]
-    assert leader.cycle.standing.ledger.bundles() == moved
+    assert "inputs changed" in leader.shared_state.tasks[0]["detail"]
+    assert leader.cycle.cycle_state.ledger.bundles() == moved
     assert len(leader.cluster.model.unloads) >= len(moved) == len(leader.moves())
 
 
@@ -121,34 +123,34 @@ async def test_a_request_nobody_can_read_fails_by_itself(body: dict[str, Any]) -
     """A body of another version is a failed task, not an error of housekeeping."""
     leader = await FakeSidecar(FakeCluster()).lead()
     await leader.cycle.turn()
-    await leader.sharing.leave_request(body)
+    await leader.shared_state.leave_request(body)
     await leader.executions.serve()
-    assert leader.sharing.tasks[0]["state"] == "failed"
-    assert "cannot be read" in leader.sharing.tasks[0]["detail"]
+    assert leader.shared_state.tasks[0]["state"] == "failed"
+    assert "cannot be read" in leader.shared_state.tasks[0]["detail"]
 
 
 async def test_an_execution_of_a_dead_leader_does_not_run_for_ever() -> None:
     """The next leader says of it that its leader is gone."""
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
-    first.sharing.tasks = [{"task": "r1", "state": "running"}, {"task": "r0", "state": "done"}]
-    await first.sharing.save(CycleState(cycle=1), {}, epoch=first.sharing.current_epoch())
+    first.shared_state.tasks = [{"task": "r1", "state": "running"}, {"task": "r0", "state": "done"}]
+    await first.shared_state.save(CycleState(cycle=1), {}, epoch=first.shared_state.current_epoch())
     cluster.store.expire(first.coordination)
     second = await FakeSidecar(cluster, "b").lead()
-    assert [task["state"] for task in second.sharing.tasks] == ["failed", "done"]
-    assert "leader is gone" in second.sharing.tasks[0]["detail"]
+    assert [task["state"] for task in second.shared_state.tasks] == ["failed", "done"]
+    assert "leader is gone" in second.shared_state.tasks[0]["detail"]
 
 
 async def test_state_is_stored_again_after_an_answer_was_lost() -> None:
     """Which chunks stand is read anew after a failed write; a stale idea of them would fail for the rest of a term."""
     leader = await FakeSidecar(FakeCluster()).lead()
     store = _LostAnswers(leader.coordination)
-    shared = sharing.Sharing(store, leader.leadership, leader.clock)  # type: ignore[arg-type]
+    shared = shared_state.SharedState(store, leader.leadership, leader.clock)  # type: ignore[arg-type]
     with pytest.raises(StoreError):
         await shared.save(CycleState(cycle=1), {}, epoch=1)
     await shared.save(CycleState(cycle=2), {}, epoch=1)
-    await leader.sharing._read_leader_state()
-    assert leader.sharing.shared.cycle == 2
+    await leader.shared_state._read_leader_state()
+    assert leader.shared_state.shared.cycle == 2
 
 
 def _record(name: str) -> dict[str, Any]:
@@ -159,7 +161,7 @@ def _record(name: str) -> dict[str, Any]:
 
 async def _chunk(leader: FakeSidecar) -> list[str]:
     found: list[str] = []
-    for document in await leader.coordination.read_tree(sharing.MOVES):
+    for document in await leader.coordination.read_tree(shared_state.MOVES):
         found += [record["bundle"] for record in decode(document.data, list)]
     return found
 
@@ -167,13 +169,13 @@ async def _chunk(leader: FakeSidecar) -> list[str]:
 async def test_a_repeated_record_keeps_those_written_meanwhile() -> None:
     """The write of one record fails, another one comes through: repeating the first must not undo the second."""
     leader = await FakeSidecar(FakeCluster()).lead()
-    epoch = leader.sharing.current_epoch()
-    await leader.coordination.write_fenced(epoch, leader.sharing.move_change(_record("first")))
-    leader.sharing.move_change(_record("lost"))
-    await leader.coordination.write_fenced(epoch, leader.sharing.move_change(_record("later")))
-    await leader.coordination.write_fenced(epoch, leader.sharing.move_change(_record("lost")))
+    epoch = leader.shared_state.current_epoch()
+    await leader.coordination.write_fenced(epoch, leader.shared_state.move_change(_record("first")))
+    leader.shared_state.move_change(_record("lost"))
+    await leader.coordination.write_fenced(epoch, leader.shared_state.move_change(_record("later")))
+    await leader.coordination.write_fenced(epoch, leader.shared_state.move_change(_record("lost")))
     assert await _chunk(leader) == ["first", "lost", "later"]
-    assert [item["bundle"] for item in leader.sharing.moves] == ["first", "lost", "later"]
+    assert [item["bundle"] for item in leader.shared_state.moves] == ["first", "lost", "later"]
 
 
 @pytest.mark.parametrize(("first", "kept"), [("unknown", "landed_elsewhere"), ("done", "done")])
@@ -181,24 +183,24 @@ async def test_a_move_settled_anew_is_recorded_once(first: str, kept: str) -> No
     """Its record went with that of another move, its intent stayed: whoever settles it knows when it was announced,
     not when it was begun. What was unknown is known by then."""
     leader = await FakeSidecar(FakeCluster()).lead()
-    epoch = leader.sharing.current_epoch()
-    leader.sharing.move_change(_record("x") | {"outcome": first})
-    leader.sharing.move_change(_record("y") | {"outcome": "done"})
+    epoch = leader.shared_state.current_epoch()
+    leader.shared_state.move_change(_record("x") | {"outcome": first})
+    leader.shared_state.move_change(_record("y") | {"outcome": "done"})
     settled = _record("x") | {"outcome": "landed_elsewhere", "started_ms": 31}
-    await leader.coordination.write_fenced(epoch, leader.sharing.move_change(settled))
+    await leader.coordination.write_fenced(epoch, leader.shared_state.move_change(settled))
     assert await _chunk(leader) == ["x", "y"]
-    assert [item["outcome"] for item in leader.sharing.moves] == [kept, "done"]
+    assert [item["outcome"] for item in leader.shared_state.moves] == [kept, "done"]
 
 
 async def test_a_new_chunk_is_made_by_whoever_wrote_into_it_first() -> None:
     """When the write that was to make it failed, the next ones fail too, until it is repeated; nothing is lost."""
     leader = await FakeSidecar(FakeCluster()).lead()
-    epoch = leader.sharing.current_epoch()
-    leader.sharing.move_change(_record("lost"))
+    epoch = leader.shared_state.current_epoch()
+    leader.shared_state.move_change(_record("lost"))
     with pytest.raises(StaleWrite):
-        await leader.coordination.write_fenced(epoch, leader.sharing.move_change(_record("later")))
-    await leader.coordination.write_fenced(epoch, leader.sharing.move_change(_record("lost")))
-    await leader.coordination.write_fenced(epoch, leader.sharing.move_change(_record("later")))
+        await leader.coordination.write_fenced(epoch, leader.shared_state.move_change(_record("later")))
+    await leader.coordination.write_fenced(epoch, leader.shared_state.move_change(_record("lost")))
+    await leader.coordination.write_fenced(epoch, leader.shared_state.move_change(_record("later")))
     assert await _chunk(leader) == ["lost", "later"]
 
 
@@ -206,25 +208,25 @@ async def test_a_chunk_nobody_can_read_is_left_alone() -> None:
     """Records go on in a new one; writing into it would fail, and with it every removal of an intent."""
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
-    change = Change(path=f"{sharing.MOVES}/00000007", data=b"garbage", create=True)
-    await first.coordination.write_fenced(first.sharing.current_epoch(), [change])
+    change = DocumentChange(path=f"{shared_state.MOVES}/00000007", data=b"garbage", create=True)
+    await first.coordination.write_fenced(first.shared_state.current_epoch(), [change])
     cluster.store.expire(first.coordination)
     second = await FakeSidecar(cluster, "b").lead()
-    changes = second.sharing.move_change(_record("x"))
-    await second.coordination.write_fenced(second.sharing.current_epoch(), changes)
-    assert [change.path for change in changes] == [f"{sharing.MOVES}/00000008"]
+    changes = second.shared_state.move_change(_record("x"))
+    await second.coordination.write_fenced(second.shared_state.current_epoch(), changes)
+    assert [change.path for change in changes] == [f"{shared_state.MOVES}/00000008"]
 
 
 async def test_desired_state_nobody_can_read_counts_as_a_stop() -> None:
     """It may hold an emergency stop; `resume` writes it anew."""
     leader = await FakeSidecar(FakeCluster()).lead()
-    await leader.coordination.write_shared(sharing.DESIRED, b"garbage", version=None)
-    await leader.sharing.refresh()
+    await leader.coordination.write_shared(shared_state.DESIRED, b"garbage", version=None)
+    await leader.shared_state.refresh()
     report = await leader.cycle.turn()
     assert report.obstacle is not None and report.obstacle.code is Code.PAUSED
-    await leader.sharing.change_desired(lambda desired: Desired(mode=desired.mode))
-    await leader.sharing.refresh()
-    assert pause_in_force(leader.sharing.desired, 1) is None
+    await leader.shared_state.change_desired(lambda desired: Desired(mode=desired.mode))
+    await leader.shared_state.refresh()
+    assert pause_in_force(leader.shared_state.desired, 1) is None
 
 
 async def test_a_restarted_follower_starts_from_the_checkpoint() -> None:
@@ -233,7 +235,7 @@ async def test_a_restarted_follower_starts_from_the_checkpoint() -> None:
     cluster = FakeCluster()
     leader = await FakeSidecar(cluster, "a").lead()
     checkpoint = AveragesPart(wall_ms=1, bundles=[stored(bundle_name(0), 0.2, samples=700)])
-    await leader.sharing.save_averages(checkpoint)
+    await leader.shared_state.save_averages(checkpoint)
     follower = await FakeSidecar(cluster, "b").lead()
     task = asyncio.create_task(Runtime(runtime_parts(follower))._observe())
     async with asyncio.timeout(10):
@@ -261,14 +263,14 @@ async def test_a_checkpoint_of_a_large_cluster_fits_into_requests() -> None:
     sizes: list[int] = []
 
     class Measured(_LostAnswers):
-        async def write_fenced(self, epoch: int, changes: list[Change]) -> None:
+        async def write_fenced(self, epoch: int, changes: list[DocumentChange]) -> None:
             sizes.append(sum(len(change.data or b"") for change in changes))
             await self._inner.write_fenced(epoch, changes)
 
-    shared = sharing.Sharing(Measured(leader.coordination), leader.leadership, leader.clock)  # type: ignore[arg-type]
+    shared = shared_state.SharedState(Measured(leader.coordination), leader.leadership, leader.clock)  # type: ignore[arg-type]
     bundles = [stored(f"tenant/ns-{hash(str(n)):x}/0x0_0x1", 0.1 + n / 7, samples=n % 1000) for n in range(12_000)]
     for amount in (len(bundles), 3_000):
         await shared.save_averages(AveragesPart(wall_ms=5, bundles=bundles[:amount]))
-        found = await leader.sharing.read_averages()
+        found = await leader.shared_state.read_averages()
         assert found is not None and found.bundles == bundles[:amount]
     assert max(sizes) < 300_000

@@ -216,7 +216,7 @@ async def test_an_unknown_answer_is_settled_by_the_channel(
         assert (outcome.outcome, outcome.code, outcome.landed_on) == ("unknown", Code.NO_ANSWER, "")
 
 
-async def test_nobody_owns_it(bench: Bench) -> None:
+async def test_no_broker_owns_it(bench: Bench) -> None:
     """A lookup would assign, so none is made: it stays unowned until a client asks."""
     bench.model.after_unload = lambda bundle: model_of(bench).publish(bundle, UnitState.FREE, "", B)
     outcome = await bench.move()

@@ -14,7 +14,7 @@ import pytest
 from bundlekeel.core.model.codes import Code
 from bundlekeel.daemon.execution.intents import INTENTS, Intent
 from bundlekeel.daemon.state.documents import SCHEMA, Pause
-from bundlekeel.ports import Change
+from bundlekeel.ports import DocumentChange
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.world import FakeCluster, FakeSidecar
 
@@ -44,7 +44,7 @@ def rewritten(path: str, data: bytes) -> bytes:
 class NewerStore(MemoryCoordination):
     """What a sidecar of the next version writes."""
 
-    async def write_fenced(self, epoch: int, changes: Sequence[Change]) -> None:
+    async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
         """See Coordination."""
         made = [c if c.data is None else replace(c, data=rewritten(c.path, c.data)) for c in changes]
         await super().write_fenced(epoch, made)
@@ -73,10 +73,10 @@ async def test_one_goes_on_where_the_other_left_off(
     assert outcomes
     cluster.store.expire(first.coordination)
     second = await second_kind(cluster, "b").lead()
-    second.cycle.adopt(second.sharing.taken_over(), second.leadership.epoch)
-    assert set(second.cycle.standing.recent) == {outcome.bundle for outcome in outcomes}
-    assert [item["bundle"] for item in second.sharing.moves] == [outcome.bundle for outcome in outcomes]
-    assert second.cycle.standing.cycle == first.cycle.standing.cycle
+    second.cycle.adopt(second.shared_state.taken_over(), second.leadership.epoch)
+    assert set(second.cycle.cycle_state.recent) == {outcome.bundle for outcome in outcomes}
+    assert [item["bundle"] for item in second.shared_state.moves] == [outcome.bundle for outcome in outcomes]
+    assert second.cycle.cycle_state.cycle == first.cycle.cycle_state.cycle
     cluster.publish()
     moved = {item.bundle for item in (await second.cycle.turn()).outcomes}
     assert not moved & {outcome.bundle for outcome in outcomes}
@@ -94,15 +94,15 @@ async def test_an_intent_of_the_other_version_freezes_its_bundle(
     await first.coordination.write_fenced(term, [left_open(bundle, first)])
     cluster.store.expire(first.coordination)
     second = await reader(cluster, "b").lead()
-    assert second.sharing.frozen == {bundle}
+    assert second.shared_state.frozen == {bundle}
     cluster.clock.offset = 60.0
     cluster.store.expire(second.coordination)
     await second.leadership.turn()
-    (record,) = [item for item in second.sharing.moves if item["bundle"] == bundle]
+    (record,) = [item for item in second.shared_state.moves if item["bundle"] == bundle]
     assert (record["intent"], record["source"], record["outcome"]) == ("1.9", "b1:8080", "landed_elsewhere")
 
 
-def left_open(bundle: str, sidecar: FakeSidecar) -> Change:
+def left_open(bundle: str, sidecar: FakeSidecar) -> DocumentChange:
     """An intent without an end."""
     now = sidecar.clock.wall_ms()
     intent = Intent(
@@ -116,7 +116,7 @@ def left_open(bundle: str, sidecar: FakeSidecar) -> Change:
         deadline_ms=now + 5_000,
     )
     assert intent.path.startswith(INTENTS)
-    return Change(path=intent.path, data=intent.encode(), create=True)
+    return DocumentChange(path=intent.path, data=intent.encode(), create=True)
 
 
 async def test_a_stop_of_the_other_version_stops_both() -> None:
@@ -125,14 +125,14 @@ async def test_a_stop_of_the_other_version_stops_both() -> None:
     older = await FakeSidecar(cluster, "a").lead()
     other = await NewerSidecar(cluster, "b").lead()
     pause = Pause(reason="stop", by="people", since_ms=1)
-    await other.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
-    await older.sharing.refresh()
+    await other.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
+    await older.shared_state.refresh()
     report = await older.cycle.turn()
     assert report.obstacle is not None
     assert report.obstacle.code is Code.PAUSED
-    await older.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pause=None))
-    await other.sharing.refresh()
-    assert other.sharing.desired.pause is None
+    await older.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=None))
+    await other.shared_state.refresh()
+    assert other.shared_state.desired.pause is None
     stored = await older.coordination.read("desired")
     assert stored is not None
     assert json.loads(zlib.decompress(stored.data))["from_the_future"] == NEW["from_the_future"]

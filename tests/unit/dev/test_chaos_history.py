@@ -97,7 +97,7 @@ def test_a_stop_long_after_the_end_is_no_excuse() -> None:
     assert set(kinds(history)) == {Kind.OUTSIDE_LEADERSHIP}
 
 
-def test_wishes_bind_what_begins_after_them() -> None:
+def test_requests_bind_what_begins_after_them() -> None:
     pause, pin = Wish(kind="pause", since=7.0), Wish(kind="pin", since=7.0, bundle=X)
     assert kinds(one_move(wishes=(pause, pin))) == [Kind.AGAINST_PAUSE, Kind.AGAINST_PIN]
     assert kinds(one_move(wishes=(replace(pin, bundle=Y),))) == []
@@ -128,7 +128,7 @@ CORDON = Wish(kind="cordon", since=7.0, broker=B2)
         (Wish(kind="pause", since=7.0, broker=B3), None),
     ],
 )
-def test_wishes_about_brokers_and_scopes(wish: Wish, crime: Kind | None) -> None:
+def test_requests_about_brokers_and_scopes(wish: Wish, crime: Kind | None) -> None:
     """Nothing comes to a cordoned or draining broker, though it may leave; nothing excluded or paused moves.
     Where it was to go is said to the first broker only."""
     to_b2 = (replace(attempt(10.1, "failed"), destination=B2), attempt(10.2))

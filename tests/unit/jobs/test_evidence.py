@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 from bundlekeel.core.calibration.threshold_ranges import HIT_COUNTS
-from bundlekeel.core.calibration.thresholds import Data, Rules, checked
+from bundlekeel.core.calibration.thresholds import AdoptionRules, Data, checked
 from bundlekeel.core.calibration.thresholds_json import document_of, parsed
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.jobs.__main__ import main, parser
 from bundlekeel.jobs.chart_data import blocks_shown, points_of
-from bundlekeel.jobs.evidence import Told, measures_of, share, thresholds_of
-from bundlekeel.jobs.report import Shown, page
-from bundlekeel.jobs.rules import Day, Judged
-from bundlekeel.jobs.selection import Search, adoptable, chosen_of, searchable
-from bundlekeel.sim.backtest import Candidate, Measures
-from bundlekeel.sim.backtest.search import Space, Tried, present
+from bundlekeel.jobs.evidence import EvidenceInput, measures_of, share, thresholds_of
+from bundlekeel.jobs.report import ReportInputs, page
+from bundlekeel.jobs.rules import DayFigures, JudgedDay
+from bundlekeel.jobs.selection import SearchDepth, adoptable, chosen_of, searchable
+from bundlekeel.sim.backtest import Candidate, CandidateMeasures
+from bundlekeel.sim.backtest.search import SearchSpace, TriedCandidates, present
 
 BASE = Parameters()
 CREATED = 1_700_600_000_000
@@ -30,9 +30,11 @@ DAYS = tuple(f"2023-11-{number:02d}" for number in range(8, 22))
 HELD = DAYS[-4:]
 
 
-def figures(imbalance: float, moves: float) -> Measures:
+def figures(imbalance: float, moves: float) -> CandidateMeasures:
     """Six hours with these figures."""
-    return Measures(seconds=21_600, weighted=21_600 * imbalance, moves=moves, thrash=moves, overloaded_minutes=1)
+    return CandidateMeasures(
+        seconds=21_600, weighted=21_600 * imbalance, moves=moves, thrash=moves, overloaded_minutes=1
+    )
 
 
 LAZY = Candidate(name="lazy", changes={"avg_low_threshold_percent": 22.5})
@@ -41,16 +43,16 @@ SLOW = Candidate(name="slow", changes={}, cycle_seconds=300)
 RESULTS = ((present(), 0.2, 20), (LAZY, 0.2, 8), (OTHER, 0.2, 4), (SLOW, 0.2, 19))
 
 
-def tried() -> Tried:
+def tried() -> TriedCandidates:
     """Candidates with the same figures every day, four blocks each."""
     by_key = {item.key: {day: figures(*given) for day in range(14)} for item, *given in RESULTS}
-    return Tried(present=present().key, candidates={item.key: item for item, *_ in RESULTS}, results=by_key)
+    return TriedCandidates(present=present().key, candidates={item.key: item for item, *_ in RESULTS}, results=by_key)
 
 
-def told() -> Told:
+def told() -> EvidenceInput:
     """What a run would put together of them."""
-    made = chosen_of(tried(), BASE, Search(), train=range(10), held=range(10, 14), reach=4.0)
-    return Told(
+    made = chosen_of(tried(), BASE, SearchDepth(), train=range(10), held=range(10, 14), reach=4.0)
+    return EvidenceInput(
         base=BASE,
         chosen=made.choice.candidate,
         present=present(),
@@ -69,7 +71,7 @@ def told() -> Told:
 def test_only_thresholds_of_the_strategy_in_force_are_chosen() -> None:
     """Another strategy and another cycle may be better; they are told, not chosen."""
     assert set(adoptable(tried()).candidates) == {present().key, LAZY.key}
-    made = chosen_of(tried(), BASE, Search(), train=range(10), held=range(10, 14), reach=4.0)
+    made = chosen_of(tried(), BASE, SearchDepth(), train=range(10), held=range(10, 14), reach=4.0)
     assert made.choice.candidate == LAZY
     assert made.strategies == {"threshold": OTHER.key}
     assert made.values == {"avg_low_threshold_percent": {22.5}}
@@ -79,7 +81,7 @@ def test_only_thresholds_of_the_strategy_in_force_are_chosen() -> None:
 
 def test_as_far_as_one_night_goes_is_told() -> None:
     """22.5 is three steps of 2.5 from 15: with a reach of three that is the end."""
-    made = chosen_of(tried(), BASE, Search(), train=range(10), held=range(10, 14), reach=3.0)
+    made = chosen_of(tried(), BASE, SearchDepth(), train=range(10), held=range(10, 14), reach=3.0)
     assert any("as far as one night goes" in text for text in made.advice)
 
 
@@ -96,27 +98,27 @@ def test_as_far_as_one_night_goes_is_told() -> None:
 )
 def test_nothing_to_search_is_said_before_the_search(names: tuple[str, ...], without: Sequence[str], said: str) -> None:
     """Such a document would have no parameter, and no reader takes that."""
-    space = Space(base=BASE, names=names, without=without, reach=4.0)
+    space = SearchSpace(base=BASE, names=names, without=without, reach=4.0)
     with pytest.raises(ConfigError, match=re.escape(said)):
-        searchable(space, Search(names=names))
+        searchable(space, SearchDepth(names=names))
     with pytest.raises(ConfigError, match="proposes nothing"):
         document_of(thresholds_of(replace(told(), chosen=present(), tried={}), pyspark="4.3.0"))
 
 
 def test_what_can_be_searched() -> None:
     """One parameter, or a round without a grid, are enough; neither points nor rounds are not."""
-    space = Space(base=BASE, names=("avg_low_threshold_percent", "threshold_percent"), reach=4.0)
-    searchable(space, Search())
-    searchable(space, Search(points=1, rounds=1))
+    space = SearchSpace(base=BASE, names=("avg_low_threshold_percent", "threshold_percent"), reach=4.0)
+    searchable(space, SearchDepth())
+    searchable(space, SearchDepth(points=1, rounds=1))
     with pytest.raises(ConfigError, match="look at nothing"):
-        searchable(space, Search(points=1, rounds=0))
+        searchable(space, SearchDepth(points=1, rounds=0))
 
 
 def test_the_document_is_one_that_the_daemon_adopts() -> None:
     """It can be read back, nothing speaks against it, and its differences are paired."""
     document = thresholds_of(told(), pyspark="4.3.0")
     assert parsed(json.dumps(document_of(document))) == document
-    assert checked(document, BASE, Rules(), CREATED) == ()
+    assert checked(document, BASE, AdoptionRules(), CREATED) == ()
     assert document.values == {"avg_low_threshold_percent": 22.5}
     assert document.evidence.difference.moves_per_hour.mean == pytest.approx(-2.0)
     assert document.evidence.difference.moves_per_hour.high < 0
@@ -141,16 +143,16 @@ def test_intervals_hold_the_mean_and_shrink_when_paired() -> None:
 def test_the_page_stands_alone() -> None:
     """Every section is there, nothing is loaded from anywhere, and names are escaped."""
     given = told()
-    made = chosen_of(tried(), BASE, Search(), train=range(10), held=range(10, 14), reach=4.0)
-    judged = [Judged(day=Day(date=date, coverage=1.0), verdict="good") for date in DAYS]
-    judged[3] = Judged(day=Day(date=DAYS[3]), verdict="bad", reasons=("<b>torn</b>",))
+    made = chosen_of(tried(), BASE, SearchDepth(), train=range(10), held=range(10, 14), reach=4.0)
+    judged = [JudgedDay(day=DayFigures(date=date, coverage=1.0), verdict="good") for date in DAYS]
+    judged[3] = JudgedDay(day=DayFigures(date=DAYS[3]), verdict="bad", reasons=("<b>torn</b>",))
     slopes = {
         f"per_{name}": 1e-6 for name in ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
     }
     rows = [{"broker": "b<1>", "resource": "cpu", "blind": False, "limit": 800.0, "base": 3.0, "error": 0.2} | slopes]
     figures_of = ("bytes", "bytes_peak", "growth", "clients", "moves_per_day", "clients_moved_per_day")
     space = {"name": "tenant/<ns>", "volatility": None} | dict.fromkeys(figures_of, 2e6)
-    shown = Shown(
+    shown = ReportInputs(
         judged=judged,
         points=points_of(given, made),
         blocks=blocks_shown(given, [f"{date}" for date in HELD for _ in range(4)]),

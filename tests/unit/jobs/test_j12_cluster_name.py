@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.calibration.thresholds import Rules, checked
+from bundlekeel.core.calibration.thresholds import AdoptionRules, checked
 from bundlekeel.core.calibration.thresholds_json import document_of, thresholds_of
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import HistoryError, ThresholdsError
@@ -51,7 +51,7 @@ def unnamed(folder: Path, epoch: int = 1, hour: int = 0) -> HistoryFile:
 def options(folder: Path, cluster: str = "") -> Options:
     """What the job is asked for, by settings of this cluster."""
     now = datetime(2023, 11, 16, 2, tzinfo=UTC)
-    return Options(history=str(folder), out=str(folder / "out"), now=now, adoption=Rules(cluster=cluster))
+    return Options(history=str(folder), out=str(folder / "out"), now=now, adoption=AdoptionRules(cluster=cluster))
 
 
 class TestHistory:
@@ -120,7 +120,7 @@ class TestThresholds:
     @staticmethod
     def codes(made: dict[str, Any], cluster: str) -> list[tuple[Code, str]]:
         """The objections of a sidecar of this cluster."""
-        found = checked(thresholds_of(made), Parameters(), Rules(cluster=cluster), NOW_MS)
+        found = checked(thresholds_of(made), Parameters(), AdoptionRules(cluster=cluster), NOW_MS)
         return [(item.code, item.detail) for item in found]
 
     def test_j12_another_clusters_thresholds_are_never_adopted(self) -> None:

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.calibration.thresholds import Rules, Unbroken, checked
+from bundlekeel.core.calibration.thresholds import AdoptionRules, Unbroken, checked
 from bundlekeel.core.calibration.thresholds_json import document_of, parsed, thresholds_of
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ThresholdsError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.jobs.evidence import measures_of
-from bundlekeel.jobs.report import Shown, page
-from bundlekeel.sim.backtest import Candidate, Chunk, Measures, Traffic, backtest, chunks, unbroken
-from bundlekeel.sim.backtest.candidate_run import Step
+from bundlekeel.jobs.report import ReportInputs, page
+from bundlekeel.sim.backtest import Candidate, CandidateMeasures, Chunk, RecordedTraffic, backtest, chunks, unbroken
+from bundlekeel.sim.backtest.candidate_run import CandidateStep
 from tests.support.backtest_cases import BUSY, EAGER_SPLITS, PRESENT, STILL, hours, owned
 from tests.support.threshold_cases import NOW_MS, document, measures
 from tests.unit.sim.test_backtest_run import place_of
@@ -28,7 +28,7 @@ CANDIDATES = [PRESENT, EAGER, EAGER_SPLITS]
 Plans = list[tuple[str, int, list[tuple[str, str, str]], list[str]]]
 
 
-def noted(found: Plans, candidate: Candidate, step: Step) -> None:
+def noted(found: Plans, candidate: Candidate, step: CandidateStep) -> None:
     """Note what a step planned."""
     assert step.result is not None
     plan = step.result.plan
@@ -36,7 +36,7 @@ def noted(found: Plans, candidate: Candidate, step: Step) -> None:
     found.append((candidate.name, step.wall_ms, moves, [split.bundle for split in plan.splits]))
 
 
-def wider(traffic: Traffic) -> Traffic:
+def wider(traffic: RecordedTraffic) -> RecordedTraffic:
     """The same with a broker that is never there and a bundle that nobody reports, both first in the order of names."""
 
     def first(rows: Any, value: float, axis: int) -> Any:
@@ -87,7 +87,7 @@ class TestPieces:
         """What a candidate moved in a piece is still there in the next one."""
         given = hours(BUSY, 6, 10)
         first, second = chunks(given, given.periods // 2, 0)
-        seen: list[Step] = []
+        seen: list[CandidateStep] = []
         unbroken([first, second], [EAGER], seen=lambda _, step: seen.append(step))
         before, after = seen[first.traffic.periods - 1], seen[first.traffic.periods]
         assert before.given is not None and before.result is not None and after.given is not None
@@ -103,7 +103,7 @@ class TestPieces:
         first, second = chunks(given, given.periods // 2, 0)
         later = owned(second.traffic, np.where(second.traffic.owner == 0, 1, second.traffic.owner).astype(np.int64))
         later = replace(later, present=later.present & (np.arange(len(later.brokers)) > 0))
-        seen: list[Step] = []
+        seen: list[CandidateStep] = []
         found = unbroken([first, Chunk(traffic=later, warm=5)], [STILL, EAGER], seen=lambda _, step: seen.append(step))
         assert sum(row.measures.periods for row in found) == 2 * (given.periods - 5)
         last = seen[-1].given
@@ -134,7 +134,7 @@ class TestRefusal:
         self, before: float, after: float, good: bool
     ) -> None:
         """By more than the one percent that blocks have, by a code of its own and with both figures."""
-        found = checked(thresholds_of(with_unbroken(before, after)), Parameters(), Rules(), NOW_MS)
+        found = checked(thresholds_of(with_unbroken(before, after)), Parameters(), AdoptionRules(), NOW_MS)
         assert [item.code for item in found] == ([] if good else [Code.WORSE_UNBROKEN])
         if not good:
             assert f"{before:.4g} -> {after:.4g}" in found[0].detail
@@ -147,7 +147,7 @@ class TestRefusal:
         del made["evidence"]["unbroken"]
         if value is not ...:
             made["evidence"]["unbroken"] = value
-        found = checked(thresholds_of(made), Parameters(), Rules(), NOW_MS)
+        found = checked(thresholds_of(made), Parameters(), AdoptionRules(), NOW_MS)
         assert [item.code for item in found] == [Code.WORSE_UNBROKEN]
         assert "bundlekeel-recalibrate" in found[0].detail
 
@@ -160,14 +160,14 @@ class TestRefusal:
     def test_j13_the_report_shows_both_figures(self) -> None:
         """Beside those of the blocks; the document gives them back."""
         made = parsed(json.dumps(document_of(thresholds_of(with_unbroken(0.1, 0.122)))))
-        found = checked(made, Parameters(), Rules(), NOW_MS)
-        shown = page(made, Shown(objections=found))
+        found = checked(made, Parameters(), AdoptionRules(), NOW_MS)
+        shown = page(made, ReportInputs(objections=found))
         assert "in force, unbroken" in shown and "proposed, unbroken" in shown
         assert "WorseUnbroken" in shown and "0.122" in shown
 
     def test_j13_one_course_has_no_interval(self) -> None:
         """Low and high are the mean."""
-        one = Measures(seconds=86_400.0, weighted=8640.0, moves=24.0)
+        one = CandidateMeasures(seconds=86_400.0, weighted=8640.0, moves=24.0)
         found = measures_of({0: one}, seed=3)
         assert (found.imbalance.low, found.imbalance.mean, found.imbalance.high) == pytest.approx((0.1, 0.1, 0.1))
         assert Unbroken(previous=found, chosen=found).chosen.moves_per_hour.mean == pytest.approx(1.0)

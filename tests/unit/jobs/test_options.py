@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.core.calibration.thresholds import Rules as Adoption
+from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
 from bundlekeel.jobs.__main__ import main, options_of, parser
-from bundlekeel.jobs.places import Place, below
+from bundlekeel.jobs.places import OutputFolder, below
 from bundlekeel.settings.load import load_settings
 from dev.history_model import World
 from dev.history_worlds import write
@@ -103,10 +103,10 @@ def test_options_of_a_uri_stay_at_its_end(uri: str, expected: str) -> None:
 
 def test_a_place_with_options_writes_where_it_says(tmp_path: Path) -> None:
     """What is written is there, under the name that is told."""
-    told = Place(f"file://{tmp_path}?use_mmap").write("a/b", b"x")
+    told = OutputFolder(f"file://{tmp_path}?use_mmap").write("a/b", b"x")
     assert (tmp_path / "a" / "b").read_bytes() == b"x"
     assert told == f"file://{tmp_path}/a/b?use_mmap"
-    assert Place(told.replace("/b?", "?")).read("b") == b"x"
+    assert OutputFolder(told.replace("/b?", "?")).read("b") == b"x"
 
 
 def test_what_would_be_computed_is_told(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,7 +169,7 @@ def test_a_place_that_cannot_be_written_to_is_told_at_once(
         assert main(["--history", str(history), "--out", place]) == 3
         assert f"{blocked} is no folder that may be written to" in capsys.readouterr().err
     assert blocked.read_text() == "mine"
-    Place(str(tmp_path / "not" / "yet" / "there")).check()
+    OutputFolder(str(tmp_path / "not" / "yet" / "there")).check()
     assert list(tmp_path.iterdir()) == [blocked]
 
 

@@ -23,14 +23,14 @@ from bundlekeel.jobs.periods import (
     DOUBLE,
     MISPLACED,
     OK,
-    Period,
-    Seen,
-    Unreadable,
+    HistoryPeriod,
+    RecordedCycle,
+    UnreadableFile,
     open_store,
     periods_of,
     read,
 )
-from bundlekeel.jobs.places import Place
+from bundlekeel.jobs.places import OutputFolder
 from dev.history_model import World
 from dev.history_worlds import records, write
 
@@ -52,7 +52,7 @@ def history(written: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(written, tmp_path / "day"))
 
 
-def period(folder: Path, hour: int) -> Period:
+def period(folder: Path, hour: int) -> HistoryPeriod:
     """One hour of the day."""
     return next(item for item in periods_of(open_store(str(folder)).files()) if item.hour == hour)
 
@@ -60,7 +60,7 @@ def period(folder: Path, hour: int) -> Period:
 def statuses(folder: Path, hour: int) -> list[str]:
     """What each cycle of an hour is."""
     return [
-        item.status if isinstance(item, Seen) else "unreadable"
+        item.status if isinstance(item, RecordedCycle) else "unreadable"
         for item in read(open_store(str(folder)), period(folder, hour))
     ]
 
@@ -88,7 +88,7 @@ def test_a_file_in_the_wrong_folder_is_told(history: Path) -> None:
     assert statuses(history, 9) == [OK] * 6 + [MISPLACED] * 6
     other = next(item for item in periods_of(open_store(str(history)).files()) if item.epoch == 2)
     told = list(read(open_store(str(history)), other))
-    assert [item.status for item in told if isinstance(item, Seen)] == [MISPLACED] * 6
+    assert [item.status for item in told if isinstance(item, RecordedCycle)] == [MISPLACED] * 6
 
 
 def test_a_torn_file_is_told_and_left(history: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_torn_file_is_told_and_left(history: Path) -> None:
     before = hashlib.sha256(path.read_bytes()).hexdigest()
     told = list(read(open_store(str(history)), period(history, 3)))
     assert len(told) == 1
-    assert isinstance(told[0], Unreadable)
+    assert isinstance(told[0], UnreadableFile)
     assert (told[0].path, "torn" in told[0].why) == (file.path, True)
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
     assert statuses(history, 4) == [OK] * 6
@@ -110,7 +110,7 @@ def test_a_file_without_cycles_is_told(history: Path) -> None:
     path = history / period(history, 3).files[0].path
     pq.write_table(pq.read_table(path).slice(0, 0), path)
     told = list(read(open_store(str(history)), period(history, 3)))
-    assert [(type(item), item.why) for item in told] == [(Unreadable, f"{path.relative_to(history)} has no cycles")]
+    assert [(type(item), item.why) for item in told] == [(UnreadableFile, f"{path.relative_to(history)} has no cycles")]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_newer_schema_is_told(tmp_path: Path) -> None:
     """What a newer release recorded is not guessed at."""
     write(replace(WORLD, days=1), tmp_path, poison="future_schema")
     told = list(read(open_store(str(tmp_path)), period(tmp_path, 7)))
-    assert {item.status for item in told if isinstance(item, Seen)} == {BROKEN}
+    assert {item.status for item in told if isinstance(item, RecordedCycle)} == {BROKEN}
     assert all("a newer release recorded it" in item.why for item in told)
 
 
@@ -193,7 +193,7 @@ def test_a_digest_agrees_with_the_pictures(written: Path) -> None:
     assert set(found["cycle"][0]) == set(CYCLES.names)
     assert set(found["slice"][0]) == set(SLICES.names)
     assert set(found["bundle"][0]) == set(BUNDLES.names)
-    seen = [item for item in read(open_store(str(written)), period(written, 7)) if isinstance(item, Seen)]
+    seen = [item for item in read(open_store(str(written)), period(written, 7)) if isinstance(item, RecordedCycle)]
     for row, item in zip(found["cycle"], seen, strict=True):
         assert item.frame is not None
         assert row["bytes"] == pytest.approx(item.frame.bundles.floats[:, 2:4].sum())
@@ -209,7 +209,9 @@ def test_a_digest_agrees_with_the_pictures(written: Path) -> None:
 
 def test_impossible_values_are_counted(written: Path) -> None:
     """Not a number, below zero, beyond reason; a limit below zero is a card that the broker cannot see."""
-    frame = next(item.frame for item in read(open_store(str(written)), period(written, 0)) if isinstance(item, Seen))
+    frame = next(
+        item.frame for item in read(open_store(str(written)), period(written, 0)) if isinstance(item, RecordedCycle)
+    )
     assert frame is not None
     assert impossible(frame) == (0, 0, 0)
     brokers, bundles = frame.brokers.floats.copy(), frame.bundles.floats.copy()
@@ -225,7 +227,9 @@ def test_impossible_values_are_counted(written: Path) -> None:
 
 def test_whole_numbers_below_zero_are_counted(written: Path) -> None:
     """Topics and clients are counts; flags of a broker may say that they are unknown."""
-    frame = next(item.frame for item in read(open_store(str(written)), period(written, 0)) if isinstance(item, Seen))
+    frame = next(
+        item.frame for item in read(open_store(str(written)), period(written, 0)) if isinstance(item, RecordedCycle)
+    )
     assert frame is not None
     brokers, bundles = frame.brokers.whole.copy(), frame.bundles.whole.copy()
     brokers[0, 3], brokers[:, 4:] = -1, -1
@@ -263,7 +267,7 @@ def test_a_block_has_the_settings_of_now(written: Path) -> None:
 
 def test_a_place_writes_whole_files(tmp_path: Path) -> None:
     """A file is replaced at once, nothing else is left beside it, and a folder of ours can be removed."""
-    place = Place(str(tmp_path))
+    place = OutputFolder(str(tmp_path))
     place.check()
     assert place.write("a/b.json", b"one") == f"{tmp_path}/a/b.json"
     place.write("a/b.json", b"two")

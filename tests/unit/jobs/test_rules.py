@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.model.load import Floats
-from bundlekeel.jobs.periods import Period
+from bundlekeel.jobs.periods import HistoryPeriod
 from bundlekeel.jobs.rules import (
     BAD,
     GOOD,
     PARTIAL,
     BadDays,
-    Day,
-    Judged,
-    Rules,
+    DayFigures,
+    HistoryRules,
+    JudgedDay,
     TooLittleHistory,
     accept,
     as_long,
@@ -26,21 +26,21 @@ from bundlekeel.jobs.rules import (
 )
 
 
-def day(date: str, **figures: object) -> Day:
+def day(date: str, **figures: object) -> DayFigures:
     """A sound day, but for these figures."""
-    return Day(**({"date": date, "cycles": 1440, "coverage": 0.999} | figures))  # type: ignore[arg-type]
+    return DayFigures(**({"date": date, "cycles": 1440, "coverage": 0.999} | figures))  # type: ignore[arg-type]
 
 
-def week(**of_the_fourth: object) -> list[Day]:
+def week(**of_the_fourth: object) -> list[DayFigures]:
     """Seven days; the fourth has these figures."""
     return [day(f"2026-11-{number:02d}", **(of_the_fourth if number == 4 else {})) for number in range(1, 8)]
 
 
 def test_seven_sound_days_are_accepted() -> None:
     """Nothing is held against them, and all are used."""
-    judged = judge(week(), Rules())
+    judged = judge(week(), HistoryRules())
     assert {item.verdict for item in judged} == {GOOD}
-    assert accept(judged, Rules()) == judged
+    assert accept(judged, HistoryRules()) == judged
 
 
 @pytest.mark.parametrize(
@@ -60,19 +60,19 @@ def test_seven_sound_days_are_accepted() -> None:
 )
 def test_a_bad_day_is_named(figures: dict[str, object], said: str) -> None:
     """One bad day refuses all, by name and reason; a person may leave it out."""
-    judged = judge(week(**figures), Rules())
+    judged = judge(week(**figures), HistoryRules())
     assert [item.verdict for item in judged] == [GOOD] * 3 + [BAD] + [GOOD] * 3
     assert judged[3].reasons == (said,)
     with pytest.raises(BadDays, match="1 of 7 days are bad: 2026-11-04") as refused:
-        accept(judged, Rules())
+        accept(judged, HistoryRules())
     assert refused.value.figures["bad_days"] == {"2026-11-04": said}
-    kept = accept(judged, Rules(min_days=6, leave_out=frozenset({"2026-11-04"})))
+    kept = accept(judged, HistoryRules(min_days=6, leave_out=frozenset({"2026-11-04"})))
     assert [item.day.date for item in kept] == [f"2026-11-{number:02d}" for number in (1, 2, 3, 5, 6, 7)]
 
 
 def test_a_day_without_any_record_is_bad() -> None:
     """A hole between the first and the last day is a bad day, though nothing in the history tells of it."""
-    judged = judge([item for item in week() if item.date != "2026-11-04"], Rules())
+    judged = judge([item for item in week() if item.date != "2026-11-04"], HistoryRules())
     assert len(judged) == 7
     assert judged[3].verdict == BAD
     assert "0.0% recorded" in judged[3].reasons[0]
@@ -81,9 +81,9 @@ def test_a_day_without_any_record_is_bad() -> None:
 def test_a_lost_hour_is_told_from_one_that_nobody_recorded() -> None:
     """23 hours are enough of a day, but not if cycles of the other one were recorded: numbers are missing."""
     short = {"coverage": 23 / 24, "longest_gap_minutes": 61.0, "interval_seconds": 60.0}
-    assert {item.verdict for item in judge(week(**short), Rules())} == {GOOD}
-    assert {item.verdict for item in judge(week(**short, missing=3), Rules())} == {GOOD}
-    judged = judge(week(**short, missing=60), Rules())
+    assert {item.verdict for item in judge(week(**short), HistoryRules())} == {GOOD}
+    assert {item.verdict for item in judge(week(**short, missing=3), HistoryRules())} == {GOOD}
+    judged = judge(week(**short, missing=60), HistoryRules())
     assert (judged[3].verdict, judged[3].reasons) == (BAD, ("60 recorded cycles are gone, longest gap 61 min",))
 
 
@@ -91,15 +91,15 @@ def test_an_hour_lost_before_midnight_is_the_day_s_before() -> None:
     """The first cycle of the next day tells it; a whole lost day is its own fault only."""
     days = week(coverage=23 / 24, longest_gap_minutes=60.0, interval_seconds=60.0)
     days[4] = day("2026-11-05", missing=60, interval_seconds=60.0, longest_gap_minutes=1.0)
-    assert [item.verdict for item in judge(days, Rules())] == [GOOD] * 3 + [BAD] + [GOOD] * 3
+    assert [item.verdict for item in judge(days, HistoryRules())] == [GOOD] * 3 + [BAD] + [GOOD] * 3
     days = [item for item in week() if item.date != "2026-11-04"]
     days[3] = day("2026-11-05", missing=1440, interval_seconds=60.0, longest_gap_minutes=1.0)
-    assert [item.verdict for item in judge(days, Rules())] == [GOOD] * 3 + [BAD] + [GOOD] * 3
+    assert [item.verdict for item in judge(days, HistoryRules())] == [GOOD] * 3 + [BAD] + [GOOD] * 3
 
 
-def hours(date: str, epoch: int, *which: int) -> list[Period]:
+def hours(date: str, epoch: int, *which: int) -> list[HistoryPeriod]:
     """A leader's hours."""
-    return [Period(date=date, hour=hour, epoch=epoch, files=()) for hour in which]
+    return [HistoryPeriod(date=date, hour=hour, epoch=epoch, files=()) for hour in which]
 
 
 def test_two_clusters_in_one_folder_are_told() -> None:
@@ -110,7 +110,7 @@ def test_two_clusters_in_one_folder_are_told() -> None:
     told = at_once([*followed, *hours("2026-11-04", 9, 20, 21, 22), *later])
     said = "leaders of terms 4 and 9 recorded at once in 3 hours: two clusters in one folder?"
     assert told == {"2026-11-04": said}
-    assert judge(week(leaders=said), Rules())[3].reasons == (said,)
+    assert judge(week(leaders=said), HistoryRules())[3].reasons == (said,)
 
 
 def test_first_and_last_day_need_not_be_whole() -> None:
@@ -118,19 +118,19 @@ def test_first_and_last_day_need_not_be_whole() -> None:
     days = week()
     days[0] = day("2026-11-01", coverage=0.2)
     days[-1] = day("2026-11-07", coverage=0.1)
-    judged = judge(days, Rules())
+    judged = judge(days, HistoryRules())
     assert [item.verdict for item in judged] == [PARTIAL] + [GOOD] * 5 + [PARTIAL]
     with pytest.raises(TooLittleHistory, match="5 good days; 7 are needed"):
-        accept(judged, Rules())
-    assert len(accept(judged, Rules(min_days=5))) == 5
+        accept(judged, HistoryRules())
+    assert len(accept(judged, HistoryRules(min_days=5))) == 5
 
 
 def test_three_minutes_are_too_little() -> None:
     """However sound or spoilt they are: there is nothing to judge by yet."""
     for wrong in ({}, {"nan": 3}):
-        judged = judge([day("2026-11-01", cycles=100, coverage=0.002, **wrong)], Rules())
+        judged = judge([day("2026-11-01", cycles=100, coverage=0.002, **wrong)], HistoryRules())
         with pytest.raises(TooLittleHistory, match="100 cycles of 1 days; 7 good days are needed") as refused:
-            accept(judged, Rules())
+            accept(judged, HistoryRules())
         assert refused.value.code == "TooLittleHistory"
         assert refused.value.figures["good_days"] == 0
 
@@ -206,7 +206,7 @@ def test_little_is_no_ground_to_accuse() -> None:
 
 def test_hits_count_only_where_cycles_are_as_long() -> None:
     """The middle day tells how long a recorded cycle is; a fifth of it makes no difference."""
-    good = [Judged(day=day("2023-11-14", interval_seconds=each), verdict="good") for each in (300.0, 60.0, 61.0)]
+    good = [JudgedDay(day=day("2023-11-14", interval_seconds=each), verdict="good") for each in (300.0, 60.0, 61.0)]
     assert usual_interval(good) == 61.0
     assert as_long(60.0, 61.0) and as_long(72.0, 61.0)
     assert not as_long(60.0, 10.0) and not as_long(300.0, 61.0) and not as_long(60.0, 300.0)

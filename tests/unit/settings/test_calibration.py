@@ -49,9 +49,9 @@ def test_refusals(tmp_path: Path, given: dict[str, Any], field: str) -> None:
 async def test_off_is_what_it_was(tmp_path: Path) -> None:
     """No task, the settings' own parameters, and a view that says so."""
     built = Build(loaded(tmp_path))
-    assert built.tournament is None and built.overlay.values == {}
+    assert built.shadow_strategies is None and built.effective_parameters.values == {}
     assert built.sidecar.thresholds.view()["sentence"] == "calibration is off (calibration.mode)"
-    assert built.cycle.params == built.overlay.base
+    assert built.cycle.params == built.effective_parameters.base
 
 
 async def test_on_is_wired(tmp_path: Path) -> None:
@@ -60,10 +60,10 @@ async def test_on_is_wired(tmp_path: Path) -> None:
     (tmp_path / "proposals/2026-09-15/thresholds.json").write_bytes(as_bytes(document()))
     given = {"calibration.mode": "recommend", "calibration.uri": "proposals", "shadow.strategies": "threshold, uniform"}
     built = Build(loaded(tmp_path, **given))
-    assert built.tournament is not None
+    assert built.shadow_strategies is not None
     await built.calibration.check()
     view = built.sidecar.thresholds.view()
     assert view["error"] == "" and view["document"]["values"] == {"avg_low_threshold_percent": 20.0}
     assert [row["parameter"] for row in view["changes"]] == ["avg_low_threshold_percent"]
     built.calibration.close()
-    built.tournament.close()
+    built.shadow_strategies.close()

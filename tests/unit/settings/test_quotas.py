@@ -10,11 +10,11 @@ import pytest
 from pydantic import ValidationError
 
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.quotas.groups import Limits
+from bundlekeel.core.quotas.groups import QuotaLimits
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import ENV_PREFIX, load_settings
 from bundlekeel.settings.quotas import QuotaSettings, parse_size
-from bundlekeel.settings.types import Refusal
+from bundlekeel.settings.types import InvalidSetting
 
 GOOD = {"members": ["t:acme"], "publish_messages": 500, "publish_bytes": "10MB", "dispatch_messages": 2000}
 
@@ -23,7 +23,7 @@ def test_groups() -> None:
     """The issue's own example."""
     (group,) = QuotaSettings.model_validate({"groups": {"acme": GOOD}}).declared()
     assert (group.name, group.members) == ("acme", ("t:acme",))
-    assert group.limits == Limits(publish_messages=500, publish_bytes=10_000_000, dispatch_messages=2000)
+    assert group.limits == QuotaLimits(publish_messages=500, publish_bytes=10_000_000, dispatch_messages=2000)
 
 
 def test_defaults() -> None:
@@ -33,7 +33,7 @@ def test_defaults() -> None:
     assert settings.declared() == ()
     assert settings.ask_all_every == 5
     assert settings.tuning().split == "even"
-    assert settings.thrift().most == 100
+    assert settings.write_budget().most == 100
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_sizes(text: object, size: float | None) -> None:
 @pytest.mark.parametrize("text", ["ten", "10 PB", "", True, [], "MB"])
 def test_no_sizes(text: object) -> None:
     """Anything else is refused, with what is allowed."""
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(InvalidSetting) as caught:
         parse_size(text)
     assert "10MB" in caught.value.allowed
 
@@ -70,7 +70,7 @@ def test_refusals(change: dict[str, Any], field: str, words: str) -> None:
         QuotaSettings.model_validate({"groups": {"acme": GOOD | change}})
     (item,) = caught.value.errors()
     refusal = item["ctx"]["error"]
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, InvalidSetting)
     assert (refusal.field, str(refusal)) == (field, words)
     assert refusal.allowed
 
@@ -137,7 +137,7 @@ def test_in_the_environment() -> None:
     group = f"{ENV_PREFIX}QUOTAS__GROUPS__ACME__"
     environ = {f"{group}MEMBERS": '["t:acme"]', f"{group}PUBLISH_MESSAGES": "500", f"{group}PUBLISH_BYTES": "10MB"}
     (found,) = load_settings(None, environ=environ).settings.quotas.declared()
-    assert found.limits == Limits(publish_messages=500, publish_bytes=10_000_000)
+    assert found.limits == QuotaLimits(publish_messages=500, publish_bytes=10_000_000)
     for text in ("true", "'500'", "many"):
         with pytest.raises(ConfigError, match=r"publish_messages = .*not a number"):
             load_settings(None, environ=environ | {f"{group}PUBLISH_MESSAGES": text})

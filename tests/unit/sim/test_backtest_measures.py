@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.core.model.load import Floats
-from bundlekeel.sim.backtest.measures import COLUMNS, Measures, measured
+from bundlekeel.sim.backtest.measures import COLUMNS, CandidateMeasures, measured
 
 
 def table(seed: int, periods: int, brokers: int = 4) -> Floats:
@@ -18,7 +18,7 @@ def table(seed: int, periods: int, brokers: int = 4) -> Floats:
     return np.random.default_rng(seed).uniform(0.05, 1.0, (periods, brokers))
 
 
-def of(scores: Floats, first: int = 0) -> Measures:
+def of(scores: Floats, first: int = 0) -> CandidateMeasures:
     """The measures of scores that stand a minute each, every broker there."""
     count = len(scores)
     hours = (first + np.arange(count)) // 60
@@ -28,7 +28,7 @@ def of(scores: Floats, first: int = 0) -> Measures:
 class TestFigures:
     """`measured`."""
 
-    def test_by_hand(self) -> None:
+    def test_manually(self) -> None:
         """Two pictures: 0.9 and 0.3 (max/mean 1.5), then 0.5 and 0.5."""
         found = of(np.array([[0.9, 0.3], [0.5, 0.5]]))
         assert found.imbalance == pytest.approx(0.25)
@@ -45,8 +45,12 @@ class TestFigures:
 
     def test_nothing(self) -> None:
         """No picture at all."""
-        assert of(np.zeros((0, 3))) == Measures()
-        assert (Measures().imbalance, Measures().p95, Measures().moves_per_day) == (0.0, 0.0, 0.0)
+        assert of(np.zeros((0, 3))) == CandidateMeasures()
+        assert (CandidateMeasures().imbalance, CandidateMeasures().p95, CandidateMeasures().moves_per_day) == (
+            0.0,
+            0.0,
+            0.0,
+        )
 
     @given(seed=st.integers(0, 2**32 - 1), periods=st.integers(30, 300))
     def test_p95_is_within_a_bin(self, seed: int, periods: int) -> None:
@@ -66,20 +70,20 @@ class TestSums:
         scores = table(seed, 600)
         edges = [0, *(60 * cut for cut in sorted(cuts)), 600]
         parts = [of(scores[a:b], first=a) for a, b in pairwise(edges)]
-        together, whole = Measures.sum(reversed(parts)).row(), of(scores).row()
+        together, whole = CandidateMeasures.sum(reversed(parts)).row(), of(scores).row()
         assert together == pytest.approx(whole)
 
     def test_columns_summed_by_anybody(self) -> None:
         """A row is floats by column; the sums of columns are the row of the sum."""
-        one = Measures(seconds=60.0, moves=3.0, histogram=(1.0,) * 64)
-        other = Measures(seconds=30.0, moves=1.0, moved_bytes=5.0)
+        one = CandidateMeasures(seconds=60.0, moves=3.0, histogram=(1.0,) * 64)
+        other = CandidateMeasures(seconds=30.0, moves=1.0, moved_bytes=5.0)
         rows = one.row(), other.row()
         summed = {name: rows[0][name] + rows[1][name] for name in COLUMNS}
-        assert Measures.of_row(summed | {"candidate": 1.0}) == one + other
+        assert CandidateMeasures.of_row(summed | {"candidate": 1.0}) == one + other
 
     def test_a_missing_column_is_no_zero(self) -> None:
         """It is an error."""
-        row = Measures().row()
+        row = CandidateMeasures().row()
         del row["moves"]
         with pytest.raises(KeyError, match="moves"):
-            Measures.of_row(row)
+            CandidateMeasures.of_row(row)

@@ -17,7 +17,7 @@ from bundlekeel.core.model.names import parse_bundle
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.planning.engine import PlanInput
 from bundlekeel.core.planning.scores import score_of, weights_of
-from bundlekeel.sim.backtest import Candidate, Measures, Traffic, backtest, chunks, traffic_of
+from bundlekeel.sim.backtest import Candidate, CandidateMeasures, RecordedTraffic, backtest, chunks, traffic_of
 from bundlekeel.sim.backtest.frames import CIRCUMSTANCES
 from dev.history_model import World, dense
 from tests.support.backtest_cases import (
@@ -39,7 +39,7 @@ WHOLE = replace(BUSY, params=Parameters(split_enabled=False))
 STRATEGIES = ("avg", "threshold", "uniform", "overload", "transfer", "deviation")
 
 
-def inputs(traffic: Traffic, candidate: Candidate) -> list[PlanInput]:
+def inputs(traffic: RecordedTraffic, candidate: Candidate) -> list[PlanInput]:
     """What a candidate planned on."""
     return [step.given for step in course(traffic, candidate) if step.given is not None]
 
@@ -302,7 +302,7 @@ class TestChunks:
         that was recorded, which is the candidate's own; only hits and cool-downs are forgotten."""
         traffic = traffic_of(frames(history(BUSY)), dtype=np.float64)
         parts = [whole(chunk.traffic, PRESENT, warm=chunk.warm) for chunk in chunks(traffic, 120, 30)]
-        pieces, unbroken = Measures.sum(parts), whole(traffic, PRESENT)
+        pieces, unbroken = CandidateMeasures.sum(parts), whole(traffic, PRESENT)
         assert pieces.seconds == unbroken.seconds
         assert pieces.imbalance == pytest.approx(unbroken.imbalance, rel=0.05)
         assert pieces.moves == pytest.approx(unbroken.moves, rel=0.15)
@@ -312,7 +312,7 @@ class TestChunks:
         traffic = traffic_of(frames(history(BUSY)), dtype=np.float64)
         other = Candidate(name="threshold", changes={"strategy": "threshold"})
         parts = [whole(chunk.traffic, other, warm=chunk.warm) for chunk in chunks(traffic, 180, 60)]
-        pieces, unbroken = Measures.sum(parts), whole(traffic, other)
+        pieces, unbroken = CandidateMeasures.sum(parts), whole(traffic, other)
         assert pieces.imbalance == pytest.approx(unbroken.imbalance, rel=0.1)
         assert pieces.moves == pytest.approx(unbroken.moves, rel=0.25)
 

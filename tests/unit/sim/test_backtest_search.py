@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from bundlekeel.core.calibration.threshold_ranges import HIT_COUNTS, RANGES, searched, steps_between
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.sim.backtest import Candidate, Measures, backtest
+from bundlekeel.sim.backtest import Candidate, CandidateMeasures, backtest
 from bundlekeel.sim.backtest.choice import choose, split_days
 from bundlekeel.sim.backtest.intervals import bootstrap, chance, compared
 from bundlekeel.sim.backtest.measures import ByBlock
 from bundlekeel.sim.backtest.search import (
-    Space,
-    Tried,
+    SearchSpace,
+    TriedCandidates,
     grid,
     neighbours,
     present,
@@ -35,9 +35,9 @@ DAYS = tuple(range(10))
 BASE = Parameters()
 
 
-def day(imbalance: float, moves: float, overloaded: float = 0.0) -> Measures:
+def day(imbalance: float, moves: float, overloaded: float = 0.0) -> CandidateMeasures:
     """One day."""
-    return Measures(seconds=86_400.0, weighted=imbalance * 86_400, moves=moves, overloaded_minutes=overloaded)
+    return CandidateMeasures(seconds=86_400.0, weighted=imbalance * 86_400, moves=moves, overloaded_minutes=overloaded)
 
 
 class Answers:
@@ -60,7 +60,9 @@ class Answers:
         return {number: day(0.2 + 0.01 * (number % 3) + cost, moves + number) for number in DAYS}
 
 
-SPACE = Space(base=BASE, strategies=("avg", "threshold"), names=("avg_low_threshold_percent", "avg_hit_count_low"))
+SPACE = SearchSpace(
+    base=BASE, strategies=("avg", "threshold"), names=("avg_low_threshold_percent", "avg_hit_count_low")
+)
 
 
 class TestSearch:
@@ -104,7 +106,7 @@ class TestSearch:
     @pytest.mark.parametrize("strategy", ["avg", "threshold", "uniform", "overload", "transfer", "deviation"])
     def test_candidates_are_allowed_ones(self, strategy: str) -> None:
         """Every one can be planned with, is in the range that may be proposed, and is its own."""
-        found = grid(strategy, Space(base=BASE))
+        found = grid(strategy, SearchSpace(base=BASE))
         assert len({item.key for item in found}) == len(found) > 10
         changed = {name for item in found for name in item.changes}
         assert changed - {"strategy"} <= set(searched(strategy))
@@ -117,7 +119,7 @@ class TestSearch:
     @given(reach=st.floats(1.0, 6.0), points=st.integers(2, 5), steps=st.sampled_from([1.0, 2.0, 8.0]))
     def test_reach(self, reach: float, points: int, steps: float) -> None:
         """No candidate is further from what holds now than one night may go, by grid or by refinement."""
-        space = Space(base=BASE, reach=reach)
+        space = SearchSpace(base=BASE, reach=reach)
         first = grid("avg", space, points=points)
         for item in [*first, *neighbours(first[-3], space, steps=steps), *neighbours(first[3], space, steps=steps)]:
             for name, value in item.changes.items():
@@ -141,12 +143,12 @@ class TestSearch:
 
     def test_a_base_out_of_range_is_left_as_it_is(self) -> None:
         """What a person set beyond the ends of the search is no starting point for it."""
-        space = Space(base=Parameters(avg_low_threshold_percent=90.0))
+        space = SearchSpace(base=Parameters(avg_low_threshold_percent=90.0))
         assert not any("avg_low_threshold_percent" in item.changes for item in grid("avg", space))
 
     def test_what_is_to_be_left_alone_is_in_no_candidate(self) -> None:
         """Neither in the grid nor in the surroundings; asked for or not."""
-        space = Space(base=BASE, names=(*SPACE.names, "max_unload_ratio"), without=HIT_COUNTS)
+        space = SearchSpace(base=BASE, names=(*SPACE.names, "max_unload_ratio"), without=HIT_COUNTS)
         found = [*grid("avg", space), *neighbours(present(), space)]
         changed = {name for item in found for name in item.changes}
         assert changed == {"avg_low_threshold_percent", "max_unload_ratio"}
@@ -166,7 +168,7 @@ class TestWorse:
             (day(0.1, 1, overloaded=11), "minutes overloaded"),
         ],
     )
-    def test_by_more_than_a_hundredth(self, after: Measures, said: str) -> None:
+    def test_by_more_than_a_hundredth(self, after: CandidateMeasures, said: str) -> None:
         """Of what it was, in imbalance or overload; moves may be more."""
         assert worse(day(0.2, 50, overloaded=10), after, 0.01).startswith(said)
         assert bool(worse(day(0.2, 50, overloaded=10), after, 0.01)) == bool(said)
@@ -179,14 +181,14 @@ class TestWorse:
         assert bool(worse(before, after, 0.01)) == bool(said)
 
 
-def tried(**results: ByBlock) -> Tried:
+def tried(**results: ByBlock) -> TriedCandidates:
     """Results by name; `now` is the present."""
     candidates = {
         name: Candidate(name=name, changes={"avg_hit_count_low": 1 + number}) for number, name in enumerate(results)
     }
     candidates["now"] = present()
     keys = {name: item.key for name, item in candidates.items()}
-    return Tried(
+    return TriedCandidates(
         present=present().key,
         candidates={keys[name]: item for name, item in candidates.items()},
         results={keys[name]: found for name, found in results.items()},
@@ -359,12 +361,14 @@ def test_a_small_world_is_calibrated() -> None:
     first, last = split_days(traffic.days)
 
     def evaluate(candidates: Sequence[Candidate]) -> Mapping[str, ByBlock]:
-        found: dict[str, dict[int, Measures]] = {}
+        found: dict[str, dict[int, CandidateMeasures]] = {}
         for row in backtest(traffic, candidates, warm=6):
             found.setdefault(row.candidate, {})[row.day] = row.measures
         return found
 
-    space = Space(base=traffic.params, strategies=("avg",), names=("avg_low_threshold_percent", "avg_hit_count_low"))
+    space = SearchSpace(
+        base=traffic.params, strategies=("avg",), names=("avg_low_threshold_percent", "avg_hit_count_low")
+    )
     chosen = choose(search(space, evaluate, blocks=first, rounds=2), BASE, train=first, held=last)
     assert not worse(chosen.present, chosen.chosen, 0.01)
     assert chosen.chosen.moves <= chosen.present.moves

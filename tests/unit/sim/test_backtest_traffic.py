@@ -11,7 +11,7 @@ import pytest
 from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.core.model.load import CPU, BrokerReport
-from bundlekeel.sim.backtest import Traffic, chunks, traffic_of
+from bundlekeel.sim.backtest import RecordedTraffic, chunks, traffic_of
 from bundlekeel.sim.backtest.frames import estimated
 from bundlekeel.sim.backtest.periods import beginning, periods
 from bundlekeel.sim.backtest.traffic import Averaging
@@ -21,9 +21,9 @@ from tests.support.backtest_cases import BUSY, frames, history, hours
 QUIET = World(days=1, brokers=4, bundles=40, period_seconds=900, recording=False, unequal=0.5)
 
 
-def same(one: Traffic, other: Traffic, *, but: tuple[str, ...] = ()) -> None:
+def same(one: RecordedTraffic, other: RecordedTraffic, *, but: tuple[str, ...] = ()) -> None:
     """All members are equal, arrays value by value."""
-    for item in fields(Traffic):
+    for item in fields(RecordedTraffic):
         if item.name not in but:
             a, b = getattr(one, item.name), getattr(other, item.name)
             assert np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b, item.name
@@ -147,13 +147,13 @@ class TestChunks:
     def test_bytes_and_back(self) -> None:
         """Everything comes back."""
         given = hours(QUIET, 2, 4)
-        same(Traffic.from_bytes(given.to_bytes()), given)
+        same(RecordedTraffic.from_bytes(given.to_bytes()), given)
 
     @pytest.mark.parametrize("data", [b"", b"PK\x03\x04 no archive", b"\x93NUMPY"])
     def test_other_bytes_are_refused(self, data: bytes) -> None:
         """With a typed error."""
         with pytest.raises(HistoryError, match="no traffic"):
-            Traffic.from_bytes(data)
+            RecordedTraffic.from_bytes(data)
 
     def test_time_that_pictures_stood(self) -> None:
         """Until the next one; a gap of hours is not laid to the picture before it."""

@@ -14,7 +14,7 @@ from bundlekeel.sim.native import BrokerSplits
 from bundlekeel.sim.native_transfer import NativeTransfer
 from bundlekeel.sim.pairs import native, pair, pairs
 from bundlekeel.sim.run import Simulation, simulate, virtual
-from bundlekeel.sim.scenario import BrokerGroup, Expect, Isolation, Scenario, Settings, Tenant
+from bundlekeel.sim.scenario import BrokerGroup, Expect, Isolation, Scenario, ScenarioSettings, Tenant
 
 MINUTE = 60.0
 
@@ -100,7 +100,7 @@ def test_j08_its_largest_bundles_come_lowest_first() -> None:
 def test_j08_extensible_brokers_split_after_four_looks_and_keep_the_halves() -> None:
     """`SplitScheduler` asks for more than three hits in a row, and unloads nothing."""
     made = scenario(
-        tenants=(Tenant(bundles=2, topics=40, usage=0.9, owners=(0,)),), settings=Settings(broker_bytes=400e6)
+        tenants=(Tenant(bundles=2, topics=40, usage=0.9, owners=(0,)),), settings=ScenarioSettings(broker_bytes=400e6)
     )
     cluster, _ = virtual(made, 1)
     cluster.begin()

@@ -10,9 +10,9 @@ import pytest
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.load import CPU, THROUGHPUT_OUT
-from bundlekeel.sim.assertions import Finding
+from bundlekeel.sim.assertions import ExpectationResult
 from bundlekeel.sim.bundles import GONE, build
-from bundlekeel.sim.cluster import ANYWHERE, Moved, VirtualCluster
+from bundlekeel.sim.cluster import ANYWHERE, SimulatedMove, VirtualCluster
 from bundlekeel.sim.measures import Curves, balanced_since, imbalance, measure, moved_twice, thrash
 from bundlekeel.sim.native import BrokerSplits
 from bundlekeel.sim.pairs import ALL_PAIRS, pair, pairs
@@ -27,14 +27,14 @@ from bundlekeel.sim.scenario import (
     Ramp,
     Recorded,
     Scenario,
+    ScenarioSettings,
     Season,
-    Settings,
     Tenant,
     Wave,
 )
-from bundlekeel.sim.traffic import Traffic, factor_of, zipf
+from bundlekeel.sim.traffic import TrafficModel, factor_of, zipf
 
-QUIET = Settings(cpu_noise=0.0, cpu_base=0.0)
+QUIET = ScenarioSettings(cpu_noise=0.0, cpu_base=0.0)
 
 
 def scenario(**changes: object) -> Scenario:
@@ -94,7 +94,7 @@ def test_correlated_tenants_walk_together() -> None:
     """With full correlation two tenants have the same jitter, with none they do not."""
     for correlation, together in ((1.0, True), (0.0, False)):
         tenants = [Tenant(name=name, jitter=0.2, correlation=correlation) for name in ("t/a", "t/b")]
-        traffic = Traffic(np.ones(2), np.array([0, 1]), tenants, np.random.SeedSequence(3))
+        traffic = TrafficModel(np.ones(2), np.array([0, 1]), tenants, np.random.SeedSequence(3))
         series = np.array([traffic.topic_loads(60.0 * minute) for minute in range(200)])
         agreement = float(np.corrcoef(series.T)[0, 1])
         assert (agreement > 0.999) is together
@@ -259,7 +259,7 @@ def test_thrash_forgives_a_trend() -> None:
 def test_moved_twice_within_an_hour() -> None:
     """An hour later it is a new decision."""
     given = [
-        Moved(at=at, bundle=name, source=0, target=1, load=0.1, clients=2, gap=3.0, by="balancer")
+        SimulatedMove(at=at, bundle=name, source=0, target=1, load=0.1, clients=2, gap=3.0, by="balancer")
         for at, name in ((0, "a"), (3599, "a"), (0, "b"), (3601, "b"))
     ]
     assert moved_twice(given) == 1
@@ -305,7 +305,7 @@ def test_expectations_can_hold_and_fail(expect: Expect, held: bool) -> None:
     made = scenario(tenants=(Tenant(bundles=9, sizes=(0.1,) * 9, owners=(0,)),), expect=expect)
     found = simulate(made, STILL, 1)
     assert (found.failed == ()) is held
-    assert all(isinstance(item, Finding) and item.told for item in found.findings)
+    assert all(isinstance(item, ExpectationResult) and item.told for item in found.findings)
 
 
 def test_fewest_and_most_moves_by_the_balancer() -> None:
@@ -329,7 +329,7 @@ def test_fewest_and_most_moves_by_the_balancer() -> None:
         ({"tenants": (Tenant(bundles=2),)}, "tenants.0.usage"),
         ({"tenants": (Tenant(name="ns", usage=0.1),)}, "tenants.0.name"),
         ({"tenants": (Tenant(usage=0.1, owners=(3,)),)}, "tenants.0.owners"),
-        ({"settings": Settings(statistics_interval=7.0)}, "settings.statistics_interval"),
+        ({"settings": ScenarioSettings(statistics_interval=7.0)}, "settings.statistics_interval"),
         ({"events": (Event(at=1, do="kill"),)}, "events.0.brokers"),
         ({"events": (Event(at=9, do="add"),)}, "events.0.at"),
         ({"events": (Event(at=1, do="scale", tenant="t/other"),)}, "events.0.tenant"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bundlekeel.core.quotas.shares import Tuning
+from bundlekeel.core.quotas.shares import ShareTuning
 from dev.quota_rules import Bundled, Fair, Native, Proposed, Unlimited, main
 from dev.quota_stories import (
     Curve,
@@ -124,7 +124,7 @@ def test_never_above_the_limit() -> None:
 def test_proportional_is_slower() -> None:
     """In proportion to past usage a small topic that grows needs long: that is what it says."""
     story = STORIES["small becomes large"]
-    even, slow = play(story, Fair()), play(story, Fair(Tuning(split="proportional")))
+    even, slow = play(story, Fair()), play(story, Fair(ShareTuning(split="proportional")))
     assert slow.of_fair()[WHEN + 3].min() < 0.5 < even.of_fair()[WHEN + 3].min()
     assert np.abs(slow.accuracy()[WHEN:] - 1).max() <= 0.1
 
@@ -159,7 +159,7 @@ def test_jitter(overcommit: float, least: float) -> None:
     pairs = zip(BASE.topics, draws, strict=True)
     topics = tuple(replace(topic, demand=curve(topic.demand(0), factors)) for topic, factors in pairs)
     story = replace(BASE, topics=topics, limit=2.8 * LIMIT, cycles=60)
-    found = play(story, Fair(Tuning(overcommit=overcommit)))
+    found = play(story, Fair(ShareTuning(overcommit=overcommit)))
     assert np.abs(found.accuracy()[3:].mean() - 1) <= 0.1
     assert np.abs(found.accuracy()[3:] - 1).max() <= 0.12
     assert found.of_fair()[3:].min() >= least

@@ -17,12 +17,12 @@ from structlog.testing import capture_logs
 
 from bundlekeel.adapters.files import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.adapters.notify import Address, KubernetesEvents, Place, Webhook
+from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents, Webhook, WebhookAddress
 from bundlekeel.core.channel.findings import FindingCode
 from bundlekeel.core.model.errors import NotificationError
-from bundlekeel.daemon.records.notices import Notices
-from bundlekeel.daemon.records.notifications import BACKOFF, QUEUE, Notifications, Sink, ToldJournal
-from bundlekeel.ports.notify import EVENTS, Notice
+from bundlekeel.daemon.records.notification_texts import NotificationTexts
+from bundlekeel.daemon.records.notifications import BACKOFF, QUEUE, NotificationReceiver, Notifications, ObservedJournal
+from bundlekeel.ports.notify import EVENTS, Notification
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.tls import ClientTls
@@ -33,7 +33,7 @@ from tests.support.memory_source import RealClock
 from tests.support.world import FakeCluster, FakeSidecar
 
 CANARY = "c4nary-h00k-5ecret"
-NOTICE = Notice(
+NOTICE = Notification(
     event="stops",
     severity="warning",
     reason="SecondBalancer",
@@ -64,14 +64,14 @@ def box() -> Iterator[Inbox]:
         yield found
 
 
-def teller(notices: Notices, *records: dict[str, Any]) -> list[tuple[str, str, str]]:
+def teller(notices: NotificationTexts, *records: dict[str, Any]) -> list[tuple[str, str, str]]:
     """(event, severity, reason) of the notices of these records."""
     return [(item.event, item.severity, item.reason) for record in records for item in notices.of(record)]
 
 
-def notices(leads: bool = True) -> Notices:
+def notices(leads: bool = True) -> NotificationTexts:
     """Of a sidecar that leads, or not."""
-    return Notices(cluster="east", member=lambda: "keel-0", leads=lambda: leads)
+    return NotificationTexts(cluster="east", member=lambda: "keel-0", leads=lambda: leads)
 
 
 def cycle(**changes: Any) -> dict[str, Any]:
@@ -148,19 +148,19 @@ async def test_a_real_leaders_moves_are_told(box: Inbox) -> None:
 
 
 def _with_journal(sidecar: FakeSidecar, told: Notifications) -> Any:
-    return replace(sidecar.cycle._parts, journal=ToldJournal(sidecar.journal, told.hear))
+    return replace(sidecar.cycle._parts, journal=ObservedJournal(sidecar.journal, told.hear))
 
 
 # --- sending ---
 
 
-def sink(box: Inbox, path: str = "/hook", **changes: Any) -> Sink:
+def sink(box: Inbox, path: str = "/hook", **changes: Any) -> NotificationReceiver:
     """A webhook at this path."""
-    given = {"name": "ops", "notifier": Webhook(Address(box.url(path))), "events": frozenset(EVENTS)}
-    return Sink(**(given | changes))
+    given = {"name": "ops", "notifier": Webhook(WebhookAddress(box.url(path))), "events": frozenset(EVENTS)}
+    return NotificationReceiver(**(given | changes))
 
 
-def running(clock: RealClock, *sinks: Sink) -> tuple[Notifications, PrometheusTelemetry]:
+def running(clock: RealClock, *sinks: NotificationReceiver) -> tuple[Notifications, PrometheusTelemetry]:
     """What tells these sinks, and its metrics."""
     telemetry = PrometheusTelemetry()
     told = Notifications(sinks, telemetry, clock, cluster="east", member=lambda: "keel-0", leads=lambda: True)
@@ -214,7 +214,7 @@ async def test_given_up(box: Inbox, status: int, attempts: int) -> None:
 async def test_a_hanging_receiver_holds_up_nobody_and_its_queue_is_bounded(box: Inbox) -> None:
     """Hearing returns at once; the other receiver is told; beyond the queue the oldest are dropped and counted."""
     with inbox() as other:
-        slow = sink(box, notifier=Webhook(Address(box.url()), seconds=15.0))
+        slow = sink(box, notifier=Webhook(WebhookAddress(box.url()), seconds=15.0))
         told, telemetry = running(RealClock(), slow, sink(other, name="other"))
         box.answers.append(-1)
         task = asyncio.create_task(told.run())
@@ -231,7 +231,7 @@ async def test_a_hanging_receiver_holds_up_nobody_and_its_queue_is_bounded(box: 
         await told.close()
 
 
-async def test_wishes_of_a_sink(box: Inbox) -> None:
+async def test_requests_of_a_sink(box: Inbox) -> None:
     """Only its events, from its severity on."""
     picky = sink(box, events=frozenset({"stops", "findings"}), min_severity="warning")
     told, _ = running(Impatient(), picky)
@@ -247,7 +247,7 @@ async def test_wishes_of_a_sink(box: Inbox) -> None:
 
 async def test_the_generic_payload(box: Inbox) -> None:
     """As docs/operations/notifications.md shows it."""
-    await Webhook(Address(box.url("/a?b=c"))).send(NOTICE)
+    await Webhook(WebhookAddress(box.url("/a?b=c"))).send(NOTICE)
     (posted,) = box.posted
     assert posted.path == "/a?b=c" and posted.headers["content-type"] == "application/json"
     assert posted.body == {
@@ -269,7 +269,7 @@ async def test_the_generic_payload(box: Inbox) -> None:
 
 async def test_the_slack_payload_is_escaped(box: Inbox) -> None:
     """`<` and `&` are control signs there."""
-    await Webhook(Address(box.url()), kind="slack").send(NOTICE)
+    await Webhook(WebhookAddress(box.url()), kind="slack").send(NOTICE)
     body = box.posted[0].body
     (attachment,) = body["attachments"]
     assert body["text"] == "Bundlekeel, east: SecondBalancer"
@@ -280,7 +280,7 @@ async def test_the_slack_payload_is_escaped(box: Inbox) -> None:
 @pytest.mark.parametrize("word", ["@all", "@channel", "@here", "@ALL", "@everyone", "@ops-team"])
 async def test_h25_nobody_is_called_by_a_name_in_a_notification(box: Inbox, word: str) -> None:
     """Mattermost and Rocket.Chat take `@word` for a call, wherever it stands: who names a bundle so calls nobody."""
-    hook = Webhook(Address(box.url()), kind="slack")
+    hook = Webhook(WebhookAddress(box.url()), kind="slack")
     notice = replace(
         NOTICE, cluster=word, reason=word, text=f"{word} a{word}", member=word, details={word: word, "b": [word]}
     )
@@ -294,7 +294,7 @@ async def test_h25_nobody_is_called_by_a_name_in_a_notification(box: Inbox, word
 async def test_the_address_file_is_read_each_time(box: Inbox, tmp_path: Path) -> None:
     """A rotated secret needs no restart; a missing one is tried again."""
     file = tmp_path / "url"
-    hook = Webhook(Address(file=file))
+    hook = Webhook(WebhookAddress(file=file))
     with pytest.raises(NotificationError) as missing:
         await hook.send(NOTICE)
     assert missing.value.again
@@ -315,16 +315,16 @@ async def test_kubernetes_events(tmp_path: Path) -> None:
     authority.issue_cert("127.0.0.1").configure_cert(server)
     with inbox(server) as box:
         environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(box.port)}
-        assert Place.found(environ, "broker-0", tmp_path) is None
+        assert KubernetesEndpoint.found(environ, "broker-0", tmp_path) is None
         (tmp_path / "token").write_text("first")
-        assert Place.found({}, "broker-0", tmp_path) is None
-        place = Place.found(environ, "broker-0", tmp_path)
+        assert KubernetesEndpoint.found({}, "broker-0", tmp_path) is None
+        place = KubernetesEndpoint.found(environ, "broker-0", tmp_path)
         assert place is not None
         events = KubernetesEvents(place, tls=context)
         await events.send(NOTICE)
         (tmp_path / "token").write_text("second")
         await events.send(
-            Notice(
+            Notification(
                 event="executions",
                 severity="info",
                 reason="CarriedOut",
@@ -365,7 +365,7 @@ async def test_the_address_is_found_nowhere(box: Inbox, tmp_path: Path) -> None:
     telemetry = PrometheusTelemetry()
     told = notifications(settings, telemetry, Impatient(), member=lambda: "m", leads=lambda: True)
     assert told is not None
-    journal = ToldJournal(FileJournal(tmp_path / "j", telemetry=telemetry), told.hear)
+    journal = ObservedJournal(FileJournal(tmp_path / "j", telemetry=telemetry), told.hear)
     with capture_logs() as logs:
         box.answers.extend([500, 404])
         task = asyncio.create_task(told.run())
@@ -378,6 +378,6 @@ async def test_the_address_is_found_nowhere(box: Inbox, tmp_path: Path) -> None:
     shown += [str(logs), telemetry.render("")[0].decode(), (tmp_path / "j").read_text()]
     for address in (f"http://127.0.0.1:1/{CANARY}", f"ftp://{CANARY}", f"http://[{CANARY}", f"{CANARY}"):
         with pytest.raises(NotificationError) as error:
-            await Webhook(Address(address)).send(NOTICE)
+            await Webhook(WebhookAddress(address)).send(NOTICE)
         shown += [str(error.value), repr(error.value.__context__) if not error.value.__suppress_context__ else ""]
     assert all(CANARY not in text for text in shown)

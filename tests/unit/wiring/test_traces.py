@@ -21,7 +21,7 @@ from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.leader_executor import move_record
 from bundlekeel.daemon.execution.split_intents import SplitOutcome
-from bundlekeel.daemon.records.notifications import ToldJournal
+from bundlekeel.daemon.records.notifications import ObservedJournal
 from bundlekeel.daemon.records.traces import Traces
 from bundlekeel.ports.traces import Span
 from bundlekeel.settings.load import LoadedSettings, load_settings
@@ -235,7 +235,7 @@ async def sent(collector: Collector, telemetry: PrometheusTelemetry, journal: Pa
     """One cycle with one move, written to a journal that traces hear, then the end."""
     traces = traces_of(loaded(otlp_endpoint=collector.endpoint), telemetry, Clock(), "keel-0")
     assert traces is not None
-    told = ToldJournal(FileJournal(journal, telemetry=telemetry), traces.hear)
+    told = ObservedJournal(FileJournal(journal, telemetry=telemetry), traces.hear)
     for record in (moved("t/n/a"), cycle()):
         told.append(record)
     told.close()

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bundlekeel.codec.foreign import clean, load, text_of
+from bundlekeel.codec.external_input import clean, load, text_of
 from bundlekeel.core.model.errors import AdminApiError, AdminFault, AdminRefused, AdminUnauthorized, CodecError
 
 _MAX_REASON: Final = 300
@@ -21,7 +21,7 @@ _CERTAIN: Final = "cannot be transfer to same broker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class RawAnswer:
     """One answer as it came over the wire: bytes that nobody has decoded. Of an error its first `ERROR_BYTES`."""
 
     status: int
@@ -36,7 +36,7 @@ class Answer:
         return 200 <= self.status < 300
 
 
-def reason_of(answer: Answer) -> str:
+def reason_of(answer: RawAnswer) -> str:
     """The first telling line of a refusal; never the Java stack trace that may follow it."""
     for line in _message(answer).replace("  ", "\n").splitlines():
         stripped = clean(line).strip()
@@ -45,7 +45,7 @@ def reason_of(answer: Answer) -> str:
     return answer.phrase
 
 
-def error_of(answer: Answer, what: str) -> AdminApiError:
+def error_of(answer: RawAnswer, what: str) -> AdminApiError:
     """The typed error of an answer that is no success; redirects are handled before."""
     status, reason = answer.status, reason_of(answer)
     kind: type[AdminApiError]
@@ -58,7 +58,7 @@ def error_of(answer: Answer, what: str) -> AdminApiError:
     return kind(f"{what}: {status} {reason}", status=status, url=answer.url, reason=reason)
 
 
-def json_object(answer: Answer, what: str) -> dict[str, Any]:
+def json_object(answer: RawAnswer, what: str) -> dict[str, Any]:
     """The JSON object of a 200. AdminFault when the answer is something else (a proxy's page, for example)."""
     try:
         body = load(answer.content, what=what)
@@ -74,7 +74,7 @@ def text_map(body: dict[str, Any]) -> dict[str, str]:
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in body.items()}
 
 
-def _message(answer: Answer) -> str:
+def _message(answer: RawAnswer) -> str:
     """The reason in JSON, a page's title, or the text."""
     with contextlib.suppress(CodecError):
         # Its line feeds are to be seen: texts have none once they are cleaned.

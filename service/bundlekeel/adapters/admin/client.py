@@ -13,22 +13,22 @@ from dataclasses import replace
 from typing import Any, Final
 
 from bundlekeel.adapters.admin import routes
-from bundlekeel.adapters.admin.answers import Answer, json_object, text_map
+from bundlekeel.adapters.admin.answers import RawAnswer, json_object, text_map
 from bundlekeel.adapters.admin.hosts import joined
 from bundlekeel.adapters.admin.quotas import HttpQuotaAdmin
-from bundlekeel.adapters.admin.routes import Route, bundle_path, lookup_path, with_query
+from bundlekeel.adapters.admin.routes import AdminRoute, bundle_path, lookup_path, with_query
 from bundlekeel.adapters.admin.token import TokenSource
-from bundlekeel.adapters.admin.transport import FOLLOWED, AdminHttp, AdminOptions, Call
+from bundlekeel.adapters.admin.transport import FOLLOWED, AdminCall, AdminHttp, AdminOptions
 from bundlekeel.codec.client_signs import decode_lookup_failures, decode_signs
 from bundlekeel.codec.mbeans import decode_cpu_load
 from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_stats
-from bundlekeel.core.guard.rate import Signs
+from bundlekeel.core.guard.rate import ClientSigns
 from bundlekeel.core.model.errors import (
     AdminApiError,
     AdminFault,
     AdminRefused,
     CodecError,
-    ForeignRedirect,
+    UnknownHostRedirect,
 )
 from bundlekeel.core.model.extensible import BundleLoads
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm
@@ -68,23 +68,23 @@ class HttpBrokerAdmin:
 
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
         """Effective settings of that broker (GET, harmless)."""
-        reply = await self._http.read(Call(route=routes.RUNTIME, target=routes.RUNTIME.path()), at=broker_id)
+        reply = await self._http.read(AdminCall(route=routes.RUNTIME, target=routes.RUNTIME.path()), at=broker_id)
         return text_map(json_object(reply.answer, "runtime configuration"))
 
     async def dynamic_configuration(self) -> dict[str, str]:
         """Dynamic overrides stored for the cluster (GET, harmless)."""
-        reply = await self._http.anywhere(Call(route=routes.DYNAMIC, target=routes.DYNAMIC.path()))
+        reply = await self._http.anywhere(AdminCall(route=routes.DYNAMIC, target=routes.DYNAMIC.path()))
         return text_map(json_object(reply.answer, "dynamic configuration"))
 
     async def set_dynamic(self, key: str, value: str, *, permit: Permit) -> None:
         """Store a dynamic override. Pulsar checks the key (412), not always the value."""
         route = routes.SET_DYNAMIC
-        await self._http.anywhere(Call(route=route, target=route.path(key=key, value=value), permit=permit))
+        await self._http.anywhere(AdminCall(route=route, target=route.path(key=key, value=value), permit=permit))
 
     async def delete_dynamic(self, key: str, *, permit: Permit) -> None:
         """Remove a dynamic override; quiet when there was none."""
         route = routes.DELETE_DYNAMIC
-        await self._http.anywhere(Call(route=route, target=route.path(key=key), permit=permit))
+        await self._http.anywhere(AdminCall(route=route, target=route.path(key=key), permit=permit))
 
     async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
         """Full names of the topics of a bundle, asked at its owner (harmless), sorted.
@@ -103,7 +103,7 @@ class HttpBrokerAdmin:
         topic of the broker, as of its last statistics run; of other bundles nothing is decoded.
         """
         positions = await self._positions(bundle, owner)
-        reply = await self._http.read(Call(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=owner)
+        reply = await self._http.read(AdminCall(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=owner)
         figures = decode_topic_stats(reply.answer.content, bundle)
         loads = []
         for topic, position in sorted(positions.items()):
@@ -116,7 +116,9 @@ class HttpBrokerAdmin:
     async def bundle_loads(self, broker_id: str) -> BundleLoads:
         """All bundles that broker serves, with system bundles; AdminFault when it answers with no statistics, or
         with more than `AdminOptions.max_answer_bytes`. Decoded in a thread: it may be 100 MB."""
-        reply = await self._http.read(Call(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=broker_id)
+        reply = await self._http.read(
+            AdminCall(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=broker_id
+        )
         try:
             return await asyncio.to_thread(decode_bundle_stats, reply.answer.content)
         except CodecError as error:
@@ -124,17 +126,17 @@ class HttpBrokerAdmin:
 
     async def cpu_load(self, broker_id: str) -> float:
         """Used share of the broker's CPU, 0..1; AdminFault when it does not tell. 100 KB on 4.2.4."""
-        reply = await self._http.read(Call(route=routes.MBEANS, target=routes.MBEANS.path()), at=broker_id)
+        reply = await self._http.read(AdminCall(route=routes.MBEANS, target=routes.MBEANS.path()), at=broker_id)
         try:
             return decode_cpu_load(reply.answer.content)
         except CodecError as error:
             raise AdminFault(f"beans of {broker_id}: {error}", status=200) from error
 
-    async def client_signs(self, broker_id: str) -> Signs:
+    async def client_signs(self, broker_id: str) -> ClientSigns:
         """How the broker's clients fare. An extensible one is not asked (AdminRefused): its averages would advance."""
         if "Extensible" in self._http.hosts.load_manager(broker_id):
             raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
-        reply = await self._http.read(Call(route=routes.METRICS, target=routes.METRICS.path()), at=broker_id)
+        reply = await self._http.read(AdminCall(route=routes.METRICS, target=routes.METRICS.path()), at=broker_id)
         try:
             signs = await asyncio.to_thread(decode_signs, reply.answer.content)
         except CodecError as error:
@@ -143,7 +145,7 @@ class HttpBrokerAdmin:
 
     async def _lookups_failed(self, broker_id: str) -> int | None:
         """None where the broker does not tell: its Prometheus page may be closed to us, or far too long."""
-        call = Call(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), max_bytes=_PAGE_BYTES)
+        call = AdminCall(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), max_bytes=_PAGE_BYTES)
         try:
             reply = await self._http.read(call, at=broker_id)
         except AdminApiError:
@@ -154,13 +156,13 @@ class HttpBrokerAdmin:
         """Every bundle the broker owns, sorted. Load reports and topic statistics name only those with topics."""
         route = routes.OWNED
         reply = await self._http.read(
-            Call(route=route, target=route.path(cluster=cluster, broker=broker_id)), at=broker_id
+            AdminCall(route=route, target=route.path(cluster=cluster, broker=broker_id)), at=broker_id
         )
         return sorted(json_object(reply.answer, "owned namespaces"))
 
     async def _positions(self, bundle: str, owner: str) -> dict[str, Any]:
-        route: Route = routes.HASH_POSITIONS
-        reply = await self._http.read(Call(route=route, target=bundle_path(route, bundle)), at=owner)
+        route: AdminRoute = routes.HASH_POSITIONS
+        reply = await self._http.read(AdminCall(route=route, target=bundle_path(route, bundle)), at=owner)
         positions = json_object(reply.answer, "topic hash positions").get("topicHashPositions")
         if not isinstance(positions, dict):
             raise AdminFault("topic hash positions: the answer has no positions", status=200)
@@ -173,7 +175,7 @@ class HttpBrokerAdmin:
         query = {"unload": "false", "splitAlgorithmName": algorithm.value}
         target = with_query(bundle_path(routes.SPLIT, bundle), query)
         content = json.dumps(list(positions or ())).encode()
-        call = Call(route=routes.SPLIT, target=target, content=content, permit=permit)
+        call = AdminCall(route=routes.SPLIT, target=target, content=content, permit=permit)
         reply = await self._http.follow(call, at=at)
         return UnloadAnswer(status=reply.answer.status, hops=reply.hops, seconds=reply.seconds)
 
@@ -184,14 +186,14 @@ class HttpBrokerAdmin:
         """
         query = {} if destination is None else {"destinationBroker": destination}
         target = with_query(bundle_path(routes.UNLOAD, bundle), query)
-        reply = await self._http.follow(Call(route=routes.UNLOAD, target=target, permit=permit), at=at)
+        reply = await self._http.follow(AdminCall(route=routes.UNLOAD, target=target, permit=permit), at=at)
         return UnloadAnswer(status=reply.answer.status, hops=reply.hops, seconds=reply.seconds)
 
     async def claim(self, topic: str, *, broker_id: str, permit: Permit) -> str:
-        """Authoritative lookup at `broker_id`: that broker takes the bundle if nobody owns it; returns the broker
+        """Authoritative lookup at `broker_id`: that broker takes the bundle if no broker owns it; returns the broker
         that answers for it. A redirect means it did not take it: its target is reported, not followed."""
         target = with_query(lookup_path(topic), {"authoritative": "true"})
-        answer = await self._http.once(Call(route=routes.LOOKUP, target=target, permit=permit), at=broker_id)
+        answer = await self._http.once(AdminCall(route=routes.LOOKUP, target=target, permit=permit), at=broker_id)
         if answer.status in FOLLOWED:
             return self._redirected_to(answer)
         answering = self._http.hosts.answering_broker(json_object(answer, "lookup"))
@@ -203,8 +205,8 @@ class HttpBrokerAdmin:
         """Close pooled connections."""
         await self._http.close()
 
-    def _redirected_to(self, answer: Answer) -> str:
+    def _redirected_to(self, answer: RawAnswer) -> str:
         broker_id = self._http.hosts.broker_at(joined(answer.url, answer.location))
         if broker_id is None:
-            raise ForeignRedirect("lookup redirected to no known broker", url=answer.url)
+            raise UnknownHostRedirect("lookup redirected to no known broker", url=answer.url)
         return broker_id

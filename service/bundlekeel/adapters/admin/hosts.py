@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import unquote, urljoin, urlsplit
 
-from bundlekeel.core.model.errors import AdminUnreachable, ForeignRedirect
+from bundlekeel.core.model.errors import AdminUnreachable, UnknownHostRedirect
 from bundlekeel.core.model.names import broker_id_of_url
 from bundlekeel.ports import BrokerEndpoint
 
@@ -17,7 +17,7 @@ Origin = tuple[str, str, int]
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-class InsecureRedirect(ForeignRedirect):
+class InsecureRedirect(UnknownHostRedirect):
     """A redirect from https to http: not followed, the token is not sent in the clear."""
 
 
@@ -89,12 +89,12 @@ class KnownHosts:
         broker_id = self.broker_at(target)
         if broker_id is None:
             host = urlsplit(target).netloc.rpartition("@")[2]
-            raise ForeignRedirect(f"redirect to {host or 'nowhere'}, which is no known broker", url=current)
+            raise UnknownHostRedirect(f"redirect to {host or 'nowhere'}, which is no known broker", url=current)
         before, after = urlsplit(current), urlsplit(target)
         if before.scheme == "https" and after.scheme == "http":
             raise InsecureRedirect(f"redirect from https to http at {after.netloc}", url=current)
         if unquote(before.path) != unquote(after.path):
-            raise ForeignRedirect(f"redirect to another path at {after.netloc}", url=current)
+            raise UnknownHostRedirect(f"redirect to another path at {after.netloc}", url=current)
         if after.scheme == "http" and self._with_token:
             return self.base_url(broker_id) + target[len(f"http://{after.netloc}") :]
         return target

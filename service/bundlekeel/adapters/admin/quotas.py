@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from bundlekeel.adapters.admin import routes
 from bundlekeel.adapters.admin.routes import namespace_path, rate_path
-from bundlekeel.adapters.admin.transport import AdminHttp, Call
+from bundlekeel.adapters.admin.transport import AdminCall, AdminHttp
 from bundlekeel.codec.rates import (
     decode_namespace_rates,
     decode_rate,
@@ -18,7 +18,7 @@ from bundlekeel.codec.rates import (
 )
 from bundlekeel.codec.topics import decode_topic_rates
 from bundlekeel.core.model.errors import AdminFault, AdminRefused, CodecError
-from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, Place, Rate
+from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
 from bundlekeel.core.quotas.native import ResourceGroup
 from bundlekeel.core.quotas.usage import TopicRates
 from bundlekeel.ports.commands import Permit
@@ -38,7 +38,7 @@ class HttpQuotaAdmin:
     async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> TopicRates:
         """What topics pass at a broker. Decoded in a thread: the statistics may have 100 MB."""
         route = routes.TOPIC_STATS
-        reply = await self._http.read(Call(route=route, target=route.path()), at=broker_id)
+        reply = await self._http.read(AdminCall(route=route, target=route.path()), at=broker_id)
         body, names = reply.answer.content, tuple(namespaces)
         found = await asyncio.to_thread(_decoded, lambda: decode_topic_rates(body, names), f"topics of {broker_id}")
         return TopicRates(broker_id, *found)
@@ -46,30 +46,30 @@ class HttpQuotaAdmin:
     async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
         """The rates in a namespace's policies (GET, harmless)."""
         route = routes.NAMESPACE
-        reply = await self._http.anywhere(Call(route=route, target=namespace_path(route, namespace)))
+        reply = await self._http.anywhere(AdminCall(route=route, target=namespace_path(route, namespace)))
         body = reply.answer.content
         publish, dispatch, group = _decoded(lambda: decode_namespace_rates(body, cluster), f"policies of {namespace}")
         return NamespaceRates(publish=publish, dispatch=dispatch, resource_group=group)
 
-    async def topic_rate(self, place: Place, *, permit: Permit) -> Rate | None:
+    async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
         """A topic's own policy. Counts as a mutation: see `routes.TOPIC_RATE`."""
         route = routes.TOPIC_RATE
         target = rate_path(route, place.topic, _PATHS[place.side])
-        reply = await self._http.anywhere(Call(route=route, target=target, permit=permit))
+        reply = await self._http.anywhere(AdminCall(route=route, target=target, permit=permit))
         return _decoded(lambda: decode_rate(reply.answer.content, place.side), f"{place.side} rate of {place.topic}")
 
-    async def set_topic_rate(self, place: Place, rate: Rate | None, *, permit: Permit) -> None:
+    async def set_topic_rate(self, place: PolicyKey, rate: Rate | None, *, permit: Permit) -> None:
         """Set or remove a topic's own policy."""
         route = routes.DELETE_TOPIC_RATE if rate is None else routes.SET_TOPIC_RATE
         content = b"" if rate is None else encode_rate(rate, place.side)
         target = rate_path(route, place.topic, _PATHS[place.side])
-        await self._http.anywhere(Call(route=route, target=target, content=content, permit=permit))
+        await self._http.anywhere(AdminCall(route=route, target=target, content=content, permit=permit))
 
     async def resource_group(self, name: str) -> ResourceGroup | None:
         """A ResourceGroup (GET, harmless)."""
         route = routes.RESOURCE_GROUP
         try:
-            reply = await self._http.anywhere(Call(route=route, target=route.path(name=name)))
+            reply = await self._http.anywhere(AdminCall(route=route, target=route.path(name=name)))
         except AdminRefused as error:
             if error.status == _NOT_FOUND:
                 return None
@@ -80,13 +80,13 @@ class HttpQuotaAdmin:
         """Make, change or remove a ResourceGroup."""
         route = routes.DELETE_RESOURCE_GROUP if group is None else routes.SET_RESOURCE_GROUP
         content = b"" if group is None else encode_resource_group(group)
-        await self._http.anywhere(Call(route=route, target=route.path(name=name), content=content, permit=permit))
+        await self._http.anywhere(AdminCall(route=route, target=route.path(name=name), content=content, permit=permit))
 
     async def attach(self, namespace: str, name: str, *, permit: Permit) -> None:
         """Attach a namespace to a ResourceGroup, or detach it."""
         route = routes.ATTACH if name else routes.DETACH
         target = namespace_path(route, namespace, **({"name": name} if name else {}))
-        await self._http.anywhere(Call(route=route, target=target, permit=permit))
+        await self._http.anywhere(AdminCall(route=route, target=target, permit=permit))
 
 
 def _decoded(decode: Callable[[], T], what: str) -> T:

@@ -1,4 +1,4 @@
-"""The routes we know, their URLs, and the allow-list of reads without side effects.
+"""The admin routes in use, their URLs, and the allow-list of reads without side effects.
 
 A GET is not harmless by itself: `/lookup` assigns bundles, `/metrics` of an extensible broker advances averages,
 `/health` publishes, `partitions?checkAllowAutoCreation=true` creates a topic. So the list names exact paths with
@@ -19,7 +19,7 @@ _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class AdminRoute:
     """A method and a path template; the template is also the metric label, so it never holds a name.
 
     `query` is None for what mutates, else the query keys with which the route is a read without side effects
@@ -50,38 +50,42 @@ def segment(text: str) -> str:
     return encoded.replace(".", "%2E") if text in (".", "..") else encoded
 
 
-RUNTIME: Final = Route(method="GET", template="/admin/v2/brokers/configuration/runtime", query=frozenset())
-DYNAMIC: Final = Route(method="GET", template="/admin/v2/brokers/configuration/values", query=frozenset())
-SET_DYNAMIC: Final = Route(method="POST", template="/admin/v2/brokers/configuration/{key}/{value}")
-DELETE_DYNAMIC: Final = Route(method="DELETE", template="/admin/v2/brokers/configuration/{key}")
-HASH_POSITIONS: Final = Route(
+RUNTIME: Final = AdminRoute(method="GET", template="/admin/v2/brokers/configuration/runtime", query=frozenset())
+DYNAMIC: Final = AdminRoute(method="GET", template="/admin/v2/brokers/configuration/values", query=frozenset())
+SET_DYNAMIC: Final = AdminRoute(method="POST", template="/admin/v2/brokers/configuration/{key}/{value}")
+DELETE_DYNAMIC: Final = AdminRoute(method="DELETE", template="/admin/v2/brokers/configuration/{key}")
+HASH_POSITIONS: Final = AdminRoute(
     method="GET",
     template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/topicHashPositions",
     query=frozenset({"topics", "authoritative"}),
 )
-UNLOAD: Final = Route(method="PUT", template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/unload")
-SPLIT: Final = Route(method="PUT", template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/split")
-LOOKUP: Final = Route(method="GET", template="/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}")
+UNLOAD: Final = AdminRoute(method="PUT", template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/unload")
+SPLIT: Final = AdminRoute(method="PUT", template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/split")
+LOOKUP: Final = AdminRoute(method="GET", template="/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}")
 
-TOPIC_STATS: Final = Route(method="GET", template="/admin/v2/broker-stats/topics", query=frozenset())
-MBEANS: Final = Route(method="GET", template="/admin/v2/broker-stats/mbeans", query=frozenset())
+TOPIC_STATS: Final = AdminRoute(method="GET", template="/admin/v2/broker-stats/topics", query=frozenset())
+MBEANS: Final = AdminRoute(method="GET", template="/admin/v2/broker-stats/mbeans", query=frozenset())
 # Harmless with the modular load manager only: `Client.client_signs` asks no other broker.
-METRICS: Final = Route(method="GET", template="/admin/v2/broker-stats/metrics", query=frozenset())
+METRICS: Final = AdminRoute(method="GET", template="/admin/v2/broker-stats/metrics", query=frozenset())
 # What Prometheus scrapes; the path without the slash redirects. Of modular brokers only, as above.
-PROMETHEUS: Final = Route(method="GET", template="/metrics/", query=frozenset())
-OWNED: Final = Route(method="GET", template="/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", query=frozenset())
-# Reading a topic's policy assigns its bundle when nobody owns it, so none of these three is a harmless read.
-TOPIC_RATE: Final = Route(method="GET", template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/{rate}")
-SET_TOPIC_RATE: Final = Route(method="POST", template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/{rate}")
-DELETE_TOPIC_RATE: Final = Route(method="DELETE", template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/{rate}")
-NAMESPACE: Final = Route(method="GET", template="/admin/v2/namespaces/{tenant}/{namespace}", query=frozenset())
-RESOURCE_GROUP: Final = Route(method="GET", template="/admin/v2/resourcegroups/{name}", query=frozenset())
-SET_RESOURCE_GROUP: Final = Route(method="PUT", template="/admin/v2/resourcegroups/{name}")
-DELETE_RESOURCE_GROUP: Final = Route(method="DELETE", template="/admin/v2/resourcegroups/{name}")
-ATTACH: Final = Route(method="POST", template="/admin/v2/namespaces/{tenant}/{namespace}/resourcegroup/{name}")
-DETACH: Final = Route(method="DELETE", template="/admin/v2/namespaces/{tenant}/{namespace}/resourcegroup")
-_READY = Route(method="GET", template="/admin/v2/brokers/ready", query=frozenset())
-_PARTITIONS = Route(
+PROMETHEUS: Final = AdminRoute(method="GET", template="/metrics/", query=frozenset())
+OWNED: Final = AdminRoute(
+    method="GET", template="/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", query=frozenset()
+)
+# Reading a topic's policy assigns its bundle when no broker owns it, so none of these three is a harmless read.
+TOPIC_RATE: Final = AdminRoute(method="GET", template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/{rate}")
+SET_TOPIC_RATE: Final = AdminRoute(method="POST", template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/{rate}")
+DELETE_TOPIC_RATE: Final = AdminRoute(
+    method="DELETE", template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/{rate}"
+)
+NAMESPACE: Final = AdminRoute(method="GET", template="/admin/v2/namespaces/{tenant}/{namespace}", query=frozenset())
+RESOURCE_GROUP: Final = AdminRoute(method="GET", template="/admin/v2/resourcegroups/{name}", query=frozenset())
+SET_RESOURCE_GROUP: Final = AdminRoute(method="PUT", template="/admin/v2/resourcegroups/{name}")
+DELETE_RESOURCE_GROUP: Final = AdminRoute(method="DELETE", template="/admin/v2/resourcegroups/{name}")
+ATTACH: Final = AdminRoute(method="POST", template="/admin/v2/namespaces/{tenant}/{namespace}/resourcegroup/{name}")
+DETACH: Final = AdminRoute(method="DELETE", template="/admin/v2/namespaces/{tenant}/{namespace}/resourcegroup")
+_READY = AdminRoute(method="GET", template="/admin/v2/brokers/ready", query=frozenset())
+_PARTITIONS = AdminRoute(
     method="GET",
     template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitions",
     query=frozenset({"authoritative"}),
@@ -115,7 +119,7 @@ def is_harmless(method: str, url: str) -> bool:
     )
 
 
-def bundle_path(route: Route, bundle: str) -> str:
+def bundle_path(route: AdminRoute, bundle: str) -> str:
     """The path of a bundle's route. AdminRefused for what is no v2 bundle name (`tenant/namespace/range`)."""
     try:
         name = parse_bundle(bundle)
@@ -137,7 +141,7 @@ def lookup_path(topic: str) -> str:
     return LOOKUP.path(domain=name.domain, tenant=tenant, namespace=namespace, topic=name.local)
 
 
-def rate_path(route: Route, topic: str, rate: str) -> str:
+def rate_path(route: AdminRoute, topic: str, rate: str) -> str:
     """The path of a topic's rate. AdminRefused for what is no topic name."""
     try:
         name = parse_topic(topic)
@@ -147,7 +151,7 @@ def rate_path(route: Route, topic: str, rate: str) -> str:
     return route.path(domain=name.domain, tenant=tenant, namespace=namespace, topic=name.local, rate=rate)
 
 
-def namespace_path(route: Route, namespace: str, **more: str) -> str:
+def namespace_path(route: AdminRoute, namespace: str, **more: str) -> str:
     """The path of a namespace's route. AdminRefused for what is no v2 namespace."""
     tenant, _, local = namespace.partition("/")
     if "/" in local:

@@ -14,19 +14,19 @@ from typing import Any, Final
 import httpx
 
 from bundlekeel import __version__
-from bundlekeel.adapters.admin.answers import ERROR_BYTES, Answer, error_of
+from bundlekeel.adapters.admin.answers import ERROR_BYTES, RawAnswer, error_of
 from bundlekeel.adapters.admin.hosts import KnownHosts
-from bundlekeel.adapters.admin.routes import Route, is_harmless
+from bundlekeel.adapters.admin.routes import AdminRoute, is_harmless
 from bundlekeel.adapters.admin.token import TokenSource
-from bundlekeel.codec.foreign import clean
+from bundlekeel.codec.external_input import clean
 from bundlekeel.core.model.errors import (
     AdminApiError,
     AdminFault,
     AdminRefused,
     AdminTimeout,
     AdminUnreachable,
-    ForeignRedirect,
     RedirectLoop,
+    UnknownHostRedirect,
 )
 from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry
 from bundlekeel.ports.commands import Permit
@@ -69,12 +69,12 @@ def _forbidden() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class AdminCall:
     """What is asked: `target` is the path with its query. Method and content are kept over redirects. `max_bytes`: of
     the answer, where less than `AdminOptions.max_answer_bytes` is to be read. `permit`: asked right before a request
     that changes something leaves; without one nothing is changed."""
 
-    route: Route
+    route: AdminRoute
     target: str
     content: bytes = b""
     max_bytes: int | None = None
@@ -82,10 +82,10 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class AdminReply:
     """The last answer of a chain, the brokers asked in order, and the seconds it took."""
 
-    answer: Answer
+    answer: RawAnswer
     hops: tuple[str, ...]
     seconds: float
 
@@ -123,7 +123,7 @@ class AdminHttp:
         """Close pooled connections."""
         await self._client.aclose()
 
-    async def follow(self, call: Call, *, at: str) -> Reply:
+    async def follow(self, call: AdminCall, *, at: str) -> AdminReply:
         """Ask broker `at` and follow its redirects; the whole chain shares one time limit. Raises unless 2xx."""
         started = self._clock.boot()
         url = self.hosts.base_url(at) + call.target
@@ -140,9 +140,9 @@ class AdminHttp:
             url = self.hosts.next_hop(url, _location(answer, call))
         if not answer.is_success:
             raise error_of(answer, f"{call.route.method} {call.route.template} at {hops[-1]}")
-        return Reply(answer=answer, hops=tuple(hops), seconds=self._clock.boot() - started)
+        return AdminReply(answer=answer, hops=tuple(hops), seconds=self._clock.boot() - started)
 
-    async def read(self, call: Call, *, at: str) -> Reply:
+    async def read(self, call: AdminCall, *, at: str) -> AdminReply:
         """A harmless read: repeated once when it provably never left."""
         try:
             return await self.follow(call, at=at)
@@ -150,7 +150,7 @@ class AdminHttp:
             await self._clock.sleep(_RETRY_PAUSE_SECONDS)
             return await self.follow(call, at=at)
 
-    async def anywhere(self, call: Call) -> Reply:
+    async def anywhere(self, call: AdminCall) -> AdminReply:
         """Any broker will do. A mutation goes on to the next one only when it provably never left."""
         failure: AdminApiError = AdminUnreachable("no broker is registered", reason="no brokers")
         for broker_id in self.hosts.brokers():
@@ -164,14 +164,14 @@ class AdminHttp:
                 failure = error
         raise failure
 
-    async def once(self, call: Call, *, at: str) -> Answer:
+    async def once(self, call: AdminCall, *, at: str) -> RawAnswer:
         """Ask broker `at` and do not follow: the answer is 2xx or a redirect. Raises otherwise."""
         answer = await self._send(call, self.hosts.base_url(at) + call.target, since=self._clock.boot())
         if answer.is_success or answer.status in FOLLOWED:
             return answer
         raise error_of(answer, f"{call.route.method} {call.route.template} at {at}")
 
-    async def _send(self, call: Call, url: str, *, since: float) -> Answer:
+    async def _send(self, call: AdminCall, url: str, *, since: float) -> RawAnswer:
         """One hop; after a 401 once more if the token file holds another token by now (a 401 did nothing)."""
         token = self._token.current() if self._token is not None else ""
         answer = await self._exchange(call, url, token, since)
@@ -182,7 +182,7 @@ class AdminHttp:
                 answer = await self._exchange(call, url, fresh, since)
         return answer
 
-    async def _exchange(self, call: Call, url: str, token: str, since: float) -> Answer:
+    async def _exchange(self, call: AdminCall, url: str, token: str, since: float) -> RawAnswer:
         method = call.route.method
         parsed = _parsed(call, url)
         # Judged as it leaves: httpx resolves dot segments, which a redirect may hold.
@@ -221,7 +221,7 @@ class AdminHttp:
                 self._telemetry.time("admin_request_seconds", self._clock.boot() - started, route=route, method=method)
         return answer
 
-    async def _whole(self, request: httpx.Request, call: Call) -> Answer:
+    async def _whole(self, request: httpx.Request, call: AdminCall) -> RawAnswer:
         """The answer with its body as it came, as long as that stays below the limit. AdminFault beyond it, and for a
         body in an encoding: nobody asked for one, and what it unpacks to has no bound. Of an error only the beginning.
         """
@@ -241,7 +241,7 @@ class AdminHttp:
                 raise AdminFault(f"{what}: the answer has more than {limit} bytes", status=status, url=url)
         finally:
             await response.aclose()
-        return Answer(
+        return RawAnswer(
             status=status,
             url=url,
             phrase=clean(response.reason_phrase),
@@ -265,20 +265,20 @@ class _Trace:
             self.left = True
 
 
-def _failure(call: Call, url: str, why: str, trace: _Trace) -> AdminApiError:
+def _failure(call: AdminCall, url: str, why: str, trace: _Trace) -> AdminApiError:
     kind = AdminTimeout if trace.left else AdminUnreachable
     state = "after it left: outcome unknown" if trace.left else "before it left"
     return kind(f"{call.route.method} {call.route.template}: {why} {state}", url=url, reason=why)
 
 
-def _parsed(call: Call, url: str) -> httpx.URL:
+def _parsed(call: AdminCall, url: str) -> httpx.URL:
     try:
         return httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise ForeignRedirect(f"{call.route.template}: redirected to what is no URL", url=url) from error
+        raise UnknownHostRedirect(f"{call.route.template}: redirected to what is no URL", url=url) from error
 
 
-def _location(answer: Answer, call: Call) -> str:
+def _location(answer: RawAnswer, call: AdminCall) -> str:
     if not answer.location:
         raise AdminFault(f"{call.route.template}: a redirect without a target", status=answer.status, url=answer.url)
     return answer.location

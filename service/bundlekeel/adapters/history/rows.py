@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bundlekeel.core.history.record import BROKERS, BUNDLES, Columns, CycleRecord, Outcome, Rows, Table
+from bundlekeel.core.history.record import BROKERS, BUNDLES, Columns, CycleOutcome, CycleRecord, Rows, Table
 from bundlekeel.core.model.errors import HistoryError
 
 _KINDS: Final = {"broker": BROKERS, "bundle": BUNDLES}
@@ -166,7 +166,7 @@ def _record(row: dict[str, Any], brokers: Rows, bundles: Rows) -> CycleRecord:
         raise ValueError(f"cycle {row['cycle']} has no {blank[0]}")
     if not 0 <= row["wall_ms"] < _LAST_MS:
         raise ValueError(f"cycle {row['cycle']} is of {row['wall_ms']} ms since 1970")
-    outcome = Outcome(
+    outcome = CycleOutcome(
         plan_hash=row["plan_hash"],
         code=row["code"],
         planned=row["planned"],

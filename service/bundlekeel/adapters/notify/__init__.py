@@ -1,6 +1,6 @@
 """Receivers of notifications: webhooks and the events of Kubernetes."""
 
-from bundlekeel.adapters.notify.kubernetes import KubernetesEvents, Place
-from bundlekeel.adapters.notify.webhook import Address, Webhook
+from bundlekeel.adapters.notify.kubernetes import KubernetesEndpoint, KubernetesEvents
+from bundlekeel.adapters.notify.webhook import Webhook, WebhookAddress
 
-__all__ = ["Address", "KubernetesEvents", "Place", "Webhook"]
+__all__ = ["KubernetesEndpoint", "KubernetesEvents", "Webhook", "WebhookAddress"]

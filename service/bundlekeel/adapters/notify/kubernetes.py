@@ -17,7 +17,7 @@ import httpx
 from bundlekeel import __version__
 from bundlekeel.adapters.notify.post import post
 from bundlekeel.core.model.errors import NotificationError
-from bundlekeel.ports.notify import Notice
+from bundlekeel.ports.notify import Notification
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 CONTROLLER: Final = "bundlekeel.io/sidecar"
@@ -28,7 +28,7 @@ _MAX_TOKEN_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class KubernetesEndpoint:
     """Where the API server is and who we are there. `folder` holds token, ca.crt and namespace, as kubelet mounts
     them; they are renewed while we run."""
 
@@ -38,7 +38,9 @@ class Place:
     pod: str
 
     @classmethod
-    def found(cls, environ: Mapping[str, str], host_name: str, folder: Path = SERVICE_ACCOUNT) -> Place | None:
+    def found(
+        cls, environ: Mapping[str, str], host_name: str, folder: Path = SERVICE_ACCOUNT
+    ) -> KubernetesEndpoint | None:
         """This pod's place; None outside of Kubernetes, or without a service account token."""
         host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
         try:
@@ -60,7 +62,7 @@ class Place:
 class KubernetesEvents:
     """`ports.notify.Notifier` at the API server."""
 
-    def __init__(self, place: Place, *, seconds: float = 5.0, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, place: KubernetesEndpoint, *, seconds: float = 5.0, tls: ssl.SSLContext | None = None) -> None:
         self._place = place
         self._seconds = seconds
         self._http = httpx.AsyncClient(
@@ -71,7 +73,7 @@ class KubernetesEvents:
             headers={"User-Agent": f"bundlekeel/{__version__}"},
         )
 
-    async def send(self, notice: Notice) -> None:
+    async def send(self, notice: Notification) -> None:
         """Create one event. NotificationError."""
         url = f"{self._place.url}/apis/events.k8s.io/v1/namespaces/{self._place.namespace}/events"
         headers = {"Authorization": f"Bearer {self._token()}"}
@@ -93,7 +95,7 @@ class KubernetesEvents:
         return token
 
 
-def event_of(notice: Notice, place: Place) -> dict[str, Any]:
+def event_of(notice: Notification, place: KubernetesEndpoint) -> dict[str, Any]:
     """The event's body."""
     return {
         "apiVersion": "events.k8s.io/v1",

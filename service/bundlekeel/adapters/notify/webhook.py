@@ -12,7 +12,7 @@ import httpx
 from bundlekeel import __version__
 from bundlekeel.adapters.notify.post import post
 from bundlekeel.core.model.errors import NotificationError
-from bundlekeel.ports.notify import Notice
+from bundlekeel.ports.notify import Notification
 
 PAYLOAD_VERSION: Final = 1
 _MAX_ADDRESS_BYTES: Final = 4096
@@ -23,7 +23,7 @@ _SLACK_ESCAPES: Final = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\
 _MOST_TEXT: Final = 3000
 
 
-class Address:
+class WebhookAddress:
     """Where a webhook is: a literal, or a file that is read again for each notification. Never in `repr`."""
 
     def __init__(self, url: str | None = None, *, file: Path | None = None) -> None:
@@ -51,7 +51,7 @@ class Webhook:
 
     def __init__(
         self,
-        address: Address,
+        address: WebhookAddress,
         *,
         kind: Literal["generic", "slack"] = "generic",
         seconds: float = 5.0,
@@ -69,7 +69,7 @@ class Webhook:
             headers={"User-Agent": f"bundlekeel/{__version__}"},
         )
 
-    async def send(self, notice: Notice) -> None:
+    async def send(self, notice: Notification) -> None:
         """One POST. NotificationError."""
         await post(self._http, self._address.current(), self._payload(notice), seconds=self._seconds, headers={})
 
@@ -78,7 +78,7 @@ class Webhook:
         await self._http.aclose()
 
 
-def generic(notice: Notice) -> dict[str, Any]:
+def generic(notice: Notification) -> dict[str, Any]:
     """Our own body."""
     return {
         "version": PAYLOAD_VERSION,
@@ -95,7 +95,7 @@ def generic(notice: Notice) -> dict[str, Any]:
     }
 
 
-def slack(notice: Notice) -> dict[str, Any]:
+def slack(notice: Notification) -> dict[str, Any]:
     """The body of Slack's incoming webhooks, which Mattermost and Rocket.Chat take as well."""
     title = _escaped(f"Bundlekeel, {notice.cluster}: {notice.reason}")
     fields = [

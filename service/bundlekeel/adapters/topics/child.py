@@ -58,7 +58,7 @@ LAST_RETRY_SECONDS: Final = 3.0
 HUNG_SECONDS: Final = 30.0
 
 
-class Out:
+class OutputLines:
     """Standard output, one line at a time from any thread. Without a reader at its other end the process ends."""
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -82,7 +82,7 @@ class TopicReader(threading.Thread):
     `moved`: when the thread last showed that it is not stuck (monotonic).
     """
 
-    def __init__(self, topic: Topic, client: pulsar.Client, out: Out, setup: Setup) -> None:
+    def __init__(self, topic: Topic, client: pulsar.Client, out: OutputLines, setup: Setup) -> None:
         super().__init__(name=topic, daemon=True)
         self.moved = time.monotonic()
         self._topic: Topic = topic
@@ -225,7 +225,7 @@ def _connect(setup: Setup) -> pulsar.Client:
     )
 
 
-def _beat(readers: dict[Topic, TopicReader], out: Out) -> None:
+def _beat(readers: dict[Topic, TopicReader], out: OutputLines) -> None:
     """A hung thread stops the beat: its topic would be silent for ever, and only a new process helps."""
     while True:
         found = list(readers.values())
@@ -237,7 +237,7 @@ def _beat(readers: dict[Topic, TopicReader], out: Out) -> None:
 def main() -> None:
     """Do what the lines of standard input say, until it ends."""
     # Native code prints to descriptor 1 as well: that must not end up among the lines.
-    out = Out(os.fdopen(os.dup(1), "wb"))
+    out = OutputLines(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)
     readers: dict[Topic, TopicReader] = {}
     setup = decode_to_child(sys.stdin.buffer.readline())

@@ -15,7 +15,7 @@ from bundlekeel.adapters.topics.wire import Live, Lost, Message, Opened, Topic
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
-from bundlekeel.ports import Clock, FeedState, Heard, LoadTables
+from bundlekeel.ports import Clock, FeedState, LatestLoad, LoadTables
 from bundlekeel.ports.generations import Generations
 
 _TOPICS: Final[tuple[Topic, ...]] = ("load", "bundles")
@@ -29,7 +29,7 @@ class TopicLoadFeed:
     def __init__(self, process: TopicsProcess, *, clock: Clock) -> None:
         self._process = process
         self._clock = clock
-        self._heard: dict[str, Heard] = {}
+        self._heard: dict[str, LatestLoad] = {}
         # By broker the topics in which its last word was a tombstone, and when that came.
         self._withdrawn: dict[str, dict[Topic, int]] = {}
         self._live: set[Topic] = set()
@@ -110,7 +110,7 @@ class TopicLoadFeed:
     def _take(self, message: Message) -> None:
         """Enter one message; one that cannot be used leaves the figures before it."""
         broker_id, now = message.key, self._clock.wall_ms()
-        before = self._heard.get(broker_id, Heard())
+        before = self._heard.get(broker_id, LatestLoad())
         withdrawn = self._withdrawn.setdefault(broker_id, {})
         if message.data == b"":
             withdrawn.setdefault(message.topic, now)
@@ -125,7 +125,7 @@ class TopicLoadFeed:
         self._heard[broker_id] = replace(after, fault=None, withdrawn_ms=min(withdrawn.values(), default=0))
 
 
-def _entered(before: Heard, message: Message, now: int) -> Heard:
+def _entered(before: LatestLoad, message: Message, now: int) -> LatestLoad:
     if message.data is None:
         raise CodecError(f"the message has {message.size} bytes", code=Code.REPORT_TOO_LARGE)
     if message.topic == "load":

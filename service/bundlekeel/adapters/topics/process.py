@@ -103,7 +103,7 @@ def joined(service_urls: Sequence[str]) -> str:
     return ",".join([*urls[:1], *(url.partition("://")[2] for url in urls[1:])])
 
 
-class Listener(Protocol):
+class TopicsListener(Protocol):
     """Who is told what a child says of its topics, in order and from the event loop; it must not raise."""
 
     topics: tuple[Topic, ...]
@@ -128,7 +128,7 @@ class TopicsProcess:
         self._options = options
         self._clock = clock
         self._command = command
-        self._listeners: list[Listener] = []
+        self._listeners: list[TopicsListener] = []
         self._urls: tuple[str, ...] = ()
         self._url_in_use = ""
         self._have_urls = asyncio.Event()
@@ -144,7 +144,7 @@ class TopicsProcess:
         """The child's process id, or None while there is none."""
         return self._child.pid if self._child is not None and self._child.returncode is None else None
 
-    def start(self, listener: Listener, service_urls: Sequence[str]) -> None:
+    def start(self, listener: TopicsListener, service_urls: Sequence[str]) -> None:
         """Read this listener's topics through any of these brokers. Other URLs than before are used when the child
         is started anew, which it is if it does not get through with those it has."""
         self._urls = tuple(service_urls)
@@ -157,7 +157,7 @@ class TopicsProcess:
             self._set_state("connecting", "" if self._urls else "no broker is known yet")
             self._task = asyncio.create_task(self._run(), name="topics-process")
 
-    async def stop(self, listener: Listener) -> None:
+    async def stop(self, listener: TopicsListener) -> None:
         """This listener wants no more; with the last one the child ends."""
         if listener in self._listeners:
             self._listeners.remove(listener)

@@ -13,9 +13,9 @@ from bundlekeel.adapters.topics.process import TopicsProcess
 from bundlekeel.adapters.topics.wire import Live, Lost, Message, Opened, Topic
 from bundlekeel.codec.usage import decode_usage
 from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.quotas.told import Told
+from bundlekeel.core.quotas.usage_message import ResourceGroupUsage
 from bundlekeel.ports import Clock
-from bundlekeel.ports.quotas import UsageHeard, UsageTables
+from bundlekeel.ports.quotas import ReceivedUsage, UsageTables
 
 _TOPICS: Final[tuple[Topic, ...]] = ("usage",)
 # Brokers that are gone are kept, as Pulsar does; beyond so many the one not heard for longest is dropped.
@@ -32,7 +32,7 @@ class TopicUsageFeed:
         self._process = process
         self._clock = clock
         self._most = most_brokers
-        self._heard: dict[str, Mapping[str, UsageHeard]] = {}
+        self._heard: dict[str, Mapping[str, ReceivedUsage]] = {}
         self._fault = ""
         self._live = self._started = False
         self._lost = ""
@@ -103,8 +103,8 @@ class TopicUsageFeed:
             del self._heard[next(iter(self._heard))]
 
 
-def _after(before: UsageHeard | None, told: Told, now: int) -> UsageHeard:
-    found = before or UsageHeard()
+def _after(before: ReceivedUsage | None, told: ResourceGroupUsage, now: int) -> ReceivedUsage:
+    found = before or ReceivedUsage()
     if told.publish is not None:
         found = replace(found, publish=told.publish, publish_ms=now)
     if told.dispatch is not None:

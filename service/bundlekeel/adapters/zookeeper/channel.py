@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.rereader import Rereader, Watched
+from bundlekeel.adapters.zookeeper.rereader import Rereader, WatchedSource
 from bundlekeel.codec.channel import decode_service_unit
 from bundlekeel.codec.report import is_bundle
 from bundlekeel.core.channel.states import ChannelTable, ServiceUnit
@@ -44,7 +44,7 @@ class ZkChannel:
     def __init__(self, metadata: ZkClient, *, clock: Clock, batch_window_seconds: float = BATCH_WINDOW_SECONDS) -> None:
         self._client = metadata
         self._clock = clock
-        watched = Watched(name="channel", path=SERVICE_UNITS, refresh=self._refresh, lost=self._note_all)
+        watched = WatchedSource(name="channel", path=SERVICE_UNITS, refresh=self._refresh, lost=self._note_all)
         self._rereader = Rereader(metadata, watched, clock=clock, batch_window_seconds=batch_window_seconds)
         self._table = ChannelTable(store=True)
         # Names below each listed node, and the transaction that wrote each bundle's node last.

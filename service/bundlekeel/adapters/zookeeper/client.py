@@ -43,8 +43,8 @@ from bundlekeel.adapters.zookeeper.records import (
     NodeExists,
     NodeMissing,
     Stat,
-    Step,
     TransactionFailed,
+    TransactionStep,
     VersionMismatch,
 )
 from bundlekeel.adapters.zookeeper.security import ANONYMOUS, StoreIdentity, cut
@@ -134,14 +134,14 @@ class ZkClient:
             self._kazoo.start_async()
 
     async def close(self) -> None:
-        """End the session (its ephemeral nodes go) and all threads; a mute server is not waited for."""
+        """End the session (its ephemeral nodes go) and all threads; a server that does not answer is not waited for."""
         if self._closing:
             return
         self._closing = True
         if not self._started:
             return
         done = self._loop.create_future()
-        # A thread of its own and not an executor: a mute server must not keep the process from ending.
+        # A thread of its own and not an executor: a server that does not answer must not keep the process from ending.
         threading.Thread(target=self._stop_in_thread, args=(done,), daemon=True).start()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._call_timeout):
@@ -204,7 +204,7 @@ class ZkClient:
         """Delete a node if it has `version` (-1: any). VersionMismatch, NodeMissing, StoreError."""
         await self._call("delete", path, self._kazoo.delete_async, path, version)
 
-    async def transaction(self, steps: Sequence[Step]) -> list[Stat | None]:
+    async def transaction(self, steps: Sequence[TransactionStep]) -> list[Stat | None]:
         """Apply all steps or none; gives new statistics of `set` steps. TransactionFailed, StoreError."""
         first = steps[0].path
         self._check_size(first, sum(len(step.data) + _STEP_OVERHEAD_BYTES for step in steps))

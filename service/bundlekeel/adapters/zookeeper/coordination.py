@@ -22,19 +22,19 @@ from functools import partial
 import msgspec
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.layout import Layout
+from bundlekeel.adapters.zookeeper.layout import NodeLayout
 from bundlekeel.adapters.zookeeper.records import (
     Connection,
     NodeExists,
     NodeMissing,
     Stat,
-    Step,
     TransactionFailed,
+    TransactionStep,
 )
-from bundlekeel.adapters.zookeeper.watches import Target, WatchSet
-from bundlekeel.codec.foreign import read
+from bundlekeel.adapters.zookeeper.watches import WatchSet, WatchTarget
+from bundlekeel.codec.external_input import read
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StaleWrite, StoreError
-from bundlekeel.ports import Change, Clock, Document, Member
+from bundlekeel.ports import Clock, Document, DocumentChange, Member
 from bundlekeel.work import bounded
 
 SEATS, LEADER, EPOCH, DESIRED, REQUESTS, STATE = (
@@ -57,17 +57,17 @@ class ZkCoordination:
     def __init__(self, client: ZkClient, *, root: str, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._layout = Layout(client, root, folders=(SEATS, DESIRED, REQUESTS, STATE), files={EPOCH: b"{}"})
+        self._layout = NodeLayout(client, root, folders=(SEATS, DESIRED, REQUESTS, STATE), files={EPOCH: b"{}"})
         path = self._layout.path
         self._watches = WatchSet(
             client,
             self._layout,
             (
-                Target("node", path(LEADER)),
-                Target("children", path(SEATS)),
-                Target("children", path(DESIRED)),
-                Target("node", path(DESIRED)),
-                Target("children", path(REQUESTS)),
+                WatchTarget("node", path(LEADER)),
+                WatchTarget("children", path(SEATS)),
+                WatchTarget("children", path(DESIRED)),
+                WatchTarget("node", path(DESIRED)),
+                WatchTarget("children", path(REQUESTS)),
             ),
             followed=path(DESIRED),
         )
@@ -155,11 +155,11 @@ class ZkCoordination:
         winner = replace(member, epoch=term.version + 1)
         mark = msgspec.json.encode({"leader": member.id, "at_ms": self._clock.wall_ms()})
         steps = [
-            Step(kind="set", path=epoch, data=mark, version=term.version),
-            Step(kind="create", path=leader, data=_encode(winner), ephemeral=True),
+            TransactionStep(kind="set", path=epoch, data=mark, version=term.version),
+            TransactionStep(kind="create", path=leader, data=_encode(winner), ephemeral=True),
         ]
         if node is not None:
-            steps.insert(1, Step(kind="delete", path=leader))
+            steps.insert(1, TransactionStep(kind="delete", path=leader))
         try:
             await self._client.transaction(steps)
         except TransactionFailed as failure:
@@ -186,8 +186,8 @@ class ZkCoordination:
         try:
             await self._client.transaction(
                 [
-                    Step(kind="check", path=self._layout.path(EPOCH), version=epoch),
-                    Step(kind="delete", path=leader),
+                    TransactionStep(kind="check", path=self._layout.path(EPOCH), version=epoch),
+                    TransactionStep(kind="delete", path=leader),
                 ]
             )
         except TransactionFailed as failure:
@@ -213,9 +213,9 @@ class ZkCoordination:
             if node is not None
         ]
 
-    async def write_fenced(self, epoch: int, changes: Sequence[Change]) -> None:
+    async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
         """Apply all changes or none, while `epoch` lasts. LeadershipLost, StaleWrite, StoreError."""
-        check = Step(kind="check", path=self._layout.path(EPOCH), version=epoch)
+        check = TransactionStep(kind="check", path=self._layout.path(EPOCH), version=epoch)
         steps = [check, *(self._step(change) for change in changes)]
         await self._layout.ensure_parents([change.path for change in changes if change.create])
         try:
@@ -270,13 +270,13 @@ class ZkCoordination:
             self._layout.forget()  # somebody deleted the folder: the next attempt makes it anew
             raise
 
-    def _step(self, change: Change) -> Step:
+    def _step(self, change: DocumentChange) -> TransactionStep:
         path = self._layout.path(change.path)
         if change.data is None:
-            return Step(kind="delete", path=path, version=change.version)
+            return TransactionStep(kind="delete", path=path, version=change.version)
         if change.create:
-            return Step(kind="create", path=path, data=change.data)
-        return Step(kind="set", path=path, data=change.data, version=change.version)
+            return TransactionStep(kind="create", path=path, data=change.data)
+        return TransactionStep(kind="set", path=path, data=change.data, version=change.version)
 
     def _seat_path(self, number: int) -> str:
         return self._layout.path(f"{SEATS}/{number}")

@@ -11,7 +11,7 @@ from bundlekeel.adapters.zookeeper.records import NodeExists, NodeMissing
 from bundlekeel.core.model.errors import StoreError
 
 
-class Layout:
+class NodeLayout:
     """Makes and remembers the nodes of the root. Empty folders need no fencing: any replica may make them."""
 
     def __init__(self, client: ZkClient, root: str, *, folders: Iterable[str], files: Mapping[str, bytes]) -> None:

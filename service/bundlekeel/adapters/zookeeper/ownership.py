@@ -12,7 +12,7 @@ import msgspec
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.policies import ZkPolicies
 from bundlekeel.codec import decode_boundaries, decode_ephemeral, decode_leader_broker
-from bundlekeel.codec.foreign import read
+from bundlekeel.codec.external_input import read
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.load import Owner
 from bundlekeel.core.model.names import TopicName, parse_bundle, parse_topic

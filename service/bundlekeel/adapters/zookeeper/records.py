@@ -1,4 +1,4 @@
-"""Words between the ZooKeeper client and its users: node statistics, transaction steps, faults.
+"""What the ZooKeeper client and its users share: node statistics, transaction steps, faults.
 
 Everything kazoo hands out is translated into these, so that kazoo stays in `client.py`.
 """
@@ -51,7 +51,7 @@ class TransactionFailed(StoreError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class TransactionStep:
     """One step of a transaction. `version` -1 means any; `ephemeral` counts for `create` only."""
 
     kind: Literal["check", "create", "set", "delete"]

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class WatchedSource:
     """What is kept. `path`: its root, for messages. `refresh` reads what was noted and says whether all is known then;
     StoreError when it could not. `lost` notes everything, since all watches are gone with the connection."""
 
@@ -36,7 +36,7 @@ class Watched:
 class Rereader:
     """Runs over a session that it starts and does not close (it may be shared)."""
 
-    def __init__(self, client: ZkClient, watched: Watched, *, clock: Clock, batch_window_seconds: float) -> None:
+    def __init__(self, client: ZkClient, watched: WatchedSource, *, clock: Clock, batch_window_seconds: float) -> None:
         self._client = client
         self._watched = watched
         self._clock = clock

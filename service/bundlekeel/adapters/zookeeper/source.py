@@ -14,7 +14,7 @@ from functools import partial
 
 from bundlekeel.adapters.zookeeper.brokers import BrokerRecord, make_picture, read_record, stamped
 from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.rereader import Rereader, Watched
+from bundlekeel.adapters.zookeeper.rereader import Rereader, WatchedSource
 from bundlekeel.codec import decode_bundle_data, decode_resource_quota
 from bundlekeel.core.model.errors import CodecError, StoreError
 from bundlekeel.core.model.load import BundleAverages
@@ -39,7 +39,7 @@ class ZkLoadSource:
 
     def __init__(self, metadata: ZkClient, *, batch_window_seconds: float, max_report_bytes: int, clock: Clock) -> None:
         self._client = metadata
-        watched = Watched(name="load source", path=BROKERS, refresh=self._refresh, lost=self._note_all)
+        watched = WatchedSource(name="load source", path=BROKERS, refresh=self._refresh, lost=self._note_all)
         self._rereader = Rereader(metadata, watched, clock=clock, batch_window_seconds=batch_window_seconds)
         self._max_bytes = max_report_bytes
         self._clock = clock

@@ -12,14 +12,14 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.layout import Layout
+from bundlekeel.adapters.zookeeper.layout import NodeLayout
 from bundlekeel.adapters.zookeeper.records import Connection
 from bundlekeel.core.model.errors import StoreError
 
 RETRY_SECONDS = 0.5
 
 
-class Target(NamedTuple):
+class WatchTarget(NamedTuple):
     """A path under watch: its `node` (creation, data, deletion) or the list of its `children`."""
 
     kind: Literal["node", "children"]
@@ -29,7 +29,9 @@ class Target(NamedTuple):
 class WatchSet:
     """Watches on fixed paths and on the data of the children of one of them (`followed`)."""
 
-    def __init__(self, client: ZkClient, layout: Layout, targets: tuple[Target, ...], *, followed: str) -> None:
+    def __init__(
+        self, client: ZkClient, layout: NodeLayout, targets: tuple[WatchTarget, ...], *, followed: str
+    ) -> None:
         self._client = client
         self._layout = layout
         self._followed = followed
@@ -62,7 +64,7 @@ class WatchSet:
             self._unarmed |= self._targets  # kazoo forgets all watches with the connection
         self._changed.set()
 
-    def _fired(self, target: Target) -> None:
+    def _fired(self, target: WatchTarget) -> None:
         self._unarmed.add(target)
         self._changed.set()
 
@@ -77,7 +79,7 @@ class WatchSet:
             return not self._client.connected
         return True
 
-    async def _arm_one(self, target: Target) -> None:
+    async def _arm_one(self, target: WatchTarget) -> None:
         # Noted as done before it is sent: an event that comes in between must not be forgotten.
         self._unarmed.discard(target)
         try:
@@ -86,7 +88,7 @@ class WatchSet:
             self._unarmed.add(target)
             raise
 
-    async def _watch(self, target: Target) -> None:
+    async def _watch(self, target: WatchTarget) -> None:
         callback = partial(self._fired, target)
         if target.kind == "node":
             await self._client.exists(target.path, callback)
@@ -96,6 +98,6 @@ class WatchSet:
             self._layout.forget()  # somebody deleted it; it is made anew before the next attempt
             raise StoreError(f"{target.path} does not exist")
         if target.path == self._followed:
-            found = {Target("node", f"{target.path}/{name}") for name in names}
+            found = {WatchTarget("node", f"{target.path}/{name}") for name in names}
             self._unarmed |= found - self._targets
             self._targets |= found

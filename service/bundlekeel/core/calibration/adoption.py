@@ -83,7 +83,7 @@ class Realised:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class TimeStretch:
     """A stretch of time, summed up: seconds seen, time mean of (largest score / mean score - 1), moves."""
 
     seconds: float = 0.0
@@ -97,14 +97,14 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class AdoptionVerdict:
     """What came of an adoption, in a sentence."""
 
     worse: bool
     sentence: str
 
 
-def overlay(base: Parameters, adopted: Adopted | None) -> dict[str, Number]:
+def adopted_values(base: Parameters, adopted: Adopted | None) -> dict[str, Number]:
     """The values that lie over these settings, by parameter. None while another strategy is in force."""
     if adopted is None or adopted.strategy != base.strategy:
         return {}
@@ -121,7 +121,7 @@ def overlay(base: Parameters, adopted: Adopted | None) -> dict[str, Number]:
 
 def in_force(base: Parameters, adopted: Adopted | None) -> Parameters:
     """The settings with what was adopted over them."""
-    laid: dict[str, Any] = dict(overlay(base, adopted))
+    laid: dict[str, Any] = dict(adopted_values(base, adopted))
     return replace(base, **laid) if laid else base
 
 
@@ -137,7 +137,7 @@ def adoption(
     trial_seconds: float,
 ) -> Adopted:
     """`document` put over the settings `base`, and over what `now` still has in force of earlier nights."""
-    kept: Mapping[str, float] = overlay(base, now)
+    kept: Mapping[str, float] = adopted_values(base, now)
     values = {**kept, **document.values}
     return Adopted(
         digest=digest,
@@ -214,19 +214,19 @@ def noted(realised: Realised, now_ms: int, imbalance: float, moves: int, interva
     return Realised(buckets=(*earlier, grown)[-KEPT_BUCKETS:], last_ms=now_ms)
 
 
-def stretch(realised: Realised, from_ms: int, until_ms: int) -> Stretch:
+def stretch(realised: Realised, from_ms: int, until_ms: int) -> TimeStretch:
     """The ten-minute buckets that begin within this time."""
     found = [bucket for bucket in realised.buckets if from_ms <= bucket.at_ms < until_ms]
     seconds = math.fsum(bucket.seconds for bucket in found)
     weighted = math.fsum(bucket.weighted for bucket in found)
-    return Stretch(
+    return TimeStretch(
         seconds=seconds,
         imbalance=weighted / seconds if seconds > 0 else 0.0,
         moves=sum(bucket.moves for bucket in found),
     )
 
 
-def before_and_after(realised: Realised, adopted: Adopted, now_ms: int) -> tuple[Stretch, Stretch]:
+def before_and_after(realised: Realised, adopted: Adopted, now_ms: int) -> tuple[TimeStretch, TimeStretch]:
     """As long before the adoption as it is watched, and since."""
     start = adopted.since_ms - int(1000 * adopted.trial_seconds)
     # Its own ten minutes hold both sides, so they belong to neither.
@@ -234,7 +234,7 @@ def before_and_after(realised: Realised, adopted: Adopted, now_ms: int) -> tuple
     return stretch(realised, start, border), stretch(realised, adopted.since_ms, now_ms + 1)
 
 
-def judged(adopted: Adopted, before: Stretch, after: Stretch) -> Judgement | None:
+def judged(adopted: Adopted, before: TimeStretch, after: TimeStretch) -> AdoptionVerdict | None:
     """Whether the adoption made things worse than promised, and than before; None: not known yet."""
     needed = adopted.trial_seconds
     if after.seconds < EARLY * needed or after.seconds <= 0:
@@ -242,24 +242,24 @@ def judged(adopted: Adopted, before: Stretch, after: Stretch) -> Judgement | Non
     comparable = before.seconds >= EARLY * needed
     found = [*_imbalance(adopted, before, after, comparable), *_moves(adopted, before, after, comparable)]
     if found:
-        return Judgement(worse=True, sentence=f"worse than the evidence promised: {'; '.join(found)}")
+        return AdoptionVerdict(worse=True, sentence=f"worse than the evidence promised: {'; '.join(found)}")
     if after.seconds < needed:
         return None
     text = f"imbalance {after.imbalance:.1%}, {after.moves_per_hour:.1f} moves an hour"
-    return Judgement(worse=False, sentence=f"as the evidence promised: {text}")
+    return AdoptionVerdict(worse=False, sentence=f"as the evidence promised: {text}")
 
 
-def _imbalance(adopted: Adopted, before: Stretch, after: Stretch, comparable: bool) -> Iterable[str]:
+def _imbalance(adopted: Adopted, before: TimeStretch, after: TimeStretch, comparable: bool) -> Iterable[str]:
     if after.imbalance <= adopted.imbalance_high or (comparable and after.imbalance <= (1 + EQUAL) * before.imbalance):
         return
     yield f"imbalance {after.imbalance:.1%}, promised at most {adopted.imbalance_high:.1%}{_was(before, comparable)}"
 
 
-def _was(before: Stretch, comparable: bool) -> str:
+def _was(before: TimeStretch, comparable: bool) -> str:
     return f", before it was {before.imbalance:.1%}" if comparable else ""
 
 
-def _moves(adopted: Adopted, before: Stretch, after: Stretch, comparable: bool) -> Iterable[str]:
+def _moves(adopted: Adopted, before: TimeStretch, after: TimeStretch, comparable: bool) -> Iterable[str]:
     promised = adopted.moves_high * after.seconds / 3600
     if after.moves <= promised + MARGIN * math.sqrt(max(1.0, promised)) or (
         comparable and after.moves_per_hour <= before.moves_per_hour

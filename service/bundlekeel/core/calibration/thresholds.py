@@ -26,7 +26,7 @@ Number = float | int
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class BootstrapInterval:
     """A mean over held-out time and its bootstrap interval."""
 
     mean: float
@@ -35,7 +35,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measures:
+class HeldOutMeasures:
     """What a set of thresholds is judged by, on held-out days.
 
     imbalance: time mean of (largest score / mean score - 1) over the brokers; 0 is perfect. moves_per_hour: by the
@@ -43,22 +43,22 @@ class Measures:
     the mean load, per broker and day. overloaded_minutes_per_day: minutes with any broker above 85 %.
     """
 
-    imbalance: Interval
-    moves_per_hour: Interval
-    thrash_per_day: Interval
-    overloaded_minutes_per_day: Interval
+    imbalance: BootstrapInterval
+    moves_per_hour: BootstrapInterval
+    thrash_per_day: BootstrapInterval
+    overloaded_minutes_per_day: BootstrapInterval
 
 
-MEASURES: Final = tuple(row.name for row in fields(Measures))
+MEASURES: Final = tuple(row.name for row in fields(HeldOutMeasures))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unbroken:
-    """Both settings in one course each over all held-out days, as a cluster runs. One course has no interval: `low` and
+    """Both settings in one run each over all held-out days, as a cluster runs. One run has no interval: `low` and
     `high` are the mean."""
 
-    previous: Measures
-    chosen: Measures
+    previous: HeldOutMeasures
+    chosen: HeldOutMeasures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +70,10 @@ class Evidence:
 
     held_out: tuple[str, ...]
     confidence: float
-    previous: Measures
-    chosen: Measures
-    difference: Measures
-    strategies: Mapping[str, Measures] = field(default_factory=dict)
+    previous: HeldOutMeasures
+    chosen: HeldOutMeasures
+    difference: HeldOutMeasures
+    strategies: Mapping[str, HeldOutMeasures] = field(default_factory=dict)
     unbroken: Unbroken | None = None
 
 
@@ -130,7 +130,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class AdoptionRules:
     """When a proposal may come into force. `max_steps`: of core/calibration/threshold_ranges.py, each parameter, each
     night.
     `max_age_seconds`: of the document and of the data's end. `min_days`: days used. `min_coverage`: 0..1.
@@ -153,7 +153,7 @@ class Objection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ThresholdChange:
     """One row of a difference. `steps`: of core/calibration/threshold_ranges.py; infinite where no number of them
     leads across."""
 
@@ -164,7 +164,7 @@ class Change:
     evidence: str = ""
 
 
-def difference(current: Parameters, proposed: Thresholds) -> tuple[Change, ...]:
+def difference(current: Parameters, proposed: Thresholds) -> tuple[ThresholdChange, ...]:
     """The parameters that would change, by name."""
     rows = []
     for name, row in sorted(proposed.parameters.items()):
@@ -173,11 +173,13 @@ def difference(current: Parameters, proposed: Thresholds) -> tuple[Change, ...]:
         now: Number = getattr(current, name)
         if not _same(now, row.value):
             steps = steps_between(name, now, row.value)
-            rows.append(Change(parameter=name, current=now, proposed=row.value, steps=steps, evidence=row.evidence))
+            rows.append(
+                ThresholdChange(parameter=name, current=now, proposed=row.value, steps=steps, evidence=row.evidence)
+            )
     return tuple(rows)
 
 
-def checked(document: Thresholds, current: Parameters, rules: Rules, now_ms: int) -> tuple[Objection, ...]:
+def checked(document: Thresholds, current: Parameters, rules: AdoptionRules, now_ms: int) -> tuple[Objection, ...]:
     """Everything that speaks against the proposal, worst first; empty: it may come into force."""
     if document.format > FORMAT:
         detail = f"format {document.format}; this release reads up to {FORMAT}"
@@ -213,7 +215,7 @@ def _off_range(document: Thresholds) -> list[Objection]:
     return found
 
 
-def _about_time(document: Thresholds, rules: Rules, now_ms: int) -> list[Objection]:
+def _about_time(document: Thresholds, rules: AdoptionRules, now_ms: int) -> list[Objection]:
     if document.created_ms > now_ms + _AHEAD_MS:
         detail = "it was made in the future: the clocks of job and sidecar differ"
         return [Objection(code=Code.IMPLAUSIBLE, field="created_ms", detail=detail)]
@@ -232,7 +234,7 @@ def _about_time(document: Thresholds, rules: Rules, now_ms: int) -> list[Objecti
     return found
 
 
-def _about_data(data: Data, rules: Rules) -> list[Objection]:
+def _about_data(data: Data, rules: AdoptionRules) -> list[Objection]:
     found = []
     if len(set(data.days)) < rules.min_days:
         detail = f"{len(set(data.days))} usable days; at least {rules.min_days} are asked for"
@@ -260,7 +262,7 @@ def _other_ground(document: Thresholds, current: Parameters) -> list[Objection]:
     return found
 
 
-def _too_far(document: Thresholds, current: Parameters, rules: Rules) -> list[Objection]:
+def _too_far(document: Thresholds, current: Parameters, rules: AdoptionRules) -> list[Objection]:
     known = {name: row for name, row in document.parameters.items() if name in RANGES}
     found = []
     for name, row in sorted(known.items()):
@@ -281,8 +283,8 @@ def _not_better(evidence: Evidence) -> list[Objection]:
     """
     worse = []
     for name in ("imbalance", "overloaded_minutes_per_day"):
-        before: Interval = getattr(evidence.previous, name)
-        apart: Interval = getattr(evidence.difference, name)
+        before: BootstrapInterval = getattr(evidence.previous, name)
+        apart: BootstrapInterval = getattr(evidence.difference, name)
         mean = apart.mean
         if name == "imbalance":
             # The trial goes by what is chosen, so it has to keep what the difference says.

@@ -19,10 +19,10 @@ from bundlekeel.core.calibration.threshold_ranges import RANGES, whole
 from bundlekeel.core.calibration.thresholds import (
     FORMAT,
     MEASURES,
+    BootstrapInterval,
     Data,
     Evidence,
-    Interval,
-    Measures,
+    HeldOutMeasures,
     Number,
     Proposed,
     Thresholds,
@@ -144,16 +144,16 @@ def _unbroken(evidence: _Reader) -> Unbroken | None:
     return Unbroken(previous=_measures(reader.inner("previous")), chosen=_measures(reader.inner("chosen")))
 
 
-def _measures(reader: _Reader, *, signed: bool = False) -> Measures:
-    return Measures(**{name: _interval(reader.inner(name), signed=signed) for name in MEASURES})
+def _measures(reader: _Reader, *, signed: bool = False) -> HeldOutMeasures:
+    return HeldOutMeasures(**{name: _interval(reader.inner(name), signed=signed) for name in MEASURES})
 
 
-def _interval(reader: _Reader, *, signed: bool) -> Interval:
+def _interval(reader: _Reader, *, signed: bool) -> BootstrapInterval:
     least = None if signed else 0.0
     mean, low, high = (reader.number(name, minimum=least) for name in ("mean", "low", "high"))
     if low > high:
         reader.fail("low", f"is above high ({high:g})", "low <= high")
-    return Interval(mean, low, high)
+    return BootstrapInterval(mean, low, high)
 
 
 def _data(reader: _Reader) -> Data:

@@ -43,7 +43,7 @@ FINDINGS: Final[dict[FindingCode, str]] = {
     FindingCode.IN_FLIGHT_TOO_LONG: "the bundle is being assigned, released or split for longer than brokers allow",
     FindingCode.OWNER_NOT_ALIVE: "the broker that owns the bundle, or is to release or split it, is not registered",
     FindingCode.TARGET_NOT_ALIVE: "the bundle is on its way to a broker that is not registered",
-    FindingCode.SPLIT_CHILDREN_MISSING: "the bundle was split, but nobody has taken over what came of it",
+    FindingCode.SPLIT_CHILDREN_MISSING: "the bundle was split, but no broker has taken over its children",
     FindingCode.TOMBSTONE_OVERDUE: "the entry of a bundle without owner should have been removed by now",
     FindingCode.OWNED_TWICE: "two entries, or two brokers, claim the same hashes at the same time",
     FindingCode.OWNER_UNREACHABLE: "a broker that owns bundles is registered, but refuses connections",
@@ -52,7 +52,7 @@ FINDINGS: Final[dict[FindingCode, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ChannelFinding:
     """One fault of the channel. It says the same from call to call for as long as it lasts.
 
     `brokers`: those concerned, the one at fault first. `since_ms`: wall clock since when. `deadline_ms`: wall clock by
@@ -144,7 +144,7 @@ def findings(
     boundaries: Mapping[str, Sequence[int]] | None = None,
     *,
     watching: Watching = UNWATCHED,
-) -> tuple[Finding, ...]:
+) -> tuple[ChannelFinding, ...]:
     """Everything wrong in the channel at `now_ms`, by code, then bundle. Wall-clock times in ms.
 
     `units`, `seen_ms`, `rejected`: as `ChannelTable` has them. `registered`: the live brokers, None when unknown; read
@@ -180,7 +180,7 @@ class _Watch:
     def __post_init__(self) -> None:
         object.__setattr__(self, "ranges", Ranges(self.units))
 
-    def states(self) -> Iterator[Finding]:
+    def states(self) -> Iterator[ChannelFinding]:
         """What one entry tells by itself."""
         limits = self.deadlines
         for bundle, unit in self.units.items():
@@ -201,14 +201,14 @@ class _Watch:
             if unit.state in _PARENTS and self.now_ms - since > limits.in_flight_ms:
                 yield from self._childless(bundle, unit, since)
 
-    def overlaps(self) -> Iterator[Finding]:
+    def overlaps(self) -> Iterator[ChannelFinding]:
         """Active entries of one namespace whose ranges overlap."""
         for first, second in self.ranges.overlaps():
             since = max(self._since(first.bundle, first.unit), self._since(second.bundle, second.unit))
             if self.now_ms - since < _SETTLED_MS:
                 continue
             owners = tuple(owner.broker_id for item in (first, second) if (owner := owner_of(item.unit)) is not None)
-            yield Finding(
+            yield ChannelFinding(
                 code=FindingCode.OWNED_TWICE,
                 bundle=second.bundle,
                 brokers=owners,
@@ -219,7 +219,7 @@ class _Watch:
                 remedy=self._which_is_left_over(first.bundle, second.bundle, owners),
             )
 
-    def claims(self, rejected: Iterable[RejectedUnit]) -> Iterator[Finding]:
+    def claims(self, rejected: Iterable[RejectedUnit]) -> Iterator[ChannelFinding]:
         """Claims of ownership that lost against the present entry, for as long as it is disputed."""
         first: dict[tuple[str, str], int] = {}
         for lost in rejected:
@@ -246,13 +246,13 @@ class _Watch:
 
     # --- findings ----------------------------------------------------------------------------------------
 
-    def _absent(self, code: FindingCode, bundle: str, unit: ServiceUnit, broker: str) -> Iterator[Finding]:
+    def _absent(self, code: FindingCode, bundle: str, unit: ServiceUnit, broker: str) -> Iterator[ChannelFinding]:
         if self.registered is None or broker in self.registered:
             return
         since = max(self.seen_ms.get(bundle, self.now_ms), self.watching.gone_ms.get(broker, 0))
         deadline = since + self.deadlines.in_flight_ms + self.deadlines.monitor_ms
         wait = "gives the bundle to a live broker, 180 s later if its metadata session was interrupted"
-        yield Finding(
+        yield ChannelFinding(
             code=code,
             bundle=bundle,
             brokers=(broker,),
@@ -263,11 +263,11 @@ class _Watch:
             remedy=self._monitor(deadline, wait, f"start {broker} again, or " if broker else ""),
         )
 
-    def _too_long(self, bundle: str, unit: ServiceUnit, since: int) -> Finding:
+    def _too_long(self, bundle: str, unit: ServiceUnit, since: int) -> ChannelFinding:
         deadline = since + self.deadlines.in_flight_ms + self.deadlines.monitor_ms
         brokers = tuple(broker for broker in (unit.source, unit.destination) if broker)
         begins_anew = "begins the split anew on another broker"
-        return Finding(
+        return ChannelFinding(
             code=FindingCode.IN_FLIGHT_TOO_LONG,
             bundle=bundle,
             brokers=brokers,
@@ -280,10 +280,10 @@ class _Watch:
             ),
         )
 
-    def _overdue(self, bundle: str, unit: ServiceUnit, since: int) -> Finding:
+    def _overdue(self, bundle: str, unit: ServiceUnit, since: int) -> ChannelFinding:
         harm = "lookups of it fail until then" if unit.state is UnitState.DELETED else "a lookup still assigns it"
         deadline = since + self.deadlines.tombstone_ms + self.deadlines.monitor_ms
-        return Finding(
+        return ChannelFinding(
             code=FindingCode.TOMBSTONE_OVERDUE,
             bundle=bundle,
             brokers=(unit.source,) if unit.source else (),
@@ -294,7 +294,7 @@ class _Watch:
             remedy=self._monitor(deadline, "removes the entry"),
         )
 
-    def _childless(self, bundle: str, unit: ServiceUnit, since: int) -> Iterator[Finding]:
+    def _childless(self, bundle: str, unit: ServiceUnit, since: int) -> Iterator[ChannelFinding]:
         namespace = bundle[:-22]
         missing = sorted(child for child in unit.children if not self.ranges.covered(f"{namespace}/{child}"))
         unknown = unit.state is UnitState.DELETED and not unit.children
@@ -309,7 +309,7 @@ class _Watch:
         else:
             deadline = since + limits.tombstone_ms + limits.monitor_ms
             remedy = self._monitor(deadline, f"removes the entry {_seconds(limits.tombstone_ms)} after the split")
-        yield Finding(
+        yield ChannelFinding(
             code=FindingCode.SPLIT_CHILDREN_MISSING,
             bundle=bundle,
             brokers=(unit.source,) if unit.source else (),
@@ -320,11 +320,11 @@ class _Watch:
             remedy=remedy,
         )
 
-    def _claimed(self, bundle: str, broker: str, since: int) -> Finding:
+    def _claimed(self, bundle: str, broker: str, since: int) -> ChannelFinding:
         current = self.units[bundle]
         owner = owner_of(current)
         namespace, _, bounds = bundle.rpartition("/")
-        return Finding(
+        return ChannelFinding(
             code=FindingCode.OWNED_TWICE,
             bundle=bundle,
             brokers=(broker, owner.broker_id) if owner is not None else (broker,),

@@ -13,7 +13,7 @@ from bundlekeel.core.channel.states import ACTIVE, ServiceUnit, UnitState
 _DEEPEST: Final = 8
 
 
-class Entry(NamedTuple):
+class RangeEntry(NamedTuple):
     """One entry of the channel and its hash range [lower, upper)."""
 
     lower: int
@@ -27,9 +27,9 @@ class Ranges:
 
     def __init__(self, units: Mapping[str, ServiceUnit]) -> None:
         """`units`: by full bundle name, whose last 22 characters are `/0xLLLLLLLL_0xUUUUUUUU`."""
-        self._spaces: dict[str, list[Entry]] = {}
+        self._spaces: dict[str, list[RangeEntry]] = {}
         for bundle, unit in units.items():
-            entry = Entry(int(bundle[-19:-11], 16), int(bundle[-8:], 16), bundle, unit)
+            entry = RangeEntry(int(bundle[-19:-11], 16), int(bundle[-8:], 16), bundle, unit)
             self._spaces.setdefault(bundle[:-22], []).append(entry)
         for entries in self._spaces.values():
             entries.sort(key=_order)
@@ -44,13 +44,13 @@ class Ranges:
             for entry in takewhile(lambda entry: entry.lower < upper, later)
         )
 
-    def overlaps(self) -> Iterator[tuple[Entry, Entry]]:
+    def overlaps(self) -> Iterator[tuple[RangeEntry, RangeEntry]]:
         """Pairs of active entries whose ranges overlap, the one that begins first before the other.
 
         Not those of a running split, which is the only lawful case: the parent Splitting, the child inside it.
         """
         for entries in self._spaces.values():
-            opened: list[Entry] = []
+            opened: list[RangeEntry] = []
             for entry in entries:
                 if entry.unit.state not in ACTIVE:
                     continue
@@ -61,9 +61,9 @@ class Ranges:
                 opened.append(entry)
 
 
-def _order(entry: Entry) -> tuple[int, int]:
+def _order(entry: RangeEntry) -> tuple[int, int]:
     return entry[0], -entry[1]
 
 
-def _splits_into(parent: Entry, child: Entry) -> bool:
+def _splits_into(parent: RangeEntry, child: RangeEntry) -> bool:
     return parent.unit.state is UnitState.SPLITTING and child.upper <= parent.upper

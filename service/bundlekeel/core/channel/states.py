@@ -85,7 +85,7 @@ class RejectedUnit:
 
 
 class UnitOwner(NamedTuple):
-    """Whom a lookup names; "" while it names nobody because the bundle is given up without a successor."""
+    """The broker that a lookup names; "" while it names none because the bundle is given up without a successor."""
 
     broker_id: str
     in_transit: bool

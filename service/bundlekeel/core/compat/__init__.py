@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from bundlekeel.core.compat.avg import avg
-from bundlekeel.core.compat.picture import BundleColumns, Picture
+from bundlekeel.core.compat.picture import BundleColumns, CompatPicture
 from bundlekeel.core.compat.placement import Placer, select
 from bundlekeel.core.compat.result import CompatResult
 from bundlekeel.core.compat.threshold import overload, threshold
@@ -18,9 +18,9 @@ from bundlekeel.core.compat.uniform import uniform
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.planning.memory import CompatMemory
 
-__all__ = ["COMPAT_SHEDDERS", "BundleColumns", "CompatResult", "Picture", "Placer", "select", "shed"]
+__all__ = ["COMPAT_SHEDDERS", "BundleColumns", "CompatPicture", "CompatResult", "Placer", "select", "shed"]
 
-_Shedder = Callable[[Picture, Parameters, CompatMemory, str], CompatResult]
+_Shedder = Callable[[CompatPicture, Parameters, CompatMemory, str], CompatResult]
 
 COMPAT_SHEDDERS: Mapping[str, _Shedder] = {
     "threshold": threshold,
@@ -30,6 +30,6 @@ COMPAT_SHEDDERS: Mapping[str, _Shedder] = {
 }
 
 
-def shed(picture: Picture, params: Parameters, memory: CompatMemory, strategy: str, release: str) -> CompatResult:
+def shed(picture: CompatPicture, params: Parameters, memory: CompatMemory, strategy: str, release: str) -> CompatResult:
     """One call of `findBundlesForUnloading`. `release`: "4.0" or "4.2"; KeyError for a strategy Pulsar lacks."""
     return COMPAT_SHEDDERS[strategy](picture, params, memory, release)

@@ -13,7 +13,7 @@ from bundlekeel.core.compat.javamaps import table_of
 from bundlekeel.core.compat.picture import (
     DEFAULT_TRAFFIC,
     BundleColumns,
-    Picture,
+    CompatPicture,
     sort_key,
     total,
 )
@@ -26,7 +26,7 @@ from bundlekeel.core.model.plan import Verdict
 from bundlekeel.core.planning.memory import CompatMemory
 
 
-def avg(picture: Picture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
+def avg(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
     """Pairs the i-th lowest with the i-th highest, counts hits, and moves bundles straight to the partner."""
     low, high = dict(memory.low), dict(memory.high)
     # The class keeps one HashMap of scores, and a table never shrinks.
@@ -52,7 +52,7 @@ def avg(picture: Picture, params: Parameters, memory: CompatMemory, release: str
 
 
 def _count(
-    picture: Picture, params: Parameters, table: int, low: dict[str, int], high: dict[str, int]
+    picture: CompatPicture, params: Parameters, table: int, low: dict[str, int], high: dict[str, int]
 ) -> list[tuple[int, int]]:
     """The (cold, hot) rows that differ enough; counters change in place. The middle one is paired with itself."""
     with np.errstate(invalid="ignore", over="ignore"):
@@ -80,7 +80,7 @@ def _count(
     return pairs
 
 
-def _order(picture: Picture, scores: Floats, table: int) -> Ints:
+def _order(picture: CompatPicture, scores: Floats, table: int) -> Ints:
     """Rows from the lowest to the highest score, equal ones as the HashMap gives them."""
     if picture.hashes is None:
         return np.argsort(sort_key(scores), kind="stable")
@@ -88,7 +88,7 @@ def _order(picture: Picture, scores: Floats, table: int) -> Ints:
 
 
 def _acting(
-    picture: Picture, params: Parameters, pairs: list[tuple[int, int]], low: dict[str, int], high: dict[str, int]
+    picture: CompatPicture, params: Parameters, pairs: list[tuple[int, int]], low: dict[str, int], high: dict[str, int]
 ) -> list[tuple[int, int]]:
     """Pairs of which any counter is full; their counters are dropped, whether or not anything is found to move."""
     acting = []
@@ -115,7 +115,7 @@ def _verdict(pairs: int, acting: int, taken: int) -> Verdict:
 class _Selector:
     """Selects bundles pair by pair. `taken`: (bundle, hot, cold) rows in order."""
 
-    def __init__(self, picture: Picture, params: Parameters, release: str) -> None:
+    def __init__(self, picture: CompatPicture, params: Parameters, release: str) -> None:
         short = picture.bundles.short
         self.picture, self.params = picture, params
         self.movable = picture.movable(release)

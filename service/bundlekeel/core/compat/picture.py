@@ -66,7 +66,7 @@ def suspects(names: Sequence[str]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Picture:
+class CompatPicture:
     """One `LoadData`. `percent`: shape (b, 4), float32 values of CPU, direct memory, bandwidth in and out.
 
     `traffic`: shape (b, 4), what the reports say. `bundle_count`: how many bundles a report names, known or not.
@@ -136,7 +136,7 @@ class Picture:
 class Movable:
     """Which bundles may be shed, and the buckets in which a HashMap gives equal ones."""
 
-    picture: Picture
+    picture: CompatPicture
     mask: Bools
     buckets: Ints | None
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from bundlekeel.core.compat.avg import data_keys, default_key
-from bundlekeel.core.compat.picture import Picture, running_sum, total
+from bundlekeel.core.compat.picture import CompatPicture, running_sum, total
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, Floats, Ints
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.snapshot import Bools
@@ -15,7 +15,7 @@ from bundlekeel.core.planning.memory import CompatMemory
 
 
 def select(
-    picture: Picture,
+    picture: CompatPicture,
     params: Parameters,
     memory: CompatMemory,
     placement: str,
@@ -34,7 +34,7 @@ class Placer:
     """Selects again and again on one picture, as the broker does for the bundles of one cycle."""
 
     def __init__(
-        self, picture: Picture, params: Parameters, memory: CompatMemory, placement: str, seed: int = 0
+        self, picture: CompatPicture, params: Parameters, memory: CompatMemory, placement: str, seed: int = 0
     ) -> None:
         self.picture, self.params = picture, params
         self._memory, self._rule = memory, _RULES[placement](picture, params, memory)
@@ -61,7 +61,7 @@ class Placer:
 class _Rule:
     """One placement class with its state."""
 
-    def __init__(self, picture: Picture, params: Parameters, memory: CompatMemory) -> None:
+    def __init__(self, picture: CompatPicture, params: Parameters, memory: CompatMemory) -> None:
         self.picture, self.params = picture, params
         self.start(memory)
 

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from bundlekeel.core.compat import shed
-from bundlekeel.core.compat.picture import BundleColumns, Picture, percent
+from bundlekeel.core.compat.picture import BundleColumns, CompatPicture, percent
 from bundlekeel.core.compat.placement import Placer
 from bundlekeel.core.compat.result import CompatResult
 from bundlekeel.core.model.averages import LONG_SAMPLES, SHORT_SAMPLES
@@ -34,7 +34,7 @@ _LATELY: Final = frozenset(
 _BOUND: Final = frozenset({Code.POLICY_FORBIDS, Code.POLICY_UNREADABLE, Code.SYSTEM_BUNDLE})
 
 
-def picture_of(snapshot: Snapshot, recent: Sequence[int] = ()) -> Picture:
+def picture_of(snapshot: Snapshot, recent: Sequence[int] = ()) -> CompatPicture:
     """The snapshot as Pulsar's classes see a cluster; rows stay rows. `recent`: rows of bundles unloaded lately.
 
     Capacity overrides count as far as they are about resources that Pulsar knows.
@@ -51,7 +51,7 @@ def picture_of(snapshot: Snapshot, recent: Sequence[int] = ()) -> Picture:
         topics=bundles.counts[:, 0],
         suspects=tuple(np.flatnonzero(bundles.system).tolist()),
     )
-    return Picture(
+    return CompatPicture(
         brokers=brokers.ids,
         percent=percent(brokers.usage[:, seen], brokers.limit[:, seen]),
         traffic=brokers.traffic,
@@ -75,7 +75,7 @@ def shed_in_plan(context: Context) -> Decision:
     return Decision(verdict=result.verdict, memory=memory, brokers=list(result.brokers), refusals=refusals)
 
 
-def _move(context: Context, picture: Picture, result: CompatResult, placer: Placer) -> list[Refusal]:
+def _move(context: Context, picture: CompatPicture, result: CompatResult, placer: Placer) -> list[Refusal]:
     """Draft a move for each bundle that has somewhere to go; a refusal for the others."""
     usage = picture.usage(context.params)
     targets = _Targets(context)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.compat.picture import Picture, running_sum, smoothed, total
+from bundlekeel.core.compat.picture import CompatPicture, running_sum, smoothed, total
 from bundlekeel.core.compat.result import CompatResult
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT, Floats
@@ -23,7 +23,7 @@ _MB: Final = 1024.0 * 1024.0
 class _Selection:
     """Bundles taken so far, and what is to be said about their brokers."""
 
-    def __init__(self, picture: Picture, release: str) -> None:
+    def __init__(self, picture: CompatPicture, release: str) -> None:
         self.picture = picture
         self.size = total(picture.bundles.short, THROUGHPUT_IN, THROUGHPUT_OUT)
         self.movable = picture.movable(release)
@@ -65,7 +65,7 @@ class _Selection:
         return CompatResult(unload=tuple(self.taken), memory=memory, verdict=verdict, brokers=tuple(self.verdicts))
 
 
-def overload(picture: Picture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
+def overload(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
     """Every broker at or above the overload threshold gives off what is above it, plus 5 points."""
     limit = params.overloaded_threshold_percent / 100.0
     usage, throughput = picture.usage(params), picture.throughput()
@@ -77,7 +77,7 @@ def overload(picture: Picture, params: Parameters, memory: CompatMemory, release
     return selection.result(memory, f"no broker is at {limit:.1%} or above")
 
 
-def threshold(picture: Picture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
+def threshold(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
     """Every broker whose smoothed usage is at or above the average plus the threshold gives off the rest."""
     limit = params.threshold_percent / 100.0
     minimum = params.min_unload_throughput_mb * _MB
@@ -104,12 +104,12 @@ def threshold(picture: Picture, params: Parameters, memory: CompatMemory, releas
     return selection.result(memory, f"no broker is at {average:.1%} + {limit:.1%} or above")
 
 
-def _advance(picture: Picture, params: Parameters, memory: CompatMemory, usage: Floats) -> tuple[Floats, float]:
+def _advance(picture: CompatPicture, params: Parameters, memory: CompatMemory, usage: Floats) -> tuple[Floats, float]:
     history = smoothed(memory.usage, picture.brokers, usage, params.history_weight)
     return history, running_sum(history) / len(history) if len(history) else 0.0
 
 
-def _remember(picture: Picture, memory: CompatMemory, history: Floats) -> CompatMemory:
+def _remember(picture: CompatPicture, memory: CompatMemory, history: Floats) -> CompatMemory:
     # Brokers that left are forgotten: the manager tells the class who is there.
     return replace(memory, usage=dict(zip(picture.brokers, history.tolist(), strict=True)))
 

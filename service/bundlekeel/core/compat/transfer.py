@@ -54,7 +54,7 @@ class TopBundle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class TransferPicture:
     """What the class is given. `missing`: registered brokers without load data; `recent`: bundles unloaded in the
     grace period; `recent_brokers`: when (ms) a broker last gave a bundle; `top`: by broker, lowest first;
     `transferable`: whether filters and the channel let a bundle go from one broker to another; None: they always do."""
@@ -83,7 +83,7 @@ class Unload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class TransferOutcome:
     """One call's result. `label` and `reason` are what the class counts when it decides nothing, else Success and
     the reason of the first decision; `hits` is what it remembers."""
 
@@ -93,28 +93,28 @@ class Outcome:
     hits: int
 
 
-def find_bundles(picture: Picture, params: Parameters, hits: int) -> Outcome:
+def find_bundles(picture: TransferPicture, params: Parameters, hits: int) -> TransferOutcome:
     """`TransferShedder.findBundlesForUnloading`. `params.compat` tells the release, `hits` is the last call's."""
     cycle = _Cycle(picture, params)
     obstacle = cycle.obstacle()
     if obstacle is not None:
-        return Outcome(unloads=(), label=SKIP, reason=obstacle, hits=hits)
+        return TransferOutcome(unloads=(), label=SKIP, reason=obstacle, hits=hits)
     cycle.measure()
     hits = hits + 1 if cycle.reason() is not None else 0
     if hits <= params.transfer_hit_count:
-        return Outcome(unloads=(), label=SKIP, reason=Code.HIT_COUNT, hits=hits)
+        return TransferOutcome(unloads=(), label=SKIP, reason=Code.HIT_COUNT, hits=hits)
     cycle.run()
     # The class collects in a set.
     unloads = tuple(dict.fromkeys(cycle.unloads))
     if unloads:
-        return Outcome(unloads=unloads, label=SUCCESS, reason=unloads[0].reason, hits=0)
-    return Outcome(unloads=(), label=SKIP, reason=cycle.why_nothing(), hits=hits)
+        return TransferOutcome(unloads=unloads, label=SUCCESS, reason=unloads[0].reason, hits=0)
+    return TransferOutcome(unloads=(), label=SKIP, reason=cycle.why_nothing(), hits=hits)
 
 
 class _Cycle:
     """One call: the statistics that it changes while it walks from both ends of the sorted brokers."""
 
-    def __init__(self, picture: Picture, params: Parameters) -> None:
+    def __init__(self, picture: TransferPicture, params: Parameters) -> None:
         self.picture = picture
         self.params = params
         self.unloads: list[Unload] = []

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.compat.transfer import Load, Outcome, Picture, TopBundle, find_bundles
+from bundlekeel.core.compat.transfer import Load, TopBundle, TransferOutcome, TransferPicture, find_bundles
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
 from bundlekeel.core.model.plan import Refusal, Verdict
@@ -56,7 +56,7 @@ def _scores(context: Context) -> Floats:
     return smoothed
 
 
-def _picture(context: Context, scores: Floats) -> Picture:
+def _picture(context: Context, scores: Floats) -> TransferPicture:
     snapshot, guard = context.snapshot, context.guard
     brokers, names = snapshot.brokers, snapshot.bundles.names
     sizes = brokers.traffic[:, [THROUGHPUT_IN, THROUGHPUT_OUT]].tolist()
@@ -77,7 +77,7 @@ def _picture(context: Context, scores: Floats) -> Picture:
     gave = dict(guard.recent_brokers)
     for moved in guard.recent.values():
         gave[moved.source] = max(gave.get(moved.source, 0), moved.at_ms)
-    return Picture(
+    return TransferPicture(
         now_ms=snapshot.wall_ms,
         brokers=loads,
         top={broker: _top(context, row, hidden) for row, broker in enumerate(brokers.ids)},
@@ -117,7 +117,7 @@ def largest(traffic: Floats, most: int) -> Ints:
     return places[-most:] if most > 0 else places
 
 
-def _move(context: Context, outcome: Outcome, scores: Floats) -> list[Refusal]:
+def _move(context: Context, outcome: TransferOutcome, scores: Floats) -> list[Refusal]:
     """Draft the moves. Of a swap the giver's bundle goes first: the class asks for all at once, the laws look at one
     after the other."""
     index = {broker: row for row, broker in enumerate(context.snapshot.brokers.ids)}
@@ -139,7 +139,7 @@ def _move(context: Context, outcome: Outcome, scores: Floats) -> list[Refusal]:
     return refusals
 
 
-def _named(outcome: Outcome) -> frozenset[str]:
+def _named(outcome: TransferOutcome) -> frozenset[str]:
     return frozenset(item.bundle for item in outcome.unloads)
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from bundlekeel.core.compat.picture import Picture, total
+from bundlekeel.core.compat.picture import CompatPicture, total
 from bundlekeel.core.compat.result import CompatResult
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
@@ -28,7 +28,7 @@ class _Extremes:
     smallest: float
 
 
-def uniform(picture: Picture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
+def uniform(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
     """The broker with the largest rate, or else throughput, gives off a share of the difference to the smallest."""
     rate, size = _extremes(picture.rate()), _extremes(picture.throughput())
     if _exceeds((rate.largest - rate.smallest) * 100, rate.smallest, params.msg_rate_difference_percent):
@@ -80,7 +80,9 @@ def _exceeds(dividend: float, divisor: float, limit: float) -> bool:
     return limit > 0 and dividend / divisor > limit
 
 
-def _select(picture: Picture, params: Parameters, values: Floats, source: int, needed: int, release: str) -> list[int]:
+def _select(
+    picture: CompatPicture, params: Parameters, values: Floats, source: int, needed: int, release: str
+) -> list[int]:
     """Largest first, every bundle that fits into what is still needed; what is needed stays a whole number."""
     rows, sizes = picture.movable(release).ranked(source, values)
     most, delta = params.max_unload_bundles, _DELTA[release]

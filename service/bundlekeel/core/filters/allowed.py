@@ -21,7 +21,7 @@ from bundlekeel.core.planning.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AllowedTargets:
     """`mask`: namespace (row) by broker (column), True where it may live. `unknown`: namespaces of which that is not
     known, their rows are all False. `group`: anti-affinity group of each namespace, -1 without one."""
 
@@ -36,7 +36,7 @@ class Limits:
         return bound
 
 
-def limits_of(snapshot: Snapshot, policies: Policies, ledger: Ledger | None = None) -> Limits | None:
+def limits_of(snapshot: Snapshot, policies: Policies, ledger: Ledger | None = None) -> AllowedTargets | None:
     """What policies leave to each namespace of the snapshot, or None when nothing is restricted."""
     names, brokers = snapshot.bundles.namespaces, snapshot.brokers
     serves = brokers.takes_persistent()
@@ -46,7 +46,7 @@ def limits_of(snapshot: Snapshot, policies: Policies, ledger: Ledger | None = No
     if policies.unknown:
         shape = len(names), len(brokers)
         everyone = np.ones(len(names), dtype=bool)
-        return Limits(np.zeros(shape, dtype=bool), everyone, np.full(len(names), -1, dtype=np.int64))
+        return AllowedTargets(np.zeros(shape, dtype=bool), everyone, np.full(len(names), -1, dtype=np.int64))
     others = tuple(item.broker_id for item in snapshot.excluded)
     isolation = isolate(policies.isolation, names, brokers.ids, others)
     unknown = isolation.unknown() | np.array([name in policies.unreadable for name in names], dtype=bool)
@@ -56,7 +56,7 @@ def limits_of(snapshot: Snapshot, policies: Policies, ledger: Ledger | None = No
     if (group >= 0).any():
         # Namespaces that cannot be read may be of any group: they count in none, but they do not move either.
         _apply_groups(mask, group, lives_on(snapshot, ledger or Ledger()), domain_numbers(policies, brokers.ids))
-    return Limits(mask, unknown, group)
+    return AllowedTargets(mask, unknown, group)
 
 
 def _apply_groups(mask: Bools, group: Ints, lives: Bools, domains: Ints | None) -> None:

@@ -1,4 +1,4 @@
-"""`assign()`: where the assignment pipeline would put a bundle that nobody owns, step by step. Dry and pure.
+"""`assign()`: where the assignment pipeline would put a bundle that no broker owns, step by step. Dry and pure.
 
 The pipeline is that of the load manager which the brokers run: `ModularLoadManagerImpl.selectBroker`, or the
 `BrokerFilter`s of `ExtensibleLoadManagerImpl.selectAsync` (PIP-192). The extensible one has another order, spreads no
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bundlekeel.core.filters.groups import domain_numbers, group_numbers, least_of_group, lives_on
-from bundlekeel.core.filters.isolation import FREE, Isolation, isolate
+from bundlekeel.core.filters.isolation import FREE, AppliedIsolation, isolate
 from bundlekeel.core.filters.versions import version_key
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import Ints
@@ -28,7 +28,7 @@ SYSTEM_NAMESPACE = "pulsar/system"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class AssignmentStep:
     """One step: who is a candidate after it, and why each broker dropped by it is not. `note` says what a step did
     that drops nobody."""
 
@@ -41,10 +41,10 @@ class Step:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """The answer: `chosen` is the preallocated broker, else what the placement takes from the last step's candidates,
-    or "" with the `code` that says why nobody. `candidates` are those the placement chose from."""
+    or "" with the `code` that says why there is none. `candidates` are those the placement chose from."""
 
     bundle: str
-    steps: tuple[Step, ...]
+    steps: tuple[AssignmentStep, ...]
     placement: str
     chosen: str
     preallocated: str = ""
@@ -53,7 +53,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class AssignmentInput:
     """What the pipeline looks at besides the bundle. `draft` holds the predicted load, `ledger` the preallocated
     bundles: those that are on their way. `placement` is that of modular brokers; extensible ones have but one."""
 
@@ -63,7 +63,7 @@ class Question:
     placement: str = "least_resource_usage"
 
 
-def assign(asked: Question, bundle: str, *, non_persistent: bool = False) -> Assignment:
+def assign(asked: AssignmentInput, bundle: str, *, non_persistent: bool = False) -> Assignment:
     """Run the pipeline for one bundle as if it were unowned.
 
     `non_persistent`: whether a non-persistent topic of it was looked up; brokers remember that, nobody else can know.
@@ -90,7 +90,7 @@ def assign(asked: Question, bundle: str, *, non_persistent: bool = False) -> Ass
 class _Run:
     """One pass. `left`: candidates so far; `policy`: those after the policy step, to which a dead end returns."""
 
-    def __init__(self, asked: Question, bundle: str, non_persistent: bool) -> None:
+    def __init__(self, asked: AssignmentInput, bundle: str, non_persistent: bool) -> None:
         self.asked, self.bundle, self.non_persistent = asked, bundle, non_persistent
         self.draft, self.snapshot, self.policies = asked.draft, asked.draft.snapshot, asked.policies
         self.ids, self.namespace = self.snapshot.brokers.ids, namespace_of(bundle)
@@ -99,7 +99,7 @@ class _Run:
         self.placement = "least_resource_usage" if self.extensible else asked.placement
         self.left: Bools = np.ones(len(self.ids), dtype=bool)
         self.policy: Bools = self.left
-        self.steps: list[Step] = []
+        self.steps: list[AssignmentStep] = []
         self.fault: Code | None = None
 
     def names(self, mask: Bools) -> tuple[str, ...]:
@@ -132,12 +132,12 @@ class _Run:
         gone = np.flatnonzero(self.left & ~keep).tolist()
         dropped = {self.ids[row]: code if isinstance(code, Code) else code(row) for row in gone}
         self.left = self.left & keep
-        self.steps.append(Step(name=name, candidates=self.names(self.left), dropped=dropped, note=note))
+        self.steps.append(AssignmentStep(name=name, candidates=self.names(self.left), dropped=dropped, note=note))
 
     def _available(self) -> None:
         known = {code.value: code for code in Code}
         dropped = {item.broker_id: known.get(item.code, Code.NO_LOAD_DATA) for item in self.snapshot.excluded}
-        self.steps.append(Step(name="available", candidates=self.ids, dropped=dropped))
+        self.steps.append(AssignmentStep(name="available", candidates=self.ids, dropped=dropped))
 
     def _policies(self) -> None:
         """Isolation policies; without one also what kinds of topics a broker serves (`applyNamespacePolicies`)."""
@@ -172,7 +172,7 @@ class _Run:
         gone = Code.MIXED_LOAD_MANAGERS if self.extensible else None
         return tuple(item.broker_id for item in self.snapshot.excluded if item.code != gone)
 
-    def _policy_name(self, isolation: Isolation) -> str:
+    def _policy_name(self, isolation: AppliedIsolation) -> str:
         number = int(isolation.policy[0])
         return f"isolation policy {self.policies.isolation[number].name}" if number >= 0 else ""
 
@@ -256,7 +256,7 @@ class _Run:
 
     def _refill(self, note: str) -> None:
         self.left = self.policy
-        self.steps.append(Step(name="refill", candidates=self.names(self.left), note=note))
+        self.steps.append(AssignmentStep(name="refill", candidates=self.names(self.left), note=note))
 
     # --- the choice ---
 
@@ -270,7 +270,7 @@ class _Run:
         if not self.extensible and float(self.draft.score[chosen]) > limit:
             note = f"{self.ids[chosen]} is above {limit:.0%}: once more among all candidates of the policies"
             self.left = self.left | self.policy
-            self.steps.append(Step(name="overload recheck", candidates=self.names(self.left), note=note))
+            self.steps.append(AssignmentStep(name="overload recheck", candidates=self.names(self.left), note=note))
             chosen = self._best()
         return self.ids[chosen], None
 

@@ -53,14 +53,14 @@ def lives_on(snapshot: Snapshot, ledger: Ledger) -> Bools:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class GroupCandidates:
     """What the group rules leave of some candidates: by failure domain first, then by broker."""
 
     domains: Bools
     brokers: Bools
 
 
-def least_of_group(counts: Ints, candidates: Bools, domains: Ints | None) -> Kept:
+def least_of_group(counts: Ints, candidates: Bools, domains: Ints | None) -> GroupCandidates:
     """Candidates in the domains with the fewest namespaces of the group, and of those the brokers with the fewest."""
     kept = candidates
     if domains is not None and candidates.any():
@@ -69,5 +69,5 @@ def least_of_group(counts: Ints, candidates: Bools, domains: Ints | None) -> Kep
         present = np.bincount(domains[candidates], minlength=size) > 0
         kept = candidates & (totals[domains] == totals[present].min())
     if not kept.any():
-        return Kept(kept, kept)
-    return Kept(kept, kept & (counts == counts[kept].min()))
+        return GroupCandidates(kept, kept)
+    return GroupCandidates(kept, kept & (counts == counts[kept].min()))

@@ -53,7 +53,7 @@ def governing(isolation: Sequence[IsolationPolicy], namespace: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Isolation:
+class AppliedIsolation:
     """Policies applied to these brokers.
 
     `policy`: the governing policy of each namespace (or FREE, UNKNOWN). `masks`: brokers that each policy leaves, one
@@ -108,7 +108,7 @@ def isolate(
     namespaces: tuple[str, ...],
     brokers: tuple[str, ...],
     without_report: tuple[str, ...] = (),
-) -> Isolation:
+) -> AppliedIsolation:
     """Apply the policies. `without_report`: live brokers that cannot be candidates but count as available primaries.
 
     Kept for the last few inputs: a thousand policies times ten thousand namespaces are matched once, not each cycle.
@@ -126,7 +126,7 @@ def isolate(
             primaries_readable &= first is not None
     enough = primary.sum(axis=1) >= np.array([policy.min_limit for policy in isolation], dtype=np.int64)
     masks: Bools = np.where(enough[:, None], primary, primary | secondary)
-    made = Isolation(
+    made = AppliedIsolation(
         policy=np.array([governing(isolation, name) for name in namespaces], dtype=np.int64),
         masks=masks[:, :known],
         readable=readable,

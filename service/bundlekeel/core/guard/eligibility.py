@@ -1,6 +1,6 @@
 """The guard's pure part: which bundles may move at all.
 
-Where they may not go is in `bars`, what all brokers wait for in `holds`, which moves fit the budgets in `budgets`.
+Where they may not go is in `bans`, what all brokers wait for in `holds`, which moves fit the budgets in `budgets`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bundlekeel.core.filters.allowed import Limits
+from bundlekeel.core.filters.allowed import AllowedTargets
 from bundlekeel.core.guard.scope import excluded_bundles
-from bundlekeel.core.guard.state import Begun, GuardState, Moved, SplitFailed
+from bundlekeel.core.guard.state import BegunMove, GuardState, RecentMove, SplitFailed
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters
@@ -21,11 +21,11 @@ from bundlekeel.core.model.plan import Refusal
 from bundlekeel.core.model.snapshot import Bools, Snapshot
 
 __all__ = [
-    "Begun",
+    "BegunMove",
     "Codes",
     "Eligibility",
     "GuardState",
-    "Moved",
+    "RecentMove",
     "SplitFailed",
     "completeness",
     "eligibility",
@@ -106,7 +106,7 @@ def eligibility(
     in_books: frozenset[str],
     unsettled: frozenset[str] = frozenset(),
     splitting: frozenset[str] = frozenset(),
-    limits: Limits | None = None,
+    limits: AllowedTargets | None = None,
 ) -> Eligibility:
     """Which bundles may be chosen: not system, idle, excluded, pinned, frozen, cooling down, under way, unsettled,
     nor bound to their broker by policies (`limits`).

@@ -1,4 +1,4 @@
-"""Foreign hands: bundles that changed their owner without a move of ours and without a broker's death. Pure.
+"""External moves: bundles that changed their owner without a move of ours and without a broker's death. Pure.
 
 A person who unloads a bundle, another tool, a second balancer. We do not fight them: such a bundle is left alone for
 its cool-down. When what is undone is our own work, again and again, somebody else balances: then we stop.
@@ -18,13 +18,13 @@ UNDONE_LIMIT: Final = 3
 UNDONE_MS: Final = 600_000
 ROUND_MS: Final = 60_000
 REST_MS: Final = 1_800_000
-# A bundle that nobody owns for longer may come back anywhere.
+# A bundle that no broker owns for longer may come back anywhere.
 FORGET_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """Where the last move of ours put a bundle, whence, and when (ms)."""
+    """Where the last move of ours put a bundle, where it came from, and when (ms)."""
 
     source: str
     landed_on: str
@@ -32,7 +32,7 @@ class Landing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ExternalMove:
     """A bundle that somebody else moved from `source` to `target`. `undone`: it takes back a move of ours."""
 
     bundle: str
@@ -56,15 +56,17 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignBook:
-    """What a new leader must know. `undone`: bundles taken back and when; `rest_until_ms`: nothing moves before."""
+class ExternalMoves:
+    """External moves that a new leader must know. `undone`: bundles taken back and when; `rest_until_ms`: nothing moves
+    before.
+    """
 
     undone: tuple[tuple[str, int], ...] = ()
     rest_until_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SeenOwners:
     """What one sidecar saw: by bundle its owner and when that was, by broker when it started."""
 
     owners: Mapping[str, tuple[str, int]] = field(default_factory=dict)
@@ -72,12 +74,12 @@ class Seen:
 
 
 def look(
-    seen: Seen,
+    seen: SeenOwners,
     snapshot: Snapshot,
     starts: Mapping[str, int],
     landings: Mapping[str, Landing],
     unsettled: Collection[str],
-) -> tuple[Seen, tuple[Change, ...]]:
+) -> tuple[SeenOwners, tuple[ExternalMove, ...]]:
     """Compare with what was seen before. `starts`: registered brokers; `unsettled`: bundles whose moves the reports do
     not show yet, left for later."""
     now_ms, table, ids = snapshot.wall_ms, snapshot.bundles, snapshot.brokers.ids
@@ -99,23 +101,23 @@ def look(
             known = (ours.landed_on, ours.at_ms)
         if known is not None and known[0] != owner and known[0] in steady:
             undone = ours is not None and (ours.landed_on, ours.source) == (known[0], owner)
-            changes.append(Change(bundle=name, source=known[0], target=owner, at_ms=now_ms, undone=undone))
+            changes.append(ExternalMove(bundle=name, source=known[0], target=owner, at_ms=now_ms, undone=undone))
         owners[name] = (owner, now_ms)
-    return Seen(owners=owners, starts=dict(starts)), tuple(changes)
+    return SeenOwners(owners=owners, starts=dict(starts)), tuple(changes)
 
 
-def apart_from(changes: Collection[Change], draining: Collection[str]) -> tuple[Change, ...]:
+def apart_from(changes: Collection[ExternalMove], draining: Collection[str]) -> tuple[ExternalMove, ...]:
     """The changes, those that land on a draining broker as nobody's work against ours: Pulsar's placement prefers an
     empty broker, so that bundles whose owner gave them up come back there again and again."""
     return tuple(replace(item, undone=item.undone and item.target not in draining) for item in changes)
 
 
-def noted(book: ForeignBook, changes: Collection[Change], now_ms: int) -> ForeignBook:
+def noted(book: ExternalMoves, changes: Collection[ExternalMove], now_ms: int) -> ExternalMoves:
     """The book with these changes; several undone within the window mean a rest."""
     fresh = tuple((change.bundle, change.at_ms) for change in changes if change.undone)
     undone = tuple(item for item in (*book.undone, *fresh) if now_ms - item[1] < UNDONE_MS)
     if fresh and _rounds(undone) >= UNDONE_LIMIT:
-        return ForeignBook(undone=undone, rest_until_ms=now_ms + REST_MS)
+        return ExternalMoves(undone=undone, rest_until_ms=now_ms + REST_MS)
     return replace(book, undone=undone) if undone != book.undone else book
 
 

@@ -1,4 +1,4 @@
-"""What holds and bars do to a plan: who gives nothing, which moves wait, and how that is told."""
+"""What holds and target bans do to a plan: which brokers give nothing, which moves wait, and how that is reported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bundlekeel.core.model.plan import Move, Refusal, Verdict
 from bundlekeel.core.model.snapshot import Bools, Snapshot
 from bundlekeel.core.model.time_format import clock_text
 from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.target_bans import Bars
+from bundlekeel.core.planning.target_bans import TargetBans
 
 # What a strategy says of a bundle that fits nowhere, when it is a bar that stands in the way.
 _NOWHERE = frozenset({Code.POLICY_FORBIDS, Code.NO_LEGAL_TARGET, Code.NO_GAIN})
@@ -51,11 +51,11 @@ def relief_only(
 
 def returning(refusals: Sequence[Refusal], draft: Draft) -> list[Refusal]:
     """The refusals, those of bundles that found no place because of a bar with its code, and its end where known."""
-    if draft.bars is None or not (draft.bars.back or draft.bars.pairs):
+    if draft.bans is None or not (draft.bans.back or draft.bans.pairs):
         return list(refusals)
     names, ids = draft.snapshot.bundles.names, draft.snapshot.brokers.ids
-    ways = {names[row]: way for row, way in draft.bars.back.items()}
-    useless = {ids[source] for source, _ in draft.bars.pairs} if draft.permitted is None else set[str]()
+    ways = {names[row]: way for row, way in draft.bans.back.items()}
+    useless = {ids[source] for source, _ in draft.bans.pairs} if draft.permitted is None else set[str]()
     refusals = [
         item._replace(code=Code.QUARANTINED)
         if item.code is Code.POLICY_FORBIDS and item.broker in useless and item.bundle not in ways
@@ -83,7 +83,7 @@ def verdict_of(verdict: Verdict, refusals: Sequence[Refusal], hold: Hold | None,
     return Verdict(code=hold.code, sentence=hold.sentence)
 
 
-def bars_of(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Bars | None:
+def bans_of(snapshot: Snapshot, guard: GuardState, params: Parameters) -> TargetBans | None:
     """The bars that hold at the snapshot's time, or None when nothing is barred."""
     index = {broker: row for row, broker in enumerate(snapshot.brokers.ids)}
     closed = closed_brokers(snapshot.brokers.ids, guard, params, snapshot.wall_ms)
@@ -93,7 +93,7 @@ def bars_of(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Bars |
         if source in index and target in index and expiry > snapshot.wall_ms
     )
     back = _ways_back(snapshot, guard, params, index)
-    return Bars(closed=closed, back=back, pairs=pairs) if closed or back or pairs else None
+    return TargetBans(closed=closed, back=back, pairs=pairs) if closed or back or pairs else None
 
 
 def _ways_back(

@@ -20,7 +20,7 @@ Registration = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class StoreSight:
     """One look at the store. `boot`: seconds on the boot clock. `brokers`: registrations, None when they are not known
     at this moment. `session_seconds`: how long our session lasts, as negotiated."""
 
@@ -42,7 +42,7 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calm:
+class OutageMemory:
     """What one sidecar has seen so far. All times are boot seconds.
 
     `seen`: the last look. `away`: seconds without an answer, counted by looks. `calm_since`: since when nothing was
@@ -66,7 +66,7 @@ class Calm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settle:
+class SettleRules:
     """`seconds`: how long the registry must be quiet. `step`: the longest time between two looks that counts: a process
     that was stopped for a while does not know whether the store answered meanwhile."""
 
@@ -80,7 +80,7 @@ class Settle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class SettleWait:
     """What is still waited for: brokers, and for how many more seconds at least."""
 
     why: str
@@ -90,12 +90,12 @@ class Wait:
     quiet: float = 0.0
 
 
-def begin(boot: float) -> Calm:
+def begin(boot: float) -> OutageMemory:
     """Nothing seen yet. Nothing is held against a store that answers at once: a fail-over must not wait."""
-    return Calm(seen=boot, calm_since=boot, changed=boot)
+    return OutageMemory(seen=boot, calm_since=boot, changed=boot)
 
 
-def advance(state: Calm, sight: Sight, settle: Settle) -> Calm:
+def advance(state: OutageMemory, sight: StoreSight, settle: SettleRules) -> OutageMemory:
     """The state after one more look."""
     gap = min(max(0.0, sight.boot - state.seen), settle.step)
     state = replace(state, seen=sight.boot)
@@ -111,14 +111,14 @@ def advance(state: Calm, sight: Sight, settle: Settle) -> Calm:
     return _settled(state, settle)
 
 
-def noticed(state: Calm, brokers: frozenset[Registration], boot: float, settle: Settle) -> Calm:
+def noticed(state: OutageMemory, brokers: frozenset[Registration], boot: float, settle: SettleRules) -> OutageMemory:
     """The state after a look at the registry alone, which says nothing of whether the store still answers."""
     if state.outage is not None and state.outage.back is None:
         return state
     return _settled(_registry(state, brokers, boot), settle)
 
 
-def remember(state: Calm, brokers: Iterable[str], boot: float) -> Calm:
+def remember(state: OutageMemory, brokers: Iterable[str], boot: float) -> OutageMemory:
     """Brokers that somebody else saw registered a moment ago: a registry of less than half of them has shrunk."""
     known = frozenset(brokers)
     if not known:
@@ -128,33 +128,33 @@ def remember(state: Calm, brokers: Iterable[str], boot: float) -> Calm:
     return replace(state, recent=(*state.recent, (boot, known)))
 
 
-def join(state: Calm, outage: Outage) -> Calm:
+def join(state: OutageMemory, outage: Outage) -> OutageMemory:
     """An outage that somebody else saw; added to our own when we saw one as well."""
     if state.outage is None:
         return replace(state, outage=outage)
     return replace(state, outage=replace(state.outage, expected=state.outage.expected | outage.expected))
 
 
-def leave(state: Calm, boot: float) -> Calm:
+def leave(state: OutageMemory, boot: float) -> OutageMemory:
     """The outage is over: whoever leads saw the store all the while, or has seen it settle."""
     return replace(state, outage=None, calm_since=boot) if state.outage is not None else state
 
 
-def waiting(state: Calm, settle: Settle) -> Wait | None:
+def waiting(state: OutageMemory, settle: SettleRules) -> SettleWait | None:
     """What has to happen before anything may move; None: nothing."""
     outage = state.outage
     if outage is None:
         return None
     if outage.back is None:
-        return Wait(why=outage.why, away=True, seconds=settle.seconds)
+        return SettleWait(why=outage.why, away=True, seconds=settle.seconds)
     quiet = max(0.0, state.seen - max(state.changed, outage.back))
     left, missing = max(0.0, settle.seconds - quiet), state.missing
     if missing:
         left = max(left, settle.patience - (state.seen - outage.back))
-    return Wait(why=outage.why, away=False, missing=tuple(sorted(missing)), seconds=left, quiet=quiet)
+    return SettleWait(why=outage.why, away=False, missing=tuple(sorted(missing)), seconds=left, quiet=quiet)
 
 
-def _away(state: Calm, gap: float, sight: Sight) -> Calm:
+def _away(state: OutageMemory, gap: float, sight: StoreSight) -> OutageMemory:
     away = state.away + gap
     state = replace(state, away=away)
     if state.outage is not None and state.outage.back is not None:
@@ -167,7 +167,7 @@ def _away(state: Calm, gap: float, sight: Sight) -> Calm:
     return replace(state, outage=Outage(why=why, since=sight.boot - away, expected=expected))
 
 
-def _registry(state: Calm, brokers: frozenset[Registration], boot: float) -> Calm:
+def _registry(state: OutageMemory, brokers: frozenset[Registration], boot: float) -> OutageMemory:
     ids = _ids(brokers)
     if brokers != state.registered:
         before = () if state.registered is None else ((boot, _ids(state.registered)),)
@@ -182,7 +182,7 @@ def _registry(state: Calm, brokers: frozenset[Registration], boot: float) -> Cal
     return state
 
 
-def _settled(state: Calm, settle: Settle) -> Calm:
+def _settled(state: OutageMemory, settle: SettleRules) -> OutageMemory:
     left = waiting(state, settle)
     if left is None or state.registered is None or left.away or left.seconds > 0:
         return state

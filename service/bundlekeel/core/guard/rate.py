@@ -25,7 +25,7 @@ STALE_MS: Final = 600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signs:
+class ClientSigns:
     """How a broker's clients fare. `latency_ms`: mean time to store a message, None: nothing is published.
 
     `failures` (topics that could not be loaded, connections refused), `connections` (opened) and `lookups_failed`
@@ -39,7 +39,7 @@ class Signs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usual:
+class UsualSigns:
     """What is usual for one broker: milliseconds; failures, new connections and failed lookups a second."""
 
     latency_ms: float | None = None
@@ -55,8 +55,8 @@ class RateMemory:
 
     allowed: float | None = None
     reason: str = ""
-    last: Mapping[str, tuple[int, Signs]] = field(default_factory=dict)
-    usual: Mapping[str, Usual] = field(default_factory=dict)
+    last: Mapping[str, tuple[int, ClientSigns]] = field(default_factory=dict)
+    usual: Mapping[str, UsualSigns] = field(default_factory=dict)
 
     @property
     def moves(self) -> int | None:
@@ -65,7 +65,7 @@ class RateMemory:
 
 
 def advance(
-    memory: RateMemory, signs: Mapping[str, Signs], concerned: Collection[str], *, ceiling: int, now_ms: int
+    memory: RateMemory, signs: Mapping[str, ClientSigns], concerned: Collection[str], *, ceiling: int, now_ms: int
 ) -> RateMemory:
     """The memory after one look. `concerned`: brokers that gave or took since the look before; only they tell of our
     moves. `ceiling`: the moves a cycle may make anyway."""
@@ -100,7 +100,7 @@ def without(memory: RateMemory, gone: Collection[str]) -> RateMemory:
     )
 
 
-def _rates(before: tuple[int, Signs] | None, now: Signs, now_ms: int) -> Usual | None:
+def _rates(before: tuple[int, ClientSigns] | None, now: ClientSigns, now_ms: int) -> UsualSigns | None:
     """Figures a second between two looks; None for the first one, after a restart, or over too long a time."""
     if before is None:
         return None
@@ -108,7 +108,7 @@ def _rates(before: tuple[int, Signs] | None, now: Signs, now_ms: int) -> Usual |
     failures, connections = now.failures - before[1].failures, now.connections - before[1].connections
     if not 0 < seconds <= STALE_MS / 1000 or failures < 0 or connections < 0:
         return None
-    return Usual(
+    return UsualSigns(
         latency_ms=now.latency_ms,
         failures=failures / seconds,
         connections=connections / seconds,
@@ -120,7 +120,7 @@ def _rate(before: int | None, now: int | None, seconds: float) -> float | None:
     return None if before is None or now is None or now < before else (now - before) / seconds
 
 
-def _worse(now: Usual, usual: Usual) -> str:
+def _worse(now: UsualSigns, usual: UsualSigns) -> str:
     """What is clearly above the usual, in words, or ""."""
     latency, common = now.latency_ms, usual.latency_ms
     if latency is not None and common is not None and _above(latency, common, LATENCY_SLACK_MS):
@@ -139,10 +139,10 @@ def _above(now: float, usual: float, slack: float) -> bool:
     return now > WORSE_RATIO * usual and now > usual + slack
 
 
-def _learnt(usual: Usual | None, now: Usual) -> Usual:
+def _learnt(usual: UsualSigns | None, now: UsualSigns) -> UsualSigns:
     if usual is None:
         return now
-    return Usual(
+    return UsualSigns(
         latency_ms=_mixed_if_told(usual.latency_ms, now.latency_ms),
         failures=_mixed(usual.failures, now.failures),
         connections=_mixed(usual.connections, now.connections),

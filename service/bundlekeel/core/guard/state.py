@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class RecentMove:
     """A finished move the guard remembers: when, and where the bundle came from."""
 
     at_ms: int
@@ -15,7 +15,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class BegunMove:
     """A move that was begun, for the budgets of an hour. `share`: of its source's traffic then, 0..1."""
 
     bundle: str
@@ -47,12 +47,12 @@ class GuardState:
     says so. `limited`: of the bundles in `recent`, those of namespaces whose rates a quota group limits.
     """
 
-    recent: Mapping[str, Moved] = field(default_factory=dict)
+    recent: Mapping[str, RecentMove] = field(default_factory=dict)
     recent_brokers: Mapping[str, int] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
     pinned: Mapping[str, int] = field(default_factory=dict)
     split_failed: Mapping[str, SplitFailed] = field(default_factory=dict)
-    last_hour: tuple[Begun, ...] = ()
+    last_hour: tuple[BegunMove, ...] = ()
     cordoned: frozenset[str] = frozenset()
     draining: frozenset[str] = frozenset()
     warming: frozenset[str] = frozenset()

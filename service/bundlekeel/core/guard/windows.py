@@ -10,7 +10,7 @@ Allow = Literal["act", "overload", "nothing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class WindowSpan:
     """One window: when it was opened last, if it is open still (0: it is not), when it ends then, when it opens next.
 
     Wall milliseconds; `next_ms` 0: never again. `allow`: everything, only relief of overload, or nothing at all.
@@ -32,7 +32,7 @@ class Allowance:
     closed_by: str = ""
 
 
-def allowance(spans: Sequence[Span]) -> Allowance:
+def allowance(spans: Sequence[WindowSpan]) -> Allowance:
     """What these windows allow together.
 
     A window that forbids wins over all others; of the others the one that allows most. Outside of all windows nothing

@@ -9,7 +9,7 @@ from typing import Any, Final, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from bundlekeel.core.history.record import Document, Frame, Outcome, Table, Texts
+from bundlekeel.core.history.record import CycleOutcome, Document, Frame, Table, Texts
 from bundlekeel.core.history.values import plain, restored
 from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.core.model.load import RESOURCES, ExcludedBroker, Ints
@@ -164,13 +164,13 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     return made
 
 
-def outcome_of(result: PlanResult, report: Document, *, acted: bool, software: str) -> Outcome:
+def outcome_of(result: PlanResult, report: Document, *, acted: bool, software: str) -> CycleOutcome:
     """What came of a plan; `report` is the cycle's journal line."""
     made = result.plan
     refused: dict[str, int] = {}
     for refusal in made.refusals:
         refused[refusal.code.value] = refused.get(refusal.code.value, 0) + 1
-    return Outcome(
+    return CycleOutcome(
         plan_hash=made.hash,
         code=made.verdict.code.value,
         planned=len(made.moves),

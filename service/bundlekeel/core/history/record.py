@@ -101,7 +101,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CycleOutcome:
     """What came of a cycle. `details`: moves, splits, refusals by code, and the cycle's journal line. `software`:
     releases of Bundlekeel, Python and numpy, for a replay that differs. `skipped`: cycles since the record before that
     made no plan; `dropped`: those that could not be recorded."""
@@ -130,11 +130,13 @@ class CycleRecord:
     seal: int
     brokers: Rows
     bundles: Rows
-    outcome: Outcome
+    outcome: CycleOutcome
     schema: int = SCHEMA
 
 
-def recorded(before: tuple[int, Frame] | None, now: Frame, *, epoch: int, cycle: int, outcome: Outcome) -> CycleRecord:
+def recorded(
+    before: tuple[int, Frame] | None, now: Frame, *, epoch: int, cycle: int, outcome: CycleOutcome
+) -> CycleRecord:
     """What to record of this frame; `before`: cycle and frame of the epoch's record before, None: a whole picture."""
     base, old = (0, None) if before is None else before
     brokers = changes(old.brokers if old else None, now.brokers)

@@ -11,10 +11,10 @@ from bundlekeel.core.history.frames import input_of
 from bundlekeel.core.history.record import (
     HASHES_DECISIONS,
     SCHEMA,
+    CycleOutcome,
     CycleRecord,
     Document,
     Frame,
-    Outcome,
     changed,
     changed_document,
 )
@@ -32,7 +32,7 @@ UPGRADES: Final[Upgrades] = {1: dict}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rebuilt:
+class RebuiltCycle:
     """One record and its frame; without a frame, `why` it could not be rebuilt."""
 
     record: CycleRecord
@@ -41,7 +41,7 @@ class Rebuilt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
+class ReplayedCycle:
     """One cycle planned again. `recorded`, `hash`: of the recorded plan, and of the new one. `same`: the new plan has
     the recorded hash; `by_moves`: recorded before hashes were of decisions alone, `same` is that moves and splits are
     the recorded ones."""
@@ -57,7 +57,7 @@ class Replayed:
     why: str = ""
 
 
-def rebuilt(records: Iterable[CycleRecord]) -> Iterator[Rebuilt]:
+def rebuilt(records: Iterable[CycleRecord]) -> Iterator[RebuiltCycle]:
     """Every record with its frame, in the order given: that of epochs and cycles. A record whose base is missing, or
     whose checksum does not hold, has none, and neither have those after it up to the next whole picture."""
     last: tuple[int, int, Frame] | None = None
@@ -66,10 +66,10 @@ def rebuilt(records: Iterable[CycleRecord]) -> Iterator[Rebuilt]:
             frame = _next(last, record)
         except HistoryError as error:
             last = None
-            yield Rebuilt(record=record, why=str(error))
+            yield RebuiltCycle(record=record, why=str(error))
             continue
         last = (record.epoch, record.cycle, frame)
-        yield Rebuilt(record=record, frame=frame)
+        yield RebuiltCycle(record=record, frame=frame)
 
 
 def _next(last: tuple[int, int, Frame] | None, record: CycleRecord) -> Frame:
@@ -107,7 +107,7 @@ def upgraded(document: Document, version: int, steps: Upgrades = UPGRADES, *, to
     return document
 
 
-def replay(item: Rebuilt) -> Replayed:
+def replay(item: RebuiltCycle) -> ReplayedCycle:
     """Plan a rebuilt cycle again with this release."""
     record = item.record
     made: PlanResult | None = None
@@ -124,7 +124,7 @@ def replay(item: Rebuilt) -> Replayed:
     same = made is not None and (
         _as_recorded(made.plan, record.outcome) if by_moves else made.plan.hash == record.outcome.plan_hash
     )
-    return Replayed(
+    return ReplayedCycle(
         epoch=record.epoch,
         cycle=record.cycle,
         wall_ms=record.wall_ms,
@@ -137,7 +137,7 @@ def replay(item: Rebuilt) -> Replayed:
     )
 
 
-def _as_recorded(made: Plan, outcome: Outcome) -> bool:
+def _as_recorded(made: Plan, outcome: CycleOutcome) -> bool:
     """Whether these are the recorded moves and splits, in their order."""
     for name, members in _DECIDED.items():
         rows = outcome.details.get(name)

@@ -125,7 +125,7 @@ class RedirectLoop(AdminApiError):
     outcome_unknown = True
 
 
-class ForeignRedirect(AdminApiError):
+class UnknownHostRedirect(AdminApiError):
     """A redirect to a host that is no known broker; it was not followed."""
 
     outcome_unknown = True

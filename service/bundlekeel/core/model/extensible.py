@@ -41,7 +41,7 @@ _REST_SHARE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerLoad:
+class BrokerLoadData:
     """One broker's load data. Scores are ratios; `traffic`: shape (4,), columns of `core.model.load.TRAFFIC`; times in
     ms.
 
@@ -72,14 +72,14 @@ class BundleLoads:
     faults: tuple[tuple[str, str], ...] = ()
 
 
-def load_unknown(load: BrokerLoad) -> tuple[str, str] | None:
+def load_unknown(load: BrokerLoadData) -> tuple[str, str] | None:
     """The first (code, field) fault that makes the broker's load unknown, or None when it can be trusted."""
     needed = ("weightedMaxEMA", "updatedAt", "msgThroughputIn", "msgThroughputOut")
     return next((fault for fault in load.faults if fault[1] in needed), None)
 
 
 def extensible_snapshot(
-    loads: Iterable[BrokerLoad],
+    loads: Iterable[BrokerLoadData],
     tops: Mapping[str, BundleLoads],
     *,
     wall_ms: int,
@@ -114,7 +114,7 @@ def is_rest(bundle: str) -> bool:
 NO_BUNDLES: Final = BundleLoads(traffic=np.zeros((0, 4)), counts=np.zeros((0, 3), dtype=np.int64))
 
 
-def report_of(load: BrokerLoad, top: BundleLoads) -> BrokerReport:
+def report_of(load: BrokerLoadData, top: BundleLoads) -> BrokerReport:
     """One broker's report of its load data and the bundles it named (none: everything is the row of the rest)."""
     usage, limit = np.zeros(REPORTED_RESOURCES), np.zeros(REPORTED_RESOURCES)
     usage[CPU], limit[CPU] = 100 * load.weighted_max_ema, 100.0

@@ -91,7 +91,7 @@ class TopicLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class AdvertisedListener:
     """One of a broker's `advertisedListeners`: the address that lookups give to clients that ask with its name, ""
     for a listener of HTTP only."""
 
@@ -115,7 +115,7 @@ class BrokerEndpoint:
     start_timestamp: int = 0
     persistent_topics_enabled: bool = True
     non_persistent_topics_enabled: bool = True
-    listeners: tuple[Listener, ...] = ()
+    listeners: tuple[AdvertisedListener, ...] = ()
 
     def client_url(self, *, tls: bool) -> str:
         """Where a client connects, "" for nowhere; with both addresses the encrypted one if `tls`."""
@@ -131,4 +131,4 @@ class Owner:
     disabled: bool = False
     web_url: str = ""
     service_url: str = ""
-    listeners: tuple[Listener, ...] = ()
+    listeners: tuple[AdvertisedListener, ...] = ()

@@ -65,7 +65,7 @@ GUARD: tuple[ParameterSpec, ...] = (
         name="no_return_seconds",
         unit="seconds",
         used_by="guard",
-        why="a bundle does not go back so soon to the broker it left; other targets stay open to it; 0: never mind",
+        why="a bundle does not go back so soon to the broker it left; other targets stay open to it; 0: disabled",
     ),
     _S(
         name="blast_window_seconds",

@@ -18,7 +18,7 @@ import numpy as np
 from bundlekeel.core.filters.allowed import limits_of
 from bundlekeel.core.guard.budgets import CYCLE_BUDGETS, GENTLE, admit, hour_refusal
 from bundlekeel.core.guard.eligibility import completeness, rest_ms
-from bundlekeel.core.guard.holding import bars_of
+from bundlekeel.core.guard.holding import bans_of
 from bundlekeel.core.guard.holds import hold_of
 from bundlekeel.core.guard.scope import closed_brokers
 from bundlekeel.core.model.codes import Code
@@ -37,7 +37,7 @@ PASSING: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class TargetCandidate:
     """One broker for the bundle: scores as ratios, with the bundle on it too, or the code that says why not there."""
 
     broker: str
@@ -47,14 +47,14 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandPlan:
+class ManualPlan:
     """What would be done: the move, or why there is none. `candidates`: what every other broker says to it."""
 
     bundle: str
     source: str
     move: Move | None = None
     refusal: Refusal | None = None
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[TargetCandidate, ...] = ()
     loads: tuple[BrokerLoad, ...] = ()
 
 
@@ -69,35 +69,35 @@ class Unloads:
     refused: tuple[Refusal, ...]
 
 
-def by_hand(
+def manual_move(
     given: Request, bundle: str, source: str, target: str = "", *, override_cool_down: bool = False
-) -> HandPlan:
+) -> ManualPlan:
     """The move of this bundle from its owner to `target`, or to the broker with most room when none is named.
 
     The snapshot must name the bundle at its owner (core/operations/owned.py). `override_cool_down`: although it moved
     lately, also back to the broker it came from.
     """
-    hand = _Hand(given, override=override_cool_down)
-    made = hand.plan(bundle, source, target)
-    return replace(made, loads=hand.draft.loads(hand.draft.moves)) if made.move is not None else made
+    manual = _ManualDraft(given, override=override_cool_down)
+    made = manual.plan(bundle, source, target)
+    return replace(made, loads=manual.draft.loads(manual.draft.moves)) if made.move is not None else made
 
 
 def unload_all(given: Request, sources: Mapping[str, str], *, override_cool_down: bool = False) -> Unloads:
-    """Each of these bundles (bundle -> owner) to the broker with most room then: each one as `by_hand` moves it, and
-    within the budgets of a cycle and the adaptive rate, which one bundle alone is free of."""
-    hand, bundles = _Hand(given, override=override_cool_down), given.snapshot.bundles
+    """Each of these bundles (bundle -> owner) to the broker with most room then: each one as `manual_move` moves it,
+    and within the budgets of a cycle and the adaptive rate, which one bundle alone is free of."""
+    manual, bundles = _ManualDraft(given, override=override_cool_down), given.snapshot.bundles
     traffic = {bundles.names[row]: float(bundles.short[row].sum()) for row in bundles.rows_named(sources)}
     ordered = sorted(sources, key=lambda bundle: (-traffic.get(bundle, 0.0), bundle))
     refusals = [
-        made.refusal for made in (hand.plan(name, sources[name]) for name in ordered) if made.refusal is not None
+        made.refusal for made in (manual.plan(name, sources[name]) for name in ordered) if made.refusal is not None
     ]
     admitted, held_back = admit(
-        hand.draft.moves, given.params, given.guard, given.snapshot.wall_ms, hand.draft.carried(), swaps=False
+        manual.draft.moves, given.params, given.guard, given.snapshot.wall_ms, manual.draft.carried(), swaps=False
     )
     refusals += held_back
     refused = {item.bundle: item for item in refusals if not _passes(item)}
     return Unloads(
-        moves=tuple(move for move in hand.draft.moves if move.bundle not in refused),
+        moves=tuple(move for move in manual.draft.moves if move.bundle not in refused),
         admitted=admitted,
         waiting=tuple(item for item in refusals if item.bundle not in refused),
         refused=tuple(refused.values()),
@@ -109,7 +109,7 @@ def _passes(refusal: Refusal) -> bool:
     return refusal.code in PASSING and (refusal.limit != 0 or refusal.code is Code.ADAPTIVE_RATE)
 
 
-class _Hand:
+class _ManualDraft:
     """Bundles taken one after the other into one draft, each as a person may move it."""
 
     def __init__(self, given: Request, *, override: bool) -> None:
@@ -123,11 +123,11 @@ class _Hand:
             self.draft.restrict(limits.mask, limits.group)
         self._movable, self._found = by_person(given)
         self._shut = closed_brokers(snapshot.brokers.ids, given.guard, given.params, snapshot.wall_ms)
-        self._bars = None if override else bars_of(snapshot, given.guard, given.params)
+        self._bans = None if override else bans_of(snapshot, given.guard, given.params)
         self._unsettled = given.ledger.bundles()
         self._stopped = _stopped(given)
 
-    def plan(self, bundle: str, source: str, target: str = "") -> HandPlan:
+    def plan(self, bundle: str, source: str, target: str = "") -> ManualPlan:
         """The move of this bundle, which is in the draft then, or why there is none."""
         index, draft = self._index, self.draft
         row = next(iter(self._given.snapshot.bundles.rows_named({bundle})), -1)
@@ -136,11 +136,11 @@ class _Hand:
         if target and target not in index:
             return _refused(bundle, source, Code.NO_LEGAL_TARGET, f"{target} has no usable report")
         # The broker (row) that it left so lately that it does not go back, and from when (ms) it may; -1: none.
-        left, left_until = self._bars.back.get(row, (-1, 0)) if self._bars is not None else (-1, 0)
+        left, left_until = self._bans.back.get(row, (-1, 0)) if self._bans is not None else (-1, 0)
         candidates = self._candidates(row, index[source], left)
         if self._stopped is not None:
             refusal = self._stopped._replace(bundle=bundle, broker=source)
-            return HandPlan(bundle=bundle, source=source, refusal=refusal, candidates=tuple(candidates))
+            return ManualPlan(bundle=bundle, source=source, refusal=refusal, candidates=tuple(candidates))
         code, detail = self._bound(row)
         if code is None and target == source:
             code = Code.SAME_BROKER
@@ -157,7 +157,7 @@ class _Hand:
         )
         runner_up = index[others[0].broker] if others else -1
         move = draft.take(row, index[source], index[best.broker], rule=RULE, threshold=0.0, runner_up=runner_up)
-        return HandPlan(bundle=bundle, source=source, move=move, candidates=tuple(candidates))
+        return ManualPlan(bundle=bundle, source=source, move=move, candidates=tuple(candidates))
 
     def _bound(self, row: int) -> tuple[Code | None, str]:
         """Why the bundle itself may not move."""
@@ -175,7 +175,7 @@ class _Hand:
             return Code.UNSETTLED, "its last move does not show in both reports yet"
         return None, ""
 
-    def _candidates(self, row: int, source: int, left: int) -> list[Candidate]:
+    def _candidates(self, row: int, source: int, left: int) -> list[TargetCandidate]:
         """What every other broker says to the bundle, in id order. `left`: where it does not return to, or -1."""
         draft = self.draft
         ids, bundles = self._given.snapshot.brokers.ids, self._given.snapshot.bundles
@@ -194,7 +194,7 @@ class _Hand:
             if code is None and not idle and (not legal[target] or score > limit):
                 code = Code.TARGET_OVERLOADED
             found.append(
-                Candidate(
+                TargetCandidate(
                     broker=ids[target],
                     score_before=float(draft.score[target]),
                     score_after=score if np.isfinite(score) else None,
@@ -204,9 +204,11 @@ class _Hand:
         return found
 
 
-def _refused(bundle: str, source: str, code: Code, detail: str, candidates: list[Candidate] | None = None) -> HandPlan:
+def _refused(
+    bundle: str, source: str, code: Code, detail: str, candidates: list[TargetCandidate] | None = None
+) -> ManualPlan:
     refusal = Refusal(code, bundle, source, detail)
-    return HandPlan(bundle=bundle, source=source, refusal=refusal, candidates=tuple(candidates or ()))
+    return ManualPlan(bundle=bundle, source=source, refusal=refusal, candidates=tuple(candidates or ()))
 
 
 def _stopped(given: Request) -> Refusal | None:

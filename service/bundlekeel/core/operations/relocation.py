@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bundlekeel.core.filters.allowed import Limits, limits_of
+from bundlekeel.core.filters.allowed import AllowedTargets, limits_of
 from bundlekeel.core.guard.eligibility import Eligibility, GuardState, completeness, eligibility
 from bundlekeel.core.guard.scope import closed_brokers
 from bundlekeel.core.model.codes import Code
@@ -119,7 +119,7 @@ def relocate(given: Request) -> Relocation:
     return Relocation(moves=tuple(draft.moves), refusals=tuple(refusals), loads=draft.loads(draft.moves), ready=ready)
 
 
-def _warmed(given: Request, draft: Draft, limits: Limits | None, closed: frozenset[str]) -> dict[str, bool]:
+def _warmed(given: Request, draft: Draft, limits: AllowedTargets | None, closed: frozenset[str]) -> dict[str, bool]:
     """Fill the warming brokers, with bundles that the shedder may move too, and with those that left them lately."""
     under_way = given.ledger.under_way()
     warming = given.guard.warming

@@ -29,10 +29,10 @@ from bundlekeel.core.model.names import alike
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import BrokerLoad, Move, Traffic4
 from bundlekeel.core.model.snapshot import Bools, Snapshot, fill_from_traffic
-from bundlekeel.core.planning.ledger import Entry, Ledger
+from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.core.planning.pressure import idle_cpu, learn_idle, shares_of
 from bundlekeel.core.planning.scores import score_of, scored_columns, weights_of
-from bundlekeel.core.planning.target_bans import Bars
+from bundlekeel.core.planning.target_bans import TargetBans
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Draft:
         self.held: Bools = np.zeros(len(snapshot.bundles.namespaces), dtype=bool)
         self.alike = alike(brokers.ids) if snapshot.mode == "extensible" else {}
         # What the guard forbids beside that, and the brokers that take nothing because of it.
-        self.bars: Bars | None = None
+        self.bans: TargetBans | None = None
         self.closed: Bools = np.zeros(len(brokers), dtype=bool)
         self.moves: list[Move] = []
         # The broker row at which `round_robin` goes on: the one after the last target.
@@ -124,7 +124,7 @@ class Draft:
         np.maximum(self.traffic, 0.0, out=self.traffic)
         fill_from_traffic(self.usage, self.traffic, snapshot.brokers.from_traffic)
 
-    def _apply_entry(self, entry: Entry, index: dict[str, int], bundle_row: int) -> None:
+    def _apply_entry(self, entry: LedgerEntry, index: dict[str, int], bundle_row: int) -> None:
         bundles = self.snapshot.bundles
         owner = int(bundles.owner[bundle_row]) if bundle_row >= 0 else -1
         if bundle_row >= 0:
@@ -220,8 +220,8 @@ class Draft:
             target_score[~self.allowed[self.snapshot.bundles.namespace[rows], target]] = np.inf
         if target in self.alike.get(source, ()):
             target_score[:] = np.inf
-        if self.bars is not None:
-            target_score[self.bars.forbidden(rows, source, target)] = np.inf
+        if self.bans is not None:
+            target_score[self.bans.forbidden(rows, source, target)] = np.inf
         return Offer(rows, self.scores(source_after, source), target_score)
 
     def with_bundle(self, row: int, source: int, targets: Ints) -> Floats:
@@ -232,14 +232,14 @@ class Draft:
             scored[~self.allowed[self.snapshot.bundles.namespace[row], targets]] = np.inf
         if source in self.alike:
             scored[np.isin(targets, self.alike[source])] = np.inf
-        if self.bars is not None:
-            scored[self.bars.forbidden_targets(row, source, targets)] = np.inf
+        if self.bans is not None:
+            scored[self.bans.forbidden_targets(row, source, targets)] = np.inf
         return scored
 
-    def bar(self, bars: Bars) -> None:
+    def ban(self, bans: TargetBans) -> None:
         """Keep to what the guard leaves: some brokers take nothing, some bundles do not go back."""
-        self.bars = bars
-        self.closed[list(bars.closed)] = True
+        self.bans = bans
+        self.closed[list(bans.closed)] = True
         self._legal = self._may_take(slice(None))
 
     def restrict(self, allowed: Bools, group: Ints) -> None:

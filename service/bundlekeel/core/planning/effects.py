@@ -30,7 +30,7 @@ HELPED, NO_BENEFIT, WORSE = "helped", "no_benefit", "worse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class ExpectedEffect:
     """One move whose effect is not known yet. Scores (ratios) of both brokers before, and as predicted when all moves
     begun since are done; `mean`: of all brokers before."""
 
@@ -77,7 +77,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class PairRecord:
     """How often in a row moves between two brokers did not help; `until_ms`: no more of them before, 0 for none."""
 
     source: str
@@ -88,12 +88,12 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Book:
-    """The book of effects as a value. `reverted`: bundles moved back once already, and when."""
+class EffectRecords:
+    """Observed effects of moves as a value. `reverted`: bundles moved back once already, and when."""
 
-    open: tuple[Expected, ...] = ()
+    open: tuple[ExpectedEffect, ...] = ()
     judged: tuple[Effect, ...] = ()
-    pairs: tuple[Pair, ...] = ()
+    pairs: tuple[PairRecord, ...] = ()
     reverted: tuple[tuple[str, int], ...] = ()
 
     def quarantined(self, now_ms: int) -> dict[tuple[str, str], int]:
@@ -102,14 +102,14 @@ class Book:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class EffectRules:
     """`quarantine_after`: useless effects in a row; `quarantine_ms`: how long the pair then rests."""
 
     quarantine_after: int = 3
     quarantine_ms: int = 3_600_000
 
 
-def begun(book: Book, moves: Sequence[Move], plan: Plan, now_ms: int) -> Book:
+def begun(book: EffectRecords, moves: Sequence[Move], plan: Plan, now_ms: int) -> EffectRecords:
     """Moves of this plan are carried out. What was open between the same brokers now expects their sum."""
     loads = {load.broker: load for load in plan.loads}
     touched = {broker for move in moves for broker in (move.source, move.target) if broker in loads}
@@ -125,7 +125,7 @@ def begun(book: Book, moves: Sequence[Move], plan: Plan, now_ms: int) -> Book:
         if item.move.bundle not in names
     )
     fresh = tuple(
-        Expected(
+        ExpectedEffect(
             move=move,
             at_ms=now_ms,
             mean=plan.mean,
@@ -141,20 +141,22 @@ def begun(book: Book, moves: Sequence[Move], plan: Plan, now_ms: int) -> Book:
     return replace(book, open=still + fresh)
 
 
-def came_to_nothing(book: Book, bundle: str) -> Book:
+def came_to_nothing(book: EffectRecords, bundle: str) -> EffectRecords:
     """The bundle did not land where it was to go: there is nothing to judge."""
     return replace(book, open=tuple(item for item in book.open if item.move.bundle != bundle))
 
 
-def judge(book: Book, ledger: Ledger, snapshot: Snapshot, plan: Plan, rules: Rules) -> tuple[Book, tuple[Effect, ...]]:
+def judge(
+    book: EffectRecords, ledger: Ledger, snapshot: Snapshot, plan: Plan, rules: EffectRules
+) -> tuple[EffectRecords, tuple[Effect, ...]]:
     """Judge what the reports show by now; `ledger` is settled with this snapshot, `plan` made on it."""
     now_ms = snapshot.wall_ms
     in_books, unsettled = ledger.bundles(), ledger.unsettled()
-    groups: dict[tuple[str, str], list[Expected]] = {}
+    groups: dict[tuple[str, str], list[ExpectedEffect]] = {}
     for item in book.open:
         groups.setdefault((item.move.source, item.move.target), []).append(item)
     scores = {load.broker: load.score_before for load in plan.loads}
-    effects, still = [], list[Expected]()
+    effects, still = [], list[ExpectedEffect]()
     for (source, target), group in groups.items():
         if unsettled & {source, target} or any(item.move.bundle in in_books for item in group):
             still += group
@@ -168,7 +170,7 @@ def judge(book: Book, ledger: Ledger, snapshot: Snapshot, plan: Plan, rules: Rul
     return replace(book, open=tuple(still), judged=kept, pairs=pairs, reverted=reverted), tuple(effects)
 
 
-def _effect(group: list[Expected], snapshot: Snapshot, scores: Mapping[str, float], mean: float) -> Effect | None:
+def _effect(group: list[ExpectedEffect], snapshot: Snapshot, scores: Mapping[str, float], mean: float) -> Effect | None:
     """None when it cannot be told: a broker is gone or restarted, a bundle is elsewhere, the books closed unseen."""
     first, last = min(group, key=lambda item: item.at_ms), max(group, key=lambda item: item.at_ms)
     source, target = first.move.source, first.move.target
@@ -210,7 +212,9 @@ def _arrived(snapshot: Snapshot, bundles: Collection[str], target: str) -> bool:
     return len(found) == len(bundles)
 
 
-def _pairs(pairs: Sequence[Pair], effects: Sequence[Effect], rules: Rules, now_ms: int) -> tuple[Pair, ...]:
+def _pairs(
+    pairs: Sequence[PairRecord], effects: Sequence[Effect], rules: EffectRules, now_ms: int
+) -> tuple[PairRecord, ...]:
     known = {(pair.source, pair.target): pair for pair in pairs if now_ms - pair.at_ms < FORGET_MS}
     for effect in effects:
         key = (effect.source, effect.target)
@@ -219,13 +223,13 @@ def _pairs(pairs: Sequence[Pair], effects: Sequence[Effect], rules: Rules, now_m
             continue
         useless = (known[key].useless if key in known else 0) + 1
         until = now_ms + rules.quarantine_ms if useless >= rules.quarantine_after else 0
-        known[key] = Pair(source=key[0], target=key[1], useless=useless, at_ms=now_ms, until_ms=until)
+        known[key] = PairRecord(source=key[0], target=key[1], useless=useless, at_ms=now_ms, until_ms=until)
     return tuple(known.values())
 
 
 def reversions(
-    book: Book, effects: Sequence[Effect], moves: Mapping[str, Move], now_ms: int
-) -> tuple[Book, tuple[Move, ...]]:
+    book: EffectRecords, effects: Sequence[Effect], moves: Mapping[str, Move], now_ms: int
+) -> tuple[EffectRecords, tuple[Move, ...]]:
     """Moves that take back what made things worse, each bundle once; `moves` are those that were judged, by bundle."""
     done = {bundle for bundle, _ in book.reverted}
     back = tuple(

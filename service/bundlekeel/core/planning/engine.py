@@ -16,10 +16,10 @@ import numpy as np
 from bundlekeel.core.compat import COMPAT_SHEDDERS
 from bundlekeel.core.compat.shedder import shed_in_plan
 from bundlekeel.core.compat.transfer_plan import transfer_in_plan
-from bundlekeel.core.filters.allowed import Limits, limits_of, with_policies
+from bundlekeel.core.filters.allowed import AllowedTargets, limits_of, with_policies
 from bundlekeel.core.guard.budgets import admit
 from bundlekeel.core.guard.eligibility import Eligibility, GuardState, completeness, eligibility, hold_back, leave_alone
-from bundlekeel.core.guard.holding import bars_of, calm_brokers, relief_only, returning, stopped, verdict_of
+from bundlekeel.core.guard.holding import bans_of, calm_brokers, relief_only, returning, stopped, verdict_of
 from bundlekeel.core.guard.holds import Hold, hold_of
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import Parameters
@@ -75,9 +75,9 @@ def plan(given: PlanInput) -> PlanResult:
     if obstacle is not None:
         decision = Decision(verdict=obstacle, memory=given.memory)
         return _whole(asked, _result(given, draft, decision, ledger, ()))
-    bars = bars_of(snapshot, given.guard, params)
-    if bars is not None:
-        draft.bar(bars)
+    bans = bans_of(snapshot, given.guard, params)
+    if bans is not None:
+        draft.ban(bans)
     splits = _splits(given, draft, books) if hold is None else SplitChoice(hits=given.memory.split_hits)
     limits = limits_of(snapshot, given.policies, books)
     if limits is not None:
@@ -104,7 +104,7 @@ def plan(given: PlanInput) -> PlanResult:
 
 
 def _eligible(
-    given: PlanInput, draft: Draft, books: Ledger, splits: SplitChoice, limits: Limits | None, hold: Hold | None
+    given: PlanInput, draft: Draft, books: Ledger, splits: SplitChoice, limits: AllowedTargets | None, hold: Hold | None
 ) -> Eligibility:
     snapshot, params, under_way = given.snapshot, given.params, books.under_way()
     eligible = eligibility(
@@ -211,7 +211,7 @@ def _explained(decision: Decision, refusals: list[Refusal]) -> Decision:
 
 
 def _final_moves(context: Context, decision: Decision, hold: Hold | None) -> tuple[Move, ...]:
-    """The moves that keep the laws and fit the budgets; the decision gets a refusal for each other one."""
+    """The moves that keep the invariants and fit the budgets; the decision gets a refusal for each other one."""
     draft, eligible = context.draft, context.eligible
     moves, dropped = lawful(draft, eligible, draft.moves)
     refusals = accounted(draft, eligible, moves, decision.refusals, dropped)
@@ -262,5 +262,5 @@ def _with_cuts(verdict: Verdict, admitted: int, over_budget: int, unlawful: int)
     if over_budget:
         text = f"{text}; {admitted} now, {over_budget} in later cycles (budgets)"
     if unlawful:
-        text = f"{text}; {unlawful} of the strategy's moves dropped, they break the laws"
+        text = f"{text}; {unlawful} of the strategy's moves dropped, they break the invariants"
     return replace(verdict, sentence=text)

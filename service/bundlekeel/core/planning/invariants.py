@@ -1,4 +1,4 @@
-"""The laws: the final word on the moves of any shedder, ours, Pulsar's (`compat`) or a third party's.
+"""Invariants: the final check of the moves of any shedder, ours, Pulsar's (`compat`) or a third party's.
 
 A move is dropped, with a typed refusal, when it goes to its own source, to an unknown or dead broker, to one that
 policies or the guard forbid or that is or would be overloaded; when its bundle may not move (idle, system, cooling
@@ -59,7 +59,7 @@ class _Books:
 
 
 def lawful(draft: Draft, eligible: Eligibility, moves: Iterable[Move]) -> tuple[tuple[Move, ...], list[Refusal]]:
-    """Those of the moves, in their order, that keep the laws, and a refusal for each other one.
+    """Those of the moves, in their order, that keep the invariants, and a refusal for each other one.
 
     What a bundle carries and uses is the draft's own figure, whatever the move says, and where moves of the draft are
     missing, the scores of the others are told without them. A second move of a bundle is left
@@ -136,7 +136,7 @@ def _obstacle(
     target = books.index.get(move.target, -1)
     if target < 0:
         return Code.NO_LEGAL_TARGET
-    barred = draft.bars.code(row, books.index[move.source], target) if draft.bars is not None else None
+    barred = draft.bans.code(row, books.index[move.source], target) if draft.bans is not None else None
     if barred is not None:
         return barred
     if draft.permitted is not None and not draft.permitted[draft.snapshot.bundles.namespace[row], target]:

@@ -27,8 +27,8 @@ from bundlekeel.core.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One move in the books. `landed_ms` is 0 while it is under way; the two flags say which side has settled."""
+class LedgerEntry:
+    """One move in the ledger. `landed_ms` is 0 while it is under way; the two flags say which side has settled."""
 
     bundle: str
     source: str
@@ -52,9 +52,9 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """The books as a value; every change makes a new one."""
+    """The ledger as a value; every change makes a new one."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[LedgerEntry, ...] = ()
     baselines: tuple[Baseline, ...] = ()
 
     def bundles(self) -> frozenset[str]:
@@ -92,7 +92,7 @@ def open_entries(ledger: Ledger, moves: Sequence[Move], snapshot: Snapshot, now_
     entries = [entry for entry in ledger.entries if entry.bundle not in {move.bundle for move in moves}]
     for move in moves:
         entries.append(
-            Entry(
+            LedgerEntry(
                 bundle=move.bundle,
                 source=move.source,
                 target=move.target,
@@ -250,7 +250,7 @@ def _last_landing(broker: str, ledger: Ledger) -> int:
     return max((entry.landed_ms for entry in ledger.entries if _open_side(entry, broker)), default=0)
 
 
-def _open_side(entry: Entry, broker: str) -> bool:
+def _open_side(entry: LedgerEntry, broker: str) -> bool:
     return (entry.source == broker and not entry.source_settled) or (
         entry.target == broker and not entry.target_settled
     )

@@ -1,4 +1,6 @@
-"""Bars: targets that the guard forbids, as policies forbid others: whole brokers, the way back, useless pairs."""
+"""Target bans: targets that the guard forbids, as policies forbid others: whole brokers, the way back, useless
+pairs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from bundlekeel.core.model.snapshot import Bools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bars:
+class TargetBans:
     """Rows of a snapshot. `closed`: brokers that take nothing, and why. `back`: by bundle the broker it left so lately
     that it does not return, with the time (ms) from which on it may. `pairs`: (source, target) that did not help."""
 

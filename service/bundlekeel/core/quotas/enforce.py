@@ -4,9 +4,9 @@ Enforcer `policies`. A topic policy beats that of the namespace and of the broke
 than the rate that would be in force without us: the stricter wins, in each of messages and bytes. Each partition gets
 share / partitions, in whole numbers, at least 1 (Pulsar reads 0 as no limit).
 
-Crash safe: before a policy is written for the first time `Held.original` keeps what was there, and before each write
-`Held.ours` keeps what will be; whoever leads next finds the old or the new value there and goes on. Any other value is
-somebody else's: it becomes the original, and is never overwritten by something looser nor restored away.
+Crash safe: before a policy is written for the first time `OwnedRate.original` keeps what was there, and before each
+write `OwnedRate.ours` keeps what will be; whoever leads next finds the old or the new value there and goes on. Any
+other value is somebody else's: it becomes the original, and is never overwritten by something looser nor restored away.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _REMEMBERED: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PolicyKey:
     """One policy: a topic (the partitioned one) and `publish` or `dispatch`."""
 
     topic: str
@@ -74,7 +74,7 @@ class InForce:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class OwnedRate:
     """A place we write to, for a group. `original`: the policy before us, None without one. `ours`: what we wrote or
     were about to write since one of these was last read there, the newest last: a write whose answer was lost may land
     later."""
@@ -84,20 +84,20 @@ class Held:
     ours: tuple[Rate, ...]
 
 
-class Change(NamedTuple):
+class RateChange(NamedTuple):
     """One write. `rate` None: remove the policy. `before`: what is there now. `restores`: gives back the original."""
 
-    place: Place
+    place: PolicyKey
     before: Rate | None
     rate: Rate | None
     group: str
     restores: bool = False
 
 
-class Left(NamedTuple):
+class SkippedPolicy(NamedTuple):
     """A place that is left as it is, and why."""
 
-    place: Place
+    place: PolicyKey
     why: str
 
 
@@ -109,7 +109,7 @@ NOT_REACHED = Code.RATE_NOT_REACHED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thrift:
+class WriteBudget:
     """When a write is worth it. `up`, `down`: least change of a rate (its part). `short`: any rise is, while the rates
     of its group add up to so much less than they should (a part of that). `most`: writes now, restores too. `first`:
     places that waited for time in the last cycle."""
@@ -118,26 +118,26 @@ class Thrift:
     down: float = 0.05
     short: float = 0.03
     most: int = 60
-    first: frozenset[Place] = frozenset()
+    first: frozenset[PolicyKey] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnforcerPlan:
-    """`changes`: in their order, those that waited and decreases first. `held`: to be stored *before* the changes are
+    """`changes`: in their order, those that waited and decreases first. `owned`: to be stored *before* the changes are
     made. `left`: the rest, one reason each. `forget`: places that are done with once their change has been made."""
 
-    changes: tuple[Change, ...] = ()
-    held: Mapping[Place, Held] = field(default_factory=dict)
-    left: tuple[Left, ...] = ()
-    forget: tuple[Place, ...] = ()
+    changes: tuple[RateChange, ...] = ()
+    owned: Mapping[PolicyKey, OwnedRate] = field(default_factory=dict)
+    left: tuple[SkippedPolicy, ...] = ()
+    forget: tuple[PolicyKey, ...] = ()
 
 
 def plan_writes(
     shares: Shares,
     membership: Membership,
-    in_force: Mapping[Place, InForce],
-    held: Mapping[Place, Held],
-    thrift: Thrift,
+    in_force: Mapping[PolicyKey, InForce],
+    owned: Mapping[PolicyKey, OwnedRate],
+    write_budget: WriteBudget,
 ) -> EnforcerPlan:
     """What to write so that topics have their shares, and what to give back of topics that are in no group any more.
 
@@ -145,30 +145,34 @@ def plan_writes(
     broker, or has no clients now. Places that were not read (not in `in_force`) are neither written nor given back.
     """
     wanted = dict(_wanted(shares))
-    short = _short(wanted, in_force, held, thrift)
-    eager = replace(thrift, up=0.0)
-    decided: list[tuple[Change, Held | None]] = []
-    left: list[Left] = []
+    short = _short(wanted, in_force, owned, write_budget)
+    eager = replace(write_budget, up=0.0)
+    decided: list[tuple[RateChange, OwnedRate | None]] = []
+    left: list[SkippedPolicy] = []
     for place, (group, rate, _) in wanted.items():
         there = in_force.get(place)
-        least = eager if (group, place.side) in short else thrift
-        outcome = Left(place, NOT_READ) if there is None else _decide(place, group, rate, there, held.get(place), least)
-        if isinstance(outcome, Left):
+        least = eager if (group, place.side) in short else write_budget
+        outcome = (
+            SkippedPolicy(place, NOT_READ)
+            if there is None
+            else _decide(place, group, rate, there, owned.get(place), least)
+        )
+        if isinstance(outcome, SkippedPolicy):
             left.append(outcome)
         else:
             decided.append(outcome)
-    without = [place for place in held if place not in wanted]
-    left += [Left(place, ABSENT) for place in without if _limited(place, membership)]
+    without = [place for place in owned if place not in wanted]
+    left += [SkippedPolicy(place, ABSENT) for place in without if _limited(place, membership)]
     gone = [place for place in without if place in in_force and not _limited(place, membership)]
-    restored = [_restore(place, held[place], in_force[place]) for place in sorted(gone, key=_name)]
-    return _assemble(decided, [item for item in restored if item is not None], left, held, gone, thrift)
+    restored = [_restore(place, owned[place], in_force[place]) for place in sorted(gone, key=_name)]
+    return _assemble(decided, [item for item in restored if item is not None], left, owned, gone, write_budget)
 
 
-def give_back(held: Mapping[Place, Held], in_force: Mapping[Place, InForce], most: int) -> EnforcerPlan:
+def give_back(owned: Mapping[PolicyKey, OwnedRate], in_force: Mapping[PolicyKey, InForce], most: int) -> EnforcerPlan:
     """Everything back as it was (the group is removed, the sidecar hands back)."""
-    gone = sorted((place for place in held if place in in_force), key=_name)
-    restored = [_restore(place, held[place], in_force[place]) for place in gone]
-    return _assemble([], [item for item in restored if item], [], held, gone, Thrift(most=most))
+    gone = sorted((place for place in owned if place in in_force), key=_name)
+    restored = [_restore(place, owned[place], in_force[place]) for place in gone]
+    return _assemble([], [item for item in restored if item], [], owned, gone, WriteBudget(most=most))
 
 
 def stricter(rates: Iterable[Rate]) -> Rate:
@@ -179,7 +183,7 @@ def stricter(rates: Iterable[Rate]) -> Rate:
     return Rate(min(messages, default=-1), min(sizes, default=-1))
 
 
-def _limited(place: Place, membership: Membership) -> bool:
+def _limited(place: PolicyKey, membership: Membership) -> bool:
     """Whether the topic is in a group that limits this side."""
     row = membership.group_of.get(parse_topic(place.topic).namespace)
     if row is None:
@@ -189,33 +193,33 @@ def _limited(place: Place, membership: Membership) -> bool:
 
 
 def _short(
-    wanted: Mapping[Place, tuple[str, Rate, int]],
-    in_force: Mapping[Place, InForce],
-    held: Mapping[Place, Held],
-    thrift: Thrift,
+    wanted: Mapping[PolicyKey, tuple[str, Rate, int]],
+    in_force: Mapping[PolicyKey, InForce],
+    owned: Mapping[PolicyKey, OwnedRate],
+    write_budget: WriteBudget,
 ) -> set[tuple[str, str]]:
     """Groups and sides whose rates add up to too little: each of them is nearly as it should be, and all too low."""
     sums: dict[tuple[str, str], list[int]] = {}
     for place, (group, rate, parts) in wanted.items():
-        there, before = in_force.get(place), held.get(place)
+        there, before = in_force.get(place), owned.get(place)
         if there is not None and there.topic is not None and _is_ours(there, before):
             total = sums.setdefault((group, place.side), [0, 0, 0, 0])
             for column, (now, target) in enumerate(zip(there.topic[:2], rate[:2], strict=True)):
                 if now > 0 and target > 0:
                     total[2 * column] += now * parts
                     total[2 * column + 1] += target * parts
-    least = 1 - thrift.short
+    least = 1 - write_budget.short
     return {key for key, (a, b, c, d) in sums.items() if a < least * b or c < least * d}
 
 
-def _wanted(shares: Shares) -> Iterable[tuple[Place, tuple[str, Rate, int]]]:
+def _wanted(shares: Shares) -> Iterable[tuple[PolicyKey, tuple[str, Rate, int]]]:
     most = (MOST_MESSAGES, MOST_BYTES, MOST_MESSAGES, MOST_BYTES)
     columns = [_whole(shares, kind, most[kind]) for kind in range(len(most))]
     for row, (group, topic) in enumerate(shares.keys):
         for side, (messages, size) in COLUMNS.items():
             rate = Rate(columns[messages][row], columns[size][row])
             if not rate.free:
-                yield Place(topic=topic, side=side), (group, rate, int(shares.partitions[row]))
+                yield PolicyKey(topic=topic, side=side), (group, rate, int(shares.partitions[row]))
 
 
 def _whole(shares: Shares, kind: int, most: int) -> list[int]:
@@ -244,29 +248,29 @@ def _whole(shares: Shares, kind: int, most: int) -> list[int]:
 
 
 def _decide(
-    place: Place, group: str, rate: Rate, there: InForce, before: Held | None, thrift: Thrift
-) -> tuple[Change, Held | None] | Left:
+    place: PolicyKey, group: str, rate: Rate, there: InForce, before: OwnedRate | None, write_budget: WriteBudget
+) -> tuple[RateChange, OwnedRate | None] | SkippedPolicy:
     """The write of one place with what to remember, or why not."""
     if not there.allowed:
-        return Left(place, POLICIES_OFF)
+        return SkippedPolicy(place, POLICIES_OFF)
     original = _original(there, before)
     ruling = _ruling(there, original)
     if any(item.relative for item in ruling):
-        return Left(place, RELATIVE)
+        return SkippedPolicy(place, RELATIVE)
     without_us = stricter(ruling)
     target = stricter((rate, without_us))
     if target == without_us:
         if before is None or there.topic == original:
-            return Left(place, STRICTER)
-        return Change(place, there.topic, original, group, restores=True), None
-    if there.topic == target or (_is_ours(there, before) and not _worth(there.topic, target, thrift)):
-        return Left(place, UNCHANGED)
-    return Change(place, there.topic, target, group), Held(
+            return SkippedPolicy(place, STRICTER)
+        return RateChange(place, there.topic, original, group, restores=True), None
+    if there.topic == target or (_is_ours(there, before) and not _worth(there.topic, target, write_budget)):
+        return SkippedPolicy(place, UNCHANGED)
+    return RateChange(place, there.topic, target, group), OwnedRate(
         group=group, original=original, ours=_ours(there, before, target)
     )
 
 
-def _ours(there: InForce, before: Held | None, target: Rate) -> tuple[Rate, ...]:
+def _ours(there: InForce, before: OwnedRate | None, target: Rate) -> tuple[Rate, ...]:
     """What may be there from now on: the target, and what was written before unless the newest of that was read."""
     known = () if before is None else before.ours
     if there.topic is not None and known[-1:] == (there.topic,):
@@ -274,7 +278,7 @@ def _ours(there: InForce, before: Held | None, target: Rate) -> tuple[Rate, ...]
     return (*(rate for rate in known if rate != target), target)[-_REMEMBERED:]
 
 
-def ours_alone(there: InForce, before: Held | None) -> tuple[float, float]:
+def ours_alone(there: InForce, before: OwnedRate | None) -> tuple[float, float]:
     """Messages and bytes a second that a partition passes at most because of us; infinite where nothing is, or
     somebody else's rate, limits it as strictly: who is at such a rate cannot want more."""
     if before is None or there.topic is None or not _is_ours(there, before):
@@ -290,46 +294,46 @@ def _ruling(there: InForce, original: Rate | None) -> tuple[Rate, ...]:
     return there.around if original is None or original.free else (original,)
 
 
-def _is_ours(there: InForce, before: Held | None) -> bool:
+def _is_ours(there: InForce, before: OwnedRate | None) -> bool:
     return before is not None and there.topic in before.ours
 
 
-def _original(there: InForce, before: Held | None) -> Rate | None:
+def _original(there: InForce, before: OwnedRate | None) -> Rate | None:
     """What would be there without us: what was, or what somebody put there since."""
     return before.original if before is not None and _is_ours(there, before) else there.topic
 
 
-def _worth(now: Rate | None, target: Rate, thrift: Thrift) -> bool:
+def _worth(now: Rate | None, target: Rate, write_budget: WriteBudget) -> bool:
     """Whether any of the two rates changes by enough; a limit that comes or goes always does."""
     for old, new in zip((now or FREE)[:2], target[:2], strict=True):
         if (old > 0) != (new > 0):
             return True
-        if old > 0 and (new > old * (1 + thrift.up) or new < old * (1 - thrift.down)):
+        if old > 0 and (new > old * (1 + write_budget.up) or new < old * (1 - write_budget.down)):
             return True
     return False
 
 
-def _restore(place: Place, before: Held, there: InForce) -> Change | None:
+def _restore(place: PolicyKey, before: OwnedRate, there: InForce) -> RateChange | None:
     """Back to the original; None where somebody else's value, or the original, is there already."""
     if not _is_ours(there, before) or there.topic == before.original:
         return None
-    return Change(place, there.topic, before.original, before.group, restores=True)
+    return RateChange(place, there.topic, before.original, before.group, restores=True)
 
 
 def _assemble(
-    decided: Sequence[tuple[Change, Held | None]],
-    restored: Sequence[Change],
-    left: Sequence[Left],
-    held: Mapping[Place, Held],
-    gone: Sequence[Place],
-    thrift: Thrift,
+    decided: Sequence[tuple[RateChange, OwnedRate | None]],
+    restored: Sequence[RateChange],
+    left: Sequence[SkippedPolicy],
+    owned: Mapping[PolicyKey, OwnedRate],
+    gone: Sequence[PolicyKey],
+    write_budget: WriteBudget,
 ) -> EnforcerPlan:
     """What waited first; then decreases (they keep the limit), restores, the largest increases; within the budget."""
     memory = {change.place: keep for change, keep in decided}
     every = [*(change for change, _ in decided), *restored]
-    every.sort(key=lambda change: (change.place not in thrift.first, *_urgency(change)))
-    changes, late = every[: thrift.most], every[thrift.most :]
-    kept = dict(held)
+    every.sort(key=lambda change: (change.place not in write_budget.first, *_urgency(change)))
+    changes, late = every[: write_budget.most], every[write_budget.most :]
+    kept = dict(owned)
     for change in changes:
         keep = memory.get(change.place)
         if keep is not None:
@@ -339,16 +343,16 @@ def _assemble(
     done = [place for place in gone if place not in waiting and place not in given_back]
     for place in done:
         kept.pop(place, None)
-    rest = [*left, *(Left(change.place, BUDGET) for change in late)]
+    rest = [*left, *(SkippedPolicy(change.place, BUDGET) for change in late)]
     return EnforcerPlan(
         changes=tuple(changes),
-        held=kept,
+        owned=kept,
         left=tuple(sorted(rest, key=lambda item: _name(item.place))),
         forget=tuple(sorted(given_back, key=_name)),
     )
 
 
-def _urgency(change: Change) -> tuple[int, float, tuple[str, str]]:
+def _urgency(change: RateChange) -> tuple[int, float, tuple[str, str]]:
     if change.restores:
         return 1, 0.0, _name(change.place)
     factor = _factor(change.before or FREE, change.rate or FREE)
@@ -362,5 +366,5 @@ def _factor(before: Rate, after: Rate) -> float:
     return min(found) if min(found) < 1 else max(found)
 
 
-def _name(place: Place) -> tuple[str, str]:
+def _name(place: PolicyKey) -> tuple[str, str]:
     return place.topic, place.side

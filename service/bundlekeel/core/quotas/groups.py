@@ -34,7 +34,7 @@ _MEMBERS: Final = "t:TENANT or n:TENANT/NAMESPACE, with * and ? where wanted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class QuotaLimits:
     """What all members together may pass, per second; None is no limit."""
 
     publish_messages: float | None = None
@@ -49,11 +49,11 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class QuotaGroup:
     """One declared group."""
 
     name: str
-    limits: Limits
+    limits: QuotaLimits
     members: tuple[str, ...]
 
 
@@ -64,7 +64,7 @@ class Membership:
     Where two groups claim a namespace it stays with the one declared first until somebody decides.
     """
 
-    groups: tuple[Group, ...] = ()
+    groups: tuple[QuotaGroup, ...] = ()
     group_of: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[ConfigError, ...] = ()
 
@@ -73,12 +73,12 @@ class Membership:
         return np.array([group.limits.rates() for group in self.groups], dtype=np.float64).reshape(-1, len(KINDS))
 
 
-def check_group(group: Group) -> Group:
+def check_group(group: QuotaGroup) -> QuotaGroup:
     """The group, if it can be kept. ConfigError names field (below `quotas.groups`), value and what is allowed."""
     where = f"quotas.groups.{group.name}"
     if _NAME.fullmatch(group.name) is None:
         raise _error("not a name", where, group.name, "letters, digits, dots, dashes and underscores")
-    for item in fields(Limits):
+    for item in fields(QuotaLimits):
         _check_limit(f"{where}.{item.name}", getattr(group.limits, item.name), item.name)
     if all(math.isinf(rate) for rate in group.limits.rates()):
         raise _error("limits nothing", where, None, f"at least one of {', '.join(KINDS)}")
@@ -93,7 +93,7 @@ def check_group(group: Group) -> Group:
     return group
 
 
-def check_groups(groups: Sequence[Group]) -> tuple[Group, ...]:
+def check_groups(groups: Sequence[QuotaGroup]) -> tuple[QuotaGroup, ...]:
     """All of them, also against each other as far as that can be told without a cluster. ConfigError as above."""
     owners: dict[str, str] = {}
     for group in groups:
@@ -110,7 +110,7 @@ def check_groups(groups: Sequence[Group]) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def check_least(group: Group, least: Rates) -> Group:
+def check_least(group: QuotaGroup, least: Rates) -> QuotaGroup:
     """The group, if it can be held to its limits: each topic may pass `least` in any case. ConfigError as above."""
     for kind, lowest in zip(KINDS, least, strict=True):
         value = getattr(group.limits, kind)
@@ -121,7 +121,7 @@ def check_least(group: Group, least: Rates) -> Group:
     return group
 
 
-def resolve(groups: Sequence[Group], tenants: Collection[str], namespaces: Iterable[str]) -> Membership:
+def resolve(groups: Sequence[QuotaGroup], tenants: Collection[str], namespaces: Iterable[str]) -> Membership:
     """Who belongs where, with the tenants and namespaces there are now. Never raises: see `problems`.
 
     Namespaces of Pulsar itself (system, heartbeats, SLA monitors) join only where they are named.
@@ -187,7 +187,7 @@ def _check_member(where: str, member: str) -> None:
         raise _error("not a member", where, member, _MEMBERS)
 
 
-def _check_inside(groups: Sequence[Group]) -> None:
+def _check_inside(groups: Sequence[QuotaGroup]) -> None:
     """A namespace named in one group whose tenant, or a glob over it, is a member of another one: an error of the one
     that comes later."""
     owners = {

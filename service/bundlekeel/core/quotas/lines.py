@@ -17,7 +17,7 @@ from bundlekeel.core.model.load import Floats, Ints
 from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.core.quotas.columns import runs
 from bundlekeel.core.quotas.groups import KINDS
-from bundlekeel.core.quotas.usage import Key, Line, UsageTable
+from bundlekeel.core.quotas.usage import Key, UsageLine, UsageTable
 
 # A partition that passes this part of what it may is held back.
 AT_LIMIT: Final = 0.95
@@ -39,7 +39,7 @@ class Lines:
     """One row for each topic at each participant (a broker), sorted by key and participant, no pair twice.
 
     `participants`, `keys`: sorted; some may have no row. `participant`, `key`: numbers in them. `usage`, `peak` and
-    `pinched` have the shape (rows, 4), see `Line`. `partitions`: of the whole topic.
+    `throttled` have the shape (rows, 4), see `UsageLine`. `partitions`: of the whole topic.
     """
 
     participants: tuple[str, ...] = ()
@@ -48,11 +48,11 @@ class Lines:
     key: Ints = field(default_factory=_none)
     usage: Floats = field(default_factory=_nothing)
     peak: Floats = field(default_factory=_nothing)
-    pinched: Bools = field(default_factory=lambda: _nothing() > 0)
+    throttled: Bools = field(default_factory=lambda: _nothing() > 0)
     partitions: Ints = field(default_factory=_none)
 
     @staticmethod
-    def of(said: Mapping[str, Mapping[Key, Line]]) -> Lines:
+    def of(said: Mapping[str, Mapping[Key, UsageLine]]) -> Lines:
         """From single lines, by participant and key."""
         participants = tuple(sorted(said))
         keys = tuple(sorted(set().union(*said.values())))
@@ -70,7 +70,7 @@ class Lines:
             key=np.array([row[1] for row in rows], dtype=np.int64),
             usage=_matrix([row[2].usage for row in rows]),
             peak=_matrix([row[2].peak for row in rows]),
-            pinched=_matrix([row[2].pinched for row in rows]) > 0,
+            throttled=_matrix([row[2].throttled for row in rows]) > 0,
             partitions=np.array([row[2].partitions for row in rows], dtype=np.int64),
         )
 
@@ -97,7 +97,7 @@ class Lines:
             key=self.key.take(rows),
             usage=self.usage.take(rows, axis=0),
             peak=self.peak.take(rows, axis=0),
-            pinched=self.pinched.take(rows, axis=0),
+            throttled=self.throttled.take(rows, axis=0),
             partitions=self.partitions.take(rows),
         )
 
@@ -151,7 +151,7 @@ def lines_of(table: UsageTable, partitions: Mapping[str, int], passing: Floats, 
         key=key,
         usage=usage,
         peak=peak,
-        pinched=(peak > 0) & (peak >= (at_limit * passing).take(key, axis=0)),
+        throttled=(peak > 0) & (peak >= (at_limit * passing).take(key, axis=0)),
         partitions=parts.take(key),
     )
 
@@ -194,7 +194,7 @@ def joined(one: Lines, other: Lines) -> Lines:
         key=np.concatenate([one.key, other.key]).take(order),
         usage=np.concatenate([one.usage, other.usage]).take(order, axis=0),
         peak=np.concatenate([one.peak, other.peak]).take(order, axis=0),
-        pinched=np.concatenate([one.pinched, other.pinched]).take(order, axis=0),
+        throttled=np.concatenate([one.throttled, other.throttled]).take(order, axis=0),
         partitions=np.concatenate([one.partitions, other.partitions]).take(order),
     )
 

@@ -1,7 +1,7 @@
 """Enforcer `native`: Pulsar's ResourceGroups kept as declared, and the defects of theirs that bite. Pure.
 
-A ResourceGroup of the group's name is attached to each of its namespaces. What was there before is in `Kept`, stored
-before the first write, and given back when the group goes.
+A ResourceGroup of the group's name is attached to each of its namespaces. What was there before is in
+`OwnedResourceGroup`, stored before the first write, and given back when the group goes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from bundlekeel.core.quotas.groups import (
     DISPATCH_MESSAGES,
     PUBLISH_BYTES,
     PUBLISH_MESSAGES,
-    Group,
     Membership,
+    QuotaGroup,
 )
 
 # A broker with the least quota there is passes about this many messages/s or bytes/s.
@@ -39,7 +39,7 @@ class ResourceGroup(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
+class GroupBrokers:
     """Who serves a group. `brokers`: those there now that ever did; `newest`: the newest start of a broker, in ms;
     `gone`: those that did and are not there any more, each with `newest` of the time before it went."""
 
@@ -49,16 +49,16 @@ class Serving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class OwnedResourceGroup:
     """A ResourceGroup we keep. `original`: the one of this name before us, None without one. `attached`: what each
     namespace was attached to before us, "" for nothing. `serving`: who serves it, for the next leader."""
 
     original: ResourceGroup | None = None
     attached: Mapping[str, str] = field(default_factory=dict)
-    serving: Serving = field(default_factory=Serving)
+    serving: GroupBrokers = field(default_factory=GroupBrokers)
 
 
-class Put(NamedTuple):
+class ResourceGroupWrite(NamedTuple):
     """One write. `namespace` "": the ResourceGroup `name`, which is `before` (None: there is none), becomes `group`
     (None: is removed). Else the namespace, which is attached to `leaves`, is attached to `name` ("": to nothing)."""
 
@@ -80,18 +80,18 @@ class NativePlan:
     that its ResourceGroup is there, an end that all have left. `kept` is to be stored before them, `done` are the names
     to forget when all that concerns them is written."""
 
-    sets: tuple[Put, ...] = ()
-    moves: tuple[Put, ...] = ()
-    ends: tuple[Put, ...] = ()
-    kept: Mapping[str, Kept] = field(default_factory=dict)
+    sets: tuple[ResourceGroupWrite, ...] = ()
+    moves: tuple[ResourceGroupWrite, ...] = ()
+    ends: tuple[ResourceGroupWrite, ...] = ()
+    kept: Mapping[str, OwnedResourceGroup] = field(default_factory=dict)
     done: tuple[str, ...] = ()
 
     @property
-    def puts(self) -> tuple[Put, ...]:
+    def puts(self) -> tuple[ResourceGroupWrite, ...]:
         """All of them, in their order."""
         return (*self.sets, *self.moves, *self.ends)
 
-    def chosen(self, most: int, tried: Mapping[str, int]) -> frozenset[Put]:
+    def chosen(self, most: int, tried: Mapping[str, int]) -> frozenset[ResourceGroupWrite]:
         """So many puts at most: those tried the longest ago, but none without what it needs. `tried`: by what is
         written, the number of the plan; who always fails keeps nobody from his turn."""
         never = -1
@@ -114,7 +114,7 @@ class Defect:
     detail: str = ""
 
 
-def resource_group_of(group: Group) -> ResourceGroup:
+def resource_group_of(group: QuotaGroup) -> ResourceGroup:
     """What Pulsar is told of a group; bytes and messages are cut to whole numbers."""
     limits = group.limits
     given = (limits.publish_messages, limits.publish_bytes, limits.dispatch_messages, limits.dispatch_bytes)
@@ -125,7 +125,7 @@ def plan_native(
     membership: Membership,
     groups: Mapping[str, ResourceGroup | None],
     attached: Mapping[str, str],
-    kept: Mapping[str, Kept],
+    kept: Mapping[str, OwnedResourceGroup],
     absent: Collection[str] = (),
 ) -> NativePlan:
     """What to write. `groups`: the ResourceGroups there are, by the names of declared and of kept ones, and of those
@@ -152,7 +152,7 @@ class _Made:
         membership: Membership,
         groups: Mapping[str, ResourceGroup | None],
         attached: Mapping[str, str],
-        kept: Mapping[str, Kept],
+        kept: Mapping[str, OwnedResourceGroup],
         absent: Collection[str],
     ) -> None:
         self._groups, self._attached, self._kept, self._absent = groups, attached, kept, frozenset(absent)
@@ -162,22 +162,24 @@ class _Made:
         self._members: dict[str, list[str]] = {name: [] for name in names}
         for namespace, name in self._taken.items():
             self._members[name].append(namespace)
-        self.sets: list[Put] = []
-        self.moves: list[Put] = []
-        self.ends: list[Put] = []
+        self.sets: list[ResourceGroupWrite] = []
+        self.moves: list[ResourceGroupWrite] = []
+        self.ends: list[ResourceGroupWrite] = []
         self.memory = dict(kept)
         self.done: list[str] = []
 
-    def keep(self, group: Group) -> None:
+    def keep(self, group: QuotaGroup) -> None:
         """A declared group, whose ResourceGroup was read: it and its members."""
         name, wanted, now = group.name, resource_group_of(group), self._groups[group.name]
         if now != wanted:
-            self.sets.append(Put(name, wanted, before=now))
-        before = self.memory.get(name, Kept(original=now))
+            self.sets.append(ResourceGroupWrite(name, wanted, before=now))
+        before = self.memory.get(name, OwnedResourceGroup(original=now))
         joining = {item: self._attached[item] for item in self._members[name] if item in self._attached}
         original = {item: self._before_us(item, there) for item, there in joining.items()}
         self.memory[name] = replace(before, attached={**original, **before.attached})
-        self.moves += [Put(name, namespace=item, leaves=there) for item, there in joining.items() if there != name]
+        self.moves += [
+            ResourceGroupWrite(name, namespace=item, leaves=there) for item, there in joining.items() if there != name
+        ]
 
     def release(self, name: str) -> None:
         """A kept ResourceGroup: namespaces that do not belong to it any more, and, when nobody declares it, itself."""
@@ -188,7 +190,7 @@ class _Made:
             target = self._goes_to(item, held.attached[item])
             # What another group takes goes there at once: in between it would have no limit.
             if item not in self._taken and target != name:
-                self.moves.append(Put(target, namespace=item, leaves=name))
+                self.moves.append(ResourceGroupWrite(target, namespace=item, leaves=name))
         # Others attached it elsewhere since, or we did: that is over. What is to go is kept until it has gone.
         over = {item for item in leaving if item in attached and attached[item] != name}
         if name in self._declared:
@@ -201,7 +203,7 @@ class _Made:
             return
         now = self._groups[name]
         if now not in (None, held.original):
-            self.ends.append(Put(name, held.original, before=now))
+            self.ends.append(ResourceGroupWrite(name, held.original, before=now))
         self.done.append(name)
 
     def _before_us(self, namespace: str, there: str) -> str:
@@ -222,12 +224,12 @@ class _Made:
         return was if self._groups.get(was, ResourceGroup()) is not None else ""
 
 
-def serving_after(before: Serving, serving: Collection[str], starts: Mapping[str, int]) -> Serving:
+def serving_after(before: GroupBrokers, serving: Collection[str], starts: Mapping[str, int]) -> GroupBrokers:
     """Who serves a group by now. `serving`: brokers it passes something at; `starts`: when each broker there started,
     in ms. Each broker counts what a dead one said last until it restarts itself, or the dead one is back."""
     gone = dict(before.gone) | {name: before.newest for name in before.brokers if name not in starts}
     oldest = min(starts.values(), default=0)
-    return Serving(
+    return GroupBrokers(
         brokers=tuple(sorted((set(before.brokers) | set(serving)) & set(starts))),
         newest=max(starts.values(), default=before.newest),
         gone={name: since for name, since in sorted(gone.items()) if name not in starts and oldest <= since},
@@ -235,7 +237,7 @@ def serving_after(before: Serving, serving: Collection[str], starts: Mapping[str
 
 
 def defects(
-    group: Group, usage: Floats, brokers: Collection[str], gone: Collection[str], *, exchanged: bool
+    group: QuotaGroup, usage: Floats, brokers: Collection[str], gone: Collection[str], *, exchanged: bool
 ) -> tuple[Defect, ...]:
     """What is known to go wrong with this group now. `usage`: by broker in the order of `brokers`, columns `KINDS`;
     `gone`: brokers that are not there any more and whose last word still counts; `exchanged`: whether brokers
@@ -255,7 +257,7 @@ def defects(
     return tuple(found)
 
 
-def _starved(group: Group, usage: Floats, brokers: Collection[str]) -> set[str]:
+def _starved(group: QuotaGroup, usage: Floats, brokers: Collection[str]) -> set[str]:
     """Brokers that pass next to nothing of a group that is at a limit on publishing."""
     found: set[str] = set()
     messages = usage[:, PUBLISH_MESSAGES]

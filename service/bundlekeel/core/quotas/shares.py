@@ -22,7 +22,7 @@ from bundlekeel.core.model.load import Floats, Ints
 from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.core.quotas.groups import KINDS
 from bundlekeel.core.quotas.lines import Lines, renumbered
-from bundlekeel.core.quotas.split import Homes, by_usage
+from bundlekeel.core.quotas.split import TopicBrokers, by_usage
 from bundlekeel.core.quotas.usage import Key
 
 # Sums of shares stay below the limit by more than rounding can add to them.
@@ -36,7 +36,7 @@ def _nothing() -> Floats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning:
+class ShareTuning:
     """How shares are made.
 
     room: how far above its demand a topic that is not held back may grow before it is (a part of its demand).
@@ -65,31 +65,31 @@ class Tuning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claims:
+class TopicClaims:
     """One row for each topic, sorted by key. Matrices have the shape (topics, 4), columns `KINDS`.
 
     `group`: number of its group. `usage`: what passes. `need`: the share with which that passes: the busiest partition
-    times the number of partitions. `pinched`: held back, its demand is unknown.
+    times the number of partitions. `throttled`: held back, its demand is unknown.
     """
 
     keys: tuple[Key, ...]
     group: Ints
     usage: Floats
     need: Floats
-    pinched: Bools
+    throttled: Bools
     partitions: Ints
-    homes: Homes
+    homes: TopicBrokers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remembered:
+class ShareMemory:
     """Of each topic: its claim of the last cycle, what it is known to want, the share it got, for how many cycles that
     was not enough (`streak`; -1: it was cut below what it wants), and for how many it is absent."""
 
     keys: tuple[Key, ...] = ()
     usage: Floats = field(default_factory=_nothing)
     need: Floats = field(default_factory=_nothing)
-    pinched: Bools = field(default_factory=lambda: _nothing() > 0)
+    throttled: Bools = field(default_factory=lambda: _nothing() > 0)
     known: Floats = field(default_factory=_nothing)
     share: Floats = field(default_factory=_nothing)
     streak: Floats = field(default_factory=_nothing)
@@ -120,7 +120,7 @@ class Shares:
         return self.share[rows[0]] if rows else None
 
 
-def claims_of(lines: Lines, groups: Sequence[str]) -> Claims:
+def claims_of(lines: Lines, groups: Sequence[str]) -> TopicClaims:
     """Topics put together over participants. Groups that are not in `groups` are left out."""
     number = {name: row for row, name in enumerate(groups)}
     group_of = np.fromiter((number.get(key[0], -1) for key in lines.keys), dtype=np.int64, count=len(lines.keys))
@@ -134,20 +134,20 @@ def claims_of(lines: Lines, groups: Sequence[str]) -> Claims:
     starts = np.cumsum(count) - count
     parts = np.maximum(np.maximum.reduceat(lines.partitions, starts), 1)
     total = np.add.reduceat(lines.usage, starts)
-    return Claims(
+    return TopicClaims(
         keys=lines.keys,
         group=group_of[used],
         usage=total,
         need=np.maximum(np.maximum.reduceat(lines.peak, starts) * parts[:, None], total),
-        pinched=np.maximum.reduceat(lines.pinched, starts) > 0,
+        throttled=np.maximum.reduceat(lines.throttled, starts) > 0,
         partitions=parts,
-        homes=Homes(topic=lines.key, participant=lines.participant, usage=lines.usage),
+        homes=TopicBrokers(topic=lines.key, participant=lines.participant, usage=lines.usage),
     )
 
 
 def share_out(
-    limits: Floats, groups: Sequence[str], claims: Claims, memory: Remembered, tuning: Tuning
-) -> tuple[Shares, Remembered]:
+    limits: Floats, groups: Sequence[str], claims: TopicClaims, memory: ShareMemory, tuning: ShareTuning
+) -> tuple[Shares, ShareMemory]:
     """One cycle. `limits`: shape (groups, 4), infinite for none, in the order of `groups`."""
     old = renumbered(claims.keys, memory.keys)
     was_idle = np.ones(claims.usage.shape, dtype=bool)
@@ -171,7 +171,7 @@ def share_out(
         )
         share[rows, kind], level[:, kind] = _fill_column(column, tuning)
         if tuning.split == PROPORTIONAL:
-            held = limited[claims.group] & claims.pinched[:, kind]
+            held = limited[claims.group] & claims.throttled[:, kind]
             share[:, kind] = by_usage(share[:, kind], claims.group, held, claims.homes, kind)
         share[rows, kind] = np.maximum(share[rows, kind], tuning.least(kind))
         total = _sums(share[rows, kind], column.group, len(limits))
@@ -183,7 +183,7 @@ def share_out(
         partitions=claims.partitions,
         level=level,
         excess=excess,
-        content=np.where(claims.pinched, 0.0, claims.need),
+        content=np.where(claims.throttled, 0.0, claims.need),
     )
     return result, replace(now, share=share)
 
@@ -201,7 +201,7 @@ class _Column:
     was_idle: Bools
 
 
-def _fill_column(column: _Column, tuning: Tuning) -> tuple[Floats, Floats]:
+def _fill_column(column: _Column, tuning: ShareTuning) -> tuple[Floats, Floats]:
     """Shares of the topics and level of the groups."""
     group, count = column.group, len(column.limit)
     members = np.maximum(np.bincount(group, minlength=count), 1)
@@ -233,9 +233,9 @@ def _fill_column(column: _Column, tuning: Tuning) -> tuple[Floats, Floats]:
 def _probes(column: _Column, busy: Ints, fair: Floats) -> Floats:
     """What topics ask that are held back although they got what they were known to want. `fair`: their level."""
     usage, streak = column.usage[busy], column.streak[busy]
-    half_way = usage + np.maximum(fair - usage, 0.0) / 2
+    midway = usage + np.maximum(fair - usage, 0.0) / 2
     twice = 2 * np.maximum(column.need[busy], usage)
-    first = np.where(column.was_idle[busy], half_way, np.minimum(half_way, twice))
+    first = np.where(column.was_idle[busy], midway, np.minimum(midway, twice))
     found: Floats = np.where(streak <= 1, first, np.inf)
     return found
 
@@ -271,8 +271,8 @@ def _sums(values: Floats, group: Ints, count: int) -> Floats:
 
 
 def _with_absent(
-    claims: Claims, groups: Sequence[str], memory: Remembered, tuning: Tuning, old: Ints, was_idle: Bools
-) -> tuple[Claims, Remembered, Bools]:
+    claims: TopicClaims, groups: Sequence[str], memory: ShareMemory, tuning: ShareTuning, old: Ints, was_idle: Bools
+) -> tuple[TopicClaims, ShareMemory, Bools]:
     """The claims and those of topics that are absent for a moment, sorted; and what is to be remembered of them."""
     number = {name: row for row, name in enumerate(groups)}
     missing = np.ones(len(memory.keys), dtype=bool)
@@ -285,23 +285,23 @@ def _with_absent(
     if away:
         order = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
     group = np.concatenate([claims.group, np.array([number[memory.keys[row][0]] for row in away], dtype=np.int64)])
-    now = Remembered(
+    now = ShareMemory(
         keys=tuple(keys[row] for row in order) if away else keys,
         usage=np.concatenate([claims.usage, memory.usage[away]])[order],
         need=np.concatenate([claims.need, memory.need[away]])[order],
-        pinched=np.concatenate([claims.pinched, memory.pinched[away]])[order],
+        throttled=np.concatenate([claims.throttled, memory.throttled[away]])[order],
         known=np.concatenate([known, memory.known[away]])[order],
         streak=np.concatenate([streak, memory.streak[away]])[order],
         absent=np.concatenate([np.zeros(len(claims.keys), dtype=np.int64), memory.absent[away] + 1])[order],
         partitions=np.concatenate([claims.partitions, memory.partitions[away]])[order],
     )
     homes = replace(claims.homes, topic=np.argsort(order)[claims.homes.topic])
-    merged = Claims(
+    merged = TopicClaims(
         keys=now.keys,
         group=group[order],
         usage=now.usage,
         need=now.need,
-        pinched=now.pinched,
+        throttled=now.throttled,
         partitions=now.partitions,
         homes=homes,
     )
@@ -309,7 +309,7 @@ def _with_absent(
     return merged, now, idle
 
 
-def _learnt(claims: Claims, memory: Remembered, old: Ints, room: float) -> tuple[Floats, Floats]:
+def _learnt(claims: TopicClaims, memory: ShareMemory, old: Ints, room: float) -> tuple[Floats, Floats]:
     """What each topic is known to want, and for how many cycles it wanted more than that. Shape (topics, 4) each."""
     seen = old >= 0
     known, share, streak = (np.zeros(claims.usage.shape) for _ in range(3))
@@ -320,23 +320,23 @@ def _learnt(claims: Claims, memory: Remembered, old: Ints, room: float) -> tuple
     explained = share < known * (1 + room) * (1 - 1e-9)
     # What passes goes up and down, least of all steadily where a limit works: less is believed when seen twice.
     before = np.zeros_like(known)
-    before[seen] = np.where(memory.pinched[old[seen]], known[seen], np.minimum(known[seen], memory.need[old[seen]]))
+    before[seen] = np.where(memory.throttled[old[seen]], known[seen], np.minimum(known[seen], memory.need[old[seen]]))
     falls = np.where(claims.usage > 0, np.maximum(claims.need, before), 0.0)
     return (
-        np.where(claims.pinched, known, falls),
+        np.where(claims.throttled, known, falls),
         # After a cut what has waited comes first: one cycle more before that counts as demand.
-        np.where(claims.pinched, np.where(explained, -1.0, streak + 1), 0.0),
+        np.where(claims.throttled, np.where(explained, -1.0, streak + 1), 0.0),
     )
 
 
-def _no_claims() -> Claims:
+def _no_claims() -> TopicClaims:
     none = np.zeros(0, dtype=np.int64)
-    return Claims(
+    return TopicClaims(
         keys=(),
         group=none,
         usage=_nothing(),
         need=_nothing(),
-        pinched=_nothing() > 0,
+        throttled=_nothing() > 0,
         partitions=none,
-        homes=Homes(topic=none, participant=none, usage=_nothing()),
+        homes=TopicBrokers(topic=none, participant=none, usage=_nothing()),
     )

@@ -15,7 +15,7 @@ _EVEN_PART: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Homes:
+class TopicBrokers:
     """Who serves which topic: one row for each topic at each participant, sorted by both. `topic`, `participant`:
     numbers; `usage`: shape (rows, 4), what passes there."""
 
@@ -24,7 +24,7 @@ class Homes:
     usage: Floats
 
 
-def by_usage(share: Floats, group: Ints, held: Bools, homes: Homes, kind: int) -> Floats:
+def by_usage(share: Floats, group: Ints, held: Bools, homes: TopicBrokers, kind: int) -> Floats:
     """Shares of the topics that are held back (`held`), divided anew inside each broker: a tenth evenly, the rest in
     proportion to what they passed. So shares drift to even, a tenth of the way in each cycle.
 

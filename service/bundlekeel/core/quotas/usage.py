@@ -232,16 +232,16 @@ def sums(rates: Floats, key: Ints, count: int) -> Floats:
     return np.stack(columns, axis=1) if columns else np.zeros((count, 0))
 
 
-class Line(NamedTuple):
+class UsageLine(NamedTuple):
     """What one participant says of one topic of a group: the sum of its partitions there.
 
-    `peak`: its busiest partition there. `pinched`: by kind, whether a partition there is at its limit, so that its
+    `peak`: its busiest partition there. `throttled`: by kind, whether a partition there is at its limit, so that its
     demand is unknown. `partitions`: of the whole topic, wherever they are.
     """
 
     usage: Rates
     peak: Rates
-    pinched: tuple[bool, bool, bool, bool] = (False, False, False, False)
+    throttled: tuple[bool, bool, bool, bool] = (False, False, False, False)
     partitions: int = 1
 
     @property

@@ -29,7 +29,7 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Divided:
+class RecentSplit:
     """A split that was made, and when: for a while reports still name the parent."""
 
     family: Family

@@ -35,7 +35,7 @@ from bundlekeel.core.strategies.common import (
     refuse_rest,
     traffic_of,
 )
-from bundlekeel.core.strategies.reasons import Attempt, refuse_unfit, stuck
+from bundlekeel.core.strategies.reasons import TriedTarget, refuse_unfit, stuck
 from bundlekeel.core.strategies.swap import Swap, make_room, swap
 
 # When a bundle fits on the coldest broker in no way, these many next ones are tried: they may be larger.
@@ -321,7 +321,7 @@ def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, lo
             runner_up = next((row for row in others if row != target), -1)
             draft.take(int(rows[chosen]), hot, target, rule="avg", threshold=low, runner_up=runner_up)
             return None
-        attempts.append(Attempt(offer=offer, other=other, want=want))
+        attempts.append(TriedTarget(offer=offer, other=other, want=want))
     return refuse_unfit(context, hot, rows, attempts)
 
 

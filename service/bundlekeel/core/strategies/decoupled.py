@@ -17,7 +17,7 @@ from bundlekeel.core.model.load import Floats, Ints
 from bundlekeel.core.model.plan import Refusal
 from bundlekeel.core.strategies.common import EPSILON, Candidates, Context, refuse_all, refuse_rest
 from bundlekeel.core.strategies.placement import legal_targets
-from bundlekeel.core.strategies.reasons import Attempt, legal_after, refuse_unfit
+from bundlekeel.core.strategies.reasons import TriedTarget, legal_after, refuse_unfit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +88,13 @@ def _in_order(relief: Floats, need: float) -> Iterator[int]:
 
 
 def _unfit(context: Context, source: int, rows: Ints, need: float) -> list[Refusal]:
-    """Why none of these fits, told by the broker with the most room."""
+    """Why none of these fits, by the example of the broker with the most room."""
     draft, targets = context.draft, legal_targets(context.draft, source, rows)
     if len(targets) == 0:
         return refuse_all(context, source, rows, Code.NO_LEGAL_TARGET)
     coldest = targets[np.argsort(draft.score[targets], kind="stable")[:4]].tolist()
     attempts = [
-        Attempt(offer=draft.offer(rows, source, target), other=float(draft.score[target]), want=need)
+        TriedTarget(offer=draft.offer(rows, source, target), other=float(draft.score[target]), want=need)
         for target in coldest
     ]
     return refuse_unfit(context, source, rows, attempts)

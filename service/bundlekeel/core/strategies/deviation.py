@@ -35,14 +35,14 @@ from bundlekeel.core.strategies.common import (
     refuse_rest,
 )
 from bundlekeel.core.strategies.placement import legal_targets
-from bundlekeel.core.strategies.reasons import Attempt, refuse_unfit, stuck
+from bundlekeel.core.strategies.reasons import TriedTarget, refuse_unfit, stuck
 
 # When no bundle fits on the least loaded broker, these many next ones are tried: they may be larger, or allowed.
 TARGETS_TRIED = 4
 
 
 def shed(context: Context) -> Decision:
-    """Move from the most to the least loaded broker until nobody stands out."""
+    """Move from the most to the least loaded broker until none stands out."""
     ids = context.snapshot.brokers.ids
     spread = _Spread(context)
     mean, std = spread.mean, spread.std
@@ -129,7 +129,7 @@ def _move_one(context: Context, source: int, given: Candidates, spread: _Spread)
             spread.change(before, float(draft.score[source]))
             spread.change(other, float(draft.score[target]))
             return None
-        attempts.append(Attempt(offer=offer, other=other, want=want))
+        attempts.append(TriedTarget(offer=offer, other=other, want=want))
     rest = Candidates(rows[:0], given.dust)
     return [*refuse_rest(context, source, rest, Code.NO_GAIN), *refuse_unfit(context, source, rows, attempts)]
 

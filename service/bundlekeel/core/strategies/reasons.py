@@ -21,7 +21,7 @@ FULL = frozenset({Code.TARGET_OVERLOADED, Code.NO_LEGAL_TARGET})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class TriedTarget:
     """One target that was tried: what each bundle would do, the target's score now, how much score should move."""
 
     offer: Offer
@@ -29,7 +29,7 @@ class Attempt:
     want: float
 
 
-def refuse_unfit(context: Context, source: int, rows: Ints, attempts: Sequence[Attempt]) -> list[Refusal]:
+def refuse_unfit(context: Context, source: int, rows: Ints, attempts: Sequence[TriedTarget]) -> list[Refusal]:
     """One refusal for each of these bundles after all attempts failed; the first target that policies allow tells.
 
     TargetOverloaded: it is the overload threshold that stands in the way, either because the bundle is small enough

@@ -25,7 +25,7 @@ MOST_BACK = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
-    """What is told of each move of a swap, and who exchange."""
+    """What is recorded of each move of a swap, and which brokers exchange."""
 
     giver: int
     taker: int
@@ -183,8 +183,8 @@ def _allowed(context: Context, pair: _Pair, rows: Ints) -> Bools:
     allowed = np.ones(len(rows), dtype=bool)
     if context.draft.allowed is not None:
         allowed &= context.draft.allowed[context.snapshot.bundles.namespace[rows], pair.giver]
-    if context.draft.bars is not None:
-        allowed &= ~context.draft.bars.forbidden(rows, pair.taker, pair.giver)
+    if context.draft.bans is not None:
+        allowed &= ~context.draft.bans.forbidden(rows, pair.taker, pair.giver)
     return allowed
 
 

@@ -36,7 +36,7 @@ from bundlekeel.core.strategies.common import (
     candidates,
     refuse_rest,
 )
-from bundlekeel.core.strategies.reasons import Attempt, refuse_unfit, stuck
+from bundlekeel.core.strategies.reasons import TriedTarget, refuse_unfit, stuck
 from bundlekeel.core.strategies.swap import Swap, swap
 
 # When nothing fits on the least loaded broker, these many next ones are tried: they may be larger, or allowed.
@@ -142,9 +142,9 @@ def _held(context: Context) -> dict[int, Code]:
             held[row] = Code.COOL_DOWN
         elif broker in context.unsettled:
             held[row] = Code.UNSETTLED
-    bars = context.draft.bars
-    if bars is not None:
-        held |= {row: bars.closed[row] for row in np.flatnonzero(~context.concerned()).tolist()}
+    bans = context.draft.bans
+    if bans is not None:
+        held |= {row: bans.closed[row] for row in np.flatnonzero(~context.concerned()).tolist()}
     return held
 
 
@@ -261,7 +261,7 @@ def _give(context: Context, view: _View, giver: int) -> list[Refusal]:
     draft, given = context.draft, candidates(context, giver)
     if int(draft.bundle_count[giver]) <= 1:
         return refuse_rest(context, giver, given, Code.SOLE_BUNDLE)
-    attempts: list[Attempt] = []
+    attempts: list[TriedTarget] = []
     worth = max(EPSILON, context.params.min_unload_share * context.mean)
     for place, taker in enumerate(takers := _takers(context, view, giver)):
         want = _want(context, view, giver, taker)
@@ -287,16 +287,16 @@ def _give(context: Context, view: _View, giver: int) -> list[Refusal]:
     return _unfit(context, giver, given, attempts)
 
 
-def _unfit(context: Context, giver: int, given: Candidates, attempts: list[Attempt]) -> list[Refusal]:
+def _unfit(context: Context, giver: int, given: Candidates, attempts: list[TriedTarget]) -> list[Refusal]:
     """The refusals of a giver none of whose other bundles fits."""
     dust = Candidates(given.rows[:0], given.dust)
     rows = given.left(context.draft)
     return [*refuse_rest(context, giver, dust, Code.NO_GAIN), *refuse_unfit(context, giver, rows, attempts)]
 
 
-def _attempt(context: Context, giver: int, taker: int, given: Candidates, want: float) -> Attempt:
+def _attempt(context: Context, giver: int, taker: int, given: Candidates, want: float) -> TriedTarget:
     offer = context.draft.offer(given.left(context.draft), giver, taker)
-    return Attempt(offer=offer, other=float(context.draft.score[taker]), want=max(want, 0.0))
+    return TriedTarget(offer=offer, other=float(context.draft.score[taker]), want=max(want, 0.0))
 
 
 def _takers(context: Context, view: _View, giver: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Strategies that plan along silently: each cycle of the leader, the same input, their own memory, nothing carried out.
+"""Shadow strategies: each cycle of the leader, the same input, their own memory, nothing carried out.
 
 They plan in a thread, after the cycle, so that it never waits for them; while they are at it, later cycles are passed
 over and counted.
@@ -30,7 +30,7 @@ class _Taken:
     live: Plan
 
 
-class Tournament:
+class ShadowStrategies:
     """One for each sidecar whose settings name strategies."""
 
     def __init__(self, strategies: Sequence[str], telemetry: Telemetry, clock: Clock) -> None:
@@ -47,7 +47,7 @@ class Tournament:
     def heard(
         self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
     ) -> None:
-        """A cycle is over (`cycle_parts.Chronicle`). Returns at once."""
+        """A cycle is over (`cycle.parts.Chronicle`). Returns at once."""
         if epoch is None or given is None or result is None:
             return
         if self.busy:

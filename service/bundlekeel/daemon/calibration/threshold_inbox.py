@@ -14,7 +14,7 @@ from bundlekeel.core.calibration.thresholds_json import digest_of, parsed
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import StoreError, ThresholdsError
 from bundlekeel.ports import Clock, Telemetry
-from bundlekeel.ports.calibration import MAX_BYTES, CalibrationStore, Found
+from bundlekeel.ports.calibration import MAX_BYTES, CalibrationStore, FoundDocument
 
 _log = structlog.get_logger(__name__)
 
@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 READ_SECONDS: Final = 60.0
 
 
-class Proposals:
+class ThresholdInbox:
     """Reads in a thread of its own. `store` opens the place; StoreError: tried again with the next read."""
 
     def __init__(self, store: Callable[[], CalibrationStore], telemetry: Telemetry, clock: Clock) -> None:
@@ -31,8 +31,8 @@ class Proposals:
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, "calibration")
         self._store: CalibrationStore | None = None
-        self._reading: asyncio.Future[Found | None] | None = None
-        self.found: Found | None = None
+        self._reading: asyncio.Future[FoundDocument | None] | None = None
+        self.found: FoundDocument | None = None
         self.document: Thresholds | None = None
         self.digest = ""
         self.unreadable: Objection | None = None
@@ -67,7 +67,7 @@ class Proposals:
         """Let go of the thread; it may hang in a store that does not answer."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _fetch(self) -> Found | None:
+    def _fetch(self) -> FoundDocument | None:
         """In the thread."""
         if self._store is None:
             self._store = self._open()
@@ -79,7 +79,7 @@ class Proposals:
         self.error = text
         self._telemetry.count("thresholds_store_errors_total")
 
-    def _take(self, found: Found | None) -> None:
+    def _take(self, found: FoundDocument | None) -> None:
         self.document, self.digest, self.unreadable = None, "", None
         if found is None:
             return

@@ -1,4 +1,4 @@
-"""Calibrated thresholds as the API shows them (`views_thresholds.ThresholdsService.view`)."""
+"""Calibrated thresholds as the API shows them (`answers_thresholds.ThresholdsService.view`)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bundlekeel.core.calibration.adoption import TRIAL, Adopted, Stretch
+from bundlekeel.core.calibration.adoption import TRIAL, Adopted, TimeStretch
 from bundlekeel.core.calibration.thresholds import Number, Objection, Thresholds, difference
 from bundlekeel.core.calibration.thresholds_json import document_of
 from bundlekeel.core.model.codes import EXPLANATIONS
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.calibration.threshold_inbox import Proposals
+from bundlekeel.daemon.calibration.threshold_inbox import ThresholdInbox
 from bundlekeel.daemon.state.documents import Desired
 
 Json = dict[str, Any]
@@ -22,20 +22,20 @@ def changes_of(current: Parameters, document: Thresholds | None) -> list[Json]:
     return [] if document is None else [asdict(row) for row in difference(current, document)]
 
 
-def changes_said(current: Parameters, document: Thresholds) -> str:
+def changes_text(current: Parameters, document: Thresholds) -> str:
     """The difference in words."""
     rows = difference(current, document)
     return ", ".join(f"{row.parameter} {row.current:g} -> {row.proposed:g}" for row in rows)
 
 
-def document_view(proposals: Proposals) -> Json | None:
+def document_view(inbox: ThresholdInbox) -> Json | None:
     """The newest proposal, where it lies and what it is known by."""
-    document = proposals.document
-    if document is None or proposals.found is None:
+    document = inbox.document
+    if document is None or inbox.found is None:
         return None
     shown = document_of(document)
     del shown["parameters"]
-    named = {"digest": proposals.digest, "path": proposals.found.path}
+    named = {"digest": inbox.digest, "path": inbox.found.path}
     return shown | named | {"values": document.values, "previous": document.previous}
 
 
@@ -47,7 +47,7 @@ def objections_view(objections: Sequence[Objection]) -> list[Json]:
     ]
 
 
-def adopted_view(adopted: Adopted, values: dict[str, Number], before: Stretch, after: Stretch) -> Json:
+def adopted_view(adopted: Adopted, values: dict[str, Number], before: TimeStretch, after: TimeStretch) -> Json:
     """What is adopted, and how its trial goes. `values`: those that are in force."""
     named = ("digest", "strategy", "by", "reason", "since_ms", "state")
     shown: Json = {name: getattr(adopted, name) for name in named}
@@ -75,16 +75,16 @@ def reverted_view(desired: Desired) -> list[Json]:
 
 
 def sentence_of(
-    mode: str, proposals: Proposals, adopted: Adopted | None, objections: Sequence[Objection], changes: str
+    mode: str, inbox: ThresholdInbox, adopted: Adopted | None, objections: Sequence[Objection], changes: str
 ) -> str:
     """How things stand, in a sentence. `adopted`: None also while none of it is in force. `changes`: in words."""
     if mode == "off":
         return "calibration is off (calibration.mode)"
-    if adopted is not None and adopted.digest and adopted.digest == proposals.digest:
+    if adopted is not None and adopted.digest and adopted.digest == inbox.digest:
         return f"the newest proposal is in force, {'on trial' if adopted.state == TRIAL else 'for good'}"
     if objections:
         return f"the newest proposal does not come into force: {', '.join(item.code.value for item in objections)}"
-    if proposals.document is None:
-        return proposals.error or "there is no proposal yet"
+    if inbox.document is None:
+        return inbox.error or "there is no proposal yet"
     how = "it comes into force by itself" if mode == "adopt" else "`bundlekeel thresholds adopt`"
     return f"proposed: {changes}; {how}"

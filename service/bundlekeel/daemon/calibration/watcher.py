@@ -1,8 +1,8 @@
 """Watches what the nightly job proposes: validates it, shows it, lets it come into force, and takes it back when it
 does not do what was promised (core/calibration/thresholds.py, core/calibration/adoption.py). Implements
-`views_thresholds.ThresholdsService`.
+`answers_thresholds.ThresholdsService`.
 
-What is adopted is stored with people's wishes, so that every replica plans with it, and the next leader too.
+What is adopted is stored with operators' requests, so that every replica plans with it, and the next leader too.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from bundlekeel.core.calibration.adoption import (
     reverted_before,
     taken_back,
 )
-from bundlekeel.core.calibration.thresholds import Objection, Rules, Thresholds, checked
+from bundlekeel.core.calibration.thresholds import AdoptionRules, Objection, Thresholds, checked
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError, StoreError
 from bundlekeel.core.model.plan import imbalance
 from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
 from bundlekeel.daemon.answers_thresholds import Json
-from bundlekeel.daemon.calibration.threshold_inbox import Proposals
+from bundlekeel.daemon.calibration.threshold_inbox import ThresholdInbox
 from bundlekeel.daemon.calibration.view import (
     adopted_view,
     changes_of,
-    changes_said,
+    changes_text,
     document_view,
     objections_view,
     reverted_view,
     sentence_of,
 )
-from bundlekeel.daemon.gate.gate import Action, Gate, Question
+from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
 from bundlekeel.daemon.state.documents import Desired
-from bundlekeel.daemon.state.effective_parameters import Overlay
-from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
+from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Journal, Telemetry
 from bundlekeel.ports.calibration import CalibrationStore
 
@@ -76,16 +76,16 @@ _LANDED: Final = ("done", "landed_elsewhere", "released")
 class CalibrationParts:
     """What it works with. `mode`: off, recommend or adopt. `store` opens the place of proposals; it is called in a
     thread, StoreError: tried again later. `interval_seconds`: of cycles. `sees`: whether there is a picture of the
-    cluster, so that `overlay` knows what the brokers run with."""
+    cluster, so that `effective_parameters` knows what the brokers run with."""
 
     mode: str
-    rules: Rules
+    rules: AdoptionRules
     every_seconds: float
     interval_seconds: float
     canary_seconds: float
     store: Callable[[], CalibrationStore]
-    overlay: Overlay
-    sharing: Sharing
+    effective_parameters: EffectiveParameters
+    shared_state: SharedState
     sees: Callable[[], bool]
     journal: Journal
     telemetry: Telemetry
@@ -98,7 +98,7 @@ class Calibration:
 
     def __init__(self, parts: CalibrationParts) -> None:
         self._p = parts
-        self.proposals = Proposals(parts.store, parts.telemetry, parts.clock)
+        self.inbox = ThresholdInbox(parts.store, parts.telemetry, parts.clock)
         self._told: tuple[str, tuple[str, ...]] | None = None
 
     # --- watching ---
@@ -114,20 +114,20 @@ class Calibration:
 
     async def check(self) -> None:
         """Once: read, and on the leader judge what is on trial and consider what is proposed."""
-        await self.proposals.read()
-        if self._p.sharing.leading:
+        await self.inbox.read()
+        if self._p.shared_state.leading:
             await self._judge()
             await self._consider()
         self._publish()
 
     def close(self) -> None:
         """Look for nothing any more."""
-        self.proposals.close()
+        self.inbox.close()
 
     def heard(
         self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
     ) -> None:
-        """Hear of a cycle (`cycle_parts.Chronicle`). Only what we balance ourselves tells how good the thresholds are:
+        """Hear of a cycle (`cycle.parts.Chronicle`). Only what we balance ourselves tells how good the thresholds are:
         not a follower's cycles, none that something stopped, none while brokers are drained."""
         if epoch is None or result is None or record["obstacle"] is not None or record.get("operations"):
             return
@@ -138,22 +138,24 @@ class Calibration:
             return
         landed = sum(record["outcomes"].get(outcome, 0) for outcome in _LANDED)
         planned = sum(move.rule not in RULES for move in result.plan.moves)
-        sharing, now = self._p.sharing, self._p.clock.wall_ms()
-        sharing.realised = noted(sharing.realised, now, spread - 1, min(landed, planned), self._p.interval_seconds)
+        shared_state, now = self._p.shared_state, self._p.clock.wall_ms()
+        shared_state.realised = noted(
+            shared_state.realised, now, spread - 1, min(landed, planned), self._p.interval_seconds
+        )
 
     # --- by itself ---
 
     @property
     def _on_trial(self) -> bool:
         """Whether an adoption is watched. Where the settings changed below all of it there is nothing to judge."""
-        adopted = self._p.sharing.desired.adopted
-        return adopted is not None and adopted.state == TRIAL and bool(self._p.overlay.values)
+        adopted = self._p.shared_state.desired.adopted
+        return adopted is not None and adopted.state == TRIAL and bool(self._p.effective_parameters.values)
 
     async def _judge(self) -> None:
-        adopted = self._p.sharing.desired.adopted
+        adopted = self._p.shared_state.desired.adopted
         if adopted is None or not self._on_trial:
             return
-        before, after = before_and_after(self._p.sharing.realised, adopted, self._p.clock.wall_ms())
+        before, after = before_and_after(self._p.shared_state.realised, adopted, self._p.clock.wall_ms())
         found = judged(adopted, before, after)
         if found is None:
             return
@@ -169,16 +171,16 @@ class Calibration:
         await self._by_ourselves(kept, "kept", adopted.digest, found.sentence)
 
     async def _by_ourselves(self, change: Callable[[Desired], Desired], what: str, digest: str, sentence: str) -> None:
-        """A change nobody asked for; whoever changed the same meanwhile goes first."""
+        """A change made by the sidecar itself; whoever changed the same meanwhile goes first."""
         try:
-            await self._p.sharing.change_desired(change)
+            await self._p.shared_state.change_desired(change)
         except Conflict as error:
             _log.info("thresholds left alone", digest=digest, reason=str(error))
             return
         self._tell(what, digest, sentence)
 
     async def _consider(self) -> None:
-        seen, adopted = self.proposals, self._p.sharing.desired.adopted
+        seen, adopted = self.inbox, self._p.shared_state.desired.adopted
         # Without a picture it is not known what the brokers run with, and so not what a proposal is compared with.
         if not self._p.sees():
             return
@@ -186,7 +188,7 @@ class Calibration:
             return
         objections, known_by = self.objections(), seen.digest or seen.found.path
         if self._p.mode == "adopt" and seen.document is not None and not objections:
-            said = changes_said(self._p.overlay.current, seen.document)
+            said = changes_text(self._p.effective_parameters.current, seen.document)
             sentence = f"{said}, by {len(seen.document.data.days)} days of history"
             change = self._adopting(seen.document, seen.digest, by=OURSELVES, reason=sentence)
             await self._by_ourselves(change, "adopted", seen.digest, sentence)
@@ -199,19 +201,23 @@ class Calibration:
             said = "; ".join(f"{item.code.value}: {item.detail}" for item in objections)
             self._tell("refused", seen.digest, said, codes=codes)
         elif seen.document is not None:
-            self._tell("recommended", seen.digest, changes_said(self._p.overlay.current, seen.document))
+            self._tell("recommended", seen.digest, changes_text(self._p.effective_parameters.current, seen.document))
 
     def objections(self, *, person: bool = False) -> tuple[Objection, ...]:
         """What speaks against the newest proposal; empty also when there is none. `person`: somebody asks for it, so it
         does not matter whether we would do it by ourselves now."""
-        seen, desired, now = self.proposals, self._p.sharing.desired, self._p.clock.wall_ms()
+        seen, desired, now = self.inbox, self._p.shared_state.desired, self._p.clock.wall_ms()
         if seen.unreadable is not None:
             return (seen.unreadable,)
         if seen.document is None:
             return ()
-        if desired.adopted is not None and desired.adopted.digest == seen.digest and self._p.overlay.values:
+        if (
+            desired.adopted is not None
+            and desired.adopted.digest == seen.digest
+            and self._p.effective_parameters.values
+        ):
             return (Objection(code=Code.NOTHING_NEW, field="", detail="it is in force"),)
-        found = checked(seen.document, self._p.overlay.current, self._p.rules, now)
+        found = checked(seen.document, self._p.effective_parameters.current, self._p.rules, now)
         before = reverted_before(desired.reverted, seen.digest, seen.document.values, now)
         if before is not None:
             detail = f"by {before.by}: {before.reason}"
@@ -221,7 +227,7 @@ class Calibration:
 
     def _not_by_itself(self, desired: Desired, now: int) -> list[Objection]:
         """What the gate says, and one thing is tried at a time."""
-        found, obstacle = [], self._p.gate.check(Question(action=Action.ADOPTION))
+        found, obstacle = [], self._p.gate.check(GateQuestion(action=Action.ADOPTION))
         if obstacle is not None:
             detail = obstacle.detail or "nothing is adopted by itself then"
             found.append(Objection(code=obstacle.code, field="", detail=detail))
@@ -238,20 +244,22 @@ class Calibration:
 
     def view(self) -> Json:
         """See `views_thresholds`."""
-        seen, desired = self.proposals, self._p.sharing.desired
+        seen, desired = self.inbox, self._p.shared_state.desired
         adopted, objections = desired.adopted, self.objections()
         standing = None
         if adopted is not None:
-            before, after = before_and_after(self._p.sharing.realised, adopted, self._p.clock.wall_ms())
-            standing = adopted_view(adopted, self._p.overlay.values, before, after)
-        said = changes_said(self._p.overlay.current, seen.document) if seen.document is not None else ""
+            before, after = before_and_after(self._p.shared_state.realised, adopted, self._p.clock.wall_ms())
+            standing = adopted_view(adopted, self._p.effective_parameters.values, before, after)
+        said = changes_text(self._p.effective_parameters.current, seen.document) if seen.document is not None else ""
         return {
             "mode": self._p.mode,
-            "sentence": sentence_of(self._p.mode, seen, adopted if self._p.overlay.values else None, objections, said),
+            "sentence": sentence_of(
+                self._p.mode, seen, adopted if self._p.effective_parameters.values else None, objections, said
+            ),
             "error": seen.error,
             "read_ms": seen.read_ms,
             "document": document_view(seen),
-            "changes": changes_of(self._p.overlay.current, seen.document),
+            "changes": changes_of(self._p.effective_parameters.current, seen.document),
             "objections": objections_view(objections),
             "adopted": standing,
             "reverted": reverted_view(desired),
@@ -262,7 +270,7 @@ class Calibration:
         self._on()
         if not self._p.sees():
             raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
-        seen = self.proposals
+        seen = self.inbox
         await seen.read()
         if seen.found is None:
             raise NotFound(f"there is no proposal{f': {seen.error}' if seen.error else ''}")
@@ -273,10 +281,10 @@ class Calibration:
         if standing or seen.document is None:
             why = [f"{item.code.value}: {item.detail}" for item in standing]
             raise Conflict("the proposal does not come into force", difference=why)
-        changes = changes_of(self._p.overlay.current, seen.document)
-        said = changes_said(self._p.overlay.current, seen.document)
+        changes = changes_of(self._p.effective_parameters.current, seen.document)
+        said = changes_text(self._p.effective_parameters.current, seen.document)
         change = self._adopting(seen.document, seen.digest, by=by, reason=reason, force=force)
-        await self._p.sharing.change_desired(change)
+        await self._p.shared_state.change_desired(change)
         sentence = f"{by} adopted {seen.digest}: {said} ({reason})"
         self._tell("adopted", seen.digest, sentence, by=by, reason=reason)
         return {"digest": seen.digest, "changes": changes, "sentence": sentence}
@@ -284,7 +292,7 @@ class Calibration:
     async def revert(self, *, reason: str, by: str) -> Json:
         """See `views_thresholds`."""
         self._on()
-        adopted = self._p.sharing.desired.adopted
+        adopted = self._p.shared_state.desired.adopted
         if adopted is None:
             raise NotFound("no thresholds are adopted")
         return await self._revert(adopted.digest, by=by, reason=reason)
@@ -296,7 +304,7 @@ class Calibration:
     def _adopting(
         self, document: Thresholds, digest: str, *, by: str, reason: str, force: bool = False
     ) -> Callable[[Desired], Desired]:
-        now, seen = self._p.clock.wall_ms(), self._p.sharing.desired.adopted
+        now, seen = self._p.clock.wall_ms(), self._p.shared_state.desired.adopted
 
         def change(desired: Desired) -> Desired:
             if desired.adopted != seen or (not force and digest in desired.reverted):
@@ -304,7 +312,7 @@ class Calibration:
             made = adoption(
                 document,
                 digest,
-                base=self._p.overlay.base,
+                base=self._p.effective_parameters.base,
                 now=desired.adopted,
                 by=by,
                 reason=reason,
@@ -332,7 +340,7 @@ class Calibration:
         if by == OURSELVES:
             await self._by_ourselves(change, "reverted", digest, sentence)
         else:
-            await self._p.sharing.change_desired(change)
+            await self._p.shared_state.change_desired(change)
             self._tell("reverted", digest, sentence, by=by, reason=reason)
         return {"digest": digest, "sentence": sentence}
 
@@ -367,8 +375,8 @@ class Calibration:
         for code in sorted(codes):
             telemetry.gauge("thresholds_objections", 1.0, code=code)
         telemetry.retain("thresholds_objections", "code", codes)
-        telemetry.gauge("thresholds_in_force", float(len(self._p.overlay.values)))
+        telemetry.gauge("thresholds_in_force", float(len(self._p.effective_parameters.values)))
         telemetry.gauge("thresholds_on_trial", 1.0 if self._on_trial else 0.0)
-        if self.proposals.document is not None:
-            age = (self._p.clock.wall_ms() - self.proposals.document.created_ms) / 1000
+        if self.inbox.document is not None:
+            age = (self._p.clock.wall_ms() - self.inbox.document.created_ms) / 1000
             telemetry.gauge("thresholds_age_seconds", age)

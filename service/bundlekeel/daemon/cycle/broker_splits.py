@@ -13,7 +13,7 @@ import structlog
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.state.takeover_record import SPLITTING, Record
+from bundlekeel.daemon.state.takeover_record import SPLITTING, TakeoverRecord
 from bundlekeel.ports import Picture, Telemetry
 
 _log = structlog.get_logger(__name__)
@@ -27,7 +27,7 @@ REMEDY: Final = (
 )
 
 
-def turned_off(takeover: Record | None) -> bool:
+def turned_off(takeover: TakeoverRecord | None) -> bool:
     """Whether the takeover in force turned the brokers' own splits off."""
     return takeover is not None and takeover.active and SPLITTING in takeover.overrides
 
@@ -43,7 +43,7 @@ class SplitWatch:
         self._since: dict[str, int] = {}
         self._told: dict[str, int] = {}
 
-    def look(self, picture: Picture, takeover: Record | None) -> None:
+    def look(self, picture: Picture, takeover: TakeoverRecord | None) -> None:
         """Compare what the brokers run with, as last read, with what was taken over. Never raises."""
         known = {broker: self._config.splits(broker) for broker in picture.endpoints}
         for broker, on in known.items():

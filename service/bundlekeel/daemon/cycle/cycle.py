@@ -15,7 +15,7 @@ import structlog
 
 from bundlekeel.core.guard.budgets import CYCLE_BUDGETS as BUDGETS
 from bundlekeel.core.guard.budgets import GENTLE
-from bundlekeel.core.guard.eligibility import GuardState, Moved, SplitFailed
+from bundlekeel.core.guard.eligibility import GuardState, RecentMove, SplitFailed
 from bundlekeel.core.guard.external_moves import apart_from, noted
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import BundlekeelError, LeadershipLost, SnapshotError, StoreError, WrongCluster
@@ -32,14 +32,14 @@ from bundlekeel.daemon.cycle.parts import CycleParts
 from bundlekeel.daemon.cycle.report import CycleReport
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.split_intents import SplitOutcome
-from bundlekeel.daemon.gate.gate import Action, Question
+from bundlekeel.daemon.gate.gate import Action, GateQuestion
 from bundlekeel.daemon.gate.obstacle import Obstacle
 from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.daemon.state.partial_takeover import namespaces_of
 from bundlekeel.ports import Picture
 
 _log = structlog.get_logger(__name__)
-_Noted = TypeVar("_Noted", Moved, SplitFailed)
+_Noted = TypeVar("_Noted", RecentMove, SplitFailed)
 
 CYCLE_BUDGETS = BUDGETS | {Code.BUDGET_OF_DRAIN}
 # Above this many bundles a plan is made in a worker thread, so that heartbeats and the API stay prompt.
@@ -49,7 +49,7 @@ STAYED_COOL_DOWN_MS = 60_000
 
 
 class Cycle:
-    """Runs cycles one after the other; holds the standing between them."""
+    """Runs cycles one after the other; holds the state between them."""
 
     def __init__(self, parts: CycleParts) -> None:
         self._parts = parts
@@ -59,7 +59,7 @@ class Cycle:
         self._telemetry = parts.telemetry
         self._own_splits = SplitWatch(parts.config, parts.journal.append, parts.telemetry)
         self._clock = parts.clock
-        self.standing = CycleState()
+        self.cycle_state = CycleState()
         self.snapshot: Snapshot | None = None
         self.picture: Picture | None = None
         self.report: CycleReport | None = None
@@ -73,8 +73,8 @@ class Cycle:
 
     @property
     def leads(self) -> bool:
-        """Whether we lead now, in the very term that the standing was adopted for. A term won in the middle of a
-        turn does not count: its standing is taken over first, and must not be overwritten with the one at hand."""
+        """Whether we lead now, in the very term that the state was adopted for. A term won in the middle of a
+        turn does not count: its state is taken over first, and must not be overwritten with the one at hand."""
         return self.epoch is not None and self._epoch_now() == self.epoch
 
     @property
@@ -89,22 +89,22 @@ class Cycle:
         codes = {refusal.code for refusal in report.plan.refusals}
         return bool(codes & CYCLE_BUDGETS) and not codes & GENTLE
 
-    def adopt(self, standing: CycleState, epoch: int | None) -> None:
-        """Go on from this standing, for this term (None: as a follower). Only while no cycle is under way."""
-        self.standing, self.epoch = standing, epoch
-        self._observer.adopt(standing.divisions)
+    def adopt(self, cycle_state: CycleState, epoch: int | None) -> None:
+        """Go on from this state, for this term (None: as a follower). Only while no cycle is under way."""
+        self.cycle_state, self.epoch = cycle_state, epoch
+        self._observer.adopt(cycle_state.divisions)
 
     async def turn(self, adopt: Callable[[], None] | None = None) -> CycleReport:
         """One whole cycle. Whatever goes wrong is in the report. `adopt` is called first, when no other cycle is
-        under way; without it the standing at hand is that of the present term."""
+        under way; without it the state at hand is that of the present term."""
         async with self.busy:
             if adopt is None:
-                self.adopt(self.standing, self._epoch_now())
+                self.adopt(self.cycle_state, self._epoch_now())
             else:
                 adopt()
             started = self.progress_boot = self._clock.boot()
             self._planned = None
-            self.standing = replace(self.standing, cycle=self.standing.cycle + 1)
+            self.cycle_state = replace(self.cycle_state, cycle=self.cycle_state.cycle + 1)
             try:
                 report = await self._turn()
             except (StoreError, SnapshotError) as error:
@@ -115,7 +115,7 @@ class Cycle:
             except BundlekeelError as error:
                 report = self._blank(Code.UNKNOWN, f"the cycle ended early: {error}")
             except Exception:  # noqa: BLE001 - top of the cycle
-                _log.exception("cycle failed", cycle=self.standing.cycle)
+                _log.exception("cycle failed", cycle=self.cycle_state.cycle)
                 self._telemetry.count("unexpected_errors_total", where="cycle")
                 report = self._blank(Code.INTERNAL_ERROR, "the cycle failed unexpectedly; see the log")
             report.seconds["total"] = self._clock.boot() - started
@@ -131,28 +131,28 @@ class Cycle:
         self._planned = given, result
         rest, limited = self.params.cool_down_seconds, self.params.cool_down_limited_factor
         # What was booked while a worker thread planned stays; the next cycle settles it.
-        ledger = result.ledger if self.standing.ledger is given.ledger else self.standing.ledger
-        self.standing = replace(
-            self.standing,
+        ledger = result.ledger if self.cycle_state.ledger is given.ledger else self.cycle_state.ledger
+        self.cycle_state = replace(
+            self.cycle_state,
             memory=result.memory,
             ledger=ledger,
-            recent=_since(self.standing.recent, snapshot.wall_ms, limited * rest, self.params.no_return_seconds),
-            split_failed=_since(self.standing.split_failed, snapshot.wall_ms, rest),
+            recent=_since(self.cycle_state.recent, snapshot.wall_ms, limited * rest, self.params.no_return_seconds),
+            split_failed=_since(self.cycle_state.split_failed, snapshot.wall_ms, rest),
             divisions=dict(self._observer.divisions),
             brokers=tuple(sorted(picture.endpoints)),
         )
-        effects = self._parts.effects.judge(self.standing.effects, ledger, snapshot, result.plan, leading=self.leads)
-        self.standing = replace(self.standing, effects=effects)
-        report = CycleReport.of(result.plan, self.standing.cycle)
+        effects = self._parts.effects.judge(self.cycle_state.effects, ledger, snapshot, result.plan, leading=self.leads)
+        self.cycle_state = replace(self.cycle_state, effects=effects)
+        report = CycleReport.of(result.plan, self.cycle_state.cycle)
         report.seconds["plan"] = self._clock.boot() - started
         cluster = self._parts.gate.cluster_obstacle()
         if cluster is not None:
             report.code, report.sentence = cluster.code, cluster.sentence
         report.obstacle = closed = self._obstacle(Action.PLAN)
         relocates = self._obstacle(Action.RELOCATION) is None
-        await self._parts.wishes.planned(result.ready, result.plan.refusals, acting=relocates)
+        await self._parts.requests.planned(result.ready, result.plan.refusals, acting=relocates)
         await self._after_rollout(snapshot, acting=closed is None)
-        report.operations = self._parts.wishes.record()
+        report.operations = self._parts.requests.record()
         report.shadow = self._parts.shadow()
         if relocates:
             await self._carry_out(report, result.plan, snapshot)
@@ -161,34 +161,34 @@ class Cycle:
 
     async def _after_rollout(self, snapshot: Snapshot, *, acting: bool) -> None:
         """When brokers have stopped restarting, those that did are filled gently (warm), by whoever leads then."""
-        restarted = self._parts.guarding.rolled_out(snapshot.wall_ms, self.params.rollout_quiet_seconds)
+        restarted = self._parts.guard_memory.rolled_out(snapshot.wall_ms, self.params.rollout_quiet_seconds)
         if restarted and acting:
-            await self._parts.wishes.warm_up(restarted)
+            await self._parts.requests.warm_up(restarted)
 
     def _obstacle(self, action: Action) -> Obstacle | None:
-        return self._parts.gate.check(Question(action=action, epoch=self.epoch))
+        return self._parts.gate.check(GateQuestion(action=action, epoch=self.epoch))
 
     async def _look(self) -> tuple[Snapshot, Picture]:
         """The newest picture, and everything about it that a plan needs."""
-        self._observer.in_transit = self.standing.ledger.bundles()
+        self._observer.in_transit = self.cycle_state.ledger.bundles()
         snapshot, picture = await self._observer.snapshot()
         self.snapshot, self.picture = snapshot, picture
-        self._parts.guarding.see(picture, snapshot.wall_ms)
+        self._parts.guard_memory.see(picture, snapshot.wall_ms)
         self._parts.admin.set_endpoints(picture.endpoints)
         await self._config.refresh(picture.endpoints)
         self._parts.gate.see(picture)
         self._own_splits.look(picture, self._term.takeover)
         self.params = self._parts.parameters(self._config.adoptable(), namespaces_of(self._term.takeover))
-        self.snapshot = snapshot = await self._parts.wishes.complete(snapshot, picture)
+        self.snapshot = snapshot = await self._parts.requests.complete(snapshot, picture)
         await self._parts.policies.refresh(snapshot)
         return snapshot, picture
 
     async def _mind_others(self, snapshot: Snapshot, picture: Picture) -> None:
         """What somebody else moved is left alone for its cool-down, and a second balancer is noticed. Only where we
-        would act: while people or brokers move bundles because they are meant to, nobody is a stranger."""
+        would act: while people or brokers move bundles because they are meant to, no move counts as external."""
         now, params = snapshot.wall_ms, self.params
-        books = settle(self.standing.ledger, snapshot, params, now)
-        changes = await self._parts.foreign.look(
+        books = settle(self.cycle_state.ledger, snapshot, params, now)
+        changes = await self._parts.external_moves.look(
             snapshot,
             picture,
             moves=self._term.moves,
@@ -198,8 +198,13 @@ class Cycle:
             within=namespaces_of(self._term.takeover),
         )
         told = apart_from(changes, self._term.desired.drains)
-        recent = {**self.standing.recent, **{item.bundle: Moved(at_ms=now, source=item.source) for item in changes}}
-        self.standing = replace(self.standing, recent=recent, foreign=noted(self.standing.foreign, told, now))
+        recent = {
+            **self.cycle_state.recent,
+            **{item.bundle: RecentMove(at_ms=now, source=item.source) for item in changes},
+        }
+        self.cycle_state = replace(
+            self.cycle_state, recent=recent, external_moves=noted(self.cycle_state.external_moves, told, now)
+        )
 
     async def _carry_out(self, report: CycleReport, made: Plan, snapshot: Snapshot) -> None:
         """Moves first: they relieve at once. Splits need a term that still lasts after them. Outside of the maintenance
@@ -216,20 +221,20 @@ class Cycle:
     def plan_input(self, snapshot: Snapshot) -> PlanInput:
         """What the next plan on this snapshot depends on."""
         guard = GuardState(
-            recent=self.standing.recent,
+            recent=self.cycle_state.recent,
             frozen=self._term.frozen,
-            split_failed=self.standing.split_failed,
-            quarantined=self.standing.effects.quarantined(snapshot.wall_ms),
+            split_failed=self.cycle_state.split_failed,
+            quarantined=self.cycle_state.effects.quarantined(snapshot.wall_ms),
         )
         return PlanInput(
             snapshot=snapshot,
             params=self.params,
-            memory=self.standing.memory,
-            ledger=self.standing.ledger,
-            guard=self._parts.wishes.guard(
-                self._parts.guarding.state(guard, self.standing.ledger, snapshot.wall_ms), snapshot.wall_ms
+            memory=self.cycle_state.memory,
+            ledger=self.cycle_state.ledger,
+            guard=self._parts.requests.guard(
+                self._parts.guard_memory.state(guard, self.cycle_state.ledger, snapshot.wall_ms), snapshot.wall_ms
             ),
-            owned=self._parts.wishes.owned,
+            owned=self._parts.requests.owned,
             policies=self._parts.policies.current,
             brokers_split=self._config.brokers_split(self.picture.endpoints if self.picture is not None else ()),
         )
@@ -267,24 +272,24 @@ class Cycle:
             try:
                 yield
             finally:
-                self._parts.hand.request = None
+                self._parts.executor.request = None
 
     async def _act(self, report: CycleReport, moves: tuple[Move, ...], snapshot: Snapshot) -> None:
         """Book, store, carry out. The books are stored before the first call: a new leader must know."""
         started = self._clock.boot()
         epoch = self._own_epoch()
         now = self._clock.wall_ms()
-        self.standing = replace(
-            self.standing,
-            ledger=open_entries(self.standing.ledger, moves, snapshot, now),
-            effects=self._parts.effects.begun(self.standing.effects, moves, report.plan, now),
+        self.cycle_state = replace(
+            self.cycle_state,
+            ledger=open_entries(self.cycle_state.ledger, moves, snapshot, now),
+            effects=self._parts.effects.begun(self.cycle_state.effects, moves, report.plan, now),
         )
-        self._observer.in_transit = self.standing.ledger.bundles()
+        self._observer.in_transit = self.cycle_state.ledger.bundles()
         self._rules = {move.bundle: move.rule for move in moves}
         try:
-            await self._term.save(self.standing, report.record(epoch), epoch=epoch)
+            await self._term.save(self.cycle_state, report.record(epoch), epoch=epoch)
             report.acted = True
-            report.outcomes = await self._parts.hand.carry_out(
+            report.outcomes = await self._parts.executor.carry_out(
                 moves, epoch=epoch, cycle=report.cycle, on_outcome=self.book
             )
         finally:
@@ -300,7 +305,7 @@ class Cycle:
             # Whoever leads next has to know the children, and brokers do not report them yet.
             await self._store(report.record(epoch), epoch)
 
-        report.splits = await self._parts.hand.split(
+        report.splits = await self._parts.executor.split(
             splits,
             epoch=epoch,
             cycle=report.cycle,
@@ -315,13 +320,13 @@ class Cycle:
         self.progress_boot = self._clock.boot()
         if outcome.outcome == "done" and outcome.family is not None:
             self._observer.divided(outcome.family)
-            ledger = parted(self.standing.ledger, outcome.bundle)
-            self.standing = replace(self.standing, ledger=ledger, divisions=dict(self._observer.divisions))
+            ledger = parted(self.cycle_state.ledger, outcome.bundle)
+            self.cycle_state = replace(self.cycle_state, ledger=ledger, divisions=dict(self._observer.divisions))
         cool_down = self.params.cool_down_seconds
         if (rest := outcome.rest_seconds(cool_down)) > 0:
             since = self._clock.wall_ms() - int(1000 * (cool_down - rest))
             failed = {outcome.bundle: SplitFailed(at_ms=since, code=outcome.code)}
-            self.standing = replace(self.standing, split_failed={**self.standing.split_failed, **failed})
+            self.cycle_state = replace(self.cycle_state, split_failed={**self.cycle_state.split_failed, **failed})
         self._telemetry.count("splits_total", outcome=outcome.outcome, rule=outcome.rule)
         self._parts.journal.append(outcome.record())
 
@@ -329,7 +334,7 @@ class Cycle:
         """Enter one outcome into ledger, cool-down, journal and metrics, as soon as it is known."""
         self.progress_boot = self._clock.boot()
         now = self._clock.wall_ms()
-        ledger, recent = self.standing.ledger, dict(self.standing.recent)
+        ledger, recent = self.cycle_state.ledger, dict(self.cycle_state.recent)
         if outcome.outcome in ("refused", "released") or outcome.landed_on == outcome.source:
             ledger = dropped(ledger, outcome.bundle)
         elif outcome.landed_on:
@@ -338,11 +343,11 @@ class Cycle:
             # A bundle that is where it was has not moved: it may be planned again, but not in every cycle.
             short = outcome.landed_on == outcome.source
             early = int(1000 * self.params.cool_down_seconds) - STAYED_COOL_DOWN_MS if short else 0
-            recent[outcome.bundle] = Moved(at_ms=now - max(0, early), source=outcome.source)
-        effects = self.standing.effects
+            recent[outcome.bundle] = RecentMove(at_ms=now - max(0, early), source=outcome.source)
+        effects = self.cycle_state.effects
         if outcome.outcome != "done":
             effects = came_to_nothing(effects, outcome.bundle)
-        self.standing = replace(self.standing, ledger=ledger, recent=recent, effects=effects)
+        self.cycle_state = replace(self.cycle_state, ledger=ledger, recent=recent, effects=effects)
         self._telemetry.count("moves_total", outcome=outcome.outcome)
         rule = self._rules.get(outcome.bundle) or "unknown"
         self._telemetry.count("moves_by_rule_total", rule=rule, outcome=outcome.outcome)
@@ -352,18 +357,18 @@ class Cycle:
 
     def arrived(self, bundles: Mapping[str, str]) -> None:
         """Bundles of an earlier leader's open moves that are seen at their target: the books need not wait."""
-        ledger = self.standing.ledger
+        ledger = self.cycle_state.ledger
         for bundle, broker in bundles.items():
             ledger = landed(ledger, bundle, broker, self._clock.wall_ms())
-        self.standing = replace(self.standing, ledger=ledger)
+        self.cycle_state = replace(self.cycle_state, ledger=ledger)
 
     def _forget_unstarted(self, moves: tuple[Move, ...], outcomes: list[MoveOutcome]) -> None:
         ended = {outcome.bundle for outcome in outcomes}
-        ledger = self.standing.ledger
+        ledger = self.cycle_state.ledger
         for move in moves:
             if move.bundle not in ended and move.bundle not in self._term.frozen:
                 ledger = dropped(ledger, move.bundle)
-        self.standing = replace(self.standing, ledger=ledger)
+        self.cycle_state = replace(self.cycle_state, ledger=ledger)
 
     def _epoch_now(self) -> int | None:
         try:
@@ -377,20 +382,20 @@ class Cycle:
         return self.epoch
 
     def _blank(self, code: Code, sentence: str) -> CycleReport:
-        return CycleReport(cycle=self.standing.cycle, wall_ms=self._clock.wall_ms(), code=code, sentence=sentence)
+        return CycleReport(cycle=self.cycle_state.cycle, wall_ms=self._clock.wall_ms(), code=code, sentence=sentence)
 
     async def _finish(self, report: CycleReport) -> None:
         self.report = report
         epoch = self.epoch if self.leads else None
         if epoch is not None and report.completed:
-            self.standing = replace(self.standing, completed_ms=self._clock.wall_ms())
+            self.cycle_state = replace(self.cycle_state, completed_ms=self._clock.wall_ms())
         record = report.record(epoch)
         self._parts.journal.append(record)
         # A term that ended meanwhile still had this cycle: its moves were made, and nobody else records it.
         given, result = self._planned or (None, None)
         self._parts.history(self.epoch, given, result, record)
         _log.info("cycle", **{key: record[key] for key in ("cycle", "code", "sentence", "planned", "outcomes")})
-        self._telemetry.gauge("ledger_entries", len(self.standing.ledger.entries))
+        self._telemetry.gauge("ledger_entries", len(self.cycle_state.ledger.entries))
         report.publish(self._telemetry)
         if given is not None and result is not None:
             publish_plan(self._telemetry, given, result)
@@ -400,7 +405,7 @@ class Cycle:
     async def _store(self, record: Mapping[str, Any], epoch: int) -> None:
         """The books as they are now; what the store does not take now is stored with the next cycle."""
         try:
-            await self._term.save(self.standing, record, epoch=epoch)
+            await self._term.save(self.cycle_state, record, epoch=epoch)
         except StoreError as error:
             _log.warning("leader state could not be stored", error=str(error))
 

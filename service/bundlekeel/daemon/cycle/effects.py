@@ -11,7 +11,7 @@ import structlog
 from bundlekeel.core.model.plan import Move, Plan
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning import effects as core
-from bundlekeel.core.planning.effects import Book, Effect, Rules
+from bundlekeel.core.planning.effects import Effect, EffectRecords, EffectRules
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.ports import Telemetry
 
@@ -19,23 +19,27 @@ _log = structlog.get_logger(__name__)
 
 
 class Effects:
-    """One sidecar's judge. The book itself belongs to the cycle's standing, so that it changes hands with the lead."""
+    """Judges the effects of moves in one sidecar. The records belong to the cycle's state, so that they go to the next
+    leader.
+    """
 
     def __init__(
         self,
         record: Callable[[Mapping[str, Any]], None],
         telemetry: Telemetry,
         *,
-        rules: Rules | None = None,
+        rules: EffectRules | None = None,
         revert: bool = False,
     ) -> None:
         self._record = record
         self._telemetry = telemetry
-        self._rules = rules or Rules()
+        self._rules = rules or EffectRules()
         self._revert = revert
         self._back: tuple[Move, ...] = ()
 
-    def judge(self, book: Book, ledger: Ledger, snapshot: Snapshot, plan: Plan, *, leading: bool) -> Book:
+    def judge(
+        self, book: EffectRecords, ledger: Ledger, snapshot: Snapshot, plan: Plan, *, leading: bool
+    ) -> EffectRecords:
         """The book after a plan; a follower only looks on, its book is the leader's."""
         if not leading:
             return book
@@ -55,7 +59,7 @@ class Effects:
         owners = {table.names[row]: ids[int(table.owner[row])] for row in table.rows_named(back)} if back else {}
         return tuple(move for bundle, move in back.items() if owners.get(bundle) == move.source)
 
-    def begun(self, book: Book, moves: Sequence[Move], plan: Plan | None, now_ms: int) -> Book:
+    def begun(self, book: EffectRecords, moves: Sequence[Move], plan: Plan | None, now_ms: int) -> EffectRecords:
         """These moves are carried out now. Without a plan (a person's own) nothing was predicted."""
         return core.begun(book, moves, plan, now_ms) if plan is not None else book
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import structlog
 
 from bundlekeel.core.guard import external_moves as core
-from bundlekeel.core.guard.external_moves import Change, ForeignBook, Landing, Seen
+from bundlekeel.core.guard.external_moves import ExternalMove, ExternalMoves, Landing, SeenOwners
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, StoreError
 from bundlekeel.core.model.names import namespace_of
@@ -23,8 +23,8 @@ _log = structlog.get_logger(__name__)
 MOST_CONFIRMED: Final = 50
 
 
-class ForeignWatch:
-    """One sidecar's watch. What it finds goes into the cycle's standing."""
+class ExternalMoveWatch:
+    """One sidecar's watch. What it finds goes into the cycle's state."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class ForeignWatch:
         self._record = record
         self._telemetry = telemetry
         self._heed = heed
-        self._seen = Seen()
+        self._seen = SeenOwners()
         self._trusted_since: int | None = None
 
     async def look(
@@ -52,12 +52,12 @@ class ForeignWatch:
         trusted: bool,
         lag_seconds: float,
         within: tuple[str, ...] = (),
-    ) -> tuple[Change, ...]:
+    ) -> tuple[ExternalMove, ...]:
         """What others moved since the last look. `moves`: the records of ours; `trusted`: whether nobody but us has a
         reason to move bundles now. Until that has lasted for `lag_seconds` a report may still show what was before:
         then it only looks. `within`: the only namespaces that are ours, () for all."""
         if not self._heed or not trusted:
-            self._seen, self._trusted_since = Seen(), None
+            self._seen, self._trusted_since = SeenOwners(), None
             return ()
         now = snapshot.wall_ms
         since = self._trusted_since = now if self._trusted_since is None else self._trusted_since
@@ -71,10 +71,10 @@ class ForeignWatch:
             self._telemetry.count("foreign_moves_total", undone=str(change.undone).lower())
             record = change.record()
             self._record(record)
-            _log.warning("foreign move", sentence=record["sentence"])
+            _log.warning("external move", sentence=record["sentence"])
         return confirmed
 
-    async def _is_so(self, change: Change) -> bool:
+    async def _is_so(self, change: ExternalMove) -> bool:
         """Whether the store says the same: a report may be older than it looks."""
         try:
             owner = await self._ownership.owner(change.bundle)
@@ -83,7 +83,7 @@ class ForeignWatch:
         return owner is not None and owner.broker_id == change.target
 
 
-def second_balancer(book: ForeignBook, now_ms: int) -> Obstacle | None:
+def second_balancer(book: ExternalMoves, now_ms: int) -> Obstacle | None:
     """Why nothing moves while somebody else seems to balance, or None."""
     if book.rest_until_ms <= now_ms:
         return None

@@ -1,4 +1,4 @@
-"""What a cycle works with: its hand, its term, the standing between two cycles."""
+"""What a cycle works with: its executor, its term, the state between two cycles."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
 from bundlekeel.core.splitting.children import Family
 from bundlekeel.daemon.cycle.effects import Effects
-from bundlekeel.daemon.cycle.external_moves import ForeignWatch
+from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.split_intents import SplitOutcome
-from bundlekeel.daemon.gate.gate import Gate, Question
-from bundlekeel.daemon.gate.guard_state import Guarding
+from bundlekeel.daemon.gate.gate import Gate, GateQuestion
+from bundlekeel.daemon.gate.guard_state import GuardMemory
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.observer import Observer
-from bundlekeel.daemon.sources.policies import PolicyBook
+from bundlekeel.daemon.sources.policies import PolicyCache
 from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.daemon.state.documents import Desired
-from bundlekeel.daemon.state.takeover_record import Record
+from bundlekeel.daemon.state.takeover_record import TakeoverRecord
 from bundlekeel.ports import BrokerAdmin, Clock, Journal, Picture, Telemetry
 
 Chronicle = Callable[[int | None, PlanInput | None, PlanResult | None, Mapping[str, Any]], None]
@@ -32,7 +32,7 @@ Chronicle = Callable[[int | None, PlanInput | None, PlanResult | None, Mapping[s
 def unrecorded(
     epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
 ) -> None:
-    """What hears of cycles where no history is kept: nobody."""
+    """Receives cycles where no history is kept, and does nothing."""
 
 
 def every(*chronicles: Chronicle) -> Chronicle:
@@ -45,12 +45,12 @@ def every(*chronicles: Chronicle) -> Chronicle:
     return tell
 
 
-class Hand(Protocol):
+class MoveExecutor(Protocol):
     """What carries moves out (daemon/execution/executor.py). `request`: what a person asked for that is being carried
     out; None:
     a cycle's own plan."""
 
-    request: Question | None
+    request: GateQuestion | None
 
     async def carry_out(
         self, moves: Sequence[Move], *, epoch: int, cycle: int, on_outcome: Callable[[MoveOutcome], None]
@@ -70,7 +70,7 @@ class Hand(Protocol):
         """Carry out splits; tells the children before each call, and each outcome before the next one begins."""
 
 
-class Term(Protocol):
+class CycleTerm(Protocol):
     """What the cycle needs to know of leadership and shared state (daemon/state/shared_state.py)."""
 
     @property
@@ -90,18 +90,18 @@ class Term(Protocol):
         """The newest move records, oldest first."""
 
     @property
-    def takeover(self) -> Record | None:
+    def takeover(self) -> TakeoverRecord | None:
         """The last takeover, in force or ended."""
 
     def current_epoch(self) -> int:
         """The epoch; LeadershipLost when we do not lead."""
 
-    async def save(self, standing: CycleState, report: Mapping[str, Any], *, epoch: int) -> None:
-        """Store the leader's standing, fenced by the epoch it is of. LeadershipLost when that term is over."""
+    async def save(self, cycle_state: CycleState, report: Mapping[str, Any], *, epoch: int) -> None:
+        """Store the leader's state, fenced by the epoch it is of. LeadershipLost when that term is over."""
 
 
-class Wishes(Protocol):
-    """What people asked of brokers (daemon/operations/drain_tracker.py), seen from a cycle."""
+class BrokerRequests(Protocol):
+    """What people asked of brokers (implemented by daemon/operations/drain_tracker.py)."""
 
     @property
     def owned(self) -> Mapping[str, frozenset[str]]:
@@ -117,7 +117,7 @@ class Wishes(Protocol):
         """Hear of a plan: which warming brokers are warm, what stays on draining ones. Never raises."""
 
     async def warm_up(self, brokers: Collection[str]) -> None:
-        """Wish that these are warmed, unless people want something else of them. Never raises."""
+        """Request that these are warmed, unless operators asked for something else. Never raises."""
 
     def record(self) -> dict[str, Any]:
         """Progress, as stored with the leader's state."""
@@ -133,18 +133,18 @@ class CycleParts:
     observer: Observer
     admin: BrokerAdmin
     config: BrokerConfig
-    policies: PolicyBook
-    hand: Hand
-    term: Term
+    policies: PolicyCache
+    executor: MoveExecutor
+    term: CycleTerm
     journal: Journal
     telemetry: Telemetry
     clock: Clock
     parameters: Callable[[Mapping[str, str], tuple[str, ...]], Parameters]
     describe: Callable[[MoveOutcome], Mapping[str, Any]]
-    wishes: Wishes
+    requests: BrokerRequests
     effects: Effects
-    foreign: ForeignWatch
-    guarding: Guarding
+    external_moves: ExternalMoveWatch
+    guard_memory: GuardMemory
     gate: Gate
     history: Chronicle = unrecorded
     shadow: Callable[[], Mapping[str, Any]] = dict

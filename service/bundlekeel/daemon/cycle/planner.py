@@ -38,8 +38,8 @@ class Planner:
         params = parameters_of(request, self._cycle.params)
         altered = _altered(snapshot, request, params)
         if request.add_brokers:
-            standing = self._cycle.standing
-            seen = learn_idle(standing.memory.idle, snapshot, params, standing.ledger.unsettled())
+            cycle_state = self._cycle.cycle_state
+            seen = learn_idle(cycle_state.memory.idle, snapshot, params, cycle_state.ledger.unsettled())
             altered = with_brokers(altered, request.add_brokers, min(seen.values(), default=0.0))
         given = replace(self._cycle.plan_input(altered), params=params)
         if request.what_if:

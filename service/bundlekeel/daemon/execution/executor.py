@@ -1,6 +1,6 @@
-"""The hand of a leader: several moves at a time within caps, intents before calls, outcomes recorded behind them.
+"""Executes moves of a leader: several moves at a time within caps, intents before calls, outcomes recorded behind them.
 
-One executor serves one term of leadership; when that is over it refuses. What one move does is in `attempt`, and how
+One executor serves one term of leadership; when that is over it refuses. What one move does is in `move_state`, and how
 in `unload_and_claim` (modular) or `transfer` (extensible).
 """
 
@@ -20,10 +20,19 @@ from bundlekeel.core.model.plan import Refusal
 from bundlekeel.daemon.execution.extensible_move import TRANSFER
 from bundlekeel.daemon.execution.intents import ChangesFor, Intent, MoveOutcome, decode_intent, intent_path, no_changes
 from bundlekeel.daemon.execution.modular_move import UNLOAD_AND_CLAIM
-from bundlekeel.daemon.execution.move import EXTENSIBLE, Attempt, ExecutorLimits, MoveRequest, Policy, Term, Way, World
-from bundlekeel.ports import Change, Document
+from bundlekeel.daemon.execution.move import (
+    EXTENSIBLE,
+    ExecutorLimits,
+    LeaderTerm,
+    MovePorts,
+    MoveRequest,
+    MoveState,
+    Policy,
+    TransferMethod,
+)
+from bundlekeel.ports import Document, DocumentChange
 
-__all__ = ["Executor", "ExecutorHooks", "ExecutorLimits", "MoveRequest", "Term", "World"]
+__all__ = ["Executor", "ExecutorHooks", "ExecutorLimits", "LeaderTerm", "MovePorts", "MoveRequest"]
 
 _log = structlog.get_logger(__name__)
 
@@ -47,7 +56,7 @@ def _ignore(_outcome: MoveOutcome) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorHooks:
-    """`policy` may refuse a move before anything is read. `on_outcome` hears of every outcome exactly once.
+    """`policy` may refuse a move before anything is read. `on_outcome` is called with every outcome exactly once.
 
     `changes` joins the transaction that removes an intent (the record of the move); it is asked again when that
     write has to be repeated, and not at all for moves refused before an intent was written.
@@ -63,7 +72,12 @@ class Executor:
     """Carries out moves until it is stopped or its term is over."""
 
     def __init__(
-        self, world: World, term: Term, *, limits: ExecutorLimits | None = None, hooks: ExecutorHooks | None = None
+        self,
+        world: MovePorts,
+        term: LeaderTerm,
+        *,
+        limits: ExecutorLimits | None = None,
+        hooks: ExecutorHooks | None = None,
     ) -> None:
         self._world = world
         self._term = term
@@ -100,7 +114,7 @@ class Executor:
     async def move(self, request: MoveRequest) -> MoveOutcome:
         """Carry out one move when a slot is free."""
         self._count += 1
-        attempt = Attempt(
+        move_state = MoveState(
             request=request,
             world=self._world,
             term=self._term,
@@ -108,9 +122,9 @@ class Executor:
             intent_id=f"{self._term.epoch}.{self._count}",
         )
         if request.bundle in self._slots.bundles:
-            outcome = attempt.refuse(Code.IN_TRANSIT, "this bundle is being moved already")
+            outcome = move_state.refuse(Code.IN_TRANSIT, "this bundle is being moved already")
         else:
-            outcome = await self._in_slot(attempt)
+            outcome = await self._in_slot(move_state)
         self._hooks.on_outcome(outcome)
         return outcome
 
@@ -140,83 +154,83 @@ class Executor:
         document = await self._world.coordination.read(path)
         # Never written at all, or by now the node of the next move of this bundle.
         if document is not None and _id_of(document) == outcome.intent_id:
-            await self._write([Change(path=path, data=None, version=document.version)], outcome)
+            await self._write([DocumentChange(path=path, data=None, version=document.version)], outcome)
         if self._unrecorded.get(path) is outcome:
             del self._unrecorded[path]
 
-    async def _in_slot(self, attempt: Attempt) -> MoveOutcome:
-        way = TRANSFER if self._world.mode() == EXTENSIBLE else UNLOAD_AND_CLAIM
-        key = way.exclusive(attempt.request)
-        if not await self._slots.take(attempt.request, key):
-            return attempt.refuse(self._ended, "not begun")
+    async def _in_slot(self, move_state: MoveState) -> MoveOutcome:
+        method = TRANSFER if self._world.mode() == EXTENSIBLE else UNLOAD_AND_CLAIM
+        key = method.exclusive(move_state.request)
+        if not await self._slots.take(move_state.request, key):
+            return move_state.refuse(self._ended, "not begun")
         try:
-            return await self._begin(attempt, way) or await self._carry_out(attempt, way)
+            return await self._begin(move_state, method) or await self._carry_out(move_state, method)
         finally:
-            await self._slots.give(attempt.request, key)
+            await self._slots.give(move_state.request, key)
 
-    async def _begin(self, attempt: Attempt, way: Way) -> MoveOutcome | None:
+    async def _begin(self, move_state: MoveState, method: TransferMethod) -> MoveOutcome | None:
         """Check, prepare and announce a move; a refusal when that is not possible, and then nothing is called."""
-        refusal = await self._allowed(attempt, way)
+        refusal = await self._allowed(move_state, method)
         if refusal is None and self._ended:
-            refusal = attempt.refuse(self._ended, "not begun")
-        return refusal or await self._write_intent(attempt)
+            refusal = move_state.refuse(self._ended, "not begun")
+        return refusal or await self._write_intent(move_state)
 
-    async def _allowed(self, attempt: Attempt, way: Way) -> MoveOutcome | None:
+    async def _allowed(self, move_state: MoveState, method: TransferMethod) -> MoveOutcome | None:
         """Check and prepare. What was found long ago no longer counts: a broker may have let us wait, or this process
         was stopped, and somebody paused everything meanwhile."""
         clock, checked = self._world.clock, self._world.clock.boot()
-        refusal = await attempt.check(self._hooks.policy) or await way.prepare(attempt)
+        refusal = await move_state.check(self._hooks.policy) or await method.prepare(move_state)
         for _ in range(_CHECKS):
             if refusal is not None or clock.boot() - checked <= _FRESH_SECONDS:
                 return refusal
             checked = clock.boot()
-            refusal = await attempt.check(self._hooks.policy)
-        return refusal or attempt.refuse(Code.STORE_UNAVAILABLE, "it answers too slowly to know what people want")
+            refusal = await move_state.check(self._hooks.policy)
+        return refusal or move_state.refuse(Code.STORE_UNAVAILABLE, "it answers too slowly to know what people want")
 
-    async def _carry_out(self, attempt: Attempt, way: Way) -> MoveOutcome:
+    async def _carry_out(self, move_state: MoveState, method: TransferMethod) -> MoveOutcome:
         # Whatever ends it, its outcome is recorded where its intent stands. When we are cancelled ourselves the call
         # may still be under way: then the intent stays and tells the next leader.
-        (ended,) = await asyncio.gather(way.carry_out(attempt), return_exceptions=True)
+        (ended,) = await asyncio.gather(method.carry_out(move_state), return_exceptions=True)
         if isinstance(ended, MoveOutcome):
             outcome = ended
         else:
-            _log.error("move ended unexpectedly", bundle=attempt.request.bundle, exc_info=ended)
-            outcome = attempt.outcome("unknown", Code.INTERNAL_ERROR, error=repr(ended))
-        if attempt.lost:
+            _log.error("move ended unexpectedly", bundle=move_state.request.bundle, exc_info=ended)
+            outcome = move_state.outcome("unknown", Code.INTERNAL_ERROR, error=repr(ended))
+        if move_state.lost:
             # Write nothing more: the intent tells the next leader where to look.
             await self._end(Code.NOT_LEADER)
         else:
-            await self._remove_intent(attempt, outcome)
+            await self._remove_intent(move_state, outcome)
         return outcome
 
-    async def _write_intent(self, attempt: Attempt) -> MoveOutcome | None:
+    async def _write_intent(self, move_state: MoveState) -> MoveOutcome | None:
         """Announce the move; a refusal when that is not possible, and then nothing is called."""
-        intent: Intent = attempt.intent()
-        change = Change(path=intent.path, data=intent.encode(), create=True)
+        intent: Intent = move_state.intent()
+        change = DocumentChange(path=intent.path, data=intent.encode(), create=True)
         try:
             await self._world.coordination.write_fenced(self._term.epoch, [change])
         except LeadershipLost as error:
             await self._end(Code.NOT_LEADER)
-            return attempt.refuse(Code.NOT_LEADER, str(error))
+            return move_state.refuse(Code.NOT_LEADER, str(error))
         except StaleWrite as error:
-            return attempt.refuse(Code.FROZEN_INTENT, str(error))
+            return move_state.refuse(Code.FROZEN_INTENT, str(error))
         except StoreError as error:
             # The write may have arrived all the same: whatever stands there is cleaned up later.
-            outcome = attempt.refuse(Code.STORE_UNAVAILABLE, str(error))
+            outcome = move_state.refuse(Code.STORE_UNAVAILABLE, str(error))
             self._unrecorded[intent.path] = outcome
             return outcome
         return None
 
-    async def _remove_intent(self, attempt: Attempt, outcome: MoveOutcome) -> None:
-        path = intent_path(attempt.request.bundle)
+    async def _remove_intent(self, move_state: MoveState, outcome: MoveOutcome) -> None:
+        path = intent_path(move_state.request.bundle)
         try:
-            await self._write([Change(path=path, data=None, version=0)], outcome)
+            await self._write([DocumentChange(path=path, data=None, version=0)], outcome)
         except LeadershipLost:
             await self._end(Code.NOT_LEADER)
         except StoreError:
             self._unrecorded[path] = outcome
 
-    async def _write(self, changes: list[Change], outcome: MoveOutcome) -> None:
+    async def _write(self, changes: list[DocumentChange], outcome: MoveOutcome) -> None:
         # One at a time: the record of a move builds on the version the one before it left.
         async with self._recording:
             more = self._hooks.changes(outcome)
@@ -237,7 +251,9 @@ def _id_of(document: Document) -> str:
 
 
 class _Slots:
-    """Caps on moves in flight: in all, per broker as source or destination, and one per key (`Way.exclusive`)."""
+    """Caps on moves in flight: in all, per broker as source or destination, and one per key
+    (`TransferMethod.exclusive`).
+    """
 
     def __init__(self, limits: ExecutorLimits) -> None:
         self._limits = limits
@@ -272,7 +288,7 @@ class _Slots:
             self._changed.notify_all()
 
     async def close(self) -> None:
-        """Give no more; everybody who waits is told."""
+        """Grant no more slots; everything that waits for one is woken."""
         async with self._changed:
             self._open = False
             self._changed.notify_all()

@@ -15,11 +15,11 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from bundlekeel.codec import foreign
+from bundlekeel.codec import external_input
 from bundlekeel.codec.report import is_bundle
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
-from bundlekeel.ports import Change, Clock, Coordination, Document, Owner, Ownership
+from bundlekeel.ports import Clock, Coordination, Document, DocumentChange, Owner, Ownership
 
 INTENTS: Final = "intents"
 INTENT_SECONDS: Final = 120.0
@@ -101,8 +101,8 @@ class MoveOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """What a look at foreign intents found: bundles to leave alone for now, moves settled just now, and the nodes that
-    could not be read (path -> why)."""
+    """What a look at intents of other leaders found: bundles to leave alone for now, moves settled just now, and the
+    nodes that could not be read (path -> why)."""
 
     frozen: frozenset[str]
     settled: tuple[MoveOutcome, ...]
@@ -112,11 +112,11 @@ class Settlement:
 FirstSeen = dict[tuple[str, bytes], float]
 """By path and content of an intent's node, the boot clock when we first saw it."""
 
-ChangesFor = Callable[[MoveOutcome], Sequence[Change]]
+ChangesFor = Callable[[MoveOutcome], Sequence[DocumentChange]]
 """Further changes to write in the transaction that removes an intent, e.g. the record of the move."""
 
 
-def no_changes(_outcome: MoveOutcome) -> Sequence[Change]:
+def no_changes(_outcome: MoveOutcome) -> Sequence[DocumentChange]:
     """Record nothing beside the intent."""
     return ()
 
@@ -128,7 +128,7 @@ def intent_path(bundle: str) -> str:
 
 def decode_intent(document: Document) -> Intent:
     """Read an intent's node. CodecError for anything a leader would not have written."""
-    found = foreign.read(document.data, _Stored, what=document.path, exact=True)
+    found = external_input.read(document.data, _Stored, what=document.path, exact=True)
     check_times(found, document.path)
     return Intent(**msgspec.structs.asdict(found))
 
@@ -190,7 +190,7 @@ async def settle_intents(
                 frozen.add(bundle)
                 continue
             outcome = _settled(intent, bundle, owner, waited, clock=clock, epoch=epoch)
-            removal = Change(path=document.path, data=None, version=document.version)
+            removal = DocumentChange(path=document.path, data=None, version=document.version)
             await coordination.write_fenced(epoch, [removal, *changes(outcome)])
         except LeadershipLost:
             raise
@@ -201,7 +201,7 @@ async def settle_intents(
     return Settlement(frozen=frozenset(frozen), settled=tuple(settled), unreadable=unreadable)
 
 
-class Timed(Protocol):
+class TimedIntent(Protocol):
     """What was announced, when and until when, by the writer's wall clock."""
 
     @property
@@ -213,10 +213,12 @@ class Timed(Protocol):
         """When its call must be over."""
 
 
-def check_times(found: Timed, path: str) -> None:
+def check_times(found: TimedIntent, path: str) -> None:
     """CodecError for a deadline that no leader wrote: it would freeze the bundle for years."""
     if not 0 <= found.deadline_ms - found.wall_ms <= LONGEST_MS:
-        raise foreign.unreadable(path, "its deadline is not within a day of when it was written", code=Code.WRONG_TYPE)
+        raise external_input.unreadable(
+            path, "its deadline is not within a day of when it was written", code=Code.WRONG_TYPE
+        )
 
 
 def since_first_sight(seen: FirstSeen, document: Document, clock: Clock) -> float:
@@ -224,7 +226,7 @@ def since_first_sight(seen: FirstSeen, document: Document, clock: Clock) -> floa
     return clock.boot() - seen.setdefault((document.path, document.data), clock.boot())
 
 
-def is_over(intent: Timed | None, waited: float, margin_seconds: float) -> bool:
+def is_over(intent: TimedIntent | None, waited: float, margin_seconds: float) -> bool:
     """Whether the call of an intent (None: unreadable) of another epoch must be over, so many seconds after we first
     saw it; see `settle_intents`."""
     length = INTENT_SECONDS if intent is None else max(0, intent.deadline_ms - intent.wall_ms) / 1000

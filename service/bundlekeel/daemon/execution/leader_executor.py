@@ -1,4 +1,6 @@
-"""The leader's hand for one term: an executor, its records in the shared state, and the intents earlier terms left."""
+"""The leader's executor of one term: moves and splits, its records in the shared state, and the intents earlier terms
+left.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,19 @@ import structlog
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.plan import Move, Refusal, Split
 from bundlekeel.core.operations.relocation import RULES
-from bundlekeel.core.planning.ledger import Entry
+from bundlekeel.core.planning.ledger import LedgerEntry
 from bundlekeel.core.splitting.children import Family
 from bundlekeel.daemon.execution.durations import Durations
 from bundlekeel.daemon.execution.executor import Executor, ExecutorHooks, ExecutorLimits
 from bundlekeel.daemon.execution.intents import INTENTS, FirstSeen, MoveOutcome, Settlement, settle_intents
-from bundlekeel.daemon.execution.move import MoveRequest, World
-from bundlekeel.daemon.execution.move import Term as ExecutorTerm
+from bundlekeel.daemon.execution.move import LeaderTerm as ExecutorTerm
+from bundlekeel.daemon.execution.move import MovePorts, MoveRequest
 from bundlekeel.daemon.execution.split_intents import SPLITS, SplitOutcome, settle_splits
 from bundlekeel.daemon.execution.splits import SplitRequest, Splitter
-from bundlekeel.daemon.gate.gate import Action, Gate, Question
+from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
 from bundlekeel.daemon.state.leadership import Leadership
-from bundlekeel.daemon.state.shared_state import Sharing
-from bundlekeel.ports import Change
+from bundlekeel.daemon.state.shared_state import SharedState
+from bundlekeel.ports import DocumentChange
 
 _log = structlog.get_logger(__name__)
 
@@ -38,7 +40,7 @@ CONFIRM_SHARE = 0.2
 
 def move_record(outcome: MoveOutcome) -> dict[str, Any]:
     """The journal line of one move."""
-    landed = outcome.landed_on or "nobody"
+    landed = outcome.landed_on or "no broker"
     return {
         "kind": "move",
         # When it ended: a move may have waited for its turn, and for its deadline, for many seconds.
@@ -64,28 +66,28 @@ def move_record(outcome: MoveOutcome) -> dict[str, Any]:
     }
 
 
-class LeaderHand:
+class LeaderExecutor:
     """`cycle.Hand` for whoever leads: `begin` starts a term, `stop` ends it; in between moves may be carried out."""
 
     def __init__(
-        self, world: World, leadership: Leadership, sharing: Sharing, limits: ExecutorLimits, gate: Gate
+        self, world: MovePorts, leadership: Leadership, shared_state: SharedState, limits: ExecutorLimits, gate: Gate
     ) -> None:
         """`gate` is asked before each move and split."""
         self._world = world
         self._gate = gate
         self._leadership = leadership
-        self._sharing = sharing
+        self._shared_state = shared_state
         self._limits = limits
         self._executor: Executor | None = None
         self._splitter: Splitter | None = None
         self._epoch = -1
         self._seen: FirstSeen = {}
         self._settled_splits: list[SplitOutcome] = []
-        self._on_outcome: Callable[[MoveOutcome], None] = _nobody
+        self._on_outcome: Callable[[MoveOutcome], None] = _ignored
         # Asked right before each move (daemon/sources/policies.py); set where the daemon is put together.
         self.forbids: Callable[[str, str], Awaitable[Refusal | None]] = _nothing
         # What a person asked for that is being carried out, as the gate let it begin; None: a cycle's own plan.
-        self.request: Question | None = None
+        self.request: GateQuestion | None = None
         # Which moves of the cycle under way a drain or a warm-up asked for.
         self._relocated: frozenset[str] = frozenset()
         self.durations = Durations()
@@ -120,7 +122,8 @@ class LeaderHand:
             await on_outcome(outcome)
             outcomes.append(outcome)
             if outcome.outcome == "unknown":
-                # Somebody does not answer: the others wait for the next cycle, and this one for nobody else.
+                # A broker does not answer: the other intents wait for the next cycle, and this cycle for no other
+                # broker.
                 break
         return outcomes
 
@@ -159,7 +162,7 @@ class LeaderHand:
         """Settle what earlier terms left open; the rest stays frozen. StoreError when the store does not answer."""
         # Splits first: what `settle_intents` settled would be lost if the store failed us after it.
         splitting, splits, unreadable = await settle_splits(self._world, epoch=self._epoch, seen=self._seen)
-        self._sharing.set_aside(SPLITS, unreadable)
+        self._shared_state.set_aside(SPLITS, unreadable)
         self._settled_splits += splits
         settlement = await settle_intents(
             self._world.coordination,
@@ -170,8 +173,8 @@ class LeaderHand:
             changes=self._changes,
         )
         settlement = replace(settlement, frozen=settlement.frozen | splitting)
-        self._sharing.frozen = settlement.frozen
-        self._sharing.set_aside(INTENTS, settlement.unreadable)
+        self._shared_state.frozen = settlement.frozen
+        self._shared_state.set_aside(INTENTS, settlement.unreadable)
         return settlement
 
     async def flush(self) -> None:
@@ -185,7 +188,7 @@ class LeaderHand:
         found, self._settled_splits = self._settled_splits, []
         return found
 
-    async def arrived(self, entries: Sequence[Entry]) -> dict[str, str]:
+    async def arrived(self, entries: Sequence[LedgerEntry]) -> dict[str, str]:
         """Which of these moves an earlier leader left open have reached their target: bundle -> broker."""
         found: dict[str, str] = {}
         for entry in entries:
@@ -211,7 +214,7 @@ class LeaderHand:
     async def _not_now(self, bundle: str, *, source: str = "", target: str = "") -> Refusal | None:
         """A pause or a lowered mode stops a plan half-way too: the gate is asked anew before each move and split."""
         action = Action.RELOCATION if bundle in self._relocated else Action.PLAN
-        asked = self.request or Question(action=action)
+        asked = self.request or GateQuestion(action=action)
         question = replace(asked, epoch=self._epoch, bundle=bundle, source=source, target=target)
         obstacle = await self._gate.check_anew(question)
         return Refusal(code=obstacle.code, bundle=bundle, detail=obstacle.detail) if obstacle is not None else None
@@ -232,14 +235,14 @@ class LeaderHand:
             self.durations.add(self._world.mode(), outcome.moving_seconds)
         self._on_outcome(outcome)
 
-    def _changes(self, outcome: MoveOutcome) -> Sequence[Change]:
+    def _changes(self, outcome: MoveOutcome) -> Sequence[DocumentChange]:
         """The move's record, written together with the removal of its intent."""
-        return self._sharing.move_change(move_record(outcome))
+        return self._shared_state.move_change(move_record(outcome))
 
 
 async def _nothing(_bundle: str, _destination: str) -> Refusal | None:
     return None
 
 
-def _nobody(_outcome: MoveOutcome) -> None:
+def _ignored(_outcome: MoveOutcome) -> None:
     return None

@@ -12,23 +12,23 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminApiError, BundlekeelError, CodecError, LeadershipLost, StoreError
 from bundlekeel.core.model.names import parse_topic
 from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.move import Attempt, MoveRequest, Way
+from bundlekeel.daemon.execution.move import MoveRequest, MoveState, TransferMethod
 
 _CLAIM_FIRST_SECONDS: Final = 0.01
 _CLAIM_MAX_SECONDS: Final = 1.0
 _FREE_SECONDS: Final = 0.5
 
 
-async def _find_topic(attempt: Attempt) -> MoveOutcome | None:
+async def _find_topic(move_state: MoveState) -> MoveOutcome | None:
     """Find one topic to look up at the destination, or none when none is known; refuses nothing.
 
     Asked at the owner (non-persistent ones included), else in the metadata. Without a topic nobody can be asked
     for the bundle: the unload still arms the affinity in the leader's memory, so the first client's lookup goes
     to the destination, and only the ownership node tells where it went.
     """
-    bundle, world, told = attempt.request.bundle, attempt.world, 2
+    bundle, world, told = move_state.request.bundle, move_state.world, 2
     try:
-        topics = await world.admin.topics_of_bundle(bundle, attempt.request.source)
+        topics = await world.admin.topics_of_bundle(bundle, move_state.request.source)
     except AdminApiError:
         topics, told = [], told - 1
     if not topics:
@@ -36,13 +36,13 @@ async def _find_topic(attempt: Attempt) -> MoveOutcome | None:
             topics = await world.metadata.topics(bundle)
         except (StoreError, CodecError):
             topics, told = [], told - 1
-    attempt.bare = not topics and told == 2
+    move_state.bare = not topics and told == 2
     # The name decides, so that two leaders choose alike; a persistent topic of a user is surest to exist later.
-    attempt.topic = min(topics, key=lambda topic: (*_oddity(topic), topic), default="")
+    move_state.topic = min(topics, key=lambda topic: (*_oddity(topic), topic), default="")
     return None
 
 
-async def _unload_and_claim(attempt: Attempt) -> MoveOutcome:
+async def _unload_and_claim(move_state: MoveState) -> MoveOutcome:
     """Unload, claim, confirm.
 
     Clients race us: they look the bundle up the moment it is free; the affinity sends the first one to the
@@ -50,45 +50,45 @@ async def _unload_and_claim(attempt: Attempt) -> MoveOutcome:
     answer wins nearly always; a destination starved of CPU can lose, and then the next plan decides. Claims made
     while the unload still runs won no more often when measured (both 499 of 500, interleaved), so there are none.
     """
-    claims = _Claims(attempt)
+    claims = _Claims(move_state)
 
     async def confirm(error: str) -> MoveOutcome:
         # Of an unknown outcome it is read first whether the bundle is free: a lookup, never a second unload.
         if not error:
             claims.start()
-            if attempt.bare and await _stays_free(attempt):
-                return attempt.outcome("released", Code.RELEASED)
-        return await attempt.confirm(error, on_unowned=claims.start)
+            if move_state.bare and await _stays_free(move_state):
+                return move_state.outcome("released", Code.RELEASED)
+        return await move_state.confirm(error, on_unowned=claims.start)
 
     try:
-        return await attempt.unload(await _first_broker(attempt), confirm)
+        return await move_state.unload(await _first_broker(move_state), confirm)
     finally:
         await claims.cancel()
 
 
-async def _stays_free(attempt: Attempt) -> bool:
-    """Whether nobody owns a bundle without topics for a moment after its unload: nobody will before a client comes,
+async def _stays_free(move_state: MoveState) -> bool:
+    """Whether no broker owns a bundle without topics for a moment after its unload: none will before a client comes,
     and the affinity sends that one to the destination."""
-    clock = attempt.world.clock
+    clock = move_state.world.clock
     deadline = clock.boot() + _FREE_SECONDS
     while True:
         try:
-            if await attempt.world.ownership.owner(attempt.request.bundle) is not None:
+            if await move_state.world.ownership.owner(move_state.request.bundle) is not None:
                 return False
         except (StoreError, CodecError):
             return False
         if clock.boot() >= deadline:
             return True
-        await clock.sleep(attempt.limits.poll_first_seconds)
+        await clock.sleep(move_state.limits.poll_first_seconds)
 
 
-async def _first_broker(attempt: Attempt) -> str:
+async def _first_broker(move_state: MoveState) -> str:
     """The metadata leader, which arms the affinity; unknown: the owner, who redirects to the leader it knows."""
     try:
-        leader = await attempt.world.metadata.metadata_leader()
+        leader = await move_state.world.metadata.metadata_leader()
     except (StoreError, CodecError):
         leader = None
-    return leader or attempt.request.source
+    return leader or move_state.request.source
 
 
 class _Claims:
@@ -97,14 +97,14 @@ class _Claims:
     An error or the source's name means that the destination has not heard yet. None follows after leadership was lost.
     """
 
-    def __init__(self, attempt: Attempt) -> None:
-        self._attempt = attempt
+    def __init__(self, move_state: MoveState) -> None:
+        self._move_state = move_state
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to claim, once; without a topic there is nothing to look up."""
-        if self._task is None and self._attempt.topic:
-            self._task = asyncio.create_task(self._claim(), name=f"claim {self._attempt.request.bundle}")
+        if self._task is None and self._move_state.topic:
+            self._task = asyncio.create_task(self._claim(), name=f"claim {self._move_state.request.bundle}")
 
     async def cancel(self) -> None:
         """Give up a claim under way: the bundle has landed, or time is up."""
@@ -113,20 +113,22 @@ class _Claims:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _claim(self) -> None:
-        attempt, pause = self._attempt, _CLAIM_FIRST_SECONDS
-        destination, permit = attempt.request.destination, attempt.term.permit
-        while not attempt.lost:
+        move_state, pause = self._move_state, _CLAIM_FIRST_SECONDS
+        destination, permit = move_state.request.destination, move_state.term.permit
+        while not move_state.lost:
             try:
-                answering = await attempt.world.commands.claim(attempt.topic, broker_id=destination, permit=permit)
+                answering = await move_state.world.commands.claim(
+                    move_state.topic, broker_id=destination, permit=permit
+                )
             except LeadershipLost:
-                attempt.lost = True
+                move_state.lost = True
                 return
             except BundlekeelError:
                 # Who owns the bundle is read from the store anyway; a claim only helps it to land.
                 answering = ""
-            if answering not in ("", attempt.request.source):
+            if answering not in ("", move_state.request.source):
                 return
-            await attempt.world.clock.sleep(pause)
+            await move_state.world.clock.sleep(pause)
             pause = min(pause * 2, _CLAIM_MAX_SECONDS)
 
 
@@ -144,4 +146,4 @@ def _range(request: MoveRequest) -> str:
     return request.bundle.rpartition("/")[2]
 
 
-UNLOAD_AND_CLAIM: Final = Way(prepare=_find_topic, carry_out=_unload_and_claim, exclusive=_range)
+UNLOAD_AND_CLAIM: Final = TransferMethod(prepare=_find_topic, carry_out=_unload_and_claim, exclusive=_range)

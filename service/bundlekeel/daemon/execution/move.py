@@ -1,8 +1,8 @@
 """What moves have in common, whatever the load manager: the request, its checks, its record, and where it landed.
 
 policy -> owner -> prepare -> intent -> permit -> unload with destination -> confirm. How a bundle changes its owner is
-a `Way`: `unload_and_claim` in the modular load manager, `transfer` in the extensible one. The unload is sent at most
-once, whatever its answer: an unknown outcome is settled by reading who owns the bundle.
+a `TransferMethod`: `unload_and_claim` in the modular load manager, `transfer` in the extensible one. The unload is sent
+at most once, whatever its answer: an unknown outcome is settled by reading who owns the bundle.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _modular() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class MovePorts:
     """The ports a move needs, and which load manager the brokers run now (`Picture.mode`)."""
 
     admin: BrokerAdmin
@@ -71,7 +71,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class LeaderTerm:
     """A leader's term. `permit` raises when this term may not act right now: LeadershipLost when it is over, for good;
     StoreError while the store is out of reach, for the moment."""
 
@@ -104,13 +104,13 @@ def _nothing() -> None:
 
 
 @dataclass(slots=True, kw_only=True)
-class Attempt:
+class MoveState:
     """The state of one move. `outcome()` makes its record with what is known so far. `bare`: the bundle certainly has
-    no topics, so nobody asks for it once it is free."""
+    no topics, so no client asks for it once it is free."""
 
     request: MoveRequest
-    world: World
-    term: Term
+    world: MovePorts
+    term: LeaderTerm
     limits: ExecutorLimits
     intent_id: str
     started_wall_ms: int = field(init=False)
@@ -221,7 +221,9 @@ class Attempt:
 
     async def confirm(self, error: str, *, on_unowned: Callable[[], None] = _nothing) -> MoveOutcome:
         """Read who owns the bundle until it is settled or the deadline passes; `error` when the call's outcome is
-        unknown. An owner that is giving the bundle away is no outcome yet; `on_unowned` hears that nobody owns it."""
+        unknown. An owner that is giving the bundle away is no outcome yet; `on_unowned` is called when no broker owns
+        it.
+        """
         clock, limits = self.world.clock, self.limits
         deadline = clock.boot() + limits.confirm_seconds
         pause, owner, source_seen = limits.poll_first_seconds, None, 0
@@ -264,13 +266,13 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class TransferMethod:
     """How a bundle changes its owner in one of the load managers.
 
     `prepare` may refuse, before the intent is written. `carry_out` makes the call and sees where the bundle landed.
     `exclusive` is what no two moves in flight may share.
     """
 
-    prepare: Callable[[Attempt], Awaitable[MoveOutcome | None]]
-    carry_out: Callable[[Attempt], Awaitable[MoveOutcome]]
+    prepare: Callable[[MoveState], Awaitable[MoveOutcome | None]]
+    carry_out: Callable[[MoveState], Awaitable[MoveOutcome]]
     exclusive: Callable[[MoveRequest], str]

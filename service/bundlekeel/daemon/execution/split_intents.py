@@ -15,15 +15,15 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from bundlekeel.codec import foreign
+from bundlekeel.codec import external_input
 from bundlekeel.codec.report import is_bundle
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.splitting.children import Family, children_of
 from bundlekeel.daemon.execution.intents import MARGIN_SECONDS, FirstSeen, check_times, is_over, since_first_sight
-from bundlekeel.daemon.execution.move import MODULAR, World
-from bundlekeel.ports import Change, Document
+from bundlekeel.daemon.execution.move import MODULAR, MovePorts
+from bundlekeel.ports import Document, DocumentChange
 
 SPLITS: Final = "splits"
 # Not this bundle's fault: it may be split as soon as splits may be made again.
@@ -120,9 +120,9 @@ def split_path(bundle: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Division:
+class SplitProgress:
     """How far a split is seen: `divided`: the namespace has the new boundaries. `unfinished`: what the ownership
-    channel still shows otherwise, the parent owned or a child owned by nobody; always empty in modular mode."""
+    channel still shows otherwise, the parent owned or a child owned by no broker; always empty in modular mode."""
 
     divided: bool
     unfinished: tuple[str, ...] = ()
@@ -133,16 +133,16 @@ class Division:
         return self.divided and not self.unfinished
 
 
-async def read_division(world: World, bundle: str, positions: Sequence[int]) -> Division:
+async def read_division(world: MovePorts, bundle: str, positions: Sequence[int]) -> SplitProgress:
     """Look at boundaries and, unless all brokers are modular, owners. StoreError, CodecError when they cannot be read.
 
     A child may have moved on already, so it may be owned by any broker.
     """
     edges = await world.metadata.boundaries(namespace_of(bundle))
     if edges is None or not set(positions) <= set(edges):
-        return Division(divided=False)
+        return SplitProgress(divided=False)
     if world.mode() == MODULAR:
-        return Division(divided=True)
+        return SplitProgress(divided=True)
     unfinished = []
     if await world.ownership.owner(bundle) is not None:
         unfinished.append(bundle)
@@ -150,11 +150,11 @@ async def read_division(world: World, bundle: str, positions: Sequence[int]) -> 
         owner = await world.ownership.owner(child)
         if owner is None or owner.disabled:
             unfinished.append(child)
-    return Division(divided=True, unfinished=tuple(unfinished))
+    return SplitProgress(divided=True, unfinished=tuple(unfinished))
 
 
 async def settle_splits(
-    world: World, *, epoch: int, seen: FirstSeen, margin_seconds: float = MARGIN_SECONDS
+    world: MovePorts, *, epoch: int, seen: FirstSeen, margin_seconds: float = MARGIN_SECONDS
 ) -> tuple[frozenset[str], list[SplitOutcome], dict[str, str]]:
     """Look at the split intents of other epochs: the bundles to leave alone for now, those settled just now, and the
     nodes that could not be read (path -> why).
@@ -178,13 +178,13 @@ async def settle_splits(
             continue
         waited = since_first_sight(seen, document, world.clock)
         try:
-            found = Division(divided=False)
+            found = SplitProgress(divided=False)
             if intent is not None:
                 found = await read_division(world, bundle, intent.positions)
             if not found.complete and not is_over(intent, waited, margin_seconds):
                 frozen.add(bundle)
                 continue
-            removal = Change(path=document.path, data=None, version=document.version)
+            removal = DocumentChange(path=document.path, data=None, version=document.version)
             await world.coordination.write_fenced(epoch, [removal])
         except LeadershipLost:
             raise
@@ -227,10 +227,10 @@ class _Stored(msgspec.Struct):
 
 def decode_split(document: Document, bundle: str) -> SplitIntent:
     """CodecError for anything a leader would not have written."""
-    found = foreign.read(document.data, _Stored, what=document.path, exact=True)
+    found = external_input.read(document.data, _Stored, what=document.path, exact=True)
     check_times(found, document.path)
     try:
         children_of(bundle, found.positions)
     except ValueError as error:
-        raise foreign.unreadable(document.path, error, code=Code.WRONG_TYPE) from None
+        raise external_input.unreadable(document.path, error, code=Code.WRONG_TYPE) from None
     return SplitIntent(**msgspec.structs.asdict(found))

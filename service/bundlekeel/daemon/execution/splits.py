@@ -28,9 +28,15 @@ from bundlekeel.core.model.names import namespace_of, parse_bundle
 from bundlekeel.core.model.plan import Refusal
 from bundlekeel.core.splitting.children import Family, family, holds
 from bundlekeel.core.splitting.positions import NoCut, split_bundle
-from bundlekeel.daemon.execution.move import EXTENSIBLE, ExecutorLimits, Term, World, refusal_code
-from bundlekeel.daemon.execution.split_intents import Division, SplitIntent, SplitOutcome, read_division, split_path
-from bundlekeel.ports import Change
+from bundlekeel.daemon.execution.move import EXTENSIBLE, ExecutorLimits, LeaderTerm, MovePorts, refusal_code
+from bundlekeel.daemon.execution.split_intents import (
+    SplitIntent,
+    SplitOutcome,
+    SplitProgress,
+    read_division,
+    split_path,
+)
+from bundlekeel.ports import DocumentChange
 
 _log = structlog.get_logger(__name__)
 
@@ -76,8 +82,8 @@ class Splitter:
     `policy` may refuse before anything is read. `prepare` hears of the children right before the call.
     """
 
-    world: World
-    term: Term
+    world: MovePorts
+    term: LeaderTerm
     limits: ExecutorLimits = field(default_factory=ExecutorLimits)
     policy: SplitPolicy = _allow
     prepare: Callable[[Family], None] = _ignore
@@ -215,7 +221,7 @@ class Splitter:
             cycle_id=request.cycle_id,
         )
         try:
-            change = Change(path=path, data=intent.encode(), create=True)
+            change = DocumentChange(path=path, data=intent.encode(), create=True)
             await self.world.coordination.write_fenced(self.term.epoch, [change])
         except LeadershipLost as error:
             self._ended = Code.NOT_LEADER
@@ -229,7 +235,9 @@ class Splitter:
 
     async def _remove(self, path: str, *, version: int) -> None:
         try:
-            await self.world.coordination.write_fenced(self.term.epoch, [Change(path=path, data=None, version=version)])
+            await self.world.coordination.write_fenced(
+                self.term.epoch, [DocumentChange(path=path, data=None, version=version)]
+            )
             self._left.discard(path)
         except LeadershipLost:
             self._ended = Code.NOT_LEADER
@@ -243,7 +251,7 @@ class Splitter:
         clock, pause, unreadable = self.world.clock, self.limits.poll_first_seconds, ""
         deadline = clock.boot() + self.limits.confirm_seconds
         while True:
-            found = Division(divided=False)
+            found = SplitProgress(divided=False)
             try:
                 found, unreadable = await read_division(self.world, blank.bundle, blank.positions), ""
             except (StoreError, CodecError) as failure:

@@ -1,7 +1,7 @@
 """The one gate: may this be done now? Asked for cycles, requests, each single move and split, quotas and adoptions.
 
-Which checks apply depends on what kind of action asks (`CHECKS`). They are made in the order of `Check`, and the first
-one that fails is the answer, with its code. The gate reads what it is given and changes nothing.
+Which checks apply depends on what kind of action asks (`CHECKS`). They are made in the order of `GateCheck`, and the
+first one that fails is the answer, with its code. The gate reads what it is given and changes nothing.
 
 Not here, because it is no question of now: which bundles may move where and how many (core/guard), and whether the
 proposed thresholds are any good (core/calibration/thresholds.py). Taking over, handing back and the dead man ask no
@@ -26,26 +26,26 @@ from bundlekeel.daemon.gate.obstacle import Obstacle
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.daemon.state.partial_takeover import left_to_us, namespaces_of
-from bundlekeel.daemon.state.takeover_record import Record
+from bundlekeel.daemon.state.takeover_record import TakeoverRecord
 from bundlekeel.ports import Clock, Picture
 
 # Load managers that are acted on; the others (Simple, Noop) are observed.
 ACTED_ON: Final = ("modular", "extensible")
 
 
-class Check(Enum):
+class GateCheck(Enum):
     """What is checked, in this order; the value says what must hold."""
 
-    TASK = "nobody has stopped the task that asks"
-    WISH = "the drain or warm-up that asks for it has not ended"
+    TASK = "the task that asks was not stopped"
+    REQUEST = "the drain or warm-up that asks for it has not ended"
     MODE = "the settings file and people at run time say `act`"
-    PAUSE = "nobody has paused everything"
+    PAUSE = "there is no pause of everything"
     LEASE = "whoever asks leads, in the very term it asks for"
     OUTAGE = "brokers have settled after an outage of the metadata store"
     PUT_ASIDE = "the dead man has not ended the takeover"
-    SECOND_BALANCER = "nobody keeps undoing our moves"
+    SECOND_BALANCER = "no other balancer keeps undoing our moves"
     CLUSTER = "all brokers run one load manager that is acted on, and their reports are alive"
-    LOAD = "no broker's load is about to be told"
+    LOAD = "no broker's first load report is awaited"
     CHANNEL = "the ownership channel is followed (extensible load manager)"
     SHEDDING = "no broker sheds by itself what is taken over"
     WINDOW = "a maintenance window allows it"
@@ -67,22 +67,22 @@ class Action(Enum):
     ADOPTION = "thresholds that come into force by themselves"
 
 
-_CLUSTER_CHANGES: Final = frozenset(Check) - {Check.TASK, Check.WISH, Check.WINDOW, Check.REVIEW}
-CHECKS: Final[Mapping[Action, frozenset[Check]]] = {
-    Action.PLAN: _CLUSTER_CHANGES | {Check.WINDOW},
-    Action.RELOCATION: _CLUSTER_CHANGES | {Check.WISH},
-    Action.REQUEST: _CLUSTER_CHANGES | {Check.TASK, Check.REVIEW},
-    Action.SUBMISSION: frozenset({Check.MODE, Check.PAUSE}),
-    Action.ORDER: frozenset({Check.MODE}),
-    Action.QUOTAS: frozenset({Check.MODE, Check.PAUSE, Check.LEASE, Check.OUTAGE}),
+_CLUSTER_CHANGES: Final = frozenset(GateCheck) - {GateCheck.TASK, GateCheck.REQUEST, GateCheck.WINDOW, GateCheck.REVIEW}
+CHECKS: Final[Mapping[Action, frozenset[GateCheck]]] = {
+    Action.PLAN: _CLUSTER_CHANGES | {GateCheck.WINDOW},
+    Action.RELOCATION: _CLUSTER_CHANGES | {GateCheck.REQUEST},
+    Action.REQUEST: _CLUSTER_CHANGES | {GateCheck.TASK, GateCheck.REVIEW},
+    Action.SUBMISSION: frozenset({GateCheck.MODE, GateCheck.PAUSE}),
+    Action.ORDER: frozenset({GateCheck.MODE}),
+    Action.QUOTAS: frozenset({GateCheck.MODE, GateCheck.PAUSE, GateCheck.LEASE, GateCheck.OUTAGE}),
     # Where nothing is carried out nobody sees whether it helps. Only the leader's task adopts
     # (daemon/calibration/watcher.py).
-    Action.ADOPTION: frozenset({Check.MODE, Check.PAUSE, Check.PUT_ASIDE}),
+    Action.ADOPTION: frozenset({GateCheck.MODE, GateCheck.PAUSE, GateCheck.PUT_ASIDE}),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class GateQuestion:
     """Who asks for what. `epoch`: the term it is to be done in, None for whoever does not lead. `bundle`, `source`,
     `target`: of a single move or split; without a bundle no bundle is asked about. `task`, `approved`: of a request."""
 
@@ -95,7 +95,7 @@ class Question:
     approved: bool = False
 
 
-class Shared(Protocol):
+class SharedStateView(Protocol):
     """What the gate needs of the shared state (daemon/state/shared_state.py)."""
 
     @property
@@ -103,7 +103,7 @@ class Shared(Protocol):
         """What people asked for at run time."""
 
     @property
-    def takeover(self) -> Record | None:
+    def takeover(self) -> TakeoverRecord | None:
         """The last takeover, in force or ended."""
 
     def current_epoch(self) -> int:
@@ -120,7 +120,7 @@ class GateParts:
 
     ceiling: str
     review_required: bool
-    shared: Shared
+    shared: SharedStateView
     config: BrokerConfig
     clock: Clock
     outage: Callable[[Picture | None], Obstacle | None]
@@ -135,24 +135,24 @@ class Gate:
     def __init__(self, parts: GateParts) -> None:
         self._p = parts
         self._picture: Picture | None = None
-        self._made: Mapping[Check, Callable[[Question], Obstacle | None]] = {
-            Check.TASK: self._task,
-            Check.WISH: self._wish,
-            Check.MODE: self._mode,
-            Check.PAUSE: self._pause,
-            Check.LEASE: self._lease,
-            Check.OUTAGE: lambda _: self._p.outage(None),
-            Check.PUT_ASIDE: self._put_aside,
-            Check.SECOND_BALANCER: lambda _: self._p.second_balancer(),
-            Check.CLUSTER: lambda _: self.cluster_obstacle(),
-            Check.LOAD: self._load,
-            Check.CHANNEL: self._channel,
-            Check.SHEDDING: self._shedding,
-            Check.WINDOW: lambda _: self._p.windows(self._p.clock.wall_ms()),
-            Check.REVIEW: self._review,
-            Check.SCOPE: self._scope,
-            Check.BUNDLE: self._bundle,
-            Check.TARGET: self._target,
+        self._made: Mapping[GateCheck, Callable[[GateQuestion], Obstacle | None]] = {
+            GateCheck.TASK: self._task,
+            GateCheck.REQUEST: self._operator_request,
+            GateCheck.MODE: self._mode,
+            GateCheck.PAUSE: self._pause,
+            GateCheck.LEASE: self._lease,
+            GateCheck.OUTAGE: lambda _: self._p.outage(None),
+            GateCheck.PUT_ASIDE: self._put_aside,
+            GateCheck.SECOND_BALANCER: lambda _: self._p.second_balancer(),
+            GateCheck.CLUSTER: lambda _: self.cluster_obstacle(),
+            GateCheck.LOAD: self._load,
+            GateCheck.CHANNEL: self._channel,
+            GateCheck.SHEDDING: self._shedding,
+            GateCheck.WINDOW: lambda _: self._p.windows(self._p.clock.wall_ms()),
+            GateCheck.REVIEW: self._review,
+            GateCheck.SCOPE: self._scope,
+            GateCheck.BUNDLE: self._bundle,
+            GateCheck.TARGET: self._target,
         }
 
     def see(self, picture: Picture) -> None:
@@ -160,13 +160,13 @@ class Gate:
         self._picture = picture
         self._p.outage(picture)
 
-    def check(self, question: Question) -> Obstacle | None:
+    def check(self, question: GateQuestion) -> Obstacle | None:
         """The first reason why this may not be done now, or None. By what is known here; see `check_anew`."""
         wanted = CHECKS[question.action]
-        found = (self._made[check](question) for check in Check if check in wanted)
+        found = (self._made[check](question) for check in GateCheck if check in wanted)
         return next((obstacle for obstacle in found if obstacle is not None), None)
 
-    async def check_anew(self, question: Question) -> Obstacle | None:
+    async def check_anew(self, question: GateQuestion) -> Obstacle | None:
         """The same after reading what people want from the store: right before anything is changed."""
         try:
             await self._p.shared.refresh()
@@ -174,7 +174,7 @@ class Gate:
             return Obstacle(code=Code.STORE_UNAVAILABLE, detail=str(error))
         return self.check(question)
 
-    def demand(self, question: Question) -> None:
+    def demand(self, question: GateQuestion) -> None:
         """Forbidden, with the reason, unless it may be done now."""
         obstacle = self.check(question)
         if obstacle is not None:
@@ -194,18 +194,18 @@ class Gate:
 
     # --- the checks, in their order ---
 
-    def _task(self, question: Question) -> Obstacle | None:
+    def _task(self, question: GateQuestion) -> Obstacle | None:
         stop = self._p.shared.desired.stops.get(question.task) if question.task else None
         return Obstacle(code=Code.STOPPED, detail=f"by {stop.by}: {stop.reason}") if stop is not None else None
 
-    def _wish(self, question: Question) -> Obstacle | None:
+    def _operator_request(self, question: GateQuestion) -> Obstacle | None:
         """A bundle leaves a draining broker within its cool-down: not when the drain ended while the move waited."""
         desired = self._p.shared.desired
         if not question.bundle or question.source in desired.drains or question.target in desired.warms:
             return None
         return Obstacle(code=Code.STOPPED, detail="the drain or warm-up has ended")
 
-    def _mode(self, _question: Question) -> Obstacle | None:
+    def _mode(self, _question: GateQuestion) -> Obstacle | None:
         ceiling = self._p.ceiling
         mode = mode_in_force(ceiling, self._p.shared.desired)
         if mode == "act":
@@ -214,19 +214,19 @@ class Gate:
         lowered = f"lowered from {ceiling}; `bundlekeel mode {ceiling}` restores it" if mode != ceiling else ""
         return Obstacle(code=code, detail=lowered)
 
-    def _pause(self, _question: Question) -> Obstacle | None:
+    def _pause(self, _question: GateQuestion) -> Obstacle | None:
         pause = pause_in_force(self._p.shared.desired, self._p.clock.wall_ms())
         return Obstacle(code=Code.PAUSED, detail=f"by {pause.by}: {pause.reason}") if pause is not None else None
 
-    def _lease(self, question: Question) -> Obstacle | None:
+    def _lease(self, question: GateQuestion) -> Obstacle | None:
         try:
             current = self._p.shared.current_epoch()
         except LeadershipLost:
             return Obstacle(code=Code.NOT_LEADER)
         return Obstacle(code=Code.NOT_LEADER) if question.epoch != current else None
 
-    def _put_aside(self, _question: Question) -> Obstacle | None:
-        """The dead man ended the last takeover: nobody acts before a person takes over anew.
+    def _put_aside(self, _question: GateQuestion) -> Obstacle | None:
+        """The dead man ended the last takeover: no sidecar acts before a person takes over anew.
 
         That the brokers shed again would stop us too (SHEDDING), but not where they did not shed before.
         """
@@ -235,16 +235,16 @@ class Gate:
             return None
         return Obstacle(code=Code.PUT_ASIDE, detail=f"{record.ended.by}: {record.ended.reason}")
 
-    def _load(self, _question: Question) -> Obstacle | None:
+    def _load(self, _question: GateQuestion) -> Obstacle | None:
         """A plan by the traffic of idle brokers alone would be a wrong one; in a moment there is a better one."""
         awaited = self._picture.awaited if self._picture is not None else ()
         return Obstacle(code=Code.LOAD_AWAITED, detail=", ".join(awaited)) if awaited else None
 
-    def _channel(self, _question: Question) -> Obstacle | None:
+    def _channel(self, _question: GateQuestion) -> Obstacle | None:
         fault = self._p.channel()
         return Obstacle(code=Code.CHANNEL_NOT_FOLLOWED, detail=fault) if fault else None
 
-    def _shedding(self, _question: Question) -> Obstacle | None:
+    def _shedding(self, _question: GateQuestion) -> Obstacle | None:
         """Brokers that leave the namespaces of a partial takeover alone may shed the others."""
         config, taken = self._p.config, namespaces_of(self._p.shared.takeover)
         shedding = [
@@ -258,17 +258,17 @@ class Gate:
         detail = f"could not be asked: {', '.join(sorted(unknown))}" if unknown else ", ".join(sorted(shedding))
         return Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail=detail)
 
-    def _review(self, question: Question) -> Obstacle | None:
+    def _review(self, question: GateQuestion) -> Obstacle | None:
         needed = self._p.review_required and not question.approved
         return Obstacle(code=Code.NOT_REVIEWED) if needed else None
 
-    def _scope(self, question: Question) -> Obstacle | None:
+    def _scope(self, question: GateQuestion) -> Obstacle | None:
         taken = namespaces_of(self._p.shared.takeover)
         if not question.bundle or not taken or namespace_of(question.bundle) in taken:
             return None
         return Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail=f"only {', '.join(taken)} are taken over")
 
-    def _bundle(self, question: Question) -> Obstacle | None:
+    def _bundle(self, question: GateQuestion) -> Obstacle | None:
         """A scope that was paused or excluded, or a pin, after the plan was made holds too."""
         bundle, desired, now = question.bundle, self._p.shared.desired, self._p.clock.wall_ms()
         if not bundle:
@@ -285,7 +285,7 @@ class Gate:
             return Obstacle(code=Code.PINNED, detail="since this plan was made")
         return None
 
-    def _target(self, question: Question) -> Obstacle | None:
+    def _target(self, question: GateQuestion) -> Obstacle | None:
         desired, target = self._p.shared.desired, question.target
         closed = bool(target) and (target in desired.cordons or target in desired.drains)
         return Obstacle(code=Code.CORDONED, detail=target) if closed else None

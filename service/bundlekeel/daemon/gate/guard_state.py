@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Reversible
 from dataclasses import replace
 from typing import Any, Final
 
-from bundlekeel.core.guard.eligibility import Begun, GuardState
+from bundlekeel.core.guard.eligibility import BegunMove, GuardState
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.time_format import HOUR_MS
 from bundlekeel.core.planning.ledger import Ledger
@@ -23,8 +23,8 @@ KEPT_MS: Final = 24 * HOUR_MS
 LONGEST_MS: Final = HOUR_MS
 
 
-class Guarding:
-    """The guard's memory beside the standing. One for each sidecar; used on the event loop only."""
+class GuardMemory:
+    """The guard's memory beside the cycle's state. One for each sidecar; used on the event loop only."""
 
     def __init__(
         self,
@@ -111,17 +111,17 @@ class Guarding:
                 found |= {str(record.get("source", "")), str(record.get("landed_on") or record.get("destination", ""))}
         return found
 
-    def _last_hour(self, ledger: Ledger, now_ms: int) -> tuple[Begun, ...]:
+    def _last_hour(self, ledger: Ledger, now_ms: int) -> tuple[BegunMove, ...]:
         """Moves begun within an hour, oldest first: those that ended, and those in the books that have not."""
         until = now_ms - HOUR_MS
-        found: dict[tuple[str, int], Begun] = {}
+        found: dict[tuple[str, int], BegunMove] = {}
         for record in reversed(self._moves()):
             started = int(record.get("started_ms") or 0)
             if started <= until - LONGEST_MS:
                 break
             if started <= until or record.get("outcome") == "refused":
                 continue
-            begun = Begun(
+            begun = BegunMove(
                 bundle=str(record.get("bundle", "")),
                 source=str(record.get("source", "")),
                 target=str(record.get("destination", "")),
@@ -130,6 +130,6 @@ class Guarding:
             found[begun.bundle, started] = begun
         for entry in ledger.entries:
             if not entry.landed_ms and entry.opened_ms > until:
-                begun = Begun(bundle=entry.bundle, source=entry.source, target=entry.target, at_ms=entry.opened_ms)
+                begun = BegunMove(bundle=entry.bundle, source=entry.source, target=entry.target, at_ms=entry.opened_ms)
                 found.setdefault((entry.bundle, entry.opened_ms), begun)
         return tuple(sorted(found.values(), key=lambda item: (item.at_ms, item.bundle)))

@@ -14,9 +14,9 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
-from bundlekeel.codec.foreign import read
+from bundlekeel.codec.external_input import read
 from bundlekeel.core.guard import outage as core
-from bundlekeel.core.guard.outage import Calm, Outage, Settle, Sight, Wait
+from bundlekeel.core.guard.outage import Outage, OutageMemory, SettleRules, SettleWait, StoreSight
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, SnapshotError, StaleWrite, StoreError
 from bundlekeel.daemon.gate.obstacle import Obstacle
@@ -32,7 +32,7 @@ SKEW_MS: Final = 15_000
 KNOWN_MS: Final = 3_600_000
 
 
-class Notice(msgspec.Struct, frozen=True, kw_only=True):
+class OutageRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The shared document: the last outage anybody saw. `over`: settled, or seen by its author alone."""
 
     schema: int = 1
@@ -44,12 +44,12 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     over: bool = False
 
 
-def settle_for(seconds: float, call_seconds: float) -> Settle:
-    """`core.guard.outage.Settle` for our looks: one takes as long as a read may, twice at most."""
-    return Settle(seconds=seconds, step=2 * (LOOK_SECONDS + call_seconds))
+def settle_for(seconds: float, call_seconds: float) -> SettleRules:
+    """`core.guard.outage.SettleRules` for our looks: one takes as long as a read may, twice at most."""
+    return SettleRules(seconds=seconds, step=2 * (LOOK_SECONDS + call_seconds))
 
 
-class Leads(Protocol):
+class LeadershipView(Protocol):
     """What is asked of the leadership."""
 
     @property
@@ -68,11 +68,11 @@ class OutageWatch:
         self,
         coordination: Coordination,
         source: LoadSource,
-        leadership: Leads,
+        leadership: LeadershipView,
         clock: Clock,
         telemetry: Telemetry,
         *,
-        settle: Settle,
+        settle: SettleRules,
         session_seconds: float,
     ) -> None:
         """`session_seconds`: what we ask for, until the store has said what it grants."""
@@ -91,7 +91,7 @@ class OutageWatch:
         self._about: tuple[str, int] | None = None
 
     @property
-    def state(self) -> Calm:
+    def state(self) -> OutageMemory:
         """What has been seen so far."""
         return self._state
 
@@ -123,7 +123,7 @@ class OutageWatch:
             return None
         return Obstacle(code=Code.SETTLING_AFTER_OUTAGE, detail=self._sentence(left))
 
-    def waiting(self) -> Wait | None:
+    def waiting(self) -> SettleWait | None:
         """What is still waited for."""
         return core.waiting(self._state, self._settle)
 
@@ -150,7 +150,7 @@ class OutageWatch:
     # --- looking ---
 
     def _see(self, answered: bool, brokers: frozenset[core.Registration] | None) -> None:
-        sight = Sight(
+        sight = StoreSight(
             boot=self._clock.boot(),
             answered=answered,
             session_seconds=self._coordination.session_seconds or self._asked_session,
@@ -158,7 +158,7 @@ class OutageWatch:
         )
         self._change(core.advance(self._state, sight, self._settle))
 
-    def _change(self, state: Calm) -> None:
+    def _change(self, state: OutageMemory) -> None:
         before, after, self._state = self._state.outage, state.outage, state
         if after is not None and before is None:
             # A closed notice of an earlier outage says nothing of this one.
@@ -171,7 +171,7 @@ class OutageWatch:
         self._telemetry.count("outages_total")
         _log.warning("nothing moves until the brokers have settled", why=outage.why)
 
-    async def _read(self) -> tuple[bool, tuple[Notice | None, int | None]]:
+    async def _read(self) -> tuple[bool, tuple[OutageRecord | None, int | None]]:
         if not self._coordination.connected:
             return False, (None, None)
         try:
@@ -190,7 +190,7 @@ class OutageWatch:
 
     # --- telling each other ---
 
-    async def _exchange(self, found: tuple[Notice | None, int | None]) -> None:
+    async def _exchange(self, found: tuple[OutageRecord | None, int | None]) -> None:
         notice, version = found
         if notice is not None and not notice.over:
             await self._hear(notice, version)
@@ -198,7 +198,7 @@ class OutageWatch:
             self._state = core.leave(self._state, self._clock.boot())
         await self._tell(notice, version)
 
-    async def _hear(self, notice: Notice, version: int | None) -> None:
+    async def _hear(self, notice: OutageRecord, version: int | None) -> None:
         """Somebody saw an outage. If we saw none because we watched all the while, it was theirs alone."""
         key, boot, held = (notice.by, notice.since_ms), self._clock.boot(), self._state.outage
         unheard, self._handled = self._handled != key, key
@@ -213,13 +213,13 @@ class OutageWatch:
         if held is None and self._state.outage is not None:
             self._begun(self._state.outage)
 
-    async def _tell(self, notice: Notice | None, version: int | None) -> None:
+    async def _tell(self, notice: OutageRecord | None, version: int | None) -> None:
         """Say what we saw, once the store answers again; one notice is enough for all."""
         outage = self._state.outage
         if outage is None or outage.back is None or self._told or (notice is not None and not notice.over):
             return
         self._told = True
-        made = Notice(
+        made = OutageRecord(
             by=self._leadership.member.id,
             why=outage.why,
             since_ms=self._wall(outage.since),
@@ -229,19 +229,19 @@ class OutageWatch:
         self._handled = self._about = (made.by, made.since_ms)
         await self._write(made, version)
 
-    async def _write(self, notice: Notice, version: int | None) -> None:
+    async def _write(self, notice: OutageRecord, version: int | None) -> None:
         try:
             await self._coordination.write_shared(OUTAGE, msgspec.json.encode(notice), version=version)
         except StaleWrite:
             return  # somebody else said so at the same moment
 
-    def _fresh(self, notice: Notice) -> bool:
+    def _fresh(self, notice: OutageRecord) -> bool:
         return self._clock.wall_ms() - notice.back_ms <= 1000 * self._settle.patience
 
     def _wall(self, boot: float) -> int:
         return self._clock.wall_ms() - int(1000 * (self._clock.boot() - boot))
 
-    def _sentence(self, left: Wait) -> str:
+    def _sentence(self, left: SettleWait) -> str:
         if left.away:
             return f"{left.why}, and does not answer yet"
         until = datetime.fromtimestamp((self._clock.wall_ms() / 1000) + left.seconds, tz=UTC).strftime("%H:%M:%SZ")
@@ -255,8 +255,8 @@ def _registrations(picture: Picture) -> frozenset[core.Registration]:
     return frozenset((broker, endpoint.start_timestamp) for broker, endpoint in picture.endpoints.items())
 
 
-def _decode(data: bytes) -> Notice | None:
+def _decode(data: bytes) -> OutageRecord | None:
     try:
-        return read(data, Notice, what=OUTAGE)
+        return read(data, OutageRecord, what=OUTAGE)
     except CodecError:
         return None

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from bundlekeel.core.guard.windows import Allowance, Span, allowance
+from bundlekeel.core.guard.windows import Allowance, WindowSpan, allowance
 from bundlekeel.core.model.codes import Code
 from bundlekeel.daemon.gate.obstacle import Obstacle
 from bundlekeel.settings.guard import WindowSettings
@@ -61,7 +61,7 @@ class Calendar:
         return f"{_moment(at_ms, zone):%Y-%m-%d %H:%M} {zone}"
 
 
-def span_of(window: WindowSettings, now_ms: int) -> Span:
+def span_of(window: WindowSettings, now_ms: int) -> WindowSpan:
     """Where this moment lies between the openings of one window."""
     length = timedelta(minutes=window.minutes)
     now = _moment(now_ms, window.time_zone)
@@ -72,9 +72,9 @@ def span_of(window: WindowSettings, now_ms: int) -> Span:
         begun = list(takewhile(lambda at: _ms(at) <= now_ms, openings))
         following = next(CronSim(window.cron, now), None)
     except CronSimError:
-        return Span(allow=window.allow)
+        return WindowSpan(allow=window.allow)
     opened = [_ms(at) for at in begun if now_ms < _ms(at) + window.minutes * 60_000]
-    return Span(
+    return WindowSpan(
         allow=window.allow,
         opened_ms=opened[0] if opened else 0,
         ends_ms=opened[-1] + window.minutes * 60_000 if opened else 0,

@@ -1,4 +1,4 @@
-"""Where would it go if nobody owned it? The assignment pipeline, dry: it reads, computes, and asks no broker.
+"""Where would it go if no broker owned it? The assignment pipeline, dry: it reads, computes, and asks no broker.
 
 A lookup would answer by assigning; this runs our own copy of the pipeline on the picture at hand instead.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bundlekeel.core.filters.assign import Assignment, Question, Step, assign
+from bundlekeel.core.filters.assign import Assignment, AssignmentInput, AssignmentStep, assign
 from bundlekeel.core.model.codes import EXPLANATIONS
 from bundlekeel.core.model.errors import ConfigError, SnapshotError
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.operations.where import where
-from bundlekeel.daemon.sources.policies import PolicyBook
+from bundlekeel.daemon.sources.policies import PolicyCache
 from bundlekeel.ports import Metadata, Ownership
 
 Json = dict[str, Any]
@@ -25,7 +25,7 @@ MOST_ANSWERS = 200
 
 
 async def assignments(
-    names: Sequence[str], *, cycle: Cycle, policies: PolicyBook, metadata: Metadata, ownership: Ownership
+    names: Sequence[str], *, cycle: Cycle, policies: PolicyCache, metadata: Metadata, ownership: Ownership
 ) -> list[Json]:
     """One answer a bundle; a partitioned topic has one a partition, a namespace one a bundle.
 
@@ -38,17 +38,17 @@ async def assignments(
     if len(rows) > MOST_ANSWERS:
         allowed = f"at most {MOST_ANSWERS} bundles at once"
         raise ConfigError(f"these are {len(rows)} bundles", field="names", value=len(rows), allowed=allowed)
-    standing, params = cycle.standing, cycle.params
-    asked = Question(
-        draft=Draft(snapshot, standing.ledger, params, standing.memory.turn, standing.memory.idle),
-        ledger=standing.ledger,
+    cycle_state, params = cycle.cycle_state, cycle.params
+    asked = AssignmentInput(
+        draft=Draft(snapshot, cycle_state.ledger, params, cycle_state.memory.turn, cycle_state.memory.idle),
+        ledger=cycle_state.ledger,
         policies=await policies.read((*snapshot.bundles.namespaces, *(namespace_of(row["bundle"]) for row in rows))),
         placement=params.placement,
     )
     return [_answer(row, asked) for row in rows]
 
 
-def _answer(row: Json, asked: Question) -> Json:
+def _answer(row: Json, asked: AssignmentInput) -> Json:
     topic = row["topic"] or ""
     made = assign(asked, row["bundle"], non_persistent=topic.startswith("non-persistent://"))
     return {
@@ -67,7 +67,7 @@ def _answer(row: Json, asked: Question) -> Json:
     }
 
 
-def _step(step: Step) -> Json:
+def _step(step: AssignmentStep) -> Json:
     return {
         "name": step.name,
         "candidates": list(step.candidates),
@@ -81,7 +81,7 @@ def _step(step: Step) -> Json:
 
 def _sentence(made: Assignment) -> str:
     if made.code is not None:
-        return f"nobody: {EXPLANATIONS[made.code]}"
+        return f"no broker: {EXPLANATIONS[made.code]}"
     if made.preallocated:
         return f"{made.chosen}, which it is on its way to already"
     return f"{made.chosen}, by {made.placement} among {len(made.candidates)}"

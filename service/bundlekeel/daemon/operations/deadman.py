@@ -1,4 +1,4 @@
-"""The dead man: gives the brokers their own shedding back when no sidecar has completed a cycle for too long.
+"""The dead man's switch: gives the brokers their own shedding back when no sidecar has completed a cycle for too long.
 
 After a takeover nobody but us balances. When all sidecars are gone, or one leads and all its cycles fail, the cluster
 is worse off than before the takeover. `judge` needs no sidecar: it reads the takeover's record and the moment of the
@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from bundlekeel.daemon.operations.takeover import Desk, TakeoverResult, handback, read_record
+from bundlekeel.daemon.operations.takeover import TakeoverContext, TakeoverResult, handback, read_record
 from bundlekeel.daemon.state.documents import LeaderState, decode_state
 from bundlekeel.daemon.state.shared_state import STATE
-from bundlekeel.daemon.state.takeover_record import Record
+from bundlekeel.daemon.state.takeover_record import TakeoverRecord
 from bundlekeel.ports import Clock, Coordination
 
 CONFIRM_SECONDS: Final = 60.0
@@ -31,7 +31,7 @@ State = Literal["not_taken_over", "alive", "dead", "restored", "incomplete"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class DeadManLimits:
     """When the sidecars count as dead. `by`: who says so, for the record."""
 
     after_seconds: float
@@ -40,11 +40,11 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pulse:
+class ClusterActivity:
     """What the shared state says. `completed_ms`: when a cycle was completed last, 0 for never; `seconds`: how long ago
     that was, or the takeover, whichever is later. `verdict`: the last cycle's sentence."""
 
-    record: Record | None
+    record: TakeoverRecord | None
     completed_ms: int
     epoch: int
     seconds: float
@@ -56,12 +56,12 @@ class Pulse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class DeadManResult:
     """What came of it. `dead` without a restoration is a dry run's. `result`: the handback, when there was one."""
 
     state: State
     sentence: str
-    pulse: Pulse
+    pulse: ClusterActivity
     result: TakeoverResult | None = None
 
     def view(self) -> dict[str, Any]:
@@ -77,14 +77,14 @@ class Judgement:
         }
 
 
-async def feel(coordination: Coordination, clock: Clock) -> Pulse:
+async def feel(coordination: Coordination, clock: Clock) -> ClusterActivity:
     """The pulse right now. StoreError when the store does not answer, CodecError when its documents cannot be read."""
     found = await read_record(coordination)
     documents = await coordination.read_tree(STATE)
     state = decode_state(documents, what="the leader's state") if documents else LeaderState()
     record = found[0] if found is not None else None
     last = max(state.completed_ms, record.wall_ms if record is not None else 0)
-    return Pulse(
+    return ClusterActivity(
         record=record,
         completed_ms=state.completed_ms,
         epoch=state.epoch,
@@ -96,13 +96,15 @@ async def feel(coordination: Coordination, clock: Clock) -> Pulse:
 async def judge(
     coordination: Coordination,
     clock: Clock,
-    terms: Terms,
-    desk: Callable[[], Awaitable[Desk]] | None,
-) -> Judgement:
-    """Look, watch, and restore through `desk` (None: a dry run). It is asked for only when there is something to do."""
+    terms: DeadManLimits,
+    context: Callable[[], Awaitable[TakeoverContext]] | None,
+) -> DeadManResult:
+    """Look, watch, and restore through `context` (None: a dry run). It is asked for only when there is something to
+    do.
+    """
     pulse = await feel(coordination, clock)
     if pulse.record is None:
-        return Judgement(state="not_taken_over", sentence="there is no takeover to undo", pulse=pulse)
+        return DeadManResult(state="not_taken_over", sentence="there is no takeover to undo", pulse=pulse)
     if not pulse.dead(terms.after_seconds):
         return _alive(pulse)
     deadline = clock.boot() + terms.confirm_seconds
@@ -112,8 +114,8 @@ async def judge(
         if called_off is not None:
             return called_off
     why = _why(pulse)
-    if desk is None:
-        return Judgement(state="dead", sentence=f"{why}; the brokers' shedding would be restored", pulse=pulse)
+    if context is None:
+        return DeadManResult(state="dead", sentence=f"{why}; the brokers' shedding would be restored", pulse=pulse)
 
     async def look_again() -> None:
         called_off = _changed(pulse, await feel(coordination, clock))
@@ -121,49 +123,53 @@ async def judge(
             raise _CalledOff(called_off)
 
     try:
-        return await _restore(await desk(), pulse, why, terms, look_again)
+        return await _restore(await context(), pulse, why, terms, look_again)
     except _CalledOff as found:
         return found.judgement
 
 
 class _CalledOff(Exception):
-    """A sign of life amid the restoration."""
+    """A cycle was completed during the restoration."""
 
-    def __init__(self, judgement: Judgement) -> None:
+    def __init__(self, judgement: DeadManResult) -> None:
         super().__init__(judgement.sentence)
         self.judgement = judgement
 
 
-def _changed(pulse: Pulse, now: Pulse) -> Judgement | None:
+def _changed(pulse: ClusterActivity, now: ClusterActivity) -> DeadManResult | None:
     """What calls a restoration off, if anything has changed since that pulse."""
     if pulse.record is None or now.record is None or now.record.wall_ms != pulse.record.wall_ms:
-        return Judgement(state="not_taken_over", sentence="somebody else ended the takeover meanwhile", pulse=now)
+        return DeadManResult(state="not_taken_over", sentence="somebody else ended the takeover meanwhile", pulse=now)
     if (now.completed_ms, now.record) != (pulse.completed_ms, pulse.record):
         return _alive(now)
     return None
 
 
 async def _restore(
-    desk: Desk, pulse: Pulse, why: str, terms: Terms, look_again: Callable[[], Awaitable[None]]
-) -> Judgement:
-    result = await handback(desk, reason=why, by=terms.by, deadman=True, look_again=look_again)
+    context: TakeoverContext,
+    pulse: ClusterActivity,
+    why: str,
+    terms: DeadManLimits,
+    look_again: Callable[[], Awaitable[None]],
+) -> DeadManResult:
+    result = await handback(context, reason=why, by=terms.by, deadman=True, look_again=look_again)
     if result is None:
-        return Judgement(state="not_taken_over", sentence="somebody else restored it meanwhile", pulse=pulse)
+        return DeadManResult(state="not_taken_over", sentence="somebody else restored it meanwhile", pulse=pulse)
     if result.complete:
         count = len(result.brokers)
         text = f"{why}; the brokers' own shedding is back, verified on {count} broker{'' if count == 1 else 's'}"
-        return Judgement(state="restored", sentence=text, pulse=pulse, result=result)
+        return DeadManResult(state="restored", sentence=text, pulse=pulse, result=result)
     missing = ", ".join(result.unverified) or "the stored overrides"
     text = f"{why}; not verified at {missing}: the record stays, and the next run goes on"
-    return Judgement(state="incomplete", sentence=text, pulse=pulse, result=result)
+    return DeadManResult(state="incomplete", sentence=text, pulse=pulse, result=result)
 
 
-def _alive(pulse: Pulse) -> Judgement:
+def _alive(pulse: ClusterActivity) -> DeadManResult:
     text = f"a cycle was completed {_ago(pulse.seconds)}" if pulse.completed_ms else "the takeover is recent"
-    return Judgement(state="alive", sentence=text, pulse=pulse)
+    return DeadManResult(state="alive", sentence=text, pulse=pulse)
 
 
-def _why(pulse: Pulse) -> str:
+def _why(pulse: ClusterActivity) -> str:
     if not pulse.completed_ms:
         return f"no cycle was ever completed, and the takeover was {_ago(pulse.seconds)}"
     said = f" (the last cycle: {pulse.verdict})" if pulse.verdict else ""

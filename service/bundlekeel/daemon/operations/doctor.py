@@ -32,9 +32,9 @@ from bundlekeel.daemon.operations.document_checks import document_check
 from bundlekeel.daemon.operations.takeover import read_record
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
-from bundlekeel.daemon.sources.policies import PolicyBook
+from bundlekeel.daemon.sources.policies import PolicyCache
 from bundlekeel.daemon.state.partial_takeover import left_to_us, namespaces_of
-from bundlekeel.daemon.state.takeover_record import Record
+from bundlekeel.daemon.state.takeover_record import TakeoverRecord
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, LoadTables, Metadata, Picture
 from bundlekeel.settings.parameters import STOCK
 
@@ -47,8 +47,10 @@ CPU_ALIKE_SHARE = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patient:
-    """What is examined. `used`: the parameters that follow from a broker's configuration, and where each is from."""
+class DoctorContext:
+    """What the checks look at. `used`: the parameters that follow from a broker's configuration, and where each is
+    from.
+    """
 
     coordination: Coordination
     source: LoadSource
@@ -65,70 +67,70 @@ class Patient:
     feed: Callable[[], LoadTables] = LoadTables
 
 
-async def examine(patient: Patient, *, within: float = 10.0) -> list[Check]:
+async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check]:
     """All checks, in the order in which one would mend things. Stops early where the rest cannot be tested."""
-    checks = [await _store(patient, within)]
+    checks = [await _store(context, within)]
     if not checks[0].ok:
         return checks
-    checks += [_session(patient), await _root(patient), await document_check(patient.coordination)]
-    checks.append(await _members(patient))
-    picture, check = await _picture(patient, within)
+    checks += [_session(context), await _root(context), await document_check(context.coordination)]
+    checks.append(await _members(context))
+    picture, check = await _picture(context, within)
     checks.append(check)
     if picture is None:
         return checks
-    patient.admin.set_endpoints(picture.endpoints)
+    context.admin.set_endpoints(picture.endpoints)
     try:
-        await patient.config.refresh(picture.endpoints, force=True)
+        await context.config.refresh(picture.endpoints, force=True)
     except WrongCluster as error:
         checks.append(Check(name="cluster name", ok=False, detail=str(error), fix=f"set cluster: {error.allowed}"))
     else:
-        name = patient.config.adoptable().get("clusterName")
+        name = context.config.adoptable().get("clusterName")
         checks.append(Check(name="cluster name", ok=True, detail=name or "no broker has shown its clusterName"))
-    tables = await _listening(patient, picture, within)
-    checks += _reports(patient, picture, tables)
-    checks += [*_admin(patient, picture), *_reporting(patient, picture)]
-    record = await _takeover(patient)
-    checks += [_load_manager(picture), _shedding(patient, picture, namespaces_of(record))]
-    checks += [_splitting(patient, picture, record), await _leader(patient)]
+    tables = await _listening(context, picture, within)
+    checks += _reports(context, picture, tables)
+    checks += [*_admin(context, picture), *_reporting(context, picture)]
+    record = await _takeover(context)
+    checks += [_load_manager(picture), _shedding(context, picture, namespaces_of(record))]
+    checks += [_splitting(context, picture, record), await _leader(context)]
     checks += _load_topics(picture, tables)
-    if patient.channel is not None:
-        checks += await channel_checks(patient.channel, patient.clock, within=within)
-    checks += [_blind(patient, picture), _shared_machine(patient, picture), _clock(patient, picture)]
-    checks += [_placement(patient, picture), await _policies(patient, picture)]
+    if context.channel is not None:
+        checks += await channel_checks(context.channel, context.clock, within=within)
+    checks += [_blind(context, picture), _shared_machine(context, picture), _clock(context, picture)]
+    checks += [_placement(context, picture), await _policies(context, picture)]
     return checks
 
 
-async def _store(patient: Patient, within: float) -> Check:
+async def _store(context: DoctorContext, within: float) -> Check:
     waited = 0.0
-    while not patient.coordination.connected and waited < within:
-        await patient.clock.sleep(0.1)
+    while not context.coordination.connected and waited < within:
+        await context.clock.sleep(0.1)
         waited += 0.1
-    if patient.coordination.connected:
-        return Check(name="metadata store", ok=True, detail=f"{patient.store_address} answers")
+    if context.coordination.connected:
+        return Check(name="metadata store", ok=True, detail=f"{context.store_address} answers")
     return Check(
         name="metadata store",
         ok=False,
-        detail=f"{patient.store_address} did not answer within {within:.0f} s",
+        detail=f"{context.store_address} did not answer within {within:.0f} s",
         fix="check `metadata_store` in the settings and that this host may reach the ZooKeeper client port",
     )
 
 
-def _session(patient: Patient) -> Check:
-    session = patient.coordination.session_seconds
-    ok = session >= 3 * patient.heartbeat_seconds
+def _session(context: DoctorContext) -> Check:
+    session = context.coordination.session_seconds
+    ok = session >= 3 * context.heartbeat_seconds
     return Check(
         name="session",
         ok=ok,
-        detail=f"negotiated {session:g} s, heartbeat every {patient.heartbeat_seconds:g} s",
+        detail=f"negotiated {session:g} s, heartbeat every {context.heartbeat_seconds:g} s",
         fix="" if ok else "lower `leadership.heartbeat`, or raise maxSessionTimeout at the ZooKeeper servers",
     )
 
 
-async def _root(patient: Patient) -> Check:
+async def _root(context: DoctorContext) -> Check:
     try:
-        document = await patient.coordination.read("doctor")
+        document = await context.coordination.read("doctor")
         version = document.version if document else None
-        await patient.coordination.write_shared("doctor", b"{}", version=version)
+        await context.coordination.write_shared("doctor", b"{}", version=version)
     except StaleWrite:
         pass  # somebody else's doctor wrote at the same moment: so writing works
     except StoreError as error:
@@ -137,20 +139,20 @@ async def _root(patient: Patient) -> Check:
     return Check(name="own root", ok=True, detail="reads and writes below our own root")
 
 
-async def _members(patient: Patient) -> Check:
+async def _members(context: DoctorContext) -> Check:
     try:
-        members, leader = await patient.coordination.members(), await patient.coordination.leader()
+        members, leader = await context.coordination.members(), await context.coordination.leader()
     except StoreError as error:
         return Check(name="sidecars", ok=False, detail=str(error), fix="try again")
     text = f"{len(members)} seats taken, {'led by ' + leader.id if leader else 'no leader'}"
     return Check(name="sidecars", ok=True, detail=text)
 
 
-async def _picture(patient: Patient, within: float) -> tuple[Picture | None, Check]:
+async def _picture(context: DoctorContext, within: float) -> tuple[Picture | None, Check]:
     waited = 0.0
     while True:
         try:
-            picture = await patient.source.picture()
+            picture = await context.source.picture()
         except (StoreError, SnapshotError) as error:
             if waited < within:
                 await asyncio.sleep(0.1)
@@ -167,31 +169,31 @@ async def _picture(patient: Patient, within: float) -> tuple[Picture | None, Che
     return picture, Check(name="brokers", ok=count > 0, detail=f"{count} registered, mode {picture.mode}", fix=fix)
 
 
-async def _listening(patient: Patient, picture: Picture, within: float) -> LoadTables:
+async def _listening(context: DoctorContext, picture: Picture, within: float) -> LoadTables:
     """The load topics, once they are followed: a process that has just started is still connecting."""
-    deadline = patient.clock.boot() + within
-    tables = patient.feed()
-    while picture.mode in _PUBLISHING and tables.state in ("off", "connecting") and patient.clock.boot() < deadline:
-        await patient.clock.sleep(0.1)
-        tables = patient.feed()
+    deadline = context.clock.boot() + within
+    tables = context.feed()
+    while picture.mode in _PUBLISHING and tables.state in ("off", "connecting") and context.clock.boot() < deadline:
+        await context.clock.sleep(0.1)
+        tables = context.feed()
     return tables
 
 
-def _reports(patient: Patient, picture: Picture, tables: LoadTables) -> list[Check]:
+def _reports(context: DoctorContext, picture: Picture, tables: LoadTables) -> list[Check]:
     if not picture.excluded:
         return [Check(name="reports", ok=True, detail=f"{len(picture.reports)} usable")]
     return [
-        _unheard(patient, item, tables)
+        _unheard(context, item, tables)
         if picture.mode in _PUBLISHING and item.code == Code.NO_LOAD_DATA
         else _unusable(item)
         for item in picture.excluded
     ]
 
 
-def _unheard(patient: Patient, item: ExcludedBroker, tables: LoadTables) -> Check:
+def _unheard(context: DoctorContext, item: ExcludedBroker, tables: LoadTables) -> Check:
     """A broker that has not published since we began to listen. That is wrong only after its longest silence."""
-    longest = patient.used(patient.config.values(item.broker_id) or {})[0].report_max_interval_seconds
-    listened = (patient.clock.wall_ms() - tables.since_ms) / 1000
+    longest = context.used(context.config.values(item.broker_id) or {})[0].report_max_interval_seconds
+    listened = (context.clock.wall_ms() - tables.since_ms) / 1000
     silence = f"a quiet broker does every {longest:g} s"
     if tables.state == "ok" and listened <= longest:
         detail = f"{item.broker_id} has published no load yet, in {max(0.0, listened):.0f} s; {silence}"
@@ -214,8 +216,8 @@ def _unusable(item: ExcludedBroker) -> Check:
     )
 
 
-def _admin(patient: Patient, picture: Picture) -> list[Check]:
-    failed = patient.config.errors
+def _admin(context: DoctorContext, picture: Picture) -> list[Check]:
+    failed = context.config.errors
     checks = []
     for broker, text in sorted(failed.items()):
         denied = "401" in text or "403" in text or AdminUnauthorized.__name__ in text
@@ -231,11 +233,11 @@ def _admin(patient: Patient, picture: Picture) -> list[Check]:
     return checks
 
 
-def _reporting(patient: Patient, picture: Picture) -> list[Check]:
+def _reporting(context: DoctorContext, picture: Picture) -> list[Check]:
     """How each broker measures and reports; a plan reckons with the largest of each figure (`BrokerConfig`)."""
     alike: dict[str, list[str]] = {}
     for broker in sorted(picture.endpoints):
-        params, origins = patient.used(patient.config.values(broker) or {})
+        params, origins = context.used(context.config.values(broker) or {})
         told = []
         for key in STOCK:
             (spec,) = BY_PULSAR_KEY[key]
@@ -267,36 +269,38 @@ def _load_topics(picture: Picture, tables: LoadTables) -> list[Check]:
     return [Check(name="load topics", ok=False, detail=f"{tables.state} {tables.detail}".strip(), fix=fix)]
 
 
-async def _takeover(patient: Patient) -> Record | None:
+async def _takeover(context: DoctorContext) -> TakeoverRecord | None:
     """The takeover in force, as far as it can be read."""
     try:
-        found = await read_record(patient.coordination)
+        found = await read_record(context.coordination)
     except (StoreError, CodecError):
         return None
     return found[0] if found is not None else None
 
 
-def _shedding(patient: Patient, picture: Picture, canary: tuple[str, ...]) -> Check:
-    on = sorted(broker for broker in picture.endpoints if patient.config.sheds(broker))
+def _shedding(context: DoctorContext, picture: Picture, partial_takeover: tuple[str, ...]) -> Check:
+    on = sorted(broker for broker in picture.endpoints if context.config.sheds(broker))
     if not on:
         return Check(name="brokers' own shedding", ok=True, detail="off on every broker that could be asked")
-    if all(left_to_us(patient.config.values(broker), canary) for broker in on):
-        return Check(name="brokers' own shedding", ok=True, detail=f"on, but leaves {', '.join(canary)} to us")
+    if all(left_to_us(context.config.values(broker), partial_takeover) for broker in on):
+        return Check(
+            name="brokers' own shedding", ok=True, detail=f"on, but leaves {', '.join(partial_takeover)} to us"
+        )
     return Check(
         name="brokers' own shedding",
-        ok=patient.mode != "act",
+        ok=context.mode != "act",
         detail=f"on at {', '.join(on)}",
         fix="run `bundlekeel takeover` before mode `act`; two balancers undo each other's moves",
-        severity="error" if patient.mode == "act" else "warning",
+        severity="error" if context.mode == "act" else "warning",
     )
 
 
-def _splitting(patient: Patient, picture: Picture, record: Record | None) -> Check:
+def _splitting(context: DoctorContext, picture: Picture, record: TakeoverRecord | None) -> Check:
     name = "brokers' own splits"
-    on = sorted(broker for broker in picture.endpoints if patient.config.splits(broker))
+    on = sorted(broker for broker in picture.endpoints if context.config.splits(broker))
     if not on:
         return Check(name=name, ok=True, detail="off on every broker that could be asked")
-    unloads = any(patient.config.unloads_splits(broker) for broker in on)
+    unloads = any(context.config.unloads_splits(broker) for broker in on)
     detail = f"on at {', '.join(on)}" + ("; they unload what they split" if unloads else "")
     if not turned_off(record):
         return Check(name=name, ok=True, detail=detail)
@@ -304,21 +308,21 @@ def _splitting(patient: Patient, picture: Picture, record: Record | None) -> Che
     return Check(name=name, ok=False, detail=detail, fix=REMEDY, severity="warning")
 
 
-async def _leader(patient: Patient) -> Check:
+async def _leader(context: DoctorContext) -> Check:
     try:
-        leader = await patient.metadata.metadata_leader()
+        leader = await context.metadata.metadata_leader()
     except BundlekeelError as error:
         return Check(name="Pulsar's leader broker", ok=False, detail=str(error), fix="try again in a few seconds")
     fix = "" if leader else "no broker leads the load manager: transfers need it; look at the brokers' logs"
     return Check(name="Pulsar's leader broker", ok=leader is not None, detail=leader or "none", fix=fix)
 
 
-def _blind(patient: Patient, picture: Picture) -> Check:
+def _blind(context: DoctorContext, picture: Picture) -> Check:
     if picture.mode == "extensible":
         return Check(name="bandwidth", ok=True, detail="brokers of the extensible load manager tell a score, no limits")
     blind = []
     for report in picture.reports:
-        override = match_capacity(patient.capacity, report.broker_id)
+        override = match_capacity(context.capacity, report.broker_id)
         told = override is not None and (override.nic_gbps is not None or override.throughput is not None)
         if not told and not (report.limit[BANDWIDTH_IN] > 0 and report.limit[BANDWIDTH_OUT] > 0):
             blind.append(report.broker_id)
@@ -333,12 +337,12 @@ def _blind(patient: Patient, picture: Picture) -> Check:
     )
 
 
-def _shared_machine(patient: Patient, picture: Picture) -> Check:
+def _shared_machine(context: DoctorContext, picture: Picture) -> Check:
     """Brokers on one machine without cgroups of their own all report the whole machine's CPU: nearly the same
     figures, however differently they are loaded."""
     reports = []
     for report in picture.reports:
-        override = match_capacity(patient.capacity, report.broker_id)
+        override = match_capacity(context.capacity, report.broker_id)
         if override is None or "cpu" not in override.ignore:
             reports.append(report)
     usage = [float(report.usage[CPU]) for report in reports]
@@ -356,8 +360,8 @@ def _shared_machine(patient: Patient, picture: Picture) -> Check:
     )
 
 
-def _clock(patient: Patient, picture: Picture) -> Check:
-    now = patient.clock.wall_ms()
+def _clock(context: DoctorContext, picture: Picture) -> Check:
+    now = context.clock.wall_ms()
     ahead = {r.broker_id: (r.last_update - now) / 1000 for r in picture.reports}
     worst = max(ahead, key=lambda broker: ahead[broker], default="")
     if not worst or ahead[worst] < _SKEW_LIMIT_SECONDS:
@@ -371,15 +375,15 @@ def _clock(patient: Patient, picture: Picture) -> Check:
     )
 
 
-async def _policies(patient: Patient, picture: Picture) -> Check:
+async def _policies(context: DoctorContext, picture: Picture) -> Check:
     """Whether all that narrows where bundles may live could be read: what cannot stops moves."""
     named = sorted({namespace_of(bundle) for report in picture.reports for bundle in report.bundle_names})
-    book = PolicyBook(patient.metadata, patient.config)
+    book = PolicyCache(context.metadata, context.config)
     found = await book.read(named)
     for _ in range(_PATIENCE):
         if not found.unknown:
             break
-        await patient.clock.sleep(0.2)  # the configuration store's session may be a moment later
+        await context.clock.sleep(0.2)  # the configuration store's session may be a moment later
         found = await book.read(named)
     if found.unknown:
         fix = "check `configuration_store` in the settings; nothing moves meanwhile"
@@ -401,11 +405,11 @@ async def _policies(patient: Patient, picture: Picture) -> Check:
     return Check(name="policies", ok=True, detail=f"{len(found.isolation)} isolation policies, {grouped} in groups")
 
 
-def _placement(patient: Patient, picture: Picture) -> Check:
+def _placement(context: DoctorContext, picture: Picture) -> Check:
     if picture.mode == "extensible":
         detail = "the extensible load manager has one of its own and ignores loadBalancerLoadPlacementStrategy"
         return Check(name="placement of new bundles", ok=True, detail=detail)
-    values = patient.config.adoptable()
+    values = context.config.adoptable()
     placement = values.get("loadBalancerLoadPlacementStrategy", "")
     if placement.endswith("AvgShedder"):
         fix = "set loadBalancerLoadPlacementStrategy to LeastResourceUsageWithWeight on the brokers"

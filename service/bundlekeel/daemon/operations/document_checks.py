@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-from bundlekeel.codec.foreign import unreadable
+from bundlekeel.codec.external_input import unreadable
 from bundlekeel.codec.report import is_bundle
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, StoreError
@@ -14,7 +14,7 @@ from bundlekeel.daemon.answers import Check
 from bundlekeel.daemon.execution.intents import INTENTS, decode_intent
 from bundlekeel.daemon.execution.split_intents import SPLITS, decode_split
 from bundlekeel.daemon.state.documents import AveragesPart, Desired, decode, decode_moves, decode_request, decode_state
-from bundlekeel.daemon.state.owned_limits import HELD, NATIVE, HeldBook
+from bundlekeel.daemon.state.owned_limits import HELD, NATIVE, OwnedLimits
 from bundlekeel.daemon.state.shared_state import AVERAGES, DESIRED, MOVES, REQUESTS, STATE
 from bundlekeel.daemon.state.takeover_record import TAKEOVER, decode_takeover
 from bundlekeel.ports import Coordination, Document
@@ -60,7 +60,7 @@ async def document_check(coordination: Coordination) -> Check:
     except StoreError as error:
         return Check(name="documents", ok=False, detail=str(error), fix="try again")
     try:
-        await HeldBook(coordination).load()
+        await OwnedLimits(coordination).load()
     except StoreError as error:
         bad.append(f"{HELD} or {NATIVE}: {error}")
     if bad:

@@ -25,8 +25,8 @@ from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.daemon.execution.durations import GUESS_SECONDS
 from bundlekeel.daemon.gate.in_force import scopes_paused
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.state.documents import Desired, Wish
-from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.daemon.state.documents import Desired, OperatorRequest
+from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import BrokerAdmin, Clock, Picture, Telemetry
 
 _log = structlog.get_logger(__name__)
@@ -54,13 +54,13 @@ class _Watch:
     planned: frozenset[str] = frozenset()
 
 
-class Operations:
-    """Implements `cycle_parts.Wishes`, and watches over what drains are to keep empty."""
+class DrainTracker:
+    """Implements `cycle.parts.BrokerRequests`, and watches over what drains are to keep empty."""
 
     def __init__(
-        self, sharing: Sharing, admin: BrokerAdmin, config: BrokerConfig, clock: Clock, telemetry: Telemetry
+        self, shared_state: SharedState, admin: BrokerAdmin, config: BrokerConfig, clock: Clock, telemetry: Telemetry
     ) -> None:
-        self._sharing = sharing
+        self._shared_state = shared_state
         self._admin = admin
         self._config = config
         self._clock = clock
@@ -85,7 +85,7 @@ class Operations:
 
     def guard(self, state: GuardState, now_ms: int) -> GuardState:
         """The guard's state with what people want; a paused scope is left alone until its pause ends."""
-        desired = self._sharing.desired
+        desired = self._shared_state.desired
         return replace(
             state,
             pinned=desired.pinned,
@@ -109,7 +109,7 @@ class Operations:
         if not warm or not acting:
             return
         try:
-            await self._sharing.change_desired(lambda desired: _without_warms(desired, warm))
+            await self._shared_state.change_desired(lambda desired: _without_warms(desired, warm))
         except StoreError as error:
             _log.info("the end of a warm could not be stored", brokers=warm, error=str(error))
             return
@@ -118,9 +118,11 @@ class Operations:
 
     async def warm_up(self, brokers: Collection[str]) -> None:
         """Warm brokers that came back in a roll-out; not those that are to be empty. Never raises."""
-        wish = Wish(by="bundlekeel", reason="the roll-out is over", since_ms=self._clock.wall_ms())
+        operator_request = OperatorRequest(
+            by="bundlekeel", reason="the roll-out is over", since_ms=self._clock.wall_ms()
+        )
         try:
-            await self._sharing.change_desired(lambda desired: _with_warms(desired, brokers, wish))
+            await self._shared_state.change_desired(lambda desired: _with_warms(desired, brokers, operator_request))
         except StoreError as error:
             _log.info("a warm after a roll-out could not be stored", brokers=sorted(brokers), error=str(error))
             return
@@ -134,7 +136,7 @@ class Operations:
 
     async def look(self, under_way: Collection[str]) -> bool:
         """Ask draining brokers again what they own; whether something landed there that no plan has seen yet."""
-        if not self._sharing.desired.drains:
+        if not self._shared_state.desired.drains:
             self._watches.clear()
             return False
         await self._list()
@@ -149,12 +151,12 @@ class Operations:
 
     async def _list(self) -> None:
         async with self._listing:
-            drains = self._sharing.desired.drains
+            drains = self._shared_state.desired.drains
             self._watches = {
                 broker: watch
-                if (watch := self._watches.get(broker)) is not None and watch.since_ms == wish.since_ms
-                else _Watch(since_ms=wish.since_ms)
-                for broker, wish in drains.items()
+                if (watch := self._watches.get(broker)) is not None and watch.since_ms == operator_request.since_ms
+                else _Watch(since_ms=operator_request.since_ms)
+                for broker, operator_request in drains.items()
             }
             await asyncio.gather(*(self._ask(broker, watch) for broker, watch in self._watches.items()))
             for watch in self._watches.values():
@@ -184,13 +186,13 @@ class Operations:
 
     def progress(self) -> dict[str, dict[str, Any]]:
         """Progress of every drain: as watched here while we lead, else as the leader stored it last."""
-        stored = self._sharing.shared.report.get("operations") or {}
-        own = self.record() if self._sharing.leading or not stored else stored
-        return {broker: own[broker] for broker in self._sharing.desired.drains if broker in own}
+        stored = self._shared_state.shared.report.get("operations") or {}
+        own = self.record() if self._shared_state.leading or not stored else stored
+        return {broker: own[broker] for broker in self._shared_state.desired.drains if broker in own}
 
     def _progress(self, broker: str, watch: _Watch) -> dict[str, Any]:
         records = [
-            item for item in self._sharing.moves if item["source"] == broker and item["wall_ms"] >= watch.since_ms
+            item for item in self._shared_state.moves if item["source"] == broker and item["wall_ms"] >= watch.since_ms
         ]
         moved = [item for item in records if item["outcome"] in ("done", "landed_elsewhere", "released")]
         blocked = {name: code for name, code in watch.blocked.items() if watch.left is None or name in watch.left}
@@ -209,7 +211,9 @@ class Operations:
     def eta(self, moves: int) -> float:
         """How long this many moves take at one broker, in seconds: by what the last ones took, or a guess before any
         was measured."""
-        took = [item["seconds"] for item in self._sharing.moves if item["outcome"] in ("done", "released")][-MEASURED:]
+        took = [item["seconds"] for item in self._shared_state.moves if item["outcome"] in ("done", "released")][
+            -MEASURED:
+        ]
         each = sum(took) / len(took) if took else GUESS_SECONDS
         return round(moves * each / PARALLEL, 1)
 
@@ -230,12 +234,14 @@ def _moves_at_all(name: str) -> bool:
     return not is_system_bundle(name)
 
 
-def _with_warms(desired: Desired, brokers: Collection[str], wish: Wish) -> Desired:
+def _with_warms(desired: Desired, brokers: Collection[str], operator_request: OperatorRequest) -> Desired:
     empty = desired.cordons.keys() | desired.drains.keys()
-    fresh = {broker: wish for broker in sorted(brokers) if broker not in empty}
+    fresh = {broker: operator_request for broker in sorted(brokers) if broker not in empty}
     return msgspec.structs.replace(desired, warms=fresh | desired.warms)
 
 
 def _without_warms(desired: Desired, brokers: Collection[str]) -> Desired:
-    left: dict[str, Wish] = {broker: wish for broker, wish in desired.warms.items() if broker not in brokers}
+    left: dict[str, OperatorRequest] = {
+        broker: operator_request for broker, operator_request in desired.warms.items() if broker not in brokers
+    }
     return msgspec.structs.replace(desired, warms=left)

@@ -16,11 +16,11 @@ from bundlekeel.daemon.answers import PlanRequest
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import Planner
 from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.leader_executor import LeaderHand
-from bundlekeel.daemon.gate.gate import Action, Gate, Question
-from bundlekeel.daemon.operations.manual_moves import UNREADABLE, ByHand
+from bundlekeel.daemon.execution.leader_executor import LeaderExecutor
+from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
+from bundlekeel.daemon.operations.manual_moves import UNREADABLE, ManualMoves
 from bundlekeel.daemon.operations.reviews import Reviews
-from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.daemon.state.shared_state import SharedState
 
 _log = structlog.get_logger(__name__)
 
@@ -33,25 +33,25 @@ class Executions:
 
     def __init__(
         self,
-        sharing: Sharing,
+        shared_state: SharedState,
         cycle: Cycle,
         planner: Planner,
         gate: Gate,
         *,
-        hand: LeaderHand,
-        by_hand: ByHand,
+        executor: LeaderExecutor,
+        manual_moves: ManualMoves,
         reviews: Reviews,
     ) -> None:
-        self._sharing = sharing
+        self._shared_state = shared_state
         self._cycle = cycle
         self._planner = planner
-        self._hand = hand
-        self._by_hand = by_hand
+        self._executor = executor
+        self._manual_moves = manual_moves
         self._reviews = reviews
         # The epoch in which the ends of all reviewed tasks are stored.
         self._settled = -1
         self._gate = gate
-        self._wall_ms = sharing.wall_ms
+        self._wall_ms = shared_state.wall_ms
         # Unloads of many bundles in the order of their turns: after each cycle one of them has a turn, since they share
         # its budgets. The cycle after which one had it last.
         self._unloads: list[_Unload] = []
@@ -64,24 +64,24 @@ class Executions:
         """
         if not self._cycle.leads:
             return
-        epoch = self._sharing.current_epoch()
+        epoch = self._shared_state.current_epoch()
         await self._settle_reviews()
-        for request_id, body in await self._sharing.take_requests():
+        for request_id, body in await self._shared_state.take_requests():
             task = task_of(request_id, body, "running")
             try:
-                self._sharing.remember_task(task)
+                self._shared_state.remember_task(task)
                 # In this order, so that every replica finds request or task at any time.
-                await self._sharing.save(self._cycle.standing, self._sharing.shared.report, epoch=epoch)
-                await self._sharing.close_request(request_id, epoch)
+                await self._shared_state.save(self._cycle.cycle_state, self._shared_state.shared.report, epoch=epoch)
+                await self._shared_state.close_request(request_id, epoch)
             except StoreError as error:
                 # Taken or not: it is never begun twice. If it still stands, it is taken the next time.
                 task.update(state="failed", detail=f"could not be taken from the store: {error}")
                 raise
             await self._go_on(task, partial(self._carry_out, task, body), epoch)
-        self._unloads = [unload for unload in self._unloads if unload.epoch == self._sharing.current_epoch()]
-        if self._unloads and self._unloaded != self._cycle.standing.cycle:
+        self._unloads = [unload for unload in self._unloads if unload.epoch == self._shared_state.current_epoch()]
+        if self._unloads and self._unloaded != self._cycle.cycle_state.cycle:
             unload = self._unloads.pop(0)
-            self._sharing.remember_task(unload.task)
+            self._shared_state.remember_task(unload.task)
             await self._go_on(unload.task, partial(self._unload, unload), unload.epoch)
 
     async def _go_on(self, task: dict[str, Any], step: Callable[[], Awaitable[None]], epoch: int) -> None:
@@ -94,13 +94,13 @@ class Executions:
                 task["difference"] = error.difference
         if task["state"] != "running":
             _log.info("execution ended", task=task["task"], state=task["state"], detail=task["detail"])
-        await self._sharing.save(self._cycle.standing, self._sharing.shared.report, epoch=epoch)
+        await self._shared_state.save(self._cycle.cycle_state, self._shared_state.shared.report, epoch=epoch)
         self._settled = -1
         await self._settle_reviews()
 
     async def _settle_reviews(self) -> None:
         """At the start of a term, since the last leader may have ended amid a task, and after each task."""
-        epoch = self._sharing.current_epoch()
+        epoch = self._shared_state.current_epoch()
         if self._settled != epoch:
             await self._reviews.settle()
             self._settled = epoch
@@ -114,7 +114,7 @@ class Executions:
             task.update(state="done", detail=done)
             if body.get("unload"):
                 # Which child carries what is known with the next picture.
-                self._unloaded = self._cycle.standing.cycle
+                self._unloaded = self._cycle.cycle_state.cycle
                 left = dict.fromkeys(split.children, split.broker)
                 unload = _Unload(task=task, body=body, epoch=split.epoch, left=left, before=f"{done}; ", begun=True)
                 self._unloads.append(unload)
@@ -123,7 +123,7 @@ class Executions:
         if "sources" in body:
             self._still_young(body)
             left = dict(body["sources"])
-            self._unloads.append(_Unload(task=task, body=body, epoch=self._sharing.current_epoch(), left=left))
+            self._unloads.append(_Unload(task=task, body=body, epoch=self._shared_state.current_epoch(), left=left))
             return
         splits: list[Split] = []
         outcomes = await self._cycle.execute(partial(self._moves_still_wanted, task, body, splits))
@@ -199,7 +199,7 @@ class Executions:
         if not begun:
             self._still_young(body)
         review = str(body.get("review") or "")
-        request = Question(action=Action.REQUEST, epoch=self._cycle.epoch, task=task["task"], approved=bool(review))
+        request = GateQuestion(action=Action.REQUEST, epoch=self._cycle.epoch, task=task["task"], approved=bool(review))
         obstacle = await self._gate.check_anew(request)
         if obstacle is not None:
             if obstacle.code is Code.STOPPED:
@@ -207,10 +207,10 @@ class Executions:
             raise Forbidden(f"not carried out: {obstacle.sentence}")
         if review:
             await self._reviews.begin(review, task["task"])
-        self._hand.request = request
+        self._executor.request = request
 
     def _still_young(self, body: Mapping[str, Any]) -> None:
-        """Conflict when nobody led, or a cycle hung, for so long that whoever asked has given up or asked again."""
+        """Conflict when no sidecar led, or a cycle hung, for so long that whoever asked has given up or asked again."""
         left = body.get("left_ms")
         waited = self._wall_ms() - left if isinstance(left, int) else 0
         if waited > REQUEST_MAX_AGE_MS:
@@ -219,13 +219,13 @@ class Executions:
 
     async def _split_still_wanted(self, task: dict[str, Any], body: Mapping[str, Any]) -> Split:
         await self._may_begin(task, body)
-        return await self._by_hand.split_of(body)
+        return await self._manual_moves.split_of(body)
 
     async def _unloads_still_wanted(self, unload: _Unload) -> tuple[tuple[Move, ...], Plan | None]:
-        self._unloaded = self._cycle.standing.cycle
+        self._unloaded = self._cycle.cycle_state.cycle
         await self._may_begin(unload.task, unload.body, begun=True)
         override = bool(unload.body.get("override_cool_down"))
-        made = await self._by_hand.unloads_of(unload.left, override_cool_down=override)
+        made = await self._manual_moves.unloads_of(unload.left, override_cool_down=override)
         for refusal in made.refused:
             unload.refuse(refusal.bundle, refusal.code)
         unload.waiting = made.waiting
@@ -238,16 +238,16 @@ class Executions:
         `splits` are to follow. What a person moves by hand is not done for the balance: nothing is predicted."""
         await self._may_begin(task, body)
         if task["kind"] != "plan":
-            return await self._by_hand.moves_of(body), None
+            return await self._manual_moves.moves_of(body), None
         try:
             moves, request = [tuple(item) for item in body.get("moves", [])], request_of(body)
             asked = body.get("splits")
         except (TypeError, ValueError) as error:
             raise Conflict(f"{UNREADABLE} ({error})") from error
         made = await self._planner.compute(request)
-        now = Wanted.of(made)
+        now = PlannedActions.of(made)
         # The release before left no splits with a plan, and carried none out.
-        wanted = Wanted(moves, now.splits if asked is None else [tuple(item) for item in asked])
+        wanted = PlannedActions(moves, now.splits if asked is None else [tuple(item) for item in asked])
         changed = difference(wanted, now)
         if changed:
             raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
@@ -319,26 +319,26 @@ def request_of(body: Mapping[str, Any]) -> PlanRequest:
     return PlanRequest.of(body.get("request") or {})
 
 
-class Wanted(NamedTuple):
+class PlannedActions(NamedTuple):
     """What a plan does: moves (bundle, source, target) and splits (bundle, owner)."""
 
     moves: list[tuple[str, ...]]
     splits: list[tuple[str, ...]]
 
     @classmethod
-    def of(cls, plan: Plan) -> Wanted:
+    def of(cls, plan: Plan) -> PlannedActions:
         """Of a plan as it is computed."""
         moves = [(move.bundle, move.source, move.target) for move in plan.moves]
         return cls(list(moves), [(split.bundle, split.broker) for split in plan.splits])
 
     @classmethod
-    def told(cls, plan: Mapping[str, Any]) -> Wanted:
+    def told(cls, plan: Mapping[str, Any]) -> PlannedActions:
         """Of a plan as people see it (daemon/cycle/planner.py)."""
         moves = [(move["bundle"], move["source"], move["target"]) for move in plan["moves"]]
         return cls(list(moves), [(split["bundle"], split["broker"]) for split in plan["splits"]])
 
 
-def difference(wanted: Wanted, now: Wanted) -> list[str]:
+def difference(wanted: PlannedActions, now: PlannedActions) -> list[str]:
     """What is different between two plans, in words; nothing when they do the same."""
     if wanted == now:
         return []

@@ -26,7 +26,15 @@ from bundlekeel.core.model.errors import (
 from bundlekeel.core.model.names import parse_bundle
 from bundlekeel.core.model.plan import Move, Refusal, Split
 from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.operations.manual_moves import PASSING, RULE, Candidate, HandPlan, Unloads, by_hand, unload_all
+from bundlekeel.core.operations.manual_moves import (
+    PASSING,
+    RULE,
+    ManualPlan,
+    TargetCandidate,
+    Unloads,
+    manual_move,
+    unload_all,
+)
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.operations.relocation import Request, by_person
 from bundlekeel.core.splitting.algorithms import (
@@ -45,7 +53,7 @@ from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.execution.splits import ONE_BOUNDARY, SplitRefused, SplitRequest, cut_of, positions_of
 from bundlekeel.daemon.operations.where import WholeBundle, bundles_of, whole_bundles
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.policies import PolicyBook
+from bundlekeel.daemon.sources.policies import PolicyCache
 from bundlekeel.ports import BrokerAdmin, Metadata, Ownership, TopicLoad
 
 UNREADABLE: Final = "the request cannot be read; another version of Bundlekeel left it?"
@@ -59,21 +67,21 @@ POLICIES = (Code.POLICY_FORBIDS, Code.POLICY_UNREADABLE, Code.HAS_POLICY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandParts:
+class ManualMovesParts:
     """What planning by hand looks at."""
 
     cycle: Cycle
-    policies: PolicyBook
+    policies: PolicyCache
     metadata: Metadata
     ownership: Ownership
     admin: BrokerAdmin
     config: BrokerConfig
 
 
-class ByHand:
+class ManualMoves:
     """Plans single moves and splits. Raises NotFound, Conflict, ConfigError, SnapshotError, StoreError."""
 
-    def __init__(self, parts: HandParts) -> None:
+    def __init__(self, parts: ManualMovesParts) -> None:
         self._p = parts
 
     async def move(self, name: str, to: str = "", *, override_cool_down: bool = False) -> tuple[Json, Json]:
@@ -89,9 +97,9 @@ class ByHand:
         if made.move is None:
             return answer, {}
         target = made.move.target
-        wish = {"kind": kind, "bundle": whole.bundle, "source": owner, "target": target}
+        body = {"kind": kind, "bundle": whole.bundle, "source": owner, "target": target}
         # `moves` tells releases that know only plans that this is none of theirs: they refuse it.
-        return answer, wish | {
+        return answer, body | {
             "override_cool_down": override_cool_down,
             "moves": [[whole.bundle, owner, target]],
             "hash": answer["hash"],
@@ -135,9 +143,9 @@ class ByHand:
             for child, topics, share in zip(made.children, made.topics, made.shares, strict=True)
         ]
         answer["hash"] = _hash("split", owner, *made.children, *(["unload"] if options.unload else []))
-        wish = {"kind": "split", "bundle": whole.bundle, "source": owner, "at": list(at), "unload": options.unload}
-        wish |= {"algorithm": answer["algorithm"], "hash": answer["hash"]}
-        return answer, wish | {"moves": [[whole.bundle, owner, ""]]}
+        body = {"kind": "split", "bundle": whole.bundle, "source": owner, "at": list(at), "unload": options.unload}
+        body |= {"algorithm": answer["algorithm"], "hash": answer["hash"]}
+        return answer, body | {"moves": [[whole.bundle, owner, ""]]}
 
     async def unload_namespace(self, namespace: str, *, override_cool_down: bool = False) -> tuple[Json, Json]:
         """The dry run of the unload of every bundle of a namespace, and the request for the leader; no request (empty)
@@ -163,8 +171,8 @@ class ByHand:
         }
         if not wanted:
             return answer, {}
-        wish = {"kind": "unload", "sources": wanted, "override_cool_down": override_cool_down, "hash": answer["hash"]}
-        return answer, wish | {"moves": [[name, owner, ""] for name, owner in wanted.items()]}
+        body = {"kind": "unload", "sources": wanted, "override_cool_down": override_cool_down, "hash": answer["hash"]}
+        return answer, body | {"moves": [[name, owner, ""] for name, owner in wanted.items()]}
 
     # --- on the leader, right before it acts ---
 
@@ -254,9 +262,9 @@ class ByHand:
         picture = self._p.cycle.picture
         return tuple(picture.endpoints) if picture is not None else ()
 
-    async def _planned(self, bundle: str, owner: str, to: str, *, override_cool_down: bool) -> HandPlan:
+    async def _planned(self, bundle: str, owner: str, to: str, *, override_cool_down: bool) -> ManualPlan:
         request = await self._with_policies({bundle: owner})
-        return by_hand(request, bundle, owner, to, override_cool_down=override_cool_down)
+        return manual_move(request, bundle, owner, to, override_cool_down=override_cool_down)
 
     async def _unloads(self, owners: Mapping[str, str], *, override_cool_down: bool) -> Unloads:
         return unload_all(await self._with_policies(owners), owners, override_cool_down=override_cool_down)
@@ -370,7 +378,7 @@ class ByHand:
         return found
 
 
-def _answer(kind: str, name: str, sentence: str, made: HandPlan) -> Json:
+def _answer(kind: str, name: str, sentence: str, made: ManualPlan) -> Json:
     move = made.move
     return {
         "kind": kind,
@@ -387,7 +395,7 @@ def _answer(kind: str, name: str, sentence: str, made: HandPlan) -> Json:
     }
 
 
-def _candidate(item: Candidate) -> Json:
+def _candidate(item: TargetCandidate) -> Json:
     said = item.code.value if item.code is not None else None
     return asdict(item) | {"code": said, "explanation": EXPLANATIONS[item.code] if item.code is not None else ""}
 

@@ -1,4 +1,4 @@
-"""Implements `views_operations.OperationsService`: people's wishes, written by whichever replica is asked."""
+"""Implements `answers_operations.OperationsService`: operators' requests, written by whichever replica is asked."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
 from bundlekeel.daemon.answers_operations import Json, Verb
 from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.gate.gate import Action, Gate, Question
+from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
 from bundlekeel.daemon.gate.in_force import lasts, pause_view
 from bundlekeel.daemon.gate.scopes import matched, pattern_of, scope_of
-from bundlekeel.daemon.operations.drain_tracker import Operations
+from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import task_of
-from bundlekeel.daemon.operations.manual_moves import ByHand
+from bundlekeel.daemon.operations.manual_moves import ManualMoves
 from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.operations.where import whole_bundles
-from bundlekeel.daemon.state.documents import Desired, Pause, Wish
-from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
+from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Journal, Metadata, Ownership
 
 # A stop is of no use once its task is long over; then it is forgotten.
@@ -43,13 +43,13 @@ _ENDED: Final = ("done", "failed", "stopped")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WishingParts:
-    """What wishes are made with."""
+class OperatorRequestsParts:
+    """What requests are made with."""
 
-    sharing: Sharing
+    shared_state: SharedState
     cycle: Cycle
-    operations: Operations
-    by_hand: ByHand
+    operations: DrainTracker
+    manual_moves: ManualMoves
     reviews: Reviews
     metadata: Metadata
     ownership: Ownership
@@ -58,17 +58,17 @@ class WishingParts:
     gate: Gate
 
 
-class Wishing:
+class OperatorRequests:
     """The docstrings of `OperationsService` say what each answer holds."""
 
-    def __init__(self, parts: WishingParts) -> None:
+    def __init__(self, parts: OperatorRequestsParts) -> None:
         self._p = parts
 
     # --- looking ---
 
     def operations(self) -> Json:
         """Everything people have asked of brokers and bundles, with the progress of drains."""
-        desired, now, progress = self._p.sharing.desired, self._p.clock.wall_ms(), self._p.operations.progress()
+        desired, now, progress = self._p.shared_state.desired, self._p.clock.wall_ms(), self._p.operations.progress()
         unknown: Json = {"state": "unknown", "left": None, "moved": 0, "blocked": {}, "eta_seconds": None}
         unknown |= {"emptied_ms": 0, "bundle_seconds": 0.0, "detail": "no cycle has looked yet"}
         return {
@@ -88,49 +88,49 @@ class Wishing:
         """One task."""
         found = self._task(task)
         if found is None:
-            asked = dict(await self._p.sharing.take_requests())
+            asked = dict(await self._p.shared_state.take_requests())
             if task in asked:
                 return task_of(task, asked[task], "waiting")
             # The leader may have taken it since this replica looked last.
-            await self._p.sharing.refresh()
+            await self._p.shared_state.refresh()
             found = self._task(task)
         if found is None:
             raise NotFound(f"no task {task}; see `bundlekeel plan tasks`")
         return found
 
     def _task(self, task: str) -> Json | None:
-        return next((item for item in self._p.sharing.tasks if item.get("task") == task), None)
+        return next((item for item in self._p.shared_state.tasks if item.get("task") == task), None)
 
     # --- brokers ---
 
     async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> Json:
         """Empty a broker and keep it empty."""
         self._known(broker)
-        self._others_take(self._p.sharing.desired, broker)
+        self._others_take(self._p.shared_state.desired, broker)
         shown = await self._preview(broker, draining=True)
 
         def drained(found: Desired) -> Desired:
             # Asked again of what is stored: another replica may have written a drain meanwhile.
             self._others_take(found, broker)
-            return _put(found, "drains", broker, self._wish(reason, by))
+            return _put(found, "drains", broker, self._operator_request(reason, by))
 
         if not dry_run:
-            self._p.gate.demand(Question(action=Action.ORDER))
+            self._p.gate.demand(GateQuestion(action=Action.ORDER))
             await self._note(drained, f"drain of {broker}", reason, by)
         return {"broker": broker, "dry_run": dry_run, **shown}
 
     async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> Json:
         """Fill a broker gently."""
         self._known(broker)
-        _open_to_bundles(self._p.sharing.desired, broker)
+        _open_to_bundles(self._p.shared_state.desired, broker)
         shown = await self._preview(broker, draining=False)
 
         def warmed(found: Desired) -> Desired:
             _open_to_bundles(found, broker)
-            return _put(found, "warms", broker, self._wish(reason, by))
+            return _put(found, "warms", broker, self._operator_request(reason, by))
 
         if not dry_run:
-            self._p.gate.demand(Question(action=Action.ORDER))
+            self._p.gate.demand(GateQuestion(action=Action.ORDER))
             await self._note(warmed, f"warm of {broker}", reason, by)
         return {"broker": broker, "dry_run": dry_run, **shown}
 
@@ -141,14 +141,16 @@ class Wishing:
         def cordoned(found: Desired) -> Desired:
             if broker not in found.cordons:
                 self._others_take(found, broker)
-            return _put(found, "cordons", broker, self._wish(reason, by))
+            return _put(found, "cordons", broker, self._operator_request(reason, by))
 
         await self._note(cordoned, f"cordon of {broker}", reason, by)
         return {"broker": broker, "state": "cordoned"}
 
     async def uncordon(self, broker: str, *, reason: str, by: str) -> Json:
         """End cordon, drain and warm; also of a broker that is away."""
-        ended = [kind for kind in ("cordons", "drains", "warms") if broker in getattr(self._p.sharing.desired, kind)]
+        ended = [
+            kind for kind in ("cordons", "drains", "warms") if broker in getattr(self._p.shared_state.desired, kind)
+        ]
         if not ended:
             raise NotFound(f"{broker} is neither cordoned nor drained nor warmed")
 
@@ -174,7 +176,7 @@ class Wishing:
 
     async def unpin(self, bundle: str, *, reason: str, by: str) -> Json:
         """End a pin."""
-        if bundle not in self._p.sharing.desired.pinned:
+        if bundle not in self._p.shared_state.desired.pinned:
             raise NotFound(f"{bundle} is not pinned")
         await self._note(lambda found: _drop(found, "pinned", bundle), f"unpin of {bundle}", reason, by)
         return {"bundle": bundle}
@@ -187,8 +189,8 @@ class Wishing:
 
     async def include(self, pattern: str, *, reason: str, by: str) -> Json:
         """End an exclusion."""
-        pattern = _as_stored(pattern, self._p.sharing.desired.excluded)
-        if pattern not in self._p.sharing.desired.excluded:
+        pattern = _as_stored(pattern, self._p.shared_state.desired.excluded)
+        if pattern not in self._p.shared_state.desired.excluded:
             raise NotFound(f"{pattern} is not excluded at run time; the settings file may exclude it")
         await self._note(lambda found: _drop(found, "excluded", pattern), f"inclusion of {pattern}", reason, by)
         return {"pattern": pattern}
@@ -202,15 +204,15 @@ class Wishing:
 
     async def resume_scope(self, scope: str, *, reason: str, by: str) -> Json:
         """End the pause of one scope."""
-        scope = _as_stored(scope, self._p.sharing.desired.pauses)
-        if scope not in self._p.sharing.desired.pauses:
+        scope = _as_stored(scope, self._p.shared_state.desired.pauses)
+        if scope not in self._p.shared_state.desired.pauses:
             raise NotFound(f"{scope} is not paused")
         await self._note(lambda found: _drop(found, "pauses", scope), f"resume of {scope}", reason, by)
         return {"scope": scope, "reason": reason, "by": by}
 
     # --- by hand ---
 
-    async def by_hand(
+    async def manual_move(
         self,
         verb: Verb,
         name: str,
@@ -226,11 +228,11 @@ class Wishing:
         if verb == "transfer" and not to:
             raise ConfigError("a transfer names a broker", field="to", value=to, allowed="a broker id")
         if verb == "split":
-            answer, wish = await self._p.by_hand.split(name, options)
+            answer, operator_request = await self._p.manual_moves.split(name, options)
         else:
             aim = to if verb == "transfer" else ""
-            answer, wish = await self._p.by_hand.move(name, aim, override_cool_down=override_cool_down)
-        return await self._asked(verb, answer, wish, execute=execute, reason=reason, by=by)
+            answer, operator_request = await self._p.manual_moves.move(name, aim, override_cool_down=override_cool_down)
+        return await self._asked(verb, answer, operator_request, execute=execute, reason=reason, by=by)
 
     async def unload_namespace(
         self,
@@ -242,21 +244,25 @@ class Wishing:
         by: str = "",
     ) -> Json:
         """Unload every bundle of a namespace; dry unless `execute`."""
-        answer, wish = await self._p.by_hand.unload_namespace(namespace, override_cool_down=override_cool_down)
-        answer["eta_seconds"] = self._p.operations.eta(len(answer["moves"])) if wish else None
-        return await self._asked("unload", answer, wish, execute=execute, reason=reason, by=by)
+        answer, operator_request = await self._p.manual_moves.unload_namespace(
+            namespace, override_cool_down=override_cool_down
+        )
+        answer["eta_seconds"] = self._p.operations.eta(len(answer["moves"])) if operator_request else None
+        return await self._asked("unload", answer, operator_request, execute=execute, reason=reason, by=by)
 
-    async def _asked(self, verb: Verb, answer: Json, wish: Json, *, execute: bool, reason: str, by: str) -> Json:
+    async def _asked(
+        self, verb: Verb, answer: Json, operator_request: Json, *, execute: bool, reason: str, by: str
+    ) -> Json:
         """The answer to a person, and the request to the leader, if it is to be carried out."""
         answer |= {"dry_run": not execute, "task": None, "state": "planned", "review": None}
         if not execute:
             return answer
-        self._p.gate.demand(Question(action=Action.SUBMISSION))
-        if not wish:
+        self._p.gate.demand(GateQuestion(action=Action.SUBMISSION))
+        if not operator_request:
             said = sorted({f"{item['code']}: {item['explanation']}" for item in answer["refusals"]})
             raise Conflict(f"not carried out: {'; '.join(said)}", difference=said)
         left = await self._p.reviews.submit(
-            answer["hash"], verb, answer["sentence"], wish | {"reason": reason, "by": by}
+            answer["hash"], verb, answer["sentence"], operator_request | {"reason": reason, "by": by}
         )
         self._record(f"{verb} of {answer.get('bundle') or answer['namespace']}", reason, by)
         return answer | left
@@ -272,11 +278,15 @@ class Wishing:
         known = await self.task(task)
         if known.get("state") in _ENDED:
             raise Conflict(f"task {task} is {known['state']} already", difference=[f"state {known['state']}"])
-        wish = self._wish(reason, by)
+        operator_request = self._operator_request(reason, by)
 
         def stopped(desired: Desired) -> Desired:
-            fresh = {name: item for name, item in desired.stops.items() if wish.since_ms - item.since_ms < STOP_KEPT_MS}
-            return msgspec.structs.replace(desired, stops=fresh | {task: wish})
+            fresh = {
+                name: item
+                for name, item in desired.stops.items()
+                if operator_request.since_ms - item.since_ms < STOP_KEPT_MS
+            }
+            return msgspec.structs.replace(desired, stops=fresh | {task: operator_request})
 
         await self._note(stopped, f"stop of {task}", reason, by)
         return {"task": task, "state": "stopping"}
@@ -289,7 +299,7 @@ class Wishing:
 
     async def approve(self, id_: str, *, reason: str, by: str) -> Json:
         """Let a proposal be carried out."""
-        self._p.gate.demand(Question(action=Action.SUBMISSION))
+        self._p.gate.demand(GateQuestion(action=Action.SUBMISSION))
         answer = await self._p.reviews.approve(id_, reason=reason, by=by)
         self._record(f"approval of {id_}", reason, by)
         return answer
@@ -319,14 +329,14 @@ class Wishing:
                 difference=["no broker is left"],
             )
 
-    def _wish(self, reason: str, by: str) -> Wish:
-        return Wish(by=by, reason=reason, since_ms=self._p.clock.wall_ms())
+    def _operator_request(self, reason: str, by: str) -> OperatorRequest:
+        return OperatorRequest(by=by, reason=reason, since_ms=self._p.clock.wall_ms())
 
     def _until(self, seconds: float | None) -> int:
         return self._p.clock.wall_ms() + int(seconds * 1000) if seconds else 0
 
     async def _note(self, change: Callable[[Desired], Desired], what: str, reason: str, by: str) -> None:
-        await self._p.sharing.change_desired(change)
+        await self._p.shared_state.change_desired(change)
         self._record(what, reason, by)
 
     def _record(self, what: str, reason: str, by: str) -> None:
@@ -337,7 +347,7 @@ class Wishing:
         )
 
     async def _preview(self, broker: str, *, draining: bool) -> Json:
-        """What the very next plans would do for this wish, without budgets."""
+        """What the very next plans would do for this request, without budgets."""
         cycle, snapshot = self._p.cycle, self._snapshot()
         owned: dict[str, frozenset[str]] = {}
         detail = ""
@@ -391,8 +401,11 @@ def _open_to_bundles(desired: Desired, broker: str) -> None:
         raise Conflict(f"{broker} is cordoned or drained; uncordon it first", difference=["cordoned"])
 
 
-def _rows(wishes: Mapping[str, Wish]) -> list[Json]:
-    return [{"broker": broker, **msgspec.to_builtins(wish)} for broker, wish in sorted(wishes.items())]
+def _rows(requests: Mapping[str, OperatorRequest]) -> list[Json]:
+    return [
+        {"broker": broker, **msgspec.to_builtins(operator_request)}
+        for broker, operator_request in sorted(requests.items())
+    ]
 
 
 def _lasting(until: Mapping[str, int], now: int, name: str) -> list[Json]:

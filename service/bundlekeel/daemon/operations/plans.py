@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, StoreError
 from bundlekeel.daemon.answers import Json, PlanRequest
 from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.gate.gate import Action, Gate, Question
-from bundlekeel.daemon.operations.executions import Wanted, difference, request_of, task_of
-from bundlekeel.daemon.operations.operator_requests import Wishing
+from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
+from bundlekeel.daemon.operations.executions import PlannedActions, difference, request_of, task_of
+from bundlekeel.daemon.operations.operator_requests import OperatorRequests
 from bundlekeel.daemon.state.leadership import Leadership
-from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Member, Peers
 
 # What a plan's hash looks like: nothing else becomes part of another sidecar's URL.
@@ -28,14 +28,14 @@ class PlansParts:
 
     gate: Gate
     leadership: Leadership
-    sharing: Sharing
+    shared_state: SharedState
     planner: Planner
     peers: Peers
-    wishing: Wishing
+    operator_requests: OperatorRequests
 
 
 class Plans:
-    """The docstrings of `views.Service` say what each answer holds."""
+    """The docstrings of `answers.Service` say what each answer holds."""
 
     def __init__(self, parts: PlansParts) -> None:
         self._p = parts
@@ -61,10 +61,14 @@ class Plans:
         except StoreError:
             return None
 
-    async def _wanted_now(self, request: PlanRequest) -> Wanted:
+    async def _wanted_now(self, request: PlanRequest) -> PlannedActions:
         """What the same request would do now; nothing of it is kept."""
         answer = await self._by_leader(request)
-        return Wanted.told(answer) if answer is not None else Wanted.of(await self._p.planner.compute(request))
+        return (
+            PlannedActions.told(answer)
+            if answer is not None
+            else PlannedActions.of(await self._p.planner.compute(request))
+        )
 
     async def find(self, hash_: str, *, here: bool = False) -> Json:
         """A plan made lately, here or (unless `here`) by another sidecar. NotFound."""
@@ -74,7 +78,7 @@ class Plans:
         """Leave the plan for the leader to carry out; Conflict when it would not be the same plan any more."""
         answer, request = await self._found(hash_)
         self._may_be_carried_out(request)
-        wanted = Wanted.told(answer)
+        wanted = PlannedActions.told(answer)
         if not any(wanted):
             raise Conflict("the plan has no moves and no splits", difference=["nothing to carry out"])
         # The leader plans again right before it acts. Asked now, whoever asks hears at once what is different.
@@ -83,25 +87,25 @@ class Plans:
             raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
         body = {"hash": hash_, "reason": reason, "by": by, **wanted._asdict(), "request": request.told()}
         splits = f", {len(wanted.splits)} splits" if wanted.splits else ""
-        left = await self._p.wishing.submit(hash_, f"plan {hash_}: {len(wanted.moves)} moves{splits}", body)
+        left = await self._p.operator_requests.submit(hash_, f"plan {hash_}: {len(wanted.moves)} moves{splits}", body)
         return {"hash": hash_, "moves": len(wanted.moves), "splits": len(wanted.splits), **left}
 
     async def tasks(self) -> list[Json]:
         """What is, or was, carried out, oldest first, then requests that the leader has not taken yet (`waiting`). When
         the store does not answer: what is known here."""
-        sharing, asked = self._p.sharing, list[tuple[str, Json]]()
+        shared_state, asked = self._p.shared_state, list[tuple[str, Json]]()
         with suppress(StoreError):
-            asked = await sharing.take_requests()
+            asked = await shared_state.take_requests()
             # In this order: what the leader takes meanwhile is in one of the two.
-            if not sharing.leading:
-                await sharing.refresh()
-        known = {item.get("task") for item in sharing.tasks}
-        return [*sharing.tasks, *(task_of(id_, body, "waiting") for id_, body in asked if id_ not in known)]
+            if not shared_state.leading:
+                await shared_state.refresh()
+        known = {item.get("task") for item in shared_state.tasks}
+        return [*shared_state.tasks, *(task_of(id_, body, "waiting") for id_, body in asked if id_ not in known)]
 
     def _may_be_carried_out(self, request: PlanRequest) -> None:
         if request.what_if:
             raise Forbidden("this plan is a what-if: brokers or traffic in it are not as they are; make one without")
-        self._p.gate.demand(Question(action=Action.SUBMISSION))
+        self._p.gate.demand(GateQuestion(action=Action.SUBMISSION))
 
     def _leader(self) -> Member | None:
         """Another sidecar that leads and can be asked."""

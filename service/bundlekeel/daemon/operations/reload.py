@@ -9,7 +9,7 @@ from typing import Any, Final
 import structlog
 
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.daemon.state.effective_parameters import Overlay, merging
+from bundlekeel.daemon.state.effective_parameters import EffectiveParameters, merging
 from bundlekeel.ports import Clock, Journal, Telemetry
 from bundlekeel.settings.describe import differences
 from bundlekeel.settings.load import LoadedSettings
@@ -27,10 +27,15 @@ class Reload:
     whole and what ran goes on. Each sidecar reads its own file; the leader's parameters are those of the cluster."""
 
     def __init__(
-        self, loaded: LoadedSettings, overlay: Overlay, journal: Journal, telemetry: Telemetry, clock: Clock
+        self,
+        loaded: LoadedSettings,
+        effective_parameters: EffectiveParameters,
+        journal: Journal,
+        telemetry: Telemetry,
+        clock: Clock,
     ) -> None:
         self._running = self._last = loaded
-        self._overlay = overlay
+        self._effective_parameters = effective_parameters
         self._journal = journal
         self._telemetry = telemetry
         self._clock = clock
@@ -71,7 +76,7 @@ class Reload:
         # Of what this process was started with, however often the file changed since.
         later = [key for key in differences(self._running, fresh) if not _is_live(key)]
         self._last = fresh
-        self._overlay.merge = merging(fresh, adopts=self._running.settings.adopt_broker_settings)
+        self._effective_parameters.merge = merging(fresh, adopts=self._running.settings.adopt_broker_settings)
         self._telemetry.gauge("settings_restart_needed", float(len(later)))
         for warning in warnings_of(fresh.settings):
             _log.warning("setting", warning=warning)

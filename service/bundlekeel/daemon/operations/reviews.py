@@ -1,4 +1,4 @@
-"""A second pair of eyes: with `review: required` nothing a person asks for is carried out before another one approved.
+"""Reviews: with `review: required` nothing a person asks for is carried out before another one approved.
 
 proposed -> approved -> executing -> done | aborted, or proposed -> discarded. What is approved is still carried out
 only if the plan is the same then; else its task fails with what has changed, and the proposal is aborted. The leader
@@ -15,7 +15,7 @@ import msgspec
 from bundlekeel.core.model.errors import CodecError, Conflict, Forbidden, NotFound, StaleWrite, StoreError
 from bundlekeel.daemon.answers import Json
 from bundlekeel.daemon.state.documents import SCHEMA, decode, encode
-from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Coordination
 
 REVIEWS: Final = "reviews"
@@ -32,7 +32,7 @@ _CAS_TRIES: Final = 5
 _GOING: Final = ("waiting", "running")
 
 
-class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+class ReviewProposal(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody wants done, and what another one said to it. `state` as stored: proposed, approved, discarded, and
     once its task is over done or aborted."""
 
@@ -50,27 +50,27 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     task: str = ""
 
 
-class Proposals(msgspec.Struct, frozen=True, kw_only=True):
+class ReviewProposals(msgspec.Struct, frozen=True, kw_only=True):
     """The document: the newest proposals, oldest first."""
 
     schema: int = SCHEMA
-    items: list[Proposal] = []
+    items: list[ReviewProposal] = []
 
 
 class Reviews:
     """Leaves requests for the leader: at once, or after a second person has approved."""
 
-    def __init__(self, coordination: Coordination, sharing: Sharing, clock: Clock, *, required: bool) -> None:
+    def __init__(self, coordination: Coordination, shared_state: SharedState, clock: Clock, *, required: bool) -> None:
         self._coordination = coordination
-        self._sharing = sharing
+        self._shared_state = shared_state
         self._clock = clock
         self.required = required
 
     async def submit(self, id_: str, kind: str, title: str, body: Mapping[str, Any]) -> Json:
         """{task, state}: the request is left (`waiting`), or waits for approval (`proposed`, no task yet)."""
         if not self.required:
-            return {"task": await self._sharing.leave_request(body), "state": "waiting", "review": None}
-        made = Proposal(
+            return {"task": await self._shared_state.leave_request(body), "state": "waiting", "review": None}
+        made = ReviewProposal(
             id=id_,
             kind=kind,
             title=title,
@@ -80,7 +80,7 @@ class Reviews:
             at_ms=self._clock.wall_ms(),
         )
 
-        def added(items: list[Proposal]) -> list[Proposal]:
+        def added(items: list[ReviewProposal]) -> list[ReviewProposal]:
             if any(item.id == id_ and self._state(item) in ("proposed", "approved", "executing") for item in items):
                 raise Conflict(f"{id_} is proposed already", difference=["see `bundlekeel review list`"])
             return [*(item for item in items if item.id != id_), made][-_KEPT:]
@@ -96,15 +96,15 @@ class Reviews:
         """Let it be carried out. Forbidden for whoever proposed it; Conflict unless it is proposed, or approved without
         a task, or when somebody discards it at the same moment. StoreError: it may be approved again."""
 
-        def approved(item: Proposal) -> Proposal:
+        def approved(item: ReviewProposal) -> ReviewProposal:
             if _same_person(item.by, by):
                 raise Forbidden(f"{by} proposed it; somebody else has to approve it")
             return self._decided(item, "approve", "approved", reason, by)
 
         item = await self._decide(id_, approved)
-        task = await self._sharing.leave_request({**item.body, "approved_by": by, "review": id_})
+        task = await self._shared_state.leave_request({**item.body, "approved_by": by, "review": id_})
 
-        def left(found: Proposal) -> Proposal:
+        def left(found: ReviewProposal) -> ReviewProposal:
             if found.task:
                 return found  # the leader has begun it already, or another approval came first: only that task is
             if found.state != "approved":
@@ -125,7 +125,7 @@ class Reviews:
         """Right before the leader carries out `task`: from now on it can only be stopped. Conflict unless the proposal
         is approved still, and left to this very task; NotFound when it is forgotten."""
 
-        def begun(item: Proposal) -> Proposal:
+        def begun(item: ReviewProposal) -> ReviewProposal:
             state = self._state(item)
             if state not in ("approved", "executing"):
                 raise Conflict(f"not carried out: its proposal is {state}", difference=[f"state {state}"])
@@ -141,78 +141,80 @@ class Reviews:
         items, _ = await self._read()
         if not any(_carried_out(item) for item in items):
             return
-        known = {str(found.get("task")): str(found.get("state")) for found in self._sharing.tasks}
-        waiting = dict.fromkeys((id_ for id_, _ in await self._sharing.take_requests()), "waiting")
+        known = {str(found.get("task")): str(found.get("state")) for found in self._shared_state.tasks}
+        waiting = dict.fromkeys((id_ for id_, _ in await self._shared_state.take_requests()), "waiting")
         ended = {
             item.task: "done" if state == "done" else "aborted"
             for item in items
             if _carried_out(item) and (state := (waiting | known).get(item.task, "lost")) not in _GOING
         }
-        self._sharing.current_epoch()  # somebody else may lead by now, and have taken what we did not find
+        self._shared_state.current_epoch()  # somebody else may lead by now, and have taken what we did not find
         if ended:
             await self._change(lambda found: [_ended(item, ended) for item in found])
 
     # --- parts ---
 
-    def _decided(self, item: Proposal, action: str, state: str, remark: str, by: str) -> Proposal:
+    def _decided(self, item: ReviewProposal, action: str, state: str, remark: str, by: str) -> ReviewProposal:
         now = self._state(item)
         if action not in ACTIONS.get(now, ()):
             allowed = ", ".join(ACTIONS.get(now, ())) or "nothing"
             raise Conflict(f"it is {now}: {allowed} may be done with it", difference=[f"state {now}"])
         return msgspec.structs.replace(item, state=state, reviewer=by, remark=remark, decided_ms=self._clock.wall_ms())
 
-    def _state(self, item: Proposal) -> str:
-        """The state now: what is approved goes on with its task; what nobody took further for a day has expired."""
+    def _state(self, item: ReviewProposal) -> str:
+        """The state now: what is approved goes on with its task; what was not approved or discarded within a day has
+        expired.
+        """
         since = item.decided_ms or item.at_ms
         if item.state in ("proposed", "approved") and not item.task and self._clock.wall_ms() - since > EXPIRES_MS:
             return "expired"
         if not _carried_out(item):
             return item.state
-        task = next((found for found in self._sharing.tasks if found.get("task") == item.task), None)
+        task = next((found for found in self._shared_state.tasks if found.get("task") == item.task), None)
         if task is None or task.get("state") in _GOING:
             return "executing"
         return "done" if task["state"] == "done" else "aborted"
 
-    def _shown(self, item: Proposal) -> Json:
+    def _shown(self, item: ReviewProposal) -> Json:
         state = self._state(item)
         shown = {name: value for name, value in msgspec.to_builtins(item).items() if name != "body"}
         return {**shown, "state": state, "actions": list(ACTIONS.get(state, ()))}
 
-    async def _decide(self, id_: str, change: Callable[[Proposal], Proposal]) -> Proposal:
-        def changed(items: list[Proposal]) -> list[Proposal]:
+    async def _decide(self, id_: str, change: Callable[[ReviewProposal], ReviewProposal]) -> ReviewProposal:
+        def changed(items: list[ReviewProposal]) -> list[ReviewProposal]:
             if not any(item.id == id_ for item in items):
                 raise NotFound(f"nothing is proposed as {id_}; see `bundlekeel review list`")
             return [change(item) if item.id == id_ else item for item in items]
 
         return next(item for item in await self._change(changed) if item.id == id_)
 
-    async def _read(self) -> tuple[list[Proposal], int | None]:
+    async def _read(self) -> tuple[list[ReviewProposal], int | None]:
         document = await self._coordination.read(REVIEWS)
         if document is None:
             return [], None
         try:
-            return decode(document.data, Proposals, what=REVIEWS).items, document.version
+            return decode(document.data, ReviewProposals, what=REVIEWS).items, document.version
         except CodecError:
             return [], document.version
 
-    async def _change(self, change: Callable[[list[Proposal]], list[Proposal]]) -> list[Proposal]:
+    async def _change(self, change: Callable[[list[ReviewProposal]], list[ReviewProposal]]) -> list[ReviewProposal]:
         for _ in range(_CAS_TRIES):
             items, version = await self._read()
             wanted = change(items)
             try:
-                await self._coordination.write_shared(REVIEWS, encode(Proposals(items=wanted)), version=version)
+                await self._coordination.write_shared(REVIEWS, encode(ReviewProposals(items=wanted)), version=version)
             except StaleWrite:
                 continue
             return wanted
         raise StoreError("the proposals change faster than they can be written; try again")
 
 
-def _carried_out(item: Proposal) -> bool:
+def _carried_out(item: ReviewProposal) -> bool:
     """Whether it was left to a task of which no end is stored."""
     return item.state == "approved" and bool(item.task)
 
 
-def _ended(item: Proposal, ended: Mapping[str, str]) -> Proposal:
+def _ended(item: ReviewProposal, ended: Mapping[str, str]) -> ReviewProposal:
     if not _carried_out(item) or item.task not in ended:
         return item
     return msgspec.structs.replace(item, state=ended[item.task])

@@ -17,8 +17,8 @@ from bundlekeel.daemon.state.takeover_record import (
     EXCLUDED,
     SPLITTING,
     TAKEOVER,
-    Ended,
-    Record,
+    TakeoverEnd,
+    TakeoverRecord,
     decode_takeover,
     name_set,
 )
@@ -62,7 +62,7 @@ class TakeoverResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class TakeoverContext:
     """What both ways need: the brokers registered now, how to ask and to change them, the shared state."""
 
     admin: BrokerAdmin
@@ -73,37 +73,39 @@ class Desk:
     verify_seconds: float = VERIFY_SECONDS
 
 
-async def takeover(desk: Desk, *, split: bool, reason: str, by: str, namespaces: Sequence[str] = ()) -> TakeoverResult:
+async def takeover(
+    context: TakeoverContext, *, split: bool, reason: str, by: str, namespaces: Sequence[str] = ()
+) -> TakeoverResult:
     """Turn the brokers' shedding off, with `split` their automatic splits too, and verify each broker.
 
-    With `namespaces` (tenant/namespace) a canary: the brokers go on shedding, but leave those namespaces to us. A later
-    takeover may name more of them, or none for the whole cluster. What the first one recorded is kept. StaleWrite when
-    another one runs at the same moment; Conflict when brokers do not know such namespaces (before 4.2); AdminApiError
-    when the brokers' settings cannot be read: nothing is changed then.
+    With `namespaces` (tenant/namespace) a partial takeover: the brokers go on shedding, but leave those namespaces to
+    us. A later takeover may name more of them, or none for the whole cluster. What the first one recorded is kept.
+    StaleWrite when another one runs at the same moment; Conflict when brokers do not know such namespaces (before 4.2);
+    AdminApiError when the brokers' settings cannot be read: nothing is changed then.
     """
-    stored = await desk.admin.dynamic_configuration()
-    before = await _runtime(desk)
-    document = await desk.coordination.read(TAKEOVER)
+    stored = await context.admin.dynamic_configuration()
+    before = await _runtime(context)
+    document = await context.coordination.read(TAKEOVER)
     known = decode_takeover(document.data) if document is not None else None
     known = known if known is not None and known.active else None
     values = _wanted(known, stored, before, split=split, namespaces=namespaces)
-    made = _record(desk, known, tuple(values), stored, before)
+    made = _record(context, known, tuple(values), stored, before)
     record = replace(made, namespaces=_scope(known, namespaces))
-    record = replace(record, by=by, reason=reason, wall_ms=desk.clock.wall_ms()) if known is None else record
+    record = replace(record, by=by, reason=reason, wall_ms=context.clock.wall_ms()) if known is None else record
     if record != known:
         version = document.version if document is not None else None
-        await desk.coordination.write_shared(TAKEOVER, record.encode(), version=version)
+        await context.coordination.write_shared(TAKEOVER, record.encode(), version=version)
     warnings = []
     for key, value in values.items():
         if not _differs(stored, key, value):
             continue
         try:
-            await desk.commands.set_dynamic(key, value, permit=by_person)
+            await context.commands.set_dynamic(key, value, permit=by_person)
         except AdminApiError as error:
             # Perhaps it took effect: the brokers are read next, and they decide.
             warnings.append(f"{key} could not be set: {error}")
-    rows = await _verify(desk, {broker: dict(values) for broker in desk.endpoints})
-    warnings += _placement_warnings(rows) + _report_warnings(rows) + _canary_warnings(record)
+    rows = await _verify(context, {broker: dict(values) for broker in context.endpoints})
+    warnings += _placement_warnings(rows) + _report_warnings(rows) + _partial_takeover_warnings(record)
     return TakeoverResult(
         complete=all(row.verified for row in rows),
         brokers=rows,
@@ -114,14 +116,16 @@ async def takeover(desk: Desk, *, split: bool, reason: str, by: str, namespaces:
 
 
 def _wanted(
-    known: Record | None,
+    known: TakeoverRecord | None,
     stored: Mapping[str, str],
     before: Mapping[str, Mapping[str, str]],
     *,
     split: bool,
     namespaces: Sequence[str],
 ) -> dict[str, str]:
-    """The overrides a takeover sets. Conflict when it would make a canary of a whole takeover, or cannot make one."""
+    """The overrides a takeover sets. Conflict when it would make a partial takeover of a whole one, or cannot make
+    one.
+    """
     values = {SPLITTING: "false"} if split else {}
     if not namespaces:
         return {SHEDDING: "false", **values}
@@ -136,7 +140,7 @@ def _wanted(
     return {EXCLUDED: ",".join(sorted(there.union(namespaces))), **values}
 
 
-def _scope(known: Record | None, namespaces: Sequence[str]) -> tuple[str, ...]:
+def _scope(known: TakeoverRecord | None, namespaces: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted({*(known.namespaces if known is not None else ()), *namespaces})) if namespaces else ()
 
 
@@ -145,7 +149,7 @@ async def _go_on() -> None:
 
 
 async def handback(
-    desk: Desk,
+    context: TakeoverContext,
     *,
     reason: str = "",
     by: str = "",
@@ -155,7 +159,7 @@ async def handback(
     """Restore what the record says, verify each broker, close the record with who did it and why. None when there is no
     takeover to undo. Two at once do the same: the one that closes the record second finds it closed. `look_again`:
     awaited right before each write to the brokers; what it raises ends it there."""
-    found = await read_record(desk.coordination)
+    found = await read_record(context.coordination)
     if found is None:
         return None
     record, version = found
@@ -164,16 +168,18 @@ async def handback(
         await look_again()
         try:
             if value is None:
-                await desk.commands.delete_dynamic(key, permit=by_person)
+                await context.commands.delete_dynamic(key, permit=by_person)
             else:
-                await desk.commands.set_dynamic(key, value, permit=by_person)
+                await context.commands.set_dynamic(key, value, permit=by_person)
         except AdminApiError as error:
             warnings.append(f"{key} could not be restored: {error}")
-    rows = await _verify(desk, {broker: _restored(record, endpoint) for broker, endpoint in desk.endpoints.items()})
-    complete = all(row.verified for row in rows) and await _overrides_match(desk, record, warnings)
+    rows = await _verify(
+        context, {broker: _restored(record, endpoint) for broker, endpoint in context.endpoints.items()}
+    )
+    complete = all(row.verified for row in rows) and await _overrides_match(context, record, warnings)
     if complete:
-        ended = Ended(by=by, reason=reason, wall_ms=desk.clock.wall_ms(), deadman=deadman)
-        complete = await _close(desk, replace(record, active=False, ended=ended), version, warnings)
+        ended = TakeoverEnd(by=by, reason=reason, wall_ms=context.clock.wall_ms(), deadman=deadman)
+        complete = await _close(context, replace(record, active=False, ended=ended), version, warnings)
     return TakeoverResult(
         complete=complete,
         brokers=rows,
@@ -183,18 +189,18 @@ async def handback(
     )
 
 
-async def _close(desk: Desk, closed: Record, version: int, warnings: list[str]) -> bool:
+async def _close(context: TakeoverContext, closed: TakeoverRecord, version: int, warnings: list[str]) -> bool:
     try:
-        await desk.coordination.write_shared(TAKEOVER, closed.encode(), version=version)
+        await context.coordination.write_shared(TAKEOVER, closed.encode(), version=version)
     except StaleWrite:
-        if await read_record(desk.coordination) is None:
+        if await read_record(context.coordination) is None:
             return True  # somebody else has just done the same
         warnings.append("somebody took over again at the same moment; look at `bundlekeel status`")
         return False
     return True
 
 
-async def read_record(coordination: Coordination) -> tuple[Record, int] | None:
+async def read_record(coordination: Coordination) -> tuple[TakeoverRecord, int] | None:
     """The takeover in force with its version, or None. CodecError when the document cannot be read: it must not be
     overwritten, because it alone knows what was there before."""
     document = await coordination.read(TAKEOVER)
@@ -205,18 +211,18 @@ async def read_record(coordination: Coordination) -> tuple[Record, int] | None:
 
 
 def _record(
-    desk: Desk,
-    known: Record | None,
+    context: TakeoverContext,
+    known: TakeoverRecord | None,
     keys: tuple[str, ...],
     stored: dict[str, str],
     before: dict[str, dict[str, str]],
-) -> Record:
+) -> TakeoverRecord:
     """What was there, absence included, before anything changes; keys known already keep their value."""
     first = known.overrides if known is not None else {}
     runtime: dict[str, Mapping[str, str]] = {
         broker: {
             **{key: values.get(key, "") for key in (SHEDDING, SPLITTING, *keys)},
-            _STARTED: str(desk.endpoints[broker].start_timestamp),
+            _STARTED: str(context.endpoints[broker].start_timestamp),
         }
         for broker, values in before.items()
     }
@@ -224,10 +230,10 @@ def _record(
     merged = _merged(known, runtime)
     if known is not None:
         return replace(known, overrides=overrides, runtime=merged)
-    return Record(by="", reason="", wall_ms=0, overrides=overrides, runtime=merged)
+    return TakeoverRecord(by="", reason="", wall_ms=0, overrides=overrides, runtime=merged)
 
 
-def _merged(known: Record | None, fresh: dict[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
+def _merged(known: TakeoverRecord | None, fresh: dict[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
     """What each broker ran with before we changed it: for keys taken over already only the first record knows."""
     if known is None:
         return fresh
@@ -240,7 +246,7 @@ def _merged(known: Record | None, fresh: dict[str, Mapping[str, str]]) -> dict[s
     return merged
 
 
-def _restored(record: Record, endpoint: BrokerEndpoint) -> dict[str, str | None]:
+def _restored(record: TakeoverRecord, endpoint: BrokerEndpoint) -> dict[str, str | None]:
     """What this broker must run with after a handback. Without an override it is what its own file says: known from
     the record, unless the broker joined or restarted since; None stands for "anything" then."""
     was = record.runtime.get(endpoint.broker_id, {})
@@ -249,18 +255,18 @@ def _restored(record: Record, endpoint: BrokerEndpoint) -> dict[str, str | None]
     return {key: value if value is not None else was.get(key) for key, value in record.overrides.items()}
 
 
-async def _overrides_match(desk: Desk, record: Record, warnings: list[str]) -> bool:
+async def _overrides_match(context: TakeoverContext, record: TakeoverRecord, warnings: list[str]) -> bool:
     try:
-        stored = await desk.admin.dynamic_configuration()
+        stored = await context.admin.dynamic_configuration()
     except AdminApiError as error:
         warnings.append(f"dynamic configuration could not be read: {error}")
         return False
     return all(stored.get(key) == value for key, value in record.overrides.items())
 
 
-async def _runtime(desk: Desk) -> dict[str, dict[str, str]]:
+async def _runtime(context: TakeoverContext) -> dict[str, dict[str, str]]:
     """Every broker's settings. Raises the first failure: what is not known cannot be restored."""
-    answers = await _ask_all(desk.admin, desk.endpoints)
+    answers = await _ask_all(context.admin, context.endpoints)
     settings = {}
     for broker, values in answers.items():
         if not isinstance(values, dict):
@@ -269,17 +275,17 @@ async def _runtime(desk: Desk) -> dict[str, dict[str, str]]:
     return settings
 
 
-async def _verify(desk: Desk, wanted: Mapping[str, Mapping[str, str | None]]) -> tuple[BrokerRow, ...]:
+async def _verify(context: TakeoverContext, wanted: Mapping[str, Mapping[str, str | None]]) -> tuple[BrokerRow, ...]:
     """Read each broker until it runs with what is wanted (None: anything) or time is up."""
-    deadline = desk.clock.boot() + desk.verify_seconds
+    deadline = context.clock.boot() + context.verify_seconds
     rows: dict[str, BrokerRow] = {}
     while True:
-        pending = {b: e for b, e in desk.endpoints.items() if b not in rows or not rows[b].verified}
-        for broker, answer in (await _ask_all(desk.admin, pending)).items():
+        pending = {b: e for b, e in context.endpoints.items() if b not in rows or not rows[b].verified}
+        for broker, answer in (await _ask_all(context.admin, pending)).items():
             rows[broker] = _row(broker, answer, wanted[broker])
-        if all(row.verified for row in rows.values()) or desk.clock.boot() >= deadline:
+        if all(row.verified for row in rows.values()) or context.clock.boot() >= deadline:
             return tuple(rows[broker] for broker in sorted(rows))
-        await desk.clock.sleep(_POLL_SECONDS)
+        await context.clock.sleep(_POLL_SECONDS)
 
 
 def _row(broker: str, answer: dict[str, str] | AdminApiError, wanted: Mapping[str, str | None]) -> BrokerRow:
@@ -336,7 +342,7 @@ def _report_warnings(rows: tuple[BrokerRow, ...]) -> list[str]:
     return [f"{ENABLED} is false on {', '.join(frozen)}: their reports never change, so nothing can be balanced"]
 
 
-def _canary_warnings(record: Record) -> list[str]:
+def _partial_takeover_warnings(record: TakeoverRecord) -> list[str]:
     if not record.namespaces:
         return []
     named = ", ".join(record.namespaces)

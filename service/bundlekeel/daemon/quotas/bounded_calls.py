@@ -24,7 +24,7 @@ PARALLEL: Final = 16
 LEAST: Final = 2
 
 
-class Pace(Generic[Name]):
+class BoundedCalls(Generic[Name]):
     """Calls of one kind, each by a name. `under_way`: those that their cycle did not wait for."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Pace(Generic[Name]):
         self.under_way.pop(name, None)
         # A term that is over, say: whoever needs the answer asks again, and hears of it then.
         if not task.cancelled() and task.exception() is not None:
-            _log.info("a call that nobody waited for failed", error=str(task.exception()))
+            _log.info("a call failed after its cycle had stopped waiting", error=str(task.exception()))
 
     async def stop(self) -> None:
         """End what is under way."""

@@ -21,32 +21,32 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import LeadershipLost, StoreError
 from bundlekeel.core.model.names import tenant_of
 from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.quotas.enforce import NOT_REACHED, EnforcerPlan, Left, Thrift
+from bundlekeel.core.quotas.enforce import NOT_REACHED, EnforcerPlan, SkippedPolicy, WriteBudget
 from bundlekeel.core.quotas.groups import Membership, resolve
 from bundlekeel.core.quotas.lines import Lines, latest, lines_of
 from bundlekeel.core.quotas.native import NativePlan
-from bundlekeel.core.quotas.shares import Claims, Remembered, Shares, claims_of, share_out
+from bundlekeel.core.quotas.shares import ShareMemory, Shares, TopicClaims, claims_of, share_out
 from bundlekeel.core.quotas.usage import Catalogue, UsageTable
-from bundlekeel.daemon.gate.gate import Action, Gate, Question
+from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
 from bundlekeel.daemon.gate.obstacle import Obstacle
-from bundlekeel.daemon.quotas.groups import Declared, Register
+from bundlekeel.daemon.quotas.groups import DeclaredGroups, GroupRegister
 from bundlekeel.daemon.quotas.namespaces import NamespaceReader
-from bundlekeel.daemon.quotas.native import NativeKeeper, NativeWritten, add_planned, native_record
-from bundlekeel.daemon.quotas.rates import RateKeeper, Written
+from bundlekeel.daemon.quotas.native import NativeKeeper, NativeWriteResult, add_planned, native_record
+from bundlekeel.daemon.quotas.rates import RateKeeper, RateWriteResult
 from bundlekeel.daemon.quotas.report import (
     MOST_CHANGES,
-    Seen,
+    QuotaCycleReport,
     add_held_back,
     change_row,
     group_rows,
     publish,
     publish_topics,
 )
-from bundlekeel.daemon.quotas.reported_usage import Hearing
-from bundlekeel.daemon.quotas.usage import Survey, UsageSurvey
+from bundlekeel.daemon.quotas.reported_usage import UsageListener
+from bundlekeel.daemon.quotas.usage import UsageAnswers, UsageSurvey
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.state.owned_limits import HeldBook
-from bundlekeel.daemon.state.shared_state import Sharing
+from bundlekeel.daemon.state.owned_limits import OwnedLimits
+from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Coordination, Journal, Metadata, Picture, Telemetry
 from bundlekeel.ports.commands import QuotaCommands
 from bundlekeel.ports.quotas import QuotaAdmin
@@ -70,11 +70,11 @@ class QuotaParts:
     admin: QuotaAdmin
     commands: QuotaCommands
     permit: Callable[[int], None]
-    hearing: Hearing
+    usage_listener: UsageListener
     metadata: Metadata
     config: BrokerConfig
     coordination: Coordination
-    sharing: Sharing
+    shared_state: SharedState
     picture: Callable[[], Picture | None]
     snapshot: Callable[[], Snapshot | None]
     arriving: Callable[[], Iterable[tuple[str, str]]]
@@ -88,9 +88,9 @@ class QuotaParts:
 @dataclass(slots=True)
 class _Outcome:
     plan: EnforcerPlan
-    written: Written
+    written: RateWriteResult
     native: NativePlan = field(default_factory=NativePlan)
-    attached: NativeWritten = field(default_factory=NativeWritten)
+    attached: NativeWriteResult = field(default_factory=NativeWriteResult)
     problems: tuple[str, ...] = ()
 
 
@@ -99,8 +99,8 @@ class Quotas:
 
     def __init__(self, parts: QuotaParts) -> None:
         self._p = parts
-        self.register = Register(parts.settings.declared())
-        self.book = HeldBook(parts.coordination)
+        self.register = GroupRegister(parts.settings.declared())
+        self.book = OwnedLimits(parts.coordination)
         self.namespaces = NamespaceReader(parts.admin, parts.config, parts.clock)
         self.rates = RateKeeper(parts.commands, parts.config, self.book, self.namespaces)
         self.native = NativeKeeper(parts.admin, parts.commands, parts.config, self.book, self.namespaces)
@@ -108,10 +108,10 @@ class Quotas:
         self.epoch: int | None = None
         self.report: Json | None = None
         # All of what the last cycle of the leader saw: the report has the busiest topics only.
-        self.seen: Seen | None = None
+        self.seen: QuotaCycleReport | None = None
         self._catalogue = Catalogue()
         # The last figures of each broker.
-        self._lines, self._memory = Lines(), Remembered()
+        self._lines, self._memory = Lines(), ShareMemory()
         # Brokers that told their usage in this term.
         self._heard: set[str] = set()
         self._problems: tuple[str, ...] = ()
@@ -127,11 +127,11 @@ class Quotas:
         try:
             await self._run()
         finally:
-            await asyncio.gather(self.rates.stop(), self.native.stop(), self._p.hearing.stop())
+            await asyncio.gather(self.rates.stop(), self.native.stop(), self._p.usage_listener.stop())
 
     async def _run(self) -> None:
         while True:
-            began, looked, wishes = self._p.clock.boot(), False, self._p.sharing.desired.quotas
+            began, looked, wishes = self._p.clock.boot(), False, self._p.shared_state.desired.quotas
             try:
                 looked = await self.step()
             except (StoreError, LeadershipLost) as error:
@@ -141,7 +141,11 @@ class Quotas:
             while True:
                 left = until - self._p.clock.boot()
                 await asyncio.sleep(max(0.05, min(left, _IDLE_SECONDS)))
-                if left <= _IDLE_SECONDS or self._p.sharing.desired.quotas != wishes or not self._p.sharing.leading:
+                if (
+                    left <= _IDLE_SECONDS
+                    or self._p.shared_state.desired.quotas != wishes
+                    or not self._p.shared_state.leading
+                ):
                     break
 
     @property
@@ -156,7 +160,7 @@ class Quotas:
         p = self._p
         if p.settings.enforcer == "off" or self.handed_back or not namespaces:
             return frozenset()
-        found = self.register.now(p.sharing.desired.quotas)
+        found = self.register.now(p.shared_state.desired.quotas)
         return frozenset(resolve(found.groups, {tenant_of(name) for name in namespaces}, namespaces).group_of)
 
     # --- one cycle ---
@@ -165,20 +169,20 @@ class Quotas:
         """One cycle of the leader; a follower only forgets. Whether there was something to look at. StoreError,
         LeadershipLost."""
         p = self._p
-        if not p.sharing.leading:
+        if not p.shared_state.leading:
             if self.report is not None:
                 # The figures are the next leader's to tell.
                 self.report = None
                 publish(p.telemetry, [], 0.0)
             self.epoch, self.seen = None, None
-            await p.hearing.stop()
+            await p.usage_listener.stop()
             return False
-        epoch = p.sharing.current_epoch()
+        epoch = p.shared_state.current_epoch()
         if epoch != self.epoch:
             await self._begin(epoch)
-        found = self.register.now(p.sharing.desired.quotas)
+        found = self.register.now(p.shared_state.desired.quotas)
         picture, snapshot = p.picture(), p.snapshot()
-        busy = found.groups or self.rates.held or self.native.kept or self.report is not None
+        busy = found.groups or self.rates.owned or self.native.kept or self.report is not None
         if picture is None or not busy:
             return False
         # A broker that hangs is waited for once.
@@ -187,11 +191,11 @@ class Quotas:
             membership, survey = await self._survey(found, picture, snapshot)
         finally:
             await settings
-        await p.hearing.follow(bool(found.groups), picture.endpoints)
+        await p.usage_listener.follow(bool(found.groups), picture.endpoints)
         table, claims, shares = await self._share(membership, survey, picture)
         outcome = await self._enforce(shares, membership, epoch)
-        native, told = p.settings.enforcer == "native", p.hearing.told(membership, table, picture.endpoints)
-        seen = Seen(
+        native, told = p.settings.enforcer == "native", p.usage_listener.told(membership, table, picture.endpoints)
+        seen = QuotaCycleReport(
             membership=membership,
             table=table,
             claims=claims,
@@ -205,29 +209,31 @@ class Quotas:
         await self._tell(seen, outcome, survey, epoch)
         return True
 
-    async def _survey(self, found: Declared, picture: Picture, snapshot: Snapshot | None) -> tuple[Membership, Survey]:
+    async def _survey(
+        self, found: DeclaredGroups, picture: Picture, snapshot: Snapshot | None
+    ) -> tuple[Membership, UsageAnswers]:
         membership = await self.usage.membership(found.groups, snapshot)
         membership = replace(membership, problems=(*found.problems, *membership.problems))
         if not membership.group_of:
-            return membership, Survey(told=(), asked=(), mute={})
+            return membership, UsageAnswers(told=(), asked=(), unresponsive={})
         serving = self._lines.speaking()
         return membership, await self.usage.survey(membership, picture, snapshot, self._p.arriving(), serving)
 
     async def _begin(self, epoch: int) -> None:
-        held, kept = await self.book.load()
+        owned, kept = await self.book.load()
         permit = partial(self._permit, epoch)
-        self.rates.begin(held, permit)
+        self.rates.begin(owned, permit)
         self.native.begin(kept, permit)
         self.namespaces.clear()
         self.report, self.seen = await self.book.read_report(), None
-        self._lines, self._memory = Lines(), Remembered()
+        self._lines, self._memory = Lines(), ShareMemory()
         self._heard.clear()
         self._looked_boot = self._p.clock.boot()
         self.epoch = epoch
 
     async def _share(
-        self, membership: Membership, survey: Survey, picture: Picture
-    ) -> tuple[UsageTable, Claims, Shares]:
+        self, membership: Membership, survey: UsageAnswers, picture: Picture
+    ) -> tuple[UsageTable, TopicClaims, Shares]:
         """What was measured, shared out; in a thread: 100,000 topics take a while."""
         table = await asyncio.to_thread(self._catalogue.table, survey.told, membership)
         partitions = await self.usage.partitions(self._counted(table, picture))
@@ -238,7 +244,7 @@ class Quotas:
         """Topics whose partitions are to be counted: those seen and, while a broker was never heard, those held."""
         if self._heard.issuperset(picture.endpoints):
             return table.seen
-        return {place.topic: 1 for place in self.rates.held} | dict(table.seen)
+        return {place.topic: 1 for place in self.rates.owned} | dict(table.seen)
 
     def _shared(
         self,
@@ -246,7 +252,7 @@ class Quotas:
         table: UsageTable,
         picture: Picture,
         partitions: Mapping[str, int],
-    ) -> tuple[Claims, Shares]:
+    ) -> tuple[TopicClaims, Shares]:
         """Of a broker that did not answer the last figures count as long as it is registered: it serves what it did."""
         p, names = self._p, [group.name for group in membership.groups]
         now = lines_of(table, partitions, self.rates.passing(table.keys))
@@ -263,55 +269,55 @@ class Quotas:
 
     def obstacle(self) -> Obstacle | None:
         """Why nothing is written now, or None."""
-        return self._p.gate.check(Question(action=Action.QUOTAS, epoch=self.epoch))
+        return self._p.gate.check(GateQuestion(action=Action.QUOTAS, epoch=self.epoch))
 
     def _permit(self, epoch: int) -> None:
         """Asked right before each request: a cycle's writes take long, and a pause is to stop those not yet sent.
         Forbidden, LeadershipLost, StoreError."""
         self._p.permit(epoch)
-        self._p.gate.demand(Question(action=Action.QUOTAS, epoch=epoch))
+        self._p.gate.demand(GateQuestion(action=Action.QUOTAS, epoch=epoch))
 
     @property
     def handed_back(self) -> bool:
         """Whether the last takeover has ended: then rates are given back as well, until somebody takes over anew."""
-        record = self._p.sharing.takeover
+        record = self._p.shared_state.takeover
         return record is not None and not record.active
 
     async def _enforce(self, shares: Shares, membership: Membership, epoch: int) -> _Outcome:
         p, may, seconds = self._p, self.obstacle() is None, self.cycle_seconds
         enforcer = "off" if self.handed_back else p.settings.enforcer
-        now, thrift = p.clock.boot(), self._thrift()
-        plan = EnforcerPlan(held=self.rates.held)
+        now, write_budget = p.clock.boot(), self._write_budget()
+        plan = EnforcerPlan(owned=self.rates.owned)
         if enforcer == "policies":
-            plan = await self.rates.plan(shares, membership, thrift, ask=may, seconds=seconds)
-        elif self.rates.held and may:
-            plan = await self.rates.plan_back(thrift.most, seconds)
-        written = await self.rates.carry_out(plan, epoch, seconds) if may else Written()
+            plan = await self.rates.plan(shares, membership, write_budget, ask=may, seconds=seconds)
+        elif self.rates.owned and may:
+            plan = await self.rates.plan_back(write_budget.most, seconds)
+        written = await self.rates.carry_out(plan, epoch, seconds) if may else RateWriteResult()
         self._begun.append((now, written.begun))
-        late = (Left(change.place, NOT_REACHED) for change in written.late)
+        late = (SkippedPolicy(change.place, NOT_REACHED) for change in written.late)
         outcome = _Outcome(plan=replace(plan, left=(*plan.left, *late)), written=written)
         if enforcer == "native" or self.native.kept:
             wanted = membership if enforcer == "native" else Membership()
             outcome.native = await self.native.plan(wanted, seconds)
             outcome.problems = self.native.problems
             if may:
-                most = max(0, thrift.most - written.begun)
+                most = max(0, write_budget.most - written.begun)
                 outcome.attached = await self.native.carry_out(outcome.native, epoch, most=most, seconds=seconds)
                 self._begun.append((now, outcome.attached.begun))
         return outcome
 
-    def _thrift(self) -> Thrift:
+    def _write_budget(self) -> WriteBudget:
         """With what is left of the writes of this minute, no more than the part of a cycle, and of a minute."""
         per_minute, since = self._p.settings.writes_per_minute, self._p.clock.boot() - _MINUTE
         while self._begun and self._begun[0][0] <= since:
             self._begun.popleft()
         part = max(1, int(per_minute * self.cycle_seconds / _MINUTE))
         left = per_minute - sum(count for _, count in self._begun)
-        return replace(self._p.settings.thrift(), most=max(0, min(part, left)))
+        return replace(self._p.settings.write_budget(), most=max(0, min(part, left)))
 
     # --- telling ---
 
-    async def _tell(self, seen: Seen, outcome: _Outcome, survey: Survey, epoch: int) -> None:
+    async def _tell(self, seen: QuotaCycleReport, outcome: _Outcome, survey: UsageAnswers, epoch: int) -> None:
         p, now = self._p, self._p.clock.boot()
         rows = await asyncio.to_thread(group_rows, seen, self.rates.rate_of)
         add_held_back(rows, self.report, now - self._looked_boot)
@@ -321,7 +327,7 @@ class Quotas:
         if self.rates.unread:
             problems.append(f"rates in force could not be read: {self.rates.unread}")
         problems += outcome.problems
-        problems += [f"{name} did not tell its usage: {why}" for name, why in sorted(survey.mute.items())]
+        problems += [f"{name} did not report its usage: {why}" for name, why in sorted(survey.unresponsive.items())]
         left = [item.why for item in outcome.plan.left if isinstance(item.why, Code)] + outcome.attached.left
         self.report = {
             "enforcer": p.settings.enforcer,
@@ -332,7 +338,7 @@ class Quotas:
             "problems": [*problems, *(f"{put.what}: {why}" for put, why in outcome.attached.failed[:MOST_CHANGES])],
             "writes": self._writes(outcome),
             "left": {code.value: left.count(code) for code in sorted(set(left))},
-            "transport": p.hearing.view(),
+            "transport": p.usage_listener.view(),
             "groups": rows,
         }
         publish(p.telemetry, rows, now - self._looked_boot)
@@ -347,7 +353,7 @@ class Quotas:
             "written": len(outcome.written.done) + len(outcome.attached.done),
             "planned": len(outcome.plan.changes) + len(outcome.native.puts),
             "failed": len(outcome.written.failed) + len(outcome.attached.failed),
-            "held": len(self.rates.held) + len(self.native.kept),
+            "held": len(self.rates.owned) + len(self.native.kept),
         }
 
     def _why_not(self, obstacle: Obstacle | None) -> str | None:
@@ -364,7 +370,7 @@ class Quotas:
         for code in set(left):
             telemetry.gauge("quota_rates_left", float(left.count(code)), code=code.value)
         telemetry.retain("quota_rates_left", "code", {code.value for code in left})
-        telemetry.gauge("quota_rates_held", float(len(self.rates.held)))
+        telemetry.gauge("quota_rates_held", float(len(self.rates.owned)))
 
     def _record(self, outcome: _Outcome, problems: tuple[str, ...]) -> None:
         """In the journal: what was written, and what is newly wrong."""

@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from bundlekeel.core.model.errors import AdminApiError, AdminRefused
-from bundlekeel.daemon.quotas.bounded_calls import Pace
+from bundlekeel.daemon.quotas.bounded_calls import BoundedCalls
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.ports import Clock
 from bundlekeel.ports.quotas import NamespaceRates, QuotaAdmin
@@ -32,7 +32,7 @@ class NamespaceReader:
         self._clock = clock
         self._kept: dict[str, tuple[NamespaceRates, float]] = {}
         self._tried: dict[str, float] = {}
-        self._pace: Pace[str] = Pace()
+        self._pace: BoundedCalls[str] = BoundedCalls()
         # Why those that were asked for and could not be read could not.
         self.errors: dict[str, str] = {}
         # Those of them that are not there any more.

@@ -20,22 +20,22 @@ from bundlekeel.core.model.load import BrokerEndpoint
 from bundlekeel.core.quotas.groups import KINDS, Membership
 from bundlekeel.core.quotas.native import (
     Defect,
-    Kept,
+    GroupBrokers,
     NativePlan,
-    Put,
+    OwnedResourceGroup,
     ResourceGroup,
-    Serving,
+    ResourceGroupWrite,
     defects,
     plan_native,
     serving_after,
 )
 from bundlekeel.core.quotas.usage import UsageTable
-from bundlekeel.daemon.quotas.bounded_calls import Pace
+from bundlekeel.daemon.quotas.bounded_calls import BoundedCalls
 from bundlekeel.daemon.quotas.namespaces import NamespaceReader
 from bundlekeel.daemon.quotas.report import MOST_CHANGES
 from bundlekeel.daemon.quotas.reported_usage import TRANSPORT_KEY, Json, uncounted
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.state.owned_limits import HeldBook
+from bundlekeel.daemon.state.owned_limits import OwnedLimits
 from bundlekeel.ports.commands import Permit, QuotaCommands, before_any_term
 from bundlekeel.ports.quotas import QuotaAdmin
 
@@ -48,12 +48,12 @@ _MOST_SAID: Final = 5
 
 
 @dataclass(slots=True)
-class NativeWritten:
+class NativeWriteResult:
     """What became of a plan's puts, and of those that the last cycle did not wait for. `begun`: how many of this plan's
     were; `left`: why others were not, or are still under way."""
 
-    done: list[Put] = field(default_factory=list)
-    failed: list[tuple[Put, str]] = field(default_factory=list)
+    done: list[ResourceGroupWrite] = field(default_factory=list)
+    failed: list[tuple[ResourceGroupWrite, str]] = field(default_factory=list)
     begun: int = 0
     left: list[Code] = field(default_factory=list)
 
@@ -67,7 +67,7 @@ class NativeKeeper:
         admin: QuotaAdmin,
         commands: QuotaCommands,
         config: BrokerConfig,
-        book: HeldBook,
+        book: OwnedLimits,
         reader: NamespaceReader,
     ) -> None:
         self._admin = admin
@@ -76,9 +76,9 @@ class NativeKeeper:
         self._config = config
         self._book = book
         self._reader = reader
-        self.kept: dict[str, Kept] = {}
+        self.kept: dict[str, OwnedResourceGroup] = {}
         self.problems: tuple[str, ...] = ()
-        self._serving: dict[str, Serving] = {}
+        self._serving: dict[str, GroupBrokers] = {}
         # By name, when each was last asked for and written, by the number of the plan.
         self._turn = 0
         self._asked: dict[str, int] = {}
@@ -86,11 +86,11 @@ class NativeKeeper:
         # Answered since the last plan.
         self._found: dict[str, ResourceGroup | None] = {}
         self._unread: dict[str, str] = {}
-        self._written = NativeWritten()
-        self._reads: Pace[str] = Pace()
-        self._writes: Pace[str] = Pace()
+        self._written = NativeWriteResult()
+        self._reads: BoundedCalls[str] = BoundedCalls()
+        self._writes: BoundedCalls[str] = BoundedCalls()
 
-    def begin(self, kept: Mapping[str, Kept], permit: Permit) -> None:
+    def begin(self, kept: Mapping[str, OwnedResourceGroup], permit: Permit) -> None:
         """A term begins, with its permit: what the last leader kept."""
         self.kept = dict(kept)
         self._permit = permit
@@ -151,7 +151,7 @@ class NativeKeeper:
 
     # --- writing ---
 
-    async def carry_out(self, plan: NativePlan, epoch: int, *, most: int, seconds: float) -> NativeWritten:
+    async def carry_out(self, plan: NativePlan, epoch: int, *, most: int, seconds: float) -> NativeWriteResult:
         """Store what is kept, write, forget what was given back. So many writes at most; `seconds`: how long a cycle
         lasts. What fails, and what needs that, waits for the next plan; the rest goes on. StoreError, LeadershipLost.
         """
@@ -167,20 +167,20 @@ class NativeKeeper:
 
     async def write(
         self, plan: NativePlan, most: int | None = None, seconds: float | None = None
-    ) -> tuple[NativeWritten, set[Put]]:
+    ) -> tuple[NativeWriteResult, set[ResourceGroupWrite]]:
         """Write without storing anything; what became of it, and what of this plan is done. None: no limit."""
         loop = asyncio.get_running_loop()
         until = None if seconds is None else loop.time() + _WRITES_PART * seconds
         chosen = plan.chosen(len(plan.puts) if most is None else most, self._tried)
-        fine: set[Put] = set()
-        begun: set[Put] = set()
+        fine: set[ResourceGroupWrite] = set()
+        begun: set[ResourceGroupWrite] = set()
         for stage in (plan.sets, plan.moves, plan.ends):
             waiting = _waiting(plan, fine)
             ready = [put for put in stage if put in chosen and put not in waiting]
             jobs = {put.what: partial(self._write, put, fine, self._permit) for put in ready}
             count = await self._writes.run(jobs, None if until is None else max(0.0, until - loop.time()))
             begun.update(ready[:count])
-        written, self._written = self._written, NativeWritten()
+        written, self._written = self._written, NativeWriteResult()
         written.begun = len(begun)
         written.left = [Code.BUDGET_OF_RATES] * (len(plan.puts) - len(chosen))
         late = {put for put in chosen if put not in begun or put.what in self._writes.under_way}
@@ -189,7 +189,7 @@ class NativeKeeper:
         self._tried = turns | {put.what: self._turn for put in begun}
         return written, fine
 
-    async def _write(self, put: Put, fine: set[Put], permit: Permit) -> None:
+    async def _write(self, put: ResourceGroupWrite, fine: set[ResourceGroupWrite], permit: Permit) -> None:
         try:
             if put.namespace:
                 await self._commands.attach(put.namespace, put.name, permit=permit)
@@ -206,7 +206,7 @@ class NativeKeeper:
             if put.namespace:
                 self._reader.forget(put.namespace)
 
-    async def _store(self, kept: Mapping[str, Kept], epoch: int) -> None:
+    async def _store(self, kept: Mapping[str, OwnedResourceGroup], epoch: int) -> None:
         """Make this what is kept, with who serves the groups now."""
         wanted = {name: replace(item, serving=self._serving.get(name, item.serving)) for name, item in kept.items()}
         if wanted != self.kept:
@@ -223,7 +223,7 @@ class NativeKeeper:
         told: Mapping[str, Sequence[Json]],
     ) -> list[Defect]:
         """What bites now. A broker that is gone counts until all that were there have restarted, unless its last word
-        was that nothing passes. `told`: what was heard, see `Hearing.told`."""
+        was that nothing passes. `told`: what was heard, see `UsageListener.told`."""
         names = {group.name for group in membership.groups} | set(self.kept)
         self._serving = {name: item for name, item in self._serving.items() if name in names}
         exchanged = all((self._config.values(broker) or {}).get(TRANSPORT_KEY, "") for broker in endpoints)
@@ -238,21 +238,21 @@ class NativeKeeper:
     def _departed(self, group: str, serving: Sequence[str], endpoints: Mapping[str, BrokerEndpoint]) -> set[str]:
         """Brokers that are gone and still count. It is stored with the next plan."""
         starts = {name: item.start_timestamp for name, item in endpoints.items()}
-        found = self._serving[group] = serving_after(self._serving.get(group, Serving()), serving, starts)
+        found = self._serving[group] = serving_after(self._serving.get(group, GroupBrokers()), serving, starts)
         return set(found.gone)
 
 
-def _waiting(plan: NativePlan, fine: Collection[Put]) -> set[Put]:
+def _waiting(plan: NativePlan, fine: Collection[ResourceGroupWrite]) -> set[ResourceGroupWrite]:
     """What cannot be written yet: its ResourceGroup is not there, or is in use. `fine`: what is written."""
     missing = {put.name for put in plan.sets if put.before is None and put not in fine}
     used = {put.leaves for put in plan.moves if put not in fine}
     return {put for put in plan.moves if put.name in missing} | {put for put in plan.ends if put.name in used}
 
 
-def native_record(written: NativeWritten) -> Json:
+def native_record(written: NativeWriteResult) -> Json:
     """What was written, for the journal."""
     done, failed = written.done, written.failed
-    said = "; ".join(_first([put_said(put) for put in done]))
+    said = "; ".join(_first([write_text(put) for put in done]))
     sentence = f"{len(done)} changes of resource groups written, {len(failed)} failed"
     return {
         "what": "resource_groups",
@@ -263,7 +263,7 @@ def native_record(written: NativeWritten) -> Json:
     }
 
 
-def put_row(put: Put) -> Json:
+def put_row(put: ResourceGroupWrite) -> Json:
     """One write, for the journal. A namespace's `before` and `group`, and a ResourceGroup's `before` and `limits`, are
     None for none."""
     if put.namespace:
@@ -271,7 +271,7 @@ def put_row(put: Put) -> Json:
     return {"group": put.name, "before": _limits(put.before), "limits": _limits(put.group)}
 
 
-def put_said(put: Put) -> str:
+def write_text(put: ResourceGroupWrite) -> str:
     """The same in words."""
     if put.namespace:
         way = f"{put.leaves or 'none'} → {put.name or 'none'}"
@@ -287,7 +287,7 @@ def add_planned(rows: Sequence[Json], plan: NativePlan) -> None:
     said: dict[str, list[str]] = {}
     for put in plan.puts:
         for name in {put.name, put.leaves} - {""}:
-            said.setdefault(name, []).append(put_said(put))
+            said.setdefault(name, []).append(write_text(put))
     for row in rows:
         row["planned"] = _first(said.get(row["name"], ()), MOST_CHANGES)
 

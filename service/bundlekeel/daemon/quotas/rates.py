@@ -26,14 +26,14 @@ from bundlekeel.core.quotas.enforce import (
     NOT_READ,
     PUBLISH,
     SIDES,
-    Change,
     EnforcerPlan,
-    Held,
     InForce,
-    Left,
-    Place,
+    OwnedRate,
+    PolicyKey,
     Rate,
-    Thrift,
+    RateChange,
+    SkippedPolicy,
+    WriteBudget,
     give_back,
     ours_alone,
     plan_writes,
@@ -42,10 +42,10 @@ from bundlekeel.core.quotas.enforce import (
 from bundlekeel.core.quotas.groups import KINDS, Membership, Rates
 from bundlekeel.core.quotas.shares import Shares
 from bundlekeel.core.quotas.usage import Key
-from bundlekeel.daemon.quotas.bounded_calls import Pace
+from bundlekeel.daemon.quotas.bounded_calls import BoundedCalls
 from bundlekeel.daemon.quotas.namespaces import NamespaceReader
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.state.owned_limits import HeldBook
+from bundlekeel.daemon.state.owned_limits import OwnedLimits
 from bundlekeel.ports.commands import Permit, QuotaCommands, before_any_term
 from bundlekeel.ports.quotas import NamespaceRates
 
@@ -67,47 +67,49 @@ _RELATIVE_KEY: Final = "dispatchThrottlingRateRelativeToPublishRate"
 
 
 @dataclass(slots=True)
-class Written:
+class RateWriteResult:
     """What became of a plan's changes, and of those that the last cycle did not wait for. `begun`: how many of this
     plan's were; `late`: those that were not, or are still under way."""
 
-    done: list[Change] = field(default_factory=list)
-    failed: list[tuple[Change, str]] = field(default_factory=list)
+    done: list[RateChange] = field(default_factory=list)
+    failed: list[tuple[RateChange, str]] = field(default_factory=list)
     begun: int = 0
-    late: tuple[Change, ...] = ()
+    late: tuple[RateChange, ...] = ()
 
 
 class RateKeeper:
-    """What is in force for topics, as read and written here. `held`: by place, what we hold."""
+    """What is in force for topics, as read and written here. `owned`: by place, what we hold."""
 
-    def __init__(self, commands: QuotaCommands, config: BrokerConfig, book: HeldBook, reader: NamespaceReader) -> None:
+    def __init__(
+        self, commands: QuotaCommands, config: BrokerConfig, book: OwnedLimits, reader: NamespaceReader
+    ) -> None:
         self._commands = commands
         self._permit: Permit = before_any_term
         self._config = config
         self._book = book
         self._reader = reader
-        self.held: dict[Place, Held] = {}
+        self.owned: dict[PolicyKey, OwnedRate] = {}
         # The last reason why some rate could not be read in the last cycle, "" when all could.
         self.unread = ""
-        self._topics: dict[Place, InForce] = {}
-        self._round: list[Place] = []
+        self._topics: dict[PolicyKey, InForce] = {}
+        self._round: list[PolicyKey] = []
         # When each place was last tried to be read, by the number of the plan, and whose last reading failed.
-        self._tried: dict[Place, int] = {}
+        self._tried: dict[PolicyKey, int] = {}
         self._turn = 0
-        self._refused: set[Place] = set()
+        self._refused: set[PolicyKey] = set()
         # Read since the last plan; what became of writes since the last cycle; whose writes had to wait.
-        self._fresh: set[Place] = set()
-        self._written = Written()
-        self._waited: frozenset[Place] = frozenset()
-        self._reads: Pace[Place] = Pace()
-        self._writes: Pace[Place] = Pace()
+        self._fresh: set[PolicyKey] = set()
+        self._written = RateWriteResult()
+        self._waited: frozenset[PolicyKey] = frozenset()
+        self._reads: BoundedCalls[PolicyKey] = BoundedCalls()
+        self._writes: BoundedCalls[PolicyKey] = BoundedCalls()
         self._namespaces: dict[str, NamespaceRates] = {}
         # What follows from namespaces and brokers' settings, by namespace and side; made anew in each cycle.
         self._arounds: dict[tuple[str, str], InForce] = {}
 
-    def begin(self, held: Mapping[Place, Held], permit: Permit) -> None:
+    def begin(self, owned: Mapping[PolicyKey, OwnedRate], permit: Permit) -> None:
         """A term begins, with its permit: what the last leader held, and nothing read yet."""
-        self.held = dict(held)
+        self.owned = dict(owned)
         self._permit = permit
         self._topics.clear()
         self._arounds.clear()
@@ -122,7 +124,7 @@ class RateKeeper:
 
     def rate_of(self, key: Key) -> Rates:
         """What each partition of a topic may pass now, as far as it is known; infinite: no limit."""
-        publish, dispatch = (self._in_force(Place(topic=key[1], side=side)) for side in SIDES)
+        publish, dispatch = (self._in_force(PolicyKey(topic=key[1], side=side)) for side in SIDES)
         return (*_passes(publish), *_passes(dispatch))
 
     def passing(self, keys: Sequence[Key]) -> Floats:
@@ -133,8 +135,8 @@ class RateKeeper:
 
     def _passing(self, topic: str) -> Iterable[float]:
         for side in SIDES:
-            place = Place(topic=topic, side=side)
-            yield from ours_alone(self._in_force(place), self.held[place]) if place in self.held else _NO_LIMIT
+            place = PolicyKey(topic=topic, side=side)
+            yield from ours_alone(self._in_force(place), self.owned[place]) if place in self.owned else _NO_LIMIT
 
     def left_of(
         self, limits: Floats, groups: Sequence[str], seen: Collection[str], partitions: Mapping[str, int]
@@ -142,67 +144,69 @@ class RateKeeper:
         """Limits (groups, 4) without what topics may pass that we hold and nobody has told of in this term: they may be
         served by a broker that does not answer."""
         found, row = limits.copy(), {name: number for number, name in enumerate(groups)}
-        for place, held in self.held.items():
-            if place.topic not in seen and held.group in row:
-                rate = held.ours[-1].per_second()
+        for place, owned in self.owned.items():
+            if place.topic not in seen and owned.group in row:
+                rate = owned.ours[-1].per_second()
                 for column, value in zip(COLUMNS[place.side], rate[:2], strict=True):
-                    found[row[held.group], column] -= max(0, value) * partitions.get(place.topic, 1)
+                    found[row[owned.group], column] -= max(0, value) * partitions.get(place.topic, 1)
         return np.maximum(found, 0.0)
 
     # --- planning ---
 
     async def plan(
-        self, shares: Shares, membership: Membership, thrift: Thrift, *, ask: bool, seconds: float
+        self, shares: Shares, membership: Membership, write_budget: WriteBudget, *, ask: bool, seconds: float
     ) -> EnforcerPlan:
         """What to write, or what would be. Without `ask` topics' own policies are not read (that is no harmless read):
         then they count as absent, apart from what we set ourselves. `seconds`: how long a cycle lasts."""
         self.unread = ""
         self._turn += 1
-        thrift = replace(thrift, first=self._waited)
+        write_budget = replace(write_budget, first=self._waited)
         limited = {topic for _, topic in shares.keys}
-        places = [Place(topic=topic, side=side) for topic in sorted(limited) for side in SIDES]
-        places += [place for place in self.held if place.topic not in limited]
+        places = [PolicyKey(topic=topic, side=side) for topic in sorted(limited) for side in SIDES]
+        places += [place for place in self.owned if place.topic not in limited]
         await self._read_namespaces({_namespace(place.topic) for place in places}, _NAMESPACES_PART * seconds)
         if not ask:
             in_force = {place: self._in_force(place) for place in places if _namespace(place.topic) in self._namespaces}
             self._fresh |= set(in_force)
-            return self._told(await asyncio.to_thread(plan_writes, shares, membership, in_force, self.held, thrift))
+            return self._told(
+                await asyncio.to_thread(plan_writes, shares, membership, in_force, self.owned, write_budget)
+            )
         concerned = set(_concerned(shares))
-        wanted = concerned | set(self.held)
-        await self._read(self._due(wanted, max(_READS, 2 * thrift.most)), _DUE_PART * seconds)
+        wanted = concerned | set(self.owned)
+        await self._read(self._due(wanted, max(_READS, 2 * write_budget.most)), _DUE_PART * seconds)
         known = self._known(wanted, concerned)
-        made = await asyncio.to_thread(plan_writes, shares, membership, known, self.held, thrift)
+        made = await asyncio.to_thread(plan_writes, shares, membership, known, self.owned, write_budget)
         again = {change.place for change in made.changes} - self._fresh
         if again:
             # Somebody may have set another one since it was read last.
             await self._read([place for place in self._order(again) if self._idle(place)], _AGAIN_PART * seconds)
             known = self._known(wanted - (again - self._fresh), concerned)
-            made = await asyncio.to_thread(plan_writes, shares, membership, known, self.held, thrift)
+            made = await asyncio.to_thread(plan_writes, shares, membership, known, self.owned, write_budget)
         return self._told(made)
 
     async def plan_back(self, most: int, seconds: float | None = None) -> EnforcerPlan:
         """How to give everything back. `seconds`: how long a cycle lasts (None: all of it is read, however long)."""
         self._turn += 1
-        due = [place for place in self._order(self.held) if self._idle(place)][: 2 * most]
+        due = [place for place in self._order(self.owned) if self._idle(place)][: 2 * most]
         await self._read(due, None if seconds is None else (_DUE_PART + _AGAIN_PART) * seconds)
-        return self._told(give_back(self.held, self._known(self._fresh & set(self.held), ()), most))
+        return self._told(give_back(self.owned, self._known(self._fresh & set(self.owned), ()), most))
 
     def _told(self, plan: EnforcerPlan) -> EnforcerPlan:
         """The plan without what was not read lately; what there was no time for is told from what failed."""
         fresh, self._fresh = self._fresh, set()
         changes = tuple(change for change in plan.changes if change.place in fresh)
         left = [
-            Left(item.place, NOT_REACHED) if item.why == NOT_READ and not self._failed(item.place) else item
+            SkippedPolicy(item.place, NOT_REACHED) if item.why == NOT_READ and not self._failed(item.place) else item
             for item in plan.left
         ]
-        left += [Left(change.place, NOT_REACHED) for change in plan.changes if change.place not in fresh]
+        left += [SkippedPolicy(change.place, NOT_REACHED) for change in plan.changes if change.place not in fresh]
         return replace(plan, changes=changes, left=tuple(left))
 
-    def _failed(self, place: Place) -> bool:
+    def _failed(self, place: PolicyKey) -> bool:
         """Whether what is in force there was asked for in vain."""
         return place in self._refused or _namespace(place.topic) in self._reader.errors
 
-    def _known(self, places: Iterable[Place], concerned: Collection[Place]) -> dict[Place, InForce]:
+    def _known(self, places: Iterable[PolicyKey], concerned: Collection[PolicyKey]) -> dict[PolicyKey, InForce]:
         """What is in force where that is known. `concerned`: places that may get a rate, which needs to know that of
         the namespace; what is only given back does not."""
         return {
@@ -213,7 +217,7 @@ class RateKeeper:
             and (place not in concerned or _namespace(place.topic) in self._namespaces)
         }
 
-    def _due(self, wanted: Collection[Place], most: int) -> list[Place]:
+    def _due(self, wanted: Collection[PolicyKey], most: int) -> list[PolicyKey]:
         """What has not been read, and a part of the rest, in turn."""
         self._tried = {place: turn for place, turn in self._tried.items() if place in wanted}
         self._refused &= set(wanted)
@@ -222,24 +226,24 @@ class RateKeeper:
         self._round = [place for place in self._round if place in known] or sorted(known, key=_name)
         return [*missing, *self._round[: -(-len(wanted) // _ROUNDS)]][:most]
 
-    def _order(self, places: Iterable[Place]) -> list[Place]:
+    def _order(self, places: Iterable[PolicyKey]) -> list[PolicyKey]:
         """Those first whose write had to wait, then those tried the longest ago: who never answers keeps nobody from
         his turn."""
         return sorted(places, key=lambda item: (item not in self._waited, self._tried.get(item, -1), _name(item)))
 
-    def _idle(self, place: Place) -> bool:
+    def _idle(self, place: PolicyKey) -> bool:
         return place not in self._reads.under_way and place not in self._writes.under_way
 
     # --- reading ---
 
-    async def _read(self, due: Sequence[Place], seconds: float | None) -> None:
+    async def _read(self, due: Sequence[PolicyKey], seconds: float | None) -> None:
         """Read topics' own policies anew, in this order, as far as the time goes."""
         count = await self._reads.run({place: partial(self._ask, place, self._permit) for place in due}, seconds)
         begun = set(due[:count])
         self._tried |= dict.fromkeys(begun, self._turn)
         self._round = [place for place in self._round if place not in begun]
 
-    async def _ask(self, place: Place, permit: Permit) -> None:
+    async def _ask(self, place: PolicyKey, permit: Permit) -> None:
         """Read one. What cannot be read is not known any more."""
         found = await self._own(place, permit)
         if found is None:
@@ -250,7 +254,7 @@ class RateKeeper:
             self._refused.discard(place)
             self._fresh.add(place)
 
-    async def _own(self, place: Place, permit: Permit) -> InForce | None:
+    async def _own(self, place: PolicyKey, permit: Permit) -> InForce | None:
         if not self._allowed():
             return InForce(allowed=False)
         try:
@@ -260,7 +264,7 @@ class RateKeeper:
                 return InForce(allowed=False)
             # Its policy is gone with the topic: there is nothing to give back.
             if error.status == _NOT_FOUND:
-                return InForce() if place in self.held else None
+                return InForce() if place in self.owned else None
             self.unread = str(error)
             return None
         except (AdminApiError, Forbidden) as error:
@@ -279,7 +283,7 @@ class RateKeeper:
         keys = ("topicLevelPoliciesEnabled", "systemTopicEnabled")
         return all(values.get(key, "true").strip().lower() == "true" for key in keys)
 
-    def _in_force(self, place: Place) -> InForce:
+    def _in_force(self, place: PolicyKey) -> InForce:
         key = _namespace(place.topic), place.side
         bare = self._arounds.get(key)
         if bare is None:
@@ -300,16 +304,16 @@ class RateKeeper:
 
     # --- writing ---
 
-    async def carry_out(self, plan: EnforcerPlan, epoch: int, seconds: float) -> Written:
+    async def carry_out(self, plan: EnforcerPlan, epoch: int, seconds: float) -> RateWriteResult:
         """Store what will be held, write, then forget what was given back. `seconds`: how long a cycle lasts.
         StoreError, LeadershipLost: whoever leads next goes on from what is stored."""
-        if plan.changes or plan.held != self.held:
-            await self._book.store(epoch, plan.held)
-        self.held = dict(plan.held)
+        if plan.changes or plan.owned != self.owned:
+            await self._book.store(epoch, plan.owned)
+        self.owned = dict(plan.owned)
         most = _WRITES_PART * seconds
         jobs = {item.place: partial(self._write, item, self._permit) for item in plan.changes}
         count = await self._writes.run(jobs, most)
-        written, self._written = self._written, Written()
+        written, self._written = self._written, RateWriteResult()
         hanging = tuple(change for change in plan.changes[:count] if change.place in self._writes.under_way)
         waiting = plan.changes[count:]
         self._waited = frozenset(change.place for change in waiting)
@@ -317,11 +321,11 @@ class RateKeeper:
         ours = set(plan.changes[:count])
         given = {change.place for change in written.done if change in ours} & set(plan.forget)
         if given:
-            self.held = {place: held for place, held in self.held.items() if place not in given}
-            await self._book.store(epoch, self.held)
+            self.owned = {place: owned for place, owned in self.owned.items() if place not in given}
+            await self._book.store(epoch, self.owned)
         return written
 
-    async def _write(self, change: Change, permit: Permit) -> None:
+    async def _write(self, change: RateChange, permit: Permit) -> None:
         try:
             await self._commands.set_topic_rate(change.place, change.rate, permit=permit)
         except (AdminApiError, LeadershipLost, Forbidden) as error:
@@ -334,13 +338,13 @@ class RateKeeper:
         self._written.done.append(change)
 
 
-def _concerned(shares: Shares) -> Iterable[Place]:
+def _concerned(shares: Shares) -> Iterable[PolicyKey]:
     """The places whose side is limited."""
     for row, (_, topic) in enumerate(shares.keys):
         finite = [value < float("inf") for value in shares.share[row].tolist()]
         for side, columns in ((PUBLISH, finite[:2]), (DISPATCH, finite[2:])):
             if any(columns):
-                yield Place(topic=topic, side=side)
+                yield PolicyKey(topic=topic, side=side)
 
 
 def _whole(text: str) -> int:
@@ -364,5 +368,5 @@ def _namespace(topic: str) -> str:
     return "/".join(topic.partition("://")[2].split("/", 2)[:2])
 
 
-def _name(place: Place) -> tuple[str, str]:
+def _name(place: PolicyKey) -> tuple[str, str]:
     return place.topic, place.side

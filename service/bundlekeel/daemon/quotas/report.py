@@ -13,11 +13,11 @@ import numpy as np
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.core.quotas.enforce import Change, EnforcerPlan, Rate
-from bundlekeel.core.quotas.groups import KINDS, Group, Membership, Rates
+from bundlekeel.core.quotas.enforce import EnforcerPlan, Rate, RateChange
+from bundlekeel.core.quotas.groups import KINDS, Membership, QuotaGroup, Rates
 from bundlekeel.core.quotas.lines import renumbered
 from bundlekeel.core.quotas.native import Defect
-from bundlekeel.core.quotas.shares import Claims, Shares
+from bundlekeel.core.quotas.shares import Shares, TopicClaims
 from bundlekeel.core.quotas.usage import Key, UsageTable, sums
 from bundlekeel.ports import Telemetry
 
@@ -35,13 +35,13 @@ _TOPIC_GAUGES: Final = ("quota_topic_usage", "quota_topic_limit", "quota_topic_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class QuotaCycleReport:
     """What one cycle saw and decided. `demand`: what each topic of the shares is known to want, as a share. `told`: by
-    group, what brokers tell each other of it (`Hearing.told`)."""
+    group, what brokers tell each other of it (`UsageListener.told`)."""
 
     membership: Membership
     table: UsageTable
-    claims: Claims
+    claims: TopicClaims
     shares: Shares
     demand: Floats
     plan: EnforcerPlan
@@ -59,7 +59,7 @@ class _Index:
     brokers: Mapping[str, set[str]]
 
 
-def group_rows(seen: Seen, rate_of: Callable[[Key], Rates]) -> list[Json]:
+def group_rows(seen: QuotaCycleReport, rate_of: Callable[[Key], Rates]) -> list[Json]:
     """One row a group, in the order of declaration. `rate_of`: what each partition of a topic may pass now."""
     index = _index(seen)
     count = len(seen.membership.groups)
@@ -94,7 +94,7 @@ def _by_broker(table: UsageTable, count: int) -> list[dict[str, Json]]:
     return found
 
 
-def _index(seen: Seen) -> _Index:
+def _index(seen: QuotaCycleReport) -> _Index:
     left: dict[str, set[str]] = {}
     for item in seen.plan.left:
         if isinstance(item.why, Code):
@@ -108,7 +108,7 @@ def _index(seen: Seen) -> _Index:
     return _Index({key: row for row, key in enumerate(seen.shares.keys)}, left, changes, brokers)
 
 
-def _group_row(seen: Seen, row: int, group: Group, mine: Ints, usage: Floats) -> Json:
+def _group_row(seen: QuotaCycleReport, row: int, group: QuotaGroup, mine: Ints, usage: Floats) -> Json:
     given = np.flatnonzero(seen.shares.group == row)
     limits = group.limits.rates()
     share = seen.shares.share[given].sum(axis=0) if len(given) else np.zeros(len(KINDS))
@@ -118,7 +118,7 @@ def _group_row(seen: Seen, row: int, group: Group, mine: Ints, usage: Floats) ->
         "name": group.name,
         "members": list(group.members),
         "topics": len(mine),
-        "held_back": int((seen.claims.pinched[mine] & limited).any(axis=1).sum()) if len(mine) else 0,
+        "held_back": int((seen.claims.throttled[mine] & limited).any(axis=1).sum()) if len(mine) else 0,
         "limits": _named(limits),
         "usage": _named(usage.tolist()),
         "shares": _named(share.tolist()),
@@ -133,7 +133,7 @@ def _group_row(seen: Seen, row: int, group: Group, mine: Ints, usage: Floats) ->
     }
 
 
-def losses(seen: Seen, rows: Ints | None = None) -> Floats:
+def losses(seen: QuotaCycleReport, rows: Ints | None = None) -> Floats:
     """What of each topic's share, a second, nobody uses because the demand sits in too few of its partitions: each of
     them may pass share / partitions only. Shape (topics of the claims, or `rows` of them, 4)."""
     claims = seen.claims
@@ -142,7 +142,7 @@ def losses(seen: Seen, rows: Ints | None = None) -> Floats:
     skewed = rows[claims.partitions[rows] > 1]
     places = renumbered([claims.keys[row] for row in skewed.tolist()], seen.shares.keys)
     share = np.where(places[:, None] >= 0, seen.shares.share[places], np.inf) if len(places) else _none()
-    held = claims.pinched[skewed] & np.isfinite(share)
+    held = claims.throttled[skewed] & np.isfinite(share)
     found = np.zeros((len(rows), len(KINDS)))
     found[claims.partitions[rows] > 1] = np.maximum(np.where(held, share, 0.0) - claims.usage[skewed], 0.0) * held
     return found
@@ -153,18 +153,20 @@ def _none() -> Floats:
 
 
 def _topic_rows(
-    seen: Seen, index: _Index, group: str, mine: Ints, lost: Floats, rate_of: Callable[[Key], Rates]
+    seen: QuotaCycleReport, index: _Index, group: str, mine: Ints, lost: Floats, rate_of: Callable[[Key], Rates]
 ) -> list[Json]:
     most = min(MOST_TOPICS, _ALL_TOPICS // len(seen.membership.groups))
     order = mine[np.argsort(-seen.claims.usage[mine].sum(axis=1), kind="stable")]
     return [_topic_row(seen, index, group, row, lost[row], rate_of) for row in order[:most].tolist()]
 
 
-def _topic_row(seen: Seen, index: _Index, group: str, row: int, lost: Floats, rate_of: Callable[[Key], Rates]) -> Json:
+def _topic_row(
+    seen: QuotaCycleReport, index: _Index, group: str, row: int, lost: Floats, rate_of: Callable[[Key], Rates]
+) -> Json:
     topic = seen.claims.keys[row][1]
     place = index.shares.get((group, topic))
     share = seen.shares.share[place].tolist() if place is not None else [math.inf] * len(KINDS)
-    pinched = seen.claims.pinched[row].tolist()
+    throttled = seen.claims.throttled[row].tolist()
     return {
         "topic": topic,
         "brokers": sorted(index.brokers.get(topic, ())),
@@ -174,13 +176,13 @@ def _topic_row(seen: Seen, index: _Index, group: str, row: int, lost: Floats, ra
         "share": _named(share),
         "loss": _named(lost.tolist()),
         "partition_rate": _named(rate_of((group, topic))),
-        "held_back": [name for name, held in zip(KINDS, pinched, strict=True) if held],
+        "held_back": [name for name, held in zip(KINDS, throttled, strict=True) if held],
         "change": index.changes.get(topic, {}),
         "codes": sorted(index.left.get(topic, ())),
     }
 
 
-def topic_row(seen: Seen, topic: str, rate_of: Callable[[Key], Rates]) -> tuple[str, Json] | None:
+def topic_row(seen: QuotaCycleReport, topic: str, rate_of: Callable[[Key], Rates]) -> tuple[str, Json] | None:
     """The group of any topic that brokers told of, however little it passes, and its row; else None."""
     for group in seen.membership.groups:
         key = (group.name, topic)
@@ -197,7 +199,7 @@ def _find(keys: Sequence[Key], key: Key) -> int | None:
     return row if row < len(keys) and keys[row] == key else None
 
 
-def _index_of(seen: Seen, key: Key) -> _Index:
+def _index_of(seen: QuotaCycleReport, key: Key) -> _Index:
     """Of one topic only."""
     table, topic = seen.table, key[1]
     at, share = _find(table.keys, key), _find(seen.shares.keys, key)
@@ -210,7 +212,7 @@ def _index_of(seen: Seen, key: Key) -> _Index:
     )
 
 
-def change_row(change: Change) -> Json:
+def change_row(change: RateChange) -> Json:
     """One write, for the journal."""
     return {
         "topic": change.place.topic,
@@ -266,13 +268,13 @@ def publish(telemetry: Telemetry, rows: Sequence[Json], seconds: float) -> None:
         telemetry.retain(name, "group", names)
 
 
-def publish_topics(telemetry: Telemetry, seen: Seen, most: int, rate_of: Callable[[Key], Rates]) -> None:
+def publish_topics(telemetry: Telemetry, seen: QuotaCycleReport, most: int, rate_of: Callable[[Key], Rates]) -> None:
     """Metrics of `most` topics of all groups together: those that lose most of their group's limit, then those that are
     held back, then those that pass most; a broker has too many topics for a series each."""
     shown: set[str] = set()
     if most and len(seen.claims.keys):
         claims, limits, lost = seen.claims, seen.membership.limits()[seen.claims.group], losses(seen)
-        held = (claims.pinched & np.isfinite(limits)).any(axis=1)
+        held = (claims.throttled & np.isfinite(limits)).any(axis=1)
         order = np.lexsort((-(claims.usage / limits).max(axis=1), ~held, -(lost / limits).max(axis=1)))
         for row in order[:most].tolist():
             group, topic = key = claims.keys[row]

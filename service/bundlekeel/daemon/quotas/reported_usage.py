@@ -1,4 +1,4 @@
-"""What brokers tell each other of groups, where they run Pulsar's own transport: listened to and shown, nothing more.
+"""What brokers publish about resource groups, where they run Pulsar's own transport: read and shown, nothing more.
 
 The sums that ResourceGroups are cut by are made of just these figures, so beside the measured usage they tell whether a
 broker is counted for what it passes.
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bundlekeel.core.quotas.groups import KINDS, Membership
-from bundlekeel.core.quotas.told import Passed
 from bundlekeel.core.quotas.usage import UsageTable
+from bundlekeel.core.quotas.usage_message import PassedUsage
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.ports import BrokerEndpoint, Clock
-from bundlekeel.ports.quotas import UsageFeed, UsageHeard
+from bundlekeel.ports.quotas import ReceivedUsage, UsageFeed
 
 Json = dict[str, Any]
 TRANSPORT_KEY: Final = "resourceUsageTransportClassName"
@@ -28,8 +28,8 @@ _ALL_ROWS: Final = 2000
 
 
 @dataclass(slots=True)
-class Hearing:
-    """Listens while there are groups and brokers tell each other their usage. `service_urls` replaces the addresses
+class UsageListener:
+    """Reads while there are groups and brokers exchange their usage. `service_urls` replaces the addresses
     that brokers registered; of a broker's own two `prefer_tls` takes the encrypted one."""
 
     feed: UsageFeed
@@ -85,8 +85,8 @@ class Hearing:
             found[group.name] = rows[:most]
         return found
 
-    def _row(self, broker: str, heard: UsageHeard | None, measured: Sequence[float] | None) -> Json:
-        said = heard or UsageHeard()
+    def _row(self, broker: str, heard: ReceivedUsage | None, measured: Sequence[float] | None) -> Json:
+        said = heard or ReceivedUsage()
         now, period = self.clock.wall_ms(), self._period(broker)
         rates = (*_per_second(said.publish, period), *_per_second(said.dispatch, period))
         return {
@@ -115,7 +115,7 @@ def _url(url: str) -> str:
     return url.rstrip("/")
 
 
-def _per_second(passed: Passed | None, period: float) -> tuple[float | None, float | None]:
+def _per_second(passed: PassedUsage | None, period: float) -> tuple[float | None, float | None]:
     return (None, None) if passed is None else (_rounded(passed.messages / period), _rounded(passed.size / period))
 
 

@@ -1,4 +1,4 @@
-"""Giving back, at a person's word, what quotas set: for `handback`, which works without a running sidecar.
+"""Restores what quotas set, on an operator's command: for `handback`, which works without a running sidecar.
 
 What is stored of it stays: the leader, if there is one, gives back as well and finds everything as it was.
 """
@@ -10,11 +10,11 @@ from bundlekeel.core.quotas.enforce import EnforcerPlan
 from bundlekeel.core.quotas.groups import Membership
 from bundlekeel.core.quotas.native import NativePlan
 from bundlekeel.daemon.quotas.namespaces import NamespaceReader
-from bundlekeel.daemon.quotas.native import NativeKeeper, put_said
+from bundlekeel.daemon.quotas.native import NativeKeeper, write_text
 from bundlekeel.daemon.quotas.rates import RateKeeper
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.state.owned_limits import HeldBook
-from bundlekeel.daemon.state.takeover_record import TAKEOVER, Ended, Record
+from bundlekeel.daemon.state.owned_limits import OwnedLimits
+from bundlekeel.daemon.state.takeover_record import TAKEOVER, TakeoverEnd, TakeoverRecord
 from bundlekeel.ports import Clock, Coordination
 from bundlekeel.ports.commands import QuotaCommands, by_person
 from bundlekeel.ports.quotas import QuotaAdmin
@@ -25,13 +25,13 @@ _WHAT = "rates and resource groups of quotas"
 _MOST_NAMED = 20
 
 
-async def quotas_held(coordination: Coordination) -> list[str]:
+async def quotas_owned(coordination: Coordination) -> list[str]:
     """How much would be given back, or why that is not known; empty when nothing is held."""
     try:
-        held, kept = await HeldBook(coordination).load()
+        owned, kept = await OwnedLimits(coordination).load()
     except StoreError as error:
         return [_unknown(error)]
-    count = len(held) + len(kept)
+    count = len(owned) + len(kept)
     return [f"{count} {_WHAT} would be given back"] if count else []
 
 
@@ -42,8 +42,8 @@ async def put_quotas_aside(coordination: Coordination, clock: Clock, *, reason: 
         return []
     now = clock.wall_ms()
     # Nobody took over: `by` is empty.
-    ended = Ended(by=by, reason=reason, wall_ms=now)
-    record = Record(by="", reason="", wall_ms=now, overrides={}, runtime={}, active=False, ended=ended)
+    ended = TakeoverEnd(by=by, reason=reason, wall_ms=now)
+    record = TakeoverRecord(by="", reason="", wall_ms=now, overrides={}, runtime={}, active=False, ended=ended)
     try:
         await coordination.write_shared(TAKEOVER, record.encode(), version=None)
     except StaleWrite:
@@ -56,16 +56,16 @@ async def give_quotas_back(
 ) -> list[str]:
     """What was given back and what could not be, a line each; empty when nothing was held. Never raises for what
     brokers or the store refuse."""
-    book = HeldBook(coordination)
+    book = OwnedLimits(coordination)
     try:
-        held, kept = await book.load()
+        owned, kept = await book.load()
     except StoreError as error:
         return [_unknown(error)]
-    if not held and not kept:
+    if not owned and not kept:
         return []
     reader = NamespaceReader(admin, config, clock)
     rates, native = RateKeeper(commands, config, book, reader), NativeKeeper(admin, commands, config, book, reader)
-    rates.begin(held, by_person)
+    rates.begin(owned, by_person)
     native.begin(kept, by_person)
     plan, groups = await rates.plan_back(_ALL), await native.plan(Membership())
     said = []
@@ -76,14 +76,14 @@ async def give_quotas_back(
             said.append(f"the {change.place.side} rate of {change.place.topic} could not be given back: {error}")
     given, _ = await native.write(groups)
     count = len(plan.changes) - len(said) + len(given.done)
-    said += [f"{put_said(put)} could not be given back: {why}" for put, why in given.failed]
+    said += [f"{write_text(put)} could not be given back: {why}" for put, why in given.failed]
     return [f"{count} {_WHAT} given back", *said, *native.problems, *_unread(plan, groups, rates.unread)]
 
 
 def _unread(plan: EnforcerPlan, groups: NativePlan, why: str) -> list[str]:
-    """What is neither given back nor as it was: nobody knows what is in force there."""
+    """What is neither given back nor as it was: what is in force there is unknown."""
     begun = {change.place for change in plan.changes}
-    places = sorted((place.topic, place.side) for place in plan.held if place not in begun)
+    places = sorted((place.topic, place.side) for place in plan.owned if place not in begun)
     said = [f"the {side} rate of {topic} could not be read: not given back" for topic, side in places[:_MOST_NAMED]]
     if len(places) > _MOST_NAMED:
         said.append(f"{len(places) - _MOST_NAMED} more rates could not be read: not given back")

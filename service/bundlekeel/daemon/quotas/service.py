@@ -1,4 +1,4 @@
-"""What API and CLI ask of quotas: `views_quotas.QuotasService`. Every replica answers alike."""
+"""What API and CLI ask of quotas: `answers_quotas.QuotasService`. Every replica answers alike."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import msgspec
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound, StoreError
-from bundlekeel.core.quotas.groups import KINDS, Group, check_group, check_groups, check_least, resolve
+from bundlekeel.core.quotas.groups import KINDS, QuotaGroup, check_group, check_groups, check_least, resolve
 from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.daemon.gate.in_force import mode_in_force
 from bundlekeel.daemon.quotas.cycle import QuotaParts, Quotas
-from bundlekeel.daemon.quotas.groups import API, SETTINGS, Declared, removed_by
+from bundlekeel.daemon.quotas.groups import API, SETTINGS, DeclaredGroups, removed_by
 from bundlekeel.daemon.quotas.report import topic_row
-from bundlekeel.daemon.state.documents import Desired, QuotaWish
+from bundlekeel.daemon.state.documents import Desired, QuotaRequest
 from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.ports import Peers
 
 Json = dict[str, Any]
-Wishes = dict[str, QuotaWish]
+QuotaRequests = dict[str, QuotaRequest]
 _WORDS: Final = {
     "publish_messages": "messages/s published",
     "publish_bytes": "bytes/s published",
@@ -56,7 +56,7 @@ class QuotaService:
         enforcer = self._p.settings.enforcer
         shown = {
             "enforcer": enforcer,
-            "mode": mode_in_force(self._p.ceiling, self._p.sharing.desired),
+            "mode": mode_in_force(self._p.ceiling, self._p.shared_state.desired),
             "acting": report.get("acting", False),
             "obstacle": report.get("obstacle") or (Code.QUOTAS_OFF.value if enforcer == "off" else None),
             "wall_ms": report.get("wall_ms"),
@@ -85,7 +85,7 @@ class QuotaService:
         if "/" not in name:
             row = await self.group(name)
             codes = [item["code"] for item in row["defects"]]
-            said = [*_group_said(row), *(item["detail"] for item in row["defects"])]
+            said = [*_group_text(row), *(item["detail"] for item in row["defects"])]
             said += [f"was, or is to be, written: {item}" for item in row["planned"]]
             return _answer(name, "group", name, said, codes)
         topic = topic_of(name if "://" in name else f"persistent://{name}")
@@ -93,16 +93,16 @@ class QuotaService:
         return answer or await self._why_topic(topic)
 
     async def _why_topic(self, topic: str) -> Json:
-        seen, live = self.quotas.seen, self._p.sharing.leading
+        seen, live = self.quotas.seen, self._p.shared_state.leading
         if live and seen is not None:
             known = topic_row(seen, topic, self.quotas.rates.rate_of)
             if known is not None:
-                return _answer(topic, "topic", known[0], _topic_said(known[1]), known[1]["codes"])
-            raise NotFound(f"no broker told of {topic} in a group; {_names(self._declared())}")
+                return _answer(topic, "topic", known[0], _topic_text(known[1]), known[1]["codes"])
+            raise NotFound(f"no broker reported {topic} in a group; {_names(self._declared())}")
         for group in (await self._report()).get("groups", ()):
             for row in group["rows"]:
                 if row["topic"] == topic:
-                    return _answer(topic, "topic", group["name"], _topic_said(row), row["codes"])
+                    return _answer(topic, "topic", group["name"], _topic_text(row), row["codes"])
         raise NotFound(
             f"no group is known to limit {topic}, or it is not among the busiest of its group (the leader, which knows "
             f"all, did not tell); {_names(self._declared())}"
@@ -111,7 +111,7 @@ class QuotaService:
     async def _by_leader(self, topic: str) -> Json | None:
         """What the leader says; None when that is us, or it does not know or answer: then the report has to do."""
         leader = self._leadership.leader if self._leadership is not None else None
-        if leader is None or not leader.url or self._peers is None or self._p.sharing.leading:
+        if leader is None or not leader.url or self._peers is None or self._p.shared_state.leading:
             return None
         try:
             return await self._peers.quota_why(leader.url, topic)
@@ -119,39 +119,39 @@ class QuotaService:
             return None
 
     async def _report(self) -> Json:
-        if self._p.sharing.leading and self.quotas.report is not None:
+        if self._p.shared_state.leading and self.quotas.report is not None:
             return self.quotas.report
         return await self.quotas.book.read_report() or {}
 
-    def _declared(self) -> Declared:
-        return self.quotas.register.now(self._p.sharing.desired.quotas)
+    def _declared(self) -> DeclaredGroups:
+        return self.quotas.register.now(self._p.shared_state.desired.quotas)
 
-    def _row(self, group: Group, found: Declared, seen: Json | None) -> Json:
-        wish = (found.wishes or {}).get(group.name)
+    def _row(self, group: QuotaGroup, found: DeclaredGroups, seen: Json | None) -> Json:
+        request = (found.requests or {}).get(group.name)
         # A leader of another version may have told less.
         row: Json = {**dict.fromkeys(_UNSEEN), "defects": [], "told": [], "planned": [], "rows": []} | (seen or {})
         return row | {
             "name": group.name,
             "origin": (found.origins or {}).get(group.name, SETTINGS),
-            "by": wish.by if wish is not None else "",
-            "reason": wish.reason if wish is not None else "",
-            "since_ms": wish.since_ms if wish is not None else 0,
+            "by": request.by if request is not None else "",
+            "reason": request.reason if request is not None else "",
+            "since_ms": request.since_ms if request is not None else 0,
             "members": list(group.members),
             "limits": _limits(group),
         }
 
     # --- changing ---
 
-    async def put(self, group: Group, *, reason: str, by: str) -> Json:
+    async def put(self, group: QuotaGroup, *, reason: str, by: str) -> Json:
         """See `views_quotas`."""
         check_least(check_group(group), self._p.settings.least())
         tenants, namespaces = await self._p.metadata.tenants(), await self._p.metadata.namespaces()
         limits = _limits(group)
-        made = QuotaWish(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), members=group.members)
-        wish = msgspec.structs.replace(made, **limits)
+        made = QuotaRequest(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), members=group.members)
+        request = msgspec.structs.replace(made, **limits)
 
-        def change(wishes: Wishes) -> Wishes:
-            others = self.quotas.register.with_wishes({n: w for n, w in wishes.items() if n != group.name})
+        def change(requests: QuotaRequests) -> QuotaRequests:
+            others = self.quotas.register.with_requests({n: w for n, w in requests.items() if n != group.name})
             rest = [item for item in others.groups if item.name != group.name]
             check_groups([*rest, group])
             membership = resolve([*rest, group], tenants, namespaces)
@@ -159,7 +159,7 @@ class QuotaService:
             for problem in membership.problems:
                 if problem.field.startswith(mine):
                     raise problem
-            return {**wishes, group.name: wish}
+            return {**requests, group.name: request}
 
         await self._change(change, group.name, f"quota group {group.name}", reason, by)
         self.quotas.usage.names_changed()
@@ -171,10 +171,10 @@ class QuotaService:
         if name not in {group.name for group in found.groups}:
             raise _unknown(name, found)
         from_settings = name in self._p.settings.groups
-        gone = QuotaWish(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), removed=True)
+        gone = QuotaRequest(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), removed=True)
 
-        def change(wishes: Wishes) -> Wishes:
-            left = {other: wish for other, wish in wishes.items() if other != name}
+        def change(requests: QuotaRequests) -> QuotaRequests:
+            left = {other: request for other, request in requests.items() if other != name}
             return left | ({name: gone} if from_settings else {})
 
         await self._change(change, name, f"removal of quota group {name}", reason, by)
@@ -185,17 +185,17 @@ class QuotaService:
         register = self.quotas.register
         from_settings = name in self._p.settings.groups
 
-        def change(wishes: Wishes) -> Wishes:
-            wish = wishes.get(name)
-            if wish is None:
+        def change(requests: QuotaRequests) -> QuotaRequests:
+            request = requests.get(name)
+            if request is None:
                 raise NotFound(f"nothing was set or removed over quota group {name!r}; {_names(self._declared())}")
-            if not from_settings and not wish.removed:
+            if not from_settings and not request.removed:
                 raise NotFound(
                     f"the settings file has no quota group {name!r}; `bundlekeel quota rm {name}` removes it"
                 )
-            left = {other: item for other, item in wishes.items() if other != name}
-            before = set(map(str, register.with_wishes(wishes).problems))
-            for problem in register.with_wishes(left).problems:
+            left = {other: item for other, item in requests.items() if other != name}
+            before = set(map(str, register.with_requests(requests).problems))
+            for problem in register.with_requests(left).problems:
                 if str(problem) not in before:
                     raise problem
             return left
@@ -206,25 +206,27 @@ class QuotaService:
         empty: Json = {"name": name, "origin": SETTINGS, "members": [], "limits": None}
         return empty if group is None else empty | {"members": list(group.members), "limits": _limits(group)}
 
-    async def _change(self, change: Callable[[Wishes], Wishes], name: str, what: str, reason: str, by: str) -> None:
+    async def _change(
+        self, change: Callable[[QuotaRequests], QuotaRequests], name: str, what: str, reason: str, by: str
+    ) -> None:
         seen: list[Json | None] = []
 
         def changed(desired: Desired) -> Desired:
-            wishes = change(desired.quotas)
-            seen[:] = [_told(name, self.quotas.register.with_wishes(item)) for item in (desired.quotas, wishes)]
-            return msgspec.structs.replace(desired, quotas=wishes)
+            requests = change(desired.quotas)
+            seen[:] = [_told(name, self.quotas.register.with_requests(item)) for item in (desired.quotas, requests)]
+            return msgspec.structs.replace(desired, quotas=requests)
 
-        await self._p.sharing.change_desired(changed)
+        await self._p.shared_state.change_desired(changed)
         sentence = f"{by} asked for the {what}: {reason}"
         record = {"kind": "wish", "what": what, "wall_ms": self._p.clock.wall_ms(), "reason": reason, "by": by}
         self._p.journal.append(record | {"group": name, "before": seen[0], "after": seen[1], "sentence": sentence})
 
 
-def _limits(group: Group) -> dict[str, float | None]:
+def _limits(group: QuotaGroup) -> dict[str, float | None]:
     return {kind: getattr(group.limits, kind) for kind in KINDS}
 
 
-def _told(name: str, found: Declared) -> Json | None:
+def _told(name: str, found: DeclaredGroups) -> Json | None:
     """A group as it is in force, for the journal."""
     group = next((item for item in found.groups if item.name == name), None)
     if group is None:
@@ -232,7 +234,7 @@ def _told(name: str, found: Declared) -> Json | None:
     return {"origin": (found.origins or {})[name], "members": list(group.members), "limits": _limits(group)}
 
 
-def _unknown(name: str, found: Declared) -> NotFound:
+def _unknown(name: str, found: DeclaredGroups) -> NotFound:
     gone = (found.removed or {}).get(name)
     if gone is not None:
         way = f"`bundlekeel quota reset {name}` puts it in force again"
@@ -240,7 +242,7 @@ def _unknown(name: str, found: Declared) -> NotFound:
     return NotFound(f"no quota group {name!r}; {_names(found)}")
 
 
-def _names(found: Declared) -> str:
+def _names(found: DeclaredGroups) -> str:
     names = ", ".join(group.name for group in found.groups)
     return f"groups: {names}" if names else "there are no groups"
 
@@ -266,7 +268,7 @@ def _many(groups: list[Json]) -> str:
     return f"{len(groups)} quota group{'' if len(groups) == 1 else 's'}"
 
 
-def _group_said(row: Json) -> list[str]:
+def _group_text(row: Json) -> list[str]:
     if row["usage"] is None:
         return ["the leader has not looked at this group yet"]
     said = []
@@ -285,7 +287,7 @@ def _group_said(row: Json) -> list[str]:
     return said
 
 
-def _topic_said(row: Json) -> list[str]:
+def _topic_text(row: Json) -> list[str]:
     said = []
     for kind, words in _WORDS.items():
         share, rate = row["share"][kind], row["partition_rate"][kind]
@@ -299,7 +301,7 @@ def _topic_said(row: Json) -> list[str]:
     for side, rate in row["change"].items():
         values = "taken away" if rate is None else f"{rate['messages']} messages/s, {rate['bytes']} bytes/s"
         said.append(f"the {side} rate was, or would be, changed: {values} (-1: no limit)")
-    said.append(f"served by {', '.join(row['brokers']) or 'nobody now'}")
+    said.append(f"served by {', '.join(row['brokers']) or 'no broker now'}")
     return said
 
 

@@ -14,7 +14,7 @@ import structlog
 from bundlekeel.core.model.errors import AdminApiError, StoreError
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.quotas.groups import Group, Membership, resolve
+from bundlekeel.core.quotas.groups import Membership, QuotaGroup, resolve
 from bundlekeel.core.quotas.usage import TopicRates
 from bundlekeel.ports import Clock, Metadata, Picture
 from bundlekeel.ports.quotas import QuotaAdmin
@@ -29,12 +29,14 @@ _PARTITIONS_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
-    """What was told. `asked`: the brokers asked; `mute`: those of them that did not answer, with the reason."""
+class UsageAnswers:
+    """What brokers answered. `asked`: the brokers asked; `unresponsive`: those of them that did not answer, with the
+    reason.
+    """
 
     told: tuple[TopicRates, ...]
     asked: tuple[str, ...]
-    mute: Mapping[str, str]
+    unresponsive: Mapping[str, str]
 
 
 class UsageSurvey:
@@ -50,9 +52,9 @@ class UsageSurvey:
         self._names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._names_boot = float("-inf")
         self._partitions: dict[str, tuple[int, float]] = {}
-        self._resolved: tuple[tuple[tuple[Group, ...], tuple[str, ...], frozenset[str]], Membership] | None = None
+        self._resolved: tuple[tuple[tuple[QuotaGroup, ...], tuple[str, ...], frozenset[str]], Membership] | None = None
 
-    async def membership(self, groups: tuple[Group, ...], snapshot: Snapshot | None) -> Membership:
+    async def membership(self, groups: tuple[QuotaGroup, ...], snapshot: Snapshot | None) -> Membership:
         """Who belongs to which group now. StoreError when tenants and namespaces cannot be read."""
         if self._clock.boot() - self._names_boot > _NAMES_SECONDS:
             self._names = tuple(await self._metadata.tenants()), tuple(await self._metadata.namespaces())
@@ -76,7 +78,7 @@ class UsageSurvey:
         snapshot: Snapshot | None,
         arriving: Iterable[tuple[str, str]],
         serving: Collection[str] = (),
-    ) -> Survey:
+    ) -> UsageAnswers:
         """Usage of every limited topic. `arriving`: bundles on their way, with their target. `serving`: brokers that
         told of limited topics: when their last bundle has left they have to say so, or its topics count twice."""
         members = membership.group_of
@@ -90,14 +92,14 @@ class UsageSurvey:
         names = sorted(asked)
         answers = await asyncio.gather(*(self._ask(broker, members) for broker in names))
         told = [answer for answer in answers if not isinstance(answer, str)]
-        mute = {name: answer for name, answer in zip(names, answers, strict=True) if isinstance(answer, str)}
-        return Survey(told=tuple(told), asked=tuple(names), mute=mute)
+        unresponsive = {name: answer for name, answer in zip(names, answers, strict=True) if isinstance(answer, str)}
+        return UsageAnswers(told=tuple(told), asked=tuple(names), unresponsive=unresponsive)
 
     async def _ask(self, broker: str, members: Collection[str]) -> TopicRates | str:
         try:
             return await self._admin.topic_rates(broker, members)
         except AdminApiError as error:
-            _log.info("usage of topics not told", broker=broker, error=str(error))
+            _log.info("usage of topics not reported", broker=broker, error=str(error))
             return str(error)
 
     async def partitions(self, seen: Mapping[str, int]) -> dict[str, int]:
@@ -113,7 +115,7 @@ class UsageSurvey:
         try:
             self._partitions[base] = await self._metadata.partitions(base), now
         except StoreError as error:
-            _log.info("partitions not told", topic=base, error=str(error))
+            _log.info("partitions not reported", topic=base, error=str(error))
 
 
 def _owners(snapshot: Snapshot, members: Collection[str]) -> set[str]:

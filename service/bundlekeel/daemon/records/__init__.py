@@ -1,1 +1,1 @@
-"""What is kept and told of cycles: history, notifications, traces."""
+"""What is kept and reported of cycles: history, notifications, traces."""

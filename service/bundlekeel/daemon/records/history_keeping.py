@@ -17,7 +17,7 @@ _DAY_MS = 24 * HOUR_MS
 
 
 @dataclass(slots=True)
-class Kept:
+class UpkeepResult:
     """What was done: how many files were put together and deleted, and where torn ones were set aside."""
 
     merged: int = 0
@@ -25,9 +25,9 @@ class Kept:
     aside: list[str] = field(default_factory=list)
 
 
-def keep_house(store: HistoryStore, now_ms: int, keep_days: int | None) -> Kept:
+def keep_house(store: HistoryStore, now_ms: int, keep_days: int | None) -> UpkeepResult:
     """Delete what is too old, then put the files of each finished hour together."""
-    done = Kept()
+    done = UpkeepResult()
     files = store.files()
     if keep_days is not None:
         oldest, _hour = hour_of(now_ms - keep_days * _DAY_MS)
@@ -46,7 +46,7 @@ def _place(file: HistoryFile) -> tuple[str, int, int]:
     return file.date, file.hour, file.epoch
 
 
-def _put_together(store: HistoryStore, files: list[HistoryFile], done: Kept) -> None:
+def _put_together(store: HistoryStore, files: list[HistoryFile], done: UpkeepResult) -> None:
     if len(files) < 2:
         return
     whole = set(_readable(store, files, done))
@@ -60,7 +60,7 @@ def _put_together(store: HistoryStore, files: list[HistoryFile], done: Kept) -> 
             _merge(store, run, done)
 
 
-def _readable(store: HistoryStore, files: Iterable[HistoryFile], done: Kept) -> Iterator[HistoryFile]:
+def _readable(store: HistoryStore, files: Iterable[HistoryFile], done: UpkeepResult) -> Iterator[HistoryFile]:
     for file in files:
         try:
             newer = store.span(file).schema > SCHEMA
@@ -84,7 +84,7 @@ def _neighbours(files: Sequence[HistoryFile]) -> Iterator[list[HistoryFile]]:
         yield run
 
 
-def _merge(store: HistoryStore, run: list[HistoryFile], done: Kept) -> None:
+def _merge(store: HistoryStore, run: list[HistoryFile], done: UpkeepResult) -> None:
     try:
         made = store.merge(run)
         if store.span(made).cycles != sum(store.span(file).cycles for file in run):

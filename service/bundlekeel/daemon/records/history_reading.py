@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bundlekeel.core.history.record import BROKERS, BUNDLES, SCHEMA, Columns, CycleRecord, Table
-from bundlekeel.core.history.replay import Rebuilt, rebuilt, replay
+from bundlekeel.core.history.replay import RebuiltCycle, rebuilt, replay
 from bundlekeel.core.model.errors import ConfigError, HistoryError, NotFound, StoreError
 from bundlekeel.ports.history import HistoryFile, HistoryStore, clusters_of, in_force, mixed
 
@@ -21,7 +21,7 @@ _WRONG = "is neither a cycle (812), nor epoch and cycle (3:812), nor a time (202
 
 
 @dataclass(slots=True)
-class Reading:
+class HistoryReading:
     """Records in order, file by file; what could not be read is in `unreadable`, and does not end it."""
 
     store: HistoryStore
@@ -73,7 +73,7 @@ def listing(store: HistoryStore) -> list[Json]:
     return rows
 
 
-def find(store: HistoryStore, name: str) -> Rebuilt:
+def find(store: HistoryStore, name: str) -> RebuiltCycle:
     """The cycle of that name, rebuilt; the last one up to a time. NotFound, HistoryError, ConfigError (no name)."""
     epoch, cycle, at_ms = _parsed(name)
     files = in_force(store.files())
@@ -90,7 +90,7 @@ def find(store: HistoryStore, name: str) -> Rebuilt:
         for file in files
         if (file.date, file.hour, file.epoch) == (home.date, home.hour, home.epoch) and file.first <= home.first
     ]
-    reading, best = Reading(store), None
+    reading, best = HistoryReading(store), None
     for item in rebuilt(reading.records(around)):
         if item.record.cycle == cycle or (at_ms is not None and item.record.wall_ms <= at_ms):
             best = item
@@ -133,7 +133,7 @@ def _last_before(store: HistoryStore, files: Sequence[HistoryFile], at_ms: int) 
     return best[1] if best else None
 
 
-def summary(item: Rebuilt) -> Json:
+def summary(item: RebuiltCycle) -> Json:
     """What a rebuilt cycle saw and did."""
     record, frame = item.record, item.frame
     assert frame is not None
@@ -159,7 +159,7 @@ def summary(item: Rebuilt) -> Json:
     }
 
 
-def exported(item: Rebuilt) -> Json:
+def exported(item: RebuiltCycle) -> Json:
     """Everything `plan()` saw, as plain values; with the summary."""
     frame = item.frame
     assert frame is not None
@@ -190,7 +190,7 @@ def check(store: HistoryStore) -> Json:
     every = store.files()
     files = in_force(every)
     clusters = clusters_of(store, files)
-    reading, found = Reading(store), _Found()
+    reading, found = HistoryReading(store), _Found()
     for item in rebuilt(reading.records(files)):
         found.add(item)
     doubles = [{"epoch": epoch, "cycle": cycle} for (epoch, cycle), count in found.seen.items() if count > 1]
@@ -230,7 +230,7 @@ class _Found:
     last_ms: int = 0
     last: CycleRecord | None = None
 
-    def add(self, item: Rebuilt) -> None:
+    def add(self, item: RebuiltCycle) -> None:
         """Count one more record."""
         record, last = item.record, self.last
         self.seen[record.epoch, record.cycle] += 1
@@ -258,8 +258,8 @@ def replayed(store: HistoryStore, name: str) -> Json:
     unreadable: [...]}; `moved`: cycles whose plan moves something; `by_moves`: those recorded before schema 2, which
     are compared by their moves and splits, the others by hash.
     """
-    reading = Reading(store)
-    items: Iterator[Rebuilt] = (
+    reading = HistoryReading(store)
+    items: Iterator[RebuiltCycle] = (
         rebuilt(reading.records(in_force(store.files()))) if name == "all" else iter((find(store, name),))
     )
     count = same = moved = by_moves = 0

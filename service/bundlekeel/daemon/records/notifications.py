@@ -1,4 +1,4 @@
-"""Notifications: hears the journal, makes notices of what people want to know, and sends them beside the cycles.
+"""Notifications: observes the journal, makes notifications of its records, and sends them beside the cycles.
 
 Nothing here can delay or fail a cycle: a record is heard at once, its notice waits in a bounded queue of each receiver,
 and one task a receiver sends. What does not fit, or is not taken after some attempts, is counted and forgotten; the
@@ -16,13 +16,13 @@ from typing import Any, Final
 import structlog
 
 from bundlekeel.core.model.errors import NotificationError
-from bundlekeel.daemon.records.notices import Notices
+from bundlekeel.daemon.records.notification_texts import NotificationTexts
 from bundlekeel.ports import Clock, Journal, Telemetry
-from bundlekeel.ports.notify import SEVERITIES, Event, Notice, Notifier, Severity
+from bundlekeel.ports.notify import SEVERITIES, Event, Notification, Notifier, Severity
 
 _log = structlog.get_logger(__name__)
 
-# Waiting notices of one receiver; the oldest are dropped beyond it.
+# Waiting notifications of one receiver; the oldest are dropped beyond it.
 QUEUE: Final = 200
 # Seconds before each further attempt.
 BACKOFF: Final = (1.0, 4.0, 15.0, 60.0)
@@ -30,27 +30,27 @@ CLOSE_SECONDS: Final = 3.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Sink:
-    """One receiver, what it wants to hear, and what it has not been told yet."""
+class NotificationReceiver:
+    """One receiver, which notifications it takes, and those not sent to it yet."""
 
     name: str
     notifier: Notifier
     events: frozenset[Event]
     min_severity: Severity = "info"
-    waiting: deque[Notice] = field(default_factory=deque)
+    waiting: deque[Notification] = field(default_factory=deque)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def wants(self, notice: Notice) -> bool:
-        """Whether it is to be told."""
+    def wants(self, notice: Notification) -> bool:
+        """Whether it takes this one."""
         return notice.event in self.events and SEVERITIES.index(notice.severity) >= SEVERITIES.index(self.min_severity)
 
 
 class Notifications:
-    """All receivers of one sidecar. `leads`: findings are told by the leader only, every replica has them."""
+    """All receivers of one sidecar. `leads`: findings are sent by the leader only, every replica has them."""
 
     def __init__(
         self,
-        sinks: Sequence[Sink],
+        sinks: Sequence[NotificationReceiver],
         telemetry: Telemetry,
         clock: Clock,
         *,
@@ -61,7 +61,7 @@ class Notifications:
         self._sinks = tuple(sinks)
         self._telemetry = telemetry
         self._clock = clock
-        self._notices = Notices(cluster=cluster, member=member, leads=leads)
+        self._notices = NotificationTexts(cluster=cluster, member=member, leads=leads)
 
     def hear(self, record: Mapping[str, Any]) -> None:
         """A journal record was written. Returns at once and never raises."""
@@ -70,7 +70,7 @@ class Notifications:
                 if sink.wants(notice):
                     self._take(sink, notice)
 
-    def _take(self, sink: Sink, notice: Notice) -> None:
+    def _take(self, sink: NotificationReceiver, notice: Notification) -> None:
         if len(sink.waiting) >= QUEUE:
             del sink.waiting[1]  # the first one is being tried
             self._telemetry.count("notifications_total", sink=sink.name, outcome="dropped")
@@ -93,13 +93,13 @@ class Notifications:
             _log.warning("notifications are not sent", left=sum(len(sink.waiting) for sink in self._sinks))
         await asyncio.gather(*(sink.notifier.close() for sink in self._sinks))
 
-    async def _serve(self, sink: Sink) -> None:
+    async def _serve(self, sink: NotificationReceiver) -> None:
         while True:
             await sink.arrived.wait()
             sink.arrived.clear()
             await self._empty(sink, BACKOFF)
 
-    async def _empty(self, sink: Sink, backoff: Sequence[float]) -> None:
+    async def _empty(self, sink: NotificationReceiver, backoff: Sequence[float]) -> None:
         while sink.waiting:
             # It stays in the queue while it is tried: it counts, and is not lost when this task is cancelled.
             outcome = await self._send(sink, sink.waiting[0], backoff)
@@ -107,7 +107,7 @@ class Notifications:
             self._telemetry.count("notifications_total", sink=sink.name, outcome=outcome)
             self._measure(sink)
 
-    async def _send(self, sink: Sink, notice: Notice, backoff: Sequence[float]) -> str:
+    async def _send(self, sink: NotificationReceiver, notice: Notification, backoff: Sequence[float]) -> str:
         """`sent` or `failed`."""
         for pause in (*backoff, None):
             try:
@@ -121,7 +121,7 @@ class Notifications:
         _log.warning("notification given up", sink=sink.name, reason=notice.reason, text=notice.text)
         return "failed"
 
-    def _measure(self, sink: Sink) -> None:
+    def _measure(self, sink: NotificationReceiver) -> None:
         self._telemetry.gauge("notifications_waiting", float(len(sink.waiting)), sink=sink.name)
 
 
@@ -150,8 +150,8 @@ class DatedJournal:
         self._journal.close()
 
 
-class ToldJournal:
-    """`ports.Journal` of whose records somebody hears as well, after they are written."""
+class ObservedJournal:
+    """`ports.Journal` of whose records are passed to an observer as well, after they are written."""
 
     def __init__(self, journal: Journal, hear: Callable[[Mapping[str, Any]], None]) -> None:
         self._journal = journal

@@ -24,7 +24,7 @@ _SPLIT: Final = ("bundle", "broker", "rule", "outcome", "code", "epoch", "intent
 
 
 class Traces:
-    """Hears the journal and hands a tree to the sink for each cycle, execution of a person's move or split."""
+    """Observes the journal and hands a tree to the sink for each cycle, execution of a person's move or split."""
 
     def __init__(self, sink: SpanSink, clock: Clock) -> None:
         self._sink = sink
@@ -34,7 +34,7 @@ class Traces:
     def hear(self, record: Mapping[str, Any]) -> None:
         """A journal record was written. Returns at once and never raises."""
         kind = record.get("kind")
-        if kind in ("move", "split") and record["started_ms"]:  # else an earlier leader began it: nobody knows when
+        if kind in ("move", "split") and record["started_ms"]:  # else an earlier leader began it: it is unknown when
             span = _part(record)
             if str(record["cycle"]).isdecimal():
                 self._parts.append((str(record["cycle"]), span))

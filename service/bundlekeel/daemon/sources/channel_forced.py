@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from bundlekeel.core.channel.findings import Deadlines, Finding, FindingCode, Watching, findings
+from bundlekeel.core.channel.findings import ChannelFinding, Deadlines, FindingCode, Watching, findings
 from bundlekeel.core.channel.states import ServiceUnit
 from bundlekeel.ports import ChannelView
 
@@ -18,7 +18,7 @@ BY_REGISTRY: Final = frozenset({FindingCode.OWNER_NOT_ALIVE, FindingCode.TARGET_
 REMEMBERED_MS: Final = 10_000
 
 
-class Forced:
+class ForcedEntries:
     """Entries that were replaced by force lately."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Forced:
 
     def findings(
         self, registered: Collection[str], gone_ms: Mapping[str, int], deadlines: Deadlines, now_ms: int
-    ) -> list[Finding]:
+    ) -> list[ChannelFinding]:
         """What was wrong with them, each told once. `gone_ms`: as of `Absences`."""
         units = {bundle: unit for bundle, (unit, _) in self._before.items()}
         seen = dict.fromkeys(units, 0)

@@ -18,7 +18,7 @@ REMEDY = (
 )
 
 
-class Unreachable:
+class UnreachableOwners:
     """Since when which registered broker cannot be reached, as the picture says (`AdminUnreachable`)."""
 
     def __init__(self) -> None:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from bundlekeel.core.channel.findings import Absences, Deadlines, Finding, FindingCode, Watching, findings
+from bundlekeel.core.channel.findings import Absences, ChannelFinding, Deadlines, FindingCode, Watching, findings
 from bundlekeel.core.channel.states import IN_FLIGHT, UnitState
 from bundlekeel.core.model.errors import BundlekeelError, Conflict, SnapshotError, StoreError
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.channel_forced import BY_REGISTRY, Forced
-from bundlekeel.daemon.sources.channel_unreachable import Unreachable
+from bundlekeel.daemon.sources.channel_forced import BY_REGISTRY, ForcedEntries
+from bundlekeel.daemon.sources.channel_unreachable import UnreachableOwners
 from bundlekeel.daemon.sources.ownership import WITH_CHANNEL, ChannelByVariant, channel_brokers
 from bundlekeel.ports import ChannelVariant, ChannelView, Clock, LoadSource, Metadata, Picture, Telemetry
 
@@ -58,18 +58,18 @@ class WatchParts:
 
 
 class ChannelWatch:
-    """`run` is a root task of the sidecar; the answers are those of `views.Service`."""
+    """`run` is a root task of the sidecar; the answers are those of `answers.Service`."""
 
     def __init__(self, parts: WatchParts) -> None:
         self._p = parts
         self._absences = Absences()
-        self._forced = Forced()
+        self._forced = ForcedEntries()
         self._watched_ms = 0
         self._disagrees_since = 0
         self._found: dict[Key, Json] = {}
         self._generations = (0, 0)
         self._mode = ""
-        self._unreachable = Unreachable()
+        self._unreachable = UnreachableOwners()
         self.view: ChannelView | None = None
         self.deadlines = Deadlines()
         self.fault = "nothing has been looked at yet"
@@ -150,11 +150,11 @@ class ChannelWatch:
         self._tell_health()
         self._measure(view)
 
-    async def _findings(self, view: ChannelView, picture: Picture) -> list[Finding]:
+    async def _findings(self, view: ChannelView, picture: Picture) -> list[ChannelFinding]:
         now = self._p.clock.wall_ms()
         gone = self._absences.note(picture.endpoints, now)
 
-        def look(boundaries: Mapping[str, Sequence[int]] | None) -> tuple[Finding, ...]:
+        def look(boundaries: Mapping[str, Sequence[int]] | None) -> tuple[ChannelFinding, ...]:
             return findings(
                 view.units,
                 view.seen_ms,
@@ -338,11 +338,11 @@ def finding_record(event: str, code: str, rows: Sequence[Json], now_ms: int) -> 
     }
 
 
-def _row(finding: Finding) -> Json:
+def _row(finding: ChannelFinding) -> Json:
     return {**asdict(finding), "code": finding.code.value, "state": finding.state.value, "brokers": [*finding.brokers]}
 
 
-def _too_fresh(finding: Finding, gone: Mapping[str, int], now_ms: int) -> bool:
+def _too_fresh(finding: ChannelFinding, gone: Mapping[str, int], now_ms: int) -> bool:
     """The registry may lag behind the channel: a broker that has just come is not taken for one that is dead."""
     if finding.code not in BY_REGISTRY or finding.brokers[0] in gone:
         return False

@@ -18,7 +18,13 @@ import structlog
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminApiError, AdminUnreachable, SnapshotError, StoreError
 from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker
-from bundlekeel.daemon.sources.extensible_book import CPU_FIRST_SECONDS, Book, BrokerSettings, BundlesSetting, Moment
+from bundlekeel.daemon.sources.extensible_brokers import (
+    CPU_FIRST_SECONDS,
+    BrokerSettings,
+    BundlesSetting,
+    ExtensibleBrokers,
+    Instant,
+)
 from bundlekeel.ports import BrokerAdmin, Clock, FeedState, LoadFeed, LoadSource, LoadTables, Picture, Telemetry
 
 _log = structlog.get_logger(__name__)
@@ -86,7 +92,7 @@ class ClusterSource:
         self._clock = clock
         self._telemetry = telemetry
         self._options = options
-        self._book = Book(
+        self._book = ExtensibleBrokers(
             bundles=options.bundles,
             stats_interval=options.stats_interval,
         )
@@ -261,7 +267,7 @@ class ClusterSource:
         except AdminApiError as error:
             _log.info("CPU load could not be had", broker=broker, error=str(error))
             load = None
-        self._book.told_cpu(broker, load, self._now())
+        self._book.reported_cpu(broker, load, self._now())
 
     async def _gather_news(self) -> None:
         while True:
@@ -273,12 +279,12 @@ class ClusterSource:
 
     # --- small parts -----------------------------------------------------------------------------------------
 
-    def _take_in(self, tables: LoadTables, now: Moment) -> None:
+    def _take_in(self, tables: LoadTables, now: Instant) -> None:
         self._book.hear(tables, now)
         for state in FEED_STATES:
             self._telemetry.gauge("feed_up", float(state == tables.state), state=state)
 
-    def _await_first_answers(self, now: Moment) -> float:
+    def _await_first_answers(self, now: Instant) -> float:
         """Seconds since extensible brokers were first seen; SnapshotError for a moment until each has answered once."""
         if self._first_boot is None:
             self._first_boot = now.boot
@@ -288,7 +294,7 @@ class ClusterSource:
         return now.boot - self._first_boot
 
     def _check_tasks(self) -> None:
-        """An error nobody foresaw ends a task: say so rather than show a picture that stands still."""
+        """An unforeseen error ends a task: say so rather than show a picture that stands still."""
         for task in (*self._tasks, *self._polls.values()):
             if task.done() and not task.cancelled() and task.exception() is not None:
                 raise StoreError(f"internal error in {task.get_name()}: {task.exception()!r}")
@@ -297,8 +303,8 @@ class ClusterSource:
         self._published.set()
         self._published = asyncio.Event()
 
-    def _now(self) -> Moment:
-        return Moment(self._clock.wall_ms(), self._clock.boot())
+    def _now(self) -> Instant:
+        return Instant(self._clock.wall_ms(), self._clock.boot())
 
 
 def of_newest_class(picture: Picture) -> Picture:

@@ -18,7 +18,7 @@ from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.core.model.load import BundleAverages
 from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
-from bundlekeel.core.splitting.children import Divided, Family, inherited, with_children
+from bundlekeel.core.splitting.children import Family, RecentSplit, inherited, with_children
 from bundlekeel.ports import Clock, LoadSource, Picture, Telemetry
 
 _log = structlog.get_logger(__name__)
@@ -44,7 +44,7 @@ class Observer:
         self.in_transit: frozenset[str] = frozenset()
         self.fresh = asyncio.Event()
         # Recent splits by parent.
-        self.divisions: dict[str, Divided] = {}
+        self.divisions: dict[str, RecentSplit] = {}
 
     async def follow(self) -> None:
         """For ever: take in each new picture. A source that fails is asked again; the cycle says so meanwhile."""
@@ -92,9 +92,9 @@ class Observer:
 
     def divided(self, made: Family) -> None:
         """The split is made: from now on reports that still name the parent are read as naming its children."""
-        self.divisions[made.parent] = Divided(family=made, at_ms=self._clock.wall_ms())
+        self.divisions[made.parent] = RecentSplit(family=made, at_ms=self._clock.wall_ms())
 
-    def adopt(self, divisions: Mapping[str, Divided]) -> None:
+    def adopt(self, divisions: Mapping[str, RecentSplit]) -> None:
         """Splits that another sidecar made: their children inherit here as well."""
         for parent, item in divisions.items():
             if parent not in self.divisions:

@@ -36,7 +36,7 @@ PATIENCE_SECONDS: Final = 1.0
 
 
 def serving(unit: ServiceUnit | None) -> Owner | None:
-    """Who serves a bundle by its entry; `disabled` while it is on its way. None: nobody owns it.
+    """Who serves a bundle by its entry; `disabled` while it is on its way. None: no broker owns it.
 
     Releasing and Splitting: the source, which serves until it has closed the bundle's topics. Assigning: the
     destination, where clients are sent to wait (in a transfer the source has closed them by then).

@@ -23,7 +23,7 @@ from bundlekeel.ports import Metadata
 _log = structlog.get_logger(__name__)
 
 
-class PolicyBook:
+class PolicyCache:
     """Holds the policies of the last cycle. Records come from the stores, switches from the brokers' settings."""
 
     def __init__(self, metadata: Metadata, config: BrokerConfig) -> None:
@@ -46,7 +46,7 @@ class PolicyBook:
         settings = self._config.adoptable()
         cluster = settings.get("clusterName", "")
         if not cluster:
-            return Policies(unknown="no broker has told the name of its cluster (clusterName)")
+            return Policies(unknown="no broker has reported the name of its cluster (clusterName)")
         names = [name for name in dict.fromkeys(namespaces) if not is_system_bundle(f"{name}/")]
         try:
             records = await self._metadata.policies(cluster, names)

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from bundlekeel.core.guard.rate import RateMemory, Signs, advance, without
+from bundlekeel.core.guard.rate import ClientSigns, RateMemory, advance, without
 from bundlekeel.core.model.errors import AdminApiError
 from bundlekeel.ports import BrokerAdmin, Clock, Picture
 
@@ -82,7 +82,7 @@ class RateSignals:
         start, self._turn = self._turn % len(others) if others else 0, self._turn + room
         return sorted({*concerned, *(others[start:] + others[:start])[:room]})
 
-    async def _ask(self, broker: str) -> Signs | None:
+    async def _ask(self, broker: str) -> ClientSigns | None:
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 return await self._admin.client_signs(broker)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bundlekeel.core.guard.eligibility import Moved, SplitFailed
-from bundlekeel.core.guard.external_moves import ForeignBook
-from bundlekeel.core.planning.effects import Book
+from bundlekeel.core.guard.eligibility import RecentMove, SplitFailed
+from bundlekeel.core.guard.external_moves import ExternalMoves
+from bundlekeel.core.planning.effects import EffectRecords
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.memory import Memory
-from bundlekeel.core.splitting.children import Divided
+from bundlekeel.core.splitting.children import RecentSplit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,10 +21,10 @@ class CycleState:
     cycle: int = 0
     memory: Memory = field(default_factory=Memory)
     ledger: Ledger = field(default_factory=Ledger)
-    recent: Mapping[str, Moved] = field(default_factory=dict)
+    recent: Mapping[str, RecentMove] = field(default_factory=dict)
     split_failed: Mapping[str, SplitFailed] = field(default_factory=dict)
-    divisions: Mapping[str, Divided] = field(default_factory=dict)
+    divisions: Mapping[str, RecentSplit] = field(default_factory=dict)
     brokers: tuple[str, ...] = ()
     completed_ms: int = 0
-    effects: Book = field(default_factory=Book)
-    foreign: ForeignBook = field(default_factory=ForeignBook)
+    effects: EffectRecords = field(default_factory=EffectRecords)
+    external_moves: ExternalMoves = field(default_factory=ExternalMoves)

@@ -21,18 +21,18 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bundlekeel.codec import foreign
+from bundlekeel.codec import external_input
 from bundlekeel.core.calibration.adoption import Adopted, Realised, Reverted
-from bundlekeel.core.guard.eligibility import Moved, SplitFailed
-from bundlekeel.core.guard.external_moves import ForeignBook
+from bundlekeel.core.guard.eligibility import RecentMove, SplitFailed
+from bundlekeel.core.guard.external_moves import ExternalMoves
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.load import BundleAverages
-from bundlekeel.core.planning.effects import Book
+from bundlekeel.core.planning.effects import EffectRecords
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.memory import Memory
-from bundlekeel.core.splitting.children import Divided
-from bundlekeel.ports import Change, Coordination, Document
+from bundlekeel.core.splitting.children import RecentSplit
+from bundlekeel.ports import Coordination, Document, DocumentChange
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     until_ms: int = 0
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a person asked for about one broker: who, why and when."""
 
     by: str
@@ -58,7 +58,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int
 
 
-class QuotaWish(msgspec.Struct, frozen=True, kw_only=True):
+class QuotaRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A quota group that somebody set at run time, or took out of force (`removed`): who, why and when. Limits are a
     second over all brokers, None is no limit."""
 
@@ -90,13 +90,13 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
     pauses: dict[str, Pause] = {}
     pinned: dict[str, int] = {}
     excluded: dict[str, int] = {}
-    cordons: dict[str, Wish] = {}
-    drains: dict[str, Wish] = {}
-    warms: dict[str, Wish] = {}
-    stops: dict[str, Wish] = {}
+    cordons: dict[str, OperatorRequest] = {}
+    drains: dict[str, OperatorRequest] = {}
+    warms: dict[str, OperatorRequest] = {}
+    stops: dict[str, OperatorRequest] = {}
     adopted: Adopted | None = None
     reverted: dict[str, Reverted] = {}
-    quotas: dict[str, QuotaWish] = {}
+    quotas: dict[str, QuotaRequest] = {}
 
     def all_pauses(self) -> dict[str, Pause]:
         """Every pause by its scope, "" for the one of everything; those that have ended too."""
@@ -106,11 +106,11 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
 def rewritten(stored: bytes, wanted: Desired) -> bytes:
     """`wanted`, encoded, to take the place of what is stored: what a newer version stored and we do not know stays.
 
-    That holds for fields of the document, and for those of a pause or wish that is not changed.
+    That holds for fields of the document, and for those of a pause or request that is not changed.
     """
     try:
-        data = foreign.inflated(stored, what="desired")
-        before, raw = foreign.read(data, Desired, what="desired"), foreign.load(data, what="desired")
+        data = external_input.inflated(stored, what="desired")
+        before, raw = external_input.read(data, Desired, what="desired"), external_input.load(data, what="desired")
     except CodecError:
         return encode(wanted)
     was, now = msgspec.to_builtins(before), msgspec.to_builtins(wanted)
@@ -147,13 +147,13 @@ class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
     wall_ms: int = 0
     memory: Memory = msgspec.field(default_factory=Memory)
     ledger: Ledger = msgspec.field(default_factory=Ledger)
-    recent: dict[str, Moved] = {}
+    recent: dict[str, RecentMove] = {}
     split_failed: dict[str, SplitFailed] = {}
-    divisions: dict[str, Divided] = {}
+    divisions: dict[str, RecentSplit] = {}
     brokers: tuple[str, ...] = ()
     completed_ms: int = 0
-    effects: Book = msgspec.field(default_factory=Book)
-    foreign: ForeignBook = msgspec.field(default_factory=ForeignBook)
+    effects: EffectRecords = msgspec.field(default_factory=EffectRecords)
+    external_moves: ExternalMoves = msgspec.field(name="foreign", default_factory=ExternalMoves)
     report: dict[str, Any] = {}
     tasks: list[dict[str, Any]] = []
     realised: Realised = msgspec.field(default_factory=Realised)
@@ -219,13 +219,13 @@ def encode(value: object) -> bytes:
     try:
         data = msgspec.json.encode(value)
     except UnicodeEncodeError:
-        data = msgspec.json.encode(foreign.cleaned(msgspec.to_builtins(value)))
+        data = msgspec.json.encode(external_input.cleaned(msgspec.to_builtins(value)))
     return zlib.compress(data, 3)
 
 
 def decode(data: bytes, kind: type[T], *, what: str = "the document", exact: bool = False) -> T:
     """The document. CodecError when it cannot be read: a newer schema, a torn write, beyond the limits."""
-    return foreign.read(foreign.inflated(data, what=what), kind, what=what, exact=exact)
+    return external_input.read(external_input.inflated(data, what=what), kind, what=what, exact=exact)
 
 
 def decode_state(documents: Sequence[Document], *, what: str) -> LeaderState:
@@ -235,7 +235,7 @@ def decode_state(documents: Sequence[Document], *, what: str) -> LeaderState:
         msgspec.convert(found.tasks, list[_TaskShape])
         msgspec.convert(found.report, _ReportShape)
     except msgspec.ValidationError as error:
-        raise foreign.unreadable(what, error, code=Code.WRONG_TYPE) from None
+        raise external_input.unreadable(what, error, code=Code.WRONG_TYPE) from None
     return found
 
 
@@ -245,14 +245,14 @@ def decode_moves(data: bytes, *, what: str) -> list[dict[str, Any]]:
     try:
         msgspec.convert(found, list[_MoveShape])
     except msgspec.ValidationError as error:
-        raise foreign.unreadable(what, error, code=Code.WRONG_TYPE) from None
+        raise external_input.unreadable(what, error, code=Code.WRONG_TYPE) from None
     return found
 
 
 def decode_request(data: bytes, *, what: str) -> dict[str, Any]:
     """A request left for the leader. CodecError."""
-    foreign.read(data, _RequestShape, what=what)
-    found: dict[str, Any] = foreign.load(data, what=what)
+    external_input.read(data, _RequestShape, what=what)
+    found: dict[str, Any] = external_input.load(data, what=what)
     return found
 
 
@@ -282,9 +282,9 @@ async def store_blob(
     changes, stored = [], []
     for index, piece in enumerate(pieces):
         node = f"{path}/{index:04d}"
-        changes.append(Change(path=node, data=head + piece, create=node not in existing))
+        changes.append(DocumentChange(path=node, data=head + piece, create=node not in existing))
         stored.append(Document(path=node, data=b"", version=-1))
     wanted = {document.path for document in stored}
-    changes.extend(Change(path=node, data=None) for node in sorted(existing - wanted))
+    changes.extend(DocumentChange(path=node, data=None) for node in sorted(existing - wanted))
     await coordination.write_fenced(epoch, changes)
     return stored

@@ -1,19 +1,19 @@
-"""The parameters in force, and whence each one came: the one place that plans, the API, the page and the CLI go by."""
+"""The parameters in force, and where each one is from: the one source of plans, the API, the page and the CLI."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from bundlekeel.core.calibration.adoption import Adopted, in_force, overlay
+from bundlekeel.core.calibration.adoption import Adopted, adopted_values, in_force
 from bundlekeel.core.calibration.thresholds import Number
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.state import partial_takeover as canary
+from bundlekeel.daemon.state import partial_takeover
 from bundlekeel.settings.load import LoadedSettings
-from bundlekeel.settings.parameters import Merged, to_parameters
+from bundlekeel.settings.parameters import MergedParameters, to_parameters
 
 # What brokers run with, under Pulsar's keys -> the settings merged with it.
-Merge = Callable[[Mapping[str, str]], Merged]
+Merge = Callable[[Mapping[str, str]], MergedParameters]
 
 
 def merging(loaded: LoadedSettings, *, adopts: bool | None = None) -> Merge:
@@ -24,7 +24,7 @@ def merging(loaded: LoadedSettings, *, adopts: bool | None = None) -> Merge:
     return partial(to_parameters, settings, origins=loaded.origins)
 
 
-class Overlay:
+class EffectiveParameters:
     """Settings and brokers' settings merged, over them what was adopted, and over all the scope of a takeover."""
 
     def __init__(self, merge: Merge, adopted: Callable[[], Adopted | None]) -> None:
@@ -35,9 +35,9 @@ class Overlay:
         self._merged = merge({})
 
     def __call__(self, brokers: Mapping[str, str], namespaces: tuple[str, ...]) -> Parameters:
-        """See `cycle_parts.CycleParts.parameters`."""
+        """See `cycle.parts.CycleParts.parameters`."""
         self._namespaces = namespaces
-        self._merged = self.merge(canary.adopted(brokers, namespaces))
+        self._merged = self.merge(partial_takeover.adopted(brokers, namespaces))
         return self.current
 
     @property
@@ -48,15 +48,17 @@ class Overlay:
     @property
     def current(self) -> Parameters:
         """What is in force now, or with the next cycle."""
-        return canary.scoped(in_force(self.base, self._adopted()), self._namespaces)
+        return partial_takeover.scoped(in_force(self.base, self._adopted()), self._namespaces)
 
     @property
     def values(self) -> dict[str, Number]:
         """What was adopted and is in force now, by parameter."""
-        return overlay(self.base, self._adopted())
+        return adopted_values(self.base, self._adopted())
 
     @property
-    def effective(self) -> Merged:
+    def effective(self) -> MergedParameters:
         """What is in force, with its origins; those of ours are `calibration` and `takeover`."""
         origins = {**self._merged.origins, **dict.fromkeys(self.values, "calibration")}
-        return Merged(self.current, origins | ({"included_namespaces": "takeover"} if self._namespaces else {}))
+        return MergedParameters(
+            self.current, origins | ({"included_namespaces": "takeover"} if self._namespaces else {})
+        )

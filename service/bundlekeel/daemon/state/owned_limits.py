@@ -14,10 +14,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from bundlekeel.core.model.errors import CodecError, StoreError
-from bundlekeel.core.quotas.enforce import Held, Place, Rate
-from bundlekeel.core.quotas.native import Kept, ResourceGroup, Serving
+from bundlekeel.core.quotas.enforce import OwnedRate, PolicyKey, Rate
+from bundlekeel.core.quotas.native import GroupBrokers, OwnedResourceGroup, ResourceGroup
 from bundlekeel.daemon.state.documents import CHUNK_BYTES, SCHEMA, decode, encode, join, store_blob
-from bundlekeel.ports import Change, Coordination, Document
+from bundlekeel.ports import Coordination, Document, DocumentChange
 
 T = TypeVar("T")
 HELD: Final = "quotas/held"
@@ -43,7 +43,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
 class _KeptGroup(msgspec.Struct, frozen=True, kw_only=True):
     original: ResourceGroup | None = None
     attached: dict[str, str] = {}
-    serving: Serving = Serving()
+    serving: GroupBrokers = GroupBrokers()
 
 
 class _Native(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class _Native(msgspec.Struct, frozen=True, kw_only=True):
     groups: dict[str, _KeptGroup] = {}
 
 
-class HeldBook:
+class OwnedLimits:
     """Reads and writes both; writing needs an epoch. After a failed write what there is is read again."""
 
     def __init__(self, coordination: Coordination) -> None:
@@ -59,38 +59,38 @@ class HeldBook:
         self._nodes: dict[str, bytes] | None = None
         self._reports: list[Document] | None = None
 
-    async def load(self) -> tuple[dict[Place, Held], dict[str, Kept]]:
+    async def load(self) -> tuple[dict[PolicyKey, OwnedRate], dict[str, OwnedResourceGroup]]:
         """What is held by topic policies and by ResourceGroups. StoreError, also when it cannot be understood: to take
         it for nothing would leave rates behind for good."""
         documents = await self._coordination.read_tree(HELD)
         self._nodes = {document.path: document.data for document in documents}
-        held: dict[Place, Held] = {}
+        owned: dict[PolicyKey, OwnedRate] = {}
         for document in documents:
             for row in _decoded(document, _Part).rows:
-                place = Place(topic=row.topic, side=row.side)
-                held[place] = Held(group=row.group, original=row.original, ours=row.ours)
+                place = PolicyKey(topic=row.topic, side=row.side)
+                owned[place] = OwnedRate(group=row.group, original=row.original, ours=row.ours)
         native = await self._coordination.read(NATIVE)
         groups: Mapping[str, _KeptGroup] = {}
         if native is not None:
             self._nodes[NATIVE] = native.data
             groups = _decoded(native, _Native).groups
         kept = {
-            name: Kept(original=item.original, attached=item.attached, serving=item.serving)
+            name: OwnedResourceGroup(original=item.original, attached=item.attached, serving=item.serving)
             for name, item in groups.items()
         }
-        return held, kept
+        return owned, kept
 
-    async def store(self, epoch: int, held: Mapping[Place, Held]) -> None:
+    async def store(self, epoch: int, owned: Mapping[PolicyKey, OwnedRate]) -> None:
         """Make the store hold exactly these places. Fenced; StoreError, LeadershipLost."""
         rows: dict[str, list[_Row]] = defaultdict(list)
-        for place, item in sorted(held.items(), key=lambda pair: (pair[0].topic, pair[0].side)):
+        for place, item in sorted(owned.items(), key=lambda pair: (pair[0].topic, pair[0].side)):
             node = f"{HELD}/{zlib.crc32(place.topic.encode()) % _NODES:04d}"
             rows[node].append(_Row(place.topic, place.side, item.group, item.original, item.ours))
         wanted = {node: encode(_Part(rows=found)) for node, found in rows.items()}
         known = await self._known()
         await self._write(epoch, wanted | {n: None for n in known if n.startswith(f"{HELD}/") and n not in wanted})
 
-    async def store_native(self, epoch: int, kept: Mapping[str, Kept]) -> None:
+    async def store_native(self, epoch: int, kept: Mapping[str, OwnedResourceGroup]) -> None:
         """Make the store hold exactly these ResourceGroups. Fenced; StoreError, LeadershipLost."""
         groups = {
             name: _KeptGroup(original=item.original, attached=dict(item.attached), serving=item.serving)
@@ -124,7 +124,7 @@ class HeldBook:
         known = await self._known()
         self._nodes = None
         changes = [
-            Change(path=node, data=data, create=node not in known)
+            DocumentChange(path=node, data=data, create=node not in known)
             for node, data in sorted(wanted.items())
             if known.get(node) != data
         ]
@@ -134,9 +134,9 @@ class HeldBook:
         self._nodes = kept | {node: data for node, data in wanted.items() if data is not None}
 
 
-def _batches(changes: list[Change]) -> Iterator[list[Change]]:
+def _batches(changes: list[DocumentChange]) -> Iterator[list[DocumentChange]]:
     """As many at a time as a transaction carries: each is one wait for the store."""
-    batch: list[Change] = []
+    batch: list[DocumentChange] = []
     size = 0
     for change in changes:
         more = len(change.data or b"")

@@ -9,13 +9,13 @@ import numpy as np
 
 from bundlekeel.core.guard.scope import matches
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.state.takeover_record import EXCLUDED, Record, name_set
+from bundlekeel.daemon.state.takeover_record import EXCLUDED, TakeoverRecord, name_set
 
 # Matches no namespace: they have exactly one slash.
 NOTHING = "-"
 
 
-def namespaces_of(record: Record | None) -> tuple[str, ...]:
+def namespaces_of(record: TakeoverRecord | None) -> tuple[str, ...]:
     """The namespaces a takeover in force is limited to, () when it is not limited or there is none."""
     return record.namespaces if record is not None and record.active else ()
 

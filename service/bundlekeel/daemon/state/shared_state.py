@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from bundlekeel.core.calibration.adoption import Realised
-from bundlekeel.core.guard.eligibility import Moved
+from bundlekeel.core.guard.eligibility import RecentMove
 from bundlekeel.core.model.errors import CodecError, StaleWrite, StoreError
 from bundlekeel.core.planning.ledger import dropped, landed
 from bundlekeel.daemon.state.cycle_state import CycleState
@@ -36,8 +36,8 @@ from bundlekeel.daemon.state.documents import (
 )
 from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.daemon.state.rebase import rebased
-from bundlekeel.daemon.state.takeover_record import TAKEOVER, Record, decode_takeover
-from bundlekeel.ports import Change, Clock, Coordination, Document
+from bundlekeel.daemon.state.takeover_record import TAKEOVER, TakeoverRecord, decode_takeover
+from bundlekeel.ports import Clock, Coordination, Document, DocumentChange
 
 _log = structlog.get_logger(__name__)
 
@@ -55,8 +55,8 @@ _READ_WITHIN_MS = 2_000
 NOT_BOOKED = ("refused", "released")
 
 
-class Sharing:
-    """One sidecar's view of, and hand on, the shared state. Implements `cycle.Term`."""
+class SharedState:
+    """One sidecar's reads and writes of the shared state. Implements `cycle.Term`."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class Sharing:
         self._leadership = leadership
         self._clock = clock
         self.desired = Desired()
-        self.takeover: Record | None = None
+        self.takeover: TakeoverRecord | None = None
         # Hears of takeovers and their ends that others make while we run.
-        self.on_takeover: Callable[[Record], None] = lambda _record: None
-        self._heard_of_takeover = False
+        self.on_takeover: Callable[[TakeoverRecord], None] = lambda _record: None
+        self._takeover_seen = False
         self.frozen: frozenset[str] = frozenset()
         # Documents under our root that could not be read: by folder, path -> why.
         self.unreadable: dict[str, dict[str, str]] = {}
@@ -118,9 +118,9 @@ class Sharing:
         if not self.leading:
             await self._read_leader_state()
 
-    def _hear_of(self, record: Record | None) -> None:
-        news = self._heard_of_takeover and record is not None and record != self.takeover
-        self.takeover, self._heard_of_takeover = record, True
+    def _hear_of(self, record: TakeoverRecord | None) -> None:
+        news = self._takeover_seen and record is not None and record != self.takeover
+        self.takeover, self._takeover_seen = record, True
         if news and record is not None:
             self.on_takeover(record)
 
@@ -172,7 +172,7 @@ class Sharing:
         self.unreadable[folder] = dict(found)
 
     def _desired(self, document: Document | None) -> Desired:
-        """What people want. A document nobody can read may be an emergency stop: it counts as one."""
+        """What operators asked for. A document that cannot be read may be an emergency stop: it counts as one."""
         found, why = Desired(), dict[str, str]()
         if document is not None and document.data:
             try:
@@ -184,8 +184,8 @@ class Sharing:
         self.set_aside(DESIRED, why)
         return found
 
-    def _takeover(self, document: Document | None) -> Record | None:
-        """What the last takeover was. A record nobody can read changes nothing of what is known."""
+    def _takeover(self, document: Document | None) -> TakeoverRecord | None:
+        """What the last takeover was. A record that cannot be read changes nothing of what is known."""
         found, why = self.takeover, dict[str, str]()
         try:
             found = decode_takeover(document.data) if document is not None else None
@@ -194,17 +194,17 @@ class Sharing:
         self.set_aside(TAKEOVER, why)
         return found
 
-    def standing(self) -> CycleState:
+    def cycle_state(self) -> CycleState:
         """What the last leader left, as the start of our own cycles, by our own clock."""
         return self._by_our_clock(self._stored())
 
-    def _by_our_clock(self, standing: CycleState) -> CycleState:
+    def _by_our_clock(self, cycle_state: CycleState) -> CycleState:
         """The writer's clock is never compared with ours: what was left of a rest when the state was stored is left
         of it when we first see that state. When a cycle was completed last is the dead man's to judge."""
         late = self._first_seen[2]
         if abs(late) <= _READ_WITHIN_MS:
-            return standing
-        return replace(rebased(standing, late), completed_ms=standing.completed_ms)
+            return cycle_state
+        return replace(rebased(cycle_state, late), completed_ms=cycle_state.completed_ms)
 
     def _stored(self) -> CycleState:
         shared = self.shared
@@ -218,16 +218,16 @@ class Sharing:
             brokers=shared.brokers,
             completed_ms=shared.completed_ms,
             effects=shared.effects,
-            foreign=shared.foreign,
+            external_moves=shared.external_moves,
         )
 
     def taken_over(self) -> CycleState:
         """The same as the start of a term: moves that ended after the last leader stored it are booked by their
         records, and those that never began (neither intent nor record) are forgotten."""
-        standing = self._stored()
-        ledger, recent = standing.ledger, dict(standing.recent)
+        cycle_state = self._stored()
+        ledger, recent = cycle_state.ledger, dict(cycle_state.recent)
         ended = {record["bundle"]: record for record in self.moves}
-        for entry in standing.ledger.entries:
+        for entry in cycle_state.ledger.entries:
             if entry.landed_ms or entry.bundle in self.frozen:
                 continue
             record = ended.get(entry.bundle)
@@ -237,10 +237,10 @@ class Sharing:
             # Recorded in a term that stored no state: by a clock that we know nothing of.
             known = record if record["epoch"] == self.shared.epoch else dict.fromkeys(record, self.shared.wall_ms)
             ended_ms, landed_ms = known["wall_ms"], known["landed_ms"]
-            recent[entry.bundle] = Moved(at_ms=ended_ms, source=entry.source)
+            recent[entry.bundle] = RecentMove(at_ms=ended_ms, source=entry.source)
             if record["landed_on"]:
                 ledger = landed(ledger, entry.bundle, record["landed_on"], landed_ms)
-        return self._by_our_clock(replace(standing, ledger=ledger, recent=recent))
+        return self._by_our_clock(replace(cycle_state, ledger=ledger, recent=recent))
 
     async def read_averages(self) -> AveragesPart | None:
         """The last checkpoint of the averages, or None."""
@@ -262,7 +262,7 @@ class Sharing:
         """The first fenced write of a term, then everything the last leader left."""
         note = {"epoch": epoch, "member": self._leadership.member.id, "wall_ms": self._clock.wall_ms()}
         exists = await self._coordination.read(TERM) is not None
-        change = Change(path=TERM, data=msgspec.json.encode(note), create=not exists)
+        change = DocumentChange(path=TERM, data=msgspec.json.encode(note), create=not exists)
         await self._coordination.write_fenced(epoch, [change])
         self._mark += 1
         await self._read_leader_state()
@@ -272,22 +272,22 @@ class Sharing:
 
     # --- writing, leader only ---
 
-    async def save(self, standing: CycleState, report: Mapping[str, Any], *, epoch: int) -> None:
-        """Store the leader's standing and its last report for the term they are of. LeadershipLost when it is over."""
+    async def save(self, cycle_state: CycleState, report: Mapping[str, Any], *, epoch: int) -> None:
+        """Store the leader's state and its last report for the term they are of. LeadershipLost when it is over."""
         async with self._saving:
             state = LeaderState(
                 epoch=epoch,
-                cycle=standing.cycle,
+                cycle=cycle_state.cycle,
                 wall_ms=self._clock.wall_ms(),
-                memory=standing.memory,
-                ledger=standing.ledger,
-                recent=dict(standing.recent),
-                split_failed=dict(standing.split_failed),
-                divisions=dict(standing.divisions),
-                brokers=standing.brokers,
-                completed_ms=standing.completed_ms,
-                effects=standing.effects,
-                foreign=standing.foreign,
+                memory=cycle_state.memory,
+                ledger=cycle_state.ledger,
+                recent=dict(cycle_state.recent),
+                split_failed=dict(cycle_state.split_failed),
+                divisions=dict(cycle_state.divisions),
+                brokers=cycle_state.brokers,
+                completed_ms=cycle_state.completed_ms,
+                effects=cycle_state.effects,
+                external_moves=cycle_state.external_moves,
                 report=dict(report),
                 tasks=self.tasks,
                 realised=self.realised,
@@ -309,11 +309,13 @@ class Sharing:
         for start in range(0, len(bundles), BUNDLES_PER_CHUNK):
             node = f"{path}/{len(written):04d}"
             data = encode(AveragesPart(wall_ms=part.wall_ms, bundles=bundles[start : start + BUNDLES_PER_CHUNK]))
-            await self._coordination.write_fenced(epoch, [Change(path=node, data=data, create=node not in names)])
+            await self._coordination.write_fenced(
+                epoch, [DocumentChange(path=node, data=data, create=node not in names)]
+            )
             written.append(Document(path=node, data=b"", version=-1))
         left = sorted(names - {item.path for item in written})
         if left:
-            await self._coordination.write_fenced(epoch, [Change(path=node, data=None) for node in left])
+            await self._coordination.write_fenced(epoch, [DocumentChange(path=node, data=None) for node in left])
         self._chunks[path] = written
 
     async def _store(self, epoch: int, path: str, value: object) -> None:
@@ -323,7 +325,7 @@ class Sharing:
             known = await self._coordination.read_tree(path)
         self._chunks[path] = await store_blob(self._coordination, epoch, path, value, known)
 
-    def move_change(self, record: dict[str, Any]) -> list[Change]:
+    def move_change(self, record: dict[str, Any]) -> list[DocumentChange]:
         """The fenced changes that add one move record; they go into the same write that removes its intent.
 
         Asked again because that write failed, it gives the chunk as it is by now, with what was added meanwhile.
@@ -344,13 +346,13 @@ class Sharing:
         # Whoever wrote first into a new chunk makes it; the others fail until that has come through.
         create = place == 0 and not self._chunk_stored
         path = f"{MOVES}/{self._open_index:08d}"
-        changes = [Change(path=path, data=data, create=create)]
+        changes = [DocumentChange(path=path, data=data, create=create)]
         if len(self._open_chunk) >= self._moves_per_chunk:
             self._open_index += 1
             self._open_chunk, self._chunk_stored = [], False
             expired = self._open_index - self._kept_moves // self._moves_per_chunk - 1
             if expired >= self._oldest_index:
-                changes.append(Change(path=f"{MOVES}/{self._oldest_index:08d}", data=None))
+                changes.append(DocumentChange(path=f"{MOVES}/{self._oldest_index:08d}", data=None))
                 self._oldest_index += 1
         return changes
 
@@ -399,7 +401,7 @@ class Sharing:
 
     async def close_request(self, request_id: str, epoch: int) -> None:
         """Remove a request that is taken (fenced)."""
-        await self._coordination.write_fenced(epoch, [Change(path=f"{REQUESTS}/{request_id}", data=None)])
+        await self._coordination.write_fenced(epoch, [DocumentChange(path=f"{REQUESTS}/{request_id}", data=None)])
 
 
 def _abandoned(task: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bundlekeel.codec.foreign import load
+from bundlekeel.codec.external_input import load
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 
@@ -23,7 +23,7 @@ def name_set(value: str) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class TakeoverEnd:
     """Who gave the shedding back to the brokers, why and when. `deadman`: nobody decided it, the sidecars failed."""
 
     by: str
@@ -37,7 +37,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class TakeoverRecord:
     """The shared document. `by`: "" when nobody took over, and a handback only put quotas aside. `overrides`: what each
     key's dynamic override was, None for none. `runtime`: what each broker ran with then, by broker id and key, with its
     start. `namespaces`: the only ones taken over, () for all. `active` is False once handed back, and `ended` says by
@@ -51,7 +51,7 @@ class Record:
     runtime: Mapping[str, Mapping[str, str]]
     namespaces: tuple[str, ...] = field(default=())
     active: bool = True
-    ended: Ended | None = None
+    ended: TakeoverEnd | None = None
 
     def encode(self) -> bytes:
         """The document's JSON."""
@@ -79,7 +79,7 @@ class Record:
         }
 
 
-def takeover_wish(record: Record) -> dict[str, Any]:
+def takeover_request(record: TakeoverRecord) -> dict[str, Any]:
     """The journal line of a takeover, or of its end."""
     ended = record.ended if not record.active else None
     who, why, at = (ended.by, ended.reason, ended.wall_ms) if ended else (record.by, record.reason, record.wall_ms)
@@ -94,11 +94,11 @@ def takeover_wish(record: Record) -> dict[str, Any]:
     return {"kind": "wish", "what": what, "wall_ms": at, "reason": why, "by": who, "sentence": said[what]}
 
 
-def decode_takeover(data: bytes) -> Record:
+def decode_takeover(data: bytes) -> TakeoverRecord:
     """Read the document. CodecError: it must not be overwritten then, because it alone knows what was there before."""
     try:
         record: dict[str, Any] = load(data, what=f"the document {TAKEOVER}", exact=True)
-        return Record(
+        return TakeoverRecord(
             by=str(record["by"]),
             reason=str(record["reason"]),
             wall_ms=int(record["wall_ms"]),
@@ -112,10 +112,10 @@ def decode_takeover(data: bytes) -> Record:
         raise CodecError(f"the document {TAKEOVER} cannot be read: {error}", code=Code.WRONG_TYPE) from error
 
 
-def _ended(found: dict[str, Any] | None) -> Ended | None:
+def _ended(found: dict[str, Any] | None) -> TakeoverEnd | None:
     if not found:
         return None
-    return Ended(
+    return TakeoverEnd(
         by=str(found["by"]),
         reason=str(found["reason"]),
         wall_ms=int(found["wall_ms"]),

@@ -5,17 +5,17 @@ judged by the simulator's measures, and the daemon has no use for it. Spark (`bu
 """
 
 from bundlekeel.sim.backtest.frames import traffic_of
-from bundlekeel.sim.backtest.measures import Measures
-from bundlekeel.sim.backtest.run import Candidate, DayMeasures, Step, backtest, unbroken
-from bundlekeel.sim.backtest.traffic import Chunk, Traffic, chunks
+from bundlekeel.sim.backtest.measures import CandidateMeasures
+from bundlekeel.sim.backtest.run import Candidate, CandidateStep, DayMeasures, backtest, unbroken
+from bundlekeel.sim.backtest.traffic import Chunk, RecordedTraffic, chunks
 
 __all__ = [
     "Candidate",
+    "CandidateMeasures",
+    "CandidateStep",
     "Chunk",
     "DayMeasures",
-    "Measures",
-    "Step",
-    "Traffic",
+    "RecordedTraffic",
     "backtest",
     "chunks",
     "traffic_of",

@@ -1,4 +1,4 @@
-"""One candidate's course through recorded traffic: its own ownership, memory, books and guard state."""
+"""One candidate's run through recorded traffic: its own ownership, memory, books and guard state."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from bundlekeel.core.guard.budgets import share_of
-from bundlekeel.core.guard.eligibility import Begun, GuardState, SplitFailed
-from bundlekeel.core.guard.eligibility import Moved as GuardMoved
+from bundlekeel.core.guard.eligibility import BegunMove, GuardState, SplitFailed
+from bundlekeel.core.guard.eligibility import RecentMove as GuardMoved
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.names import parse_bundle
@@ -23,10 +23,10 @@ from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, parted
 from bundlekeel.core.planning.memory import Memory
 from bundlekeel.core.planning.scores import score_of, weights_of
 from bundlekeel.sim.backtest.candidates import Candidate
-from bundlekeel.sim.backtest.layout import Layout, Pieces, broker_table, bundle_table, layout_of
-from bundlekeel.sim.backtest.measures import Measures, measured
-from bundlekeel.sim.backtest.periods import Beginning, Period, Traits
-from bundlekeel.sim.backtest.traffic import DAY_MS, NOBODY, Traffic
+from bundlekeel.sim.backtest.layout import BundlePieces, OwnershipLayout, broker_table, bundle_table, layout_of
+from bundlekeel.sim.backtest.measures import CandidateMeasures, measured
+from bundlekeel.sim.backtest.periods import StartState, StaticTraits, TrafficPeriod
+from bundlekeel.sim.backtest.traffic import DAY_MS, NO_BROKER, RecordedTraffic
 from bundlekeel.sim.measures import AN_HOUR
 
 # How long an unload and the lookups after it take.
@@ -35,8 +35,8 @@ _UNSAID: Final = "back-test"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One period of a course. `given`, `result`: None where the candidate's cycle was not due. `agrees`: every bundle
+class CandidateStep:
+    """One period of a run. `given`, `result`: None where the candidate's cycle was not due. `agrees`: every bundle
     is where it was recorded."""
 
     period: int
@@ -60,51 +60,57 @@ class _Day:
         for name, value in figures.items():
             self.figures[name] = self.figures.get(name, 0.0) + value
 
-    def measures(self) -> Measures:
+    def measures(self) -> CandidateMeasures:
         """The day's measures."""
         table = np.array(self.scores)
         takes = ~np.isnan(table)
         hours = np.array(self.hours, dtype=np.int64)
         found = measured(np.where(takes, table, 0.0), takes, np.array(self.seconds), hours)
-        return found + Measures(**self.figures)  # type: ignore[arg-type]
+        return found + CandidateMeasures(**self.figures)  # type: ignore[arg-type]
 
 
-class Course:
+class CandidateRun:
     """`step` takes it one period further. `digests`: snapshots get the digest that a recorded one has, so that plans
     have comparable hashes; that takes time."""
 
     def __init__(
-        self, traffic: Traffic, traits: Traits, start: Beginning, candidate: Candidate, *, digests: bool = False
+        self,
+        traffic: RecordedTraffic,
+        traits: StaticTraits,
+        start: StartState,
+        candidate: Candidate,
+        *,
+        digests: bool = False,
     ) -> None:
         self.candidate = candidate
         self.params: Parameters = candidate.params(start.params)
         self._traffic, self._traits, self._start, self._digests = traffic, traits, start, digests
-        self._pieces = Pieces(traffic.bundles, traffic.owner[0].astype(np.int64))
+        self._pieces = BundlePieces(traffic.bundles, traffic.owner[0].astype(np.int64))
         self._row = {broker: row for row, broker in enumerate(traffic.brokers)}
         self._memory: Memory = start.memory
         self._ledger: Ledger = start.ledger
         self._recent: dict[str, GuardMoved] = dict(start.guard.recent)
-        self._hour: list[Begun] = list(start.guard.last_hour)
+        self._hour: list[BegunMove] = list(start.guard.last_hour)
         self._failed: dict[str, SplitFailed] = dict(start.guard.split_failed)
         self._moved_at: dict[str, int] = {}
         self._planned_ms: int | None = None
-        self._layout: tuple[tuple[int, int], Layout] | None = None
+        self._layout: tuple[tuple[int, int], OwnershipLayout] | None = None
         self._shape = 0
         self._days: dict[int, _Day] = {}
-        self._past: dict[int, Measures] = {}
+        self._past: dict[int, CandidateMeasures] = {}
 
-    def onto(self, traffic: Traffic, traits: Traits, first: int) -> None:
+    def onto(self, traffic: RecordedTraffic, traits: StaticTraits, first: int) -> None:
         """Go on in the stretch of history that follows, from its period `first`: with the ownership, memory, books and
         guard state that this course has come to."""
         row = {broker: row for row, broker in enumerate(traffic.brokers)}
-        brokers = np.array([*(row.get(broker, NOBODY) for broker in self._row), NOBODY], dtype=np.int64)
+        brokers = np.array([*(row.get(broker, NO_BROKER) for broker in self._row), NO_BROKER], dtype=np.int64)
         self._pieces = self._pieces.onto(traffic.bundles, traffic.owner[first].astype(np.int64), brokers)
         # Brokers may be others there, and a day's scores are one table.
         self._past, self._days = dict(self.days()), {}
         self._traffic, self._traits, self._row = traffic, traits, row
         self._layout, self._shape = None, 0
 
-    def step(self, period: Period, *, counted: bool) -> Step:
+    def step(self, period: TrafficPeriod, *, counted: bool) -> CandidateStep:
         """Plan on a period and carry the plan out; `counted`: it goes into the measures."""
         self._follow(period)
         layout = self._laid_out(period)
@@ -113,24 +119,24 @@ class Course:
         self._look(period, layout, brokers, day)
         agrees = not len(layout.apart)
         if not self._due(period.wall_ms):
-            return Step(period=period.number, wall_ms=period.wall_ms, agrees=agrees)
+            return CandidateStep(period=period.number, wall_ms=period.wall_ms, agrees=agrees)
         self._planned_ms = period.wall_ms
         given = self._given(period, layout, brokers)
         result = plan(given)
         self._carry_out(period, given.snapshot, result, day)
         day.add(plans=1, refused=len(result.plan.refusals))
-        return Step(period=period.number, wall_ms=period.wall_ms, agrees=agrees, given=given, result=result)
+        return CandidateStep(period=period.number, wall_ms=period.wall_ms, agrees=agrees, given=given, result=result)
 
-    def days(self) -> list[tuple[int, Measures]]:
+    def days(self) -> list[tuple[int, CandidateMeasures]]:
         """What was counted, by day."""
         found = dict(self._past)
         for day, kept in self._days.items():
-            found[day] = found.get(day, Measures()) + kept.measures()
+            found[day] = found.get(day, CandidateMeasures()) + kept.measures()
         return sorted(found.items())
 
     # --- ownership ---
 
-    def _follow(self, period: Period) -> None:
+    def _follow(self, period: TrafficPeriod) -> None:
         """New bundles come to where they were recorded, or to where the bundle was that they were split from; those of
         a broker that is gone to where they were recorded next."""
         if period.shape == self._shape:
@@ -149,7 +155,7 @@ class Course:
             pieces.owner[lost] = recorded[lost]
             pieces.version += 1
 
-    def _laid_out(self, period: Period) -> Layout:
+    def _laid_out(self, period: TrafficPeriod) -> OwnershipLayout:
         key = (period.shape, self._pieces.version)
         if self._layout is None or self._layout[0] != key:
             self._layout = key, layout_of(self._pieces, period, self._traits, self._traffic.brokers)
@@ -157,11 +163,11 @@ class Course:
 
     # --- the picture ---
 
-    def _brokers(self, period: Period, layout: Layout) -> BrokerTable:
+    def _brokers(self, period: TrafficPeriod, layout: OwnershipLayout) -> BrokerTable:
         every_ms = max(1, int(1000 * self.params.statistics_interval_seconds))
         return broker_table(layout, self._pieces, period, self._traits, self._traffic.per_unit, every_ms)
 
-    def _look(self, period: Period, layout: Layout, brokers: BrokerTable, day: _Day) -> None:
+    def _look(self, period: TrafficPeriod, layout: OwnershipLayout, brokers: BrokerTable, day: _Day) -> None:
         """Note the scores, all candidates' by the recorded weights."""
         scores = np.full(len(self._traffic.brokers), np.nan)
         weights = weights_of(self._start.params, period.given.mode)
@@ -174,7 +180,7 @@ class Course:
         every_ms = 1000 * self.candidate.cycle_seconds
         return self._planned_ms is None or now_ms - self._planned_ms >= every_ms - LANDING_MS
 
-    def _given(self, period: Period, layout: Layout, brokers: BrokerTable) -> PlanInput:
+    def _given(self, period: TrafficPeriod, layout: OwnershipLayout, brokers: BrokerTable) -> PlanInput:
         bundles, given = bundle_table(layout, self._pieces, period), period.given
         digest = digest_of(brokers, bundles, given.excluded) if self._digests else _UNSAID
         snapshot = Snapshot(
@@ -199,7 +205,7 @@ class Course:
         )
 
     def _guard(self, wishes: GuardState, now_ms: int) -> GuardState:
-        """People's wishes, with what this course has done itself."""
+        """Operators' requests, with what this run has done itself."""
         rest = int(1000 * max(self.params.cool_down_seconds, self.params.no_return_seconds))
         if len(self._recent) > 64:
             self._recent = {name: moved for name, moved in self._recent.items() if moved.at_ms > now_ms - rest}
@@ -224,7 +230,7 @@ class Course:
 
     # --- acting ---
 
-    def _carry_out(self, period: Period, snapshot: Snapshot, result: PlanResult, day: _Day) -> None:
+    def _carry_out(self, period: TrafficPeriod, snapshot: Snapshot, result: PlanResult, day: _Day) -> None:
         now, moves = period.wall_ms, result.plan.moves
         self._memory = result.memory
         ledger = open_entries(result.ledger, moves, snapshot, now)
@@ -235,7 +241,7 @@ class Course:
         for split in result.plan.splits:
             self._divide(period, split, day)
 
-    def _book(self, period: Period, snapshot: Snapshot, moves: Sequence[Move], day: _Day) -> None:
+    def _book(self, period: TrafficPeriod, snapshot: Snapshot, moves: Sequence[Move], day: _Day) -> None:
         now, pieces = period.wall_ms, self._pieces
         for move in moves:
             row = pieces.place[move.bundle]
@@ -244,7 +250,9 @@ class Course:
             source = snapshot.broker_row(move.source)
             a, b, c, d = snapshot.brokers.traffic[source].tolist()
             share = share_of(move, (a, b, c, d))
-            self._hour.append(Begun(bundle=move.bundle, source=move.source, target=move.target, at_ms=now, share=share))
+            self._hour.append(
+                BegunMove(bundle=move.bundle, source=move.source, target=move.target, at_ms=now, share=share)
+            )
             column, part = int(pieces.column[row]), float(pieces.share[row])
             carried, counts = (period.rates[column] * part).tolist(), period.counts[column]
             last = self._moved_at.get(move.bundle)
@@ -257,7 +265,7 @@ class Course:
                 moved_twice=float(last is not None and now - last < 1000 * AN_HOUR),
             )
 
-    def _divide(self, period: Period, split: Split, day: _Day) -> None:
+    def _divide(self, period: TrafficPeriod, split: Split, day: _Day) -> None:
         """Halve a bundle, where there are topics and room for two."""
         pieces, name = self._pieces, parse_bundle(split.bundle)
         row = pieces.place[split.bundle]

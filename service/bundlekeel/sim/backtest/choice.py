@@ -8,9 +8,9 @@ from typing import Final, TypeVar
 
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.sim.backtest.candidates import Candidate
-from bundlekeel.sim.backtest.intervals import SAME, Compared, Interval, chance, compared
-from bundlekeel.sim.backtest.measures import Measures
-from bundlekeel.sim.backtest.search import Tried, overloaded, total, worse
+from bundlekeel.sim.backtest.intervals import SAME, Interval, PairedDifference, chance, compared
+from bundlekeel.sim.backtest.measures import CandidateMeasures
+from bundlekeel.sim.backtest.search import TriedCandidates, overloaded, total, worse
 from bundlekeel.sim.backtest.shrinkage import shrunk
 
 Day = TypeVar("Day", int, str)
@@ -29,9 +29,9 @@ class Choice:
 
     candidate: Candidate
     reason: str
-    present: Measures
-    chosen: Measures
-    between: Compared
+    present: CandidateMeasures
+    chosen: CandidateMeasures
+    between: PairedDifference
 
 
 def split_days(days: Collection[Day], held_out: float = 0.3) -> tuple[tuple[Day, ...], tuple[Day, ...]]:
@@ -48,7 +48,7 @@ def split_days(days: Collection[Day], held_out: float = 0.3) -> tuple[tuple[Day,
 
 
 def choose(
-    tried: Tried,
+    tried: TriedCandidates,
     base: Parameters,
     *,
     train: Collection[int],
@@ -87,7 +87,9 @@ def choose(
     )
 
 
-def _likely_best(tried: Tried, base: Parameters, train: Sequence[int], size: int, tolerance: float, seed: int) -> str:
+def _likely_best(
+    tried: TriedCandidates, base: Parameters, train: Sequence[int], size: int, tolerance: float, seed: int
+) -> str:
     """The key of what is likely best: the share of moves that is expected to go (`shrunk`), times the chance that it
     is confirmed `TIMES` times, each time by `size` other blocks. Only what was not overloaded for longer; the present
     itself when nothing saves any. Equals by balance, fewer changes, key."""
@@ -123,7 +125,7 @@ def _quotient(one: float, other: float) -> float:
     return one / other if one > 0 and other > 0 else 1.0
 
 
-def _unchanged(tried: Tried, blocks: Collection[int], reason: str) -> Choice:
+def _unchanged(tried: TriedCandidates, blocks: Collection[int], reason: str) -> Choice:
     same = total(tried.results[tried.present], blocks)
     return Choice(candidate=tried.candidates[tried.present], reason=reason, present=same, chosen=same, between=SAME)
 

@@ -28,9 +28,9 @@ from bundlekeel.core.model.load import (
     Ints,
 )
 from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.sim.backtest.traffic import NOBODY, Traffic
+from bundlekeel.sim.backtest.traffic import NO_BROKER, RecordedTraffic
 
-# What is given from outside and may change from cycle to cycle: people's wishes, policies, who cannot be used. Not
+# What is given from outside and may change from cycle to cycle: operators' requests, policies, who cannot be used. Not
 # among it: what follows from the recorded run's own moves, since a candidate has made others.
 CIRCUMSTANCES: Final = (
     "mode",
@@ -62,7 +62,7 @@ def traffic_of(
     period_ms: int = 60_000,
     dtype: DTypeLike = np.float32,
     per_unit: Mapping[str, Floats] | None = None,
-) -> Traffic:
+) -> RecordedTraffic:
     """The traffic of recorded frames, given in order of time; the last frame of each period counts.
 
     dtype: of the bundles' rates; float32 takes half the room, float64 plans bit by bit as recorded. per_unit: by
@@ -160,10 +160,10 @@ class _Kept:
         else:
             value = {key: item for key, item in document.items() if key.startswith(f"{path}.")}
             if not value:
-                return NOBODY
+                return NO_BROKER
         return self.texts.setdefault(dumped(value), len(self.texts))
 
-    def traffic(self, per_unit: Mapping[str, Floats]) -> Traffic:
+    def traffic(self, per_unit: Mapping[str, Floats]) -> RecordedTraffic:
         """All of it, dense."""
         bundles, bundle_rank = self.bundles.sorted()
         brokers, broker_rank = self.brokers.sorted()
@@ -172,7 +172,7 @@ class _Kept:
         for row, broker in enumerate(brokers):
             if broker in per_unit:
                 slopes[row] = per_unit[broker]
-        return Traffic(
+        return RecordedTraffic(
             wall_ms=np.array(self.wall_ms, dtype=np.int64),
             bundles=bundles,
             brokers=brokers,
@@ -188,7 +188,7 @@ class _Kept:
         shape = len(self.wall_ms), len(rank)
         rates = np.zeros((*shape, 4), dtype=self.dtype)
         counts = np.zeros((*shape, 3), dtype=np.int32)
-        owner = np.full(shape, NOBODY, dtype=np.int32)
+        owner = np.full(shape, NO_BROKER, dtype=np.int32)
         for period, (rows, carried, counted, owners) in enumerate(self.bundle_rows):
             place = rank[rows]
             rates[period, place], counts[period, place] = carried, counted

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from bundlekeel.core.model.load import Floats
-from bundlekeel.sim.backtest.measures import DAY_SECONDS, ByBlock, Measures
+from bundlekeel.sim.backtest.measures import DAY_SECONDS, ByBlock, CandidateMeasures
 
 # Sums over some blocks, one row a draw.
 Statistic = Callable[[Floats], Floats]
@@ -30,7 +30,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class PairedDifference:
     """After beside before. imbalance: the difference. moves: the quotient; 1 of nothing and nothing, infinite of
     something and nothing."""
 
@@ -38,13 +38,15 @@ class Compared:
     moves: Interval
 
 
-SAME: Final = Compared(
+SAME: Final = PairedDifference(
     imbalance=Interval(low=0.0, value=0.0, high=0.0),
     moves=Interval(low=1.0, value=1.0, high=1.0),
 )
 
 
-def compared(before: ByBlock, after: ByBlock, blocks: Sequence[int], *, seed: int = 0, draws: int = 1000) -> Compared:
+def compared(
+    before: ByBlock, after: ByBlock, blocks: Sequence[int], *, seed: int = 0, draws: int = 1000
+) -> PairedDifference:
     """Both on the same blocks, drawn in pairs: what all blocks have in common makes no interval wider."""
     pairs = np.hstack([_table(before, blocks), _table(after, blocks)])
 
@@ -57,7 +59,7 @@ def compared(before: ByBlock, after: ByBlock, blocks: Sequence[int], *, seed: in
         found: Floats = np.divide(now, then, out=np.where(now > 0, np.inf, 1.0), where=then > 0)
         return found
 
-    return Compared(
+    return PairedDifference(
         imbalance=bootstrap(pairs, imbalance, seed=seed, draws=draws),
         moves=bootstrap(pairs, moves, seed=seed, draws=draws),
     )
@@ -108,7 +110,7 @@ def _drawn(rows: Floats, seed: int, draws: int, size: int = 0) -> Floats:
 
 
 def _table(results: ByBlock, blocks: Sequence[int]) -> Floats:
-    blank = Measures()
+    blank = CandidateMeasures()
     return np.array([[getattr(results.get(block, blank), name) for name in _COLUMNS] for block in blocks])
 
 

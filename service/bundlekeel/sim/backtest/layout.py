@@ -1,4 +1,4 @@
-"""Whose bundles are where, in one candidate's course, and the tables of a snapshot made of that."""
+"""Whose bundles are where, in one candidate's run, and the tables of a snapshot made of that."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from bundlekeel.core.model.load import Floats, Ints
 from bundlekeel.core.model.names import parse_bundle
 from bundlekeel.core.model.snapshot import Bools, BrokerTable, BundleTable, fill_from_traffic
 from bundlekeel.core.splitting.children import children_of
-from bundlekeel.sim.backtest.periods import Period, Traits
-from bundlekeel.sim.backtest.traffic import NOBODY
+from bundlekeel.sim.backtest.periods import StaticTraits, TrafficPeriod
+from bundlekeel.sim.backtest.traffic import NO_BROKER
 
 _DECIMALS = 3
 
 
-class Pieces:
-    """The bundles of one course: at first those recorded, later also halves of those that the candidate split.
+class BundlePieces:
+    """The bundles of one run: at first those recorded, later also halves of those that the candidate split.
 
     column: the recorded bundle whose traffic it carries, `share` of it. owner: place of its broker, -1: none yet. rank:
     its place in the order of names, in which brokers report. A half is there as long as its whole was recorded.
@@ -53,11 +53,11 @@ class Pieces:
         self.alive[row] = False
         self._add([(name, column, share, owner, True) for name in children_of(self.names[row], (at,))])
 
-    def onto(self, bundles: tuple[str, ...], recorded: Ints, brokers: Ints) -> Pieces:
+    def onto(self, bundles: tuple[str, ...], recorded: Ints, brokers: Ints) -> BundlePieces:
         """The same bundles and halves at the same brokers, in another stretch of the history. `bundles`: those that are
         recorded there, and `recorded`: where; it holds for those that are not known here, or whose broker is not there.
         brokers: place there by place here, -1 where there is none, and last."""
-        made = Pieces(bundles, recorded)
+        made = BundlePieces(bundles, recorded)
         place = dict(made.place)
         halves = []
         for row, (name, column) in enumerate(zip(self.names, self.column.tolist(), strict=True)):
@@ -92,8 +92,8 @@ class Pieces:
     def appear(self, row: int, parent: int, recorded: int) -> None:
         """A recorded bundle is there for the first time: where the candidate has what it was split from (`parent`, the
         recorded one, or the half of it that holds it), else where it was recorded."""
-        home = NOBODY
-        if parent != NOBODY:
+        home = NO_BROKER
+        if parent != NO_BROKER:
             home = int(self.owner[parent])
             child = parse_bundle(self.names[row])
             for half in np.flatnonzero((self.column == parent) & self.alive).tolist():
@@ -105,7 +105,7 @@ class Pieces:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class OwnershipLayout:
     """What follows from ownership and presence alone. here: places of the brokers in the picture. rows: pieces in the
     order of the snapshot, `owner` their broker's row there. apart: pieces that are not where they were recorded;
     touched (B,): brokers that therefore carry something else than recorded."""
@@ -123,10 +123,12 @@ class Layout:
     ids: tuple[str, ...]
 
 
-def layout_of(pieces: Pieces, period: Period, traits: Traits, brokers: tuple[str, ...]) -> Layout:
+def layout_of(
+    pieces: BundlePieces, period: TrafficPeriod, traits: StaticTraits, brokers: tuple[str, ...]
+) -> OwnershipLayout:
     """The layout of a period."""
     here = np.flatnonzero(period.present)
-    row_of = np.full(len(brokers) + 1, NOBODY, dtype=np.int64)  # the last one: of nobody
+    row_of = np.full(len(brokers) + 1, NO_BROKER, dtype=np.int64)  # the last one: of nobody
     row_of[here] = np.arange(len(here))
     recorded = period.owner[pieces.column]
     told = pieces.alive & (recorded >= 0)
@@ -139,7 +141,7 @@ def layout_of(pieces: Pieces, period: Period, traits: Traits, brokers: tuple[str
     touched = np.zeros(len(brokers) + 1, dtype=bool)
     touched[pieces.owner[apart]] = touched[recorded[apart]] = True
     namespaces, namespace = _namespaces(traits, pieces.column[rows])
-    return Layout(
+    return OwnershipLayout(
         here=here,
         rows=rows,
         owner=at[rows],
@@ -154,7 +156,7 @@ def layout_of(pieces: Pieces, period: Period, traits: Traits, brokers: tuple[str
     )
 
 
-def _namespaces(traits: Traits, columns: Ints) -> tuple[tuple[str, ...], Ints]:
+def _namespaces(traits: StaticTraits, columns: Ints) -> tuple[tuple[str, ...], Ints]:
     """In order of first appearance, and each bundle's place among them."""
     present, first, place = np.unique(traits.namespace[columns], return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
@@ -163,7 +165,7 @@ def _namespaces(traits: Traits, columns: Ints) -> tuple[tuple[str, ...], Ints]:
     return tuple(traits.namespaces[code] for code in present[order].tolist()), rank[place]
 
 
-def difference(layout: Layout, pieces: Pieces, period: Period) -> tuple[Floats, Ints]:
+def difference(layout: OwnershipLayout, pieces: BundlePieces, period: TrafficPeriod) -> tuple[Floats, Ints]:
     """What each broker carries more than was recorded of it: traffic (B, 4) and topics (B,)."""
     size, apart = len(layout.touched), layout.apart
     columns = pieces.column[apart]
@@ -178,7 +180,12 @@ def difference(layout: Layout, pieces: Pieces, period: Period) -> tuple[Floats, 
 
 
 def broker_table(
-    layout: Layout, pieces: Pieces, period: Period, traits: Traits, per_unit: Floats, every_ms: int
+    layout: OwnershipLayout,
+    pieces: BundlePieces,
+    period: TrafficPeriod,
+    traits: StaticTraits,
+    per_unit: Floats,
+    every_ms: int,
 ) -> BrokerTable:
     """The brokers as they would report: as recorded where they own what was recorded, else by what a unit of traffic
     uses. Those report once in `every_ms` at least, since they have something to tell."""
@@ -214,10 +221,10 @@ def broker_table(
 
 def _flags(values: tuple[int, ...], rows: list[int]) -> tuple[bool, ...]:
     told = [values[row] for row in rows]
-    return () if NOBODY in told else tuple(map(bool, told))
+    return () if NO_BROKER in told else tuple(map(bool, told))
 
 
-def bundle_table(layout: Layout, pieces: Pieces, period: Period) -> BundleTable:
+def bundle_table(layout: OwnershipLayout, pieces: BundlePieces, period: TrafficPeriod) -> BundleTable:
     """The bundles that are seen, with their figures of this period."""
     columns = pieces.column[layout.rows]
     latest, short, long = (table[columns] for table in (period.rates, period.short, period.long))

@@ -21,8 +21,8 @@ _EDGES: Final = _FIRST * _RATIO ** np.arange(BINS - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measures:
-    """One candidate over some periods. Everything is a sum; `a + b` is both together, `Measures()` is nothing.
+class CandidateMeasures:
+    """One candidate over some periods. Everything is a sum; `a + b` is both together, `CandidateMeasures()` is nothing.
 
     seconds: counted time. weighted: imbalance (max/mean - 1 of the brokers' scores) times seconds. histogram: seconds
     by imbalance. moves, splits: planned and carried out. moved_rate, moved_bytes, moved_sessions: msg/s, bytes/s,
@@ -48,15 +48,15 @@ class Measures:
     refused: float = 0.0
     histogram: tuple[float, ...] = (0.0,) * BINS
 
-    def __add__(self, other: Measures) -> Measures:
+    def __add__(self, other: CandidateMeasures) -> CandidateMeasures:
         figures = {name: getattr(self, name) + getattr(other, name) for name in FIGURES}
         together = tuple(a + b for a, b in zip(self.histogram, other.histogram, strict=True))
-        return Measures(**figures, histogram=together)
+        return CandidateMeasures(**figures, histogram=together)
 
     @staticmethod
-    def sum(parts: Iterable[Measures]) -> Measures:
+    def sum(parts: Iterable[CandidateMeasures]) -> CandidateMeasures:
         """All of these together."""
-        found = Measures()
+        found = CandidateMeasures()
         for part in parts:
             found = found + part
         return found
@@ -93,21 +93,21 @@ class Measures:
         return {name: float(getattr(self, name)) for name in FIGURES} | bins
 
     @staticmethod
-    def of_row(row: Mapping[str, float]) -> Measures:
+    def of_row(row: Mapping[str, float]) -> CandidateMeasures:
         """The opposite of `row`; further columns are not looked at. KeyError when one is missing."""
         figures = {name: float(row[name]) for name in FIGURES}
-        return Measures(**figures, histogram=tuple(float(row[name]) for name in _BIN_NAMES))
+        return CandidateMeasures(**figures, histogram=tuple(float(row[name]) for name in _BIN_NAMES))
 
 
 # By number of the block: a stretch of history (some hours) that every candidate plays from the same beginning.
-ByBlock = Mapping[int, Measures]
-FIGURES: Final = tuple(item.name for item in fields(Measures) if item.name != "histogram")
+ByBlock = Mapping[int, CandidateMeasures]
+FIGURES: Final = tuple(item.name for item in fields(CandidateMeasures) if item.name != "histogram")
 _BIN_NAMES: Final = tuple(f"h_{number:02d}" for number in range(BINS))
 # Names of a row's columns, in order; all are floats.
 COLUMNS: Final = (*FIGURES, *_BIN_NAMES)
 
 
-def measured(used: Floats, takes: Bools, seconds: Floats, hours: Ints) -> Measures:
+def measured(used: Floats, takes: Bools, seconds: Floats, hours: Ints) -> CandidateMeasures:
     """The part of the measures that brokers' scores give. `used`, `takes` (periods, brokers): score as a ratio, and
     whether the broker was there; `seconds` (periods,): how long each picture stood; `hours` (periods,): which hour it
     is of. Periods without brokers count not.
@@ -115,12 +115,12 @@ def measured(used: Floats, takes: Bools, seconds: Floats, hours: Ints) -> Measur
     there = takes.any(axis=1)
     used, takes, seconds, hours = used[there], takes[there], seconds[there], hours[there]
     if len(seconds) == 0:
-        return Measures()
+        return CandidateMeasures()
     found = np.maximum(imbalance(used, takes) - 1.0, 0.0)
     counted = np.bincount(np.searchsorted(_EDGES, found, side="right"), weights=seconds, minlength=BINS)
     over = (takes & (used > OVER)).sum(axis=1)
     swings = (thrash(used[hours == hour], takes[hours == hour]) for hour in np.unique(hours))
-    return Measures(
+    return CandidateMeasures(
         seconds=float(seconds.sum()),
         weighted=float((found * seconds).sum()),
         over_minutes=float((over * seconds).sum() / 60),

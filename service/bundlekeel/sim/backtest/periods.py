@@ -1,4 +1,4 @@
-"""One period of recorded traffic as all candidates see it: worked out once, whoever plans on it."""
+"""One period of recorded traffic as all candidates see it: worked out once, for all plans made on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.memory import Memory
 from bundlekeel.sim.backtest.frames import CIRCUMSTANCES
-from bundlekeel.sim.backtest.traffic import NOBODY, Averaging, Traffic, part_of
+from bundlekeel.sim.backtest.traffic import NO_BROKER, Averaging, RecordedTraffic, part_of
 
 _DECIMALS: Final = 3
 # A picture that is not followed by another one within this long says nothing of the time until then.
@@ -27,8 +27,8 @@ _LONGEST_S: Final = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
-    """What is given from outside, beside the traffic; `guard` holds people's wishes only."""
+class RecordedConditions:
+    """What is given from outside, beside the traffic; `guard` holds operators' requests only."""
 
     mode: str = "modular"
     registered: int = 0
@@ -40,7 +40,7 @@ class Circumstances:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
+class StartState:
     """Where every candidate starts from: what the leader remembered at the first period."""
 
     params: Parameters
@@ -50,8 +50,10 @@ class Beginning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
-    """What hardly changes: of brokers (rows as `Traffic.brokers`), and of bundles (rows as `Traffic.bundles`)."""
+class StaticTraits:
+    """What hardly changes: of brokers (rows as `RecordedTraffic.brokers`), and of bundles (rows as
+    `RecordedTraffic.bundles`).
+    """
 
     from_traffic: Bools
     overridden: tuple[tuple[str, ...], ...]
@@ -65,8 +67,8 @@ class Traits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Period:
-    """One picture. Arrays as in `Traffic`, without their first dimension; bundles' figures are rounded as in a
+class TrafficPeriod:
+    """One picture. Arrays as in `RecordedTraffic`, without their first dimension; bundles' figures are rounded as in a
     snapshot. `shape` is another number whenever recorded ownership, presence or exclusion differ from the period
     before. `arrived`: bundles not reported before, each with the bundle it was split from (-1: none). `seconds`: how
     long it stood."""
@@ -89,17 +91,17 @@ class Period:
     reported: Ints
     started: Ints
     arrived: tuple[tuple[int, int], ...]
-    given: Circumstances
+    given: RecordedConditions
 
 
-def beginning(traffic: Traffic) -> Beginning:
+def beginning(traffic: RecordedTraffic) -> StartState:
     """What `traffic.start` says. HistoryError when it does not fit this release."""
     document = json.loads(traffic.start)
     kinds = {"params": Parameters, "memory": Memory, "ledger": Ledger, "guard": GuardState}
-    return Beginning(**{part: restored(kind, part_of(document, part)) for part, kind in kinds.items()})
+    return StartState(**{part: restored(kind, part_of(document, part)) for part, kind in kinds.items()})
 
 
-def traits(traffic: Traffic) -> Traits:
+def traits(traffic: RecordedTraffic) -> StaticTraits:
     """What `traffic.traits` says of brokers, and names say of bundles."""
     told = json.loads(traffic.traits)
     rows = [told[broker] for broker in traffic.brokers]
@@ -108,7 +110,7 @@ def traits(traffic: Traffic) -> Traits:
     system = np.array([is_system_bundle(f"{text}/x") for text in place], dtype=bool)
     codes = np.array(namespace, dtype=np.int64)
     bits = np.array([row[0] for row in rows], dtype=np.int64)
-    return Traits(
+    return StaticTraits(
         from_traffic=(bits[:, None] >> np.arange(len(RESOURCES), dtype=np.int64) & 1).astype(bool),
         overridden=tuple(tuple(row[3].split(",")) if row[3] else () for row in rows),
         load_managers=tuple(row[4] for row in rows),
@@ -121,12 +123,12 @@ def traits(traffic: Traffic) -> Traits:
     )
 
 
-def periods(traffic: Traffic) -> Iterator[Period]:
+def periods(traffic: RecordedTraffic) -> Iterator[TrafficPeriod]:
     """Every period in turn."""
     averages, told = Averaging(traffic), _Told(traffic)
     seconds = _seconds(traffic.wall_ms)
     seen, shape = np.zeros(len(traffic.bundles), dtype=bool), 0
-    before: Circumstances | None = None
+    before: RecordedConditions | None = None
     for number in range(traffic.periods):
         averages.advance(traffic, number)
         owner, present = traffic.owner[number], traffic.present[number]
@@ -136,7 +138,7 @@ def periods(traffic: Traffic) -> Iterator[Period]:
         if given is not before or not _alike(traffic, number, number - 1):
             shape += 1
         before = given
-        yield Period(
+        yield TrafficPeriod(
             number=number,
             wall_ms=int(traffic.wall_ms[number]),
             seconds=float(seconds[number]),
@@ -163,7 +165,7 @@ def _row(values: Any, number: int) -> Any:
     return values[number] if len(values) > 1 else values[0]
 
 
-def _alike(traffic: Traffic, number: int, last: int) -> bool:
+def _alike(traffic: RecordedTraffic, number: int, last: int) -> bool:
     same_owners = bool((traffic.owner[number] == traffic.owner[last]).all())
     return same_owners and bool((traffic.present[number] == traffic.present[last]).all())
 
@@ -181,11 +183,11 @@ def _seconds(wall_ms: Ints) -> Floats:
 class _Told:
     """Circumstances by period; the same texts are read once."""
 
-    def __init__(self, traffic: Traffic) -> None:
+    def __init__(self, traffic: RecordedTraffic) -> None:
         self._traffic = traffic
-        self._known: tuple[bytes, Circumstances] | None = None
+        self._known: tuple[bytes, RecordedConditions] | None = None
 
-    def at(self, period: int) -> Circumstances:
+    def at(self, period: int) -> RecordedConditions:
         """What held then."""
         row = self._traffic.members[period]
         key = row.tobytes()
@@ -193,17 +195,17 @@ class _Told:
             self._known = key, self._read(row.tolist())
         return self._known[1]
 
-    def _read(self, row: list[int]) -> Circumstances:
+    def _read(self, row: list[int]) -> RecordedConditions:
         texts = self._traffic.texts
-        found = {path: json.loads(texts[at]) for path, at in zip(CIRCUMSTANCES, row, strict=True) if at != NOBODY}
+        found = {path: json.loads(texts[at]) for path, at in zip(CIRCUMSTANCES, row, strict=True) if at != NO_BROKER}
         guard = restored(GuardState, part_of(found, "guard"))
         own = {path: value for path, value in found.items() if not path.startswith("guard.")}
         own["policies"] = part_of(own.get("policies", {}), "policies")
-        made: Circumstances = restored(Circumstances, own)
+        made: RecordedConditions = restored(RecordedConditions, own)
         return replace(made, guard=guard)
 
 
-def _arrived(traffic: Traffic, number: int, seen: Bools) -> tuple[tuple[int, int], ...]:
+def _arrived(traffic: RecordedTraffic, number: int, seen: Bools) -> tuple[tuple[int, int], ...]:
     """Bundles that are reported for the first time, and which bundle gave way to each."""
     new = np.flatnonzero((traffic.owner[number] >= 0) & ~seen).tolist()
     if not new:
@@ -217,10 +219,10 @@ def _arrived(traffic: Traffic, number: int, seen: Bools) -> tuple[tuple[int, int
         try:
             name = parse_bundle(traffic.bundles[place])
         except ValueError:
-            found.append((place, NOBODY))
+            found.append((place, NO_BROKER))
             continue
         wider = (at for low, high, at in parents.get(name.namespace, ()) if low <= name.lower and name.upper <= high)
-        found.append((place, next(wider, NOBODY)))
+        found.append((place, next(wider, NO_BROKER)))
     return tuple(found)
 
 

@@ -2,8 +2,8 @@
 
 Traffic is as recorded whatever is planned; ownership is each candidate's own, and so are memory, books, cool-downs and
 budgets. A broker that owns what was recorded of it reports what was recorded of it, to the last bit; another one what
-a unit of traffic makes of the difference (`Traffic.per_unit`). What the back-test cannot know: clients that behave
-otherwise after a move, and moves that fail. One plan a period: cycles shorter than that make no difference.
+a unit of traffic makes of the difference (`RecordedTraffic.per_unit`). What the back-test cannot know: clients that
+behave otherwise after a move, and moves that fail. One plan a period: cycles shorter than that make no difference.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from itertools import islice
 
 import numpy as np
 
-from bundlekeel.sim.backtest.candidate_run import Course, Step
+from bundlekeel.sim.backtest.candidate_run import CandidateRun, CandidateStep
 from bundlekeel.sim.backtest.candidates import Candidate
-from bundlekeel.sim.backtest.measures import Measures
+from bundlekeel.sim.backtest.measures import CandidateMeasures
 from bundlekeel.sim.backtest.periods import beginning, periods, traits
-from bundlekeel.sim.backtest.traffic import Chunk, Traffic
+from bundlekeel.sim.backtest.traffic import Chunk, RecordedTraffic
 
-__all__ = ["Candidate", "DayMeasures", "Step", "backtest", "unbroken"]
+__all__ = ["Candidate", "CandidateStep", "DayMeasures", "backtest", "unbroken"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,15 +29,15 @@ class DayMeasures:
 
     candidate: str
     day: int
-    measures: Measures
+    measures: CandidateMeasures
 
 
 def backtest(
-    traffic: Traffic,
+    traffic: RecordedTraffic,
     candidates: Sequence[Candidate],
     *,
     warm: int = 0,
-    seen: Callable[[Candidate, Step], None] | None = None,
+    seen: Callable[[Candidate, CandidateStep], None] | None = None,
     digests: bool = False,
 ) -> list[DayMeasures]:
     """Every candidate through all periods, the first `warm` of which are not counted.
@@ -53,7 +53,7 @@ def unbroken(
     pieces: Iterable[Chunk],
     candidates: Sequence[Candidate],
     *,
-    seen: Callable[[Candidate, Step], None] | None = None,
+    seen: Callable[[Candidate, CandidateStep], None] | None = None,
     digests: bool = False,
 ) -> list[DayMeasures]:
     """Every candidate in one course through pieces of history that follow one another, as it would run: each goes on
@@ -61,7 +61,7 @@ def unbroken(
 
     Results, `seen`, `digests` and errors as of `backtest`.
     """
-    courses: list[Course] = []
+    courses: list[CandidateRun] = []
     last = -1
     for piece in pieces:
         traffic, known = piece.traffic, traits(piece.traffic)
@@ -70,18 +70,18 @@ def unbroken(
             continue
         if not courses:
             start = beginning(traffic)
-            courses = [Course(traffic, known, start, candidate, digests=digests) for candidate in candidates]
+            courses = [CandidateRun(traffic, known, start, candidate, digests=digests) for candidate in candidates]
         else:
-            for course in courses:
-                course.onto(traffic, known, first)
+            for run in courses:
+                run.onto(traffic, known, first)
         for period in islice(periods(traffic), first, None):
-            for course in courses:
-                step = course.step(period, counted=period.number >= piece.warm)
+            for run in courses:
+                step = run.step(period, counted=period.number >= piece.warm)
                 if seen is not None:
-                    seen(course.candidate, step)
+                    seen(run.candidate, step)
         last = int(traffic.wall_ms[-1])
     return [
-        DayMeasures(candidate=course.candidate.key, day=day, measures=found)
-        for course in courses
-        for day, found in course.days()
+        DayMeasures(candidate=run.candidate.key, day=day, measures=found)
+        for run in courses
+        for day, found in run.days()
     ]

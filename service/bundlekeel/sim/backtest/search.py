@@ -19,7 +19,7 @@ from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.core.model.parameters import Parameters, defaults
 from bundlekeel.sim.backtest.candidates import Candidate, Value
 from bundlekeel.sim.backtest.intervals import DUST, chance
-from bundlekeel.sim.backtest.measures import ByBlock, Measures
+from bundlekeel.sim.backtest.measures import ByBlock, CandidateMeasures
 
 Evaluate = Callable[[Sequence[Candidate]], Mapping[str, ByBlock]]
 
@@ -37,7 +37,7 @@ PAIRS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Space:
+class SearchSpace:
     """Where to look. `reach`: at most so many steps (of the table of ranges) from the base, None: the whole range.
     `strategies`: those to try. `names`: parameters to try; empty: all that a strategy reads, but for `without`."""
 
@@ -89,14 +89,14 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class TriedCandidates:
     """What was tried, by key, with what it came to; `present` is the key of what holds now."""
 
     present: str
     candidates: Mapping[str, Candidate] = field(default_factory=dict)
     results: Mapping[str, ByBlock] = field(default_factory=dict)
 
-    def with_results(self, candidates: Iterable[Candidate], results: Mapping[str, ByBlock]) -> Tried:
+    def with_results(self, candidates: Iterable[Candidate], results: Mapping[str, ByBlock]) -> TriedCandidates:
         """With these as well."""
         added = {candidate.key: candidate for candidate in candidates}
         return replace(self, candidates={**self.candidates, **added}, results={**self.results, **results})
@@ -107,7 +107,7 @@ def present() -> Candidate:
     return Candidate(name="present")
 
 
-def grid(strategy: str, space: Space, *, points: int = 3) -> list[Candidate]:
+def grid(strategy: str, space: SearchSpace, *, points: int = 3) -> list[Candidate]:
     """The first round of a strategy: as it is, its main parameters value by value, each other one alone."""
     own = changes_to(strategy, space.base)
     names = space.names_of(strategy)
@@ -125,7 +125,7 @@ def grid(strategy: str, space: Space, *, points: int = 3) -> list[Candidate]:
 
 
 def neighbours(
-    candidate: Candidate, space: Space, *, steps: float = 1.0, without: Collection[str] = ()
+    candidate: Candidate, space: SearchSpace, *, steps: float = 1.0, without: Collection[str] = ()
 ) -> list[Candidate]:
     """Each parameter of the candidate's strategy, but for those, so many steps up and down, the others as they are."""
     strategy = strategy_of(candidate, space.base)
@@ -156,7 +156,7 @@ def together(candidates: Sequence[Candidate], base: Parameters) -> list[Candidat
 
 
 def search(
-    space: Space,
+    space: SearchSpace,
     evaluate: Evaluate,
     *,
     blocks: Collection[int] | None = None,
@@ -164,7 +164,7 @@ def search(
     rounds: int = 3,
     keep: int = 4,
     tolerance: float = 0.01,
-) -> Tried:
+) -> TriedCandidates:
     """Try what holds now and each strategy's grid, then `rounds` times the surroundings of the best `keep`, and of the
     best balanced one of those that move no more than now: what it gains in balance another change may turn into moves.
 
@@ -174,7 +174,7 @@ def search(
     """
     now = present()
     first = _distinct([now, *(item for strategy in space.strategies for item in grid(strategy, space, points=points))])
-    tried = Tried(present=now.key).with_results(first, evaluate(first))
+    tried = TriedCandidates(present=now.key).with_results(first, evaluate(first))
     idle = {strategy: _idle(strategy, space, tried) for strategy in space.strategies}
     for number in range(rounds):
         order = _unlike(ranked(tried, blocks=blocks, tolerance=tolerance), tried)
@@ -192,7 +192,7 @@ def search(
 
 
 def ranked(
-    tried: Tried, *, blocks: Collection[int] | None = None, tolerance: float = 0.01, seed: int = 0
+    tried: TriedCandidates, *, blocks: Collection[int] | None = None, tolerance: float = 0.01, seed: int = 0
 ) -> list[Candidate]:
     """The best first: by the moves that are likely saved (`saving`), the present itself before what saves none; then
     by imbalance. Equals by fewer moves, fewer changes, key."""
@@ -205,7 +205,9 @@ def ranked(
     return [tried.candidates[key] for key in sorted(tried.results, key=worth)]
 
 
-def saving(tried: Tried, key: str, *, blocks: Collection[int] | None, tolerance: float, seed: int = 0) -> float:
+def saving(
+    tried: TriedCandidates, key: str, *, blocks: Collection[int] | None, tolerance: float, seed: int = 0
+) -> float:
     """Which share of the present's moves a candidate saves, times the chance that other blocks confirm it; 0: none.
 
     A course is chaotic: one move more or less, and all later ones are others. The mean alone flatters whoever was
@@ -220,7 +222,7 @@ def saving(tried: Tried, key: str, *, blocks: Collection[int] | None, tolerance:
     return (1 - now / then) * chance(before, after, known, tolerance, seed=seed)
 
 
-def _idle(strategy: str, space: Space, tried: Tried) -> frozenset[str]:
+def _idle(strategy: str, space: SearchSpace, tried: TriedCandidates) -> frozenset[str]:
     """Parameters of a strategy that were changed alone, and whose every value came to what the strategy comes to."""
     own = changes_to(strategy, space.base)
     plain = tried.results[_named(strategy, own).key]
@@ -232,7 +234,7 @@ def _idle(strategy: str, space: Space, tried: Tried) -> frozenset[str]:
     return frozenset(name for name, idle in same.items() if idle)
 
 
-def _unlike(candidates: Sequence[Candidate], tried: Tried) -> list[Candidate]:
+def _unlike(candidates: Sequence[Candidate], tried: TriedCandidates) -> list[Candidate]:
     """Without those that came to exactly what one before them did."""
     found: list[Candidate] = []
     for candidate in candidates:
@@ -241,7 +243,7 @@ def _unlike(candidates: Sequence[Candidate], tried: Tried) -> list[Candidate]:
     return found
 
 
-def _best_balanced(tried: Tried, blocks: Collection[int] | None) -> list[Candidate]:
+def _best_balanced(tried: TriedCandidates, blocks: Collection[int] | None) -> list[Candidate]:
     """The one with the least imbalance that moves no more than the present; what came to the same as the present is
     none."""
     now = tried.results[tried.present]
@@ -251,7 +253,7 @@ def _best_balanced(tried: Tried, blocks: Collection[int] | None) -> list[Candida
     return [tried.candidates[min(able, key=lambda key: (totals[key].imbalance, key))]] if able else []
 
 
-def worse(before: Measures, after: Measures, tolerance: float) -> str:
+def worse(before: CandidateMeasures, after: CandidateMeasures, tolerance: float) -> str:
     """In what it is worse than before by more than `tolerance`, a share of what it was; empty: in nothing. Minutes of
     overload may also be more by one picture a day: less than that no back-test tells from chance."""
     if after.imbalance > before.imbalance * (1 + tolerance) + DUST:
@@ -259,7 +261,7 @@ def worse(before: Measures, after: Measures, tolerance: float) -> str:
     return overloaded(before, after, tolerance)
 
 
-def overloaded(before: Measures, after: Measures, tolerance: float) -> str:
+def overloaded(before: CandidateMeasures, after: CandidateMeasures, tolerance: float) -> str:
     """Whether brokers were overloaded for longer, and by how much; empty: no. As `worse`."""
     then, now = (found.per_day(found.overloaded_minutes) for found in (before, after))
     picture = before.seconds / before.periods / 60 if before.periods else 0.0
@@ -268,9 +270,9 @@ def overloaded(before: Measures, after: Measures, tolerance: float) -> str:
     return ""
 
 
-def total(results: ByBlock, blocks: Collection[int] | None = None) -> Measures:
+def total(results: ByBlock, blocks: Collection[int] | None = None) -> CandidateMeasures:
     """All blocks together, or those."""
-    return Measures.sum(found for block, found in sorted(results.items()) if blocks is None or block in blocks)
+    return CandidateMeasures.sum(found for block, found in sorted(results.items()) if blocks is None or block in blocks)
 
 
 def strategy_of(candidate: Candidate, base: Parameters) -> str:

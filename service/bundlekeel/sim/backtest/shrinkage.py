@@ -18,7 +18,7 @@ from bundlekeel.core.calibration.threshold_ranges import RANGES, steps_between
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.sim.backtest.candidates import Candidate
-from bundlekeel.sim.backtest.search import PAIRS, Tried, changes_to, strategy_of, total
+from bundlekeel.sim.backtest.search import PAIRS, TriedCandidates, changes_to, strategy_of, total
 
 # How much of a figure is its own; the rest is the surface's.
 OWN: Final = 0.5
@@ -32,27 +32,27 @@ _FAR: Final = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class ShrunkEstimate:
     """What a candidate likely comes to. imbalance: time mean of max/mean - 1. moves: on so many blocks."""
 
     imbalance: float
     moves: float
 
 
-def shrunk(tried: Tried, base: Parameters, blocks: Collection[int]) -> dict[str, Expected]:
+def shrunk(tried: TriedCandidates, base: Parameters, blocks: Collection[int]) -> dict[str, ShrunkEstimate]:
     """By key, what is to be expected of every candidate by these blocks. Candidates of one strategy and cycle have a
     surface of their own; so few that there is none keep their figures."""
     groups: dict[tuple[str, float], list[str]] = {}
     for key, item in tried.candidates.items():
         groups.setdefault((strategy_of(item, base), item.cycle_seconds), []).append(key)
-    found: dict[str, Expected] = {}
+    found: dict[str, ShrunkEstimate] = {}
     for (strategy, _), keys in groups.items():
         sums = [total(tried.results[key], blocks) for key in keys]
         columns = _columns([tried.candidates[key] for key in keys], strategy, base)
         imbalance = _drawn(columns, np.array([item.imbalance for item in sums]))
         moves = _drawn(columns, np.array([item.moves for item in sums], dtype=float))
         for key, one, other in zip(keys, imbalance, moves, strict=True):
-            found[key] = Expected(imbalance=float(one), moves=float(other))
+            found[key] = ShrunkEstimate(imbalance=float(one), moves=float(other))
     return found
 
 

@@ -20,12 +20,12 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.snapshot import Bools
 
 DAY_MS: Final = 86_400_000
-NOBODY: Final = -1
+NO_BROKER: Final = -1
 _HEADER: Final = "header"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class RecordedTraffic:
     """T periods of N bundles on B brokers. Units and columns as in `core.model.load`.
 
     wall_ms (T,). rates (T, N, 4), float32 or float64: what each bundle carried, 0 where nobody reported it. counts
@@ -94,18 +94,18 @@ class Traffic:
         return out.getvalue()
 
     @staticmethod
-    def from_bytes(data: bytes) -> Traffic:
+    def from_bytes(data: bytes) -> RecordedTraffic:
         """The opposite of `to_bytes`. HistoryError when it is none."""
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as found:
                 arrays: dict[str, Any] = {name: found[name] for name in _ARRAYS}
                 header = json.loads(found[_HEADER].tobytes().decode())
             arrays |= {name: tuple(header[name]) for name in ("bundles", "brokers", "texts")}
-            return Traffic(**arrays, traits=header["traits"], start=header["start"])
+            return RecordedTraffic(**arrays, traits=header["traits"], start=header["start"])
         except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
             raise HistoryError(f"no traffic of a back-test: {error!r}") from None
 
-    def part(self, begin: int, end: int, averages: Averaging) -> Traffic:
+    def part(self, begin: int, end: int, averages: Averaging) -> RecordedTraffic:
         """Periods `begin` to `end`; `averages` are those at `begin`. The arrays are views of this one's."""
         cut: dict[str, Any] = {name: getattr(self, name)[begin:end] for name in _BY_PERIOD}
         cut |= {name: rows[begin:end] for name in _MAYBE if len(rows := getattr(self, name)) > 1}
@@ -114,7 +114,7 @@ class Traffic:
 
 
 _TEXTS: Final = ("bundles", "brokers", "texts", "traits", "start")
-_ARRAYS: Final = tuple(item.name for item in fields(Traffic) if item.name not in _TEXTS)
+_ARRAYS: Final = tuple(item.name for item in fields(RecordedTraffic) if item.name not in _TEXTS)
 _BY_PERIOD: Final = (
     *("wall_ms", "rates", "owner", "usage", "carried", "topics", "present", "reported", "started", "members"),
 )
@@ -126,11 +126,11 @@ _MAYBE: Final = ("counts", "limit")
 class Chunk:
     """Some periods, of which the first `warm` are not counted: they let the candidates' ownership part."""
 
-    traffic: Traffic
+    traffic: RecordedTraffic
     warm: int
 
 
-def chunks(traffic: Traffic, length: int, warm: int) -> Iterator[Chunk]:
+def chunks(traffic: RecordedTraffic, length: int, warm: int) -> Iterator[Chunk]:
     """The traffic in pieces of `length` counted periods, each begun `warm` periods earlier (as far as there are any).
 
     Averages at each beginning are those of the whole; ownership there is the recorded one, and so are the parameters,
@@ -152,21 +152,21 @@ class Averaging:
     that were recorded first of it: the children of a split inherit their parent's.
     """
 
-    def __init__(self, traffic: Traffic) -> None:
+    def __init__(self, traffic: RecordedTraffic) -> None:
         self.short, self.long = traffic.short.copy(), traffic.long.copy()
         self.samples = traffic.samples.copy()
         self.period = 0
         self._stamp = np.stack([traffic.started[0], traffic.reported[0]])
-        self._stamp[:, ~traffic.present[0]] = NOBODY
+        self._stamp[:, ~traffic.present[0]] = NO_BROKER
         self._seen = traffic.owner[0] >= 0
 
-    def advance(self, traffic: Traffic, period: int) -> None:
+    def advance(self, traffic: RecordedTraffic, period: int) -> None:
         """Go on to this period, which is not before the present one."""
         while self.period < period:
             self.period += 1
             self._add(traffic, self.period)
 
-    def _add(self, traffic: Traffic, period: int) -> None:
+    def _add(self, traffic: RecordedTraffic, period: int) -> None:
         owner = traffic.owner[period]
         now = np.stack([traffic.started[period], traffic.reported[period]])
         fresh = traffic.present[period] & (now != self._stamp).any(axis=0)

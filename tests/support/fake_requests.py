@@ -133,7 +133,7 @@ class FakeWishes:
         self._called("resume_scope", (scope, reason, by))
         return {"scope": scope, "reason": reason, "by": by}
 
-    async def by_hand(
+    async def manual_move(
         self,
         verb: Verb,
         name: str,
@@ -147,7 +147,7 @@ class FakeWishes:
     ) -> Json:
         """A move or a split; refused with `refused`, proposed with `review`."""
         how = (options,) if verb == "split" else (to, override_cool_down)
-        self._called("by_hand", (verb, name, *how, execute, reason, by))
+        self._called("manual_move", (verb, name, *how, execute, reason, by))
         answer: Json = {
             "kind": verb,
             "name": name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bundlekeel.daemon.cycle.broker_splits import LASTING_MS
-from bundlekeel.daemon.state.takeover_record import SPLITTING, TAKEOVER, Record
+from bundlekeel.daemon.state.takeover_record import SPLITTING, TAKEOVER, TakeoverRecord
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, WallClock
 
 B1, B2, B3 = BROKERS
@@ -13,9 +13,9 @@ async def taken_over(**overrides: str | None) -> FakeSidecar:
     """A leader under a takeover of these keys; no broker sheds or splits by itself."""
     sidecar = await FakeSidecar(FakeCluster(clock=WallClock()), mode="recommend").lead()
     sidecar.cluster.model.dynamic[SPLITTING] = "false"
-    record = Record(by="ann", reason="r", wall_ms=1, overrides=overrides, runtime={})
+    record = TakeoverRecord(by="ann", reason="r", wall_ms=1, overrides=overrides, runtime={})
     await sidecar.coordination.write_shared(TAKEOVER, record.encode(), version=None)
-    await sidecar.sharing.refresh()
+    await sidecar.shared_state.refresh()
     await turn(sidecar)
     return sidecar
 

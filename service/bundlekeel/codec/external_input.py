@@ -1,4 +1,5 @@
-"""The one door of foreign input: bytes that others wrote become values here, within bounds, or `CodecError`.
+"""Input from outside: bytes that other processes wrote become values here and nowhere else, within bounds, or
+`CodecError`.
 
 Bounded are decoded bytes, nesting, the number of values and the digits of integers, each before it costs anything. Text
 is UTF-8 with replacement; control characters and lone surrogates are replaced, so that whatever came in can be encoded

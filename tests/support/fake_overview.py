@@ -14,7 +14,7 @@ class FakeDrawing:
 
     cycle = 4711
 
-    def drawing(self, largest: int) -> Json:
+    def overview(self, largest: int) -> Json:
         """A row a broker."""
         rows = [
             {

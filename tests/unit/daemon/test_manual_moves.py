@@ -10,7 +10,7 @@ import pytest
 from bundlekeel.core.model.errors import ConfigError, Conflict, NotFound
 from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.core.splitting.algorithms import SplitOptions
-from bundlekeel.daemon.state.documents import Pause, Wish
+from bundlekeel.daemon.state.documents import OperatorRequest, Pause
 from tests.support.builders import bundle_name
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
@@ -23,24 +23,24 @@ async def seeing(cluster: FakeCluster | None = None, **more: Any) -> FakeSidecar
     """A leader that has seen the cluster, and is told not to balance by itself meanwhile."""
     sidecar = await FakeSidecar(cluster or FakeCluster({B1: [0.2, 0.1], B2: [0.15], B3: [0.15]}), **more).lead()
     pause = Pause(reason="look", by="ann", since_ms=1)
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
     await sidecar.cycle.turn()
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pause=None))
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=None))
     return sidecar
 
 
-async def carried_out(sidecar: FakeSidecar, wish: dict[str, Any]) -> dict[str, Any]:
+async def carried_out(sidecar: FakeSidecar, operator_request: dict[str, Any]) -> dict[str, Any]:
     """The task of this request after the leader served it."""
-    task = await sidecar.sharing.leave_request({**wish, "reason": "r", "by": "ann"})
+    task = await sidecar.shared_state.leave_request({**operator_request, "reason": "r", "by": "ann"})
     await sidecar.executions.serve()
-    (found,) = [item for item in sidecar.sharing.tasks if item["task"] == task]
+    (found,) = [item for item in sidecar.shared_state.tasks if item["task"] == task]
     return found
 
 
 async def test_a_transfer_says_what_would_move_and_does_exactly_that() -> None:
     """Scores before and after, what every other broker says; then the bundle is where it was asked to be."""
     sidecar = await seeing()
-    answer, wish = await sidecar.by_hand.move(BUNDLE, B3)
+    answer, operator_request = await sidecar.manual_moves.move(BUNDLE, B3)
     assert sidecar.cluster.model.unloads == []
     move = answer["move"]
     assert (move["bundle"], move["source"], move["target"], move["rule"]) == (BUNDLE, B1, B3, "by hand")
@@ -49,12 +49,12 @@ async def test_a_transfer_says_what_would_move_and_does_exactly_that() -> None:
     assert [item["broker"] for item in answer["candidates"]] == [B2, B3]
     rows = {row["broker"]: row for row in answer["loads"]}
     assert (rows[B1]["bundles_before"], rows[B1]["bundles_after"]) == (2, 1)
-    task = await carried_out(sidecar, wish)
+    task = await carried_out(sidecar, operator_request)
     assert (task["state"], task["kind"], task["detail"]) == ("done", "transfer", "1 of 1 landed where asked")
     assert sidecar.cluster.owners()[BUNDLE] == B3
     (record,) = sidecar.journal.tail(10, kind="move")
     assert record["cycle"] == task["task"]
-    (entry,) = sidecar.cycle.standing.ledger.entries
+    (entry,) = sidecar.cycle.cycle_state.ledger.entries
     assert (entry.bundle, entry.target, entry.traffic[2] > 0) == (BUNDLE, B3, True)
 
 
@@ -64,16 +64,16 @@ async def test_a_topic_names_its_bundle_first() -> None:
     topic = next(iter(sidecar.cluster.model.topics[BUNDLE]))
     sidecar.cluster.metadata.bundle_boundaries["t/ns"] = [0, 0xFFFFFFFF]
     sidecar.cluster.model.own("t/ns/0x00000000_0xffffffff", B1)
-    answer, _ = await sidecar.by_hand.move(topic, B2)
+    answer, _ = await sidecar.manual_moves.move(topic, B2)
     assert answer["sentence"].startswith("t/ns/0x00000000_0xffffffff holds persistent://t/ns/topic-1; it moves whole")
 
 
 async def test_an_unload_goes_where_there_is_most_room() -> None:
     """It names the broker before anything is done; nothing lands anywhere by chance."""
     sidecar = await seeing(FakeCluster({B1: [0.2, 0.1], B2: [0.3], B3: [0.1]}))
-    answer, wish = await sidecar.by_hand.move(BUNDLE)
+    answer, operator_request = await sidecar.manual_moves.move(BUNDLE)
     assert (answer["kind"], answer["target"]) == ("unload", B3)
-    assert (await carried_out(sidecar, wish))["state"] == "done"
+    assert (await carried_out(sidecar, operator_request))["state"] == "done"
     assert sidecar.cluster.owners()[BUNDLE] == B3
 
 
@@ -83,9 +83,9 @@ async def test_what_nobody_reports_moves_too() -> None:
     cluster.model.add(BARE, B1)
     cluster.metadata.bundle_boundaries["t/bare"] = [0, 0xFFFFFFFF]
     sidecar = await seeing(cluster)
-    answer, wish = await sidecar.by_hand.move(BARE, B2)
+    answer, operator_request = await sidecar.manual_moves.move(BARE, B2)
     assert answer["move"]["traffic"] == (0.0, 0.0, 0.0, 0.0)
-    task = await carried_out(sidecar, wish)
+    task = await carried_out(sidecar, operator_request)
     assert (task["state"], task["moves"][0]["outcome"]) == ("done", "released")
     assert cluster.model.affinity == {BARE: B2}
 
@@ -95,7 +95,7 @@ async def test_what_nobody_reports_moves_too() -> None:
     [
         ({"pinned": {BUNDLE: 0}}, B2, "Pinned"),
         ({"excluded": {"n:t/*": 0}}, B2, "Excluded"),
-        ({"cordons": {B2: Wish(by="a", reason="r", since_ms=1)}}, B2, "Cordoned"),
+        ({"cordons": {B2: OperatorRequest(by="a", reason="r", since_ms=1)}}, B2, "Cordoned"),
         ({"pauses": {"tenant:t": Pause(reason="r", by="a", since_ms=1)}}, B2, "Excluded"),
         ({}, B1, "SameBroker"),
     ],
@@ -103,43 +103,43 @@ async def test_what_nobody_reports_moves_too() -> None:
 async def test_what_refuses_says_so_and_leaves_no_request(change: dict[str, Any], to: str, code: str) -> None:
     """Pins, exclusions, cordons, paused scopes, and the owner itself."""
     sidecar = await seeing()
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, **change))
-    answer, wish = await sidecar.by_hand.move(BUNDLE, to)
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, **change))
+    answer, operator_request = await sidecar.manual_moves.move(BUNDLE, to)
     assert [item["code"] for item in answer["refusals"]] == [code]
-    assert (wish, answer["move"]) == ({}, None)
+    assert (operator_request, answer["move"]) == ({}, None)
 
 
-async def test_policies_refuse_by_hand_too() -> None:
+async def test_policies_refuse_manually_too() -> None:
     """An isolation policy keeps the namespace on one broker."""
     sidecar = await seeing()
     policy = IsolationPolicy(name="p", namespaces=("t/ns",), primary=("b1.*",))
     sidecar.cluster.metadata.isolation["local"] = (policy,)
-    answer, wish = await sidecar.by_hand.move(BUNDLE, B2)
-    assert wish == {}
+    answer, operator_request = await sidecar.manual_moves.move(BUNDLE, B2)
+    assert operator_request == {}
     assert answer["refusals"][0]["code"] == "PolicyForbids"
 
 
 async def test_cool_down_holds_until_a_person_says_otherwise() -> None:
     """A bundle that has just moved: refused with the time left, moved again with the flag."""
     sidecar = await seeing()
-    await carried_out(sidecar, (await sidecar.by_hand.move(BUNDLE, B3))[1])
-    answer, wish = await sidecar.by_hand.move(BUNDLE, B2)
-    assert (answer["refusals"][0]["code"], wish) == ("CoolDown", {})
-    _, wish = await sidecar.by_hand.move(BUNDLE, B2, override_cool_down=True)
-    assert (await carried_out(sidecar, wish))["state"] == "done"
+    await carried_out(sidecar, (await sidecar.manual_moves.move(BUNDLE, B3))[1])
+    answer, operator_request = await sidecar.manual_moves.move(BUNDLE, B2)
+    assert (answer["refusals"][0]["code"], operator_request) == ("CoolDown", {})
+    _, operator_request = await sidecar.manual_moves.move(BUNDLE, B2, override_cool_down=True)
+    assert (await carried_out(sidecar, operator_request))["state"] == "done"
     assert sidecar.cluster.owners()[BUNDLE] == B2
 
 
 async def test_the_leader_refuses_what_has_changed() -> None:
     """Another owner, or a pin set meanwhile: the task fails with what changed, and nothing is called."""
     sidecar = await seeing()
-    _, wish = await sidecar.by_hand.move(BUNDLE, B3)
+    _, operator_request = await sidecar.manual_moves.move(BUNDLE, B3)
     sidecar.cluster.model.own(BUNDLE, B2)
-    task = await carried_out(sidecar, wish)
+    task = await carried_out(sidecar, operator_request)
     assert (task["state"], "changed" in task["detail"]) == ("failed", True)
     sidecar.cluster.model.own(BUNDLE, B1)
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={BUNDLE: 0}))
-    task = await carried_out(sidecar, wish)
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={BUNDLE: 0}))
+    task = await carried_out(sidecar, operator_request)
     assert (task["state"], task["detail"]) == ("failed", "not carried out: a person pinned it to its broker")
     assert sidecar.cluster.model.unloads == []
 
@@ -147,36 +147,36 @@ async def test_the_leader_refuses_what_has_changed() -> None:
 async def test_unreadable_requests_of_other_releases_move_nothing() -> None:
     """They fail, in words."""
     sidecar = await seeing()
-    for wish in ({"kind": "transfer"}, {"kind": "split", "at": "x"}, {"kind": "levitate"}):
-        task = await carried_out(sidecar, wish)
+    for operator_request in ({"kind": "transfer"}, {"kind": "split", "at": "x"}, {"kind": "levitate"}):
+        task = await carried_out(sidecar, operator_request)
         assert (task["state"], "cannot be read" in task["detail"]) == ("failed", True)
     assert sidecar.cluster.model.unloads == []
 
 
 async def test_names_that_are_no_one_bundle() -> None:
-    """A partitioned topic in several bundles, an unknown namespace or broker, a bundle nobody owns."""
+    """A partitioned topic in several bundles, an unknown namespace or broker, a bundle no broker owns."""
     sidecar = await seeing()
     sidecar.cluster.metadata.bundle_boundaries["t/ns"] = [0, 0x80000000, 0xFFFFFFFF]
     sidecar.cluster.metadata.partition_counts["persistent://t/ns/many"] = 16
     with pytest.raises(ConfigError, match="lies in"):
-        await sidecar.by_hand.move("persistent://t/ns/many", B2)
+        await sidecar.manual_moves.move("persistent://t/ns/many", B2)
     with pytest.raises(NotFound):
-        await sidecar.by_hand.move("persistent://no/where/x", B2)
+        await sidecar.manual_moves.move("persistent://no/where/x", B2)
     sidecar.cluster._set_boundaries()
     with pytest.raises(NotFound, match="no broker"):
-        await sidecar.by_hand.move(BUNDLE, "b9:8080")
+        await sidecar.manual_moves.move(BUNDLE, "b9:8080")
     del sidecar.cluster.model.owners[BUNDLE]
-    with pytest.raises(Conflict, match="nobody owns"):
-        await sidecar.by_hand.move(BUNDLE, B2)
+    with pytest.raises(Conflict, match="no broker owns"):
+        await sidecar.manual_moves.move(BUNDLE, B2)
 
 
 async def test_a_split_shows_its_children_and_makes_them() -> None:
     """Where the load divides, or at the position asked for; the children stay at the owner."""
     sidecar = await seeing()
     sidecar.cluster.put_topics(BUNDLE, 0.1, 0.1)
-    answer, wish = await sidecar.by_hand.split(BUNDLE)
+    answer, operator_request = await sidecar.manual_moves.split(BUNDLE)
     assert [child["topics_ratio"] for child in answer["children"]] == [0.5, 0.5]
-    task = await carried_out(sidecar, wish)
+    task = await carried_out(sidecar, operator_request)
     assert (task["state"], task["kind"]) == ("done", "split")
     assert {bundle: owner for bundle, owner in sidecar.cluster.owners().items() if bundle in task["detail"]} == {
         child["bundle"]: B1 for child in answer["children"]
@@ -187,24 +187,24 @@ async def test_a_split_at_a_position() -> None:
     """Strictly inside, and only where there are two topics."""
     sidecar = await seeing()
     sidecar.cluster.put_topics(BUNDLE, 0.15, 0.03, 0.02)
-    answer, wish = await sidecar.by_hand.split(BUNDLE, SplitOptions(at=(0x100,)))
+    answer, operator_request = await sidecar.manual_moves.split(BUNDLE, SplitOptions(at=(0x100,)))
     assert answer["children"][0]["bundle"] == "t/ns/0x00000000_0x00000100"
-    assert (await carried_out(sidecar, wish))["state"] == "done"
+    assert (await carried_out(sidecar, operator_request))["state"] == "done"
     assert "t/ns/0x00000000_0x00000100" in sidecar.cluster.owners()
     for at, code in ((0x20000, "NarrowRange"), (0x10000, "NarrowRange")):
-        answer, wish = await sidecar.by_hand.split(bundle_name(1), SplitOptions(at=(at,)))
-        assert ([item["code"] for item in answer["refusals"]], wish) == ([code], {})
-    answer, wish = await sidecar.by_hand.split(bundle_name(1), SplitOptions(at=(0x18000,)))
-    assert ([item["code"] for item in answer["refusals"]], wish) == (["SingleTopic"], {})
+        answer, operator_request = await sidecar.manual_moves.split(bundle_name(1), SplitOptions(at=(at,)))
+        assert ([item["code"] for item in answer["refusals"]], operator_request) == ([code], {})
+    answer, operator_request = await sidecar.manual_moves.split(bundle_name(1), SplitOptions(at=(0x18000,)))
+    assert ([item["code"] for item in answer["refusals"]], operator_request) == (["SingleTopic"], {})
 
 
-async def test_a_pinned_bundle_is_not_split_by_hand() -> None:
+async def test_a_pinned_bundle_is_not_split_manually() -> None:
     """Neither when it is asked for, nor when it was pinned after that."""
     sidecar = await seeing()
     sidecar.cluster.put_topics(BUNDLE, 0.1, 0.1)
-    _, wish = await sidecar.by_hand.split(BUNDLE)
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={BUNDLE: 0}))
-    answer, none = await sidecar.by_hand.split(BUNDLE)
+    _, operator_request = await sidecar.manual_moves.split(BUNDLE)
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={BUNDLE: 0}))
+    answer, none = await sidecar.manual_moves.split(BUNDLE)
     assert ([item["code"] for item in answer["refusals"]], none) == (["Pinned"], {})
-    assert (await carried_out(sidecar, wish))["state"] == "failed"
+    assert (await carried_out(sidecar, operator_request))["state"] == "failed"
     assert sidecar.cluster.model.splits == []

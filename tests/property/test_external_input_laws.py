@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from bundlekeel import codec
-from bundlekeel.adapters.admin.answers import Answer, error_of, json_object, text_map
+from bundlekeel.adapters.admin.answers import RawAnswer, error_of, json_object, text_map
 from bundlekeel.adapters.admin.hosts import KnownHosts
 from bundlekeel.adapters.history.rows import records_of
 from bundlekeel.adapters.history.wal import whole_payloads
@@ -31,7 +31,7 @@ from bundlekeel.api.audit import _object as decode_body
 from bundlekeel.codec.channel import decode_service_unit
 from bundlekeel.codec.client_signs import decode_lookup_failures, decode_signs
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
-from bundlekeel.codec.foreign import GROWTH_BYTES
+from bundlekeel.codec.external_input import GROWTH_BYTES
 from bundlekeel.codec.mbeans import decode_cpu_load
 from bundlekeel.codec.rates import decode_namespace_rates, decode_rate, decode_resource_group
 from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_rates, decode_topic_stats
@@ -79,7 +79,7 @@ def _document(data: bytes) -> Document:
 
 def _refusal(data: bytes) -> str:
     try:
-        raise error_of(Answer(status=500, url="http://b", content=data), "PUT")
+        raise error_of(RawAnswer(status=500, url="http://b", content=data), "PUT")
     except AdminApiError as error:
         return json.dumps(str(error), ensure_ascii=False)
 
@@ -161,7 +161,7 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "resource group": Kind(decode_resource_group, _json(publishRateInMsgs=5)),
     "settings": Kind(
-        lambda data: text_map(json_object(Answer(status=200, url="u", content=data), "settings")), _json(a="1", b=2)
+        lambda data: text_map(json_object(RawAnswer(status=200, url="u", content=data), "settings")), _json(a="1", b=2)
     ),
     "refusal": Kind(_refusal, b'{"reason":"\\n --- An error ---\\n\\nMessage: no"}'),
     "redirect": Kind(_hop, b"http://b:1/admin"),

@@ -1,11 +1,11 @@
-"""Foreign hands: bundles others moved are left alone; somebody who undoes our moves again and again stops us."""
+"""External moves: bundles others moved are left alone; somebody who undoes our moves again and again stops us."""
 
 from __future__ import annotations
 
 import pytest
 
-from bundlekeel.core.guard import external_moves as foreign
-from bundlekeel.core.guard.external_moves import REST_MS, UNDONE_MS, Change, ForeignBook, Landing, Seen
+from bundlekeel.core.guard import external_moves
+from bundlekeel.core.guard.external_moves import REST_MS, UNDONE_MS, ExternalMove, ExternalMoves, Landing, SeenOwners
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.daemon.cycle.external_moves import second_balancer
@@ -31,14 +31,14 @@ def starts(**changed: int) -> dict[str, int]:
     return {A: 1, B: 1, C: 1} | {f"{name}:8080": start for name, start in changed.items()}
 
 
-def after(*owners: str, landings: dict[str, Landing] | None = None, **changed: int) -> tuple[Change, ...]:
+def after(*owners: str, landings: dict[str, Landing] | None = None, **changed: int) -> tuple[ExternalMove, ...]:
     """What the last look finds when the bundle was seen at these owners, a minute apart; `changed` at the last look."""
-    seen, found = Seen(), ()
+    seen, found = SeenOwners(), ()
     for number, owner in enumerate(owners):
         last = number == len(owners) - 1
         begun = starts(**changed) if last else starts()
         known = (landings or {}) if last else {}
-        seen, found = foreign.look(seen, picture(owner, T0 + number * 60_000), begun, known, ())
+        seen, found = external_moves.look(seen, picture(owner, T0 + number * 60_000), begun, known, ())
     return found
 
 
@@ -84,41 +84,41 @@ def test_a_broker_that_restarted_gave_nothing_away(changed: dict[str, int]) -> N
 
 def test_a_broker_that_died_gave_nothing_away() -> None:
     """It is not registered any more."""
-    seen, _ = foreign.look(Seen(), picture(A, T0), starts(), {}, ())
+    seen, _ = external_moves.look(SeenOwners(), picture(A, T0), starts(), {}, ())
     gone = {B: 1, C: 1}
-    assert foreign.look(seen, picture(B, T0 + 60_000), gone, {}, ())[1] == ()
+    assert external_moves.look(seen, picture(B, T0 + 60_000), gone, {}, ())[1] == ()
 
 
 def test_unsettled_bundles_wait() -> None:
     """Their reports are not to be believed yet; once they settle the comparison is with what was before."""
-    seen, _ = foreign.look(Seen(), picture(A, T0), starts(), {}, ())
-    seen, found = foreign.look(seen, picture(B, T0 + 60_000), starts(), {}, {NAME})
+    seen, _ = external_moves.look(SeenOwners(), picture(A, T0), starts(), {}, ())
+    seen, found = external_moves.look(seen, picture(B, T0 + 60_000), starts(), {}, {NAME})
     assert found == ()
-    assert len(foreign.look(seen, picture(B, T0 + 120_000), starts(), {}, ())[1]) == 1
+    assert len(external_moves.look(seen, picture(B, T0 + 120_000), starts(), {}, ())[1]) == 1
 
 
 def test_rounds_within_the_window_mean_a_rest() -> None:
     """Three times within ten minutes; a whole namespace at one moment is one time."""
 
-    def undone(at: int, number: int = 0) -> Change:
-        return Change(bundle=bundle_name(number), source=B, target=A, at_ms=at, undone=True)
+    def undone(at: int, number: int = 0) -> ExternalMove:
+        return ExternalMove(bundle=bundle_name(number), source=B, target=A, at_ms=at, undone=True)
 
-    book = foreign.noted(ForeignBook(), [undone(T0, number) for number in range(10)], T0)
+    book = external_moves.noted(ExternalMoves(), [undone(T0, number) for number in range(10)], T0)
     assert book.rest_until_ms == 0 and len(book.undone) == 10
-    book = foreign.noted(book, [undone(T0 + 70_000)], T0 + 70_000)
+    book = external_moves.noted(book, [undone(T0 + 70_000)], T0 + 70_000)
     assert book.rest_until_ms == 0
-    third = foreign.noted(book, [undone(T0 + 140_000)], T0 + 140_000)
+    third = external_moves.noted(book, [undone(T0 + 140_000)], T0 + 140_000)
     assert third.rest_until_ms == T0 + 140_000 + REST_MS
     obstacle = second_balancer(third, T0 + 150_000)
     assert obstacle is not None and obstacle.code is Code.SECOND_BALANCER and bundle_name(0) in obstacle.detail
     assert second_balancer(third, third.rest_until_ms) is None
     late = T0 + UNDONE_MS + 80_000
-    assert foreign.noted(book, [undone(late)], late).rest_until_ms == 0, "the first ones are long ago"
-    other = Change(bundle=NAME, source=A, target=C, at_ms=T0)
-    assert foreign.noted(ForeignBook(), [other], T0) == ForeignBook(), "moved by somebody, but not undone"
+    assert external_moves.noted(book, [undone(late)], late).rest_until_ms == 0, "the first ones are long ago"
+    other = ExternalMove(bundle=NAME, source=A, target=C, at_ms=T0)
+    assert external_moves.noted(ExternalMoves(), [other], T0) == ExternalMoves(), "moved by somebody, but not undone"
 
 
-async def by_hand(cluster: FakeCluster, bundle: str, target: str) -> None:
+async def manual_move(cluster: FakeCluster, bundle: str, target: str) -> None:
     """A person moves a bundle."""
     admin = MemoryAdmin(cluster.model)
     admin.set_endpoints(cluster.model.endpoints())
@@ -131,7 +131,7 @@ async def later(cluster: FakeCluster, sidecar: FakeSidecar, seconds: float) -> N
     cluster.clock.offset += seconds
     cluster.publish()
     await sidecar.leadership.turn()
-    await sidecar.sharing.refresh()
+    await sidecar.shared_state.refresh()
 
 
 async def watching(cluster: FakeCluster) -> FakeSidecar:
@@ -148,11 +148,11 @@ async def test_what_happened_before_we_acted_is_no_foreign_hand() -> None:
     cluster = FakeCluster({A: [0.1, 0.1], B: [0.1, 0.1], C: [0.1, 0.1]})
     sidecar = await watching(cluster)
     pause = Pause(reason="r", by="me", since_ms=0)
-    await sidecar.sharing.change_desired(lambda _: Desired(pause=pause))
+    await sidecar.shared_state.change_desired(lambda _: Desired(pause=pause))
     await sidecar.cycle.turn()
     bundle = next(name for name, owner in cluster.owners().items() if owner == A)
-    await by_hand(cluster, bundle, B)
-    await sidecar.sharing.change_desired(lambda _: Desired())
+    await manual_move(cluster, bundle, B)
+    await sidecar.shared_state.change_desired(lambda _: Desired())
     for _ in range(3):
         await sidecar.cycle.turn()
         await later(cluster, sidecar, 50)
@@ -164,13 +164,13 @@ async def test_a_bundle_a_person_moved_cools_down() -> None:
     cluster = FakeCluster({A: [0.1, 0.1, 0.1], B: [0.1, 0.1, 0.1], C: [0.1, 0.1, 0.1]})
     sidecar = await watching(cluster)
     bundle = next(name for name, owner in cluster.owners().items() if owner == A)
-    await by_hand(cluster, bundle, B)
+    await manual_move(cluster, bundle, B)
     await later(cluster, sidecar, 10)
     report = await sidecar.cycle.turn()
     (record,) = sidecar.journal.tail(10, kind="foreign")
     assert (record["bundle"], record["source"], record["destination"], record["undone"]) == (bundle, A, B, False)
     assert bundle not in {outcome.bundle for outcome in report.outcomes}
-    assert sidecar.cycle.standing.recent[bundle].source == A
+    assert sidecar.cycle.cycle_state.recent[bundle].source == A
     assert 'undone="false"} 1.0' in sidecar.metric("foreign_moves_total")
 
 
@@ -179,7 +179,7 @@ async def test_what_the_store_does_not_confirm_is_not_recorded() -> None:
     cluster = FakeCluster({A: [0.1, 0.1], B: [0.1, 0.1], C: [0.1, 0.1]})
     sidecar = await watching(cluster)
     bundle = next(name for name, owner in cluster.owners().items() if owner == A)
-    await by_hand(cluster, bundle, B)
+    await manual_move(cluster, bundle, B)
     await later(cluster, sidecar, 10)
     cluster.model.own(bundle, A)
     await sidecar.cycle.turn()
@@ -213,12 +213,12 @@ async def test_a_second_balancer_stops_us_and_the_next_leader_too() -> None:
         if report.obstacle is not None:
             break
         for outcome in report.outcomes:
-            await by_hand(cluster, outcome.bundle, outcome.source)
+            await manual_move(cluster, outcome.bundle, outcome.source)
         await later(cluster, first, 140)
     assert report.obstacle is not None and report.obstacle.code is Code.SECOND_BALANCER
     assert {item["undone"] for item in first.journal.tail(10, kind="foreign")} == {True}
     cluster.store.expire(first.coordination)
     await second.leadership.turn()
-    await second.cycle.turn(lambda: second.cycle.adopt(second.sharing.taken_over(), second.leadership.epoch))
+    await second.cycle.turn(lambda: second.cycle.adopt(second.shared_state.taken_over(), second.leadership.epoch))
     assert second.cycle.report is not None and second.cycle.report.obstacle is not None
     assert second.cycle.report.obstacle.code is Code.SECOND_BALANCER

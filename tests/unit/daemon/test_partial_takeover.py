@@ -11,9 +11,9 @@ import pytest
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import Conflict
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.operations.takeover import SHEDDING, Desk, handback, read_record, takeover
+from bundlekeel.daemon.operations.takeover import SHEDDING, TakeoverContext, handback, read_record, takeover
 from bundlekeel.daemon.state import partial_takeover as canary
-from bundlekeel.daemon.state.takeover_record import EXCLUDED, Ended, Record, decode_takeover, name_set
+from bundlekeel.daemon.state.takeover_record import EXCLUDED, TakeoverEnd, TakeoverRecord, decode_takeover, name_set
 from tests.support.memory_admin import MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
@@ -21,7 +21,7 @@ from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 NAMES = ("t/ns",)
 
 
-async def desk_of(cluster: FakeCluster, release: str = "4.2") -> Desk:
+async def desk_of(cluster: FakeCluster, release: str = "4.2") -> TakeoverContext:
     """A person's desk over the cluster; brokers before 4.2 do not have the setting."""
     for broker in BROKERS:
         if release == "4.2":
@@ -29,7 +29,7 @@ async def desk_of(cluster: FakeCluster, release: str = "4.2") -> Desk:
     admin, coordination = MemoryAdmin(cluster.model), MemoryCoordination(cluster.store)
     admin.set_endpoints(cluster.model.endpoints())
     await coordination.start()
-    return Desk(
+    return TakeoverContext(
         admin=admin,
         commands=admin,
         coordination=coordination,
@@ -53,17 +53,17 @@ async def test_round_trip(cluster: FakeCluster, before: str | None) -> None:
     if before is not None:
         cluster.model.dynamic[EXCLUDED] = before
     original = dict(cluster.model.dynamic)
-    desk = await desk_of(cluster)
-    taken = await takeover(desk, split=False, reason="try it", by="ann", namespaces=NAMES)
+    context = await desk_of(cluster)
+    taken = await takeover(context, split=False, reason="try it", by="ann", namespaces=NAMES)
     assert taken.complete and "t/ns are taken over" in taken.warnings[0]
     assert SHEDDING not in cluster.model.dynamic
     assert name_set(cluster.model.dynamic[EXCLUDED]) == {"t/ns"} | ({"x/y"} if before == "x/y" else set())
-    found = await read_record(desk.coordination)
+    found = await read_record(context.coordination)
     assert found is not None and found[0].namespaces == NAMES
-    back = await handback(desk, reason="enough", by="bob")
+    back = await handback(context, reason="enough", by="bob")
     assert back is not None and back.complete
     assert cluster.model.dynamic == original
-    document = await desk.coordination.read("takeover")
+    document = await context.coordination.read("takeover")
     assert document is not None
     ended = decode_takeover(document.data).ended
     assert ended is not None and (ended.by, ended.reason, ended.deadman) == ("bob", "enough", False)
@@ -72,56 +72,56 @@ async def test_round_trip(cluster: FakeCluster, before: str | None) -> None:
 async def test_what_the_brokers_file_excludes_stays_excluded(cluster: FakeCluster) -> None:
     """An override takes the place of the file's value, so it has to hold that too."""
     cluster.model.static[BROKERS[1]][EXCLUDED] = "[a/b, c/d]"
-    desk = await desk_of(cluster)
-    await takeover(desk, split=False, reason="r", by="ann", namespaces=NAMES)
+    context = await desk_of(cluster)
+    await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
     assert name_set(cluster.model.dynamic[EXCLUDED]) == {"a/b", "c/d", "t/ns"}
-    back = await handback(desk)
+    back = await handback(context)
     assert back is not None and back.complete and cluster.model.dynamic == {}
 
 
 async def test_more_namespaces_then_everything(cluster: FakeCluster) -> None:
     """The canary grows, becomes a whole takeover, and all of it is undone at once."""
-    desk = await desk_of(cluster)
-    await takeover(desk, split=False, reason="r", by="ann", namespaces=NAMES)
-    await takeover(desk, split=False, reason="more", by="bob", namespaces=("t/other",))
-    found = await read_record(desk.coordination)
+    context = await desk_of(cluster)
+    await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
+    await takeover(context, split=False, reason="more", by="bob", namespaces=("t/other",))
+    found = await read_record(context.coordination)
     assert found is not None and found[0].namespaces == ("t/ns", "t/other") and found[0].by == "ann"
-    assert (await takeover(desk, split=False, reason="all", by="bob")).complete
-    found = await read_record(desk.coordination)
+    assert (await takeover(context, split=False, reason="all", by="bob")).complete
+    found = await read_record(context.coordination)
     assert found is not None and found[0].namespaces == ()
     with pytest.raises(Conflict, match="whole cluster"):
-        await takeover(desk, split=False, reason="less", by="bob", namespaces=NAMES)
-    back = await handback(desk)
+        await takeover(context, split=False, reason="less", by="bob", namespaces=NAMES)
+    back = await handback(context)
     assert back is not None and back.complete and cluster.model.dynamic == {}
 
 
 async def test_older_brokers_are_refused_before_anything_changes(cluster: FakeCluster) -> None:
     """Before 4.2 nobody leaves a namespace alone."""
-    desk = await desk_of(cluster, "4.0")
+    context = await desk_of(cluster, "4.0")
     with pytest.raises(Conflict, match="Pulsar 4"):
-        await takeover(desk, split=False, reason="r", by="ann", namespaces=NAMES)
-    assert cluster.model.dynamic == {} and await read_record(desk.coordination) is None
+        await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
+    assert cluster.model.dynamic == {} and await read_record(context.coordination) is None
 
 
 async def test_acts_on_the_named_ones_while_the_brokers_shed(cluster: FakeCluster) -> None:
     """Without the canary nothing moves; with it, bundles of the namespace do."""
-    desk = await desk_of(cluster)
+    context = await desk_of(cluster)
     sidecar = await FakeSidecar(cluster).lead()
     held = await sidecar.cycle.turn()
     assert held.obstacle is not None and held.obstacle.code is Code.BROKERS_SHED_THEMSELVES
-    await takeover(desk, split=False, reason="r", by="ann", namespaces=NAMES)
-    await sidecar.sharing.refresh()
+    await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
+    await sidecar.shared_state.refresh()
     assert (await sidecar.cycle.turn()).outcomes
 
 
 async def test_nothing_of_other_namespaces_is_planned_or_begun(cluster: FakeCluster) -> None:
     """The plan leaves them alone, and so does the hand, whoever asks."""
-    desk = await desk_of(cluster)
-    await takeover(desk, split=False, reason="r", by="ann", namespaces=("t/other",))
+    context = await desk_of(cluster)
+    await takeover(context, split=False, reason="r", by="ann", namespaces=("t/other",))
     sidecar = await FakeSidecar(cluster).lead()
     report = await sidecar.cycle.turn()
     assert report.obstacle is None and report.plan is not None and not report.plan.moves
-    refusal = await sidecar.hand._not_now(next(iter(cluster.owners())))
+    refusal = await sidecar.executor._not_now(next(iter(cluster.owners())))
     assert refusal is not None and refusal.code is Code.BROKERS_SHED_THEMSELVES
     assert not cluster.model.unloads
 
@@ -136,8 +136,8 @@ async def test_nothing_of_other_namespaces_is_planned_or_begun(cluster: FakeClus
 )
 async def test_one_broker_that_sheds_them_stops_us(cluster: FakeCluster, spoil: Callable[[object], None]) -> None:
     """Proof is what each broker runs with, read again and again."""
-    desk = await desk_of(cluster)
-    await takeover(desk, split=False, reason="r", by="ann", namespaces=NAMES)
+    context = await desk_of(cluster)
+    await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
     spoil(cluster.model)
     sidecar = await FakeSidecar(cluster).lead()
     report = await sidecar.cycle.turn()
@@ -159,10 +159,12 @@ def test_scope_of_the_parameters() -> None:
 
 def test_records_of_earlier_versions_are_read() -> None:
     """Without the new fields; and with them nothing is lost."""
-    record = Record(by="a", reason="r", wall_ms=1, overrides={SHEDDING: None}, runtime={})
+    record = TakeoverRecord(by="a", reason="r", wall_ms=1, overrides={SHEDDING: None}, runtime={})
     known = {"by": "a", "reason": "r", "wall_ms": 1, "overrides": {SHEDDING: None}, "runtime": {}, "active": True}
     old = json.dumps(known).encode()
     assert decode_takeover(old) == record
-    ended = replace(record, namespaces=NAMES, active=False, ended=Ended(by="b", reason="x", wall_ms=2, deadman=True))
+    ended = replace(
+        record, namespaces=NAMES, active=False, ended=TakeoverEnd(by="b", reason="x", wall_ms=2, deadman=True)
+    )
     assert decode_takeover(ended.encode()) == ended
     assert canary.namespaces_of(ended) == ()

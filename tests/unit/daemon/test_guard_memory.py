@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from bundlekeel.core.guard.eligibility import GuardState, Moved
+from bundlekeel.core.guard.eligibility import GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import BrokerEndpoint
 from bundlekeel.core.model.time_format import HOUR_MS
-from bundlekeel.core.planning.ledger import Entry, Ledger
-from bundlekeel.daemon.gate.guard_state import Guarding
+from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
+from bundlekeel.daemon.gate.guard_state import GuardMemory
 from bundlekeel.daemon.gate.windows import Calendar
-from bundlekeel.daemon.state.documents import Wish
+from bundlekeel.daemon.state.documents import OperatorRequest
 from bundlekeel.ports import Picture
 from bundlekeel.settings.guard import WindowSettings
 from tests.support.builders import NOW_MS, bundle_name
@@ -30,10 +30,10 @@ def picture(**starts: int) -> Picture:
 
 def seen(*pictures: Picture) -> dict[str, int]:
     """What changed over these pictures, a second apart: broker -> index of the picture."""
-    guarding = Guarding(deque[dict[str, Any]])
+    guard_memory = GuardMemory(deque[dict[str, Any]])
     for index, item in enumerate(pictures):
-        guarding.see(item, NOW_MS + 1000 * index)
-    return {broker: (at - NOW_MS) // 1000 for broker, at in guarding.changed.items()}
+        guard_memory.see(item, NOW_MS + 1000 * index)
+    return {broker: (at - NOW_MS) // 1000 for broker, at in guard_memory.changed.items()}
 
 
 EARLY = NOW_MS - 10**6
@@ -75,14 +75,14 @@ def test_from_which_start_on_a_broker_is_new() -> None:
 
 def test_changes_are_forgotten() -> None:
     """Rule: after a day a change is history."""
-    guarding = Guarding(deque[dict[str, Any]])
-    guarding.see(picture(a=EARLY, b=EARLY), NOW_MS)
-    guarding.see(picture(a=EARLY), NOW_MS + 1)
-    assert guarding.changed == {"b": NOW_MS + 1}
-    guarding.see(picture(a=EARLY), NOW_MS + 24 * HOUR_MS)
-    assert guarding.changed == {"b": NOW_MS + 1}
-    guarding.see(picture(a=EARLY), NOW_MS + 1 + 24 * HOUR_MS)
-    assert guarding.changed == {}
+    guard_memory = GuardMemory(deque[dict[str, Any]])
+    guard_memory.see(picture(a=EARLY, b=EARLY), NOW_MS)
+    guard_memory.see(picture(a=EARLY), NOW_MS + 1)
+    assert guard_memory.changed == {"b": NOW_MS + 1}
+    guard_memory.see(picture(a=EARLY), NOW_MS + 24 * HOUR_MS)
+    assert guard_memory.changed == {"b": NOW_MS + 1}
+    guard_memory.see(picture(a=EARLY), NOW_MS + 1 + 24 * HOUR_MS)
+    assert guard_memory.changed == {}
 
 
 def record(number: int, age_ms: int, outcome: str = "done") -> dict[str, Any]:
@@ -96,7 +96,7 @@ def test_the_last_hour() -> None:
     records = deque(
         [record(0, HOUR_MS), record(1, HOUR_MS - 1), record(2, 5000, "unknown"), record(3, 4000, "refused")]
     )
-    entry = Entry(
+    entry = LedgerEntry(
         bundle=bundle_name(4),
         source="a:1",
         target="b:1",
@@ -104,14 +104,14 @@ def test_the_last_hour() -> None:
         traffic=(0.0, 0.0, 0.0, 0.0),
         pressure=(0.0,) * 6,
     )
-    state = Guarding(lambda: records).state(GuardState(), Ledger(entries=(entry,)), NOW_MS)
+    state = GuardMemory(lambda: records).state(GuardState(), Ledger(entries=(entry,)), NOW_MS)
     assert [item.bundle for item in state.last_hour] == [bundle_name(number) for number in (1, 2, 4)]
     assert state.last_hour[0].at_ms == NOW_MS - HOUR_MS + 1
 
 
-def booked(number: int, opened_ms: int, landed_ms: int = 0) -> Entry:
+def booked(number: int, opened_ms: int, landed_ms: int = 0) -> LedgerEntry:
     """A move in the books."""
-    return Entry(
+    return LedgerEntry(
         bundle=bundle_name(number),
         source="c:1",
         target="d:1",
@@ -133,7 +133,7 @@ def test_of_the_last_hour_each_move_counts_once() -> None:
         booked(6, NOW_MS - HOUR_MS + 1),
         booked(7, NOW_MS - 2000),
     )
-    found = Guarding(lambda: records[:4]).state(GuardState(), Ledger(entries=entries), NOW_MS).last_hour
+    found = GuardMemory(lambda: records[:4]).state(GuardState(), Ledger(entries=entries), NOW_MS).last_hour
     assert [(item.bundle, NOW_MS - item.at_ms, item.source, item.target) for item in found] == [
         (bundle_name(6), HOUR_MS - 1, "c:1", "d:1"),
         (bundle_name(1), 9000, "a:1", "b:1"),
@@ -141,21 +141,21 @@ def test_of_the_last_hour_each_move_counts_once() -> None:
         (bundle_name(7), 2000, "c:1", "d:1"),
     ]
     # Nothing older is looked for behind a record from long ago, or without a time.
-    assert Guarding(lambda: [records[1], records[0]]).state(GuardState(), Ledger(), NOW_MS).last_hour == ()
-    assert Guarding(lambda: [records[1], records[4]]).state(GuardState(), Ledger(), NOW_MS).last_hour == ()
-    assert len(Guarding(lambda: [records[1], records[2]]).state(GuardState(), Ledger(), NOW_MS).last_hour) == 1
+    assert GuardMemory(lambda: [records[1], records[0]]).state(GuardState(), Ledger(), NOW_MS).last_hour == ()
+    assert GuardMemory(lambda: [records[1], records[4]]).state(GuardState(), Ledger(), NOW_MS).last_hour == ()
+    assert len(GuardMemory(lambda: [records[1], records[2]]).state(GuardState(), Ledger(), NOW_MS).last_hour) == 1
 
 
 def test_what_the_guard_is_told_beside_the_books() -> None:
     """Rule: what the adaptive rate allows, until when only overload is relieved, and which brokers changed."""
     calendar = Calendar([WindowSettings(cron="* * * * *", minutes=1, allow="overload")])
-    guarding = Guarding(deque[dict[str, Any]], calendar, rate=lambda: 3)
-    guarding.see(picture(a=EARLY), NOW_MS)
-    guarding.see(picture(), NOW_MS + 1)
-    state = guarding.state(GuardState(), Ledger(), NOW_MS)
+    guard_memory = GuardMemory(deque[dict[str, Any]], calendar, rate=lambda: 3)
+    guard_memory.see(picture(a=EARLY), NOW_MS)
+    guard_memory.see(picture(), NOW_MS + 1)
+    state = guard_memory.state(GuardState(), Ledger(), NOW_MS)
     assert (state.rate, state.changed_brokers) == (3, {"a": NOW_MS + 1})
     assert state.relief_until is not None and NOW_MS < state.relief_until <= NOW_MS + 60_000
-    plain = Guarding(deque[dict[str, Any]]).state(GuardState(), Ledger(), NOW_MS)
+    plain = GuardMemory(deque[dict[str, Any]]).state(GuardState(), Ledger(), NOW_MS)
     assert (plain.rate, plain.relief_until, plain.changed_brokers) == (None, None, {})
 
 
@@ -177,12 +177,12 @@ def test_brokers_that_moves_concerned() -> None:
         ended(5, 0, started_ms=NOW_MS + 7, landed_on=""),
         ended(6, 0, started_ms=NOW_MS - 7),
     ]
-    assert Guarding(lambda: records).concerned(NOW_MS) == {"s1", "t1", "s3", "x", "s5", "t5"}
+    assert GuardMemory(lambda: records).concerned(NOW_MS) == {"s1", "t1", "s3", "x", "s5", "t5"}
     # Records are in the order in which moves ended; none took more than an hour.
     for behind, found in ((HOUR_MS, {"s1", "t1"}), (HOUR_MS + 1, set())):
         early = [records[1], ended(7, NOW_MS - behind)]
-        assert Guarding(lambda early=early: early).concerned(NOW_MS) == found  # type: ignore[misc]
-    assert Guarding(lambda: [records[1], {"outcome": "done"}]).concerned(NOW_MS) == set()
+        assert GuardMemory(lambda early=early: early).concerned(NOW_MS) == found  # type: ignore[misc]
+    assert GuardMemory(lambda: [records[1], {"outcome": "done"}]).concerned(NOW_MS) == set()
 
 
 def test_what_is_limited() -> None:
@@ -193,12 +193,12 @@ def test_what_is_limited() -> None:
         asked.append(namespaces)
         return namespaces & {"acme/orders"}
 
-    guarding = Guarding(deque[dict[str, Any]])
-    guarding.limited = limited
+    guard_memory = GuardMemory(deque[dict[str, Any]])
+    guard_memory.limited = limited
     names = [f"{space}/0x00000000_0xffffffff" for space in ("acme/orders", "acme/events")]
-    recent = {name: Moved(at_ms=NOW_MS, source="x") for name in names}
-    assert guarding.state(GuardState(recent=recent), Ledger(), NOW_MS).limited == {names[0]}
-    assert guarding.state(GuardState(), Ledger(), NOW_MS).limited == frozenset()
+    recent = {name: RecentMove(at_ms=NOW_MS, source="x") for name in names}
+    assert guard_memory.state(GuardState(recent=recent), Ledger(), NOW_MS).limited == {names[0]}
+    assert guard_memory.state(GuardState(), Ledger(), NOW_MS).limited == frozenset()
     assert asked == [frozenset({"acme/orders", "acme/events"})]
 
 
@@ -244,25 +244,27 @@ async def test_a_broker_that_goes_and_comes_holds_the_plan() -> None:
 
 def test_a_roll_out_ends_once() -> None:
     """Rule: a quiet time after the last change; those that came back, each once, and again only in the next one."""
-    guarding = Guarding(deque[dict[str, Any]])
-    guarding.see(picture(a=EARLY, b=EARLY, c=EARLY), NOW_MS)
-    assert guarding.rolled_out(NOW_MS, 60) == frozenset()
-    guarding.see(picture(a=NOW_MS, b=EARLY), NOW_MS + 1000)
-    guarding.see(picture(a=NOW_MS, b=NOW_MS + 1500), NOW_MS + 2000)
-    assert guarding.rolled_out(NOW_MS + 61_999, 60) == frozenset()
-    assert guarding.rolled_out(NOW_MS + 62_000, 60) == {"a", "b"}
-    assert guarding.rolled_out(NOW_MS + 70_000, 60) == frozenset()
-    guarding.see(picture(a=NOW_MS, b=NOW_MS + 1500, c=NOW_MS + 75_000), NOW_MS + 80_000)
-    assert guarding.rolled_out(NOW_MS + 200_000, 0) == frozenset()
-    assert guarding.rolled_out(NOW_MS + 200_000, 60) == {"c"}
+    guard_memory = GuardMemory(deque[dict[str, Any]])
+    guard_memory.see(picture(a=EARLY, b=EARLY, c=EARLY), NOW_MS)
+    assert guard_memory.rolled_out(NOW_MS, 60) == frozenset()
+    guard_memory.see(picture(a=NOW_MS, b=EARLY), NOW_MS + 1000)
+    guard_memory.see(picture(a=NOW_MS, b=NOW_MS + 1500), NOW_MS + 2000)
+    assert guard_memory.rolled_out(NOW_MS + 61_999, 60) == frozenset()
+    assert guard_memory.rolled_out(NOW_MS + 62_000, 60) == {"a", "b"}
+    assert guard_memory.rolled_out(NOW_MS + 70_000, 60) == frozenset()
+    guard_memory.see(picture(a=NOW_MS, b=NOW_MS + 1500, c=NOW_MS + 75_000), NOW_MS + 80_000)
+    assert guard_memory.rolled_out(NOW_MS + 200_000, 0) == frozenset()
+    assert guard_memory.rolled_out(NOW_MS + 200_000, 60) == {"c"}
 
 
 async def test_after_a_roll_out_those_that_restarted_are_warmed() -> None:
     """Rule: the leader wishes it for all to see; a cordoned broker is left empty, and a follower wishes nothing."""
     cluster = FakeCluster({BROKERS[0]: [0.2, 0.15, 0.12, 0.1], BROKERS[1]: [0.1]})
     leader, follower = [await FakeSidecar(cluster, name).lead() for name in "ab"]
-    cordon = Wish(by="ann", reason="disks", since_ms=1)
-    await leader.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, cordons={BROKERS[1]: cordon}))
+    cordon = OperatorRequest(by="ann", reason="disks", since_ms=1)
+    await leader.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, cordons={BROKERS[1]: cordon})
+    )
     for broker in BROKERS[1:]:
         for event in ("here", "gone", "back"):
             if event == "gone":
@@ -271,14 +273,14 @@ async def test_after_a_roll_out_those_that_restarted_are_warmed() -> None:
                 cluster.publish()
             for sidecar in (follower, leader):
                 await sidecar.cycle.turn()
-        assert leader.sharing.desired.warms == {}
+        assert leader.shared_state.desired.warms == {}
     cluster.clock.offset += 61.0
     cluster.publish()
     await leader.leadership.turn()
     await follower.cycle.turn()
-    assert leader.sharing.desired.warms == {}
+    assert leader.shared_state.desired.warms == {}
     await leader.cycle.turn()
-    (warmed,) = leader.sharing.desired.warms.items()
+    (warmed,) = leader.shared_state.desired.warms.items()
     assert warmed[0] == BROKERS[2] and warmed[1].by == "bundlekeel"
 
 
@@ -303,8 +305,10 @@ async def test_outside_of_the_windows_a_drain_goes_on() -> None:
     """Rule: windows bind the balancer; what a person asked for is done, and nothing else with it."""
     cluster = FakeCluster({BROKERS[0]: [0.2, 0.15, 0.12, 0.1], BROKERS[1]: [0.05]})
     sidecar = await Closed(cluster).lead()
-    wish = Wish(by="ann", reason="disks", since_ms=sidecar.clock.wall_ms() - 1)
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, drains={BROKERS[1]: wish}))
+    operator_request = OperatorRequest(by="ann", reason="disks", since_ms=sidecar.clock.wall_ms() - 1)
+    await sidecar.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, drains={BROKERS[1]: operator_request})
+    )
     report = await sidecar.cycle.turn()
     assert {outcome.source for outcome in report.outcomes} == {BROKERS[1]}
     assert cluster.model.owned_by(BROKERS[1]) == []

@@ -1,4 +1,4 @@
-"""Which journal records people outside are told of, and in which words."""
+"""Which journal records become notifications, and their texts."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any, Final
 
 from bundlekeel.core.channel.findings import FindingCode
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.ports.notify import Event, Notice, Severity
+from bundlekeel.ports.notify import Event, Notification, Severity
 
 # What people do that makes the balancer stop, or go on.
 _STOPS: Final = ("pause", "resume", "mode", "stop", "takeover", "handback", "deadman")
 # Written by every replica about a document all of them see.
 _SHARED: Final = ("takeover", "handback", "deadman")
-# Obstacles that are the normal state of a sidecar, or that a person's wish has told already.
+# Obstacles that are the normal state of a sidecar, or that an operator's request has notified already.
 _QUIET: Final = frozenset({Code.NOT_LEADER, Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.PAUSED, Code.OUTSIDE_WINDOW})
 _CRITICAL: Final = frozenset({Code.SECOND_BALANCER, Code.PUT_ASIDE})
 # Outcomes of moves and splits that a person may want to look at.
 _ODD: Final = ("unknown", "refused")
 
 
-class Notices:
-    """Makes notices of records, oldest first. Remembers only what stopped the leader last.
+class NotificationTexts:
+    """Makes notifications of records, oldest first. Remembers only what stopped the leader last.
 
     A stop is told when a second cycle in a row says the same: one that could not decide right after a start is no news.
     """
@@ -32,13 +32,13 @@ class Notices:
         self._leads = leads
         self._seen = self._stopped = ""
 
-    def of(self, record: Mapping[str, Any]) -> list[Notice]:
+    def of(self, record: Mapping[str, Any]) -> list[Notification]:
         """The notices of one record: none for most."""
         kind = str(record.get("kind", ""))
         if kind == "cycle":
             return self._cycle(record)
         if kind == "wish":
-            return self._wish(record)
+            return self._request_text(record)
         if kind == "finding":
             return self._finding(record) if self._leads() else []
         if kind == "foreign":
@@ -52,7 +52,7 @@ class Notices:
             ]
         return []
 
-    def _cycle(self, record: Mapping[str, Any]) -> list[Notice]:
+    def _cycle(self, record: Mapping[str, Any]) -> list[Notification]:
         """What a leader's cycle carried out, and whether something stops it since."""
         if record.get("epoch") is None:
             self._seen = self._stopped = ""
@@ -73,7 +73,7 @@ class Notices:
             self._stopped = loud
         return found
 
-    def _obstacle(self, code: str, record: Mapping[str, Any]) -> Notice:
+    def _obstacle(self, code: str, record: Mapping[str, Any]) -> Notification:
         if not code:
             text = f"what stopped the leader is over ({self._stopped})"
             return self._made("stops", "info", "ActsAgain", text, record, ("cycle", "epoch"))
@@ -82,7 +82,7 @@ class Notices:
         severity: Severity = "critical" if known in _CRITICAL else "warning"
         return self._made("stops", severity, code, text, record, ("cycle", "epoch"))
 
-    def _wish(self, record: Mapping[str, Any]) -> list[Notice]:
+    def _request_text(self, record: Mapping[str, Any]) -> list[Notification]:
         what, text = str(record.get("what", "")), str(record.get("sentence", ""))
         first = what.split(maxsplit=1)[0] if what else ""
         if first in _SHARED and not self._leads():
@@ -93,7 +93,7 @@ class Notices:
         event: Event = "stops" if first in _STOPS else "executions"
         return [self._made(event, severity, _camel(first) or "Asked", text, record, ("what", "by", "reason"))]
 
-    def _finding(self, record: Mapping[str, Any]) -> list[Notice]:
+    def _finding(self, record: Mapping[str, Any]) -> list[Notification]:
         code, gone = str(record.get("code", "")), record.get("event") == "gone"
         severity: Severity = "info" if gone else "critical" if code == FindingCode.OWNED_TWICE else "warning"
         keys = ("event", "count", "bundles", "brokers", "remedy")
@@ -107,8 +107,8 @@ class Notices:
         text: str,
         record: Mapping[str, Any],
         keys: tuple[str, ...],
-    ) -> Notice:
-        return Notice(
+    ) -> Notification:
+        return Notification(
             event=event,
             severity=severity,
             reason=reason,

@@ -61,7 +61,7 @@ async def test_a_term_won_amid_a_turn_is_not_the_one_of_the_standing() -> None:
     """The standing of the term before must not be acted on, nor stored over what was taken over."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     await sidecar.cycle.turn()
-    first, stored = sidecar.cycle.epoch, sidecar.sharing.shared
+    first, stored = sidecar.cycle.epoch, sidecar.shared_state.shared
     unloads = len(sidecar.cluster.model.unloads)
 
     async def lost_and_won_again() -> tuple[tuple[Move, ...], Plan | None]:
@@ -74,7 +74,7 @@ async def test_a_term_won_amid_a_turn_is_not_the_one_of_the_standing() -> None:
         await sidecar.cycle.execute(lost_and_won_again)
     assert not sidecar.cycle.leads
     assert len(sidecar.cluster.model.unloads) == unloads
-    assert sidecar.sharing.shared.wall_ms == stored.wall_ms
+    assert sidecar.shared_state.shared.wall_ms == stored.wall_ms
 
 
 async def outcome(**known: Any) -> tuple[FakeSidecar, int]:
@@ -82,9 +82,9 @@ async def outcome(**known: Any) -> tuple[FakeSidecar, int]:
     sidecar = await FakeSidecar(FakeCluster(), params=with_params(cool_down_seconds=COOL_DOWN_MS / 1000)).lead()
     report = await sidecar.cycle.turn()
     move = report.outcomes[0]
-    entry = next(item for item in sidecar.cycle.standing.ledger.entries if item.bundle == move.bundle)
-    ledger = replace(sidecar.cycle.standing.ledger, entries=(replace(entry, landed_ms=0),))
-    sidecar.cycle.standing = replace(sidecar.cycle.standing, ledger=ledger, recent={})
+    entry = next(item for item in sidecar.cycle.cycle_state.ledger.entries if item.bundle == move.bundle)
+    ledger = replace(sidecar.cycle.cycle_state.ledger, entries=(replace(entry, landed_ms=0),))
+    sidecar.cycle.cycle_state = replace(sidecar.cycle.cycle_state, ledger=ledger, recent={})
     ended = MoveOutcome(bundle=move.bundle, source=move.source, destination=move.destination, **known)
     if known.get("landed_on") == "source":
         ended = replace(ended, landed_on=move.source)
@@ -93,18 +93,18 @@ async def outcome(**known: Any) -> tuple[FakeSidecar, int]:
 
 
 async def test_a_released_bundle_leaves_the_ledger() -> None:
-    """Nobody owns it: no broker carries what the move was to bring."""
+    """No broker owns it: no broker carries what the move was to bring."""
     sidecar, _ = await outcome(outcome="released", code=Code.RELEASED)
-    assert sidecar.cycle.standing.ledger.entries == ()
+    assert sidecar.cycle.cycle_state.ledger.entries == ()
 
 
 async def test_a_bundle_that_stayed_rests_for_a_minute() -> None:
     """It has not moved, so it does not rest as one that has; but it is not tried again in every cycle either."""
     sidecar, now = await outcome(outcome="landed_elsewhere", code=Code.STILL_AT_SOURCE, landed_on="source")
-    (moved,) = sidecar.cycle.standing.recent.values()
+    (moved,) = sidecar.cycle.cycle_state.recent.values()
     rests = moved.at_ms + COOL_DOWN_MS - now
     assert 50_000 < rests <= 60_000
-    assert sidecar.cycle.standing.ledger.entries == ()
+    assert sidecar.cycle.cycle_state.ledger.entries == ()
 
 
 @pytest.mark.parametrize(

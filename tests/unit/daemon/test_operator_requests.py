@@ -1,4 +1,6 @@
-"""People's wishes at any replica: who may ask what, what the dry run of a drain shows, stops, and a second person."""
+"""Operators' requests at any replica: who may ask what, what the dry run of a drain shows, stops, and a second
+person.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from bundlekeel.daemon.operations.executions import REQUEST_MAX_AGE_MS
 from bundlekeel.daemon.operations.reviews import EXPIRES_MS
 from bundlekeel.daemon.state.documents import Pause
 from tests.support.builders import bundle_name
-from tests.support.faces import wishing
+from tests.support.services import operator_requests
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, WallClock
 
 B1, B2, B3 = BROKERS
@@ -34,191 +36,193 @@ async def both(**more: Any) -> tuple[FakeSidecar, FakeSidecar]:
     return leader, other
 
 
-async def test_a_drain_is_dry_first_and_then_a_wish_any_replica_may_write() -> None:
+async def test_a_drain_is_dry_first_and_then_a_request_any_replica_may_write() -> None:
     """The dry run lists what moves where; the wish of a follower makes the leader empty the broker."""
     leader, other = await both()
-    face = wishing(other)
-    dry = await face.drain(B1, dry_run=True, **WHO)
+    service = operator_requests(other)
+    dry = await service.drain(B1, dry_run=True, **WHO)
     assert (dry["bundles"], len(dry["moves"]), dry["refusals"]) == (3, 3, [])
     assert dry["sentence"] == f"3 bundles leave {B1}, 0 stay for now"
     assert dry["eta_seconds"] == 3 * GUESS_SECONDS / PARALLEL
-    assert other.sharing.desired.drains == {}
-    await face.drain(B1, dry_run=False, **WHO)
-    await leader.sharing.refresh()
+    assert other.shared_state.desired.drains == {}
+    await service.drain(B1, dry_run=False, **WHO)
+    await leader.shared_state.refresh()
     await leader.cycle.turn()
     assert leader.cluster.model.owned_by(B1) == []
-    (row,) = face.operations()["drains"]
+    (row,) = service.operations()["drains"]
     assert (row["broker"], row["by"], row["reason"]) == (B1, "ann", "disks")
     (record,) = other.journal.tail(10, kind="wish")
     assert record["sentence"] == f"ann asked for the drain of {B1}: disks"
-    ended = await face.uncordon(B1, **WHO)
+    ended = await service.uncordon(B1, **WHO)
     assert ended["ended"] == ["drain"]
-    assert face.operations()["drains"] == []
+    assert service.operations()["drains"] == []
 
 
 async def test_the_last_broker_is_not_drained() -> None:
     """Somebody has to serve the topics."""
     leader, _ = await both()
-    face = wishing(leader)
-    await face.drain(B1, dry_run=False, **WHO)
-    await face.cordon(B2, **WHO)
+    service = operator_requests(leader)
+    await service.drain(B1, dry_run=False, **WHO)
+    await service.cordon(B2, **WHO)
     with pytest.raises(Conflict, match="no other broker"):
-        await face.drain(B3, dry_run=True, **WHO)
+        await service.drain(B3, dry_run=True, **WHO)
     with pytest.raises(Conflict, match="uncordon it first"):
-        await face.warm(B2, dry_run=False, **WHO)
+        await service.warm(B2, dry_run=False, **WHO)
 
 
 async def test_j12_the_last_open_broker_is_not_cordoned() -> None:
     """Drains count as cordons do; what is stored decides, also where a replica has not read of it yet."""
     leader, other = await both()
-    await wishing(leader).drain(B1, dry_run=False, **WHO)
-    await wishing(leader).cordon(B2, **WHO)
-    await wishing(leader).cordon(B2, **WHO | {"reason": "new disks"})
-    assert not other.sharing.desired.cordons
+    await operator_requests(leader).drain(B1, dry_run=False, **WHO)
+    await operator_requests(leader).cordon(B2, **WHO)
+    await operator_requests(leader).cordon(B2, **WHO | {"reason": "new disks"})
+    assert not other.shared_state.desired.cordons
     with pytest.raises(Conflict, match=f"no other broker is open .* all but {B3} are drained or cordoned; uncordon"):
-        await wishing(other).cordon(B3, **WHO)
-    await leader.sharing.refresh()
-    assert set(leader.sharing.desired.cordons) == {B2}
-    await wishing(leader).uncordon(B1, **WHO)
-    assert (await wishing(other).cordon(B3, **WHO))["state"] == "cordoned"
+        await operator_requests(other).cordon(B3, **WHO)
+    await leader.shared_state.refresh()
+    assert set(leader.shared_state.desired.cordons) == {B2}
+    await operator_requests(leader).uncordon(B1, **WHO)
+    assert (await operator_requests(other).cordon(B3, **WHO))["state"] == "cordoned"
 
 
 async def test_j12_cordons_asked_at_two_replicas_at_once_leave_one_broker() -> None:
     """As with drains: each looked when another was still open."""
     leader, other = await both()
-    faces = {B1: wishing(leader), B2: wishing(other), B3: wishing(other)}
-    asked = [face.cordon(broker, **WHO) for broker, face in faces.items()]
+    faces = {B1: operator_requests(leader), B2: operator_requests(other), B3: operator_requests(other)}
+    asked = [service.cordon(broker, **WHO) for broker, service in faces.items()]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert [type(answer) for answer in answers if isinstance(answer, BaseException)] == [Conflict]
-    await leader.sharing.refresh()
-    assert len(leader.sharing.desired.cordons) == 2
+    await leader.shared_state.refresh()
+    assert len(leader.shared_state.desired.cordons) == 2
 
 
 async def test_drains_asked_at_two_replicas_at_once_leave_one_broker() -> None:
     """Each was told that others are left when it looked; what is stored decides when it is written."""
     leader, other = await both()
-    faces = {B1: wishing(leader), B2: wishing(other), B3: wishing(other)}
-    asked = [face.drain(broker, dry_run=False, **WHO) for broker, face in faces.items()]
+    faces = {B1: operator_requests(leader), B2: operator_requests(other), B3: operator_requests(other)}
+    asked = [service.drain(broker, dry_run=False, **WHO) for broker, service in faces.items()]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     (refused,) = [answer for answer in answers if isinstance(answer, BaseException)]
     assert isinstance(refused, Conflict) and "no other broker" in str(refused)
-    await leader.sharing.refresh()
-    assert len(leader.sharing.desired.drains) == 2
+    await leader.shared_state.refresh()
+    assert len(leader.shared_state.desired.drains) == 2
 
 
 async def test_a_broker_cordoned_at_another_replica_is_not_warmed() -> None:
     """The replica that is asked has not read of the cordon yet."""
     leader, other = await both()
-    await wishing(leader).cordon(B2, **WHO)
-    assert B2 not in other.sharing.desired.cordons
+    await operator_requests(leader).cordon(B2, **WHO)
+    assert B2 not in other.shared_state.desired.cordons
     with pytest.raises(Conflict, match="uncordon it first"):
-        await wishing(other).warm(B2, dry_run=False, **WHO)
-    await leader.sharing.refresh()
-    assert leader.sharing.desired.warms == {}
+        await operator_requests(other).warm(B2, dry_run=False, **WHO)
+    await leader.shared_state.refresh()
+    assert leader.shared_state.desired.warms == {}
 
 
 async def test_nobody_knows_these() -> None:
     """Brokers that are not registered, pins and exclusions that are not there."""
     leader, _ = await both()
-    face = wishing(leader)
+    service = operator_requests(leader)
     for call in (
-        face.drain("b9:8080", dry_run=True, **WHO),
-        face.warm("b9:8080", dry_run=True, **WHO),
-        face.cordon("b9:8080", **WHO),
-        face.uncordon(B1, **WHO),
-        face.unpin(BUNDLE, **WHO),
-        face.include("t:shop", **WHO),
-        face.resume_scope("tenant:shop", **WHO),
-        face.stop("req-9", **WHO),
+        service.drain("b9:8080", dry_run=True, **WHO),
+        service.warm("b9:8080", dry_run=True, **WHO),
+        service.cordon("b9:8080", **WHO),
+        service.uncordon(B1, **WHO),
+        service.unpin(BUNDLE, **WHO),
+        service.include("t:shop", **WHO),
+        service.resume_scope("tenant:shop", **WHO),
+        service.stop("req-9", **WHO),
     ):
         with pytest.raises(NotFound):
             await call
     with pytest.raises(NotFound):
-        await face.task("req-9")
+        await service.task("req-9")
 
 
 async def test_before_the_first_picture_nothing_is_shown() -> None:
     """A sidecar that has seen nothing says so."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     with pytest.raises(SnapshotError):
-        await wishing(sidecar).drain(B1, dry_run=True, **WHO)
+        await operator_requests(sidecar).drain(B1, dry_run=True, **WHO)
 
 
 async def test_an_emergency_pause_and_a_drain_need_no_leader() -> None:
     """Whoever can reach the store may write; the next leader finds it."""
     leader, other = await both()
     leader.cluster.store.expire(leader.coordination)
-    await wishing(other).drain(B1, dry_run=False, **WHO)
-    await other.sharing.change_desired(
+    await operator_requests(other).drain(B1, dry_run=False, **WHO)
+    await other.shared_state.change_desired(
         lambda desired: msgspec.structs.replace(desired, pause=Pause(reason="r", by="ann", since_ms=1))
     )
     await other.leadership.turn()
-    await other.sharing.refresh()
-    other.cycle.adopt(other.sharing.taken_over(), other.leadership.epoch)
+    await other.shared_state.refresh()
+    other.cycle.adopt(other.shared_state.taken_over(), other.leadership.epoch)
     report = await other.cycle.turn()
     assert report.obstacle is not None and report.obstacle.code == "Paused"
     assert len(other.cluster.model.owned_by(B1)) == 3
 
 
-async def test_by_hand_is_dry_until_told_and_needs_mode_act() -> None:
+async def test_manually_is_dry_until_told_and_needs_mode_act() -> None:
     """Executed at a follower, carried out by the leader."""
     leader, other = await both()
-    answer = await wishing(other).by_hand("transfer", BUNDLE, to=B3, **WHO)
+    answer = await operator_requests(other).manual_move("transfer", BUNDLE, to=B3, **WHO)
     assert (answer["dry_run"], answer["task"], answer["state"]) == (True, None, "planned")
-    answer = await wishing(other).by_hand("transfer", BUNDLE, to=B3, execute=True, **WHO)
+    answer = await operator_requests(other).manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)
     assert (answer["dry_run"], answer["state"]) == (False, "waiting")
     await leader.executions.serve()
-    task = await wishing(leader).task(answer["task"])
+    task = await operator_requests(leader).task(answer["task"])
     assert (task["state"], task["by"], task["reason"]) == ("done", "ann", "disks")
     assert leader.cluster.owners()[BUNDLE] == B3
     with pytest.raises(Conflict, match="SameBroker"):
-        await wishing(leader).by_hand("transfer", BUNDLE, to=B3, execute=True, override_cool_down=True, **WHO)
+        await operator_requests(leader).manual_move(
+            "transfer", BUNDLE, to=B3, execute=True, override_cool_down=True, **WHO
+        )
     careful = await FakeSidecar(leader.cluster, "c", mode="recommend").lead()
     await careful.cycle.turn()
     with pytest.raises(Forbidden, match="mode is `recommend`"):
-        await wishing(careful).by_hand("unload", BUNDLE, execute=True, **WHO)
+        await operator_requests(careful).manual_move("unload", BUNDLE, execute=True, **WHO)
 
 
 async def test_a_task_is_known_from_the_moment_it_was_asked_for() -> None:
     """At any replica: it waits for the leader, it runs, it is done."""
     leader, other = await both()
-    face = wishing(other)
-    task = (await face.by_hand("transfer", BUNDLE, to=B3, execute=True, **WHO))["task"]
+    service = operator_requests(other)
+    task = (await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO))["task"]
     for sidecar in (leader, other):
-        waiting = await wishing(sidecar).task(task)
+        waiting = await operator_requests(sidecar).task(task)
         assert (waiting["task"], waiting["kind"], waiting["state"]) == (task, "transfer", "waiting")
         assert (waiting["by"], waiting["reason"], waiting["moves"]) == ("ann", "disks", [])
     seen: list[str] = []
 
     async def look() -> None:
-        seen.append((await face.task(task))["state"])
+        seen.append((await service.task(task))["state"])
 
     looks: list[asyncio.Task[None]] = []
     leader.cluster.model.after_unload = lambda _bundle: looks.append(asyncio.ensure_future(look()))
     await leader.executions.serve()
     await asyncio.gather(*looks)
     assert seen == ["running"]
-    await other.sharing.refresh()
-    assert (await face.task(task))["state"] == "done"
+    await other.shared_state.refresh()
+    assert (await service.task(task))["state"] == "done"
 
 
 async def test_what_waited_too_long_is_not_carried_out() -> None:
-    """Nobody led for a while: who asked has given up, or asked again."""
+    """No sidecar led for a while: who asked has given up, or asked again."""
     cluster = FakeCluster({B1: [0.1, 0.05], B2: [0.1], B3: [0.1]}, clock=WallClock())
     sidecar = await FakeSidecar(cluster).lead()
     await sidecar.cycle.turn()
-    face = wishing(sidecar)
-    task = (await face.by_hand("transfer", BUNDLE, to=B3, execute=True, **WHO))["task"]
+    service = operator_requests(sidecar)
+    task = (await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO))["task"]
     cluster.clock.offset += REQUEST_MAX_AGE_MS / 1000 + 60
     cluster.publish()
     await sidecar.executions.serve()
-    found = await face.task(task)
+    found = await service.task(task)
     assert (found["state"], found["moves"]) == ("failed", [])
     assert found["detail"] == "not carried out: too old, it waited for 11 min, 10 min are the limit; ask again"
     assert cluster.model.unloads == []
-    task = (await face.by_hand("transfer", BUNDLE, to=B3, execute=True, **WHO))["task"]
+    task = (await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO))["task"]
     await sidecar.executions.serve()
-    assert (await face.task(task))["state"] == "done"
+    assert (await service.task(task))["state"] == "done"
 
 
 async def plan_of_three(sidecar: FakeSidecar) -> tuple[str, dict[str, Any]]:
@@ -233,53 +237,53 @@ async def uneven() -> FakeSidecar:
     """A leader that has seen an uneven cluster, and was paused meanwhile."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     pause = Pause(reason="look", by="ann", since_ms=1)
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
     await sidecar.cycle.turn()
-    await sidecar.sharing.change_desired(lambda desired: msgspec.structs.replace(desired, pause=None))
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=None))
     return sidecar
 
 
 async def test_a_stopped_task_begins_no_further_move() -> None:
     """Stopped after its first move was begun: the others are refused, and the task says so."""
     sidecar = await uneven()
-    face = wishing(sidecar)
+    service = operator_requests(sidecar)
     _, body = await plan_of_three(sidecar)
-    task = await sidecar.sharing.leave_request(body)
+    task = await sidecar.shared_state.leave_request(body)
     stopped: list[asyncio.Task[Any]] = []
 
     def on_first(bundle: str) -> None:
         if not stopped:
-            wish = face._wish("enough", "bob")
-            desired = sidecar.sharing.desired
-            changed = msgspec.structs.replace(desired, stops={task: wish})
-            stopped.append(asyncio.ensure_future(sidecar.sharing.change_desired(lambda _: changed)))
+            operator_request = service._operator_request("enough", "bob")
+            desired = sidecar.shared_state.desired
+            changed = msgspec.structs.replace(desired, stops={task: operator_request})
+            stopped.append(asyncio.ensure_future(sidecar.shared_state.change_desired(lambda _: changed)))
 
     sidecar.cluster.model.after_unload = on_first
-    sidecar.hand._limits = replace(sidecar.hand._limits, max_in_flight=1, max_in_flight_per_broker=1)
-    sidecar.hand.begin(sidecar.sharing.current_epoch())
+    sidecar.executor._limits = replace(sidecar.executor._limits, max_in_flight=1, max_in_flight_per_broker=1)
+    sidecar.executor.begin(sidecar.shared_state.current_epoch())
     await sidecar.executions.serve()
-    found = await face.task(task)
+    found = await service.task(task)
     assert found["state"] == "stopped"
     outcomes = [move["outcome"] for move in found["moves"]]
     assert outcomes[0] == "done" and set(outcomes[1:]) == {"refused"}
     assert {move["code"] for move in found["moves"][1:]} == {"Stopped"}
-    assert sidecar.hand.request is None
+    assert sidecar.executor.request is None
     with pytest.raises(Conflict, match="stopped already"):
-        await face.stop(task, **WHO)
+        await service.stop(task, **WHO)
 
 
 async def test_a_task_stopped_while_it_waits_moves_nothing() -> None:
     """The leader has not taken it yet; old stops are forgotten by the next one."""
     sidecar = await uneven()
-    face = wishing(sidecar)
-    await sidecar.sharing.change_desired(
-        lambda desired: msgspec.structs.replace(desired, stops={"req-old": face._wish("x", "y")})
+    service = operator_requests(sidecar)
+    await sidecar.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, stops={"req-old": service._operator_request("x", "y")})
     )
     _, body = await plan_of_three(sidecar)
-    task = await sidecar.sharing.leave_request(body)
-    assert (await face.stop(task, **WHO))["state"] == "stopping"
+    task = await sidecar.shared_state.leave_request(body)
+    assert (await service.stop(task, **WHO))["state"] == "stopping"
     await sidecar.executions.serve()
-    found = await face.task(task)
+    found = await service.task(task)
     assert found["state"] == "stopped" and found["detail"].endswith("before it was begun (by ann: disks)")
     assert sidecar.cluster.model.unloads == []
 
@@ -287,10 +291,10 @@ async def test_a_task_stopped_while_it_waits_moves_nothing() -> None:
 async def test_a_follower_that_has_not_looked_since_stops_a_task_under_way() -> None:
     """Neither waiting any more nor known to the follower yet: it looks before it says there is no such task."""
     leader, other = await both()
-    face = wishing(other)
-    task = (await face.by_hand("transfer", BUNDLE, to=B2, execute=True, **WHO))["task"]
+    service = operator_requests(other)
+    task = (await service.manual_move("transfer", BUNDLE, to=B2, execute=True, **WHO))["task"]
     asked: list[asyncio.Task[Any]] = []
-    leader.cluster.model.after_unload = lambda _: asked.append(asyncio.ensure_future(face.stop(task, **WHO)))
+    leader.cluster.model.after_unload = lambda _: asked.append(asyncio.ensure_future(service.stop(task, **WHO)))
     await leader.executions.serve()
     assert await asked[0] == {"task": task, "state": "stopping"}
 
@@ -298,35 +302,35 @@ async def test_a_follower_that_has_not_looked_since_stops_a_task_under_way() -> 
 async def test_a_second_person_approves_and_the_plan_is_carried_out() -> None:
     """proposed -> executing -> done, by another one than who proposed it; asked again it is a conflict."""
     sidecar = await uneven()
-    face = wishing(sidecar, review=True)
+    service = operator_requests(sidecar, review=True)
     hash_, body = await plan_of_three(sidecar)
-    left = await face.submit(hash_, "plan", body)
+    left = await service.submit(hash_, "plan", body)
     assert left == {"task": "", "state": "proposed", "review": hash_}
-    (row,) = await face.reviews()
+    (row,) = await service.reviews()
     assert (row["state"], row["actions"], row["by"]) == ("proposed", ["approve", "discard"], "ann")
     with pytest.raises(Conflict, match="proposed already"):
-        await face.submit(hash_, "plan", body)
+        await service.submit(hash_, "plan", body)
     with pytest.raises(Forbidden, match="somebody else"):
-        await face.approve(hash_, reason="me", by=" Ann ")
-    approved = await face.approve(hash_, reason="fine", by="bob")
+        await service.approve(hash_, reason="me", by=" Ann ")
+    approved = await service.approve(hash_, reason="fine", by="bob")
     assert (approved["state"], approved["reviewer"], approved["actions"]) == ("executing", "bob", ["stop"])
     await sidecar.executions.serve()
-    (row,) = await face.reviews()
+    (row,) = await service.reviews()
     assert (row["state"], row["actions"]) == ("done", [])
     with pytest.raises(Conflict, match="it is done"):
-        await face.discard(hash_, reason="late", by="bob")
+        await service.discard(hash_, reason="late", by="bob")
     assert sidecar.cluster.model.unloads
 
 
 async def test_an_approved_plan_that_has_changed_is_aborted() -> None:
     """Approval is no blank cheque: the leader plans again, and refuses what is different."""
     sidecar = await uneven()
-    face = wishing(sidecar, review=True)
+    service = operator_requests(sidecar, review=True)
     hash_, body = await plan_of_three(sidecar)
-    await face.submit(hash_, "plan", {**body, "moves": body["moves"][:1]})
-    await face.approve(hash_, reason="fine", by="bob")
+    await service.submit(hash_, "plan", {**body, "moves": body["moves"][:1]})
+    await service.approve(hash_, reason="fine", by="bob")
     await sidecar.executions.serve()
-    (row,) = await face.reviews()
+    (row,) = await service.reviews()
     assert row["state"] == "aborted"
     assert sidecar.cluster.model.unloads == []
 
@@ -334,28 +338,28 @@ async def test_an_approved_plan_that_has_changed_is_aborted() -> None:
 async def test_what_is_discarded_or_too_old_is_not_carried_out() -> None:
     """Also the proposer may discard; after a day nobody can approve."""
     sidecar = await uneven()
-    face = wishing(sidecar, review=True)
+    service = operator_requests(sidecar, review=True)
     hash_, body = await plan_of_three(sidecar)
-    await face.submit(hash_, "plan", body)
-    assert (await face.discard(hash_, reason="no", by="ann"))["state"] == "discarded"
+    await service.submit(hash_, "plan", body)
+    assert (await service.discard(hash_, reason="no", by="ann"))["state"] == "discarded"
     with pytest.raises(Conflict, match="nothing may be done"):
-        await face.approve(hash_, reason="fine", by="bob")
-    await face.submit(hash_, "plan", body)
+        await service.approve(hash_, reason="fine", by="bob")
+    await service.submit(hash_, "plan", body)
     sidecar.clock.offset += EXPIRES_MS / 1000 + 1
     with pytest.raises(Conflict, match="expired"):
-        await face.approve(hash_, reason="fine", by="bob")
+        await service.approve(hash_, reason="fine", by="bob")
     with pytest.raises(NotFound):
-        await face.approve("feed", reason="fine", by="bob")
-    assert await sidecar.sharing.take_requests() == []
+        await service.approve("feed", reason="fine", by="bob")
+    assert await sidecar.shared_state.take_requests() == []
 
 
-async def test_moves_by_hand_wait_for_the_second_person_too() -> None:
+async def test_moves_manually_wait_for_the_second_person_too() -> None:
     """Otherwise they would be the way around it."""
     sidecar = await uneven()
-    face = wishing(sidecar, review=True)
-    answer = await face.by_hand("transfer", BUNDLE, to=B3, execute=True, **WHO)
+    service = operator_requests(sidecar, review=True)
+    answer = await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)
     assert (answer["task"], answer["state"]) == ("", "proposed")
-    assert await sidecar.sharing.take_requests() == []
-    await face.approve(answer["review"], reason="fine", by="bob")
+    assert await sidecar.shared_state.take_requests() == []
+    await service.approve(answer["review"], reason="fine", by="bob")
     await sidecar.executions.serve()
     assert sidecar.cluster.owners()[BUNDLE] == B3

@@ -17,16 +17,16 @@ import pytest
 
 from bundlekeel.adapters.admin import AdminOptions
 from bundlekeel.adapters.peers import HttpPeers
-from bundlekeel.api.audit import SOCKET_OWNER, Audit, Trail
+from bundlekeel.api.audit import SOCKET_OWNER, Audit, AuditTrail
 from bundlekeel.cli.client import _shown
 from bundlekeel.core.model.errors import AdminApiError, AdminFault, StoreError
 from bundlekeel.daemon.execution.intents import INTENT_SECONDS, MARGIN_SECONDS, MoveOutcome, intent_path, settle_intents
 from bundlekeel.daemon.execution.leader_executor import move_record
-from bundlekeel.daemon.execution.move import World
+from bundlekeel.daemon.execution.move import MovePorts
 from bundlekeel.daemon.execution.split_intents import settle_splits, split_path
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.shared_state import DESIRED, MOVES, STATE
-from bundlekeel.ports import Change
+from bundlekeel.ports import DocumentChange
 from tests.support.admin_kit import Kit, unload
 from tests.support.contracts.admin import fill
 from tests.support.http_brokers import Answer, HttpBrokers
@@ -90,13 +90,13 @@ async def test_h03_a_record_that_cannot_be_encoded_spoils_no_other(brokers: Http
     with pytest.raises(AdminApiError) as caught:
         await unload(kit, brokers, at=1)
     leader = await FakeSidecar(FakeCluster()).lead()
-    epoch = leader.sharing.current_epoch()
+    epoch = leader.shared_state.current_epoch()
     for number, error in enumerate((str(caught.value), "\ud800", "fine")):
         record = move_record(_outcome(f"t/n/0x{number:08x}_0xffffffff", error))
-        await leader.coordination.write_fenced(epoch, leader.sharing.move_change(record))
-    await leader.sharing._read_moves()
-    assert [item["error"].rpartition(" ")[2] for item in leader.sharing.moves] == ["no", "\ufffd", "fine"]
-    "".join(item["error"] for item in leader.sharing.moves).encode()
+        await leader.coordination.write_fenced(epoch, leader.shared_state.move_change(record))
+    await leader.shared_state._read_moves()
+    assert [item["error"].rpartition(" ")[2] for item in leader.shared_state.moves] == ["no", "\ufffd", "fine"]
+    "".join(item["error"] for item in leader.shared_state.moves).encode()
 
 
 @pytest.mark.parametrize("charset", ["base64", "hex", "idna", "utf-16", "unheard-of"])
@@ -190,16 +190,16 @@ async def _put(sidecar: FakeSidecar, path: str, data: bytes) -> None:
     ],
     ids=["deep", "deeper", "bomb", "torn", "bytes"],
 )
-async def test_h10_wishes_nobody_can_read_are_a_pause(data: bytes) -> None:
+async def test_h10_requests_nobody_can_read_are_a_pause(data: bytes) -> None:
     """It may be an emergency stop. The next wish writes it anew."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     await _put(sidecar, DESIRED, data)
-    await sidecar.sharing.refresh()
-    assert sidecar.sharing.desired.pause is not None
-    assert list(sidecar.sharing.unreadable[DESIRED]) == [DESIRED]
-    await sidecar.sharing.change_desired(lambda wanted: msgspec.structs.replace(wanted, pause=None))
-    await sidecar.sharing.refresh()
-    assert sidecar.sharing.desired.pause is None and sidecar.sharing.unreadable[DESIRED] == {}
+    await sidecar.shared_state.refresh()
+    assert sidecar.shared_state.desired.pause is not None
+    assert list(sidecar.shared_state.unreadable[DESIRED]) == [DESIRED]
+    await sidecar.shared_state.change_desired(lambda wanted: msgspec.structs.replace(wanted, pause=None))
+    await sidecar.shared_state.refresh()
+    assert sidecar.shared_state.desired.pause is None and sidecar.shared_state.unreadable[DESIRED] == {}
 
 
 @pytest.mark.parametrize(
@@ -210,16 +210,16 @@ async def test_h10_records_that_are_none_keep_nobody_from_leading(records: Any) 
     """They are left out, and a new chunk begins behind them."""
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
-    epoch = first.sharing.current_epoch()
-    await first.coordination.write_fenced(epoch, first.sharing.move_change(move_record(_outcome(BUNDLE, ""))))
-    await first.sharing.save(first.sharing.standing(), {}, epoch=first.sharing.current_epoch())
+    epoch = first.shared_state.current_epoch()
+    await first.coordination.write_fenced(epoch, first.shared_state.move_change(move_record(_outcome(BUNDLE, ""))))
+    await first.shared_state.save(first.shared_state.cycle_state(), {}, epoch=first.shared_state.current_epoch())
     await _put(first, f"{MOVES}/00000000", zlib.compress(json.dumps(records).encode()))
     cluster.store.expire(first.coordination)
     second = await FakeSidecar(cluster, "b").lead()
-    second.sharing.taken_over()
-    assert second.sharing.leading and list(second.sharing.moves) == []
-    assert list(second.sharing.unreadable[MOVES]) == [f"{MOVES}/00000000"]
-    change = second.sharing.move_change(move_record(_outcome(BUNDLE, "")))
+    second.shared_state.taken_over()
+    assert second.shared_state.leading and list(second.shared_state.moves) == []
+    assert list(second.shared_state.unreadable[MOVES]) == [f"{MOVES}/00000000"]
+    change = second.shared_state.move_change(move_record(_outcome(BUNDLE, "")))
     assert change[0].path == f"{MOVES}/00000001"
 
 
@@ -227,7 +227,7 @@ async def test_h10_the_leaders_state_inflates_within_a_limit() -> None:
     """A node of 40 KB that is 80 MB: what was known before stays, and a term still begins."""
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
-    await first.sharing.save(first.sharing.standing(), {}, epoch=first.sharing.current_epoch())
+    await first.shared_state.save(first.shared_state.cycle_state(), {}, epoch=first.shared_state.current_epoch())
     bomb = (1).to_bytes(4, "big") + zlib.compress(b'{"report":{"x":"' + b" " * 80_000_000 + b'"}}')
     await _put(first, f"{STATE}/0000", bomb)
     cluster.store.expire(first.coordination)
@@ -237,8 +237,8 @@ async def test_h10_the_leaders_state_inflates_within_a_limit() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     # Pieces and their sum, 8 MiB each.
-    assert peak < 20_000_000 and second.sharing.leading
-    assert list(second.sharing.unreadable[STATE]) == [STATE]
+    assert peak < 20_000_000 and second.shared_state.leading
+    assert list(second.shared_state.unreadable[STATE]) == [STATE]
 
 
 @pytest.mark.parametrize(
@@ -255,8 +255,8 @@ async def test_h10_one_bad_request_does_not_hold_up_the_others(data: bytes) -> N
     """It is taken with what can be read of it, or with nothing; the next one is taken too."""
     leader = await FakeSidecar(FakeCluster()).lead()
     await leader.coordination.create_sequential("requests/req-", data)
-    await leader.sharing.leave_request({"hash": "abc"})
-    taken = await leader.sharing.take_requests()
+    await leader.shared_state.leave_request({"hash": "abc"})
+    taken = await leader.shared_state.take_requests()
     assert [body.get("hash", "") for _, body in taken] == ["", "abc"]
     "".join(str(body) for _, body in taken).encode()
 
@@ -268,7 +268,7 @@ async def test_h10_an_intents_times_are_bounded(when: str) -> None:
     record = {"id": "1.1", "bundle": BUNDLE, "from": "a", "to": "b", "epoch": 1, "member": "m", "wall_ms": 1}
     record |= {"deadline_ms": "WHEN", "cycle_id": "", "topic": ""}
     data = json.dumps(record).replace('"WHEN"', when).encode()
-    await bench.world.coordination.write_fenced(1, [Change(path=intent_path(BUNDLE), data=data, create=True)])
+    await bench.world.coordination.write_fenced(1, [DocumentChange(path=intent_path(BUNDLE), data=data, create=True)])
     world, seen = await _successor(bench), dict[str, float]()
     first = await _settled(world, seen)
     assert (first.frozen, list(first.unreadable)) == (frozenset({BUNDLE}), [intent_path(BUNDLE)])
@@ -280,8 +280,8 @@ async def test_h10_an_intents_times_are_bounded(when: str) -> None:
 async def test_h10_an_intent_of_no_bundle_is_left_where_it_is(name: str) -> None:
     """Nothing is asked of the store by such a name, and nothing frozen."""
     bench = await Bench().lead()
-    await bench.world.coordination.write_fenced(1, [Change(path=f"intents/{name}", data=b"{}", create=True)])
-    await bench.world.coordination.write_fenced(1, [Change(path=f"splits/{name}", data=b"{}", create=True)])
+    await bench.world.coordination.write_fenced(1, [DocumentChange(path=f"intents/{name}", data=b"{}", create=True)])
+    await bench.world.coordination.write_fenced(1, [DocumentChange(path=f"splits/{name}", data=b"{}", create=True)])
     world = await _successor(bench)
     bench.clock.now += 10_000
     found = await _settled(world, {})
@@ -296,7 +296,7 @@ async def test_h10_a_splits_positions_lie_inside_its_bundle(positions: str) -> N
     record = {"id": "1.1", "bundle": BUNDLE, "broker": "a", "rule": "r", "epoch": 1, "member": "m", "cycle_id": ""}
     record |= {"wall_ms": 1, "deadline_ms": 2, "positions": "HERE"}
     data = json.dumps(record).replace('"HERE"', positions).encode()
-    await bench.world.coordination.write_fenced(1, [Change(path=split_path(BUNDLE), data=data, create=True)])
+    await bench.world.coordination.write_fenced(1, [DocumentChange(path=split_path(BUNDLE), data=data, create=True)])
     frozen, settled, unreadable = await settle_splits(await _successor(bench), epoch=2, seen={})
     assert (frozen, settled, list(unreadable)) == (frozenset({BUNDLE}), [], [split_path(BUNDLE)])
 
@@ -317,7 +317,7 @@ async def test_h13_no_record_of_the_journal_holds_an_escape() -> None:
     async def send(_message: Any) -> None:
         return None
 
-    trail = Trail(record=records.append, wall_ms=lambda: 1, boot=lambda: 1.0)
+    trail = AuditTrail(record=records.append, wall_ms=lambda: 1, boot=lambda: 1.0)
     audit = Audit(trail, unnamed=SOCKET_OWNER)
     scope = {"type": "http", "method": "POST", "path": "/api/v1/\x1b]0;x\x07\x9b", "client": None}
     await audit.signed(refused, scope, receive, send)
@@ -326,7 +326,7 @@ async def test_h13_no_record_of_the_journal_holds_an_escape() -> None:
     assert records[0]["by"] == "ops\ufffd[2J"
 
 
-async def _successor(bench: Bench) -> World:
+async def _successor(bench: Bench) -> MovePorts:
     """The world of who leads epoch 2."""
     return replace(bench.world, coordination=await bench.depose())
 
@@ -335,7 +335,7 @@ def _outcome(bundle: str, error: str) -> MoveOutcome:
     return MoveOutcome(bundle=bundle, source="a", destination="b", outcome="refused", error=error)
 
 
-async def _settled(world: World, seen: dict[str, float]) -> Any:
+async def _settled(world: MovePorts, seen: dict[str, float]) -> Any:
     return await settle_intents(world.coordination, world.ownership, epoch=2, clock=world.clock, seen=seen)
 
 

@@ -1,4 +1,4 @@
-"""What is shown as in effect is what plans run with, with whence each value came."""
+"""What is shown as in effect is what plans run with, with where each value is from."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bundlekeel.core.calibration.adoption import Adopted
-from bundlekeel.daemon.state.effective_parameters import Overlay, merging
+from bundlekeel.daemon.state.effective_parameters import EffectiveParameters, merging
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import LoadedSettings, load_settings
 
@@ -26,14 +26,14 @@ ADOPTED = Adopted(
 )
 
 
-def overlay_of(loaded: LoadedSettings, adopted: Adopted | None = None) -> Overlay:
+def effective_parameters_of(loaded: LoadedSettings, adopted: Adopted | None = None) -> EffectiveParameters:
     """As `bootstrap` makes it."""
-    return Overlay(merging(loaded), lambda: adopted)
+    return EffectiveParameters(merging(loaded), lambda: adopted)
 
 
-def shown(loaded: LoadedSettings, overlay: Overlay) -> dict[str, tuple[object, str]]:
+def shown(loaded: LoadedSettings, effective_parameters: EffectiveParameters) -> dict[str, tuple[object, str]]:
     """Parameters as the API tells them: value and origin by key."""
-    rows = describe(loaded, overlay.effective)
+    rows = describe(loaded, effective_parameters.effective)
     return {row["key"].removeprefix("parameters."): (row["value"], row["origin"]) for row in rows}
 
 
@@ -47,9 +47,9 @@ def test_j02_settings_shown_are_those_of_the_plan(
     file = tmp_path / "c.yaml"
     file.write_text(f"cluster: c\nadopt_broker_settings: {str(adopt).lower()}\nparameters: {{cpu_weight: 0.9}}\n")
     loaded = load_settings(file, environ={})
-    overlay = overlay_of(loaded, adopted)
-    params = overlay(BROKERS, namespaces)
-    told = shown(loaded, overlay)
+    effective_parameters = effective_parameters_of(loaded, adopted)
+    params = effective_parameters(BROKERS, namespaces)
+    told = shown(loaded, effective_parameters)
     for name in (
         "strategy",
         "max_unload_ratio",

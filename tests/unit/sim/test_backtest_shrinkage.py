@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.sim.backtest import Candidate, Measures
+from bundlekeel.sim.backtest import Candidate, CandidateMeasures
 from bundlekeel.sim.backtest.candidates import Value
 from bundlekeel.sim.backtest.choice import choose
-from bundlekeel.sim.backtest.search import Tried, present
-from bundlekeel.sim.backtest.shrinkage import Expected, shrunk
+from bundlekeel.sim.backtest.search import TriedCandidates, present
+from bundlekeel.sim.backtest.shrinkage import ShrunkEstimate, shrunk
 
 BASE = Parameters()
 BLOCKS = tuple(range(8))
@@ -29,15 +29,15 @@ def candidates() -> list[Candidate]:
     return found
 
 
-def block(imbalance: float, moves: float) -> Measures:
+def block(imbalance: float, moves: float) -> CandidateMeasures:
     """Six hours."""
-    return Measures(seconds=21_600.0, weighted=imbalance * 21_600, moves=moves)
+    return CandidateMeasures(seconds=21_600.0, weighted=imbalance * 21_600, moves=moves)
 
 
-def tried(given: list[Candidate], says: Mapping[str, tuple[float, float]]) -> Tried:
+def tried(given: list[Candidate], says: Mapping[str, tuple[float, float]]) -> TriedCandidates:
     """Imbalance and moves by key, the same in every block."""
     results = {key: dict.fromkeys(BLOCKS, block(*found)) for key, found in says.items()}
-    return Tried(present=present().key, candidates={item.key: item for item in given}, results=results)
+    return TriedCandidates(present=present().key, candidates={item.key: item for item in given}, results=results)
 
 
 def smooth(item: Candidate) -> tuple[float, float]:
@@ -47,7 +47,7 @@ def smooth(item: Candidate) -> tuple[float, float]:
     return 0.1 * 1.01 ** (low - 15), 100 * 0.97 ** (low - 15) * 0.95 ** (hits - 8)
 
 
-def error(found: Mapping[str, Expected], truth: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+def error(found: Mapping[str, ShrunkEstimate], truth: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
     """Root mean square of the logarithms, of imbalance and moves."""
     rows = [
         (np.log(found[key].imbalance / imbalance), np.log(found[key].moves / moves))
@@ -63,7 +63,7 @@ def test_it_is_nearer_to_the_truth_than_what_was_seen(seed: int) -> None:
     given, rng = candidates(), np.random.default_rng(seed)
     truth = {item.key: smooth(item) for item in given}
     lucky = {key: (one * rng.lognormal(0, 0.03), other * rng.lognormal(0, 0.2)) for key, (one, other) in truth.items()}
-    seen = {key: Expected(imbalance=one, moves=other * len(BLOCKS)) for key, (one, other) in lucky.items()}
+    seen = {key: ShrunkEstimate(imbalance=one, moves=other * len(BLOCKS)) for key, (one, other) in lucky.items()}
     whole = {key: (one, other * len(BLOCKS)) for key, (one, other) in truth.items()}
     before = error(seen, whole)
     after = error(shrunk(tried(given, lucky), BASE, BLOCKS), whole)
@@ -92,8 +92,8 @@ def test_each_strategy_and_cycle_has_its_own_surface() -> None:
     more = {others[0].key: (5.0, 7.0), others[1].key: (0.01, 0.0)}
     found = shrunk(tried([*given, *others], says | more), BASE, BLOCKS)
     assert {key: found[key] for key in alone} == alone
-    assert found[others[0].key] == Expected(imbalance=pytest.approx(5.0), moves=7.0 * len(BLOCKS))
-    assert found[others[1].key] == Expected(imbalance=pytest.approx(0.01), moves=0.0)
+    assert found[others[0].key] == ShrunkEstimate(imbalance=pytest.approx(5.0), moves=7.0 * len(BLOCKS))
+    assert found[others[1].key] == ShrunkEstimate(imbalance=pytest.approx(0.01), moves=0.0)
 
 
 def test_no_moves_at_all() -> None:
@@ -110,7 +110,7 @@ def test_only_the_blocks_that_may_be_looked_at() -> None:
     given = candidates()
     made = tried(given, {item.key: smooth(item) for item in given})
     spoilt = {key: {**found, 7: block(9.0, 999.0)} for key, found in made.results.items()}
-    other = Tried(present=made.present, candidates=made.candidates, results=spoilt)
+    other = TriedCandidates(present=made.present, candidates=made.candidates, results=spoilt)
     assert shrunk(other, BASE, BLOCKS[:6]) == shrunk(made, BASE, BLOCKS[:6])
 
 

@@ -10,8 +10,8 @@ import pytest
 from bundlekeel.core.model.errors import NotFound, StoreError
 from bundlekeel.daemon.quotas.report import MOST_TOPICS
 from bundlekeel.daemon.quotas.service import QuotaService
-from tests.support.faces import NoPeers
 from tests.support.quota_world import QuotaCluster, QuotaSidecar, leading
+from tests.support.services import NoPeers
 from tests.support.world import BROKERS
 
 SMALL = "persistent://acme/orders/small"
@@ -82,7 +82,7 @@ async def test_small_topics_are_explained() -> None:
     assert stored is not None and SMALL not in {row["topic"] for row in stored["groups"][0]["rows"]}
     told = await leader.service.why(SMALL)
     assert told["group"] == "acme" and "0 messages/s published, share" in told["sentences"][0]
-    assert "served by " in told["sentences"][-1] and "nobody" not in told["sentences"][-1]
+    assert "served by " in told["sentences"][-1] and "no broker" not in told["sentences"][-1]
     with pytest.raises(NotFound, match="no broker told of persistent://acme/orders/none"):
         await leader.service.why("persistent://acme/orders/none")
     follower = await leading(cluster, name="b")

@@ -8,7 +8,7 @@ import pytest
 
 from bundlekeel.core.model.errors import AdminUnreachable
 from bundlekeel.core.quotas.groups import KINDS
-from bundlekeel.core.quotas.told import Passed
+from bundlekeel.core.quotas.usage_message import PassedUsage
 from bundlekeel.daemon.quotas.reported_usage import BY_TOPIC, TRANSPORT_KEY
 from tests.support.builders import report
 from tests.support.memory_admin import Fault
@@ -19,7 +19,7 @@ from tests.support.world import BROKERS
 FIRST, SECOND, THIRD = (f"pulsar://{name.partition(':')[0]}:6650" for name in BROKERS)
 WHO = {"reason": "r", "by": "ann"}
 PERIOD = 20
-NOTHING = Passed(0, 0)
+NOTHING = PassedUsage(0, 0)
 
 
 def exchanging(transport: str = BY_TOPIC) -> QuotaCluster:
@@ -48,9 +48,9 @@ async def test_told_beside_measured() -> None:
     """A second, of Pulsar's periods; by broker, with age; what is not heard yet is None; all replicas say the same."""
     sidecar = await listening()
     sidecar.usage_feed.say(
-        usage_message(FIRST, acme=(Passed(1000, 50_000), Passed(2000, 90_000)), other=(NOTHING, None))
+        usage_message(FIRST, acme=(PassedUsage(1000, 50_000), PassedUsage(2000, 90_000)), other=(NOTHING, None))
     )
-    sidecar.usage_feed.say(usage_message(SECOND, acme=(None, Passed(40, 400))))
+    sidecar.usage_feed.say(usage_message(SECOND, acme=(None, PassedUsage(40, 400))))
     sidecar.cluster.clock.offset += 7
     await sidecar.turn()
     rows = await told(sidecar)
@@ -100,7 +100,7 @@ async def test_only_the_leader_listens() -> None:
 async def test_a_broken_connection_changes_nothing_else() -> None:
     """What was heard stays with its age; the cycle goes on, and says what is wrong. So does a message of nonsense."""
     sidecar = await listening()
-    sidecar.usage_feed.say(usage_message(FIRST, acme=(Passed(1000, 50_000), None)))
+    sidecar.usage_feed.say(usage_message(FIRST, acme=(PassedUsage(1000, 50_000), None)))
     sidecar.usage_feed.become("down", "not allowed")
     sidecar.usage_feed.spoil("broker is missing")
     await sidecar.turn()
@@ -113,7 +113,7 @@ async def test_a_broken_connection_changes_nothing_else() -> None:
 async def test_brokers_that_do_not_answer_for_a_moment() -> None:
     """Right after they restarted nobody knows whether they exchange usage; what was heard is kept all the same."""
     sidecar = await listening()
-    sidecar.usage_feed.say(usage_message(FIRST, acme=(Passed(1000, 50_000), None)))
+    sidecar.usage_feed.say(usage_message(FIRST, acme=(PassedUsage(1000, 50_000), None)))
     sidecar.admin.fail("runtime_configuration", *[Fault(error=AdminUnreachable("silent"))] * 20)
     urls = zip(BROKERS, (FIRST, SECOND, THIRD), strict=True)
     sidecar.cluster.source.put(*(report(name, {}, start_timestamp=9, service_url=url) for name, url in urls))
@@ -124,7 +124,7 @@ async def test_brokers_that_do_not_answer_for_a_moment() -> None:
 
 async def test_a_dead_broker_that_told_nothing_does_not_count() -> None:
     """Its last word is what counts: nothing is nothing; one that told something, or was not heard, takes its part."""
-    for last, defects in ((NOTHING, []), (Passed(9, 9), ["DeadBrokerCounted"]), (None, ["DeadBrokerCounted"])):
+    for last, defects in ((NOTHING, []), (PassedUsage(9, 9), ["DeadBrokerCounted"]), (None, ["DeadBrokerCounted"])):
         cluster = exchanging()
         sidecar = await listening(cluster)
         sidecar.usage_feed.say(usage_message(SECOND, acme=(last, None)))
@@ -138,7 +138,7 @@ async def test_a_dead_broker_that_told_nothing_does_not_count() -> None:
 async def test_an_unknown_broker_is_shown_by_its_address() -> None:
     """One that was gone before anybody looked."""
     sidecar = await listening()
-    sidecar.usage_feed.say(usage_message("pulsar://b9:6650", acme=(Passed(20, 20), None)))
+    sidecar.usage_feed.say(usage_message("pulsar://b9:6650", acme=(PassedUsage(20, 20), None)))
     await sidecar.turn()
     row = (await told(sidecar))["pulsar://b9:6650"]
     assert (row["registered"], row["measured"], row["told"]["publish_messages"]) == (False, None, 1)

@@ -15,9 +15,9 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.extensible import NO_BUNDLES, BrokerLoad, BundleLoads, load_unknown, report_of
+from bundlekeel.core.model.extensible import NO_BUNDLES, BrokerLoadData, BundleLoads, load_unknown, report_of
 from bundlekeel.core.model.load import THROUGHPUT_IN, BrokerEndpoint, BrokerReport, ExcludedBroker, Floats
-from bundlekeel.ports import Heard, LoadTables
+from bundlekeel.ports import LatestLoad, LoadTables
 
 BundlesSetting = Literal["all", "top"]
 BrokerSettings = Callable[[str], Mapping[str, str] | None]
@@ -38,7 +38,7 @@ CPU_SECONDS: Final = 30.0
 _DETAIL_CHARACTERS: Final = 256
 
 
-class Moment(NamedTuple):
+class Instant(NamedTuple):
     """Now, on both clocks: wall time in ms, boot time in seconds."""
 
     wall_ms: int
@@ -46,13 +46,15 @@ class Moment(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Known:
+class KnownBroker:
     """One registered broker in its present life. `stats`: its newest answer, at `stats_boot`; `news_boot`: when an
-    answer counted as news; `last_update`: see `Book`; `cpu`: used share of its CPU, asked for at `cpu_boot` while its
-    score is not heard, and `cpu_awaited` until it can be told; `asked`: an answer or an error was had."""
+    answer counted as news; `last_update`: see `ExtensibleBrokers`; `cpu`: used share of its CPU, asked for at
+    `cpu_boot` while its score is not heard, and `cpu_awaited` until it can be told; `asked`: an answer or an error was
+    had.
+    """
 
     endpoint: BrokerEndpoint
-    heard: Heard = field(default_factory=Heard)
+    heard: LatestLoad = field(default_factory=LatestLoad)
     stats: BundleLoads | None = None
     stats_boot: float = float("-inf")
     news_boot: float = float("-inf")
@@ -65,14 +67,14 @@ class Known:
     unreachable: bool = False
 
 
-class Scale(NamedTuple):
+class ScoreScale(NamedTuple):
     """What scores are imputed by: score per byte/s of the brokers that were heard, and the least score of them."""
 
     per_byte: float
     least: float
 
 
-class Book:
+class ExtensibleBrokers:
     """Everything known of the extensible brokers; mutable, owned by one `ClusterSource`.
 
     **`last_update` of a report** is the moment, in ms, at which something new was known of the broker: a message of
@@ -85,7 +87,7 @@ class Book:
 
     def __init__(self, *, bundles: BundlesSetting, stats_interval: float) -> None:
         """`settings_of` may be set: what a broker runs with, None while it could not be asked."""
-        self.brokers: dict[str, Known] = {}
+        self.brokers: dict[str, KnownBroker] = {}
         self.settings_of: BrokerSettings = _unknown
         self._bundles = bundles
         self._fresh_seconds = max(GRACE_SECONDS, GRACE_POLLS * stats_interval)
@@ -100,18 +102,18 @@ class Book:
         for broker, endpoint in endpoints.items():
             known = self.brokers.get(broker)
             if known is None or known.endpoint.start_timestamp != endpoint.start_timestamp:
-                known = Known(endpoint=endpoint)
+                known = KnownBroker(endpoint=endpoint)
             known.endpoint = endpoint
             kept[broker] = known
         self.brokers = kept
 
-    def hear(self, tables: LoadTables, now: Moment) -> None:
+    def hear(self, tables: LoadTables, now: Instant) -> None:
         """Take in the load topics' tables."""
         self._feed_ok = tables.state == "ok"
         if self._feed_ok:
             self._feed_ok_boot = now.boot
         for broker, known in self.brokers.items():
-            heard = tables.heard.get(broker, Heard())
+            heard = tables.heard.get(broker, LatestLoad())
             if heard.load is not None and heard.load.updated_at < known.endpoint.start_timestamp:
                 continue  # said before it restarted
             before, known.heard = known.heard, heard
@@ -120,7 +122,7 @@ class Book:
             if heard.bundles_ms != before.bundles_ms and not self._uses_stats(known, now):
                 _advance(known, heard.bundles_ms)
 
-    def polled(self, broker: str, loads: BundleLoads, now: Moment) -> bool:
+    def polled(self, broker: str, loads: BundleLoads, now: Instant) -> bool:
         """Take in a broker's statistics; True when they are news."""
         known = self.brokers.get(broker)
         if known is None:
@@ -150,21 +152,21 @@ class Book:
         """How often this broker computes its statistics."""
         return self._number(broker, STATS_SECONDS_KEY, STATS_SECONDS)
 
-    def wants_stats(self, broker: str, now: Moment) -> bool:
+    def wants_stats(self, broker: str, now: Instant) -> bool:
         """Whether this broker's statistics are needed: always, or while the load topics do not tell enough of it."""
         known = self.brokers.get(broker)
         if known is None:
             return False
         return self._bundles == "all" or not self._feed_ok or not self._scored(known, now)
 
-    def wants_cpu(self, broker: str, now: Moment) -> bool:
+    def wants_cpu(self, broker: str, now: Instant) -> bool:
         """Whether this broker's CPU is to be asked for: while its own score is not known, and not too often."""
         known = self.brokers.get(broker)
         if known is None or self._scored(known, now):
             return False
         return now.boot - known.cpu_boot >= (CPU_FIRST_SECONDS if known.cpu is None else CPU_SECONDS)
 
-    def told_cpu(self, broker: str, load: float | None, now: Moment) -> None:
+    def reported_cpu(self, broker: str, load: float | None, now: Instant) -> None:
         """Take in the used share of a broker's CPU, 0..1; None when it did not tell.
 
         A JVM tells the mean since anybody asked it. The first answer may tell of its start, and is not taken; later
@@ -184,12 +186,12 @@ class Book:
         """Brokers of which neither statistics nor load data were had yet, nor an error."""
         return [broker for broker, known in self.brokers.items() if not known.asked and known.heard.load is None]
 
-    def awaited(self, now: Moment) -> list[str]:
+    def awaited(self, now: Instant) -> list[str]:
         """Brokers that were not heard and whose JVM is about to tell how busy they are. Until then they are shown by
         their traffic alone, which is enough to watch them, and too little to move anything to them."""
         return [broker for broker, known in self.brokers.items() if known.cpu_awaited and not self._scored(known, now)]
 
-    def reports(self, now: Moment) -> tuple[list[BrokerReport], list[ExcludedBroker]]:
+    def reports(self, now: Instant) -> tuple[list[BrokerReport], list[ExcludedBroker]]:
         """A report of each broker of which enough is known, and why there is none of the others; by broker id."""
         scale = self._scale(now)
         reports, excluded = [], []
@@ -203,7 +205,7 @@ class Book:
 
     # --- one broker ---
 
-    def _report(self, known: Known, scale: Scale | None, now: Moment) -> BrokerReport | ExcludedBroker:
+    def _report(self, known: KnownBroker, scale: ScoreScale | None, now: Instant) -> BrokerReport | ExcludedBroker:
         if known.unreachable:
             return _left_out(known, Code.ADMIN_UNREACHABLE, known.error)
         load, stats = known.heard.load, known.stats
@@ -225,11 +227,11 @@ class Book:
         code, detail = known.heard.fault or (Code.NO_LOAD_DATA.value, known.error or "not heard nor asked yet")
         return _left_out(known, code, detail)
 
-    def _uses_stats(self, known: Known, now: Moment) -> bool:
+    def _uses_stats(self, known: KnownBroker, now: Instant) -> bool:
         fresh = now.boot - known.stats_boot <= self._fresh_seconds
         return fresh and (self._bundles == "all" or not self._feed_ok or not self._scored(known, now))
 
-    def _scored(self, known: Known, now: Moment) -> bool:
+    def _scored(self, known: KnownBroker, now: Instant) -> bool:
         """Whether the broker's own score is known and not too old (measured by when it came in: clocks differ)."""
         load = known.heard.load
         if load is None or load_unknown(load) is not None:
@@ -237,7 +239,7 @@ class Book:
         ttl = self._number(known.endpoint.broker_id, TTL_SECONDS_KEY, TTL_SECONDS)
         return now.wall_ms - known.heard.load_ms <= 1000 * ttl
 
-    def _guess(self, known: Known, stats: BundleLoads, scale: Scale | None) -> float | None:
+    def _guess(self, known: KnownBroker, stats: BundleLoads, scale: ScoreScale | None) -> float | None:
         """The score of a broker that was not heard: by the CPU its JVM tells of, weighted as the broker does; where it
         does not tell, what the others have per byte/s, not below the least of theirs (an idle broker has a score too)
         and not above 1 (a quotient of nearly idle brokers says little of a busy one). None: wait."""
@@ -249,14 +251,14 @@ class Book:
         # While its JVM is about to tell better. The least of the others may be that of the only busy one.
         return by_traffic if known.cpu_awaited else max(scale.least, by_traffic)
 
-    def _scale(self, now: Moment) -> Scale | None:
+    def _scale(self, now: Instant) -> ScoreScale | None:
         """None while nobody with traffic was heard. Sums, not the mean of quotients: what an idle broker's score
         comes from is not its traffic, and would count for most of such a mean."""
         heard = [k.heard.load for k in self.brokers.values() if k.heard.load is not None and self._scored(k, now)]
         carried = sum(_size(load.traffic) for load in heard)
         if not carried > 0:
             return None
-        return Scale(
+        return ScoreScale(
             per_byte=sum(load.weighted_max_ema for load in heard) / carried,
             least=min(load.weighted_max_ema for load in heard),
         )
@@ -272,10 +274,10 @@ def _unknown(_broker: str) -> Mapping[str, str] | None:
     return None
 
 
-def _imputed(known: Known, stats: BundleLoads, score: float) -> BrokerLoad:
-    """Load data made of statistics and a guessed score (`Book._guess`)."""
+def _imputed(known: KnownBroker, stats: BundleLoads, score: float) -> BrokerLoadData:
+    """Load data made of statistics and a guessed score (`ExtensibleBrokers._guess`)."""
     traffic = stats.traffic.sum(axis=0)
-    return BrokerLoad(
+    return BrokerLoadData(
         broker_id=known.endpoint.broker_id,
         weighted_max_ema=score,
         throughput_ema=_size(traffic),
@@ -288,7 +290,7 @@ def _imputed(known: Known, stats: BundleLoads, score: float) -> BrokerLoad:
     )
 
 
-def _with_traffic(load: BrokerLoad, stats: BundleLoads) -> BrokerLoad:
+def _with_traffic(load: BrokerLoadData, stats: BundleLoads) -> BrokerLoadData:
     """The broker's score with the traffic of its statistics, which are newer than its last message; not less than the
     message says where a bundle of them could not be read. Its bundle count stays: bundles without a loaded topic are
     in the count alone."""
@@ -298,7 +300,9 @@ def _with_traffic(load: BrokerLoad, stats: BundleLoads) -> BrokerLoad:
     return replace(load, traffic=traffic, topics=int(stats.counts[:, 0].sum()))
 
 
-def _made(known: Known, load: BrokerLoad, bundles: BundleLoads, marks: tuple[tuple[str, str], ...]) -> BrokerReport:
+def _made(
+    known: KnownBroker, load: BrokerLoadData, bundles: BundleLoads, marks: tuple[tuple[str, str], ...]
+) -> BrokerReport:
     endpoint = known.endpoint
     faults = (*load.faults, *bundles.faults, *marks)
     return replace(
@@ -313,11 +317,11 @@ def _made(known: Known, load: BrokerLoad, bundles: BundleLoads, marks: tuple[tup
     )
 
 
-def _left_out(known: Known, code: str, detail: str) -> ExcludedBroker:
+def _left_out(known: KnownBroker, code: str, detail: str) -> ExcludedBroker:
     return ExcludedBroker(broker_id=known.endpoint.broker_id, code=code, detail=detail[:_DETAIL_CHARACTERS])
 
 
-def _advance(known: Known, at_ms: int) -> None:
+def _advance(known: KnownBroker, at_ms: int) -> None:
     known.last_update = max(at_ms, known.last_update + 1)
 
 

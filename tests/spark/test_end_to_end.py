@@ -25,7 +25,7 @@ from bundlekeel.adapters.history import ParquetStore
 from bundlekeel.core.history.frames import input_of
 from bundlekeel.core.history.replay import rebuilt
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.records.history_reading import Reading
+from bundlekeel.daemon.records.history_reading import HistoryReading
 from dev.cluster import ClusterSpec, open_cluster
 from dev.fidelity import features
 from dev.history_model import World
@@ -103,7 +103,7 @@ def record(sidecar: Sidecar, history: Path) -> Parameters:
 
     # A minute is published when it is over.
     sidecar.until(lambda: published() >= RECORDED_CYCLES, "the minutes are published", within=120)
-    reading = Reading(store)
+    reading = HistoryReading(store)
     last = [item.frame for item in rebuilt(reading.records(store.files()))][-1]
     assert last is not None
     assert not reading.unreadable

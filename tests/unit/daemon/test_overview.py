@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bundlekeel.daemon.overview import changes, drawing
+from bundlekeel.daemon.overview import changes, overview
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
 LOADS = {BROKERS[0]: [0.05, 0.2, 0.1, 0.15], BROKERS[1]: [0.3], BROKERS[2]: []}
@@ -13,9 +13,9 @@ LOADS = {BROKERS[0]: [0.05, 0.2, 0.1, 0.15], BROKERS[1]: [0.3], BROKERS[2]: []}
 async def test_the_largest_are_named_and_the_rest_is_summed() -> None:
     """Largest first, by short-term throughput; sums are those of the brokers' bundles."""
     sidecar = await FakeSidecar(FakeCluster(LOADS), mode="recommend").lead()
-    assert drawing(sidecar.cycle, 2) == {"wall_ms": None, "namespaces": [], "brokers": []}
+    assert overview(sidecar.cycle, 2) == {"wall_ms": None, "namespaces": [], "brokers": []}
     await sidecar.cycle.turn()
-    found = drawing(sidecar.cycle, 2)
+    found = overview(sidecar.cycle, 2)
     rows = {row["broker"]: row for row in found["brokers"]}
     first = rows[BROKERS[0]]
     assert [item["throughput"] for item in first["bundles"]] == pytest.approx([20e6, 15e6])
@@ -32,12 +32,12 @@ async def test_marks_change_with_what_they_stand_for() -> None:
     sidecar = await FakeSidecar(FakeCluster(), params=with_params(max_moves_per_cycle=1)).lead()
 
     def marks() -> dict[str, object]:
-        return changes(sidecar.cycle, sidecar.sharing, sidecar.leadership, connected=True, last=None)
+        return changes(sidecar.cycle, sidecar.shared_state, sidecar.leadership, connected=True, last=None)
 
     before = marks()
     assert marks() == before
     await sidecar.cycle.turn()
     moved = marks()
     assert {key for key in moved if moved[key] != before[key]} == {"picture", "moves"}
-    sidecar.sharing.tasks.append({"task": "1", "state": "running"})
+    sidecar.shared_state.tasks.append({"task": "1", "state": "running"})
     assert {key for key, value in marks().items() if value != moved[key]} == {"tasks"}

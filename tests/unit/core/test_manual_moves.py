@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.guard.eligibility import Begun, GuardState, Moved
+from bundlekeel.core.guard.eligibility import BegunMove, GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.time_format import HOUR_MS, clock_text
-from bundlekeel.core.operations.manual_moves import HandPlan, by_hand
+from bundlekeel.core.operations.manual_moves import ManualPlan, manual_move
 from bundlekeel.core.operations.relocation import Request
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.memory import Memory
@@ -33,7 +33,7 @@ def asked(
     guard: GuardState | None = None,
     override: bool = False,
     params: Mapping[str, Any] | None = None,
-) -> HandPlan:
+) -> ManualPlan:
     """What a person is told who wants the first bundle elsewhere."""
     given = Request(
         snapshot=seen,
@@ -44,10 +44,10 @@ def asked(
         policies=Policies(),
         owned={},
     )
-    return by_hand(given, BUNDLE, B0, target, override_cool_down=override)
+    return manual_move(given, BUNDLE, B0, target, override_cool_down=override)
 
 
-def code_of(made: HandPlan) -> Code | None:
+def code_of(made: ManualPlan) -> Code | None:
     """Why it is refused, or None."""
     return made.refusal.code if made.refusal is not None else None
 
@@ -76,7 +76,7 @@ def test_no_way_straight_back_unless_a_person_says_so() -> None:
     """The cool-down is over, the way back is not: refused with its end, elsewhere allowed, overridden by the option."""
     params = {"cool_down_seconds": 60, "no_return_seconds": 3600}
     left = NOW_MS - 120_000
-    guard = GuardState(recent={BUNDLE: Moved(at_ms=left, source=B2)})
+    guard = GuardState(recent={BUNDLE: RecentMove(at_ms=left, source=B2)})
     made = asked(B2, guard=guard, params=params)
     assert code_of(made) is Code.NO_RETURN
     assert made.refusal is not None and clock_text(left + 3_600_000) in made.refusal.detail
@@ -93,7 +93,7 @@ def test_no_way_straight_back_unless_a_person_says_so() -> None:
 @pytest.mark.parametrize("override", [False, True])
 def test_the_budget_of_the_hour_holds(override: bool) -> None:
     """It names limit, use and end; the budgets of a cycle, useless pairs and windows do not bind a person."""
-    begun = Begun(bundle=bundle_name(1), source=B0, target=B1, at_ms=NOW_MS - 1000)
+    begun = BegunMove(bundle=bundle_name(1), source=B0, target=B1, at_ms=NOW_MS - 1000)
     guard = GuardState(last_hour=(begun,))
     made = asked(B2, guard=guard, params={"max_moves_per_hour": 1}, override=override)
     assert code_of(made) is Code.BUDGET_PER_HOUR

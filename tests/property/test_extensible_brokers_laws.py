@@ -12,8 +12,8 @@ from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.extensible import BundleLoads
 from bundlekeel.core.model.load import CPU, BrokerEndpoint
 from bundlekeel.core.model.snapshot import build_snapshot
-from bundlekeel.daemon.sources.extensible_book import Book, BundlesSetting, Moment
-from bundlekeel.ports import FeedState, Heard, LoadTables
+from bundlekeel.daemon.sources.extensible_brokers import BundlesSetting, ExtensibleBrokers, Instant
+from bundlekeel.ports import FeedState, LatestLoad, LoadTables
 from tests.support.builders import NOW_MS, bundle_name
 from tests.support.memory_feed import broker_load
 
@@ -44,16 +44,16 @@ class Replay:
     """Applies events one by one."""
 
     def __init__(self, bundles: BundlesSetting) -> None:
-        self.book = Book(bundles=bundles, stats_interval=10.0)
+        self.book = ExtensibleBrokers(bundles=bundles, stats_interval=10.0)
         self.seconds = 0.0
         self.state: FeedState = "ok"
-        self.heard: dict[str, Heard] = {}
+        self.heard: dict[str, LatestLoad] = {}
         self.registered = dict.fromkeys(BROKERS, 0)
         self.apply(("register", self.registered))
 
     @property
-    def now(self) -> Moment:
-        return Moment(NOW_MS + int(1000 * self.seconds), self.seconds)
+    def now(self) -> Instant:
+        return Instant(NOW_MS + int(1000 * self.seconds), self.seconds)
 
     def apply(self, event: tuple[object, ...]) -> None:
         """One event, then what the source does before each picture."""
@@ -63,9 +63,9 @@ class Replay:
             case ("say", str(broker), float(score), tuple(rates), int(skew), BundleLoads() as top):
                 load = broker_load(broker, score, rates, self.now.wall_ms + skew, len(top.names))
                 now = self.now.wall_ms
-                self.heard[broker] = Heard(load=load, bundles=top, load_ms=now, bundles_ms=now)
+                self.heard[broker] = LatestLoad(load=load, bundles=top, load_ms=now, bundles_ms=now)
             case ("withdraw", str(broker)):
-                self.heard[broker] = replace(self.heard.get(broker, Heard()), withdrawn_ms=self.now.wall_ms)
+                self.heard[broker] = replace(self.heard.get(broker, LatestLoad()), withdrawn_ms=self.now.wall_ms)
             case ("poll", str(broker), BundleLoads() as loads):
                 self.book.polled(broker, loads, self.now)
             case ("fail", str(broker)):

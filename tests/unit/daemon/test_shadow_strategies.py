@@ -16,7 +16,7 @@ from bundlekeel.core.operations.drain import RULE as DRAIN
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.memory import Memory
 from bundlekeel.core.strategies import SHEDDERS, Context, Decision
-from bundlekeel.daemon.calibration.shadow import Tournament
+from bundlekeel.daemon.calibration.shadow import ShadowStrategies
 from tests.support.world import EAGER, FakeCluster, FakeSidecar, WallClock
 
 
@@ -27,7 +27,7 @@ class Playing(FakeSidecar):
         self.given: list[PlanInput] = []
         self.results: list[PlanResult] = []
         super().__init__(cluster, params=params, mode=mode)
-        self.tournament = Tournament(strategies, self.telemetry, self.clock)
+        self.shadow_strategies = ShadowStrategies(strategies, self.telemetry, self.clock)
 
     def history(
         self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
@@ -36,16 +36,16 @@ class Playing(FakeSidecar):
         if given is not None and result is not None:
             self.given.append(given)
             self.results.append(result)
-        self.tournament.heard(epoch, given, result, record)
+        self.shadow_strategies.heard(epoch, given, result, record)
 
     def shadow(self) -> Mapping[str, Any]:
         """For the next record."""
-        return self.tournament.news()
+        return self.shadow_strategies.news()
 
     async def play(self) -> None:
         """Let them plan what they heard of."""
         async with asyncio.timeout(30):
-            await self.tournament.play()
+            await self.shadow_strategies.play()
 
     def line(self) -> Any:
         """The last cycle's journal line."""
@@ -101,7 +101,7 @@ async def test_j07_a_shadow_of_avg_shedder_has_a_placement_of_its_own() -> None:
     await sidecar.play()
     alone = replace(params, strategy="threshold", placement="least_long_term_message_rate")
     expected = plan(replace(sidecar.given[0], params=alone, memory=Memory())).plan
-    assert sidecar.tournament.news()["strategies"]["threshold"]["plan_hash"] == expected.hash
+    assert sidecar.shadow_strategies.news()["strategies"]["threshold"]["plan_hash"] == expected.hash
 
 
 async def test_a_plugin_that_fails_costs_its_own_turn_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ async def test_a_plugin_that_fails_costs_its_own_turn_only(monkeypatch: pytest.M
     await sidecar.cycle.turn()
     with pytest.raises(ZeroDivisionError):
         await sidecar.play()
-    assert not sidecar.tournament.busy
+    assert not sidecar.shadow_strategies.busy
     await sidecar.cycle.turn()
     assert set(sidecar.line()["shadow"]["strategies"]) == {"threshold"}
 
@@ -162,14 +162,14 @@ async def test_nothing_of_it_touches_the_live_plan() -> None:
 
 async def test_each_has_its_own_memory() -> None:
     """Hit counts grow from cycle to cycle: what needs two fresh reports acts in the second cycle."""
-    patient = Parameters(avg_hit_count_low=2, avg_hit_count_high=2)
-    sidecar = Playing(FakeCluster(clock=WallClock()), "avg", params=replace(patient, strategy="overload"))
+    context = Parameters(avg_hit_count_low=2, avg_hit_count_high=2)
+    sidecar = Playing(FakeCluster(clock=WallClock()), "avg", params=replace(context, strategy="overload"))
     await sidecar.lead()
     seen = []
     for _ in range(3):
         await sidecar.cycle.turn()
         await sidecar.play()
-        seen.append(sidecar.tournament.news()["strategies"]["avg"]["moves"])
+        seen.append(sidecar.shadow_strategies.news()["strategies"]["avg"]["moves"])
         sidecar.clock.offset += 60
         sidecar.cluster.publish()
     assert seen[0] == 0 and seen[1] > 0
@@ -185,4 +185,4 @@ async def test_a_cycle_does_not_wait() -> None:
     await sidecar.play()
     await sidecar.leadership.stop()
     await sidecar.cycle.turn()
-    assert not sidecar.tournament.busy
+    assert not sidecar.shadow_strategies.busy

@@ -12,7 +12,7 @@ import pytest
 from bundlekeel.codec import decode_endpoint
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.extensible import is_rest
-from bundlekeel.ports import FeedState, Heard
+from bundlekeel.ports import FeedState, LatestLoad
 from tests.support.book_bench import BUSY, HALF, STARTED, A, B, Bench, C, X, Y, score
 from tests.support.builders import NOW_MS
 from tests.support.memory_feed import bundle_loads
@@ -269,7 +269,7 @@ def test_a_few_failed_polls_change_nothing() -> None:
 def test_what_is_wrong_with_an_excluded_broker_is_said() -> None:
     """The fault of its message, or why it did not answer."""
     bench = Bench("all", A, B, C)
-    bench.heard[A] = Heard(fault=(Code.NOT_JSON, "the record is not JSON"))
+    bench.heard[A] = LatestLoad(fault=(Code.NOT_JSON, "the record is not JSON"))
     bench.listen()
     bench.book.failed(B, "connection refused")
     found = {item.broker_id: (item.code, item.detail) for item in bench.book.reports(bench.now)[1]}

@@ -6,13 +6,12 @@ import asyncio
 
 import pytest
 
-from bundlekeel.core.guard.eligibility import Moved
+from bundlekeel.core.guard.eligibility import RecentMove
 from bundlekeel.core.model.errors import CodecError, LeadershipLost
 from bundlekeel.daemon.answers import PlanRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.leader_executor import move_record
-from bundlekeel.daemon.state import documents
-from bundlekeel.daemon.state import shared_state as sharing
+from bundlekeel.daemon.state import documents, shared_state
 from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.daemon.state.documents import Desired, LeaderState, Pause, decode, encode, join, split
 from bundlekeel.ports import Document
@@ -21,7 +20,7 @@ from tests.support.world import FakeCluster, FakeSidecar
 
 def test_document_survives_encoding() -> None:
     """What is written is what is read."""
-    state = LeaderState(epoch=3, cycle=9, recent={"t/ns/0x0_0x1": Moved(at_ms=5, source="b1:8080")})
+    state = LeaderState(epoch=3, cycle=9, recent={"t/ns/0x0_0x1": RecentMove(at_ms=5, source="b1:8080")})
     assert decode(encode(state), LeaderState) == state
 
 
@@ -45,17 +44,19 @@ def test_chunks_join_and_ignore_leftovers() -> None:
 async def test_large_state_is_stored_in_chunks_and_shrinks() -> None:
     """State beyond one node's size is stored whole, and a smaller one leaves no old chunk behind."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
-    noise = {f"t/ns/{hash(str(i)):x}": Moved(at_ms=hash(str(i * 7)) % 10**12, source=f"b{i}:1") for i in range(30_000)}
-    await sidecar.sharing.save(CycleState(cycle=1, recent=noise), {}, epoch=sidecar.sharing.current_epoch())
-    nodes = await sidecar.coordination.read_tree(sharing.STATE)
+    noise = {
+        f"t/ns/{hash(str(i)):x}": RecentMove(at_ms=hash(str(i * 7)) % 10**12, source=f"b{i}:1") for i in range(30_000)
+    }
+    await sidecar.shared_state.save(CycleState(cycle=1, recent=noise), {}, epoch=sidecar.shared_state.current_epoch())
+    nodes = await sidecar.coordination.read_tree(shared_state.STATE)
     assert len(nodes) > 1
     other = await FakeSidecar(sidecar.cluster, "b").lead()
-    assert other.sharing.shared.recent == noise
-    await sidecar.sharing.save(CycleState(cycle=2), {}, epoch=sidecar.sharing.current_epoch())
-    assert len(await sidecar.coordination.read_tree(sharing.STATE)) == 1
+    assert other.shared_state.shared.recent == noise
+    await sidecar.shared_state.save(CycleState(cycle=2), {}, epoch=sidecar.shared_state.current_epoch())
+    assert len(await sidecar.coordination.read_tree(shared_state.STATE)) == 1
 
 
-async def test_concurrent_wishes_both_hold() -> None:
+async def test_concurrent_requests_both_hold() -> None:
     """Compare-and-set: two replicas that change different things at once lose nothing."""
     cluster = FakeCluster()
     one, two = await FakeSidecar(cluster, "a").lead(), await FakeSidecar(cluster, "b").lead()
@@ -66,10 +67,10 @@ async def test_concurrent_wishes_both_hold() -> None:
     def lowered(desired: Desired) -> Desired:
         return Desired(mode="recommend", pause=desired.pause)
 
-    await asyncio.gather(one.sharing.change_desired(paused), two.sharing.change_desired(lowered))
-    await one.sharing.refresh()
-    assert one.sharing.desired.mode == "recommend"
-    assert one.sharing.desired.pause is not None
+    await asyncio.gather(one.shared_state.change_desired(paused), two.shared_state.change_desired(lowered))
+    await one.shared_state.refresh()
+    assert one.shared_state.desired.mode == "recommend"
+    assert one.shared_state.desired.pause is not None
 
 
 def _moved(number: int) -> MoveOutcome:
@@ -81,43 +82,45 @@ def _moved(number: int) -> MoveOutcome:
 async def test_move_records_are_kept_in_chunks_and_bounded() -> None:
     """Records roll over into new chunks, old chunks go, and another replica reads the newest ones."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
-    small = sharing.Sharing(sidecar.coordination, sidecar.leadership, sidecar.clock, kept_moves=30, moves_per_chunk=10)
+    small = shared_state.SharedState(
+        sidecar.coordination, sidecar.leadership, sidecar.clock, kept_moves=30, moves_per_chunk=10
+    )
     for number in range(75):
         changes = small.move_change(move_record(_moved(number)))
-        await sidecar.coordination.write_fenced(sidecar.sharing.current_epoch(), changes)
-    nodes = await sidecar.coordination.read_tree(sharing.MOVES)
+        await sidecar.coordination.write_fenced(sidecar.shared_state.current_epoch(), changes)
+    nodes = await sidecar.coordination.read_tree(shared_state.MOVES)
     assert 3 <= len(nodes) <= 5
-    await sidecar.sharing.save(CycleState(cycle=1), {}, epoch=sidecar.sharing.current_epoch())
+    await sidecar.shared_state.save(CycleState(cycle=1), {}, epoch=sidecar.shared_state.current_epoch())
     other = await FakeSidecar(sidecar.cluster, "b").lead()
-    assert [item["bundle"] for item in other.sharing.moves][-30:] == [str(n) for n in range(45, 75)]
+    assert [item["bundle"] for item in other.shared_state.moves][-30:] == [str(n) for n in range(45, 75)]
 
 
 async def test_deposed_leader_cannot_write() -> None:
     """A late save of a leader whose term is over changes nothing and raises."""
     cluster = FakeCluster()
     old = await FakeSidecar(cluster, "a").lead()
-    await old.sharing.save(CycleState(cycle=5), {}, epoch=old.sharing.current_epoch())
-    epoch = old.sharing.current_epoch()
+    await old.shared_state.save(CycleState(cycle=5), {}, epoch=old.shared_state.current_epoch())
+    epoch = old.shared_state.current_epoch()
     cluster.store.expire(old.coordination)
     new = await FakeSidecar(cluster, "b").lead()
-    await new.sharing.save(CycleState(cycle=6), {}, epoch=new.sharing.current_epoch())
+    await new.shared_state.save(CycleState(cycle=6), {}, epoch=new.shared_state.current_epoch())
     await old.coordination.start()
     with pytest.raises(LeadershipLost):
-        await documents.store_blob(old.coordination, epoch, sharing.STATE, LeaderState(cycle=99), [])
-    await new.sharing._read_leader_state()
-    assert new.sharing.shared.cycle == 6
+        await documents.store_blob(old.coordination, epoch, shared_state.STATE, LeaderState(cycle=99), [])
+    await new.shared_state._read_leader_state()
+    assert new.shared_state.shared.cycle == 6
 
 
 async def test_request_left_by_a_follower_is_carried_out_once() -> None:
     """A plan asked for at a follower is carried out by the leader, and only once."""
     cluster = FakeCluster()
     leader, other = await FakeSidecar(cluster, "a").lead(), await FakeSidecar(cluster, "b").lead()
-    leader.cycle.adopt(leader.cycle.standing, leader.leadership.epoch)
+    leader.cycle.adopt(leader.cycle.cycle_state, leader.leadership.epoch)
     await other.cycle.turn()
     made = await other.planner.make(PlanRequest())
     moves = [[move["bundle"], move["source"], move["target"]] for move in made["moves"]]
     body = {"hash": made["hash"], "reason": "r", "by": "me", "moves": moves, "request": {}}
-    await other.sharing.leave_request(body)
+    await other.shared_state.leave_request(body)
     leader.cycle.params = other.cycle.params
     snapshot, picture = await leader.observer.snapshot()
     leader.cycle.snapshot, leader.cycle.picture = snapshot, picture
@@ -126,7 +129,7 @@ async def test_request_left_by_a_follower_is_carried_out_once() -> None:
     await leader.policies.refresh(snapshot)
     await leader.executions.serve()
     await leader.executions.serve()
-    assert [task["state"] for task in leader.sharing.tasks] == ["done"], leader.sharing.tasks
+    assert [task["state"] for task in leader.shared_state.tasks] == ["done"], leader.shared_state.tasks
     assert len(leader.moves()) == len(moves) > 0
 
 
@@ -134,14 +137,14 @@ async def test_request_whose_inputs_changed_is_not_carried_out() -> None:
     """If what is now gives another plan, the request fails and says what changed."""
     cluster = FakeCluster()
     leader = await FakeSidecar(cluster, mode="act").lead()
-    leader.cycle.adopt(leader.cycle.standing, leader.leadership.epoch)
+    leader.cycle.adopt(leader.cycle.cycle_state, leader.leadership.epoch)
     snapshot, picture = await leader.observer.snapshot()
     leader.cycle.snapshot, leader.cycle.picture = snapshot, picture
     leader.admin.set_endpoints(picture.endpoints)
     await leader.config.refresh(picture.endpoints)
     await leader.policies.refresh(snapshot)
-    await leader.sharing.leave_request({"hash": "x", "moves": [["t/ns/0x1_0x2", "b1:8080", "b2:8080"]]})
+    await leader.shared_state.leave_request({"hash": "x", "moves": [["t/ns/0x1_0x2", "b1:8080", "b2:8080"]]})
     await leader.executions.serve()
-    task = leader.sharing.tasks[0]
+    task = leader.shared_state.tasks[0]
     assert task["state"] == "failed" and "inputs changed" in task["detail"]
     assert not cluster.model.unloads

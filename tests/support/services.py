@@ -1,4 +1,4 @@
-"""What stands on a sidecar over fakes: its runtime, and the face of people's wishes."""
+"""What stands on a sidecar over fakes: its runtime, and the face of operators' requests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.daemon.gate.outage import OutageWatch
-from bundlekeel.daemon.operations.operator_requests import Wishing, WishingParts
+from bundlekeel.daemon.operations.operator_requests import OperatorRequests, OperatorRequestsParts
 from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.runtime import RuntimeParts
@@ -46,27 +46,29 @@ def runtime_parts(
         telemetry=sidecar.telemetry,
         peers=NoPeers(),
         leadership=sidecar.leadership,
-        sharing=sidecar.sharing,
+        shared_state=sidecar.shared_state,
         observer=sidecar.observer,
-        hand=sidecar.hand,
+        executor=sidecar.executor,
         cycle=sidecar.cycle,
         executions=sidecar.executions,
         operations=sidecar.operations,
-        reload=Reload(LoadedSettings.defaults(), sidecar.overlay, sidecar.journal, sidecar.telemetry, sidecar.clock),
+        reload=Reload(
+            LoadedSettings.defaults(), sidecar.effective_parameters, sidecar.journal, sidecar.telemetry, sidecar.clock
+        ),
         interval_seconds=interval_seconds,
         outage=outage,
     )
 
 
-def wishing(sidecar: FakeSidecar, *, review: bool = False) -> Wishing:
+def operator_requests(sidecar: FakeSidecar, *, review: bool = False) -> OperatorRequests:
     """The face of this sidecar's wishes."""
-    return Wishing(
-        WishingParts(
-            sharing=sidecar.sharing,
+    return OperatorRequests(
+        OperatorRequestsParts(
+            shared_state=sidecar.shared_state,
             cycle=sidecar.cycle,
             operations=sidecar.operations,
-            by_hand=sidecar.by_hand,
-            reviews=Reviews(sidecar.coordination, sidecar.sharing, sidecar.clock, required=review),
+            manual_moves=sidecar.manual_moves,
+            reviews=Reviews(sidecar.coordination, sidecar.shared_state, sidecar.clock, required=review),
             metadata=sidecar.cluster.metadata,
             ownership=sidecar.cluster.model,
             journal=sidecar.journal,
