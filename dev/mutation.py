@@ -48,14 +48,14 @@ def _each(pattern: str, words: str) -> tuple[str, ...]:
 
 _UNIT, _LAWS, _TESTS_OF_CORE = "unit/*/test_{}.py", "property/test_{}_laws.py", "unit/core/test_{}.py"
 _MOVES = _each(_UNIT, "executor* h_execution split_executor split_extensible split_settle move_record transfers rows")
-_TERMS = _each(_UNIT, "leadership terms h_terms h_clocks cycle cycle_books")
+_TERMS = _each(_UNIT, "leadership terms h_terms h_clocks cycle cycle_ledger")
 GROUPS = (
     Group(
         "guard",
         ("core/guard/*.py",),
         (
             *_each(_TESTS_OF_CORE, "budgets guard holds scope outage rate drain"),
-            *_each(_UNIT, "guard* rate_signals foreign"),
+            *_each(_UNIT, "guard* rate_signals external_moves"),
             *_each(_LAWS, "guard outage"),
         ),
     ),
@@ -84,7 +84,7 @@ GROUPS = (
         "gate",
         _each("daemon/{}.py", "gate/* execution/leader_executor"),
         (
-            *_each(_UNIT, "gate gate_requests guarding guard_windows outage* scopes pause splits move_record"),
+            *_each(_UNIT, "gate gate_requests guard_memory guard_windows outage* scopes pause splits move_record"),
             *_each(_UNIT, "executor* h_execution"),
             *_TERMS,
         ),

@@ -295,7 +295,7 @@ async def test_probes(http: httpx.AsyncClient, service: FakeService) -> None:
     """200 with ok; with `?verbose` every named check; 503 and the reason when one fails."""
     assert (await http.get("/livez")).text == "ok\n"
     assert (await http.get("/readyz?verbose")).text == "[+]store ok\n[+]picture ok\nok\n"
-    service.checks.append(Check(name="leader", ok=False, detail="nobody\nleads"))
+    service.checks.append(Check(name="leader", ok=False, detail="no sidecar\nleads"))
     answer = await http.get("/readyz")
     assert (answer.status_code, answer.text) == (503, "[-]leader no sidecar leads\nfailed\n")
 

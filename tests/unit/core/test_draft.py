@@ -167,7 +167,7 @@ def test_bars_by_broker_by_way_back_and_by_pair() -> None:
     empty = TargetBans(closed={}, back={}, pairs=frozenset())
     assert not empty.forbidden(rows, 0, 4).any()
     draft = drafted()
-    draft.bar(TargetBans(closed={1: Code.CORDONED}, back={}, pairs=frozenset()))
+    draft.ban(TargetBans(closed={1: Code.CORDONED}, back={}, pairs=frozenset()))
     assert draft.legal_targets().tolist() == [True, False, True]
     assert np.isinf(draft.offer(np.array([0]), 0, 1).target_after[0])
     assert np.isfinite(draft.with_bundle(0, 0, np.array([1, 2]))).tolist() == [False, True]

@@ -115,7 +115,7 @@ async def test_a_dead_broker_leaves_its_part_to_the_others() -> None:
     assert sidecar.quota_cluster.total() >= 0.9 * LIMIT and least(sidecar.quota_cluster) >= 0.5
 
 
-async def test_a_unresponsive_broker_changes_nothing() -> None:
+async def test_an_unresponsive_broker_changes_nothing() -> None:
     """What it said last stands, and it is told."""
     sidecar = await leading()
     await sidecar.turn(4)
@@ -125,7 +125,7 @@ async def test_a_unresponsive_broker_changes_nothing() -> None:
     assert sidecar.quota_cluster.model.quotas.rates == held
     view = await sidecar.service.view()
     assert [text for text in view["problems"] if "did not report its usage" in text]
-    assert "did not tell" in sidecar.told("problems")[-1]["sentence"]
+    assert "did not report" in sidecar.told("problems")[-1]["sentence"]
 
 
 async def test_dispatch_and_bytes() -> None:

@@ -83,7 +83,7 @@ async def test_small_topics_are_explained() -> None:
     told = await leader.service.why(SMALL)
     assert told["group"] == "acme" and "0 messages/s published, share" in told["sentences"][0]
     assert "served by " in told["sentences"][-1] and "no broker" not in told["sentences"][-1]
-    with pytest.raises(NotFound, match="no broker told of persistent://acme/orders/none"):
+    with pytest.raises(NotFound, match="no broker reported persistent://acme/orders/none"):
         await leader.service.why("persistent://acme/orders/none")
     follower = await leading(cluster, name="b")
     await follower.turn()
