@@ -38,6 +38,11 @@ def test_ten_thousand_states(oracle: Oracle, strategy: str) -> None:
     check(compare_shedder(oracle, strategy, scenarios), 10_000)
 
 
+def test_a_crowded_bucket(oracle: Oracle) -> None:
+    """Bundles whose names' hashes meet in a bucket that Java makes a tree of, while its map grows."""
+    assert compare_shedder(oracle, "overload", [scenario(12_014, TURNS)]).differences == []
+
+
 def older(oracle: Oracle, seeds: range) -> Outcome:
     # The older shedder runs on 4.2's LoadData, which has its own idea of heartbeats: only those both agree on.
     scenarios = (scenario(seed, TURNS, monitors=AGREED_MONITORS) for seed in seeds)

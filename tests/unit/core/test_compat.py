@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,29 @@ def test_a_concurrent_map_turns_keys_of_a_bucket_round_as_it_grows() -> None:
     # 16 was last in its bucket and leaves it; what stood before it comes out in reverse.
     assert order[:3] == [64, 32, 0]
     assert order[-1] == 16
+
+
+@pytest.mark.parametrize(
+    ("keys", "java"),
+    [
+        # Nine in a bucket of the first table make it eight times as large. The tenth makes a tree, two come before it.
+        (range(0, 12288, 1024), [11264, 10240, *range(0, 10240, 1024)]),
+        # The tree parts as the table doubles twice; what came into it stays in front of what made it.
+        (
+            [*range(1, 40), *range(64, 896, 64), *range(40, 63), *range(896, 3200, 64)],
+            [
+                *(*range(3072, 1279, -256), 256, 512, 768, 1024, *range(1, 63)),
+                *(*range(3136, 1343, -256), 64, 320, 576, 832, 1088),
+                *(*range(2944, 1407, -256), 128, 384, 640, 896, 1152),
+                *(*range(3008, 1215, -256), 192, 448, 704, 960),
+            ],
+        ),
+    ],
+)
+def test_a_concurrent_map_makes_trees_of_crowded_buckets(keys: Iterable[int], java: list[int]) -> None:
+    """The orders are those of Java 17's `ConcurrentHashMap<Integer, Integer>`."""
+    hashes = np.array(list(keys), dtype=np.int64)
+    assert hashes[concurrent_order(hashes)].tolist() == java
 
 
 _SAYS = """

@@ -2,12 +2,13 @@
 
 `LoadData` holds brokers and bundles in a `ConcurrentHashMap`; shedding copies the bundles into a `HashMap`. Both walk
 their buckets upwards. Within a bucket a `HashMap` keeps the order of insertion, while a growing `ConcurrentHashMap`
-turns part of it round. A map filled once, in the order of the input, is meant; buckets with eight keys or more, which
-Java makes into trees, are not followed.
+turns part of it round, unless the bucket has become a tree. A map filled once, in the order of the input, is meant; the
+trees of a `HashMap` (a bucket with nine keys) are not followed.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,9 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bundlekeel.core.model.load import Ints
+from bundlekeel.core.model.snapshot import Bools
 
 Words = NDArray[np.uint32]
 _FIRST_TABLE: Final = 16
+# `TREEIFY_THRESHOLD` is met before the key is counted that comes; `MIN_TREEIFY_CAPACITY`; `UNTREEIFY_THRESHOLD`.
+_TREE_KEYS: Final = 9
+_TREES_FROM: Final = 64
+_LIST_KEYS: Final = 6
 _INVERSE_OF_31: Final = pow(31, -1, 2**32)
 # Rows of a matrix of characters that a processor's cache holds.
 _AT_ONCE: Final = 2048
@@ -57,29 +63,65 @@ def _hash_by_units(text: str) -> int:
 
 def concurrent_order(hashes: Ints) -> Ints:
     """Positions of the keys in the order of a `ConcurrentHashMap` into which they were put one after the other."""
-    table = _FIRST_TABLE
+    table, tree = _FIRST_TABLE, np.zeros(len(hashes), dtype=bool)
     order: Ints = np.zeros(0, dtype=np.int64)
-    # It doubles as soon as three quarters are reached, not when they are exceeded.
-    while len(hashes) >= table * 3 // 4:
-        order = _doubled(hashes, np.concatenate([order, np.arange(len(order), table * 3 // 4)]), table)
-        table *= 2
-    order = np.concatenate([order, np.arange(len(order), len(hashes))])
-    walked: Ints = order[np.argsort(hashes[order] & (table - 1), kind="stable")]
-    return walked
+    while True:
+        # It doubles as soon as three quarters are reached, not when they are exceeded.
+        end = min(len(hashes), table * 3 // 4)
+        doublings = int(end == table * 3 // 4)
+        if table < _TREES_FROM and (crowded := _crowded(hashes[:end] & (table - 1))):
+            end, doublings = crowded, 3
+        order = _filled(hashes, order, tree, end, table)
+        if not doublings:
+            return order
+        for _ in range(doublings):
+            order = _doubled(hashes, order, tree, table)
+            table *= 2
 
 
-def _doubled(hashes: Ints, order: Ints, table: int) -> Ints:
-    """The keys in their buckets after the table has doubled: of each bucket, the last keys that stay together are
-    moved as they are, and those before them are put in front one by one, which turns them round."""
+def _crowded(buckets: Ints) -> int:
+    """How many keys are put in until a bucket has as many as a tree; 0: none has. A small table then becomes eight
+    times as large (`tryPresize`) in place of the tree."""
+    met: Counter[int] = Counter()
+    for count, bucket in enumerate(buckets.tolist(), 1):
+        met[bucket] += 1
+        if met[bucket] == _TREE_KEYS:
+            return count
+    return 0
+
+
+def _filled(hashes: Ints, order: Ints, tree: Bools, end: int, table: int) -> Ints:
+    """The keys bucket by bucket once all before `end` are in: a bucket takes a key at its end, a tree (`tree`, by key)
+    at its front."""
+    before = len(order)
+    order = np.concatenate([order, np.arange(before, end)])
     order = order[np.argsort(hashes[order] & (table - 1), kind="stable")]
+    buckets = hashes[order] & (table - 1)
+    many = np.bincount(buckets, minlength=1) >= _TREE_KEYS
+    for bucket in np.unique(buckets[many[buckets] | tree[order]]).tolist():
+        first, last = np.searchsorted(buckets, (bucket, bucket + 1)).tolist()
+        keys = order[first:last]
+        known = int((keys < before).sum())
+        size = known if tree[keys[0]] else max(_TREE_KEYS, known + 1)
+        if len(keys) >= size and table >= _TREES_FROM:
+            order[first:last] = np.concatenate([keys[size:][::-1], keys[:size]])
+            tree[keys] = True
+    return order
+
+
+def _doubled(hashes: Ints, order: Ints, tree: Bools, table: int) -> Ints:
+    """The keys in their buckets after the table has doubled: of each bucket, the last keys that stay together are
+    moved as they are, and those before them are put in front one by one, which turns them round. Trees keep their
+    order; what is left of one with few keys is none any more."""
     found = hashes[order]
     bucket, upper = found & (table - 1), (found & table) != 0
     turns = np.zeros(len(order) + 1, dtype=np.int64)
     turns[: len(order) - 1] = (bucket[1:] == bucket[:-1]) & (upper[1:] != upper[:-1])
     later = np.cumsum(turns[::-1])[::-1]
-    turned = later[:-1] > later[np.searchsorted(bucket, bucket, side="right")]
-    place = np.arange(len(order))
-    return order[np.lexsort((np.where(turned, -place, place), found & (2 * table - 1)))]
+    turned = (later[:-1] > later[np.searchsorted(bucket, bucket, side="right")]) & ~tree[order]
+    place, parted = np.arange(len(order)), found & (2 * table - 1)
+    tree[order] &= np.bincount(parted, minlength=1)[parted] > _LIST_KEYS
+    return order[np.lexsort((np.where(turned, -place, place), parted))]
 
 
 def table_of(count: int) -> int:
