@@ -99,7 +99,9 @@ def check(made: PlanInput) -> bool:
     check_accounts(made, done)
     assert plan(made).plan == done
     if made.params.compat == "none":
-        assert not any(item.detail == "law" for item in done.refusals), "the corrected forms keep the laws themselves"
+        assert not any(item.detail == "final check" for item in done.refusals), (
+            "the corrected forms keep the laws themselves"
+        )
     return bool(done.moves)
 
 

@@ -50,7 +50,7 @@ def decode_service_unit(data: bytes | msgspec.Raw, *, max_bytes: int = MAX_ENTRY
 def check_bundle(name: str) -> str:
     """The key of an entry, if it is a bundle's full name; CodecError otherwise."""
     if not is_bundle(name):
-        raise CodecError(f"{name[:200]!a} is no bundle name", code=Code.WRONG_TYPE, field="key")
+        raise CodecError(f"{name[:200]!a} is not a bundle name", code=Code.WRONG_TYPE, field="key")
     return name
 
 

@@ -379,12 +379,12 @@ class Runtime:
         done, late = await asyncio.wait(names, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
         for task in late:
             task.cancel()
-            _log.warning("a step of the stop took too long", step=names[task])
+            _log.warning("a step of the shutdown took too long", step=names[task])
         for task in done:
             error = None if task.cancelled() else task.exception()
             if error is not None:
                 self._failed = True
-                _log.error("a step of the stop failed", step=names[task], exc_info=error)
+                _log.error("a step of the shutdown failed", step=names[task], exc_info=error)
 
 
 def restore_averages(observer: Observer, part: AveragesPart | None, now_ms: int) -> None:

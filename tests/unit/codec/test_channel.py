@@ -118,6 +118,6 @@ def test_keys_are_bundles() -> None:
     for name in ("shop/a/0x00000000_0x80000000", "shop/use/a/0x00000000_0x80000000"):
         assert check_bundle(name) == name
     for name in ("", "shop/a", "shop/a/0x80000000_0x00000000", "shop/a/0x00000000_0x80000000 ", "\ud800"):
-        with pytest.raises(CodecError, match="is no bundle name") as caught:
+        with pytest.raises(CodecError, match="is not a bundle name") as caught:
             check_bundle(name)
         str(caught.value).encode()

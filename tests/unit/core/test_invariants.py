@@ -52,7 +52,7 @@ def test_unlawful_move(change: dict[str, str], code: Code) -> None:
     """Rule: each law has its code."""
     draft, eligible = drafted(snapshot(cluster(LOADS)))
     move = replace(taken(draft, 0, 1), **change)
-    assert lawful(draft, eligible, [move]) == ((), [Refusal(code, move.bundle, move.source, "law")])
+    assert lawful(draft, eligible, [move]) == ((), [Refusal(code, move.bundle, move.source, "final check")])
 
 
 def test_lawful_moves_stay_as_they_are() -> None:
@@ -131,7 +131,7 @@ def test_accounts_are_filled_in() -> None:
     """Rule: a dropped move's refusal wins, what nobody mentions has its own obstacle or was not chosen."""
     draft, eligible = drafted(snapshot(cluster(LOADS)))
     moves = (taken(draft, 0, 1),)
-    dropped = [Refusal(Code.NO_GAIN, bundle_name(1), broker(0), "law")]
+    dropped = [Refusal(Code.NO_GAIN, bundle_name(1), broker(0), "final check")]
     said = [Refusal(Code.TOO_BIG, bundle_name(1), broker(0)), Refusal(Code.BALANCED, "", broker(0))]
     told = accounted(draft, eligible, moves, said, dropped)
     assert {item.bundle: item.code for item in told} == {

@@ -26,7 +26,7 @@ def test_it_moves_the_smallest_first_and_the_swap_lands() -> None:
         (broker(1), broker(0)),
     ]
     assert after(plan) == [0.45, 0.45]
-    assert not [item for item in plan.refusals if item.detail == "law"]
+    assert not [item for item in plan.refusals if item.detail == "final check"]
 
 
 def test_without_transfer_the_placement_chooses_by_seed() -> None:

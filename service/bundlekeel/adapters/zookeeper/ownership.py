@@ -99,7 +99,7 @@ class ZkMetadata:
     async def topics(self, bundle: str) -> list[str]:
         """Persistent topics whose hash falls into the bundle, sorted, partitions included. StoreError.
 
-        Raises ValueError when `bundle` is no bundle name.
+        Raises ValueError when `bundle` is not a bundle name.
         """
         name = parse_bundle(bundle)
         ledgers = await self._metadata.children(f"{MANAGED_LEDGERS}/{name.namespace}/persistent")

@@ -34,7 +34,7 @@ def check_pattern(pattern: str) -> str:
     kind, colon, text = (part.strip() for part in pattern.partition(":"))
     if not colon or kind not in KINDS or not _well_formed(kind, text):
         allowed = "t:TENANT, n:TENANT/NAMESPACE, b:BUNDLE or r:BROKER, with * and ? where wanted"
-        raise ConfigError(f"{pattern!r} is no pattern of the guard", field="pattern", value=pattern, allowed=allowed)
+        raise ConfigError(f"{pattern!r} is not a pattern of a scope", field="pattern", value=pattern, allowed=allowed)
     return f"{kind}:{text}"
 
 

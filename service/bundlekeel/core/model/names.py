@@ -55,7 +55,7 @@ def parse_bundle(text: str) -> BundleName:
     namespace, _, hash_range = text.rpartition("/")
     match = _RANGE.fullmatch(hash_range)
     if match is None or namespace.count("/") not in (1, 2) or "" in namespace.split("/"):
-        raise ValueError(f"{text!r} is no bundle name; expected tenant/namespace/0xLLLLLLLL_0xUUUUUUUU")
+        raise ValueError(f"{text!r} is not a bundle name; expected tenant/namespace/0xLLLLLLLL_0xUUUUUUUU")
     lower, upper = int(match[1], 16), int(match[2], 16)
     if lower >= upper:
         raise ValueError(f"{text!r}: the lower bound is not below the upper bound")

@@ -79,7 +79,7 @@ def lawful(draft: Draft, eligible: Eligibility, moves: Iterable[Move]) -> tuple[
             # Where the others of its anti-affinity group may go then, only the next picture tells.
             code = Code.ANTI_AFFINITY
         if code is not None:
-            refused[move.bundle] = Refusal(code=code, bundle=move.bundle, broker=move.source, detail="law")
+            refused[move.bundle] = Refusal(code=code, bundle=move.bundle, broker=move.source, detail="final check")
             continue
         if group >= 0:
             held.add(group)

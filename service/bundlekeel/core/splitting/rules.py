@@ -310,7 +310,7 @@ def _refused(
 
 
 def _divisible(bundle: str) -> bool:
-    """`canSplitBundle`: the range is wider than one. What is no bundle name cannot be divided."""
+    """`canSplitBundle`: the range is wider than one. What is not a bundle name cannot be divided."""
     try:
         name = parse_bundle(bundle)
     except ValueError:

@@ -109,7 +109,7 @@ class Calibration:
             try:
                 await self.check()
             except StoreError as error:
-                _log.info("thresholds could not be looked after", error=str(error))
+                _log.info("the check of the thresholds failed", error=str(error))
             await asyncio.sleep(self._p.every_seconds)
 
     async def check(self) -> None:

@@ -319,7 +319,7 @@ async def _leader(context: DoctorContext) -> Check:
 
 def _blind(context: DoctorContext, picture: Picture) -> Check:
     if picture.mode == "extensible":
-        return Check(name="bandwidth", ok=True, detail="brokers of the extensible load manager tell a score, no limits")
+        return Check(name="bandwidth", ok=True, detail="extensible brokers report a score, no limits")
     blind = []
     for report in picture.reports:
         override = match_capacity(context.capacity, report.broker_id)

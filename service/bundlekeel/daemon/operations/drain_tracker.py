@@ -111,7 +111,7 @@ class DrainTracker:
         try:
             await self._shared_state.change_desired(lambda desired: _without_warms(desired, warm))
         except StoreError as error:
-            _log.info("the end of a warm could not be stored", brokers=warm, error=str(error))
+            _log.info("the end of a warm-up could not be stored", brokers=warm, error=str(error))
             return
         _log.info("warm", brokers=warm)
         self._warm_plans.clear()

@@ -250,7 +250,7 @@ class ClusterSource:
         try:
             loads = await self._admin.bundle_loads(broker)
         except AdminApiError as error:
-            _log.info("statistics could not be had", broker=broker, error=str(error))
+            _log.info("statistics could not be fetched", broker=broker, error=str(error))
             if self._book.failed(broker, str(error), unreachable=isinstance(error, AdminUnreachable)):
                 self._something.set()
             return False
@@ -265,7 +265,7 @@ class ClusterSource:
         try:
             load: float | None = await self._admin.cpu_load(broker)
         except AdminApiError as error:
-            _log.info("CPU load could not be had", broker=broker, error=str(error))
+            _log.info("CPU load could not be fetched", broker=broker, error=str(error))
             load = None
         self._book.reported_cpu(broker, load, self._now())
 
