@@ -1,4 +1,5 @@
-"""The web page: built from `ui/` with esbuild into the package, where it is committed, so that the wheel has it.
+"""The web page: built from `ui/` and the types in config/openapi.json by esbuild, into the package, where it is
+committed, so that the wheel has it.
 
 `python -m dev.ui build` writes it; `check` builds it anew and says whether what is committed is that; `fresh` says the
 same by digests alone, without npm; `install` gets the npm packages that the tests use too; `screenshots` makes the
@@ -8,16 +9,19 @@ documentation's pictures on a real cluster.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from dev.wheels import program
 
 ROOT = Path(__file__).resolve().parent.parent
 UI = ROOT / "ui"
+TYPES = UI / "src/answers.ts"
 STATIC = ROOT / "service/bundlekeel/api/static"
 DIGESTS = UI / "built.sha256"
 FILES = ("icon.svg", "index.html", "page.css", "page.js")
@@ -37,6 +41,38 @@ def sources() -> list[Path]:
     return sorted([*found, UI / "build.mjs", UI / "package.json", UI / "package-lock.json", UI / "tsconfig.json"])
 
 
+def types() -> str:
+    """The answers of config/openapi.json as TypeScript: the page has no other definition of them."""
+    schemas = json.loads((ROOT / "config/openapi.json").read_text(encoding="utf-8"))["components"]["schemas"]
+    lines = ["// Made from config/openapi.json by `python -m dev.ui build`; do not edit."]
+    for name, schema in schemas.items():
+        if "enum" in schema:
+            lines += ["", f"export type {name} = {_type(schema)};"]
+        elif "properties" in schema and not name.endswith(("Body", "Error")):
+            lines += ["", f"/** {' '.join(schema.get('description', name).split())} */", f"export interface {name} {{"]
+            for field, item in schema["properties"].items():
+                lines += [f"  /** {item['description']} */", f"  {field}: {_type(item)};"]
+            lines.append("}")
+    return "\n".join(lines) + "\n"
+
+
+def _type(schema: dict[str, Any]) -> str:
+    """A JSON schema as a type of TypeScript."""
+    if "$ref" in schema:
+        return str(schema["$ref"].rpartition("/")[2])
+    if "anyOf" in schema:
+        return " | ".join(_type(item) for item in schema["anyOf"])
+    if "enum" in schema or "const" in schema:
+        return " | ".join(json.dumps(item) for item in schema.get("enum", [schema.get("const")]))
+    kind = schema.get("type", "unknown")
+    if kind == "array":
+        return f"({_type(schema['items'])})[]"
+    if kind == "object":
+        values = schema.get("additionalProperties", True)
+        return f"Record<string, {'unknown' if values is True else _type(values)}>"
+    return "number" if kind == "integer" else str(kind)
+
+
 def digests() -> str:
     """A line for the sources together and one for each file made of them."""
     whole = hashlib.sha256()
@@ -53,7 +89,8 @@ def stale(digests_file: Path = DIGESTS) -> list[str]:
     """What is not as it was when the page was built last, by digests."""
     noted = digests_file.read_text(encoding="utf-8").splitlines() if digests_file.exists() else []
     changed = [line.partition("  ")[2] for line in digests().splitlines() if line not in noted]
-    return [f"{name} changed since the page was built" for name in changed]
+    missing = [] if TYPES.exists() and TYPES.read_text(encoding="utf-8") == types() else ["the API's answers"]
+    return [f"{name} changed since the page was built" for name in [*changed, *missing]]
 
 
 def drift() -> list[str]:
@@ -69,6 +106,8 @@ def drift() -> list[str]:
 
 def make(folder: Path) -> None:
     """Check the types and build into a folder. BuildFailed."""
+    if TYPES.read_text(encoding="utf-8") != types():
+        raise BuildFailed(f"{TYPES.relative_to(ROOT)} is not what config/openapi.json says; {REMEDY}")
     install()
     _run("npx", "--no-install", "tsc", "--noEmit")
     _run("node", "build.mjs", str(folder))
@@ -100,6 +139,7 @@ def main(arguments: list[str]) -> int:
     """The exit code."""
     verb = arguments[0] if len(arguments) == 1 else ""
     if verb == "build":
+        TYPES.write_text(types(), encoding="utf-8")
         make(STATIC)
         DIGESTS.write_text(digests(), encoding="utf-8")
         print(f"built: {', '.join(f'{name} {(STATIC / name).stat().st_size:,} bytes' for name in FILES)}")

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 
 from bundlekeel.api import ApiServer
 from bundlekeel.core.model.errors import Conflict, Forbidden, SnapshotError
-from bundlekeel.daemon.answers import Json
+from bundlekeel.daemon.answers.operations import OperationsView, UncordonedView
+from bundlekeel.daemon.answers.picture import State
+from bundlekeel.daemon.answers.plans import RelocationView
 from dev.chart import CHART
 from tests.support.fake_requests import FakeWishes
 from tests.support.fake_service import BROKERS, FakeService
@@ -33,13 +36,13 @@ class OneDrain(FakeWishes):
         self.asked: list[str] = []
         self.refuse: Exception | None = None
 
-    def operations(self) -> Json:
+    def operations(self) -> OperationsView:
         """Only what was asked."""
         made = super().operations()
-        (like,) = made["drains"]
-        return made | {"drains": [like | {"broker": b, "reason": reason} for b, reason in self.drains.items()]}
+        (like,) = made.drains
+        return replace(made, drains=[replace(like, broker=b, reason=reason) for b, reason in self.drains.items()])
 
-    async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> Json:
+    async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
         """Take note."""
         if self.refuse:
             raise self.refuse
@@ -47,13 +50,13 @@ class OneDrain(FakeWishes):
         self.drains[broker] = reason
         return self._relocation(broker, dry_run=dry_run)
 
-    async def uncordon(self, broker: str, *, reason: str, by: str) -> Json:
+    async def uncordon(self, broker: str, *, reason: str, by: str) -> UncordonedView:
         """Take note."""
         self.ended.append(broker)
         del self.drains[broker]
-        return {"broker": broker, "ended": ["drain"]}
+        return UncordonedView(broker=broker, ended=["drain"])
 
-    async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> Json:
+    async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
         """Take note."""
         self.asked.append(broker)
         return self._relocation(broker, dry_run=dry_run)
@@ -64,10 +67,11 @@ class Member(FakeService):
 
     leader_url = ""
 
-    def state(self) -> Json:
+    def state(self) -> State:
         """With that leader."""
         made = super().state()
-        return made | {"leader": made["leader"] | {"url": self.leader_url}}
+        assert made.leader is not None
+        return replace(made, leader=replace(made.leader, url=self.leader_url))
 
 
 class Stage:

@@ -7,6 +7,7 @@ from typing import Any
 
 from bundlekeel.core.channel.findings import Deadlines
 from bundlekeel.core.channel.states import ServiceUnit, UnitState
+from bundlekeel.daemon.answers.channel import ChannelSummary, DeadlinesView, FindingView, UnitView
 from bundlekeel.daemon.sources.channel_tables import unit_rows
 from bundlekeel.daemon.sources.channel_watch import state_counts
 from bundlekeel.ports import ChannelView
@@ -49,22 +50,22 @@ class FakeChannel:
         """Whoever answers remembers what was asked."""
         raise NotImplementedError
 
-    def channel(self) -> Json:
+    def channel(self) -> ChannelSummary:
         """Variant, health, figures."""
         self._called("channel")
-        return {
-            "variant": "system_topic",
-            "up": True,
-            "detail": "",
-            "obstacle": "",
-            "wall_ms": VIEW.wall_ms,
-            "bundles": len(VIEW.units),
-            "states": state_counts(VIEW),
-            "in_flight_oldest_seconds": 60.0,
-            "findings": {"InFlightTooLong": 1},
-            "rejected": 0,
-            "deadlines": asdict(Deadlines()),
-        }
+        return ChannelSummary(
+            variant="system_topic",
+            up=True,
+            detail="",
+            obstacle="",
+            wall_ms=VIEW.wall_ms,
+            bundles=len(VIEW.units),
+            states=state_counts(VIEW),
+            in_flight_oldest_seconds=60.0,
+            findings={"InFlightTooLong": 1},
+            rejected=0,
+            deadlines=DeadlinesView(**asdict(Deadlines())),
+        )
 
     def channel_bundles(
         self,
@@ -74,24 +75,24 @@ class FakeChannel:
         namespace: str | None = None,
         after: str = "",
         limit: int = 1000,
-    ) -> list[Json]:
+    ) -> list[UnitView]:
         """Entries, as asked."""
         asked: Json = {"state": state, "broker": broker, "namespace": namespace, "after": after, "limit": limit}
         self._called("channel_bundles", asked)
         return unit_rows(VIEW, VIEW.wall_ms, **asked)
 
-    def channel_findings(self) -> list[Json]:
+    def channel_findings(self) -> list[FindingView]:
         """The one finding."""
         self._called("channel_findings")
         return [
-            {
-                "code": "InFlightTooLong",
-                "bundle": _name(4),
-                "brokers": [BROKERS[0], BROKERS[2]],
-                "state": "Releasing",
-                "since_ms": WRITTEN_MS + 4,
-                "deadline_ms": WRITTEN_MS + 90_004,
-                "detail": f"Releasing from {BROKERS[0]} to {BROKERS[2]} for more than 30 s",
-                "remedy": "nothing: the leader broker's monitor (every 60 s) makes a broker own it",
-            }
+            FindingView(
+                code="InFlightTooLong",
+                bundle=_name(4),
+                brokers=[BROKERS[0], BROKERS[2]],
+                state="Releasing",
+                since_ms=WRITTEN_MS + 4,
+                deadline_ms=WRITTEN_MS + 90_004,
+                detail=f"Releasing from {BROKERS[0]} to {BROKERS[2]} for more than 30 s",
+                remedy="nothing: the leader broker's monitor (every 60 s) makes a broker own it",
+            )
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bundlekeel.daemon.answers.picture import Marks, OverviewBroker, OverviewBundle, OverviewNamespace, OverviewView
 from tests.support.fake_places import BROKERS
 
 Json = dict[str, Any]
@@ -14,20 +15,21 @@ class FakeDrawing:
 
     cycle = 4711
 
-    def overview(self, largest: int) -> Json:
+    def overview(self, largest: int) -> OverviewView:
         """A row a broker."""
         rows = [
-            {
-                "broker": broker,
-                "bundles": [{"bundle": f"shop/orders/{index}", "namespace": 0, "throughput": 2e6}][:largest],
-                "other_bundles": 3,
-                "other_throughput": 1e6,
-            }
+            OverviewBroker(
+                broker=broker,
+                bundles=[OverviewBundle(bundle=f"shop/orders/{index}", namespace=0, throughput=2e6)][:largest],
+                other_bundles=3,
+                other_throughput=1e6,
+            )
             for index, broker in enumerate(BROKERS)
         ]
-        named = [{"namespace": "shop/orders", "throughput": 9e6}]
-        return {"wall_ms": 1_790_000_000_000, "namespaces": named, "brokers": rows}
+        named = [OverviewNamespace(namespace="shop/orders", throughput=9e6)]
+        return OverviewView(wall_ms=1_790_000_000_000, namespaces=named, brokers=rows)
 
-    def changes(self) -> Json:
+    def changes(self) -> Marks:
         """One mark."""
-        return {"cycle": str(self.cycle)}
+        cycle = str(self.cycle)
+        return Marks(picture=0, cycle=cycle, leader="pod-a 7", store=True, moves=0, tasks="", wishes="")

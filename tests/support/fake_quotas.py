@@ -1,47 +1,60 @@
-"""Quota groups for API and CLI tests: answers as `views_quotas` documents them."""
+"""Quota groups for API and CLI tests: answers as `answers.quotas` defines them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from typing import Any
+
+import msgspec
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.quotas.groups import KINDS, QuotaGroup
-from bundlekeel.daemon.answers_quotas import Json, QuotasService
+from bundlekeel.daemon.answers.picture import CodeView
+from bundlekeel.daemon.answers.quotas import (
+    GroupDetailView,
+    GroupRemoved,
+    GroupSetView,
+    GroupView,
+    QuotasView,
+    QuotaWhyView,
+    RatesView,
+    ReportedUsageView,
+    TopicView,
+    TransportView,
+    WritesView,
+    WrittenRate,
+)
+from bundlekeel.daemon.answers.service import QuotasService
 
 NOW_MS = 1_790_000_000_000
 TOPIC = "persistent://acme/orders/new"
-# What the leader has not seen yet.
-UNSEEN = (
-    *("namespaces", "topics", "held_back", "held_back_seconds"),
-    *("usage", "brokers", "shares", "used_ratio", "skew_loss", "excess"),
-)
 
 
-def rates(*values: float | None) -> Json:
+def rates(*values: float | None) -> RatesView:
     """By kind; the rest is none."""
-    return dict(zip(KINDS, (*values, *[None] * (len(KINDS) - len(values))), strict=True))
+    return RatesView(**dict(zip(KINDS, (*values, *[None] * (len(KINDS) - len(values))), strict=True)))
 
 
-def _told() -> list[Json]:
+def _told() -> list[ReportedUsageView]:
     """Of a broker that is there, and of one that is gone."""
     return [
-        {
-            "broker": "b1:8080",
-            "registered": True,
-            "told": rates(400.0, 8e6, 890.0, 9e6),
-            "measured": rates(410.0, 8.1e6, 900.0, 1e7),
-            "publish_age_seconds": 42.0,
-            "dispatch_age_seconds": 71.5,
-        },
-        {
-            "broker": "pulsar://b9:6650",
-            "registered": False,
-            "told": rates(13.0, 1e5),
-            "measured": None,
-            "publish_age_seconds": 3600.0,
-            "dispatch_age_seconds": None,
-        },
+        ReportedUsageView(
+            broker="b1:8080",
+            registered=True,
+            told=rates(400.0, 8e6, 890.0, 9e6),
+            measured=rates(410.0, 8.1e6, 900.0, 1e7),
+            publish_age_seconds=42.0,
+            dispatch_age_seconds=71.5,
+        ),
+        ReportedUsageView(
+            broker="pulsar://b9:6650",
+            registered=False,
+            told=rates(13.0, 1e5),
+            measured=None,
+            publish_age_seconds=3600.0,
+            dispatch_age_seconds=None,
+        ),
     ]
 
 
@@ -52,101 +65,102 @@ class FakeQuotas:
         self._called = called
         self.unseen = False
 
-    def _group(self) -> Json:
-        declared = {
-            "name": "acme",
-            "origin": "settings",
-            "by": "",
-            "reason": "",
-            "since_ms": 0,
-            "members": ["t:acme"],
-            "limits": rates(500.0, 1e7),
-            "defects": [],
-            "told": [],
-            "planned": [],
-        }
+    def _group(self) -> GroupDetailView:
+        declared = GroupDetailView(
+            name="acme",
+            origin="settings",
+            by="",
+            reason="",
+            since_ms=0,
+            members=["t:acme"],
+            limits=rates(500.0, 1e7),
+            defects=[],
+            told=[],
+            planned=[],
+        )
         if self.unseen:
-            return declared | dict.fromkeys(UNSEEN)
+            return declared
         code = Code.DISPATCH_NOT_ENFORCED
-        return declared | {
-            "namespaces": 2,
-            "topics": 16,
-            "held_back": 12,
-            "held_back_seconds": 840.0,
-            "usage": rates(480.0, 9.5e6, 900.0, 1e7),
-            "brokers": {"b1:8080": rates(410.0, 8.1e6, 800.0, 9e6), "b2:8080": rates(70.0, 1.4e6, 100.0, 1e6)},
-            "shares": rates(500.0, 1e7),
-            "used_ratio": rates(0.96, 0.95),
-            "skew_loss": rates(0.0, 0.0, 0.0, 0.0),
-            "excess": rates(0.0, 0.0, 0.0, 0.0),
-            "defects": [{"code": code.value, "detail": "900 messages/s", "explanation": EXPLANATIONS[code]}],
-            "told": _told(),
-        }
+        return replace(
+            declared,
+            namespaces=2,
+            topics=16,
+            held_back=12,
+            held_back_seconds=840.0,
+            usage=rates(480.0, 9.5e6, 900.0, 1e7),
+            brokers={"b1:8080": rates(410.0, 8.1e6, 800.0, 9e6), "b2:8080": rates(70.0, 1.4e6, 100.0, 1e6)},
+            shares=rates(500.0, 1e7),
+            used_ratio=rates(0.96, 0.95),
+            skew_loss=rates(0.0, 0.0, 0.0, 0.0),
+            excess=rates(0.0, 0.0, 0.0, 0.0),
+            defects=[CodeView(code=code.value, detail="900 messages/s", explanation=EXPLANATIONS[code])],
+            told=_told(),
+        )
 
-    async def view(self) -> Json:
+    async def view(self) -> QuotasView:
         """One group."""
         self._called("quotas", None)
-        return {
-            "enforcer": "policies",
-            "mode": "recommend",
-            "acting": False,
-            "obstacle": Code.RECOMMEND_ONLY.value,
-            "sentence": "1 quota group, topics are held back in 1; nothing is written",
-            "wall_ms": None if self.unseen else NOW_MS,
-            "cycle_seconds": 10.0,
-            "problems": ["quotas.groups.acme.members = 't:nobody': unknown tenant"],
-            "writes": {"written": 0, "planned": 4, "failed": 0, "held": 0},
-            "left": {Code.TOPIC_POLICIES_OFF.value: 2},
-            "explanations": {c.value: EXPLANATIONS[c] for c in (Code.RECOMMEND_ONLY, Code.TOPIC_POLICIES_OFF)},
-            "transport": {"state": "down", "detail": "not allowed", "since_ms": 0, "fault": ""},
-            "groups": [self._group()],
-        }
+        return QuotasView(
+            enforcer="policies",
+            mode="recommend",
+            acting=False,
+            obstacle=Code.RECOMMEND_ONLY.value,
+            sentence="1 quota group, topics are held back in 1; nothing is written",
+            wall_ms=None if self.unseen else NOW_MS,
+            cycle_seconds=10.0,
+            problems=["quotas.groups.acme.members = 't:nobody': unknown tenant"],
+            writes=WritesView(written=0, planned=4, failed=0, held=0),
+            left={Code.TOPIC_POLICIES_OFF.value: 2},
+            explanations={c.value: EXPLANATIONS[c] for c in (Code.RECOMMEND_ONLY, Code.TOPIC_POLICIES_OFF)},
+            transport=TransportView(state="down", detail="not allowed", since_ms=0, fault=""),
+            groups=[msgspec.convert(asdict(self._group()), GroupView)],
+        )
 
-    async def group(self, name: str) -> Json:
+    async def group(self, name: str) -> GroupDetailView:
         """With one topic."""
         self._called("quota", name)
-        row = {
-            "topic": TOPIC,
-            "brokers": ["b1:8080", "b2:8080"],
-            "partitions": 4,
-            "usage": rates(40.0, 1e6, 80.0, 1e6),
-            "demand": rates(160.0, 4e6),
-            "share": rates(44.0, 2e6),
-            "loss": rates(4.0, 0.0),
-            "partition_rate": rates(11.0),
-            "held_back": ["publish_messages"],
-            "change": {"publish": {"messages": 11, "bytes": 500_000}, "dispatch": None},
-            "codes": [Code.BUDGET_OF_RATES.value],
-        }
-        return self._group() | {"rows": [row]}
+        row = TopicView(
+            topic=TOPIC,
+            brokers=["b1:8080", "b2:8080"],
+            partitions=4,
+            usage=rates(40.0, 1e6, 80.0, 1e6),
+            demand=rates(160.0, 4e6),
+            share=rates(44.0, 2e6),
+            loss=rates(4.0, 0.0),
+            partition_rate=rates(11.0),
+            held_back=["publish_messages"],
+            change={"publish": WrittenRate(messages=11, bytes=500_000), "dispatch": None},
+            codes=[Code.BUDGET_OF_RATES.value],
+        )
+        return replace(self._group(), rows=[row])
 
-    async def why(self, name: str, *, here: bool = False) -> Json:
+    async def why(self, name: str, *, here: bool = False) -> QuotaWhyView:
         """Of a topic."""
         self._called("why_quota", (name, here))
         code = Code.BUDGET_OF_RATES
-        return {
-            "name": TOPIC,
-            "kind": "topic",
-            "group": "acme",
-            "sentences": ["40 messages/s published in 4 partitions, share 44"],
-            "codes": [{"code": code.value, "explanation": EXPLANATIONS[code]}],
-        }
+        return QuotaWhyView(
+            name=TOPIC,
+            kind="topic",
+            group="acme",
+            sentences=["40 messages/s published in 4 partitions, share 44"],
+            codes=[CodeView(code=code.value, explanation=EXPLANATIONS[code])],
+        )
 
-    async def put(self, group: QuotaGroup, *, reason: str, by: str) -> Json:
+    async def put(self, group: QuotaGroup, *, reason: str, by: str) -> GroupSetView:
         """Done."""
         self._called("set_quota", (group, reason, by))
-        limits = {kind: getattr(group.limits, kind) for kind in KINDS}
-        return {"name": group.name, "origin": "api", "members": list(group.members), "limits": limits}
+        limits = RatesView(**asdict(group.limits))
+        return GroupSetView(name=group.name, origin="api", members=list(group.members), limits=limits)
 
-    async def remove(self, name: str, *, reason: str, by: str) -> Json:
+    async def remove(self, name: str, *, reason: str, by: str) -> GroupRemoved:
         """Done."""
         self._called("remove_quota", (name, reason, by))
-        return {"name": name, "origin": "settings"}
+        return GroupRemoved(name=name, origin="settings")
 
-    async def reset(self, name: str, *, reason: str, by: str) -> Json:
+    async def reset(self, name: str, *, reason: str, by: str) -> GroupSetView:
         """Done."""
         self._called("reset_quota", (name, reason, by))
-        return {"name": name, "origin": "settings", "members": ["t:acme"], "limits": rates(500.0, 1e7)}
+        return GroupSetView(name=name, origin="settings", members=["t:acme"], limits=rates(500.0, 1e7))
 
 
 _: type[QuotasService] = FakeQuotas

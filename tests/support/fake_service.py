@@ -6,11 +6,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
-from bundlekeel.daemon.answers import Check, Json, PlanRequest, Service
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.picture import (
+    AssignmentView,
+    BrokerView,
+    BundleView,
+    Check,
+    CodeView,
+    ComingView,
+    CycleVerdict,
+    CycleView,
+    ImbalanceView,
+    LedgerView,
+    MemberView,
+    Mode,
+    ModeView,
+    PauseView,
+    Place,
+    ResourceView,
+    Resumed,
+    Setting,
+    State,
+    StoreView,
+    TotalsView,
+    TrafficView,
+    VerdictView,
+    WhyView,
+)
+from bundlekeel.daemon.answers.plans import (
+    LoadView,
+    MoveView,
+    PlanImbalance,
+    PlanSummary,
+    PlanView,
+    RefusalView,
+    SplitView,
+    Submitted,
+    TaskView,
+)
+from bundlekeel.daemon.answers.service import PlanRequest, Service
 from tests.support.fake_channel import FakeChannel
 from tests.support.fake_overview import FakeDrawing
 from tests.support.fake_places import BROKERS, assignment, places
@@ -24,146 +63,153 @@ NOW_MS = 1_790_000_000_000
 HASH = "5f0c3a1be2d4977a"
 
 
-def _traffic(scale: float) -> dict[str, float]:
-    return {
-        "msg_rate_in": 1200.0 * scale,
-        "msg_rate_out": 3600.0 * scale,
-        "throughput_in": 1.9e6 * scale,
-        "throughput_out": 5.7e6 * scale,
-    }
+def _traffic(scale: float) -> TrafficView:
+    return TrafficView(
+        msg_rate_in=1200.0 * scale,
+        msg_rate_out=3600.0 * scale,
+        throughput_in=1.9e6 * scale,
+        throughput_out=5.7e6 * scale,
+    )
 
 
-def _bundle(index: int) -> Json:
+def _bundle(index: int) -> BundleView:
     lower, upper = index * 0x10000000, (index + 1) * 0x10000000
     namespace = ("shop/orders", "shop/payments", "telemetry/devices-europe-west")[index % 3]
     moved = index == 1
-    return {
-        "bundle": f"{namespace}/0x{lower:08x}_0x{upper:08x}",
-        "broker": BROKERS[min(index // 2, 2) if index < 6 else 0],
-        "topics": 12 + index,
-        "consumers": 40,
-        "producers": 9,
-        "latest": _traffic(2.1 / (index + 1)),
-        "short": _traffic(2.0 / (index + 1)),
-        "long": _traffic(1.5 / (index + 1)),
-        "short_samples": 10,
-        "long_samples": 431 + index,
-        "score_ratio": 0.3 / (index + 1),
-        "may_move": not moved,
-        "code": Code.COOL_DOWN.value if moved else None,
-        "preallocated_to": BROKERS[2] if moved else None,
-        "preallocated_age_seconds": 42.0 if moved else None,
-        "last_move_ms": NOW_MS - 42_000 if moved else None,
-    }
+    return BundleView(
+        bundle=f"{namespace}/0x{lower:08x}_0x{upper:08x}",
+        broker=BROKERS[min(index // 2, 2) if index < 6 else 0],
+        topics=12 + index,
+        consumers=40,
+        producers=9,
+        latest=_traffic(2.1 / (index + 1)),
+        short=_traffic(2.0 / (index + 1)),
+        long=_traffic(1.5 / (index + 1)),
+        short_samples=10,
+        long_samples=431 + index,
+        score_ratio=0.3 / (index + 1),
+        may_move=not moved,
+        code=Code.COOL_DOWN.value if moved else None,
+        preallocated_to=BROKERS[2] if moved else None,
+        preallocated_age_seconds=42.0 if moved else None,
+        last_move_ms=NOW_MS - 42_000 if moved else None,
+    )
 
 
-def _broker(row: int, broker: str) -> Json:
+def _broker(row: int, broker: str) -> BrokerView:
     score = (0.82, 0.41, 0.07)[row]
-    return {
-        "broker": broker,
-        "alive": True,
-        "state": "ok",
-        "detail": "",
-        "score_ratio": score,
-        "reported_score_ratio": score + 0.01,
-        "resources": {
-            "cpu": {"percent": score * 100, "usage": score * 400, "limit": 400.0, "overridden": False},
-            "bandwidth_in": {"percent": score * 30, "usage": 100.0, "limit": 1e6, "overridden": True},
+    return BrokerView(
+        broker=broker,
+        alive=True,
+        state="ok",
+        detail="",
+        score_ratio=score,
+        reported_score_ratio=score + 0.01,
+        resources={
+            "cpu": ResourceView(percent=score * 100, usage=score * 400, limit=400.0, overridden=False),
+            "bandwidth_in": ResourceView(percent=score * 30, usage=100.0, limit=1e6, overridden=True),
         },
-        "msg_rate_in": 4100.0 * score,
-        "msg_rate_out": 12_300.0 * score,
-        "throughput_in": 6.4e6 * score,
-        "throughput_out": 19.2e6 * score,
-        "predicted_throughput": 25.0e6 * score,
-        "bundles": (6, 4, 2)[row],
-        "topics": (92, 60, 31)[row],
-        "report_age_seconds": (12.0, 47.0, 611.0)[row],
-        "version": "4.2.4",
-        "load_manager": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
-        "sheds_itself": False,
-        "unsettled": row == 2,
-        "preallocated": [{"bundle": _bundle(1)["bundle"], "age_seconds": 42.0}] if row == 2 else [],
-        "short": {"msg_rate": 16_000.0 * score, "throughput": 25.6e6 * score},
-        "long": {"msg_rate": 13_000.0 * score, "throughput": 20.1e6 * score},
-        "verdict": {
-            "code": (Code.OVERLOADED, Code.BALANCED, Code.UNSETTLED)[row].value,
-            "sentence": f"{score:.1%} against a mean of 43.3%",
-            "hits_low": 8 - 4 * row,
-            "hits_high": 0,
-        },
-    }
+        msg_rate_in=4100.0 * score,
+        msg_rate_out=12_300.0 * score,
+        throughput_in=6.4e6 * score,
+        throughput_out=19.2e6 * score,
+        predicted_throughput=25.0e6 * score,
+        bundles=(6, 4, 2)[row],
+        topics=(92, 60, 31)[row],
+        report_age_seconds=(12.0, 47.0, 611.0)[row],
+        version="4.2.4",
+        load_manager="org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
+        sheds_itself=False,
+        unsettled=row == 2,
+        preallocated=[ComingView(bundle=_bundle(1).bundle, age_seconds=42.0)] if row == 2 else [],
+        short=TotalsView(msg_rate=16_000.0 * score, throughput=25.6e6 * score),
+        long=TotalsView(msg_rate=13_000.0 * score, throughput=20.1e6 * score),
+        verdict=_verdict(row),
+    )
 
 
-def _move() -> Json:
-    bundle = _bundle(0)["bundle"]
-    return {
-        "bundle": bundle,
-        "source": BROKERS[0],
-        "target": BROKERS[2],
-        "rule": "avg",
-        "threshold": 0.065,
-        "source_before": 0.82,
-        "source_after": 0.52,
-        "target_before": 0.07,
-        "target_after": 0.37,
-        "runner_up": BROKERS[1],
-        "traffic": [2400.0, 7200.0, 3.8e6, 11.4e6],
-        "pressure": [120.0, 0.0, 0.0, 0.0, 0.0, 0.0],
-        "sentence": f"{bundle}: {BROKERS[0]} 82.0% -> 52.0%, {BROKERS[2]} 7.0% -> 37.0% (avg)",
-    }
+def _verdict(row: int) -> VerdictView:
+    return VerdictView(
+        code=(Code.OVERLOADED, Code.BALANCED, Code.UNSETTLED)[row].value,
+        sentence=f"{(0.82, 0.41, 0.07)[row]:.1%} against a mean of 43.3%",
+        hits_low=8 - 4 * row,
+        hits_high=0,
+    )
 
 
-def plan_view(request: PlanRequest | None = None) -> Json:
+def _move() -> MoveView:
+    bundle = _bundle(0).bundle
+    return MoveView(
+        bundle=bundle,
+        source=BROKERS[0],
+        target=BROKERS[2],
+        rule="avg",
+        threshold=0.065,
+        source_before=0.82,
+        source_after=0.52,
+        target_before=0.07,
+        target_after=0.37,
+        runner_up=BROKERS[1],
+        traffic=[2400.0, 7200.0, 3.8e6, 11.4e6],
+        pressure=[120.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+        sentence=f"{bundle}: {BROKERS[0]} 82.0% -> 52.0%, {BROKERS[2]} 7.0% -> 37.0% (avg)",
+    )
+
+
+def plan_view(request: PlanRequest | None = None) -> PlanView:
     """A plan of two moves and a few refusals, as `make_plan` answers."""
     asked = request or PlanRequest()
     codes = [(Code.COOL_DOWN, 1), (Code.BELOW_MINIMUM, 7), (Code.BELOW_MINIMUM, 8), (Code.SYSTEM_BUNDLE, 9)]
-    return {
-        "hash": HASH,
-        "wall_ms": NOW_MS,
-        "strategy": asked.strategy or "avg",
-        "placement": asked.placement or "least_resource_usage",
-        "verdict": {"code": Code.OVERLOADED.value, "sentence": "1 bundles to move; the difference falls to 15.0%"},
-        "brokers": [dict(_broker(row, broker)["verdict"], broker=broker) for row, broker in enumerate(BROKERS)],
-        "moves": [_move()],
-        "refusals": [
-            {
-                "code": code.value,
-                "bundle": _bundle(index)["bundle"],
-                "broker": BROKERS[0],
-                "detail": "",
-                "explanation": EXPLANATIONS[code],
-            }
-            for code, index in codes
+    return PlanView(
+        hash=HASH,
+        wall_ms=NOW_MS,
+        strategy=asked.strategy or "avg",
+        placement=asked.placement or "least_resource_usage",
+        verdict=VerdictView(code=Code.OVERLOADED.value, sentence="1 bundles to move; the difference falls to 15.0%"),
+        brokers=[replace(_verdict(row), broker=broker) for row, broker in enumerate(BROKERS)],
+        moves=[_move()],
+        refusals=[_refusal(code, index, BROKERS[0]) for code, index in codes],
+        refusal_counts={"CoolDown": 1, "BelowMinimum": 2, "SystemBundle": 1},
+        splits=[
+            SplitView(
+                bundle=_bundle(0).bundle,
+                broker=BROKERS[0],
+                rule="hot",
+                value=1.8,
+                limit=1.0,
+                hits=3,
+                at=[],
+                halves=False,
+                sentence="x: carries 180%, hot",
+            )
         ],
-        "refusal_counts": {"CoolDown": 1, "BelowMinimum": 2, "SystemBundle": 1},
-        "splits": [
-            {"bundle": _bundle(0)["bundle"], "broker": BROKERS[0], "rule": "hot", "sentence": "x: carries 180%, hot"}
-        ],
-        "split_refusals": [
-            {"code": "SingleTopic", "bundle": _bundle(2)["bundle"], "broker": BROKERS[1], "detail": "1 topics"}
-            | {"explanation": EXPLANATIONS[Code.SINGLE_TOPIC]}
-        ],
-        "loads": [_load(row, broker) for row, broker in enumerate(BROKERS)],
-        "imbalance": {"before": 1.89, "after": 1.2},
-        "snapshot_digest": "0" * 32,
-        "expires_ms": NOW_MS + 900_000,
-        "by_leader": True,
-    }
+        split_refusals=[_refusal(Code.SINGLE_TOPIC, 2, BROKERS[1], "1 topics")],
+        loads=[_load(row, broker) for row, broker in enumerate(BROKERS)],
+        imbalance=PlanImbalance(before=1.89, after=1.2, score_before=1.89, score_after=1.2),
+        snapshot_digest="0" * 32,
+        expires_ms=NOW_MS + 900_000,
+        by_leader=True,
+    )
 
 
-def _load(row: int, broker: str) -> Json:
+def _refusal(code: Code, index: int, broker: str, detail: str = "") -> RefusalView:
+    bundle = _bundle(index).bundle
+    return RefusalView(code=code.value, bundle=bundle, broker=broker, detail=detail, explanation=EXPLANATIONS[code])
+
+
+def _load(row: int, broker: str) -> LoadView:
     before, after = (0.82, 0.41, 0.07)[row], (0.52, 0.41, 0.37)[row]
-    return {
-        "broker": broker,
-        "score_before": before,
-        "score_after": after,
-        "msg_rate_before": 16_400 * before,
-        "msg_rate_after": 16_400 * after,
-        "throughput_before": 25.6e6 * before,
-        "throughput_after": 25.6e6 * after,
-        "bundles_before": (6, 4, 2)[row],
-        "bundles_after": (5, 4, 3)[row],
-    }
+    return LoadView(
+        broker=broker,
+        score_before=before,
+        score_after=after,
+        msg_rate_before=16_400 * before,
+        msg_rate_after=16_400 * after,
+        throughput_before=25.6e6 * before,
+        throughput_after=25.6e6 * after,
+        bundles_before=(6, 4, 2)[row],
+        bundles_after=(5, 4, 3)[row],
+    )
 
 
 class FakeService(FakeChannel, FakeDrawing):
@@ -175,9 +221,9 @@ class FakeService(FakeChannel, FakeDrawing):
         self.quotas = FakeQuotas(self._called)
         self.fail: dict[str, Exception] = {}
         self.calls: list[tuple[str, Any]] = []
-        self.made: dict[str, Json] = {}
-        self.paused: Json | None = None
-        self.mode = "recommend"
+        self.made: dict[str, PlanView] = {}
+        self.paused: PauseView | None = None
+        self.mode: Mode = "recommend"
         self.checks = [Check(name=name, ok=True, detail="fine") for name in ("store", "picture")]
         self.findings = [
             Check(name="zookeeper", ok=True, detail="zk1:2181 answers in 2 ms"),
@@ -192,86 +238,87 @@ class FakeService(FakeChannel, FakeDrawing):
         if name in self.fail:
             raise self.fail[name]
 
-    def state(self) -> Json:
+    def state(self) -> State:
         """One leader, one follower."""
         self._called("state")
-        member = {"id": "pod-a", "url": "http://pod-a:8686", "version": "0.1.0", "started_ms": NOW_MS - 10**7}
-        leader = {**member, "seat": 0, "epoch": 7}
-        return {
-            "member": leader,
-            "role": "leader",
-            "seat": 0,
-            "epoch": 7,
-            "leader": leader,
-            "members": [leader, {**member, "id": "pod-b", "url": "http://pod-b:8686", "seat": 1, "epoch": -1}],
-            "cluster": "local",
-            "cluster_mode": "modular",
-            "mode": self.mode,
-            "mode_ceiling": "act",
-            "strategy": "avg",
-            "placement": "least_resource_usage",
-            "paused": self.paused,
-            "store": {"connected": True, "session_seconds": 30.0},
-            "cycle": {
-                "id": 4711,
-                "wall_ms": NOW_MS,
-                "sentence": "recommends 1 move: broker-0.pulsar:8080 at 82.0% against a mean of 43.3%",
-                "verdict": {"code": "Overloaded", "sentence": "1 bundles to move"},
-                "moves": 1,
-                "seconds": 0.012,
-            },
-            "imbalance": {"throughput_max_mean": 1.89, "score_max_mean": 1.89},
-            "ledger": {"entries": 1, "unsettled": [BROKERS[2]]},
-            "intents": [],
-            "version": "0.1.0",
-            "uptime_seconds": 10_000.0,
-            "acting": False,
-            "acting_obstacle": "RecommendOnly",
-        }
+        member = MemberView(id="pod-a", url="http://pod-a:8686", version="0.1.0", started_ms=NOW_MS - 10**7)
+        leader = replace(member, seat=0, epoch=7)
+        return State(
+            member=leader.id,
+            role="leader",
+            seat=0,
+            epoch=7,
+            leader=leader,
+            members=[leader, replace(member, id="pod-b", url="http://pod-b:8686", seat=1)],
+            cluster="local",
+            cluster_mode="modular",
+            mode=self.mode,
+            mode_ceiling="act",
+            strategy="avg",
+            placement="least_resource_usage",
+            paused=self.paused,
+            store=StoreView(connected=True, session_seconds=30.0),
+            cycle=CycleView(
+                id=4711,
+                wall_ms=NOW_MS,
+                sentence="recommends 1 move: broker-0.pulsar:8080 at 82.0% against a mean of 43.3%",
+                verdict="Overloaded",
+                moves=1,
+                seconds=0.012,
+            ),
+            imbalance=ImbalanceView(throughput_max_mean=1.89, score_max_mean=1.89),
+            ledger=LedgerView(entries=1, unsettled=[BROKERS[2]]),
+            intents=[],
+            version="0.1.0",
+            uptime_seconds=10_000.0,
+            acting=False,
+            acting_obstacle="RecommendOnly",
+            takeover=None,
+            settling=None,
+        )
 
-    def brokers(self) -> list[Json]:
+    def brokers(self) -> list[BrokerView]:
         """Three brokers, the first one hot, and one whose report is unusable."""
         self._called("brokers")
-        torn = {"broker": "broker-3.pulsar:8080", "alive": True, "state": "NotJson", "detail": "no JSON at byte 12"}
+        torn = BrokerView(broker="broker-3.pulsar:8080", alive=True, state="NotJson", detail="no JSON at byte 12")
         return [*(_broker(row, broker) for row, broker in enumerate(BROKERS)), torn]
 
     def bundles(
         self, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None
-    ) -> list[Json]:
+    ) -> list[BundleView]:
         """Twelve bundles, filtered."""
         self._called("bundles", (broker, namespace, limit))
         rows = [_bundle(index) for index in range(12)]
-        rows = [row for row in rows if broker in (None, row["broker"])]
-        rows = [row for row in rows if namespace is None or row["bundle"].startswith(f"{namespace}/")]
+        rows = [row for row in rows if broker in (None, row.broker)]
+        rows = [row for row in rows if namespace is None or row.bundle.startswith(f"{namespace}/")]
         return rows[:limit]
 
-    async def why(self, name: str) -> Json:
+    async def why(self, name: str) -> WhyView:
         """NotFound for names with `nowhere`."""
         self._called("why", name)
         if "nowhere" in name:
             raise NotFound(f"{name!r} is no broker, bundle or topic known here")
-        return {
-            "kind": "broker" if name in BROKERS else "bundle",
-            "name": name,
-            "broker": BROKERS[0],
-            "sentence": "it moved 42 s ago and is left alone until its cool-down is over",
-            "codes": [{"code": "CoolDown", "explanation": EXPLANATIONS[Code.COOL_DOWN], "detail": "29 min left"}],
-            "history": self.journal(1, "move"),
-            "what_would_change_it": ["in 29 min its cool-down is over", "`bundlekeel plan` shows what would follow"],
-        }
+        return WhyView(
+            kind="broker" if name in BROKERS else "bundle",
+            name=name,
+            broker=BROKERS[0],
+            sentence="it moved 42 s ago and is left alone until its cool-down is over",
+            codes=[CodeView(code="CoolDown", explanation=EXPLANATIONS[Code.COOL_DOWN], detail="29 min left")],
+            history=self.journal(1, "move"),
+            what_would_change_it="in 29 min its cool-down is over; `bundlekeel plan` shows what would follow",
+        )
 
-    def verdicts(self, limit: int) -> list[Json]:
+    def verdicts(self, limit: int) -> list[CycleVerdict]:
         """Two cycles."""
         self._called("verdicts", limit)
         return [
-            {
-                "cycle": 4710 + index,
-                "wall_ms": NOW_MS - 10_000 * (1 - index),
-                "verdict": {"code": "HitCount", "sentence": "2 brokers differ by up to 75.0% (>= 6.5%)"},
-                "brokers": [],
-                "moves": index,
-                "refusals": {"CoolDown": 1},
-            }
+            CycleVerdict(
+                cycle=4710 + index,
+                wall_ms=NOW_MS - 10_000 * (1 - index),
+                verdict=VerdictView(code="HitCount", sentence="2 brokers differ by up to 75.0% (>= 6.5%)"),
+                moves=index,
+                refusals={"CoolDown": 1},
+            )
             for index in range(2)
         ][-limit:]
 
@@ -282,7 +329,7 @@ class FakeService(FakeChannel, FakeDrawing):
             {
                 "kind": "move",
                 "wall_ms": NOW_MS - 42_000,
-                "bundle": _bundle(1)["bundle"],
+                "bundle": _bundle(1).bundle,
                 "source": BROKERS[0],
                 "destination": BROKERS[2],
                 "landed_on": BROKERS[2],
@@ -299,74 +346,77 @@ class FakeService(FakeChannel, FakeDrawing):
         ]
         return [record for record in records if kind in (None, record["kind"])][-limit:]
 
-    def settings(self) -> list[Json]:
+    def settings(self) -> list[Setting]:
         """Two settings."""
         self._called("settings")
         return [
-            {
-                "key": "strategy",
-                "value": "avg",
-                "origin": "default",
-                "pulsar_keys": [],
-                "unit": "name",
-                "why": "who decides",
-            },
-            {"key": "admin.token", "value": "**********", "origin": "env", "pulsar_keys": [], "unit": "", "why": ""},
+            Setting(
+                key="strategy",
+                value="avg",
+                origin="default",
+                pulsar_keys=[],
+                unit="name",
+                why="who decides",
+            ),
+            Setting(key="admin.token", value="**********", origin="env", pulsar_keys=[], unit="", why=""),
         ]
 
-    async def make_plan(self, request: PlanRequest) -> Json:
+    async def make_plan(self, request: PlanRequest) -> PlanView:
         """Always the same plan."""
         self._called("make_plan", request)
         return self.made.setdefault(HASH, plan_view(request))
 
-    async def plan(self, hash_: str, *, here: bool = False) -> Json:
+    async def plan(self, hash_: str, *, here: bool = False) -> PlanView:
         """A plan made before."""
         self._called("plan", (hash_, here))
         if hash_ not in self.made:
             raise NotFound(f"no plan {hash_!r}; plans are kept for 15 minutes")
         return self.made[hash_]
 
-    def plans(self) -> list[Json]:
+    def plans(self) -> list[PlanSummary]:
         """Summaries."""
         self._called("plans")
-        shown = ("hash", "wall_ms", "strategy", "verdict")
-        return [{key: plan[key] for key in shown} | {"moves": len(plan["moves"])} for plan in self.made.values()]
+        shown = ("hash", "wall_ms", "strategy", "placement", "verdict", "expires_ms")
+        return [
+            PlanSummary(**{key: getattr(plan, key) for key in shown}, moves=len(plan.moves))
+            for plan in self.made.values()
+        ]
 
-    async def execute(self, hash_: str, *, reason: str, by: str) -> Json:
+    async def execute(self, hash_: str, *, reason: str, by: str) -> Submitted:
         """A task."""
         self._called("execute", (hash_, reason, by))
         await self.plan(hash_)
-        return {"task": "t-1", "hash": hash_, "moves": 1, "state": "waiting"}
+        return Submitted(hash=hash_, moves=1, splits=0, task="t-1", state="waiting", review=None)
 
-    async def tasks(self) -> list[Json]:
+    async def tasks(self) -> list[TaskView]:
         """One finished execution."""
         self._called("tasks")
-        return [{"task": "t-1", "hash": HASH, "state": "done", "detail": "1 of 1 landed", "moves": []}]
+        return [TaskView(task="t-1", hash=HASH, state="done", detail="1 of 1 landed", moves=[])]
 
-    async def pause(self, *, reason: str, by: str, seconds: float | None) -> Json:
+    async def pause(self, *, reason: str, by: str, seconds: float | None) -> PauseView:
         """Remembers the pause."""
         self._called("pause", (reason, by, seconds))
         until = None if seconds is None else NOW_MS + int(1000 * seconds)
-        self.paused = {"reason": reason, "by": by, "since_ms": NOW_MS, "until_ms": until}
+        self.paused = PauseView(reason=reason, by=by, since_ms=NOW_MS, until_ms=until)
         return self.paused
 
-    async def resume(self, *, reason: str, by: str) -> Json:
+    async def resume(self, *, reason: str, by: str) -> Resumed:
         """Forgets it."""
         self._called("resume", (reason, by))
-        return {"paused": None}
+        return Resumed(reason=reason, by=by)
 
-    async def set_mode(self, mode: str, *, reason: str, by: str) -> Json:
+    async def set_mode(self, mode: str, *, reason: str, by: str) -> ModeView:
         """Sets it."""
         self._called("set_mode", (mode, reason, by))
-        self.mode = mode
-        return {"mode": mode, "mode_ceiling": "act"}
+        self.mode = cast(Mode, mode)
+        return ModeView(mode=mode, reason=reason, by=by)
 
-    async def where(self, name: str, *, listener: str = "") -> list[Json]:
+    async def where(self, name: str, *, listener: str = "") -> list[Place]:
         """An owned and an unowned row."""
         self._called("where", name)
         return places(name, listener)
 
-    async def assignments(self, names: Sequence[str]) -> list[Json]:
+    async def assignments(self, names: Sequence[str]) -> list[AssignmentView]:
         """One answer a name; NotFound for names with `nowhere`."""
         self._called("assignments", list(names))
         if any("nowhere" in name for name in names):

@@ -14,7 +14,8 @@ from bundlekeel.core.calibration.thresholds import AdoptionRules
 from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, parse_bundle, parse_topic
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.quotas.usage import topic_of
-from bundlekeel.daemon.answers import Service
+from bundlekeel.daemon.answers.picture import Mode
+from bundlekeel.daemon.answers.service import Service
 from bundlekeel.daemon.calibration.watcher import Calibration, CalibrationParts
 from bundlekeel.daemon.operations.doctor import DoctorContext
 from bundlekeel.daemon.runtime import Runtime
@@ -116,7 +117,7 @@ class PageSidecar(FakeSidecar):
         self,
         cluster: PageCluster,
         *,
-        mode: str,
+        mode: Mode,
         params: Parameters,
         pace: float,
         review: bool = False,
@@ -239,7 +240,7 @@ class ServedSidecar(Served):
     """A `PageSidecar` that leads and goes on while the page is looked at."""
 
     loads: Loads
-    mode: str = "act"
+    mode: Mode = "act"
     params: Parameters = PATIENT
     pace: float = 0.0
     review: bool = False

@@ -11,6 +11,7 @@ from bundlekeel.core.model.load import TopicLoad
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
 from bundlekeel.core.quotas.usage import topic_of
+from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.quotas.cycle import QuotaParts, Quotas
 from bundlekeel.daemon.quotas.reported_usage import UsageListener
 from bundlekeel.daemon.quotas.service import QuotaService
@@ -106,7 +107,7 @@ def service_of(
     metadata: Metadata,
     admin: MemoryQuotaAdmin,
     settings: QuotaSettings,
-    ceiling: str,
+    ceiling: Mode,
     usage: UsageFeed | None = None,
 ) -> QuotaService:
     """What answers for groups in a sidecar over fakes, and in it what enforces them."""
@@ -141,7 +142,7 @@ class QuotaSidecar(FakeSidecar):
         cluster: QuotaCluster,
         name: str = "a",
         *,
-        mode: str = "act",
+        mode: Mode = "act",
         enforcer: str = "policies",
         writes_per_minute: int = 600,
         topic_metrics: int = 20,

@@ -16,6 +16,7 @@ from bundlekeel.core.model.load import TopicLoad
 from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, parse_bundle
 from bundlekeel.core.model.parameters import BY_NAME, Parameters
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
+from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.effects import Effects
 from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, second_balancer
@@ -166,7 +167,7 @@ class FakeSidecar:
         cluster: FakeCluster,
         name: str = "a",
         *,
-        mode: str = "act",
+        mode: Mode = "act",
         params: Parameters = EAGER,
         journal: Path | None = None,
         capacity: tuple[CapacityOverride, ...] = (),
@@ -244,7 +245,7 @@ class FakeSidecar:
             session_seconds=10.0,
         )
 
-    def _gate(self, ceiling: str) -> Gate:
+    def _gate(self, ceiling: Mode) -> Gate:
         return Gate(
             GateParts(
                 ceiling=ceiling,

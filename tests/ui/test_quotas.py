@@ -122,7 +122,7 @@ def test_figures_agree_with_the_api(limited: ServedSidecar, open_page: Open) -> 
         expect(lines.nth(row)).to_contain_text(f"shares add up to {share:,.0f} msg/s")
         track, bar = (lines.nth(row).locator(name).bounding_box() for name in (".track", ".bar"))
         limit = lines.nth(row).locator(".line:not(.mean)").bounding_box()
-        assert bar["width"] / (limit["x"] - track["x"]) == pytest.approx(used / shop["limits"][kind], abs=0.01)
+        assert bar.width / (limit["x"] - track["x"]) == pytest.approx(used / shop["limits"][kind], abs=0.01)
     assert 0 < shop["held_back"] < shop["topics"]
     expect(card(page, SHOP)).to_contain_text(
         f"{shop['topics']} topics of 2 namespaces; {shop['held_back']} held back now"
@@ -166,7 +166,7 @@ def test_topics_and_why(limited: ServedSidecar, open_page: Open) -> None:
     page.keyboard.press("Escape")
     page.get_by_label("Why does a topic pass what it passes?").fill("persistent://shop/orders/nowhere")
     page.get_by_role("button", name="Explain").click()
-    expect(drawer.get_by_role("alert")).to_contain_text("no broker told of persistent://shop/orders/nowhere")
+    expect(drawer.get_by_role("alert")).to_contain_text("no broker reported persistent://shop/orders/nowhere")
 
 
 LATE_CLOSE = """document.addEventListener("close", (event) => {

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
 from bundlekeel.core.model.errors import Conflict, Forbidden
-from bundlekeel.daemon.answers import Json, PlanRequest, Service
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.picture import BrokerView, State
+from bundlekeel.daemon.answers.plans import PlanView
+from bundlekeel.daemon.answers.service import PlanRequest, Service
 from tests.support.fake_service import BROKERS, NOW_MS, FakeService
 from tests.support.page_world import Served
 from tests.support.security import Tokens
@@ -37,11 +40,11 @@ class StatesService(FakeService):
         self.empty = False
         self.records: list[Json] = []
 
-    def state(self) -> Json:
+    def state(self) -> State:
         """With what is changed; the cycle is of now unless a test says otherwise."""
-        return super().state() | self.changed
+        return replace(super().state(), **self.changed)
 
-    def brokers(self) -> list[Json]:
+    def brokers(self) -> list[BrokerView]:
         """None while it is empty."""
         return [] if self.empty else super().brokers()
 
@@ -49,10 +52,9 @@ class StatesService(FakeService):
         """The test's own lines, if any."""
         return self.records or super().journal(limit, kind)
 
-    async def make_plan(self, request: PlanRequest) -> Json:
+    async def make_plan(self, request: PlanRequest) -> PlanView:
         """One that has not expired."""
-        made = await super().make_plan(request)
-        return made | {"expires_ms": 4_000_000_000_000}
+        return replace(await super().make_plan(request), expires_ms=4_000_000_000_000)
 
     def change(self, **changed: Any) -> None:
         """As news."""
@@ -144,7 +146,7 @@ def test_effects_beside_what_was_predicted(open_page: Open) -> None:
         expect(entry).to_contain_text("helped")
         expect(entry.locator(".pairrow").nth(0)).to_contain_text("25.0 %")
         expect(entry.locator(".pairrow").nth(1)).to_contain_text("20.0 %")
-        bars = [entry.locator(".bar").nth(row).bounding_box()["width"] for row in range(2)]
+        bars = [entry.locator(".bar").nth(row).bounding_box().width for row in range(2)]
         assert bars[1] / bars[0] == pytest.approx(0.8, abs=0.02)
 
 

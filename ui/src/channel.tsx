@@ -1,34 +1,14 @@
 // Findings in the ownership channel of the extensible load manager.
 
+import type { ChannelSummary, FindingView } from "./answers";
 import type { State } from "./api";
 import { BundleName } from "./bars";
 import { useAnswer } from "./live";
 import { Loaded, Notice, Said } from "./parts";
 import { count, duration, moment, words } from "./words";
 
-interface Summary {
-  variant: string | null;
-  up: boolean;
-  detail: string;
-  obstacle: string;
-  bundles: number;
-  states: Record<string, number>;
-  in_flight_oldest_seconds: number;
-  findings: Record<string, number>;
-}
-
-interface Finding {
-  code: string;
-  bundle: string;
-  brokers: string[];
-  since_ms: number;
-  deadline_ms: number;
-  detail: string;
-  remedy: string;
-}
-
 function Findings() {
-  const answer = useAnswer<Finding[]>("channel/findings?limit=500");
+  const answer = useAnswer<FindingView[]>("channel/findings?limit=500");
   return (
     <Loaded answer={answer} empty="Nothing is wrong in the channel.">
       {(rows) => (
@@ -58,7 +38,7 @@ function Findings() {
 }
 
 function Channel() {
-  const answer = useAnswer<Summary>("channel");
+  const answer = useAnswer<ChannelSummary>("channel");
   if (answer.problem?.status === 409) return <Notice kind="info">{answer.problem.message}.</Notice>;
   return (
     <Loaded answer={answer}>

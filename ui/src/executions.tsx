@@ -1,23 +1,14 @@
 // Executions: plans people asked to be carried out, how far they are, and how to stop them.
 
+import type { ReviewView } from "./answers";
 import { type JournalRecord, type Plan, type Task, type WhoAmI, ask, part } from "./api";
 import { BundleName } from "./bars";
 import { refresh, useAnswer } from "./live";
 import { Loaded, ReasonForm, Said } from "./parts";
 import { count, moment, words } from "./words";
 
-interface Review {
-  id: string;
-  title: string;
-  by: string;
-  reason: string;
-  state: string;
-  at_ms: number;
-  reviewer: string;
-  remark: string;
-  decided_ms: number;
-  actions: string[];
-}
+/** A task, or what this page asked for and the leader has not taken. */
+type Shown = Pick<Task, "task" | "hash" | "state" | "detail"> & Partial<Task>;
 
 // Proposals that are decided, or were carried out: so many are shown.
 const SHOWN_REVIEWS = 20;
@@ -36,7 +27,7 @@ const STATES: Record<string, string> = {
 const LANDED = ["done", "released"];
 
 /** Moves of a running task that have ended, of how many: from its plan and the journal. */
-function Progress(props: { task: Task }) {
+function Progress(props: { task: Shown }) {
   const plan = useAnswer<Plan>(props.task.hash ? `plans/${part(props.task.hash)}` : null);
   const moves = useAnswer<JournalRecord[]>("journal?kind=move&limit=500");
   if (!plan.data || !moves.data) return <p class="quiet">Under way.</p>;
@@ -52,7 +43,7 @@ function Progress(props: { task: Task }) {
   );
 }
 
-function TaskItem(props: { task: Task; may: boolean }) {
+function TaskItem(props: { task: Shown; may: boolean }) {
   const { task } = props;
   const stop = async (reason: string) => {
     await ask("POST", `tasks/${part(task.task)}/stop`, { reason });
@@ -106,7 +97,7 @@ const DECISIONS: Record<string, string> = {
   expired: "expired: nobody decided within a day",
 };
 
-function Asked(props: { row: Review }) {
+function Asked(props: { row: ReviewView }) {
   const { row } = props;
   return (
     <>
@@ -117,7 +108,7 @@ function Asked(props: { row: Review }) {
 
 /** What waits for a second person, and below what became of earlier proposals; latest first. */
 function Reviews(props: { may: boolean }) {
-  const answer = useAnswer<Review[]>("reviews");
+  const answer = useAnswer<ReviewView[]>("reviews");
   const rows = [...(answer.data ?? [])].reverse();
   const open = rows.filter((row) => row.actions.includes("approve"));
   const decided = rows.filter((row) => !open.includes(row));
@@ -178,8 +169,10 @@ export function ExecutionsView(props: { who: WhoAmI | null }) {
           const known = new Set(tasks.map((row) => row.task));
           const waiting = asked
             .filter((row) => !known.has(row.task) && row.state === "waiting" && Date.now() - row.at < 60_000)
-            .map((row) => ({ task: row.task, hash: row.hash, state: "waiting", detail: `asked at ${moment(row.at)}` }));
-          const all = [...tasks, ...waiting].reverse();
+            .map(
+              (row): Shown => ({ task: row.task, hash: row.hash, state: "waiting", detail: `asked at ${moment(row.at)}` }),
+            );
+          const all = [...(tasks as Shown[]), ...waiting].reverse();
           if (!all.length) return <p class="empty">Nobody has asked for an execution lately.</p>;
           return (
             <ol class="tasks">

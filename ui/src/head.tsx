@@ -1,7 +1,7 @@
 // The top of the page: what is unbalanced and what happens next, who leads, and what stands in the way.
 
 import { useState } from "preact/hooks";
-import { type Broker, type State, type WhoAmI, ask, keepToken, memberOf, token } from "./api";
+import { type Broker, type State, type WhoAmI, ask, keepToken, token } from "./api";
 import { type Answer, type Connection, refresh, restart, useClock } from "./live";
 import { Drawer, Notice, ReasonForm, Said } from "./parts";
 import { MODES, clock, count, duration, moment, verdict } from "./words";
@@ -178,7 +178,7 @@ export function Head(props: { state: Answer<State>; brokers: Broker[] | null; wh
         </div>
         <div>
           <dt>Leader</dt>
-          <dd>{state.leader ? `${state.leader.id}${state.leader.id === memberOf(state) ? " (this one)" : ""}` : "none"}</dd>
+          <dd>{state.leader ? `${state.leader.id}${state.leader.id === state.member ? " (this one)" : ""}` : "none"}</dd>
         </div>
         <div>
           <dt>Strategy</dt>

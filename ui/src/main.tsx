@@ -3,7 +3,7 @@
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Broker, Drawing, State, WhoAmI } from "./api";
-import { memberOf, token } from "./api";
+import { token } from "./api";
 import { BrokerBars, Legend } from "./bars";
 import { ChannelView } from "./channel";
 import { ExecutionsView } from "./executions";
@@ -138,7 +138,7 @@ function Page() {
       </main>
       <footer>
         <p class="quiet">
-          Bundlekeel {state.data.version}, answered by {memberOf(state.data)} ({state.data.role})
+          Bundlekeel {state.data.version}, answered by {state.data.member} ({state.data.role})
         </p>
       </footer>
     </>

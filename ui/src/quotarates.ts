@@ -1,12 +1,12 @@
 // What the API says of quota groups, and its rates as people read and write them.
 
+import type { GroupView as Group, RatesView as Rates } from "./answers";
 import { Problem } from "./api";
 import { rate } from "./words";
 
-export const KINDS = ["publish_messages", "publish_bytes", "dispatch_messages", "dispatch_bytes"] as const;
-export type Kind = (typeof KINDS)[number];
-/** A second; null: no limit, or nothing to tell. */
-export type Rates = Record<Kind, number | null>;
+export type { GroupView as Group, QuotasView as Quotas, RatesView as Rates, TopicView as Topic } from "./answers";
+export const KINDS = ["publish_messages", "publish_bytes", "dispatch_messages", "dispatch_bytes"] as const satisfies (keyof Rates)[];
+export type Kind = keyof Rates;
 
 export const LABELS: Record<Kind, string> = {
   publish_messages: "Published messages",
@@ -14,53 +14,6 @@ export const LABELS: Record<Kind, string> = {
   dispatch_messages: "Delivered messages",
   dispatch_bytes: "Delivered bytes",
 };
-
-/** What the leader has not seen yet is null. */
-export interface Group {
-  name: string;
-  origin: "settings" | "api";
-  by: string;
-  reason: string;
-  since_ms: number;
-  members: string[];
-  namespaces: number | null;
-  topics: number | null;
-  held_back: number | null;
-  held_back_seconds: number | null;
-  limits: Rates;
-  usage: Rates | null;
-  shares: Rates | null;
-  used_ratio: Rates | null;
-  skew_loss: Rates | null;
-  excess: Rates | null;
-  defects: { code: string; detail: string; explanation: string }[];
-}
-
-export interface Topic {
-  topic: string;
-  brokers: string[];
-  partitions: number;
-  usage: Rates;
-  demand: Rates;
-  share: Rates;
-  loss: Rates;
-  partition_rate: Rates;
-  held_back: Kind[];
-  codes: string[];
-}
-
-export interface Quotas {
-  enforcer: "off" | "native" | "policies";
-  mode: string;
-  acting: boolean;
-  sentence: string;
-  wall_ms: number | null;
-  problems: string[];
-  writes: { written: number; planned: number; failed: number; held: number };
-  left: Record<string, number>;
-  explanations?: Record<string, string>;
-  groups: Group[];
-}
 
 export function limitedKinds(group: Group): Kind[] {
   return KINDS.filter((kind) => group.limits[kind] !== null);

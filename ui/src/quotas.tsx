@@ -1,5 +1,6 @@
 // Quota groups: what their members pass together of what they may, who is held back, and why.
 
+import type { QuotaWhyView } from "./answers";
 import { useState } from "preact/hooks";
 import { type WhoAmI, part } from "./api";
 import { useAnswer } from "./live";
@@ -12,17 +13,9 @@ import { clock, count, moment, percent, sentence, words } from "./words";
 /** As far as a sum may miss its limit; what is above is said to be. */
 const ACCURACY = 1.1;
 
-interface Reasons {
-  name: string;
-  kind: "group" | "topic";
-  group: string;
-  sentences: string[];
-  codes: { code: string; explanation: string }[];
-}
-
 /** Why a group, or a topic of one, passes what it passes; as `bundlekeel quota explain` says it. */
 function WhyDrawer(props: { name: string; onClose: () => void }) {
-  const answer = useAnswer<Reasons>(`quotas/${part(props.name)}/why`);
+  const answer = useAnswer<QuotaWhyView>(`quotas/${part(props.name)}/why`);
   return (
     <Drawer title="Why it passes what it passes" onClose={props.onClose}>
       <p class="bundle">

@@ -1,18 +1,10 @@
 // Effective settings and where each came from.
 
+import type { Setting } from "./answers";
 import { useState } from "preact/hooks";
 import { useAnswer } from "./live";
 import { Loaded } from "./parts";
 import { count } from "./words";
-
-interface Setting {
-  key: string;
-  value: unknown;
-  origin: string;
-  pulsar_keys: string[];
-  unit: string;
-  why: string;
-}
 
 function shown(value: unknown): string {
   if (value === null || value === undefined || value === "") return "none";

@@ -1,5 +1,6 @@
 // Calibrated thresholds: what is proposed, on what evidence, what speaks against it, and what is in force.
 
+import type { ThresholdsView } from "./answers";
 import { type WhoAmI, ask } from "./api";
 import { refresh, useAnswer } from "./live";
 import { Loaded, Notice, ReasonForm, Said } from "./parts";
@@ -12,41 +13,17 @@ interface Interval {
 }
 type Measures = Record<string, Interval>;
 
-interface Trial {
-  seconds: number;
-  needed_seconds: number;
-  imbalance: number | null;
-  imbalance_promised: number;
-  moves_per_hour: number | null;
-  moves_promised: number;
+interface Proposal {
+  digest: string;
+  created_ms: number;
+  strategy: string;
+  evidence: { held_out: string[]; confidence: number; previous: Measures; chosen: Measures; difference: Measures };
+  data: { days: string[]; coverage: number; cycles: number; bad_days: Record<string, string> };
+  advice: string[];
 }
 
-interface Thresholds {
-  mode: string;
-  sentence: string;
-  error: string;
-  document: {
-    digest: string;
-    created_ms: number;
-    strategy: string;
-    evidence: { held_out: string[]; confidence: number; previous: Measures; chosen: Measures; difference: Measures };
-    data: { days: string[]; coverage: number; cycles: number; bad_days: Record<string, string> };
-    advice: string[];
-  } | null;
-  changes: { parameter: string; current: number; proposed: number; steps: number | null; evidence: string }[];
-  objections: { code: string; field: string; detail: string; explanation: string }[];
-  adopted: {
-    digest: string;
-    values: Record<string, number>;
-    instead_of: Record<string, number>;
-    by: string;
-    reason: string;
-    since_ms: number;
-    state: string;
-    trial: Trial | null;
-  } | null;
-  reverted: { digest: string; by: string; reason: string; since_ms: number }[];
-}
+/** The document is as the nightly job wrote it. */
+type Thresholds = Omit<ThresholdsView, "document"> & { document: Proposal | null };
 
 const MEASURES: [string, string, (value: number) => string][] = [
   ["imbalance", "Imbalance", (value) => percent(value, 1)],

@@ -2,6 +2,8 @@
 
 import type { Broker, State } from "./api";
 
+type Scored = Pick<Broker, "broker" | "state" | "score_ratio">;
+
 export function percent(ratio: number | null | undefined, digits = 0): string {
   return ratio === null || ratio === undefined || !Number.isFinite(ratio) ? "unknown" : `${(100 * ratio).toFixed(digits)} %`;
 }
@@ -66,17 +68,17 @@ export const MODES: Record<State["mode"], string> = {
 };
 
 export interface Balance {
-  usable: Broker[];
+  usable: Scored[];
   mean: number;
-  busiest: Broker | null;
+  busiest: Scored | null;
   /** Busiest over mean; 0 when there is no load. */
   times: number;
 }
 
-export function balanceOf(brokers: Broker[]): Balance {
+export function balanceOf(brokers: Scored[]): Balance {
   const usable = brokers.filter((row) => row.state === "ok" && row.score_ratio !== undefined && row.score_ratio !== null);
   const mean = usable.reduce((sum, row) => sum + row.score_ratio!, 0) / Math.max(1, usable.length);
-  const busiest = usable.reduce<Broker | null>((top, row) => (top && top.score_ratio! >= row.score_ratio! ? top : row), null);
+  const busiest = usable.reduce<Scored | null>((top, row) => (top && top.score_ratio! >= row.score_ratio! ? top : row), null);
   return { usable, mean, busiest, times: busiest && mean > 0 ? busiest.score_ratio! / mean : 0 };
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
@@ -13,8 +14,9 @@ from bundlekeel.api import mutations as mutating
 from bundlekeel.api.admission import MAX_CONCURRENT, Admission, require_roles
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules
+from bundlekeel.api.schemas import Problem
 from bundlekeel.api.shield import Shield
-from bundlekeel.daemon.answers import Service
+from bundlekeel.daemon.answers.service import Service
 
 DESCRIPTION = """A load balancer sidecar for Apache Pulsar. Every replica answers alike; what only the leader can do is
 passed on to it. Without authentication configured reads and dry runs need no credentials, and routes tagged
@@ -41,7 +43,7 @@ def create_app(
     `access`: credentials are asked for; None lets everybody who gets through to it. `trail`: where mutations are
     written down. `streams`: those of `/api/v1/events`.
     """
-    app = FastAPI(
+    app = _App(
         title="Bundlekeel",
         version=version,
         description=DESCRIPTION,
@@ -81,6 +83,14 @@ def create_app(
     app.add_middleware(problems.Fallback)
     app.add_middleware(Shield, allowed_hosts=allowed_hosts)
     return app
+
+
+class _App(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """The document, with what `problems.documented` refers to."""
+        document = super().openapi()
+        document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+        return document
 
 
 def _operation_id(route: APIRoute) -> str:

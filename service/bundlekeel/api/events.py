@@ -7,10 +7,9 @@ shield would end them, and end within half a second when the server stops.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
-from typing import Any
 
+import msgspec
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
@@ -18,7 +17,8 @@ from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import problem
 from bundlekeel.api.reply import Backend
 from bundlekeel.api.routes import PROBLEMS
-from bundlekeel.daemon.answers import Service
+from bundlekeel.daemon.answers.picture import Marks
+from bundlekeel.daemon.answers.service import Service
 
 MAX_STREAMS = 16
 # Shorter than the shield's limit for a request: whoever listens asks again, and shows its credentials again.
@@ -60,12 +60,13 @@ class EventStreams:
         self._open += 1
         try:
             loop = asyncio.get_running_loop()
-            until, told_at, told = loop.time() + self._seconds, 0.0, dict[str, Any]()
+            until, told_at = loop.time() + self._seconds, 0.0
+            told: Marks | None = None
             while not self._closed and loop.time() < until:
                 marks = service.changes()
                 if marks != told:
                     told, told_at = marks, loop.time()
-                    yield f"event: change\ndata: {json.dumps(marks)}\n\n"
+                    yield f"event: change\ndata: {msgspec.json.encode(marks).decode()}\n\n"
                 elif loop.time() - told_at >= self._heartbeat:
                     told_at = loop.time()
                     yield ": still here\n\n"

@@ -2,47 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import Response
 
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
-from bundlekeel.api.problems import MEDIA_TYPE
+from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes import NOT_FOUND, PROBLEMS
+from bundlekeel.daemon.answers.picture import ModeView, PauseView, Resumed
+from bundlekeel.daemon.answers.plans import Submitted
 
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"description": text, "model": schemas.Problem, "content": {MEDIA_TYPE: {}}}
-    for status, text in (
-        (403, "not allowed in this mode, or above the ceiling of the settings file"),
-        (409, "the inputs changed since the plan was made; `difference` says what"),
-    )
-}
+REFUSALS = documented(
+    {
+        403: "not allowed in this mode, or above the ceiling of the settings file",
+        409: "the inputs changed since the plan was made; `difference` says what",
+    }
+)
 
 router = router_for("operator", changes=True, responses=PROBLEMS | REFUSALS, tags=["mutations"])
 admin = router_for("admin", changes=True, responses=PROBLEMS | REFUSALS, tags=["mutations"])
 
 
-@router.post("/plans/{hash}/execute", response_model=schemas.TaskView, status_code=202, responses=NOT_FOUND)
+@router.post("/plans/{hash}/execute", response_model=Submitted, status_code=202, responses=NOT_FOUND)
 async def execute(service: Backend, hash: str, body: schemas.ReasonBody) -> Response:
     """Carry out exactly that plan, on the leader. 409 when planned anew it would be another one."""
     return reply(await service.execute(hash, reason=body.reason, by=body.by), status=202)
 
 
-@router.post("/pause", response_model=schemas.PauseView)
+@router.post("/pause", response_model=PauseView)
 async def pause(service: Backend, body: schemas.PauseBody) -> Response:
     """Stop acting everywhere, at once."""
     return reply(await service.pause(reason=body.reason, by=body.by, seconds=body.seconds))
 
 
-@router.post("/resume", response_model=schemas.Answer)
+@router.post("/resume", response_model=Resumed)
 async def resume(service: Backend, body: schemas.ReasonBody) -> Response:
     """End a pause."""
     return reply(await service.resume(reason=body.reason, by=body.by))
 
 
-@admin.put("/mode", response_model=schemas.Answer)
+@admin.put("/mode", response_model=ModeView)
 async def set_mode(service: Backend, body: schemas.ModeBody) -> Response:
     """Lower the mode, or restore it within the ceiling of the settings file."""
     return reply(await service.set_mode(body.mode, reason=body.reason, by=body.by))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bundlekeel.api.app import create_app
-from bundlekeel.daemon.answers import Service
+from bundlekeel.daemon.answers.service import Service
 
 
 def openapi_document() -> dict[str, Any]:

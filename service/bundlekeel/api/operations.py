@@ -5,7 +5,7 @@ What moves something is a dry run unless the body says `execute`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Path, Response
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
@@ -16,6 +16,25 @@ from bundlekeel.api.mutations import REFUSALS
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes import NOT_FOUND, PROBLEMS
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
+from bundlekeel.daemon.answers.operations import (
+    CordonedView,
+    ExcludedView,
+    IncludedView,
+    OperationsView,
+    PausedScopeView,
+    PinnedView,
+    ResumedScopeView,
+    UncordonedView,
+    UnpinnedView,
+)
+from bundlekeel.daemon.answers.plans import (
+    ManualMoveView,
+    NamespaceUnloadView,
+    RelocationView,
+    ReviewView,
+    Stopping,
+    TaskView,
+)
 
 HASH_MAX = 0xFFFFFFFF
 Named = Annotated[str, Path(min_length=1, max_length=4096)]
@@ -84,137 +103,6 @@ class LastingBody(schemas.ReasonBody):
     seconds: float | None = Field(default=None, gt=0, le=365 * 86400, strict=True, description="absent: for good")
 
 
-class RequestView(schemas.Answer):
-    """Who requested it of a broker, why and when."""
-
-    broker: str
-    by: str
-    reason: str
-    since_ms: int
-
-
-class DrainView(RequestView):
-    """A drain and how far it is. `left` null: the broker does not say what it owns."""
-
-    state: str = Field(description="draining, empty, blocked or unknown")
-    left: int | None
-    moved: int
-    blocked: dict[str, int]
-    eta_seconds: float | None = Field(description="seconds until it is empty; null: unknown, or it is blocked")
-    emptied_ms: int
-    bundle_seconds: float
-    detail: str
-
-
-class PinView(schemas.Answer):
-    """A pin; `until_ms` 0: for good."""
-
-    bundle: str
-    until_ms: int
-
-
-class ExclusionView(schemas.Answer):
-    """An exclusion; `until_ms` 0: for good."""
-
-    pattern: str
-    until_ms: int
-    bundles: int | None = Field(default=None, description="with PUT: how many known bundles it matches")
-
-
-class PausedScopeView(schemas.PauseView):
-    """A pause of one scope; `bundles`: how many known ones it matches now (none yet may be meant so)."""
-
-    scope: str
-    bundles: int | None
-
-
-class ScopePauseView(schemas.Answer):
-    """A pause of everything (scope "") or of one scope; `until_ms` 0: until resumed."""
-
-    scope: str
-    by: str
-    reason: str
-    since_ms: int
-    until_ms: int
-
-
-class OperationsView(schemas.Answer):
-    """All requests of operators."""
-
-    drains: list[DrainView]
-    cordons: list[RequestView]
-    warms: list[RequestView]
-    pins: list[PinView]
-    exclusions: list[ExclusionView]
-    pauses: list[ScopePauseView]
-
-
-class RelocationView(schemas.Answer):
-    """What a drain or a warm moves."""
-
-    broker: str
-    dry_run: bool
-    bundles: int
-    moves: list[dict[str, Any]]
-    refusals: list[dict[str, Any]]
-    refusal_counts: dict[str, int]
-    eta_seconds: float | None = Field(description="what these moves take, in seconds; null: none may move")
-    sentence: str
-    detail: str
-
-
-class ManualMoveView(schemas.Answer):
-    """A move or split by hand. With `execute`: its task, or the review it waits for."""
-
-    kind: str
-    name: str
-    bundle: str
-    source: str
-    hash: str
-    refusals: list[dict[str, Any]]
-    sentence: str
-    dry_run: bool
-    task: str | None
-    state: str
-    review: str | None
-
-
-class NamespaceUnloadView(schemas.Answer):
-    """The unload of a namespace. With `execute`: its task, or the review it waits for."""
-
-    kind: str
-    namespace: str
-    bundles: int = Field(description="how many the namespace has")
-    moves: list[dict[str, Any]] = Field(description="as of now; each bundle goes where there is most room when it goes")
-    waiting: list[dict[str, Any]] = Field(default=[], description="why bundles do not leave in the next cycle yet")
-    refusals: list[dict[str, Any]]
-    refusal_counts: dict[str, int]
-    eta_seconds: float | None = Field(description="what the moves alone take, in seconds; null: none may move")
-    sentence: str
-    hash: str
-    dry_run: bool
-    task: str | None
-    state: str
-    review: str | None
-
-
-class ReviewView(schemas.Answer):
-    """What one person proposes and another one has to approve."""
-
-    id: str
-    kind: str
-    title: str
-    by: str
-    reason: str
-    at_ms: int
-    state: str
-    reviewer: str
-    remark: str
-    decided_ms: int
-    task: str
-    actions: list[str]
-
-
 reads = router_for("viewer", responses=PROBLEMS, tags=["operations"])
 changes = router_for("operator", changes=True, responses=PROBLEMS | REFUSALS | NOT_FOUND, tags=["mutations"])
 
@@ -225,7 +113,7 @@ async def operations(service: Backend) -> Response:
     return reply(service.requests.operations())
 
 
-@reads.get("/tasks/{task}", response_model=schemas.TaskView, responses=NOT_FOUND)
+@reads.get("/tasks/{task}", response_model=TaskView, responses=NOT_FOUND)
 async def task(service: Backend, task: Named) -> Response:
     """One task, and how far it is: `waiting` until the leader takes it. After 10 minutes it is too old for that."""
     return reply(await service.requests.task(task))
@@ -249,13 +137,13 @@ async def warm(service: Backend, broker: Named, body: OperationBody) -> Response
     return reply(await service.requests.warm(broker, dry_run=not body.execute, reason=body.reason or "", by=body.by))
 
 
-@changes.post("/brokers/{broker}/cordon", response_model=schemas.Answer)
+@changes.post("/brokers/{broker}/cordon", response_model=CordonedView)
 async def cordon(service: Backend, broker: Named, body: schemas.ReasonBody) -> Response:
     """Let nothing come to a broker by us. Brokers still place bundles on it."""
     return reply(await service.requests.cordon(broker, reason=body.reason, by=body.by))
 
 
-@changes.post("/brokers/{broker}/uncordon", response_model=schemas.Answer)
+@changes.post("/brokers/{broker}/uncordon", response_model=UncordonedView)
 async def uncordon(service: Backend, broker: Named, body: schemas.ReasonBody) -> Response:
     """End cordon, drain and warm of a broker."""
     return reply(await service.requests.uncordon(broker, reason=body.reason, by=body.by))
@@ -317,25 +205,25 @@ async def split(service: Backend, bundle: Named, body: SplitBody) -> Response:
     return reply(made)
 
 
-@changes.put("/pins/{bundle:path}", response_model=PinView)
+@changes.put("/pins/{bundle:path}", response_model=PinnedView)
 async def pin(service: Backend, bundle: Named, body: LastingBody) -> Response:
     """Keep a bundle, or the bundle of a topic, where it is."""
     return reply(await service.requests.pin(bundle, seconds=body.seconds, reason=body.reason, by=body.by))
 
 
-@changes.delete("/pins/{bundle:path}", response_model=schemas.Answer)
+@changes.delete("/pins/{bundle:path}", response_model=UnpinnedView)
 async def unpin(service: Backend, bundle: Named, body: schemas.ReasonBody) -> Response:
     """End a pin."""
     return reply(await service.requests.unpin(bundle, reason=body.reason, by=body.by))
 
 
-@changes.put("/exclusions/{pattern:path}", response_model=ExclusionView)
+@changes.put("/exclusions/{pattern:path}", response_model=ExcludedView)
 async def exclude(service: Backend, pattern: Named, body: LastingBody) -> Response:
     """Leave alone what matches `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER` (with `*` and `?`)."""
     return reply(await service.requests.exclude(pattern, seconds=body.seconds, reason=body.reason, by=body.by))
 
 
-@changes.delete("/exclusions/{pattern:path}", response_model=schemas.Answer)
+@changes.delete("/exclusions/{pattern:path}", response_model=IncludedView)
 async def include(service: Backend, pattern: Named, body: schemas.ReasonBody) -> Response:
     """End an exclusion."""
     return reply(await service.requests.include(pattern, reason=body.reason, by=body.by))
@@ -347,13 +235,13 @@ async def pause_scope(service: Backend, scope: Named, body: LastingBody) -> Resp
     return reply(await service.requests.pause_scope(scope, seconds=body.seconds, reason=body.reason, by=body.by))
 
 
-@changes.delete("/pauses/{scope:path}", response_model=schemas.Answer)
+@changes.delete("/pauses/{scope:path}", response_model=ResumedScopeView)
 async def resume_scope(service: Backend, scope: Named, body: schemas.ReasonBody) -> Response:
     """End the pause of one scope."""
     return reply(await service.requests.resume_scope(scope, reason=body.reason, by=body.by))
 
 
-@changes.post("/tasks/{task}/stop", response_model=schemas.Answer, status_code=202)
+@changes.post("/tasks/{task}/stop", response_model=Stopping, status_code=202)
 async def stop(service: Backend, task: Named, body: schemas.ReasonBody) -> Response:
     """Begin no further move of a task; those under way end."""
     return reply(await service.requests.stop(task, reason=body.reason, by=body.by), status=202)

@@ -10,7 +10,7 @@ from fastapi.responses import PlainTextResponse
 
 from bundlekeel.api.admission import ANYBODY, router_for
 from bundlekeel.api.reply import Backend
-from bundlekeel.daemon.answers import Check
+from bundlekeel.daemon.answers.picture import Check
 
 router = router_for(
     ANYBODY, tags=["probes"], responses={503: {"description": "a check fails", "content": {"text/plain": {}}}}

@@ -53,6 +53,15 @@ def problem(status: int, kind: str, detail: str, *, headers: Mapping[str, str] |
     )
 
 
+def documented(texts: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
+    """What the OpenAPI document says of these statuses.
+
+    They refer to `Problem` by name: for a "model" FastAPI would build a pydantic field for each status of each route.
+    """
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {status: {"description": text, "content": content} for status, text in texts.items()}
+
+
 def _title(status: int) -> str:
     try:
         return HTTPStatus(status).phrase

@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast
 import msgspec
 from fastapi import Depends, Request, Response
 
-from bundlekeel.daemon.answers import Service
+from bundlekeel.daemon.answers.service import Service
 
 
 async def backend(request: Request) -> Service:

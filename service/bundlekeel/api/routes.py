@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import Query, Request, Response
 
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.auth import PRINCIPAL
-from bundlekeel.api.problems import MEDIA_TYPE
+from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import Backend, reply
+from bundlekeel.daemon.answers.picture import (
+    AssignmentView,
+    BrokerView,
+    BundleView,
+    Check,
+    CycleVerdict,
+    JournalRecord,
+    Place,
+    Setting,
+    State,
+    WhoAmI,
+    WhyView,
+)
+from bundlekeel.daemon.answers.plans import PlanSummary, PlanView, TaskView
 from bundlekeel.settings.credentials import Principal
 
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"description": text, "model": schemas.Problem, "content": {MEDIA_TYPE: {}}}
-    for status, text in (
-        (400, "a control character in the path, a body that is no JSON object in UTF-8, or no HTTP"),
-        (401, "credentials are missing or not valid (only where authentication is configured)"),
-        (403, "the role is too low, or the Origin is foreign"),
-        (408, "the body did not arrive in time"),
-        (413, "the body is too large"),
-        (415, "the body is no JSON by its Content-Type"),
-        (421, "the Host header names another server"),
-        (422, "a value is unknown, of the wrong type or out of range"),
-        (429, "too many wrong credentials from this address; `Retry-After` says when again"),
-        (503, "no picture of the cluster yet, the metadata store does not answer, or too many requests at once"),
-        (504, "no answer in time"),
-    )
-}
-NOT_FOUND: dict[int | str, dict[str, Any]] = {
-    404: {"description": "not known here", "model": schemas.Problem, "content": {MEDIA_TYPE: {}}}
-}
+PROBLEMS = documented(
+    {
+        400: "a control character in the path, a body that is no JSON object in UTF-8, or no HTTP",
+        401: "credentials are missing or not valid (only where authentication is configured)",
+        403: "the role is too low, or the Origin is foreign",
+        408: "the body did not arrive in time",
+        413: "the body is too large",
+        415: "the body is no JSON by its Content-Type",
+        421: "the Host header names another server",
+        422: "a value is unknown, of the wrong type or out of range",
+        429: "too many wrong credentials from this address; `Retry-After` says when again",
+        503: "no picture of the cluster yet, the metadata store does not answer, or too many requests at once",
+        504: "no answer in time",
+    }
+)
+NOT_FOUND = documented({404: "not known here"})
 
 Limit = Annotated[int, Query(ge=1, le=10_000)]
 
@@ -45,35 +56,42 @@ router = router_for("viewer", responses=PROBLEMS)
 dry_runs = router_for("operator", responses=PROBLEMS)
 
 
-@router.get("/state", response_model=schemas.State, tags=["picture"])
+@router.get("/state", response_model=State, tags=["picture"])
 async def state(service: Backend) -> Response:
     """Who leads, in which mode, how the last cycle went."""
     return reply(service.state())
 
 
-@router.get("/whoami", response_model=schemas.WhoAmI, tags=["picture"])
+@router.get("/whoami", response_model=WhoAmI, tags=["picture"])
 async def whoami(service: Backend, request: Request) -> Response:
     """Which sidecar answers, who you are to it, and whether this address takes your mutations."""
     known = service.state()
-    shown = {key: known.get(key) for key in ("member", "role", "version", "mode")}
     you = request.scope.get(PRINCIPAL) or Principal("", request.app.state.role_without_credentials)
-    may = request.app.state.mutations and you.may("operator")
-    return reply(shown | {"mutations": may, "you": you.name, "your_role": you.role})
+    answer = WhoAmI(
+        member=known.member,
+        role=known.role,
+        version=known.version,
+        mode=known.mode,
+        mutations=request.app.state.mutations and you.may("operator"),
+        you=you.name,
+        your_role=you.role,
+    )
+    return reply(answer)
 
 
-@router.get("/brokers", response_model=list[schemas.BrokerView], tags=["picture"])
+@router.get("/brokers", response_model=list[BrokerView], tags=["picture"])
 async def brokers(service: Backend) -> Response:
     """Every registered broker with its load, averages, preallocated bundles and verdict."""
     return reply(service.brokers())
 
 
-@router.get("/brokers/{broker}/why", response_model=schemas.WhyView, responses=NOT_FOUND, tags=["reasons"])
+@router.get("/brokers/{broker}/why", response_model=WhyView, responses=NOT_FOUND, tags=["reasons"])
 async def why_broker(service: Backend, broker: str) -> Response:
     """Why this broker is, or is not, relieved or filled."""
     return reply(await service.why(broker))
 
 
-@router.get("/bundles", response_model=list[schemas.BundleView], responses=NOT_FOUND, tags=["picture"])
+@router.get("/bundles", response_model=list[BundleView], responses=NOT_FOUND, tags=["picture"])
 async def bundles(
     service: Backend,
     broker: Annotated[str | None, Query(max_length=1024)] = None,
@@ -84,19 +102,19 @@ async def bundles(
     return reply(service.bundles(broker=broker, namespace=namespace, limit=limit))
 
 
-@router.get("/bundles/{bundle:path}/why", response_model=schemas.WhyView, responses=NOT_FOUND, tags=["reasons"])
+@router.get("/bundles/{bundle:path}/why", response_model=WhyView, responses=NOT_FOUND, tags=["reasons"])
 async def why_bundle(service: Backend, bundle: str) -> Response:
     """Why this bundle (or the bundle of this topic) stays, or moved."""
     return reply(await service.why(bundle))
 
 
-@router.get("/verdicts", response_model=list[schemas.CycleVerdict], tags=["reasons"])
+@router.get("/verdicts", response_model=list[CycleVerdict], tags=["reasons"])
 async def verdicts(service: Backend, limit: Limit = 20) -> Response:
     """Verdicts of the last cycles, newest last."""
     return reply(service.verdicts(limit))
 
 
-@router.get("/journal", response_model=list[schemas.Record], tags=["reasons"])
+@router.get("/journal", response_model=list[JournalRecord], tags=["reasons"])
 async def journal(
     service: Backend,
     limit: Limit = 100,
@@ -106,37 +124,37 @@ async def journal(
     return reply(service.journal(limit, kind))
 
 
-@router.get("/settings", response_model=list[schemas.Setting], tags=["picture"])
+@router.get("/settings", response_model=list[Setting], tags=["picture"])
 async def settings(service: Backend) -> Response:
     """Effective settings with their origin; secrets hidden."""
     return reply(service.settings())
 
 
-@dry_runs.post("/plans", response_model=schemas.PlanView, tags=["plans"])
+@dry_runs.post("/plans", response_model=PlanView, tags=["plans"])
 async def make_plan(service: Backend, body: schemas.PlanBody | None = None) -> Response:
     """A dry run on the leader's picture; nothing is touched."""
     return reply(await service.make_plan((body or schemas.PlanBody()).request()))
 
 
-@router.get("/plans", response_model=list[schemas.PlanSummary], tags=["plans"])
+@router.get("/plans", response_model=list[PlanSummary], tags=["plans"])
 async def plans(service: Backend) -> Response:
     """Plans made lately, newest last."""
     return reply(service.plans())
 
 
-@router.get("/plans/{hash}", response_model=schemas.PlanView, responses=NOT_FOUND, tags=["plans"])
+@router.get("/plans/{hash}", response_model=PlanView, responses=NOT_FOUND, tags=["plans"])
 async def plan(service: Backend, hash: str, here: bool = False) -> Response:
     """A plan made earlier by any sidecar (`here`: by this one alone); it is kept for 15 minutes."""
     return reply(await service.plan(hash, here=here))
 
 
-@router.get("/tasks", response_model=list[schemas.TaskView], tags=["plans"])
+@router.get("/tasks", response_model=list[TaskView], tags=["plans"])
 async def tasks(service: Backend) -> Response:
     """Executions asked for, and how far they are; last those that wait for the leader (`waiting`)."""
     return reply(await service.tasks())
 
 
-@router.get("/where", response_model=list[schemas.Place], responses=NOT_FOUND, tags=["picture"])
+@router.get("/where", response_model=list[Place], responses=NOT_FOUND, tags=["picture"])
 async def where(
     service: Backend,
     name: Annotated[str, Query(min_length=1, max_length=4096)],
@@ -146,7 +164,7 @@ async def where(
     return reply(await service.where(name, listener=listener))
 
 
-@dry_runs.post("/assignments", response_model=list[schemas.AssignmentView], responses=NOT_FOUND, tags=["plans"])
+@dry_runs.post("/assignments", response_model=list[AssignmentView], responses=NOT_FOUND, tags=["plans"])
 async def assignments(service: Backend, body: schemas.AssignmentBody) -> Response:
     """Where bundles would be placed if no broker owned them, step by step. Dry: no broker is asked, nothing
     assigned.
@@ -160,7 +178,7 @@ async def openapi(request: Request) -> Response:
     return reply(request.app.openapi())
 
 
-@router.get("/doctor", response_model=list[schemas.CheckView], tags=["picture"])
+@router.get("/doctor", response_model=list[Check], tags=["picture"])
 async def doctor(service: Backend) -> Response:
     """Every connection and permission, what is wrong and how to mend it."""
     return reply(await service.doctor())

@@ -26,7 +26,7 @@ from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules
 from bundlekeel.api.connection import HEAD_SECONDS, MAX_CONNECTIONS, connection_class
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.daemon.answers import Service
+from bundlekeel.daemon.answers.service import Service
 
 STOP_SECONDS = 5.0
 _WILDCARDS = ("", "0.0.0.0", "::")

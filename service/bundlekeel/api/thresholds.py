@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import Response
 from pydantic import Field
 
@@ -12,6 +10,7 @@ from bundlekeel.api.admission import router_for
 from bundlekeel.api.mutations import REFUSALS
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes import NOT_FOUND, PROBLEMS
+from bundlekeel.daemon.answers.operations import AdoptionView, ReversionView, ThresholdsView
 
 
 class AdoptBody(schemas.ReasonBody):
@@ -23,70 +22,6 @@ class AdoptBody(schemas.ReasonBody):
     force: bool = Field(
         default=False, strict=True, description="override objections that are a matter of judgement, such as NotBetter"
     )
-
-
-class ObjectionView(schemas.Answer):
-    """Why the newest proposal does not come into force."""
-
-    code: str
-    field: str
-    detail: str
-    explanation: str
-
-
-class ChangeView(schemas.Answer):
-    """A parameter that would change; `steps`: how many of its range's steps away."""
-
-    parameter: str
-    current: float
-    proposed: float
-    steps: float | None
-    evidence: str
-
-
-class AdoptedView(schemas.Answer):
-    """Thresholds that lie over the settings. `values`: those in force; `trial`: how they do so far, null when over."""
-
-    digest: str
-    strategy: str
-    values: dict[str, float]
-    instead_of: dict[str, float]
-    by: str
-    reason: str
-    since_ms: int
-    state: str = Field(description="trial or kept")
-    trial: dict[str, float | None] | None
-
-
-class RevertedView(schemas.Answer):
-    """Thresholds that were taken back, and are not adopted again by themselves."""
-
-    digest: str
-    by: str
-    reason: str
-    since_ms: int
-
-
-class ThresholdsView(schemas.Answer):
-    """How things stand with calibrated thresholds."""
-
-    mode: str = Field(description="off, recommend or adopt")
-    sentence: str
-    error: str
-    read_ms: int
-    document: dict[str, Any] | None
-    changes: list[ChangeView]
-    objections: list[ObjectionView]
-    adopted: AdoptedView | None
-    reverted: list[RevertedView]
-
-
-class AdoptionView(schemas.Answer):
-    """What came into force."""
-
-    digest: str
-    changes: list[ChangeView]
-    sentence: str
 
 
 reads = router_for("viewer", responses=PROBLEMS, tags=["operations"])
@@ -106,7 +41,7 @@ async def adopt_thresholds(service: Backend, body: AdoptBody) -> Response:
     return reply(made)
 
 
-@changes.post("/thresholds/revert", response_model=schemas.Answer)
+@changes.post("/thresholds/revert", response_model=ReversionView)
 async def revert_thresholds(service: Backend, body: schemas.ReasonBody) -> Response:
     """Take the last adoption back; it is not adopted again by itself."""
     return reply(await service.thresholds.revert(reason=body.reason, by=body.by))

@@ -18,7 +18,7 @@ from bundlekeel.cli.output import Output, TableLayout, Watch, show
 from bundlekeel.cli.session import ConfigOption, OutputOption, guarded, login
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.core.model.errors import BundlekeelError
-from bundlekeel.daemon.answers import Json
+from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.operations.deadman import CONFIRM_SECONDS
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.types import parse_duration

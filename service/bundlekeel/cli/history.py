@@ -18,7 +18,7 @@ from bundlekeel.cli.session import ConfigOption, OutputOption, guarded
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.core.history.record import HASHES_DECISIONS
 from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.daemon.answers import Json
+from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.records import history_reading as reading
 from bundlekeel.daemon.records.history_keeping import weed
 from bundlekeel.ports.history import HistoryStore

@@ -17,7 +17,7 @@ from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError
 from bundlekeel.cli.output import Output, TableLayout, Watch, show
 from bundlekeel.cli.session import ConfigOption, OutputOption, Session, connected, guarded
 from bundlekeel.codec.chain import GENESIS, ChainVerifier
-from bundlekeel.daemon.answers import Json
+from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.settings.load import load_settings
 
 

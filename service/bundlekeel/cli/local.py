@@ -32,7 +32,7 @@ from bundlekeel.cli.session import (
     login,
 )
 from bundlekeel.cli.wiring import Split, Wiring
-from bundlekeel.daemon.answers import Json
+from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.settings.load import LoadedSettings, load_settings
 
 # Pulsar's NamedEntity, twice.

@@ -10,7 +10,7 @@ from statistics import median
 from rich.console import RenderableType
 
 from bundlekeel.cli.output import table
-from bundlekeel.daemon.answers import Json
+from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.sim.pairs import PROPERTIES, PairProperty
 from bundlekeel.sim.run import Run
 

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bundlekeel.cli.output import table
-from bundlekeel.daemon.answers import Json
+from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.sim.measures import RunMeasures
 from bundlekeel.sim.run import Run
 from bundlekeel.sim.scenario import Scenario

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from bundlekeel.daemon.answers import Check, Json
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.load import LoadedSettings
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,105 +11,115 @@ from bundlekeel.core.filters.allowed import limits_of
 from bundlekeel.core.guard.eligibility import eligibility
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import NotFound
-from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, TRAFFIC, Floats
+from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.plan import imbalance
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import preallocated
+from bundlekeel.daemon.answers.picture import (
+    BrokerView,
+    BundleView,
+    ComingView,
+    ImbalanceView,
+    ResourceView,
+    TotalsView,
+    TrafficView,
+    VerdictView,
+)
 from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.cycle.planner import verdict_view
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 
-Json = dict[str, Any]
 
-
-def imbalances(cycle: Cycle) -> Json:
+def imbalances(cycle: Cycle) -> ImbalanceView:
     """max/mean over brokers of throughput and score, as the last plan saw it."""
     report = cycle.report
     loads = report.plan.loads if report and report.plan else ()
-    return {
-        "throughput_max_mean": imbalance([load.throughput_before for load in loads]),
-        "score_max_mean": imbalance([load.score_before for load in loads]),
-    }
+    return ImbalanceView(
+        throughput_max_mean=imbalance([load.throughput_before for load in loads]),
+        score_max_mean=imbalance([load.score_before for load in loads]),
+    )
 
 
-def brokers(cycle: Cycle, config: BrokerConfig, now_ms: int) -> list[Json]:
+def brokers(cycle: Cycle, config: BrokerConfig, now_ms: int) -> list[BrokerView]:
     """One row a registered broker, by id; those without a usable report say why."""
     snapshot, picture = cycle.snapshot, cycle.picture
     if snapshot is None or picture is None:
         return []
-    draft = Draft(snapshot, cycle.cycle_state.ledger, cycle.params, idle=cycle.cycle_state.memory.idle)
-    on_the_way = preallocated(cycle.cycle_state.ledger, snapshot.brokers.ids, now_ms)
-    verdicts = {}
-    if cycle.report and cycle.report.plan:
-        verdicts = {item.broker: asdict(item) | {"code": item.code.value} for item in cycle.report.plan.brokers}
-    rows = []
-    for row, broker in enumerate(snapshot.brokers.ids):
-        rows.append(
-            _broker(snapshot, draft, row, now_ms)
-            | {
-                "sheds_itself": config.sheds(broker),
-                "splits_itself": config.splits(broker),
-                "unsettled": broker in cycle.cycle_state.ledger.unsettled(),
-                "preallocated": [{"bundle": name, "age_seconds": age} for name, age in on_the_way[broker]],
-                "verdict": verdicts.get(broker),
-            }
-        )
+    plan = cycle.report.plan if cycle.report else None
+    verdicts = {item.broker: verdict_view(item) for item in plan.brokers} if plan else {}
+    rows = _brokers(cycle, snapshot, config, verdicts, now_ms)
     for item in snapshot.excluded:
         endpoint = picture.endpoints.get(item.broker_id)
         rows.append(
-            {
-                "broker": item.broker_id,
-                "alive": True,
-                "state": item.code,
-                "detail": item.detail,
-                "version": endpoint.version if endpoint else "",
-                "load_manager": endpoint.load_manager if endpoint else "",
-            }
+            BrokerView(
+                broker=item.broker_id,
+                state=item.code,
+                detail=item.detail,
+                version=endpoint.version if endpoint else "",
+                load_manager=endpoint.load_manager if endpoint else "",
+            )
         )
-    return sorted(rows, key=lambda item: str(item["broker"]))
+    return sorted(rows, key=lambda row: row.broker)
 
 
-def _broker(snapshot: Snapshot, draft: Draft, row: int, now_ms: int) -> Json:
-    table, bundles = snapshot.brokers, snapshot.bundles
+def _brokers(
+    cycle: Cycle, snapshot: Snapshot, config: BrokerConfig, verdicts: Mapping[str, VerdictView], now_ms: int
+) -> list[BrokerView]:
+    ledger, table = cycle.cycle_state.ledger, snapshot.brokers
+    draft = Draft(snapshot, ledger, cycle.params, idle=cycle.cycle_state.memory.idle)
+    on_the_way, unsettled = preallocated(ledger, table.ids, now_ms), ledger.unsettled()
     percent = table.percent()
-    rows = bundles.rows_of(row)
-    traffic = table.traffic[row]
+    found = []
+    for row, broker in enumerate(table.ids):
+        rows, traffic = snapshot.bundles.rows_of(row), table.traffic[row]
+        found.append(
+            BrokerView(
+                broker=broker,
+                score_ratio=float(draft.score[row]),
+                reported_score_ratio=float(draft.reported[row]),
+                resources=_resources(snapshot, percent, row),
+                msg_rate_in=float(traffic[RATE_IN]),
+                msg_rate_out=float(traffic[RATE_OUT]),
+                throughput_in=float(traffic[THROUGHPUT_IN]),
+                throughput_out=float(traffic[THROUGHPUT_OUT]),
+                predicted_throughput=float(draft.traffic[row, THROUGHPUT_IN] + draft.traffic[row, THROUGHPUT_OUT]),
+                bundles=int(draft.bundle_count[row]),
+                topics=int(table.topics[row]),
+                report_age_seconds=max(0.0, (now_ms - int(table.last_update[row])) / 1000),
+                version=table.versions[row],
+                load_manager=table.load_managers[row].rpartition(".")[2],
+                sheds_itself=config.sheds(broker),
+                splits_itself=config.splits(broker),
+                unsettled=broker in unsettled,
+                preallocated=[ComingView(bundle=name, age_seconds=age) for name, age in on_the_way[broker]],
+                short=_sums(snapshot.bundles.short[rows]),
+                long=_sums(snapshot.bundles.long[rows]),
+                verdict=verdicts.get(broker),
+            )
+        )
+    return found
+
+
+def _resources(snapshot: Snapshot, percent: Floats, row: int) -> dict[str, ResourceView]:
+    table = snapshot.brokers
     return {
-        "broker": table.ids[row],
-        "alive": True,
-        "state": "ok",
-        "detail": "",
-        "score_ratio": float(draft.score[row]),
-        "reported_score_ratio": float(draft.reported[row]),
-        "resources": {
-            name: {
-                "percent": float(percent[row, column]),
-                "usage": float(table.usage[row, column]),
-                "limit": float(table.limit[row, column]),
-                "overridden": name in table.overridden[row],
-            }
-            for column, name in enumerate(RESOURCES)
-        },
-        **{name: float(value) for name, value in zip(TRAFFIC, traffic, strict=True)},
-        "throughput_in": float(traffic[THROUGHPUT_IN]),
-        "throughput_out": float(traffic[THROUGHPUT_OUT]),
-        "predicted_throughput": float(draft.traffic[row, THROUGHPUT_IN] + draft.traffic[row, THROUGHPUT_OUT]),
-        "bundles": int(draft.bundle_count[row]),
-        "topics": int(table.topics[row]),
-        "report_age_seconds": max(0.0, (now_ms - int(table.last_update[row])) / 1000),
-        "version": table.versions[row],
-        "load_manager": table.load_managers[row].rpartition(".")[2],
-        "short": _sums(bundles.short[rows]),
-        "long": _sums(bundles.long[rows]),
+        name: ResourceView(
+            percent=float(percent[row, column]),
+            usage=float(table.usage[row, column]),
+            limit=float(table.limit[row, column]),
+            overridden=name in table.overridden[row],
+        )
+        for column, name in enumerate(RESOURCES)
     }
 
 
-def _sums(traffic: Floats) -> Json:
+def _sums(traffic: Floats) -> TotalsView:
     total = traffic.sum(axis=0) if len(traffic) else np.zeros(4)
-    return {
-        "msg_rate": float(total[RATE_IN] + total[RATE_OUT]),
-        "throughput": float(total[THROUGHPUT_IN] + total[THROUGHPUT_OUT]),
-    }
+    return TotalsView(
+        msg_rate=float(total[RATE_IN] + total[RATE_OUT]),
+        throughput=float(total[THROUGHPUT_IN] + total[THROUGHPUT_OUT]),
+    )
 
 
 def obstacles(cycle: Cycle, snapshot: Snapshot) -> Mapping[int, Code]:
@@ -128,7 +137,9 @@ def obstacles(cycle: Cycle, snapshot: Snapshot) -> Mapping[int, Code]:
     ).codes
 
 
-def bundles(cycle: Cycle, now_ms: int, *, broker: str | None = None, namespace: str | None = None) -> list[Json]:
+def bundles(
+    cycle: Cycle, now_ms: int, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None
+) -> list[BundleView]:
     """Rows of the bundles asked for, largest short-term throughput first. NotFound for an unknown broker."""
     snapshot = cycle.snapshot
     if snapshot is None:
@@ -140,31 +151,30 @@ def bundles(cycle: Cycle, now_ms: int, *, broker: str | None = None, namespace: 
     codes = obstacles(cycle, snapshot)
     going = {entry.bundle: entry for entry in cycle.cycle_state.ledger.entries if not entry.target_settled}
     size = table.short[:, THROUGHPUT_IN] + table.short[:, THROUGHPUT_OUT]
-    rows = []
+    rows: list[BundleView] = []
     for row in np.argsort(-size, kind="stable").tolist():
         owner = snapshot.brokers.ids[int(table.owner[row])]
         space = table.namespaces[int(table.namespace[row])]
         if (broker is not None and owner != broker) or (namespace is not None and space != namespace):
             continue
-        name = table.names[row]
-        code = codes.get(row)
-        entry, moved = going.get(name), cycle.cycle_state.recent.get(name)
+        if len(rows) == limit:
+            break
+        entry, moved = going.get(table.names[row]), cycle.cycle_state.recent.get(table.names[row])
         rows.append(
-            _bundle(snapshot, draft, row)
-            | {
-                "bundle": name,
-                "broker": owner,
-                "may_move": code is None,
-                "code": code.value if code else None,
-                "preallocated_to": entry.target if entry else None,
-                "preallocated_age_seconds": (now_ms - entry.opened_ms) / 1000 if entry else None,
-                "last_move_ms": moved.at_ms if moved else None,
-            }
+            _bundle(
+                snapshot,
+                draft,
+                row,
+                codes.get(row),
+                preallocated_to=entry.target if entry else None,
+                preallocated_age_seconds=(now_ms - entry.opened_ms) / 1000 if entry else None,
+                last_move_ms=moved.at_ms if moved else None,
+            )
         )
     return rows
 
 
-def _bundle(snapshot: Snapshot, draft: Draft, row: int) -> Json:
+def _bundle(snapshot: Snapshot, draft: Draft, row: int, code: Code | None, **going: Any) -> BundleView:
     table = snapshot.bundles
     owner = int(table.owner[row])
     pressure = draft.pressure(owner)[row - int(table.starts[owner])]
@@ -172,23 +182,28 @@ def _bundle(snapshot: Snapshot, draft: Draft, row: int) -> Json:
     usable = limit > 0
     weighted = pressure[usable] / limit[usable] * draft.weights[usable]
     counts = table.counts[row]
-    return {
-        "topics": int(counts[0]),
-        "consumers": int(counts[1]),
-        "producers": int(counts[2]),
-        "latest": _named(table.latest[row]),
-        "short": _named(table.short[row]),
-        "long": _named(table.long[row]),
-        "short_samples": int(table.samples[row, 0]),
-        "long_samples": int(table.samples[row, 1]),
-        "score_ratio": float(weighted.max(initial=0.0)),
-    }
+    return BundleView(
+        bundle=table.names[row],
+        broker=snapshot.brokers.ids[owner],
+        topics=int(counts[0]),
+        consumers=int(counts[1]),
+        producers=int(counts[2]),
+        latest=_named(table.latest[row]),
+        short=_named(table.short[row]),
+        long=_named(table.long[row]),
+        short_samples=int(table.samples[row, 0]),
+        long_samples=int(table.samples[row, 1]),
+        score_ratio=float(weighted.max(initial=0.0)),
+        may_move=code is None,
+        code=code.value if code else None,
+        **going,
+    )
 
 
-def _named(traffic: Floats) -> Json:
-    return {
-        "msg_rate_in": float(traffic[RATE_IN]),
-        "msg_rate_out": float(traffic[RATE_OUT]),
-        "throughput_in": float(traffic[THROUGHPUT_IN]),
-        "throughput_out": float(traffic[THROUGHPUT_OUT]),
-    }
+def _named(traffic: Floats) -> TrafficView:
+    return TrafficView(
+        msg_rate_in=float(traffic[RATE_IN]),
+        msg_rate_out=float(traffic[RATE_OUT]),
+        throughput_in=float(traffic[THROUGHPUT_IN]),
+        throughput_out=float(traffic[THROUGHPUT_OUT]),
+    )

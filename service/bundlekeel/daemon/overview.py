@@ -9,18 +9,24 @@ import msgspec
 import numpy as np
 
 from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT
+from bundlekeel.daemon.answers.picture import (
+    CycleView,
+    Marks,
+    OverviewBroker,
+    OverviewBundle,
+    OverviewNamespace,
+    OverviewView,
+)
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
 
-Json = dict[str, Any]
 
-
-def overview(cycle: Cycle, largest: int) -> Json:
-    """`answers.Service.drawing`. A few thousand rows however many bundles there are, without a look at each of them."""
+def overview(cycle: Cycle, largest: int) -> OverviewView:
+    """The cluster as it is drawn. A few thousand rows however many bundles there are."""
     snapshot = cycle.snapshot
     if snapshot is None:
-        return {"wall_ms": None, "namespaces": [], "brokers": []}
+        return OverviewView(wall_ms=None, namespaces=[], brokers=[])
     table = snapshot.bundles
     size = table.short[:, THROUGHPUT_IN] + table.short[:, THROUGHPUT_OUT]
     by_namespace = np.bincount(table.namespace, weights=size, minlength=len(table.namespaces))
@@ -33,38 +39,41 @@ def overview(cycle: Cycle, largest: int) -> Json:
         mine = size[table.rows_of(number)]
         chosen = np.argsort(-mine, kind="stable")[:largest]
         rows.append(
-            {
-                "broker": broker,
-                "bundles": [
-                    {
-                        "bundle": table.names[first + row],
-                        "namespace": int(place[table.namespace[first + row]]),
-                        "throughput": float(mine[row]),
-                    }
+            OverviewBroker(
+                broker=broker,
+                bundles=[
+                    OverviewBundle(
+                        bundle=table.names[first + row],
+                        namespace=int(place[table.namespace[first + row]]),
+                        throughput=float(mine[row]),
+                    )
                     for row in chosen.tolist()
                 ],
-                "other_bundles": len(mine) - len(chosen),
-                "other_throughput": max(0.0, float(mine.sum() - mine[chosen].sum())),
-            }
+                other_bundles=len(mine) - len(chosen),
+                other_throughput=max(0.0, float(mine.sum() - mine[chosen].sum())),
+            )
         )
-    names = [{"namespace": table.namespaces[row], "throughput": float(by_namespace[row])} for row in order.tolist()]
-    return {"wall_ms": snapshot.wall_ms, "namespaces": names, "brokers": rows}
+    names = [
+        OverviewNamespace(namespace=table.namespaces[row], throughput=float(by_namespace[row]))
+        for row in order.tolist()
+    ]
+    return OverviewView(wall_ms=snapshot.wall_ms, namespaces=names, brokers=rows)
 
 
 def changes(
-    cycle: Cycle, shared_state: SharedState, leadership: Leadership, *, connected: bool, last: Json | None
-) -> Json:
-    """`answers.Service.changes`: marks to compare, each cheap to make. `last`: the last cycle as `state` shows it."""
+    cycle: Cycle, shared_state: SharedState, leadership: Leadership, *, connected: bool, last: CycleView | None
+) -> Marks:
+    """Marks to compare, each cheap to make. `last`: the last cycle as `state` shows it."""
     leader = leadership.leader
-    return {
-        "picture": cycle.snapshot.wall_ms if cycle.snapshot is not None else 0,
-        "cycle": str(last["id"]) if last else "",
-        "leader": f"{leader.id} {leader.epoch}" if leader else "",
-        "store": connected,
-        "moves": shared_state.moves[-1]["wall_ms"] if shared_state.moves else 0,
-        "tasks": _mark(shared_state.tasks),
-        "wishes": _mark(shared_state.desired),
-    }
+    return Marks(
+        picture=cycle.snapshot.wall_ms if cycle.snapshot is not None else 0,
+        cycle=str(last.id) if last else "",
+        leader=f"{leader.id} {leader.epoch}" if leader else "",
+        store=connected,
+        moves=shared_state.moves[-1]["wall_ms"] if shared_state.moves else 0,
+        tasks=_mark(shared_state.tasks),
+        wishes=_mark(shared_state.desired),
+    )
 
 
 def _mark(value: Any) -> str:

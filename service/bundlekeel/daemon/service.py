@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bundlekeel import __version__
@@ -11,7 +11,31 @@ from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound
 from bundlekeel.daemon import listings as tables
 from bundlekeel.daemon import overview, why
-from bundlekeel.daemon.answers import Check, Json, PlanRequest
+from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.picture import (
+    AssignmentView,
+    BrokerView,
+    BundleView,
+    Check,
+    CycleVerdict,
+    CycleView,
+    LedgerView,
+    Marks,
+    MemberView,
+    ModeView,
+    OverviewView,
+    PauseView,
+    Place,
+    Resumed,
+    Setting,
+    State,
+    StoreView,
+    VerdictView,
+    WhyView,
+)
+from bundlekeel.daemon.answers.plans import PlanSummary, PlanView, Submitted, TaskView
+from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.calibration.watcher import Calibration
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.effects import joined
@@ -34,7 +58,7 @@ from bundlekeel.daemon.state.documents import Desired, Pause
 from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
 from bundlekeel.daemon.state.leadership import BENCH, Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.ports import Clock, Coordination, Journal, Metadata, Ownership, Peers, Telemetry
+from bundlekeel.ports import Clock, Coordination, Journal, Member, Metadata, Ownership, Peers, Telemetry
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import LoadedSettings
 
@@ -69,7 +93,7 @@ class ServiceParts:
 
 
 class BalancerService:
-    """Implements `answers.Service`; the docstrings there say what each answer holds."""
+    """Implements `answers.service.Service`."""
 
     def __init__(self, parts: ServiceParts) -> None:
         self._p = parts
@@ -102,7 +126,7 @@ class BalancerService:
 
     # --- looking ---
 
-    def state(self) -> Json:
+    def state(self) -> State:
         """Who and what this sidecar is, who leads, the last cycle, and why nothing is carried out now."""
         p = self._p
         member, leader, report = p.leadership.member, p.leadership.leader, p.cycle.report
@@ -110,37 +134,37 @@ class BalancerService:
         pause = pause_in_force(desired, now)
         obstacle = report.obstacle if report else None
         epoch = p.leadership.epoch if p.leadership.epoch is not None else (leader.epoch if leader else None)
-        return {
-            "member": member.id,
-            "role": p.leadership.role,
-            "seat": member.seat if p.leadership.role != BENCH else None,
-            "epoch": epoch,
-            "leader": asdict(leader) if leader else None,
-            "members": [asdict(item) for item in p.leadership.members],
-            "cluster": p.loaded.settings.cluster,
-            "cluster_mode": p.cycle.picture.mode if p.cycle.picture else "unknown",
-            "mode": mode_in_force(p.loaded.settings.mode, desired),
-            "mode_ceiling": p.loaded.settings.mode,
-            "strategy": p.cycle.params.strategy,
-            "placement": p.cycle.params.placement,
-            "paused": pause_view(pause) if pause else None,
-            "store": {"connected": p.coordination.connected, "session_seconds": p.coordination.session_seconds},
-            "cycle": self._last_cycle(),
-            "imbalance": tables.imbalances(p.cycle),
-            "ledger": {
-                "entries": len(p.cycle.cycle_state.ledger.entries),
-                "unsettled": sorted(p.cycle.cycle_state.ledger.unsettled()),
-            },
-            "intents": sorted(p.shared_state.frozen),
-            "version": __version__,
-            "uptime_seconds": p.clock.boot() - self._started,
-            "acting": report is not None and obstacle is None and p.leadership.leading,
-            "acting_obstacle": obstacle.code.value if obstacle else None,
-            "takeover": p.shared_state.takeover.view() if p.shared_state.takeover is not None else None,
-            "settling": p.outage.view() if p.outage is not None else None,
-        }
+        return State(
+            member=member.id,
+            role=p.leadership.role,
+            seat=member.seat if p.leadership.role != BENCH else None,
+            epoch=epoch,
+            leader=_member(leader) if leader else None,
+            members=[_member(item) for item in p.leadership.members],
+            cluster=p.loaded.settings.cluster,
+            cluster_mode=p.cycle.picture.mode if p.cycle.picture else "unknown",
+            mode=mode_in_force(p.loaded.settings.mode, desired),
+            mode_ceiling=p.loaded.settings.mode,
+            strategy=p.cycle.params.strategy,
+            placement=p.cycle.params.placement,
+            paused=pause_view(pause) if pause else None,
+            store=StoreView(connected=p.coordination.connected, session_seconds=p.coordination.session_seconds),
+            cycle=self._last_cycle(),
+            imbalance=tables.imbalances(p.cycle),
+            ledger=LedgerView(
+                entries=len(p.cycle.cycle_state.ledger.entries),
+                unsettled=sorted(p.cycle.cycle_state.ledger.unsettled()),
+            ),
+            intents=sorted(p.shared_state.frozen),
+            version=__version__,
+            uptime_seconds=p.clock.boot() - self._started,
+            acting=report is not None and obstacle is None and p.leadership.leading,
+            acting_obstacle=obstacle.code.value if obstacle else None,
+            takeover=p.shared_state.takeover.view() if p.shared_state.takeover is not None else None,
+            settling=p.outage.view() if p.outage is not None else None,
+        )
 
-    def _last_cycle(self) -> Json | None:
+    def _last_cycle(self) -> CycleView | None:
         """The leader's last cycle, also on a follower."""
         report = self._p.cycle.report
         shared = self._p.shared_state.shared.report
@@ -149,54 +173,54 @@ class BalancerService:
             record = report.record(None)
         if not record:
             return None
-        return {
-            "id": record["cycle"],
-            "wall_ms": record["wall_ms"],
-            "sentence": record["sentence"],
-            "verdict": record["code"],
-            "moves": record["planned"],
-            "seconds": record["seconds"].get("total"),
-        }
+        return CycleView(
+            id=record["cycle"],
+            wall_ms=record["wall_ms"],
+            sentence=record["sentence"],
+            verdict=record["code"],
+            moves=record["planned"],
+            seconds=record["seconds"].get("total"),
+        )
 
-    def brokers(self) -> list[Json]:
+    def brokers(self) -> list[BrokerView]:
         """One row a registered broker."""
         return tables.brokers(self._p.cycle, self._p.config, self._p.clock.wall_ms())
 
     def bundles(
         self, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None
-    ) -> list[Json]:
+    ) -> list[BundleView]:
         """Bundles, largest short-term throughput first."""
-        rows = tables.bundles(self._p.cycle, self._p.clock.wall_ms(), broker=broker, namespace=namespace)
-        return rows[:limit] if limit is not None else rows
+        now = self._p.clock.wall_ms()
+        return tables.bundles(self._p.cycle, now, broker=broker, namespace=namespace, limit=limit)
 
-    def overview(self, largest: int) -> Json:
+    def overview(self, largest: int) -> OverviewView:
         """The cluster in few rows."""
         return overview.overview(self._p.cycle, largest)
 
-    def changes(self) -> Json:
+    def changes(self) -> Marks:
         """Marks of what changed."""
         p, last = self._p, self._last_cycle()
         return overview.changes(p.cycle, p.shared_state, p.leadership, connected=p.coordination.connected, last=last)
 
-    async def why(self, name: str) -> Json:
+    async def why(self, name: str) -> WhyView:
         """Why a bundle, topic or broker is where it is, and what would change it."""
         records = self.journal(10_000, "move")
         answer = await why.why(name, cycle=self._p.cycle, metadata=self._p.metadata, records=records)
-        if self._p.channel is None or not self._p.channel.followed or answer["kind"] == "broker":
+        if self._p.channel is None or not self._p.channel.followed or answer.bundle is None:
             return answer
-        bundle = answer["bundle"]
-        return answer | {"channel": self._entry(bundle), "findings": self._p.channel.findings_of(bundle)}
+        entry, findings = self._entry(answer.bundle), self._p.channel.findings_of(answer.bundle)
+        return replace(answer, channel=entry, findings=findings)
 
-    def verdicts(self, limit: int) -> list[Json]:
+    def verdicts(self, limit: int) -> list[CycleVerdict]:
         """The last cycles' verdicts, newest last."""
         return [
-            {
-                "cycle": item["cycle"],
-                "wall_ms": item["wall_ms"],
-                "moves": item.get("planned", 0),
-                "verdict": {"code": item["code"], "sentence": item["sentence"]},
-                "refusals": item.get("refused", {}),
-            }
+            CycleVerdict(
+                cycle=item["cycle"],
+                wall_ms=item["wall_ms"],
+                moves=item.get("planned", 0),
+                verdict=VerdictView(code=item["code"], sentence=item["sentence"]),
+                refusals=item.get("refused", {}),
+            )
             for item in self._p.journal.tail(limit, kind="cycle")
         ]
 
@@ -214,47 +238,47 @@ class BalancerService:
         records = [record for found in own.values() for record in found] + ([] if kind else moves)
         return sorted(records, key=lambda item: int(item["wall_ms"]))[-limit:]
 
-    def settings(self) -> list[Json]:
+    def settings(self) -> list[Setting]:
         """The settings in effect with their origins; parameters are those of the plan."""
-        return describe(self._p.loaded, self._p.effective_parameters.effective)
+        return [Setting(**row) for row in describe(self._p.loaded, self._p.effective_parameters.effective)]
 
     # --- planning ---
 
-    async def make_plan(self, request: PlanRequest) -> Json:
+    async def make_plan(self, request: PlanRequest) -> PlanView:
         """A dry run on the leader's picture."""
         return await self._plans.make(request)
 
-    async def plan(self, hash_: str, *, here: bool = False) -> Json:
+    async def plan(self, hash_: str, *, here: bool = False) -> PlanView:
         """A plan made lately, here or elsewhere."""
         return await self._plans.find(hash_, here=here)
 
-    def plans(self) -> list[Json]:
+    def plans(self) -> list[PlanSummary]:
         """Plans made here lately."""
         return self._p.planner.all()
 
-    async def execute(self, hash_: str, *, reason: str, by: str) -> Json:
+    async def execute(self, hash_: str, *, reason: str, by: str) -> Submitted:
         """Leave the plan for the leader to carry out; `tasks` says how it went."""
         return await self._plans.execute(hash_, reason=reason, by=by)
 
-    async def tasks(self) -> list[Json]:
+    async def tasks(self) -> list[TaskView]:
         """Executions asked for and what became of them."""
         return await self._plans.tasks()
 
     # --- operators' requests ---
 
-    async def pause(self, *, reason: str, by: str, seconds: float | None) -> Json:
+    async def pause(self, *, reason: str, by: str, seconds: float | None) -> PauseView:
         """Stop acting, at once, on every sidecar, leader or not."""
         now = self._p.clock.wall_ms()
         pause = Pause(reason=reason, by=by, since_ms=now, until_ms=now + int(seconds * 1000) if seconds else 0)
         await self._change(lambda desired: _with(desired, pause=pause), "pause", reason, by)
         return pause_view(pause)
 
-    async def resume(self, *, reason: str, by: str) -> Json:
+    async def resume(self, *, reason: str, by: str) -> Resumed:
         """End a pause."""
         await self._change(lambda desired: _with(desired, pause=None), "resume", reason, by)
-        return {"reason": reason, "by": by}
+        return Resumed(reason=reason, by=by)
 
-    async def set_mode(self, mode: str, *, reason: str, by: str) -> Json:
+    async def set_mode(self, mode: str, *, reason: str, by: str) -> ModeView:
         """Lower the mode, or restore it up to what the settings file allows."""
         ceiling = self._p.loaded.settings.mode
         if mode not in MODES:
@@ -262,7 +286,7 @@ class BalancerService:
         if MODES.index(mode) > MODES.index(ceiling):
             raise Forbidden(f"the settings file says `mode: {ceiling}`; {mode} cannot be set from outside")
         await self._change(lambda desired: _with(desired, mode=mode), "mode", reason, by)
-        return {"mode": mode, "reason": reason, "by": by}
+        return ModeView(mode=mode, reason=reason, by=by)
 
     async def _change(self, change: Callable[[Desired], Desired], what: str, reason: str, by: str) -> None:
         await self._p.shared_state.change_desired(change)
@@ -278,7 +302,7 @@ class BalancerService:
 
     # --- finding ---
 
-    async def where(self, name: str, *, listener: str = "") -> list[Json]:
+    async def where(self, name: str, *, listener: str = "") -> list[Place]:
         """Where a topic, bundle or namespace is; assigns nothing."""
         going = {
             entry.bundle: entry.target for entry in self._p.cycle.cycle_state.ledger.entries if not entry.landed_ms
@@ -293,7 +317,7 @@ class BalancerService:
             listener=listener,
         )
 
-    def channel(self) -> Json:
+    def channel(self) -> ChannelSummary:
         """Health and figures of the ownership channel."""
         return self._channel_watch().summary()
 
@@ -305,12 +329,12 @@ class BalancerService:
         namespace: str | None = None,
         after: str = "",
         limit: int = 1000,
-    ) -> list[Json]:
+    ) -> list[UnitView]:
         """Entries of the ownership channel."""
         view, now = self._channel_watch().current(), self._p.clock.wall_ms()
         return unit_rows(view, now, state=state, broker=broker, namespace=namespace, after=after, limit=limit)
 
-    def channel_findings(self) -> list[Json]:
+    def channel_findings(self) -> list[FindingView]:
         """What is wrong in the ownership channel."""
         return self._channel_watch().findings()
 
@@ -319,11 +343,11 @@ class BalancerService:
             raise Conflict("this sidecar does not follow the ownership channel", difference=["no channel"])
         return self._p.channel
 
-    def _entry(self, bundle: str) -> Json | None:
+    def _entry(self, bundle: str) -> UnitView | None:
         watch = self._p.channel
         return row_of(watch.current(), bundle, self._p.clock.wall_ms()) if watch and watch.followed else None
 
-    async def assignments(self, names: Sequence[str]) -> list[Json]:
+    async def assignments(self, names: Sequence[str]) -> list[AssignmentView]:
         """Where these would be placed if no broker owned them; assigns nothing."""
         p = self._p
         return await assignments(names, cycle=p.cycle, policies=p.policies, metadata=p.metadata, ownership=p.ownership)
@@ -381,6 +405,10 @@ class BalancerService:
         unreadable = sum(len(found) for found in p.shared_state.unreadable.values())
         p.telemetry.gauge("unreadable_documents", float(unreadable))
         return p.telemetry.render(accept)
+
+
+def _member(member: Member) -> MemberView:
+    return MemberView(**asdict(member))
 
 
 def _with(desired: Desired, **changes: Any) -> Desired:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from dataclasses import replace
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
 from bundlekeel.core.model.names import bundle_for_hash, parse_bundle, parse_topic
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.picture import CodeView, WhyView
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.listings import obstacles
 from bundlekeel.daemon.operations.where import bundle_named
 from bundlekeel.ports import Metadata
-
-Json = dict[str, Any]
 
 _CHANGES: dict[Code, str] = {
     Code.COOL_DOWN: "wait until its cool-down is over, or move it by hand",
@@ -49,7 +49,7 @@ _CHANGES: dict[Code, str] = {
 }
 
 
-async def why(name: str, *, cycle: Cycle, metadata: Metadata, records: list[Json]) -> Json:
+async def why(name: str, *, cycle: Cycle, metadata: Metadata, records: list[Json]) -> WhyView:
     """NotFound when the name is no broker, bundle or topic of this cluster, or before the first cycle."""
     snapshot = cycle.snapshot
     if snapshot is None:
@@ -57,8 +57,7 @@ async def why(name: str, *, cycle: Cycle, metadata: Metadata, records: list[Json
     if name in snapshot.brokers.ids or name in {item.broker_id for item in snapshot.excluded}:
         return _broker(name, snapshot, cycle, records)
     bundle = await _bundle_of(name, metadata)
-    kind = "bundle" if bundle == name else "topic"
-    return _bundle(bundle, snapshot, cycle, records) | {"kind": kind, "name": name, "bundle": bundle}
+    return replace(_bundle(bundle, snapshot, cycle, records), kind="bundle" if bundle == name else "topic", name=name)
 
 
 async def _bundle_of(name: str, metadata: Metadata) -> str:
@@ -75,7 +74,7 @@ async def _bundle_of(name: str, metadata: Metadata) -> str:
     return str(bundle_for_hash(topic.namespace, bounds, topic.hash))
 
 
-def _broker(name: str, snapshot: Snapshot, cycle: Cycle, records: list[Json]) -> Json:
+def _broker(name: str, snapshot: Snapshot, cycle: Cycle, records: list[Json]) -> WhyView:
     plan = cycle.report.plan if cycle.report else None
     excluded = next((item for item in snapshot.excluded if item.broker_id == name), None)
     verdict = next((item for item in plan.brokers if item.broker == name), None) if plan else None
@@ -91,16 +90,16 @@ def _broker(name: str, snapshot: Snapshot, cycle: Cycle, records: list[Json]) ->
     codes += [_code(item.code, f"{item.bundle} {item.detail}".strip()) for item in refusals[:50]]
     moves = [move.sentence for move in plan.moves if name in (move.source, move.target)] if plan else []
     touched = [item for item in records if name in (item.get("source"), item.get("destination"))]
-    return {
-        "kind": "broker",
-        "name": name,
-        "broker": name,
-        "sentence": sentence,
-        "codes": codes,
-        "planned": moves,
-        "history": touched[-20:],
-        "what_would_change_it": _broker_change(plan),
-    }
+    return WhyView(
+        kind="broker",
+        name=name,
+        broker=name,
+        sentence=sentence,
+        codes=codes,
+        planned=moves,
+        history=touched[-20:],
+        what_would_change_it=_broker_change(plan),
+    )
 
 
 def _broker_change(plan: Plan | None) -> str:
@@ -113,19 +112,22 @@ def _broker_change(plan: Plan | None) -> str:
     return plan.verdict.sentence
 
 
-def _bundle(bundle: str, snapshot: Snapshot, cycle: Cycle, records: list[Json]) -> Json:
+def _bundle(bundle: str, snapshot: Snapshot, cycle: Cycle, records: list[Json]) -> WhyView:
     history = [item for item in records if item.get("bundle") == bundle][-20:]
     broker, sentence, codes, change = _stands(bundle, snapshot, cycle)
-    return {
-        "broker": broker,
-        "sentence": sentence,
-        "codes": codes,
-        "history": history,
-        "what_would_change_it": change,
-    }
+    return WhyView(
+        kind="bundle",
+        name=bundle,
+        broker=broker,
+        bundle=bundle,
+        sentence=sentence,
+        codes=codes,
+        history=history,
+        what_would_change_it=change,
+    )
 
 
-def _stands(bundle: str, snapshot: Snapshot, cycle: Cycle) -> tuple[str | None, str, list[Json], str]:
+def _stands(bundle: str, snapshot: Snapshot, cycle: Cycle) -> tuple[str | None, str, list[CodeView], str]:
     """(owner, sentence, codes, what would change it) of one bundle."""
     if bundle not in snapshot.bundles.names:
         return None, f"no broker reports {bundle}: it is unowned, or not loaded yet", [], "a client's lookup"
@@ -150,5 +152,5 @@ def _stands(bundle: str, snapshot: Snapshot, cycle: Cycle) -> tuple[str | None, 
     return broker, f"it stays at {broker}: {EXPLANATIONS[code]}", [_code(code, detail), *whole], change
 
 
-def _code(code: Code, detail: str) -> Json:
-    return {"code": code.value, "explanation": EXPLANATIONS[code], "detail": detail}
+def _code(code: Code, detail: str) -> CodeView:
+    return CodeView(code=code.value, explanation=EXPLANATIONS[code], detail=detail)

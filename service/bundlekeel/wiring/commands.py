@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from functools import partial
 
 import structlog
 
 from bundlekeel.cli.wiring import Split
-from bundlekeel.daemon.answers import Check, Json
+from bundlekeel.daemon.answers.channel import UnitView
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.operations.deadman import DeadManLimits
 from bundlekeel.daemon.operations.doctor import examine
 from bundlekeel.daemon.operations.where import where
@@ -79,10 +82,13 @@ class Bootstrap:
                 await settled(out)
                 view = await out.channel.view() if out.channel.on else None
 
-                def entry(bundle: str) -> Json | None:
+                def entry(bundle: str) -> UnitView | None:
                     return row_of(view, bundle, out.clock.wall_ms()) if view is not None else None
 
-                return await where(name, metadata=out.metadata, ownership=out.ownership, entry=entry, listener=listener)
+                found = await where(
+                    name, metadata=out.metadata, ownership=out.ownership, entry=entry, listener=listener
+                )
+                return [asdict(row) for row in found]
 
         return once(settings, run)
 

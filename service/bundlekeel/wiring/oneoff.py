@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TypeVar
 
 from bundlekeel.cli.wiring import Split
-from bundlekeel.daemon.answers import Json
+from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.operations.deadman import DeadManLimits, judge
 from bundlekeel.daemon.operations.takeover import BrokerRow, TakeoverContext, TakeoverResult, handback, takeover
 from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned

@@ -35,7 +35,9 @@ async def test_only_changes_are_told() -> None:
         answer = await http.get("/api/v1/events")
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.headers["cache-control"] == "no-store"
-    assert events(answer.text) == [("change", {"cycle": "4711"}), ("change", {"cycle": "4712"}), ("end", {})]
+    marks = {"picture": 0, "leader": "pod-a 7", "store": True, "moves": 0, "tasks": "", "wishes": ""}
+    changed = [("change", {"cycle": cycle, **marks}) for cycle in ("4711", "4712")]
+    assert events(answer.text) == [*changed, ("end", {})]
 
 
 async def test_while_nothing_happens_a_heartbeat_comes() -> None:

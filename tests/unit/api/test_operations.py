@@ -9,8 +9,27 @@ import httpx
 import pytest
 from pydantic import TypeAdapter
 
-from bundlekeel.api import create_app, operations, schemas
+from bundlekeel.api import create_app
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
+from bundlekeel.daemon.answers.operations import (
+    CordonedView,
+    ExcludedView,
+    IncludedView,
+    OperationsView,
+    PausedScopeView,
+    PinnedView,
+    ResumedScopeView,
+    UncordonedView,
+    UnpinnedView,
+)
+from bundlekeel.daemon.answers.plans import (
+    ManualMoveView,
+    NamespaceUnloadView,
+    RelocationView,
+    ReviewView,
+    Stopping,
+    TaskView,
+)
 from tests.support.fake_service import BROKERS, FakeService
 
 BUNDLE = "shop/orders/0x00000000_0x10000000"
@@ -32,66 +51,66 @@ async def http(service: FakeService) -> AsyncIterator[httpx.AsyncClient]:
 
 
 READS: dict[str, Any] = {
-    "operations": operations.OperationsView,
-    "tasks/t-1": schemas.TaskView,
-    "reviews": list[operations.ReviewView],
+    "operations": OperationsView,
+    "tasks/t-1": TaskView,
+    "reviews": list[ReviewView],
 }
 # method, path, further fields of the body, what reaches the service, the answer's model
 CHANGES: list[tuple[str, str, dict[str, Any], tuple[str, Any], Any]] = [
-    ("POST", f"brokers/{BROKERS[1]}/drain", {}, ("drain", (BROKERS[1], True, "r", "ann")), operations.RelocationView),
+    ("POST", f"brokers/{BROKERS[1]}/drain", {}, ("drain", (BROKERS[1], True, "r", "ann")), RelocationView),
     (
         "POST",
         f"brokers/{BROKERS[1]}/drain",
         {"execute": True},
         ("drain", (BROKERS[1], False, "r", "ann")),
-        operations.RelocationView,
+        RelocationView,
     ),
     (
         "POST",
         f"brokers/{BROKERS[1]}/warm",
         {"execute": True},
         ("warm", (BROKERS[1], False, "r", "ann")),
-        operations.RelocationView,
+        RelocationView,
     ),
-    ("POST", f"brokers/{BROKERS[1]}/cordon", {}, ("cordon", (BROKERS[1], "r", "ann")), schemas.Answer),
-    ("POST", f"brokers/{BROKERS[1]}/uncordon", {}, ("uncordon", (BROKERS[1], "r", "ann")), schemas.Answer),
+    ("POST", f"brokers/{BROKERS[1]}/cordon", {}, ("cordon", (BROKERS[1], "r", "ann")), CordonedView),
+    ("POST", f"brokers/{BROKERS[1]}/uncordon", {}, ("uncordon", (BROKERS[1], "r", "ann")), UncordonedView),
     (
         "POST",
         f"bundles/{BUNDLE}/transfer",
         {"to": BROKERS[2]},
         ("manual_move", ("transfer", BUNDLE, BROKERS[2], False, False, "r", "ann")),
-        operations.ManualMoveView,
+        ManualMoveView,
     ),
     (
         "POST",
         "bundles/persistent%3A%2F%2Fshop%2Forders%2Fa/unload",
         {"execute": True, "override_cool_down": True},
         ("manual_move", ("unload", "persistent://shop/orders/a", "", True, True, "r", "ann")),
-        operations.ManualMoveView,
+        ManualMoveView,
     ),
     (
         "POST",
         "namespaces/shop/orders/unload",
         {"execute": True},
         ("unload_namespace", ("shop/orders", False, True, "r", "ann")),
-        operations.NamespaceUnloadView,
+        NamespaceUnloadView,
     ),
     (
         "POST",
         f"bundles/{BUNDLE}/split",
         {"at": 0x8000000},
         ("manual_move", ("split", BUNDLE, SplitOptions(at=(0x8000000,)), False, "r", "ann")),
-        operations.ManualMoveView,
+        ManualMoveView,
     ),
-    ("PUT", f"pins/{BUNDLE}", {"seconds": 60}, ("pin", (BUNDLE, 60.0, "r", "ann")), operations.PinView),
-    ("DELETE", f"pins/{BUNDLE}", {}, ("unpin", (BUNDLE, "r", "ann")), schemas.Answer),
-    ("PUT", "exclusions/n%3Ashop%2F%2A", {}, ("exclude", ("n:shop/*", None, "r", "ann")), operations.ExclusionView),
-    ("DELETE", "exclusions/t:shop", {}, ("include", ("t:shop", "r", "ann")), schemas.Answer),
+    ("PUT", f"pins/{BUNDLE}", {"seconds": 60}, ("pin", (BUNDLE, 60.0, "r", "ann")), PinnedView),
+    ("DELETE", f"pins/{BUNDLE}", {}, ("unpin", (BUNDLE, "r", "ann")), UnpinnedView),
+    ("PUT", "exclusions/n%3Ashop%2F%2A", {}, ("exclude", ("n:shop/*", None, "r", "ann")), ExcludedView),
+    ("DELETE", "exclusions/t:shop", {}, ("include", ("t:shop", "r", "ann")), IncludedView),
     ("PUT", "pauses/namespace:shop/orders", {}, ("pause_scope", ("namespace:shop/orders", None, "r", "ann")), None),
-    ("DELETE", "pauses/broker:b-1:8080", {}, ("resume_scope", ("broker:b-1:8080", "r", "ann")), schemas.Answer),
-    ("POST", "tasks/t-1/stop", {}, ("stop", ("t-1", "r", "ann")), schemas.Answer),
-    ("POST", "reviews/feed/approve", {}, ("approve", ("feed", "r", "ann")), operations.ReviewView),
-    ("POST", "reviews/feed/discard", {}, ("discard", ("feed", "r", "ann")), operations.ReviewView),
+    ("DELETE", "pauses/broker:b-1:8080", {}, ("resume_scope", ("broker:b-1:8080", "r", "ann")), ResumedScopeView),
+    ("POST", "tasks/t-1/stop", {}, ("stop", ("t-1", "r", "ann")), Stopping),
+    ("POST", "reviews/feed/approve", {}, ("approve", ("feed", "r", "ann")), ReviewView),
+    ("POST", "reviews/feed/discard", {}, ("discard", ("feed", "r", "ann")), ReviewView),
 ]
 
 
@@ -117,7 +136,7 @@ async def test_changes_reach_the_service(
     answer = await http.request(method, f"/api/v1/{path}", json=WHO | more)
     assert answer.status_code in (200, 202), answer.text
     assert service.calls[-1] == call
-    TypeAdapter(model or schemas.PauseView).validate_python(answer.json())
+    TypeAdapter(model or PausedScopeView).validate_python(answer.json())
 
 
 @pytest.mark.parametrize(("method", "path"), sorted({(item[0], item[1]) for item in CHANGES}))

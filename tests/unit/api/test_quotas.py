@@ -10,9 +10,10 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from bundlekeel.api import create_app, quotas
+from bundlekeel.api import create_app
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
+from bundlekeel.daemon.answers.quotas import GroupDetailView, GroupSetView, QuotasView, QuotaWhyView
 from tests.support.api_routes import roles
 from tests.support.fake_quotas import TOPIC
 from tests.support.fake_service import FakeService
@@ -39,10 +40,10 @@ async def test_views_are_as_documented(unseen: bool) -> None:
     service = FakeService()
     service.quotas.unseen = unseen
     views: list[tuple[str, type]] = [
-        ("quotas", quotas.QuotasView),
-        ("quotas/acme", quotas.GroupDetailView),
-        (f"quotas/{TOPIC.replace('/', '%2F')}/why", quotas.QuotaWhyView),
-        (f"quotas/{TOPIC}/why", quotas.QuotaWhyView),
+        ("quotas", QuotasView),
+        ("quotas/acme", GroupDetailView),
+        (f"quotas/{TOPIC.replace('/', '%2F')}/why", QuotaWhyView),
+        (f"quotas/{TOPIC}/why", QuotaWhyView),
     ]
     async with client(service) as http:
         for path, model in views:
@@ -60,12 +61,12 @@ async def test_changes_reach_the_service() -> None:
     async with client(service) as http:
         answer = await http.put("/api/v1/quotas/acme", json=BODY | WHO)
         assert answer.status_code == 200 and service.calls[-1] == ("set_quota", (GROUP, "r", "ann"))
-        TypeAdapter(quotas.GroupSetView).validate_python(answer.json())
+        TypeAdapter(GroupSetView).validate_python(answer.json())
         answer = await http.request("DELETE", "/api/v1/quotas/acme", json=WHO)
         assert answer.status_code == 200 and service.calls[-1] == ("remove_quota", ("acme", "r", "ann"))
         answer = await http.request("DELETE", "/api/v1/quotas/acme/override", json=WHO)
         assert answer.status_code == 200 and service.calls[-1] == ("reset_quota", ("acme", "r", "ann"))
-        TypeAdapter(quotas.GroupResetView).validate_python(answer.json())
+        TypeAdapter(GroupSetView).validate_python(answer.json())
         for body in (BODY, BODY | WHO | {"publish_messages": "500"}, WHO, BODY | WHO | {"publish": 1}):
             assert (await http.put("/api/v1/quotas/acme", json=body)).status_code == 422
     async with client(service, mutations=False) as http:

@@ -11,7 +11,7 @@ import structlog
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from bundlekeel.api import channel, create_app, overview, schemas
+from bundlekeel.api import create_app, overview
 from bundlekeel.core.model.errors import (
     AdminFault,
     ConfigError,
@@ -22,7 +22,21 @@ from bundlekeel.core.model.errors import (
     SnapshotError,
     StoreError,
 )
-from bundlekeel.daemon.answers import Check
+from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
+from bundlekeel.daemon.answers.picture import (
+    AssignmentView,
+    BrokerView,
+    BundleView,
+    Check,
+    CycleVerdict,
+    JournalRecord,
+    Place,
+    Setting,
+    State,
+    WhoAmI,
+    WhyView,
+)
+from bundlekeel.daemon.answers.plans import PlanSummary, PlanView, TaskView
 from tests.support.fake_service import BROKERS, HASH, FakeService
 
 
@@ -45,26 +59,26 @@ def client(app: FastAPI) -> httpx.AsyncClient:
 
 
 READS: dict[str, Any] = {
-    "state": schemas.State,
-    "whoami": schemas.WhoAmI,
-    "brokers": list[schemas.BrokerView],
-    f"brokers/{BROKERS[0]}/why": schemas.WhyView,
-    "bundles": list[schemas.BundleView],
-    "bundles/shop/orders/0x00000000_0x10000000/why": schemas.WhyView,
-    "bundles/persistent%3A%2F%2Fshop%2Forders%2Fa/why": schemas.WhyView,
-    "verdicts": list[schemas.CycleVerdict],
-    "journal": list[schemas.Record],
-    "settings": list[schemas.Setting],
-    "plans": list[schemas.PlanSummary],
-    "tasks": list[schemas.TaskView],
-    "where?name=orders": list[schemas.Place],
-    "where?name=orders&listener=external": list[schemas.Place],
-    "doctor": list[schemas.CheckView],
+    "state": State,
+    "whoami": WhoAmI,
+    "brokers": list[BrokerView],
+    f"brokers/{BROKERS[0]}/why": WhyView,
+    "bundles": list[BundleView],
+    "bundles/shop/orders/0x00000000_0x10000000/why": WhyView,
+    "bundles/persistent%3A%2F%2Fshop%2Forders%2Fa/why": WhyView,
+    "verdicts": list[CycleVerdict],
+    "journal": list[JournalRecord],
+    "settings": list[Setting],
+    "plans": list[PlanSummary],
+    "tasks": list[TaskView],
+    "where?name=orders": list[Place],
+    "where?name=orders&listener=external": list[Place],
+    "doctor": list[Check],
     "drawing?largest=3": overview.OverviewView,
-    "channel": channel.ChannelSummary,
-    "channel/bundles": list[channel.UnitView],
-    "channel/bundles?state=Releasing&limit=1&after=shop": list[channel.UnitView],
-    "channel/findings": list[channel.FindingView],
+    "channel": ChannelSummary,
+    "channel/bundles": list[UnitView],
+    "channel/bundles?state=Releasing&limit=1&after=shop": list[UnitView],
+    "channel/findings": list[FindingView],
 }
 
 
@@ -124,7 +138,7 @@ async def test_a_dry_run_passes_every_override(http: httpx.AsyncClient, service:
         "ignore_hit_counts": True,
     }
     made = (await http.post("/api/v1/plans", json=body)).json()
-    TypeAdapter(schemas.PlanView).validate_python(made)
+    TypeAdapter(PlanView).validate_python(made)
     (request,) = [argument for name, argument in service.calls if name == "make_plan"]
     assert (request.strategy, request.remove_brokers, request.traffic_scale) == ("threshold", (BROKERS[2],), 2.0)
     assert list(request.add_brokers) == body["add_brokers"]
@@ -152,7 +166,7 @@ async def test_assignments_take_one_or_several_names(http: httpx.AsyncClient, se
     for body, names in bodies:
         answer = await http.post("/api/v1/assignments", json=body)
         assert answer.status_code == 200
-        TypeAdapter(list[schemas.AssignmentView]).validate_python(answer.json())
+        TypeAdapter(list[AssignmentView]).validate_python(answer.json())
         assert service.calls[-1] == ("assignments", names)
     assert (await http.post("/api/v1/assignments", json={"namespace": "shop/nowhere"})).status_code == 404
 

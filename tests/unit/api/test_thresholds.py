@@ -11,8 +11,9 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from bundlekeel.api import create_app, thresholds
+from bundlekeel.api import create_app
 from bundlekeel.core.model.errors import Conflict
+from bundlekeel.daemon.answers.operations import AdoptionView, ReversionView, ThresholdsView
 from tests.support.api_routes import roles
 from tests.support.fake_service import FakeService
 from tests.support.fake_thresholds import DIGEST
@@ -22,14 +23,14 @@ __all__ = ["served", "sidecar"]
 
 WHO = ["--reason", "r", "--by", "ann"]
 CHANGES: list[tuple[str, dict[str, Any], tuple[str, Any], type]] = [
-    ("adopt", {}, ("adopt_thresholds", (None, False, "r", "ann")), thresholds.AdoptionView),
+    ("adopt", {}, ("adopt_thresholds", (None, False, "r", "ann")), AdoptionView),
     (
         "adopt",
         {"digest": DIGEST, "force": True},
         ("adopt_thresholds", (DIGEST, True, "r", "ann")),
-        thresholds.AdoptionView,
+        AdoptionView,
     ),
-    ("revert", {}, ("revert_thresholds", ("r", "ann")), thresholds.schemas.Answer),
+    ("revert", {}, ("revert_thresholds", ("r", "ann")), ReversionView),
 ]
 
 
@@ -47,7 +48,7 @@ async def test_the_view_is_as_documented(empty: bool) -> None:
     async with client(service) as http:
         answer = await http.get("/api/v1/thresholds")
     assert answer.status_code == 200
-    TypeAdapter(thresholds.ThresholdsView).validate_python(answer.json())
+    TypeAdapter(ThresholdsView).validate_python(answer.json())
 
 
 @pytest.mark.parametrize(("verb", "body", "expected", "model"), CHANGES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import asdict
 
 import pytest
 import yaml
@@ -86,8 +87,12 @@ def drawn(made: object, width: int = 300) -> str:
 def test_it_fits_the_terminal(sidecar: Sidecar, width: int, wide: bool) -> None:
     """No line is longer than the terminal, and nothing is cut off."""
     service = sidecar.service
-    answer = {"channel": service.channel(), "findings": service.channel_findings()}
-    text = drawn(channel.draw({**answer, "bundles": service.channel_bundles()}, TableLayout(wide, width)), width)
+    answer = {
+        "channel": asdict(service.channel()),
+        "findings": [asdict(finding) for finding in service.channel_findings()],
+        "bundles": [asdict(unit) for unit in service.channel_bundles()],
+    }
+    text = drawn(channel.draw(answer, TableLayout(wide, width)), width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
 

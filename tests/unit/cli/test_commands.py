@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from typer.testing import CliRunner
 from bundlekeel.api import ApiServer
 from bundlekeel.cli.app import make_app
 from bundlekeel.core.model.errors import Conflict, Forbidden, SnapshotError
-from bundlekeel.daemon.answers import Check, Json
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.picture import Check
 from tests.support.fake_service import BROKERS, HASH, FakeService, places
 
 BUNDLE = "shop/orders/0x00000000_0x10000000"
@@ -68,7 +70,7 @@ class FakeWiring:
     def where(self, settings: Any, name: str, listener: str) -> list[Json]:
         """Two partitions."""
         self.calls.append(("where", name))
-        return places(name, listener)
+        return [asdict(place) for place in places(name, listener)]
 
 
 class Sidecar:

@@ -18,13 +18,13 @@ async def test_set_over_the_settings() -> None:
     sidecar = await leading()
     group = QuotaGroup(name="acme", limits=QuotaLimits(publish_messages=400), members=("t:acme",))
     made = await sidecar.service.put(group, **WHO)
-    assert made["origin"] == "api" and made["limits"]["publish_messages"] == 400
+    assert made.origin == "api" and made.limits.publish_messages == 400
     await sidecar.turn(4)
     assert 0.9 * 400 <= sidecar.quota_cluster.total() <= 1.1 * 400
-    (row,) = (await sidecar.service.view())["groups"]
-    assert (row["origin"], row["by"], row["reason"]) == ("api", "ann", "r")
-    assert (await sidecar.service.remove("acme", **WHO))["origin"] == "api"
-    assert (await sidecar.service.view())["groups"] == []
+    (row,) = (await sidecar.service.view()).groups
+    assert (row.origin, row.by, row.reason) == ("api", "ann", "r")
+    assert (await sidecar.service.remove("acme", **WHO)).origin == "api"
+    assert (await sidecar.service.view()).groups == []
     with pytest.raises(NotFound, match="removed by ann"):
         await sidecar.service.remove("acme", **WHO)
 
@@ -59,15 +59,15 @@ async def test_settings_that_changed_since() -> None:
     second = await leading(cluster, name="b")
     await second.turn()
     view = await second.service.view()
-    assert [row["name"] for row in view["groups"]] == ["acme"]
-    assert "belongs to group acme already" in view["problems"][0]
+    assert [row.name for row in view.groups] == ["acme"]
+    assert "belongs to group acme already" in view.problems[0]
 
 
 async def test_unknown_tenant_of_the_settings() -> None:
     """Told; the others are kept."""
     sidecar = await leading(ghost={"members": ("t:ghost",), "publish_messages": 9})
     await sidecar.turn()
-    assert "unknown tenant" in (await sidecar.service.view())["problems"][0]
+    assert "unknown tenant" in (await sidecar.service.view()).problems[0]
 
 
 class TestTheWayBack:
@@ -78,7 +78,7 @@ class TestTheWayBack:
         sidecar = await leading()
         await sidecar.service.remove("acme", **WHO)
         await sidecar.turn()
-        (problem,) = (await sidecar.service.view())["problems"]
+        (problem,) = (await sidecar.service.view()).problems
         assert "declared in the settings, removed by ann on " in problem and "quota reset acme" in problem
         for asked in (sidecar.service.group("acme"), sidecar.service.remove("acme", **WHO)):
             with pytest.raises(NotFound, match=r"removed by ann on .*quota reset acme"):
@@ -95,10 +95,10 @@ class TestTheWayBack:
                 QuotaGroup(name="acme", limits=QuotaLimits(publish_messages=9), members=("t:t",)), **WHO
             )
         made = await sidecar.service.reset("acme", **WHO)
-        assert (made["name"], made["origin"], made["limits"]["publish_messages"]) == ("acme", "settings", 200)
+        assert (made.name, made.origin, made.limits.publish_messages) == ("acme", "settings", 200)
         view = await sidecar.service.view()
-        assert [(row["name"], row["origin"]) for row in view["groups"]] == [("acme", "settings")]
-        assert not view["problems"] and not sidecar.shared_state.desired.quotas
+        assert [(row.name, row.origin) for row in view.groups] == [("acme", "settings")]
+        assert not view.problems and not sidecar.shared_state.desired.quotas
         with pytest.raises(NotFound, match="nothing was set or removed over"):
             await sidecar.service.reset("acme", **WHO)
 
@@ -115,8 +115,8 @@ class TestTheWayBack:
         await first.leadership.stop()
         second = await leading(cluster, name="b", other={"members": ("n:t/other",), "publish_messages": 9})
         await second.turn()
-        assert "acme" not in str((await second.service.view())["problems"])
-        assert (await second.service.reset("acme", **WHO))["limits"] is None
+        assert "acme" not in str((await second.service.view()).problems)
+        assert (await second.service.reset("acme", **WHO)).limits is None
         assert set(second.shared_state.desired.quotas) == {"mine"}
 
     async def test_what_does_not_fit_any_more(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.load import AdvertisedListener
 from bundlekeel.daemon import listings as tables
-from bundlekeel.daemon.answers import PlanRequest
+from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.operations.where import MOST_PARTITIONS, WholeBundle, where, whole_bundles
 from bundlekeel.daemon.why import why
 from bundlekeel.ports import Owner
@@ -30,8 +30,8 @@ async def test_where_namespace_shows_every_bundle() -> None:
     """A namespace is a row a bundle; those no broker owns say so."""
     metadata, ownership = known()
     rows = await where("t/ns", metadata=metadata, ownership=ownership)
-    assert [row["state"] for row in rows] == ["owned", "unowned", "unowned", "unowned"]
-    assert rows[0]["broker"] == BROKERS[0] and rows[1]["broker"] is None
+    assert [row.state for row in rows] == ["owned", "unowned", "unowned", "unowned"]
+    assert rows[0].broker == BROKERS[0] and rows[1].broker is None
 
 
 LISTENERS = (
@@ -50,9 +50,9 @@ async def test_j08_where_gives_the_address_of_a_listener() -> None:
         ("external", "pulsar://example.com:31000", "external"),
     ):
         rows = await where("t/ns", metadata=metadata, ownership=ownership, listener=listener)
-        assert [row["service_url"] for row in rows] == [address, "", "", ""]
-        assert {row["listener"] for row in rows} == {shown}
-        assert rows[0]["web_url"] == "http://b1"
+        assert [row.service_url for row in rows] == [address, "", "", ""]
+        assert {row.listener for row in rows} == {shown}
+        assert rows[0].web_url == "http://b1"
 
 
 @pytest.mark.parametrize(("listeners", "there"), [(LISTENERS, "external, internal"), ((), "none (advertisedListeners")])
@@ -69,17 +69,17 @@ async def test_j08_an_unknown_listener_is_an_error_that_names_the_others(
     assert there in str(caught.value) and caught.value.allowed.startswith(there)
     ownership.owners["t/ns/0x00000000_0x40000000"] = Owner(broker_id="gone:8080")
     rows = await where("t/ns", metadata=metadata, ownership=ownership, listener="extern")
-    assert (rows[0]["broker"], rows[0]["service_url"]) == ("gone:8080", "")
+    assert (rows[0].broker, rows[0].service_url) == ("gone:8080", "")
 
 
 async def test_where_partitioned_topic_is_a_row_a_partition() -> None:
     """Each partition has its own hash and bundle; hashes are those of the brokers (CRC32 of the full name)."""
     metadata, ownership = known()
     rows = await where("persistent://t/ns/parts", metadata=metadata, ownership=ownership)
-    assert [row["topic"] for row in rows] == [f"persistent://t/ns/parts-partition-{n}" for n in range(3)]
+    assert [row.topic for row in rows] == [f"persistent://t/ns/parts-partition-{n}" for n in range(3)]
     for row in rows:
-        low, high = (int(text, 16) for text in row["bundle"].rpartition("/")[2].split("_"))
-        assert low <= int(row["hash"], 16) < high or high == 0xFFFFFFFF
+        low, high = (int(text, 16) for text in row.bundle.rpartition("/")[2].split("_"))
+        assert low <= int(row.hash, 16) < high or high == 0xFFFFFFFF
 
 
 async def test_where_says_unloading_and_unknown() -> None:
@@ -87,7 +87,7 @@ async def test_where_says_unloading_and_unknown() -> None:
     metadata, ownership = known()
     ownership.assign(BROKERS[1], "t/ns/0x40000000_0x80000000", disabled=True)
     rows = await where("t/ns/0x40000000_0x80000000", metadata=metadata, ownership=ownership)
-    assert rows[0]["state"] == "unloading"
+    assert rows[0].state == "unloading"
     for name in ("t/none", "persistent://t/none/x", "t/ns/0x00000000_0x10000000", "a/b/c/d://"):
         with pytest.raises(NotFound):
             await where(name, metadata=metadata, ownership=ownership)
@@ -204,10 +204,10 @@ async def test_why_names_the_obstacle_and_what_would_change_it() -> None:
     await sidecar.cycle.turn()
     records = list(sidecar.shared_state.moves)
     answer = await why(moved, cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=records)
-    assert answer["codes"][0]["code"] in ("CoolDown", "Unsettled")
-    assert answer["what_would_change_it"] and len(answer["history"]) == 1
+    assert answer.codes[0].code in ("CoolDown", "Unsettled")
+    assert answer.what_would_change_it and len(answer.history) == 1
     hot = await why(BROKERS[0], cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=records)
-    assert hot["kind"] == "broker" and len(hot["history"]) == 2
+    assert hot.kind == "broker" and len(hot.history) == 2
     with pytest.raises(NotFound):
         await why("nonsense//", cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=records)
 
@@ -217,14 +217,14 @@ async def test_tables_show_latest_short_long_and_preallocated() -> None:
     sidecar = await FakeSidecar(FakeCluster(), params=with_params(max_moves_per_cycle=2)).lead()
     await sidecar.cycle.turn()
     now = sidecar.clock.wall_ms() + 2_000
-    brokers = {row["broker"]: row for row in tables.brokers(sidecar.cycle, sidecar.config, now)}
-    coming = [item for row in brokers.values() for item in row["preallocated"]]
-    assert len(coming) == 2 and all(item["age_seconds"] >= 1.9 for item in coming)
-    assert all(row["sheds_itself"] is False and row["splits_itself"] is True for row in brokers.values())
+    brokers = {row.broker: row for row in tables.brokers(sidecar.cycle, sidecar.config, now)}
+    coming = [item for row in brokers.values() for item in row.preallocated]
+    assert len(coming) == 2 and all(item.age_seconds >= 1.9 for item in coming)
+    assert all(row.sheds_itself is False and row.splits_itself is True for row in brokers.values())
     bundles = tables.bundles(sidecar.cycle, now, broker=BROKERS[0])
-    sizes = [row["short"]["throughput_in"] for row in bundles]
-    assert sizes == sorted(sizes, reverse=True) and bundles[0]["short_samples"] == 1
-    assert {row["code"] for row in bundles} >= {"Unsettled"} or any(row["preallocated_to"] for row in bundles)
+    sizes = [row.short.throughput_in for row in bundles]
+    assert sizes == sorted(sizes, reverse=True) and bundles[0].short_samples == 1
+    assert {row.code for row in bundles} >= {"Unsettled"} or any(row["preallocated_to"] for row in bundles)
 
 
 async def test_what_if_with_other_brokers_and_with_more_traffic() -> None:
@@ -233,17 +233,17 @@ async def test_what_if_with_other_brokers_and_with_more_traffic() -> None:
     await sidecar.cycle.turn()
     cycle_state = sidecar.cycle.cycle_state
     made = await sidecar.planner.make(PlanRequest(remove_brokers=(BROKERS[2],)))
-    assert {load["broker"] for load in made["loads"]} == set(BROKERS[:2])
-    assert BROKERS[2] not in {move["target"] for move in made["moves"]}
+    assert {load.broker for load in made.loads} == set(BROKERS[:2])
+    assert BROKERS[2] not in {move.target for move in made.moves}
     doubled = await sidecar.planner.make(PlanRequest(traffic_scale=2.0))
     plain = await sidecar.planner.make(PlanRequest())
     more = await sidecar.planner.make(PlanRequest(add_brokers=("new-1", "new-2"), remove_brokers=(BROKERS[2],)))
-    assert [load["broker"] for load in more["loads"]] == [*BROKERS[:2], "new-1", "new-2"]
-    assert {move["target"] for move in more["moves"]} & {"new-1", "new-2"}
-    assert made["what_if"] and doubled["what_if"] and more["what_if"] and not plain["what_if"]
-    assert doubled["loads"][0]["throughput_before"] == pytest.approx(2 * plain["loads"][0]["throughput_before"])
+    assert [load.broker for load in more.loads] == [*BROKERS[:2], "new-1", "new-2"]
+    assert {move.target for move in more.moves} & {"new-1", "new-2"}
+    assert made.what_if and doubled.what_if and more.what_if and not plain.what_if
+    assert doubled.loads[0].throughput_before == pytest.approx(2 * plain.loads[0].throughput_before)
     assert sidecar.cycle.cycle_state == cycle_state and not sidecar.cluster.model.unloads
-    assert sidecar.planner.find(made["hash"])[0] is made
+    assert sidecar.planner.find(made.hash)[0] is made
 
 
 @pytest.mark.parametrize("strategy", ["avg", "threshold", "transfer"])
@@ -254,16 +254,16 @@ async def test_a_what_if_at_first_sight_waits_for_no_counter(strategy: str) -> N
     sidecar = await FakeSidecar(even, mode="recommend", params=params).lead()
     await sidecar.cycle.turn()
     more = await sidecar.planner.make(PlanRequest(ignore_hit_counts=True, add_brokers=("new-1",)))
-    assert {move["target"] for move in more["moves"]} == {"new-1"}
-    assert not (await sidecar.planner.make(PlanRequest(ignore_hit_counts=True)))["moves"]
+    assert {move.target for move in more.moves} == {"new-1"}
+    assert not (await sidecar.planner.make(PlanRequest(ignore_hit_counts=True))).moves
 
 
 async def test_smoothed_scores_of_the_real_cluster_do_not_count_in_a_what_if() -> None:
     """With a hundredth of the traffic no broker is above the others by what is worth a move, as if it had been so."""
     sidecar = await FakeSidecar(FakeCluster(), mode="recommend", params=with_params(strategy="threshold")).lead()
     await sidecar.cycle.turn()
-    assert (await sidecar.planner.make(PlanRequest()))["moves"]
-    assert not (await sidecar.planner.make(PlanRequest(traffic_scale=0.01)))["moves"]
+    assert (await sidecar.planner.make(PlanRequest())).moves
+    assert not (await sidecar.planner.make(PlanRequest(traffic_scale=0.01))).moves
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
-from bundlekeel.daemon.answers import PlanRequest
+from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.calibration.watcher import Calibration, CalibrationParts
 from bundlekeel.daemon.state.documents import Pause
 from tests.support.memory_calibration import MemoryCalibration
@@ -72,7 +72,7 @@ class Calibrated(FakeSidecar):
 
     def codes(self) -> list[str]:
         """Objections as people see them."""
-        return [item["code"] for item in self.calibration.view()["objections"]]
+        return [item.code for item in self.calibration.view().objections]
 
     def live_on(self, seconds: float, imbalance: float, moves: int = 0) -> None:
         """Let time pass with this imbalance, as cycles would note it."""
@@ -102,10 +102,10 @@ async def test_recommended_is_only_shown() -> None:
     await sidecar.calibration.check()
     await sidecar.calibration.check()
     view = sidecar.calibration.view()
-    assert view["sentence"] == f"proposed: {LOW} 15 -> 20; `bundlekeel thresholds adopt`"
-    assert [(row["parameter"], row["current"], row["proposed"]) for row in view["changes"]] == [(LOW, 15.0, 20.0)]
-    assert view["document"]["path"] == PATH and view["document"]["data"]["cycles"] == 100_000
-    assert (view["objections"], view["adopted"], sidecar.told()) == ([], None, ["recommended"])
+    assert view.sentence == f"proposed: {LOW} 15 -> 20; `bundlekeel thresholds adopt`"
+    assert [(row.parameter, row.current, row.proposed) for row in view.changes] == [(LOW, 15.0, 20.0)]
+    assert view.document["path"] == PATH and view.document["data"]["cycles"] == 100_000
+    assert (view.objections, view.adopted, sidecar.told()) == ([], None, ["recommended"])
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 15.0
     assert 0 < float(sidecar.metric("thresholds_age_seconds").split()[-1]) < 4000
@@ -119,14 +119,14 @@ async def test_adopted_by_itself_and_in_every_plan() -> None:
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 20.0
     request = PlanRequest(parameters={LOW: 12})
-    assert (await sidecar.planner.make(request))["strategy"] == "avg"
+    assert (await sidecar.planner.make(request)).strategy == "avg"
     shown = sidecar.effective_parameters.effective
     assert shown.values == sidecar.cycle.params and shown.origins[LOW] == "calibration"
     await sidecar.calibration.check()
     view = sidecar.calibration.view()
-    assert view["sentence"] == "the newest proposal is in force, on trial"
-    assert view["adopted"]["values"] == {LOW: 20.0} and view["adopted"]["instead_of"] == {LOW: 15.0}
-    assert view["adopted"]["by"] == "bundlekeel" and view["adopted"]["trial"]["imbalance_promised"] > 0.12
+    assert view.sentence == "the newest proposal is in force, on trial"
+    assert view.adopted.values == {LOW: 20.0} and view.adopted.instead_of == {LOW: 15.0}
+    assert view.adopted.by == "bundlekeel" and view.adopted.trial.imbalance_promised > 0.12
     assert sidecar.told() == ["adopted"]
     assert sidecar.metric("thresholds_on_trial").endswith(" 1.0")
     assert sidecar.metric("thresholds_in_force").endswith(" 1.0")
@@ -160,7 +160,7 @@ async def test_worse_than_promised_is_reverted_by_itself() -> None:
     assert sidecar.cycle.params.avg_low_threshold_percent == 15.0
     await sidecar.calibration.check()
     assert sidecar.codes() == [Code.REVERTED.value]
-    assert sidecar.calibration.view()["adopted"] is None
+    assert sidecar.calibration.view().adopted is None
     # The next night's job proposes the same values.
     sidecar.clock.offset += 86_400
     store.put(NEXT, proposal(sidecar))
@@ -195,7 +195,7 @@ async def test_as_good_as_promised_is_kept() -> None:
     sidecar.live_on(CANARY_SECONDS, 0.10)
     await sidecar.calibration.check()
     assert sidecar.told() == ["adopted", "kept"]
-    assert sidecar.calibration.view()["adopted"]["trial"] is None
+    assert sidecar.calibration.view().adopted.trial is None
     store.put(NEXT, proposal(sidecar, parameters={LOW: proposed(22.5, 20.0)}))
     await sidecar.calibration.check()
     assert sidecar.codes() == [Code.ON_PROBATION.value]
@@ -249,8 +249,8 @@ async def test_followers_plan_with_it_and_answer_alike() -> None:
         await sidecar.calibration.check()
     views = [sidecar.calibration.view() for sidecar in (leader, follower)]
     for key in ("document", "changes", "objections", "reverted", "sentence"):
-        assert views[0][key] == views[1][key]
-    assert [view["adopted"]["by"] for view in views] == ["ann", "ann"]
+        assert getattr(views[0], key) == getattr(views[1], key)
+    assert [view.adopted.by for view in views] == ["ann", "ann"]
 
 
 WIDE = {LOW: proposed(40.0, 15.0)}
@@ -300,12 +300,12 @@ async def test_a_person_may_override_what_is_a_matter_of_judgement() -> None:
     with pytest.raises(Conflict, match="newer proposal"):
         await sidecar.calibration.adopt(digest="0123", force=True, reason="r", by="ann")
     made = await sidecar.calibration.adopt(digest=None, force=True, reason="I know", by="ann")
-    assert made["changes"][0]["proposed"] == 40.0 and sidecar.told() == ["adopted"]
+    assert made.changes[0].proposed == 40.0 and sidecar.told() == ["adopted"]
     await sidecar.calibration.revert(reason="I did not", by="ann")
     with pytest.raises(Conflict) as caught:
         await sidecar.calibration.adopt(digest=None, force=False, reason="r", by="ann")
     assert caught.value.difference[0].startswith("Reverted: by ann: I did not")
-    await sidecar.calibration.adopt(digest=made["digest"], force=True, reason="I do", by="ann")
+    await sidecar.calibration.adopt(digest=made.digest, force=True, reason="I do", by="ann")
     await sidecar.calibration.revert(reason="enough", by="ann")
     store.put(NEXT, proposal(sidecar, strategy="transfer"))
     with pytest.raises(Conflict, match="does not come into force"):
@@ -316,7 +316,7 @@ async def test_what_cannot_be_done_is_said() -> None:
     """Calibration off, no proposal, nothing adopted, no picture yet."""
     store = MemoryCalibration()
     off = await ready(store, calibration="off")
-    assert off.calibration.view()["sentence"] == "calibration is off (calibration.mode)"
+    assert off.calibration.view().sentence == "calibration is off (calibration.mode)"
     with pytest.raises(Forbidden, match=r"calibration\.mode is off"):
         await off.calibration.adopt(digest=None, force=False, reason="r", by="ann")
     with pytest.raises(Forbidden, match=r"calibration\.mode is off"):
@@ -328,7 +328,7 @@ async def test_what_cannot_be_done_is_said() -> None:
     with pytest.raises(NotFound, match="there is no proposal"):
         await sidecar.calibration.adopt(digest=None, force=False, reason="r", by="ann")
     await sidecar.calibration.check()
-    assert sidecar.calibration.view()["sentence"] == "there is no proposal yet"
+    assert sidecar.calibration.view().sentence == "there is no proposal yet"
     blind = await Calibrated(FakeCluster(clock=WallClock()), store, calibration="recommend").lead()
     with pytest.raises(SnapshotError):
         await blind.calibration.adopt(digest=None, force=False, reason="r", by="ann")
@@ -358,12 +358,12 @@ async def test_a_store_that_does_not_answer_changes_nothing() -> None:
     sidecar.live_on(CANARY_SECONDS / 2, 0.30)
     await sidecar.calibration.check()
     view = sidecar.calibration.view()
-    assert view["error"] == "the store of calibrations does not answer" and view["document"] is not None
+    assert view.error == "the store of calibrations does not answer" and view.document is not None
     assert sidecar.told()[:2] == ["adopted", "reverted"]
     assert sidecar.metric("thresholds_store_errors_total").endswith(" 1.0")
     store.away = False
     await sidecar.calibration.check()
-    assert sidecar.calibration.view()["error"] == ""
+    assert sidecar.calibration.view().error == ""
 
 
 async def test_a_setting_changed_manually_goes_first() -> None:
@@ -375,7 +375,7 @@ async def test_a_setting_changed_manually_goes_first() -> None:
     second = await Calibrated(cluster, store, "b", params=Parameters(avg_low_threshold_percent=10.0)).lead()
     await second.cycle.turn()
     assert second.cycle.params.avg_low_threshold_percent == 10.0
-    assert second.calibration.view()["adopted"]["values"] == {}
+    assert second.calibration.view().adopted.values == {}
 
 
 async def test_somebody_was_faster() -> None:

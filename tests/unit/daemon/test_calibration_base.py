@@ -56,7 +56,7 @@ async def test_settings_of_people_are_not_judged_as_an_adoption() -> None:
     await sidecar.calibration.check()
     assert sidecar.told() == ["adopted"] and sidecar.shared_state.desired.reverted == {}
     view = sidecar.calibration.view()
-    assert view["sentence"].startswith("the newest proposal does not come into force: OtherValues")
+    assert view.sentence.startswith("the newest proposal does not come into force: OtherValues")
     assert sidecar.metric("thresholds_on_trial").endswith(" 0.0")
     sidecar.clock.offset += 20 * 3600
     store.put(NEXT, proposal(sidecar, parameters={LOW: proposed(15.0, 12.5)}))

@@ -22,7 +22,7 @@ IN_FLIGHT_KEY = "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis"
 
 def codes(rows: list[Any]) -> list[tuple[str, str]]:
     """What is wrong with which bundle."""
-    return [(row["code"], row["bundle"]) for row in rows]
+    return [(row.code, row.bundle) for row in rows]
 
 
 async def test_a_dead_owner_is_found_and_gone() -> None:
@@ -35,15 +35,15 @@ async def test_a_dead_owner_is_found_and_gone() -> None:
     stage.source.remove(A)
     (found,) = await stage.look()
     now = stage.clock.wall_ms()
-    assert (found["code"], found["bundle"], found["brokers"], found["state"]) == (
+    assert (found.code, found.bundle, found.brokers, found.state) == (
         "OwnerNotAlive",
         BUNDLE,
         [A],
         "Owned",
     )
-    assert 0 < found["since_ms"] <= now
-    assert found["deadline_ms"] == found["since_ms"] + 90_000
-    assert found["remedy"]
+    assert 0 < found.since_ms <= now
+    assert found.deadline_ms == found.since_ms + 90_000
+    assert found.remedy
     assert codes(await stage.look(after=5)) == [("OwnerNotAlive", BUNDLE)]
     stage.topic.publish(BUNDLE, UnitState.OWNED, C, force=True)
     assert await stage.look(after=5) == []
@@ -51,8 +51,8 @@ async def test_a_dead_owner_is_found_and_gone() -> None:
         ("appeared", "OwnerNotAlive", [BUNDLE]),
         ("gone", "OwnerNotAlive", [BUNDLE]),
     ]
-    assert stage.lines[0]["since_ms"] == found["since_ms"]
-    assert stage.lines[0]["remedy"] == found["remedy"]
+    assert stage.lines[0]["since_ms"] == found.since_ms
+    assert stage.lines[0]["remedy"] == found.remedy
     assert "is gone after" in stage.lines[1]["sentence"]
 
 
@@ -102,8 +102,8 @@ async def test_deadlines_are_those_the_brokers_run_with() -> None:
     assert await stage.look() == []
     assert await stage.look(after=11) == []
     (found,) = await stage.look(after=2)
-    assert (found["code"], found["state"]) == ("InFlightTooLong", "Releasing")
-    assert stage.watch.summary()["deadlines"]["in_flight_ms"] == 12_000
+    assert (found.code, found.state) == ("InFlightTooLong", "Releasing")
+    assert stage.watch.summary().deadlines.in_flight_ms == 12_000
 
 
 async def test_many_at_once_are_one_line() -> None:
@@ -157,7 +157,7 @@ async def test_what_cannot_be_read_is_not_concluded_from() -> None:
     assert codes(await stage.look()) == [("OwnerNotAlive", BUNDLE)]
     with pytest.raises(StoreError, match="suspended"):
         stage.watch.current()
-    assert (stage.watch.summary()["up"], stage.watch.summary()["findings"]) == (False, {"OwnerNotAlive": 1})
+    assert (stage.watch.summary().up, stage.watch.summary().findings) == (False, {"OwnerNotAlive": 1})
     stage.topic.suspended = False
     stage.source.suspended = True
     assert codes(await stage.look()) == [("OwnerNotAlive", BUNDLE)]
@@ -177,11 +177,11 @@ async def test_an_owner_that_refuses_connections_is_found_before_its_session_end
     stage.source.exclude(B, "AdminUnreachable", "connection refused")
     stage.topic.suspended = serves_channel
     (found,) = await stage.look(after=5)
-    since = found["since_ms"]
-    assert (found["code"], found["brokers"], found["bundle"]) == ("OwnerUnreachable", [A], "")
-    assert "owns 2 bundles" in found["detail"] and "connection refused" in found["detail"]
+    since = found.since_ms
+    assert (found.code, found.brokers, found.bundle) == ("OwnerUnreachable", [A], "")
+    assert "owns 2 bundles" in found.detail and "connection refused" in found.detail
     (found,) = await stage.look(after=5)
-    assert found["since_ms"] == since
+    assert found.since_ms == since
     stage.topic.suspended = False
     stage.register(A)
     assert await stage.look() == []
@@ -205,7 +205,7 @@ async def test_before_the_first_look_nothing_is_known() -> None:
     stage = ChannelStage()
     with pytest.raises(StoreError, match="nothing has been looked at yet"):
         stage.watch.findings()
-    assert stage.watch.summary()["up"] is False
+    assert stage.watch.summary().up is False
 
 
 async def test_without_an_answer_of_a_broker_it_is_said_why() -> None:
@@ -214,9 +214,9 @@ async def test_without_an_answer_of_a_broker_it_is_said_why() -> None:
     stage.admin.set_endpoints({})
     await stage.watch.turn()
     summary = stage.watch.summary()
-    assert (summary["up"], summary["variant"], summary["states"]) == (False, None, {})
+    assert (summary.up, summary.variant, summary.states) == (False, None, {})
     assert stage.metric("channel_up", variant="unknown") == 0
-    assert "no ownership channel is followed" in summary["detail"] and "is not registered" in summary["detail"]
+    assert "no ownership channel is followed" in summary.detail and "is not registered" in summary.detail
     with pytest.raises(StoreError):
         stage.watch.findings()
 
@@ -227,10 +227,10 @@ async def test_brokers_that_disagree_are_a_finding() -> None:
     await stage.look()
     stage.set_variant(STORE_CLASS, B)
     (found,) = await stage.look(after=1)
-    assert (found["code"], found["bundle"], found["state"]) == (VARIANT_DISAGREES, "", None)
-    assert A in found["detail"] and stage.watch.obstacle() == found["detail"]
+    assert (found.code, found.bundle, found.state) == (VARIANT_DISAGREES, "", None)
+    assert A in found.detail and stage.watch.obstacle() == found.detail
     (again,) = await stage.look(after=30)
-    assert again["since_ms"] == found["since_ms"]
+    assert again.since_ms == found.since_ms
     stage.set_variant(TOPIC_CLASS)
     assert await stage.look(after=1) == []
     assert stage.watch.obstacle() == ""
@@ -249,11 +249,11 @@ async def test_boundaries_tell_which_of_two_is_left_over() -> None:
     stage.metadata.bundle_boundaries["t/ns"] = [0, 0x20000000, 0x40000000, 0xFFFFFFFF]
     await stage.look()
     (found,) = await stage.look(after=5)
-    assert found["code"] == "OwnedTwice"
-    assert f"gives {BUNDLE} up" in found["remedy"]
+    assert found.code == "OwnedTwice"
+    assert f"gives {BUNDLE} up" in found.remedy
     stage.metadata.suspended = True
     (found,) = await stage.look(after=5)
-    assert "pulsar-admin namespaces bundles t/ns" in found["remedy"]
+    assert "pulsar-admin namespaces bundles t/ns" in found.remedy
 
 
 async def test_it_looks_by_itself() -> None:
@@ -319,14 +319,14 @@ async def test_rows_are_filtered_and_paged() -> None:
     stage.topic.publish(names[3], UnitState.RELEASING, C, A)
     await stage.look()
     view, now = stage.watch.current(), stage.clock.wall_ms()
-    assert [row["bundle"] for row in unit_rows(view, now)] == sorted(names)
+    assert [row.bundle for row in unit_rows(view, now)] == sorted(names)
     (moving,) = unit_rows(view, now, state=UnitState.RELEASING)
-    assert (moving["bundle"], moving["owner"], moving["destination"], moving["source"]) == (names[3], A, C, A)
-    assert {row["bundle"] for row in unit_rows(view, now, broker=A)} == {names[i] for i in (0, 3, 6, 9)}
+    assert (moving.bundle, moving.owner, moving.destination, moving.source) == (names[3], A, C, A)
+    assert {row.bundle for row in unit_rows(view, now, broker=A)} == {names[i] for i in (0, 3, 6, 9)}
     assert len(unit_rows(view, now, namespace="t/n1")) == 5
     page = unit_rows(view, now, limit=4)
-    rest = unit_rows(view, now, after=page[-1]["bundle"], limit=100)
-    assert [row["bundle"] for row in page + rest] == sorted(names)
+    rest = unit_rows(view, now, after=page[-1].bundle, limit=100)
+    assert [row.bundle for row in page + rest] == sorted(names)
     assert row_of(view, "t/n1/0xf0000000_0xffffffff", now) is None
 
 
@@ -337,4 +337,4 @@ async def test_an_entry_without_time_is_as_old_as_it_was_seen() -> None:
     await stage.look()
     row = row_of(stage.watch.current(), BUNDLE, 11_234)
     assert row is not None
-    assert (row["since_ms"], row["age_seconds"], row["version"]) == (1234, 10.0, 1)
+    assert (row.since_ms, row.age_seconds, row.version) == (1234, 10.0, 1)

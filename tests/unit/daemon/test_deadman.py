@@ -268,7 +268,7 @@ async def test_sidecars_that_come_back_see_that_they_were_put_aside(shedding: bo
     assert report.obstacle is not None and report.obstacle.code is Code.PUT_ASIDE
     assert "deadman (test)" in report.obstacle.detail and not cluster.model.unloads
     record = sidecar.shared_state.takeover
-    assert record is not None and record.view()["ended"]["deadman"] is True
+    assert record is not None and record.view().ended.deadman is True
     assert not sidecar.journal.tail(10, kind="wish"), "it was so when it started"
     await takeover(replace(await watchman.context(), clock=cluster.clock), split=False, reason="again", by="bob")
     await sidecar.shared_state.refresh()

@@ -8,7 +8,7 @@ import pytest
 
 from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.policies import IsolationPolicy
-from bundlekeel.daemon.answers import Check
+from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.operations.doctor import DoctorContext, examine
 from bundlekeel.daemon.state.takeover_record import EXCLUDED, SPLITTING, TAKEOVER, TakeoverRecord
 from bundlekeel.ports import DocumentChange, FeedState, LoadTables

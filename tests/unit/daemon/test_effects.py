@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from bundlekeel.core.planning.effects import EffectRecords, PairRecord
-from bundlekeel.daemon.answers import PlanRequest
+from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.effects import joined
 from bundlekeel.daemon.execution.durations import ENOUGH, Durations
 from bundlekeel.daemon.state.documents import Pause
@@ -55,9 +55,9 @@ async def test_a_plan_that_a_person_executes_is_judged_too() -> None:
     await sidecar.cycle.turn()
     await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=None))
     made = await sidecar.planner.make(PlanRequest())
-    moves = [[move["bundle"], move["source"], move["target"]] for move in made["moves"]]
+    moves = [[move.bundle, move.source, move.target] for move in made.moves]
     await sidecar.shared_state.leave_request(
-        {"hash": made["hash"], "moves": moves, "request": {}, "by": "a", "reason": "b"}
+        {"hash": made.hash, "moves": moves, "request": {}, "by": "a", "reason": "b"}
     )
     await sidecar.executions.serve()
     assert {item.move.bundle for item in sidecar.cycle.cycle_state.effects.open} == {move[0] for move in moves}

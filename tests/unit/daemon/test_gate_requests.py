@@ -49,11 +49,11 @@ async def test_h21_the_leader_decides_whether_a_request_needs_approval() -> None
     follower = await FakeSidecar(cluster, "b").lead()
     await leader.cycle.turn()
     left = await asked(follower)
-    assert left["state"] == "waiting"
+    assert left.state == "waiting"
     await leader.executions.serve()
     assert cluster.model.unloads == []
     (task,) = leader.shared_state.tasks
-    assert (task["task"], task["state"]) == (left["task"], "failed")
+    assert (task["task"], task["state"]) == (left.task, "failed")
     assert "a second person has to approve it" in task["detail"]
 
 
@@ -78,7 +78,7 @@ async def test_h21_what_somebody_else_approved_is_carried_out() -> None:
     follower = await FakeSidecar(cluster, "b").lead()
     await leader.cycle.turn()
     left = await asked(follower, review=True)
-    await operator_requests(follower).approve(left["review"], reason="fine", by="bob")
+    await operator_requests(follower).approve(left.review, reason="fine", by="bob")
     await leader.executions.serve()
     assert cluster.owners()[BUNDLE] == B3
     assert [task["state"] for task in leader.shared_state.tasks] == ["done"]
@@ -134,7 +134,7 @@ async def test_moves_manually_are_refused_while_everything_is_paused() -> None:
     await sidecar.cycle.turn()
     service, pause = operator_requests(sidecar), Pause(reason="an incident", by="ann", since_ms=0)
     await sidecar.shared_state.change_desired(lambda _: Desired(pause=pause))
-    assert (await service.manual_move("transfer", BUNDLE, to=B3))["state"] == "planned"
+    assert (await service.manual_move("transfer", BUNDLE, to=B3)).state == "planned"
     with pytest.raises(Forbidden, match="by ann: an incident"):
         await service.manual_move("transfer", BUNDLE, to=B3, execute=True, reason="r", by="ann")
     assert await sidecar.shared_state.take_requests() == []
@@ -144,9 +144,9 @@ async def test_an_approval_leaves_a_record() -> None:
     """Who approved what, and why: nobody else writes that down."""
     sidecar = await Reviewing(still()).lead()
     left = await asked(sidecar, review=True)
-    await operator_requests(sidecar, review=True).approve(left["review"], reason="looks right", by="bob")
+    await operator_requests(sidecar, review=True).approve(left.review, reason="looks right", by="bob")
     (line,) = [item for item in sidecar.journal.tail(10, kind="wish") if "approval" in item["what"]]
-    assert (line["by"], line["reason"], line["what"]) == ("bob", "looks right", f"approval of {left['review']}")
+    assert (line["by"], line["reason"], line["what"]) == ("bob", "looks right", f"approval of {left.review}")
 
 
 # --- brokers that shed ---------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ async def asked(sidecar: FakeSidecar, name: str, options: SplitOptions) -> dict[
     """The task after the leader has served it once."""
     answer = await operator_requests(sidecar).manual_move("split", name, options=options, execute=True, **WHO)
     await sidecar.executions.serve()
-    return shown(sidecar, answer["task"])
+    return shown(sidecar, answer.task)
 
 
 def shown(sidecar: FakeSidecar, task: str) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def shown(sidecar: FakeSidecar, task: str) -> dict[str, Any]:
 
 def cut_at(answer: dict[str, Any]) -> list[int]:
     """Where the children meet."""
-    return [int(child["bundle"].rpartition("_")[2], 16) for child in answer["children"][:-1]]
+    return [int(child.bundle.rpartition("_")[2], 16) for child in answer.children[:-1]]
 
 
 @pytest.mark.parametrize(
@@ -92,12 +92,12 @@ async def test_j08_each_algorithm_cuts_where_its_dry_run_says(
     supported = f"[{', '.join(SplitAlgorithm)}]"
     sidecar = await seeing(**{"loadBalancerNamespaceBundleMaxMsgRate": rate, SUPPORTED: supported})
     answer = await operator_requests(sidecar).manual_move("split", BUNDLE, options=options, **WHO)
-    assert (cut_at(answer), answer["refusals"]) == (positions, [])
-    assert (answer["algorithm"], answer["unload"]) == (options.algorithm, False)
+    assert (cut_at(answer), answer.refusals) == (positions, [])
+    assert (answer.algorithm, answer.unload) == (options.algorithm, False)
     task = await asked(sidecar, BUNDLE, options)
     assert task["state"] == "done", task["detail"]
     assert [item.positions for item in sidecar.cluster.model.splits] == [sent]
-    assert all(child["bundle"] in sidecar.cluster.owners() for child in answer["children"])
+    assert all(child.bundle in sidecar.cluster.owners() for child in answer.children)
     (record,) = sidecar.journal.tail(10, kind="split")
     assert record["positions"] == positions
 
@@ -108,7 +108,7 @@ async def test_j08_only_halving_the_range_splits_what_has_no_topics() -> None:
     sidecar.cluster.model.topics[BUNDLE] = []
     for algorithm in (SplitAlgorithm.TOPIC_COUNT, SplitAlgorithm.FLOW):
         answer = await operator_requests(sidecar).manual_move("split", BUNDLE, options=by(algorithm), **WHO)
-        assert [item["code"] for item in answer["refusals"]] == [Code.SINGLE_TOPIC]
+        assert [item.code for item in answer.refusals] == [Code.SINGLE_TOPIC]
     assert (await asked(sidecar, BUNDLE, by(SplitAlgorithm.RANGE)))["state"] == "done"
 
 
@@ -119,9 +119,9 @@ async def test_j08_flow_below_the_brokers_limits_finds_no_boundary() -> None:
         name: replace(load, traffic=(1.0, 1.0, 1.0, 1.0)) for name, load in sidecar.cluster.model.loads.items()
     }
     answer = await operator_requests(sidecar).manual_move("split", BUNDLE, options=by(SplitAlgorithm.FLOW), **WHO)
-    (refusal,) = answer["refusals"]
-    assert refusal["code"] == Code.NO_BOUNDARY
-    assert "8 msg/s" in refusal["detail"] and "30,000 msg/s or 77 MiB/s, and 10 % more" in refusal["detail"]
+    (refusal,) = answer.refusals
+    assert refusal.code == Code.NO_BOUNDARY
+    assert "8 msg/s" in refusal.detail and "30,000 msg/s or 77 MiB/s, and 10 % more" in refusal.detail
 
 
 async def test_j08_what_a_release_or_its_settings_lack_is_said() -> None:
@@ -129,12 +129,12 @@ async def test_j08_what_a_release_or_its_settings_lack_is_said() -> None:
     older = "[range_equally_divide, topic_count_equally_divide, specified_positions_divide]"
     sidecar = await seeing(**{SUPPORTED: older})
     answer = await operator_requests(sidecar).manual_move("split", BUNDLE, options=by(SplitAlgorithm.FLOW), **WHO)
-    (refusal,) = answer["refusals"]
-    assert refusal["code"] == Code.NOT_SUPPORTED and older.strip("[]") in refusal["detail"]
-    assert refusal["detail"].endswith("not flow_or_qps_equally_divide")
+    (refusal,) = answer.refusals
+    assert refusal.code == Code.NOT_SUPPORTED and older.strip("[]") in refusal.detail
+    assert refusal.detail.endswith("not flow_or_qps_equally_divide")
     fewer = await seeing(**{SUPPORTED: "[range_equally_divide]"})
     answer = await operator_requests(fewer).manual_move("split", BUNDLE, **WHO)
-    assert answer["refusals"][0]["detail"].endswith("not specified_positions_divide")
+    assert answer.refusals[0].detail.endswith("not specified_positions_divide")
     with pytest.raises(Conflict, match="NotSupported"):
         await operator_requests(fewer).manual_move("split", BUNDLE, execute=True, **WHO)
     assert (await asked(fewer, BUNDLE, by(SplitAlgorithm.RANGE)))["state"] == "done"
@@ -171,8 +171,8 @@ async def test_j08_largest_is_the_bundle_with_most_load() -> None:
     busy = bundle_name(2)
     sidecar.cluster.put_topics(busy, 0.06, 0.06)
     answer = await operator_requests(sidecar).manual_move("split", "t/ns/LARGEST", **WHO)
-    assert (answer["bundle"], answer["source"]) == (busy, B2)
-    assert f"{busy}, the largest by load (33% of the messages and bytes of t/ns)" in answer["sentence"]
+    assert (answer.bundle, answer.source) == (busy, B2)
+    assert f"{busy}, the largest by load (33% of the messages and bytes of t/ns)" in answer.sentence
     idle = FakeCluster({B1: [0.0, 0.0], B2: [0.0], B3: []})
     idle.put_topics(bundle_name(1), 0.0, 0.0, 0.0)
     idle.publish()
@@ -181,7 +181,7 @@ async def test_j08_largest_is_the_bundle_with_most_load() -> None:
     answer = await operator_requests(quiet).manual_move(
         "split", "t/ns/LARGEST", options=by(SplitAlgorithm.TOPIC_COUNT), **WHO
     )
-    assert answer["bundle"] == bundle_name(1) and "3 topics, nothing of t/ns has traffic" in answer["sentence"]
+    assert answer.bundle == bundle_name(1) and "3 topics, nothing of t/ns has traffic" in answer.sentence
 
 
 async def test_j08_largest_of_nothing_and_hot_are_refused() -> None:

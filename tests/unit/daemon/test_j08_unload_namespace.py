@@ -38,8 +38,8 @@ async def seeing(params: Parameters = SLOWLY, cluster: FakeCluster | None = None
 async def asked(sidecar: FakeSidecar, **more: Any) -> str:
     """The id of the task that is left for the leader."""
     answer = await operator_requests(sidecar).unload_namespace(NAMESPACE, execute=True, **more, **WHO)
-    assert (answer["state"], answer["dry_run"]) == ("waiting", False)
-    return str(answer["task"])
+    assert (answer.state, answer.dry_run) == ("waiting", False)
+    return str(answer.task)
 
 
 def shown(sidecar: FakeSidecar, task: str) -> dict[str, Any]:
@@ -52,14 +52,14 @@ async def test_j08_dry_run_of_a_namespace_shows_every_bundle_and_moves_none() ->
     """Each bundle with its target, largest first, as if no budget were; and how many of them fit into one cycle."""
     sidecar = await seeing()
     answer = await operator_requests(sidecar).unload_namespace(NAMESPACE, **WHO)
-    assert (answer["kind"], answer["namespace"], answer["bundles"], answer["dry_run"]) == ("unload", NAMESPACE, 6, True)
-    assert [move["bundle"] for move in answer["moves"][:2]] == [bundle_name(3), bundle_name(4)]
-    assert len(answer["moves"]) == 5 and answer["refusal_counts"] == {"Unowned": 1}
-    assert answer["sentence"].startswith("5 of 6 bundles of t/ns leave their brokers; ")
-    assert all(move["target"] != move["source"] for move in answer["moves"])
-    assert "2 fit the budgets of one cycle" in answer["sentence"]
-    assert {row["code"] for row in answer["waiting"]} == {Code.BUDGET_PER_CYCLE} and len(answer["waiting"]) == 3
-    assert (answer["task"], answer["state"], sidecar.cluster.model.unloads) == (None, "planned", [])
+    assert (answer.kind, answer.namespace, answer.bundles, answer.dry_run) == ("unload", NAMESPACE, 6, True)
+    assert [move.bundle for move in answer.moves[:2]] == [bundle_name(3), bundle_name(4)]
+    assert len(answer.moves) == 5 and answer.refusal_counts == {"Unowned": 1}
+    assert answer.sentence.startswith("5 of 6 bundles of t/ns leave their brokers; ")
+    assert all(move.target != move.source for move in answer.moves)
+    assert "2 fit the budgets of one cycle" in answer.sentence
+    assert {row.code for row in answer.waiting} == {Code.BUDGET_PER_CYCLE} and len(answer.waiting) == 3
+    assert (answer.task, answer.state, sidecar.cluster.model.unloads) == (None, "planned", [])
 
 
 async def test_j08_unload_of_a_namespace_goes_on_cycle_by_cycle() -> None:
@@ -175,12 +175,12 @@ async def test_j08_what_binds_a_person_stays_and_is_said() -> None:
     )
     del sidecar.cluster.model.owners[bundle_name(1)]
     answer = await operator_requests(sidecar).unload_namespace(NAMESPACE, **WHO)
-    assert {item["bundle"]: item["code"] for item in answer["refusals"]} == {
+    assert {item.bundle: item.code for item in answer.refusals} == {
         bundle_name(0): Code.PINNED,
         bundle_name(1): Code.UNOWNED,
         REST: Code.UNOWNED,
     }
-    assert answer["refusal_counts"] == {"Pinned": 1, "Unowned": 2}
+    assert answer.refusal_counts == {"Pinned": 1, "Unowned": 2}
     task = await asked(sidecar)
     await sidecar.executions.serve()
     found = shown(sidecar, task)

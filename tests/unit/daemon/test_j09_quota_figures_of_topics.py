@@ -32,14 +32,14 @@ async def test_loss_and_demand_of_a_skewed_topic() -> None:
     sidecar = await skewed_world()
     group = await sidecar.service.group("acme")
     rows = {
-        row["topic"]: {key: row[key]["publish_messages"] for key in ("usage", "share", "loss", "demand")}
-        for row in group["rows"]
+        row.topic: {key: getattr(row, key).publish_messages for key in ("usage", "share", "loss", "demand")}
+        for row in group.rows
     }
     found = rows[SKEWED]
     assert found["loss"] == pytest.approx(found["share"] - found["usage"], abs=0.01)
     assert found["loss"] > 0.7 * found["share"]
     assert found["demand"] > found["share"]
-    assert sum(row["loss"] for row in rows.values()) == pytest.approx(group["skew_loss"]["publish_messages"], abs=0.01)
+    assert sum(row["loss"] for row in rows.values()) == pytest.approx(group.skew_loss.publish_messages, abs=0.01)
     assert {name for name, row in rows.items() if row["loss"]} == {SKEWED}
 
 
@@ -50,12 +50,12 @@ async def test_metrics_of_topics_are_bounded_and_begin_with_what_is_lost() -> No
     assert len({frozenset(found) for found in shown}) == 1
     bounded = await skewed_world(topic_metrics=1)
     assert [set(figures(bounded, name)) for name in NAMES] == [{SKEWED}] * 4
-    rows = {row["topic"]: row for row in (await sidecar.service.group("acme"))["rows"]}
+    rows = {row.topic: row for row in (await sidecar.service.group("acme")).rows}
     usage, limit, share, loss = shown
-    assert loss[SKEWED] == pytest.approx(rows[SKEWED]["loss"]["publish_messages"], abs=0.01)
-    assert usage[SKEWED] == pytest.approx(rows[SKEWED]["usage"]["publish_messages"], abs=0.01)
-    assert share[SKEWED] == pytest.approx(rows[SKEWED]["share"]["publish_messages"], abs=0.01)
-    assert limit[SKEWED] == 4 * rows[SKEWED]["partition_rate"]["publish_messages"]
+    assert loss[SKEWED] == pytest.approx(rows[SKEWED].loss.publish_messages, abs=0.01)
+    assert usage[SKEWED] == pytest.approx(rows[SKEWED].usage.publish_messages, abs=0.01)
+    assert share[SKEWED] == pytest.approx(rows[SKEWED].share.publish_messages, abs=0.01)
+    assert limit[SKEWED] == 4 * rows[SKEWED].partition_rate.publish_messages
 
 
 async def test_no_metrics_of_topics_without_a_leader() -> None:

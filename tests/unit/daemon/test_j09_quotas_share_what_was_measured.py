@@ -22,13 +22,13 @@ async def test_a_change_of_less_than_a_tenth_counts_in_the_same_cycle() -> None:
     cluster = small_cluster()
     sidecar = await leading(cluster)
     await sidecar.turn(2)
-    before = (await sidecar.service.group("acme"))["rows"][0]
+    before = (await sidecar.service.group("acme")).rows[0]
     cluster.demand[TOPIC] = 42.0
     await sidecar.turn()
-    after = (await sidecar.service.group("acme"))["rows"][0]
-    assert (before["topic"], before["usage"]["publish_messages"]) == (TOPIC, 40.0)
-    assert after["usage"]["publish_messages"] == 42.0
-    assert after["share"]["publish_messages"] > before["share"]["publish_messages"] > 1.1 * 40.0
+    after = (await sidecar.service.group("acme")).rows[0]
+    assert (before.topic, before.usage.publish_messages) == (TOPIC, 40.0)
+    assert after.usage.publish_messages == 42.0
+    assert after.share.publish_messages > before.share.publish_messages > 1.1 * 40.0
 
 
 async def test_a_topic_that_falls_by_a_few_percent_each_cycle_is_followed() -> None:
@@ -39,8 +39,8 @@ async def test_a_topic_that_falls_by_a_few_percent_each_cycle_is_followed() -> N
         cluster.demand[TOPIC] = 40.0 - step
         await sidecar.turn()
         group = await sidecar.service.group("acme")
-        rows = sum(row["usage"]["publish_messages"] for row in group["rows"])
-        assert rows == group["usage"]["publish_messages"] == 90.0 - step
+        rows = sum(row.usage.publish_messages for row in group.rows)
+        assert rows == group.usage.publish_messages == 90.0 - step
 
 
 async def test_the_last_figures_of_a_broker_that_does_not_answer_count_until_it_answers() -> None:
@@ -51,14 +51,14 @@ async def test_the_last_figures_of_a_broker_that_does_not_answer_count_until_it_
     deaf = Deaf(sidecar, BROKERS[0])
     cluster.demand[TOPIC] = 10.0
     await sidecar.turn(12)
-    rows = {row["topic"]: row for row in (await sidecar.service.group("acme"))["rows"]}
-    assert rows[TOPIC]["usage"]["publish_messages"] == 40.0
+    rows = {row.topic: row for row in (await sidecar.service.group("acme")).rows}
+    assert rows[TOPIC].usage.publish_messages == 40.0
     deaf.brokers = ()
     cluster.demand[TOPIC] = 0.0
     cluster.move(0, BROKERS[1])
     await sidecar.turn()
-    rows = {row["topic"]: row for row in (await sidecar.service.group("acme"))["rows"]}
-    assert (rows[TOPIC]["brokers"], rows[TOPIC]["usage"]["publish_messages"]) == ([BROKERS[1]], 0.0)
+    rows = {row.topic: row for row in (await sidecar.service.group("acme")).rows}
+    assert (rows[TOPIC].brokers, rows[TOPIC].usage.publish_messages) == ([BROKERS[1]], 0.0)
 
 
 async def test_the_last_figures_of_a_broker_end_with_its_registration() -> None:
@@ -73,4 +73,4 @@ async def test_the_last_figures_of_a_broker_end_with_its_registration() -> None:
     cluster.die(BROKERS[0], BROKERS[1])
     await sidecar.turn()
     group = await sidecar.service.group("acme")
-    assert sum(row["usage"]["publish_messages"] for row in group["rows"]) == 0.0
+    assert sum(row.usage.publish_messages for row in group.rows) == 0.0

@@ -42,13 +42,13 @@ async def test_a_transfer_says_what_would_move_and_does_exactly_that() -> None:
     sidecar = await seeing()
     answer, operator_request = await sidecar.manual_moves.move(BUNDLE, B3)
     assert sidecar.cluster.model.unloads == []
-    move = answer["move"]
-    assert (move["bundle"], move["source"], move["target"], move["rule"]) == (BUNDLE, B1, B3, "by hand")
-    assert move["source_before"] == pytest.approx(0.3, abs=0.01)
-    assert move["target_after"] == pytest.approx(0.35, abs=0.01)
-    assert [item["broker"] for item in answer["candidates"]] == [B2, B3]
-    rows = {row["broker"]: row for row in answer["loads"]}
-    assert (rows[B1]["bundles_before"], rows[B1]["bundles_after"]) == (2, 1)
+    move = answer.move
+    assert (move.bundle, move.source, move.target, move.rule) == (BUNDLE, B1, B3, "by hand")
+    assert move.source_before == pytest.approx(0.3, abs=0.01)
+    assert move.target_after == pytest.approx(0.35, abs=0.01)
+    assert [item.broker for item in answer.candidates] == [B2, B3]
+    rows = {row.broker: row for row in answer.loads}
+    assert (rows[B1].bundles_before, rows[B1].bundles_after) == (2, 1)
     task = await carried_out(sidecar, operator_request)
     assert (task["state"], task["kind"], task["detail"]) == ("done", "transfer", "1 of 1 landed where asked")
     assert sidecar.cluster.owners()[BUNDLE] == B3
@@ -65,14 +65,14 @@ async def test_a_topic_names_its_bundle_first() -> None:
     sidecar.cluster.metadata.bundle_boundaries["t/ns"] = [0, 0xFFFFFFFF]
     sidecar.cluster.model.own("t/ns/0x00000000_0xffffffff", B1)
     answer, _ = await sidecar.manual_moves.move(topic, B2)
-    assert answer["sentence"].startswith("t/ns/0x00000000_0xffffffff holds persistent://t/ns/topic-1; it moves whole")
+    assert answer.sentence.startswith("t/ns/0x00000000_0xffffffff holds persistent://t/ns/topic-1; it moves whole")
 
 
 async def test_an_unload_goes_where_there_is_most_room() -> None:
     """It names the broker before anything is done; nothing lands anywhere by chance."""
     sidecar = await seeing(FakeCluster({B1: [0.2, 0.1], B2: [0.3], B3: [0.1]}))
     answer, operator_request = await sidecar.manual_moves.move(BUNDLE)
-    assert (answer["kind"], answer["target"]) == ("unload", B3)
+    assert (answer.kind, answer.target) == ("unload", B3)
     assert (await carried_out(sidecar, operator_request))["state"] == "done"
     assert sidecar.cluster.owners()[BUNDLE] == B3
 
@@ -84,7 +84,7 @@ async def test_what_nobody_reports_moves_too() -> None:
     cluster.metadata.bundle_boundaries["t/bare"] = [0, 0xFFFFFFFF]
     sidecar = await seeing(cluster)
     answer, operator_request = await sidecar.manual_moves.move(BARE, B2)
-    assert answer["move"]["traffic"] == (0.0, 0.0, 0.0, 0.0)
+    assert answer.move.traffic == [0.0, 0.0, 0.0, 0.0]
     task = await carried_out(sidecar, operator_request)
     assert (task["state"], task["moves"][0]["outcome"]) == ("done", "released")
     assert cluster.model.affinity == {BARE: B2}
@@ -105,8 +105,8 @@ async def test_what_refuses_says_so_and_leaves_no_request(change: dict[str, Any]
     sidecar = await seeing()
     await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, **change))
     answer, operator_request = await sidecar.manual_moves.move(BUNDLE, to)
-    assert [item["code"] for item in answer["refusals"]] == [code]
-    assert (operator_request, answer["move"]) == ({}, None)
+    assert [item.code for item in answer.refusals] == [code]
+    assert (operator_request, answer.move) == ({}, None)
 
 
 async def test_policies_refuse_manually_too() -> None:
@@ -116,7 +116,7 @@ async def test_policies_refuse_manually_too() -> None:
     sidecar.cluster.metadata.isolation["local"] = (policy,)
     answer, operator_request = await sidecar.manual_moves.move(BUNDLE, B2)
     assert operator_request == {}
-    assert answer["refusals"][0]["code"] == "PolicyForbids"
+    assert answer.refusals[0].code == "PolicyForbids"
 
 
 async def test_cool_down_holds_until_a_person_says_otherwise() -> None:
@@ -124,7 +124,7 @@ async def test_cool_down_holds_until_a_person_says_otherwise() -> None:
     sidecar = await seeing()
     await carried_out(sidecar, (await sidecar.manual_moves.move(BUNDLE, B3))[1])
     answer, operator_request = await sidecar.manual_moves.move(BUNDLE, B2)
-    assert (answer["refusals"][0]["code"], operator_request) == ("CoolDown", {})
+    assert (answer.refusals[0].code, operator_request) == ("CoolDown", {})
     _, operator_request = await sidecar.manual_moves.move(BUNDLE, B2, override_cool_down=True)
     assert (await carried_out(sidecar, operator_request))["state"] == "done"
     assert sidecar.cluster.owners()[BUNDLE] == B2
@@ -175,11 +175,11 @@ async def test_a_split_shows_its_children_and_makes_them() -> None:
     sidecar = await seeing()
     sidecar.cluster.put_topics(BUNDLE, 0.1, 0.1)
     answer, operator_request = await sidecar.manual_moves.split(BUNDLE)
-    assert [child["topics_ratio"] for child in answer["children"]] == [0.5, 0.5]
+    assert [child.topics_ratio for child in answer.children] == [0.5, 0.5]
     task = await carried_out(sidecar, operator_request)
     assert (task["state"], task["kind"]) == ("done", "split")
     assert {bundle: owner for bundle, owner in sidecar.cluster.owners().items() if bundle in task["detail"]} == {
-        child["bundle"]: B1 for child in answer["children"]
+        child.bundle: B1 for child in answer.children
     }
 
 
@@ -188,14 +188,14 @@ async def test_a_split_at_a_position() -> None:
     sidecar = await seeing()
     sidecar.cluster.put_topics(BUNDLE, 0.15, 0.03, 0.02)
     answer, operator_request = await sidecar.manual_moves.split(BUNDLE, SplitOptions(at=(0x100,)))
-    assert answer["children"][0]["bundle"] == "t/ns/0x00000000_0x00000100"
+    assert answer.children[0].bundle == "t/ns/0x00000000_0x00000100"
     assert (await carried_out(sidecar, operator_request))["state"] == "done"
     assert "t/ns/0x00000000_0x00000100" in sidecar.cluster.owners()
     for at, code in ((0x20000, "NarrowRange"), (0x10000, "NarrowRange")):
         answer, operator_request = await sidecar.manual_moves.split(bundle_name(1), SplitOptions(at=(at,)))
-        assert ([item["code"] for item in answer["refusals"]], operator_request) == ([code], {})
+        assert ([item.code for item in answer.refusals], operator_request) == ([code], {})
     answer, operator_request = await sidecar.manual_moves.split(bundle_name(1), SplitOptions(at=(0x18000,)))
-    assert ([item["code"] for item in answer["refusals"]], operator_request) == (["SingleTopic"], {})
+    assert ([item.code for item in answer.refusals], operator_request) == (["SingleTopic"], {})
 
 
 async def test_a_pinned_bundle_is_not_split_manually() -> None:
@@ -205,6 +205,6 @@ async def test_a_pinned_bundle_is_not_split_manually() -> None:
     _, operator_request = await sidecar.manual_moves.split(BUNDLE)
     await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={BUNDLE: 0}))
     answer, none = await sidecar.manual_moves.split(BUNDLE)
-    assert ([item["code"] for item in answer["refusals"]], none) == (["Pinned"], {})
+    assert ([item.code for item in answer.refusals], none) == (["Pinned"], {})
     assert (await carried_out(sidecar, operator_request))["state"] == "failed"
     assert sidecar.cluster.model.splits == []

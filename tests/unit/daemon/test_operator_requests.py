@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError
-from bundlekeel.daemon.answers import PlanRequest
+from bundlekeel.daemon.answers.plans import Stopping
+from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.execution.durations import GUESS_SECONDS
 from bundlekeel.daemon.operations.drain_tracker import PARALLEL
 from bundlekeel.daemon.operations.executions import REQUEST_MAX_AGE_MS
@@ -41,21 +42,21 @@ async def test_a_drain_is_dry_first_and_then_a_request_any_replica_may_write() -
     leader, other = await both()
     service = operator_requests(other)
     dry = await service.drain(B1, dry_run=True, **WHO)
-    assert (dry["bundles"], len(dry["moves"]), dry["refusals"]) == (3, 3, [])
-    assert dry["sentence"] == f"3 bundles leave {B1}, 0 stay for now"
-    assert dry["eta_seconds"] == 3 * GUESS_SECONDS / PARALLEL
+    assert (dry.bundles, len(dry.moves), dry.refusals) == (3, 3, [])
+    assert dry.sentence == f"3 bundles leave {B1}, 0 stay for now"
+    assert dry.eta_seconds == 3 * GUESS_SECONDS / PARALLEL
     assert other.shared_state.desired.drains == {}
     await service.drain(B1, dry_run=False, **WHO)
     await leader.shared_state.refresh()
     await leader.cycle.turn()
     assert leader.cluster.model.owned_by(B1) == []
-    (row,) = service.operations()["drains"]
-    assert (row["broker"], row["by"], row["reason"]) == (B1, "ann", "disks")
+    (row,) = service.operations().drains
+    assert (row.broker, row.by, row.reason) == (B1, "ann", "disks")
     (record,) = other.journal.tail(10, kind="wish")
     assert record["sentence"] == f"ann asked for the drain of {B1}: disks"
     ended = await service.uncordon(B1, **WHO)
-    assert ended["ended"] == ["drain"]
-    assert service.operations()["drains"] == []
+    assert ended.ended == ["drain"]
+    assert service.operations().drains == []
 
 
 async def test_the_last_broker_is_not_drained() -> None:
@@ -82,7 +83,7 @@ async def test_j12_the_last_open_broker_is_not_cordoned() -> None:
     await leader.shared_state.refresh()
     assert set(leader.shared_state.desired.cordons) == {B2}
     await operator_requests(leader).uncordon(B1, **WHO)
-    assert (await operator_requests(other).cordon(B3, **WHO))["state"] == "cordoned"
+    assert (await operator_requests(other).cordon(B3, **WHO)).state == "cordoned"
 
 
 async def test_j12_cordons_asked_at_two_replicas_at_once_leave_one_broker() -> None:
@@ -166,12 +167,12 @@ async def test_manually_is_dry_until_told_and_needs_mode_act() -> None:
     """Executed at a follower, carried out by the leader."""
     leader, other = await both()
     answer = await operator_requests(other).manual_move("transfer", BUNDLE, to=B3, **WHO)
-    assert (answer["dry_run"], answer["task"], answer["state"]) == (True, None, "planned")
+    assert (answer.dry_run, answer.task, answer.state) == (True, None, "planned")
     answer = await operator_requests(other).manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)
-    assert (answer["dry_run"], answer["state"]) == (False, "waiting")
+    assert (answer.dry_run, answer.state) == (False, "waiting")
     await leader.executions.serve()
-    task = await operator_requests(leader).task(answer["task"])
-    assert (task["state"], task["by"], task["reason"]) == ("done", "ann", "disks")
+    task = await operator_requests(leader).task(answer.task)
+    assert (task.state, task.by, task.reason) == ("done", "ann", "disks")
     assert leader.cluster.owners()[BUNDLE] == B3
     with pytest.raises(Conflict, match="SameBroker"):
         await operator_requests(leader).manual_move(
@@ -187,15 +188,15 @@ async def test_a_task_is_known_from_the_moment_it_was_asked_for() -> None:
     """At any replica: it waits for the leader, it runs, it is done."""
     leader, other = await both()
     service = operator_requests(other)
-    task = (await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO))["task"]
+    task = (await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)).task
     for sidecar in (leader, other):
         waiting = await operator_requests(sidecar).task(task)
-        assert (waiting["task"], waiting["kind"], waiting["state"]) == (task, "transfer", "waiting")
-        assert (waiting["by"], waiting["reason"], waiting["moves"]) == ("ann", "disks", [])
+        assert (waiting.task, waiting.kind, waiting.state) == (task, "transfer", "waiting")
+        assert (waiting.by, waiting.reason, waiting.moves) == ("ann", "disks", [])
     seen: list[str] = []
 
     async def look() -> None:
-        seen.append((await service.task(task))["state"])
+        seen.append((await service.task(task)).state)
 
     looks: list[asyncio.Task[None]] = []
     leader.cluster.model.after_unload = lambda _bundle: looks.append(asyncio.ensure_future(look()))
@@ -203,7 +204,7 @@ async def test_a_task_is_known_from_the_moment_it_was_asked_for() -> None:
     await asyncio.gather(*looks)
     assert seen == ["running"]
     await other.shared_state.refresh()
-    assert (await service.task(task))["state"] == "done"
+    assert (await service.task(task)).state == "done"
 
 
 async def test_what_waited_too_long_is_not_carried_out() -> None:
@@ -212,25 +213,25 @@ async def test_what_waited_too_long_is_not_carried_out() -> None:
     sidecar = await FakeSidecar(cluster).lead()
     await sidecar.cycle.turn()
     service = operator_requests(sidecar)
-    task = (await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO))["task"]
+    task = (await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)).task
     cluster.clock.offset += REQUEST_MAX_AGE_MS / 1000 + 60
     cluster.publish()
     await sidecar.executions.serve()
     found = await service.task(task)
-    assert (found["state"], found["moves"]) == ("failed", [])
-    assert found["detail"] == "not carried out: too old, it waited for 11 min, 10 min are the limit; ask again"
+    assert (found.state, found.moves) == ("failed", [])
+    assert found.detail == "not carried out: too old, it waited for 11 min, 10 min are the limit; ask again"
     assert cluster.model.unloads == []
-    task = (await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO))["task"]
+    task = (await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)).task
     await sidecar.executions.serve()
-    assert (await service.task(task))["state"] == "done"
+    assert (await service.task(task)).state == "done"
 
 
 async def plan_of_three(sidecar: FakeSidecar) -> tuple[str, dict[str, Any]]:
     """A plan of several moves, and the request that carries it out."""
     made = await sidecar.planner.make(PlanRequest())
-    moves = [[move["bundle"], move["source"], move["target"]] for move in made["moves"]]
+    moves = [[move.bundle, move.source, move.target] for move in made.moves]
     assert len(moves) >= 2
-    return made["hash"], {"hash": made["hash"], "moves": moves, "request": {}, **WHO}
+    return made.hash, {"hash": made.hash, "moves": moves, "request": {}, **WHO}
 
 
 async def uneven() -> FakeSidecar:
@@ -263,10 +264,10 @@ async def test_a_stopped_task_begins_no_further_move() -> None:
     sidecar.executor.begin(sidecar.shared_state.current_epoch())
     await sidecar.executions.serve()
     found = await service.task(task)
-    assert found["state"] == "stopped"
-    outcomes = [move["outcome"] for move in found["moves"]]
+    assert found.state == "stopped"
+    outcomes = [move.outcome for move in found.moves]
     assert outcomes[0] == "done" and set(outcomes[1:]) == {"refused"}
-    assert {move["code"] for move in found["moves"][1:]} == {"Stopped"}
+    assert {move.code for move in found.moves[1:]} == {"Stopped"}
     assert sidecar.executor.request is None
     with pytest.raises(Conflict, match="stopped already"):
         await service.stop(task, **WHO)
@@ -281,10 +282,10 @@ async def test_a_task_stopped_while_it_waits_moves_nothing() -> None:
     )
     _, body = await plan_of_three(sidecar)
     task = await sidecar.shared_state.leave_request(body)
-    assert (await service.stop(task, **WHO))["state"] == "stopping"
+    assert (await service.stop(task, **WHO)).state == "stopping"
     await sidecar.executions.serve()
     found = await service.task(task)
-    assert found["state"] == "stopped" and found["detail"].endswith("before it was begun (by ann: disks)")
+    assert found.state == "stopped" and found.detail.endswith("before it was begun (by ann: disks)")
     assert sidecar.cluster.model.unloads == []
 
 
@@ -292,11 +293,11 @@ async def test_a_follower_that_has_not_looked_since_stops_a_task_under_way() -> 
     """Neither waiting any more nor known to the follower yet: it looks before it says there is no such task."""
     leader, other = await both()
     service = operator_requests(other)
-    task = (await service.manual_move("transfer", BUNDLE, to=B2, execute=True, **WHO))["task"]
+    task = (await service.manual_move("transfer", BUNDLE, to=B2, execute=True, **WHO)).task
     asked: list[asyncio.Task[Any]] = []
     leader.cluster.model.after_unload = lambda _: asked.append(asyncio.ensure_future(service.stop(task, **WHO)))
     await leader.executions.serve()
-    assert await asked[0] == {"task": task, "state": "stopping"}
+    assert await asked[0] == Stopping(task=task, state="stopping")
 
 
 async def test_a_second_person_approves_and_the_plan_is_carried_out() -> None:
@@ -307,16 +308,16 @@ async def test_a_second_person_approves_and_the_plan_is_carried_out() -> None:
     left = await service.submit(hash_, "plan", body)
     assert left == {"task": "", "state": "proposed", "review": hash_}
     (row,) = await service.reviews()
-    assert (row["state"], row["actions"], row["by"]) == ("proposed", ["approve", "discard"], "ann")
+    assert (row.state, row.actions, row.by) == ("proposed", ["approve", "discard"], "ann")
     with pytest.raises(Conflict, match="proposed already"):
         await service.submit(hash_, "plan", body)
     with pytest.raises(Forbidden, match="somebody else"):
         await service.approve(hash_, reason="me", by=" Ann ")
     approved = await service.approve(hash_, reason="fine", by="bob")
-    assert (approved["state"], approved["reviewer"], approved["actions"]) == ("executing", "bob", ["stop"])
+    assert (approved.state, approved.reviewer, approved.actions) == ("executing", "bob", ["stop"])
     await sidecar.executions.serve()
     (row,) = await service.reviews()
-    assert (row["state"], row["actions"]) == ("done", [])
+    assert (row.state, row.actions) == ("done", [])
     with pytest.raises(Conflict, match="it is done"):
         await service.discard(hash_, reason="late", by="bob")
     assert sidecar.cluster.model.unloads
@@ -331,7 +332,7 @@ async def test_an_approved_plan_that_has_changed_is_aborted() -> None:
     await service.approve(hash_, reason="fine", by="bob")
     await sidecar.executions.serve()
     (row,) = await service.reviews()
-    assert row["state"] == "aborted"
+    assert row.state == "aborted"
     assert sidecar.cluster.model.unloads == []
 
 
@@ -341,7 +342,7 @@ async def test_what_is_discarded_or_too_old_is_not_carried_out() -> None:
     service = operator_requests(sidecar, review=True)
     hash_, body = await plan_of_three(sidecar)
     await service.submit(hash_, "plan", body)
-    assert (await service.discard(hash_, reason="no", by="ann"))["state"] == "discarded"
+    assert (await service.discard(hash_, reason="no", by="ann")).state == "discarded"
     with pytest.raises(Conflict, match="nothing may be done"):
         await service.approve(hash_, reason="fine", by="bob")
     await service.submit(hash_, "plan", body)
@@ -358,8 +359,8 @@ async def test_moves_manually_wait_for_the_second_person_too() -> None:
     sidecar = await uneven()
     service = operator_requests(sidecar, review=True)
     answer = await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)
-    assert (answer["task"], answer["state"]) == ("", "proposed")
+    assert (answer.task, answer.state) == ("", "proposed")
     assert await sidecar.shared_state.take_requests() == []
-    await service.approve(answer["review"], reason="fine", by="bob")
+    await service.approve(answer.review, reason="fine", by="bob")
     await sidecar.executions.serve()
     assert sidecar.cluster.owners()[BUNDLE] == B3

@@ -44,7 +44,7 @@ async def test_nothing_moves_until_the_brokers_are_back_and_quiet() -> None:
     assert report.plan is not None and report.plan.moves and not cluster.model.unloads
     assert "did not answer for 1" in report.sentence and "until" in report.sentence
     view = sidecar.outage.view()
-    assert view is not None and view["missing"] == [] and view["until_ms"] > cluster.clock.wall_ms()
+    assert view is not None and view.missing == [] and view.until_ms > cluster.clock.wall_ms()
     assert sidecar.metric("outages_total 1.0") and not sidecar.metric("settling_after_outage_seconds 0.0")
     await looks(cluster, 181, sidecar)
     cluster.publish()

@@ -90,17 +90,17 @@ def test_what_people_are_told() -> None:
         view = sidecar.outage.view()
         assert view is not None
         # The session lasts 10 s; times are those of 14 November 2023, 22:13:20 UTC and the seconds since.
-        assert view["sentence"] == "the metadata store did not answer for 12 s, and does not answer yet"
-        assert (view["away"], view["missing"], view["quiet_seconds"], view["until_ms"]) == (True, [], 0.0, 0)
+        assert view.sentence == "the metadata store did not answer for 12 s, and does not answer yet"
+        assert (view.away, view.missing, view.quiet_seconds, view.until_ms) == (True, [], 0.0, 0)
         cluster.store.thaw()
         shrink(cluster)
         await looks(6, sidecar)
         view = sidecar.outage.view()
         assert view is not None
         # Back for 5 s: 715 s of patience are left.
-        assert (view["away"], view["missing"]) == (False, list(BROKERS[1:]))
-        assert view["until_ms"] == cluster.clock.wall_ms() + 715_000
-        assert view["sentence"] == (
+        assert (view.away, view.missing) == (False, list(BROKERS[1:]))
+        assert view.until_ms == cluster.clock.wall_ms() + 715_000
+        assert view.sentence == (
             "the metadata store did not answer for 12 s; waiting for b2:8080, b3:8080, then 180 s without a change of "
             "the registry; given up at 22:25:35Z"
         )
@@ -109,8 +109,8 @@ def test_what_people_are_told() -> None:
         await looks(4, sidecar)
         view = sidecar.outage.view()
         assert view is not None
-        assert (view["missing"], view["quiet_seconds"]) == ([], 3.0)
-        assert view["sentence"] == (
+        assert (view.missing, view.quiet_seconds) == ([], 3.0)
+        assert view.sentence == (
             "the metadata store did not answer for 12 s; all brokers are back, quiet for 3 of 180 s without a change "
             "of the registry, until 22:16:41Z"
         )
@@ -205,7 +205,7 @@ def test_who_watched_all_the_while_knows_better(watched_ms: int, believed: bool)
         await say(sidecar, seen(cluster))
         await sidecar.outage.look()
         view = sidecar.outage.view()
-        assert (view["missing"] if view is not None else None) == (["b9:8080"] if believed else None)
+        assert (view.missing if view is not None else None) == (["b9:8080"] if believed else None)
         said, version = await notice(cluster)
         assert (said.over, version) == (not believed, int(not believed))
         assert said.by == "x" and bool(sidecar.metric("outages_total 1.0")) == believed
@@ -240,7 +240,7 @@ def test_what_two_saw_is_waited_for_together() -> None:
         await looks(1, sidecar)
         view = sidecar.outage.view()
         assert view is not None
-        assert (view["missing"], view["why"]) == ([*BROKERS[1:], "b9:8080"], "2 of 3 brokers left the registry at once")
+        assert (view.missing, view.why) == ([*BROKERS[1:], "b9:8080"], "2 of 3 brokers left the registry at once")
         assert await notice(cluster) == (msgspec.structs.replace((await notice(cluster))[0], by="x"), 0)
         assert not (await notice(cluster))[0].over and sidecar.metric("outages_total 1.0")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
+from bundlekeel.daemon.answers.picture import OverviewBroker, OverviewView
 from bundlekeel.daemon.overview import changes, overview
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
@@ -13,18 +16,18 @@ LOADS = {BROKERS[0]: [0.05, 0.2, 0.1, 0.15], BROKERS[1]: [0.3], BROKERS[2]: []}
 async def test_the_largest_are_named_and_the_rest_is_summed() -> None:
     """Largest first, by short-term throughput; sums are those of the brokers' bundles."""
     sidecar = await FakeSidecar(FakeCluster(LOADS), mode="recommend").lead()
-    assert overview(sidecar.cycle, 2) == {"wall_ms": None, "namespaces": [], "brokers": []}
+    assert overview(sidecar.cycle, 2) == OverviewView(wall_ms=None, namespaces=[], brokers=[])
     await sidecar.cycle.turn()
     found = overview(sidecar.cycle, 2)
-    rows = {row["broker"]: row for row in found["brokers"]}
+    rows = {row.broker: row for row in found.brokers}
     first = rows[BROKERS[0]]
-    assert [item["throughput"] for item in first["bundles"]] == pytest.approx([20e6, 15e6])
-    assert first["other_bundles"] == 2 and first["other_throughput"] == pytest.approx(15e6)
-    assert first["bundles"][0]["bundle"] == list(sidecar.cluster.shares)[1]
-    assert (len(rows[BROKERS[1]]["bundles"]), rows[BROKERS[1]]["other_bundles"]) == (1, 0)
-    assert rows[BROKERS[2]] == {"broker": BROKERS[2], "bundles": [], "other_bundles": 0, "other_throughput": 0.0}
-    (namespace,) = found["namespaces"]
-    assert namespace["namespace"] == "t/ns" and namespace["throughput"] == pytest.approx(80e6)
+    assert [item.throughput for item in first.bundles] == pytest.approx([20e6, 15e6])
+    assert first.other_bundles == 2 and first.other_throughput == pytest.approx(15e6)
+    assert first.bundles[0].bundle == list(sidecar.cluster.shares)[1]
+    assert (len(rows[BROKERS[1]].bundles), rows[BROKERS[1]].other_bundles) == (1, 0)
+    assert rows[BROKERS[2]] == OverviewBroker(broker=BROKERS[2], bundles=[], other_bundles=0, other_throughput=0.0)
+    (namespace,) = found.namespaces
+    assert namespace.namespace == "t/ns" and namespace.throughput == pytest.approx(80e6)
 
 
 async def test_marks_change_with_what_they_stand_for() -> None:
@@ -38,6 +41,6 @@ async def test_marks_change_with_what_they_stand_for() -> None:
     assert marks() == before
     await sidecar.cycle.turn()
     moved = marks()
-    assert {key for key in moved if moved[key] != before[key]} == {"picture", "moves"}
+    assert {key for key, value in asdict(moved).items() if value != asdict(before)[key]} == {"picture", "moves"}
     sidecar.shared_state.tasks.append({"task": "1", "state": "running"})
-    assert {key for key, value in marks().items() if value != moved[key]} == {"tasks"}
+    assert {key for key, value in asdict(marks()).items() if value != asdict(moved)[key]} == {"tasks"}

@@ -277,12 +277,12 @@ async def test_where_names_the_entry_of_each_bundle() -> None:
     rows = await where(
         "t/ns", metadata=stage.metadata, ownership=stage.ownership, entry=lambda bundle: row_of(view, bundle, now)
     )
-    assert [(row["bundle"], row["broker"], row["state"]) for row in rows] == [
+    assert [(row.bundle, row.broker, row.state) for row in rows] == [
         (BUNDLE, A, "unloading"),
         ("t/ns/0x40000000_0xffffffff", None, "unowned"),
     ]
-    entry = rows[0]["channel"]
-    assert (entry["state"], entry["source"], entry["destination"], entry["version"]) == ("Releasing", A, B, 3)
-    assert rows[1]["channel"] is None
+    entry = rows[0].channel
+    assert (entry.state, entry.source, entry.destination, entry.version) == ("Releasing", A, B, 3)
+    assert rows[1].channel is None
     plain = await where("t/ns", metadata=stage.metadata, ownership=stage.ownership)
-    assert [row["channel"] for row in plain] == [None, None]
+    assert [row.channel for row in plain] == [None, None]

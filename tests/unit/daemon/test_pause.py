@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bundlekeel.api import schemas
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.answers import Service
+from bundlekeel.daemon.answers.service import Service
 from tests.support.fake_service import FakeService
 from tests.support.page_world import PageCluster, PageSidecar
 
@@ -29,8 +28,8 @@ async def service(request: pytest.FixtureRequest) -> AsyncIterator[Service]:
 async def test_a_pause_without_an_end_ends_at_null(service: Service) -> None:
     """Null is until resumed, in the answer and in the state; 0 would be 1970. With an end it is that time."""
     made = await service.pause(reason="look", by="ann", seconds=None)
-    for view in (made, service.state()["paused"]):
-        assert schemas.PauseView.model_validate(view).until_ms is None
-        assert (view["reason"], view["by"]) == ("look", "ann")
+    for view in (made, service.state().paused):
+        assert view.until_ms is None
+        assert (view.reason, view.by) == ("look", "ann")
     made = await service.pause(reason="look", by="ann", seconds=60)
-    assert service.state()["paused"]["until_ms"] == made["until_ms"] == made["since_ms"] + 60_000
+    assert service.state().paused.until_ms == made.until_ms == made.since_ms + 60_000

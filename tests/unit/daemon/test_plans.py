@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import msgspec
@@ -13,7 +13,8 @@ import pytest
 from bundlekeel.api.schemas import PlanBody
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, StoreError
 from bundlekeel.core.model.parameters import Parameters, compat_defaults
-from bundlekeel.daemon.answers import Json, PlanRequest
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.planner import parameters_of
 from bundlekeel.daemon.operations.executions import request_of
 from bundlekeel.daemon.operations.plans import Plans, PlansParts
@@ -47,12 +48,12 @@ class Replicas:
     async def make_plan(self, url: str, request: Any) -> Json:
         """What the route does with the body."""
         given = PlanBody.model_validate(request).request()
-        return dict(await self._of(url, "make_plan").make(given))
+        return asdict(await self._of(url, "make_plan").make(given))
 
     async def plan(self, url: str, hash_: str) -> Json | None:
         """None for a 404."""
         try:
-            return dict(await self._of(url, "plan").find(hash_, here=True))
+            return asdict(await self._of(url, "plan").find(hash_, here=True))
         except NotFound:
             return None
 
@@ -95,19 +96,19 @@ async def test_a_plan_is_found_at_every_replica_wherever_it_was_made() -> None:
     replicas, leader, _ = await two()
     a, b = replicas.plans["http://a"], replicas.plans["http://b"]
     made = await a.make(AT_ONCE)
-    assert made["moves"] and (await b.find(made["hash"]))["moves"] == made["moves"]
+    assert made.moves and (await b.find(made.hash)).moves == made.moves
     assert replicas.asked == [("http://a", "plan")]
     with pytest.raises(NotFound):
         await b.find("feed", here=True)
     replicas.away.add("http://a")
     alone = await b.make(PlanRequest(ignore_hit_counts=True, parameters={"max_moves_per_cycle": 1}))
     replicas.away.clear()
-    assert not alone["by_leader"] and (await a.find(alone["hash"]))["request"] == alone["request"]
-    left = await b.execute(made["hash"], **WHO)
+    assert not alone.by_leader and (await a.find(alone.hash)).request == alone.request
+    left = await b.execute(made.hash, **WHO)
     await leader.executions.serve()
     (task,) = leader.shared_state.tasks
-    assert (task["task"], task["state"]) == (left["task"], "done")
-    wanted = {move["bundle"]: move["target"] for move in made["moves"]}
+    assert (task["task"], task["state"]) == (left.task, "done")
+    wanted = {move.bundle: move.target for move in made.moves}
     assert {bundle: leader.cluster.owners()[bundle] for bundle in wanted} == wanted
 
 
@@ -129,7 +130,7 @@ async def test_a_plan_nobody_knows_is_not_found() -> None:
     made = await a.make(AT_ONCE)
     leader.clock.offset += 16 * 60
     with pytest.raises(NotFound):
-        await b.execute(made["hash"], **WHO)
+        await b.execute(made.hash, **WHO)
 
 
 @pytest.mark.parametrize("at", ["http://a", "http://b"])
@@ -140,13 +141,13 @@ async def test_a_plan_whose_inputs_changed_is_refused_at_once(at: str, away: set
     plans = replicas.plans[at]
     made = await plans.make(AT_ONCE)
     replicas.away |= away
-    first = made["moves"][0]["bundle"]
+    first = made.moves[0].bundle
     leader.cluster.model.owners[first] = leader.cluster.model.owners.pop(first).__class__(broker_id=BROKERS[1])
     leader.cluster.publish()
     for sidecar in (leader, follower):
         await sidecar.cycle.turn()
     with pytest.raises(Conflict, match="the inputs changed since the plan was made") as caught:
-        await plans.execute(made["hash"], **WHO)
+        await plans.execute(made.hash, **WHO)
     assert any(first in line for line in caught.value.difference)
     assert await leader.shared_state.take_requests() == [] and leader.cluster.model.unloads == []
 
@@ -156,16 +157,16 @@ async def test_j12_the_splits_of_a_plan_are_carried_out_too() -> None:
     replicas, leader, _ = await two(hot_cluster())
     plans = replicas.plans["http://b"]
     made = await plans.make(AT_ONCE)
-    assert [split["bundle"] for split in made["splits"]] == [PARENT] and made["moves"] == []
-    left = await plans.execute(made["hash"], **WHO)
-    assert (left["moves"], left["splits"]) == (0, 1)
+    assert [split.bundle for split in made.splits] == [PARENT] and made.moves == []
+    left = await plans.execute(made.hash, **WHO)
+    assert (left.moves, left.splits) == (0, 1)
     await leader.executions.serve()
     (task,) = await plans.tasks()
-    assert (task["state"], task["detail"]) == ("done", "1 of 1 split")
+    assert (task.state, task.detail) == ("done", "1 of 1 split")
     assert {*CHILDREN} <= leader.cluster.owners().keys()
     await leader.cycle.turn()
     with pytest.raises(Conflict) as caught:
-        await plans.execute(made["hash"], **WHO)
+        await plans.execute(made.hash, **WHO)
     assert f"{PARENT} would no longer be split" in caught.value.difference
 
 
@@ -177,8 +178,8 @@ async def test_j12_a_pause_amid_a_plan_leaves_its_other_splits() -> None:
     cluster.publish()
     replicas, leader, _ = await two(cluster)
     made = await replicas.plans["http://a"].make(AT_ONCE)
-    assert len(made["splits"]) == 2 and made["moves"] == []
-    await replicas.plans["http://a"].execute(made["hash"], **WHO)
+    assert len(made.splits) == 2 and made.moves == []
+    await replicas.plans["http://a"].execute(made.hash, **WHO)
     pauses = list[asyncio.Task[Any]]()
 
     def paused(desired: Desired) -> Desired:
@@ -205,8 +206,8 @@ async def test_a_plan_is_running_while_its_splits_are_and_cycles_between_them_ar
     cluster.publish()
     replicas, leader, _ = await two(cluster)
     made = await replicas.plans["http://a"].make(AT_ONCE)
-    left = await replicas.plans["http://a"].execute(made["hash"], **WHO)
-    assert left["splits"] == 2
+    left = await replicas.plans["http://a"].execute(made.hash, **WHO)
+    assert left.splits == 2
     states, turns, divided = list[str](), list[asyncio.Task[Any]](), cluster.model.after_split
 
     async def drained() -> None:
@@ -224,7 +225,7 @@ async def test_a_plan_is_running_while_its_splits_are_and_cycles_between_them_ar
     await turns[0]
     assert states == ["running", "running"]
     records = leader.journal.tail(10, kind="move")
-    assert records and left["task"] not in {record["cycle"] for record in records}
+    assert records and left.task not in {record["cycle"] for record in records}
     assert leader.executor.request is None and [task["state"] for task in leader.shared_state.tasks] == ["done"]
 
 
@@ -234,9 +235,9 @@ async def test_what_was_carried_out_is_not_carried_out_again() -> None:
     for url in ("http://a", "http://b"):
         made = await replicas.plans["http://a"].make(AT_ONCE)
         if url == "http://a":
-            await replicas.plans[url].execute(made["hash"], **WHO)
+            await replicas.plans[url].execute(made.hash, **WHO)
             await leader.executions.serve()
-            done = made["hash"]
+            done = made.hash
         with pytest.raises(Conflict):
             await replicas.plans[url].execute(done, **WHO)
     assert len(leader.shared_state.tasks) == 1 and await leader.shared_state.take_requests() == []
@@ -246,14 +247,14 @@ async def test_a_task_that_fails_for_what_changed_says_what() -> None:
     """Changed between the answer and the leader's own look: the task has the difference."""
     replicas, leader, _ = await two()
     made = await replicas.plans["http://a"].make(AT_ONCE)
-    await replicas.plans["http://a"].execute(made["hash"], **WHO)
+    await replicas.plans["http://a"].execute(made.hash, **WHO)
     await leader.shared_state.change_desired(
-        lambda desired: desired.__class__(pinned={made["moves"][0]["bundle"]: 0}),
+        lambda desired: desired.__class__(pinned={made.moves[0].bundle: 0}),
     )
     await leader.executions.serve()
     (task,) = leader.shared_state.tasks
     assert task["state"] == "failed"
-    assert f"{made['moves'][0]['bundle']} would no longer move" in task["difference"]
+    assert f"{made.moves[0].bundle} would no longer move" in task["difference"]
 
 
 async def test_nothing_is_carried_out_where_the_mode_forbids_it() -> None:
@@ -262,13 +263,13 @@ async def test_nothing_is_carried_out_where_the_mode_forbids_it() -> None:
     a, b = replicas.plans["http://a"], replicas.plans["http://b"]
     made = await a.make(AT_ONCE)
     with pytest.raises(Forbidden, match="mode is `recommend`"):
-        await b.execute(made["hash"], **WHO)
+        await b.execute(made.hash, **WHO)
     replicas, _, _ = await two()
     a, acting = replicas.plans["http://a"], replicas.plans["http://b"]
     for changed in ({"traffic_scale": 2.0}, {"add_brokers": ("new-1",)}):
         other = await a.make(PlanRequest(ignore_hit_counts=True, **changed))
         with pytest.raises(Forbidden, match="what-if"):
-            await acting.execute(other["hash"], **WHO)
+            await acting.execute(other.hash, **WHO)
 
 
 async def test_what_waits_for_the_leader_is_among_the_tasks() -> None:
@@ -277,17 +278,17 @@ async def test_what_waits_for_the_leader_is_among_the_tasks() -> None:
     replicas, leader, follower = await two()
     a, b = replicas.plans["http://a"], replicas.plans["http://b"]
     made = await a.make(AT_ONCE)
-    left = await b.execute(made["hash"], **WHO)
+    left = await b.execute(made.hash, **WHO)
     for plans in (a, b):
         (task,) = await plans.tasks()
-        assert (task["task"], task["state"], task["hash"]) == (left["task"], "waiting", made["hash"])
-        assert (task["by"], task["reason"]) == (WHO["by"], WHO["reason"])
+        assert (task.task, task.state, task.hash) == (left.task, "waiting", made.hash)
+        assert (task.by, task.reason) == (WHO["by"], WHO["reason"])
     await leader.executions.serve()
     for plans in (a, b):
         (task,) = await plans.tasks()
-        assert (task["task"], task["state"]) == (left["task"], "done")
+        assert (task.task, task.state) == (left.task, "done")
     follower.cluster.store.suspend(follower.coordination)
-    assert [item["state"] for item in await b.tasks()] == ["done"]
+    assert [item.state for item in await b.tasks()] == ["done"]
 
 
 async def test_a_follower_passes_added_brokers_on_to_the_leader() -> None:
@@ -295,17 +296,17 @@ async def test_a_follower_passes_added_brokers_on_to_the_leader() -> None:
     replicas, _, _ = await two()
     request = PlanRequest(ignore_hit_counts=True, add_brokers=("new-1", "new-2"))
     made = await replicas.plans["http://b"].make(request)
-    assert made["by_leader"] and replicas.asked == [("http://a", "make_plan")]
-    assert request_of({"request": json.loads(json.dumps(made["request"]))}) == request
+    assert made.by_leader and replicas.asked == [("http://a", "make_plan")]
+    assert request_of({"request": json.loads(json.dumps(made.request))}) == request
 
 
 async def test_a_sidecar_of_the_release_before_reads_a_plan_without_added_brokers() -> None:
     """What it does not know is not said where it is not used: not to a leader, nor with a request in the store."""
     replicas, leader, _ = await two()
     made = await replicas.plans["http://a"].make(AT_ONCE)
-    await replicas.plans["http://b"].execute(made["hash"], **WHO)
+    await replicas.plans["http://b"].execute(made.hash, **WHO)
     ((_, body),) = await leader.shared_state.take_requests()
-    assert "add_brokers" not in made["request"] and "add_brokers" not in body["request"]
+    assert "add_brokers" not in made.request and "add_brokers" not in body["request"]
     assert "add_brokers" not in AT_ONCE.told() and PlanRequest(add_brokers=("x",)).told()["add_brokers"] == ("x",)
 
 

@@ -34,9 +34,9 @@ async def test_a_bundle_that_only_its_broker_may_hold_is_never_unloaded() -> Non
     assert {item.code for item in report.plan.refusals} == {Code.POLICY_FORBIDS}
     assert not report.outcomes and not cluster.model.unloads
     rows = tables.bundles(sidecar.cycle, sidecar.clock.wall_ms())
-    assert {(row["may_move"], row["code"]) for row in rows} == {(False, "PolicyForbids")}
-    told = await why(rows[0]["bundle"], cycle=sidecar.cycle, metadata=cluster.metadata, records=[])
-    assert told["codes"][0]["code"] == "PolicyForbids" and "policy" in told["what_would_change_it"]
+    assert {(row.may_move, row.code) for row in rows} == {(False, "PolicyForbids")}
+    told = await why(rows[0].bundle, cycle=sidecar.cycle, metadata=cluster.metadata, records=[])
+    assert told.codes[0].code == "PolicyForbids" and "policy" in told.what_would_change_it
     isolated(cluster)
     assert (await sidecar.cycle.turn()).outcomes
 
@@ -159,16 +159,14 @@ async def test_assignments_answer_without_touching_anything() -> None:
     await sidecar.cycle.turn()
     before = len(sidecar.admin.calls), dict(cluster.model.owners)
     (row,) = await asked(sidecar, "t/new/0x00000000_0x40000000")
-    assert (row["chosen"], row["candidates"], row["state"], row["owner"]) == (BROKERS[1], [BROKERS[1]], "unowned", None)
-    dropped = next(step for step in row["steps"] if step["name"] == "policies")["dropped"]
-    assert {(item["broker"], item["code"]) for item in dropped} == {
-        (b, "NotInPolicy") for b in (BROKERS[0], BROKERS[2])
-    }
+    assert (row.chosen, row.candidates, row.state, row.owner) == (BROKERS[1], [BROKERS[1]], "unowned", None)
+    dropped = next(step for step in row.steps if step.name == "policies").dropped
+    assert {(item.broker, item.code) for item in dropped} == {(b, "NotInPolicy") for b in (BROKERS[0], BROKERS[2])}
     assert len(await asked(sidecar, "t/new")) == 4
     parts = await asked(sidecar, "persistent://t/new/parts", "persistent://t/ns/one")
-    assert [item["chosen"] for item in parts[:2]] == [BROKERS[1]] * 2
+    assert [item.chosen for item in parts[:2]] == [BROKERS[1]] * 2
     expected = bundle_for_hash("t/ns", QUARTERS, parse_topic("persistent://t/ns/one").hash)
-    assert (parts[2]["bundle"], parts[2]["chosen"]) == (str(expected), BROKERS[2])
+    assert (parts[2].bundle, parts[2].chosen) == (str(expected), BROKERS[2])
     assert (len(sidecar.admin.calls), dict(cluster.model.owners)) == before
     assert sidecar.policies.current.anti_affinity == {}
 
@@ -183,7 +181,7 @@ async def test_j06_assignments_follow_the_brokers_load_manager() -> None:
         cluster.source.mode = mode
         await sidecar.cycle.turn()
         (row,) = await asked(sidecar, "t/new/0x00000000_0x40000000")
-        found.append((row["placement"], row["steps"][1]["name"], row["sentence"].partition(", ")[2]))
+        found.append((row.placement, row.steps[1].name, row.sentence.partition(", ")[2]))
     assert found == [
         ("round_robin", "policies", "by round_robin among 3"),
         ("least_resource_usage", "load manager class", "by least_resource_usage among 3"),
@@ -198,7 +196,7 @@ async def test_assignments_of_a_group_nobody_has_loaded() -> None:
     sidecar = await FakeSidecar(cluster, mode="recommend").lead()
     await sidecar.cycle.turn()
     (row,) = await asked(sidecar, "t/new/0x00000000_0x40000000")
-    assert row["candidates"] == list(BROKERS[1:])
+    assert row.candidates == list(BROKERS[1:])
 
 
 async def test_assignments_say_what_is_preallocated_and_what_is_wrong() -> None:
@@ -214,8 +212,8 @@ async def test_assignments_say_what_is_preallocated_and_what_is_wrong() -> None:
     cluster.metadata.bundle_boundaries["t/ns"] = QUARTERS
     cluster.metadata.unreadable.add("t/ns")
     rows = await asked(sidecar, "t/ns")
-    assert {(row["chosen"], row["code"]) for row in rows} == {(None, "PolicyUnreadable")}
-    assert rows[0]["sentence"].startswith("no broker: ")
+    assert {(row.chosen, row.code) for row in rows} == {(None, "PolicyUnreadable")}
+    assert rows[0].sentence.startswith("no broker: ")
     with pytest.raises(ConfigError) as caught:
         await asked(sidecar, *["t/ns"] * 51)
     assert caught.value.field == "names"

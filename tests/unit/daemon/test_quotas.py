@@ -47,17 +47,17 @@ async def test_recommended_is_only_shown() -> None:
     sidecar = await leading(mode="recommend")
     await sidecar.turn(3)
     view = await sidecar.service.view()
-    (group,) = view["groups"]
-    assert (view["acting"], view["obstacle"]) == (False, "RecommendOnly")
-    assert group["usage"]["publish_messages"] == pytest.approx(sidecar.quota_cluster.total(), rel=1e-3)
-    assert group["shares"]["publish_messages"] <= LIMIT + 1 and group["topics"] == 16
-    assert view["writes"]["planned"] == 16 and view["writes"]["written"] == 0
-    assert "16 changes would be" in view["sentence"]
+    (group,) = view.groups
+    assert (view.acting, view.obstacle) == (False, "RecommendOnly")
+    assert group.usage.publish_messages == pytest.approx(sidecar.quota_cluster.total(), rel=1e-3)
+    assert group.shares.publish_messages <= LIMIT + 1 and group.topics == 16
+    assert view.writes.planned == 16 and view.writes.written == 0
+    assert "16 changes would be" in view.sentence
     assert not sidecar.quota_cluster.model.quotas.rates
     assert {call[0] for call in sidecar.quota_admin.calls} <= {"topic_rates", "namespace_rates"}
     detail = await sidecar.service.group("acme")
-    row = next(row for row in detail["rows"] if row["topic"] == PARTITIONED)
-    assert row["partitions"] == 4 and row["change"]["publish"]["messages"] * 4 <= row["share"]["publish_messages"]
+    row = next(row for row in detail.rows if row.topic == PARTITIONED)
+    assert row.partitions == 4 and row.change["publish"].messages * 4 <= row.share.publish_messages
 
 
 async def test_the_limit_holds_and_everybody_has_a_part() -> None:
@@ -124,7 +124,7 @@ async def test_an_unresponsive_broker_changes_nothing() -> None:
     await sidecar.turn()
     assert sidecar.quota_cluster.model.quotas.rates == held
     view = await sidecar.service.view()
-    assert [text for text in view["problems"] if "did not report its usage" in text]
+    assert [text for text in view.problems if "did not report its usage" in text]
     assert "did not report" in sidecar.told("problems")[-1]["sentence"]
 
 
@@ -180,19 +180,17 @@ async def test_how_long_topics_are_held_back() -> None:
     cluster = QuotaCluster()
     first, since = await leading(cluster), cluster.clock.boot()
     await first.turn(3)
-    (told,) = (await first.service.view())["groups"]
+    (told,) = (await first.service.view()).groups
     cluster.clock.offset += 5.0
     await first.turn()
-    (now,) = (await first.service.view())["groups"]
-    added = now["held_back_seconds"] - told["held_back_seconds"]
-    assert (
-        5.0 * now["held_back"] - 0.1 <= added <= (cluster.clock.boot() - since) * now["held_back"] + 0.1 and added > 0
-    )
+    (now,) = (await first.service.view()).groups
+    added = now.held_back_seconds - told.held_back_seconds
+    assert 5.0 * now.held_back - 0.1 <= added <= (cluster.clock.boot() - since) * now.held_back + 0.1 and added > 0
     await first.leadership.stop()
     second = await leading(cluster, name="b")
     await second.turn()
-    (after,) = (await second.service.view())["groups"]
-    assert second.shared_state.leading and after["held_back_seconds"] >= now["held_back_seconds"]
+    (after,) = (await second.service.view()).groups
+    assert second.shared_state.leading and after.held_back_seconds >= now.held_back_seconds
 
 
 async def test_rates_that_may_not_be_read() -> None:
@@ -201,8 +199,8 @@ async def test_rates_that_may_not_be_read() -> None:
     sidecar.quota_admin.fail("topic_rate", *[AdminUnauthorized("403 no permission", status=403)] * 16)
     await sidecar.turn()
     view = await sidecar.service.view()
-    assert view["left"] == {Code.RATE_NOT_READ.value: 16} and not sidecar.quota_cluster.model.quotas.rates
-    assert view["problems"] == ["rates in force could not be read: 403 no permission"]
+    assert view.left == {Code.RATE_NOT_READ.value: 16} and not sidecar.quota_cluster.model.quotas.rates
+    assert view.problems == ["rates in force could not be read: 403 no permission"]
     await sidecar.turn()
     assert len(sidecar.quota_cluster.model.quotas.rates) == 16
 
@@ -231,9 +229,9 @@ async def test_topic_policies_off() -> None:
         sidecar = await leading(cluster)
         await sidecar.turn(2)
         view = await sidecar.service.view()
-        assert view["left"] == {Code.TOPIC_POLICIES_OFF.value: 16} and not view["writes"]["held"]
+        assert view.left == {Code.TOPIC_POLICIES_OFF.value: 16} and not view.writes.held
         why = await sidecar.service.why(HOT)
-        assert [item["code"] for item in why["codes"]] == ["TopicPoliciesOff"]
+        assert [item.code for item in why.codes] == ["TopicPoliciesOff"]
         assert 'quota_rates_left{code="TopicPoliciesOff"} 16.0' in sidecar.metric("quota_rates_left")
 
 
@@ -246,8 +244,8 @@ async def test_the_budget_of_writes() -> None:
         view = view or await sidecar.service.view()
         written.append(len(sidecar.quota_cluster.model.quotas.rates))
     assert written == [4, 8, 12, 16]
-    assert view["left"] == {Code.BUDGET_OF_RATES.value: 12}
-    assert view["explanations"] == {Code.BUDGET_OF_RATES.value: EXPLANATIONS[Code.BUDGET_OF_RATES]}
+    assert view.left == {Code.BUDGET_OF_RATES.value: 12}
+    assert view.explanations == {Code.BUDGET_OF_RATES.value: EXPLANATIONS[Code.BUDGET_OF_RATES]}
 
 
 async def test_paused() -> None:
@@ -260,7 +258,7 @@ async def test_paused() -> None:
     sidecar.quota_cluster.demand[COLD] = 300.0
     await sidecar.turn(3)
     assert sidecar.quota_cluster.model.quotas.rates == held
-    assert (await sidecar.service.view())["obstacle"] == "Paused"
+    assert (await sidecar.service.view()).obstacle == "Paused"
 
 
 async def test_a_namespace_joins_by_itself() -> None:
@@ -308,5 +306,5 @@ async def test_a_follower_shows_the_same() -> None:
     follower = await leading(cluster, name="b")
     await follower.turn(2)
     assert not follower.shared_state.leading and not follower.quota_admin.calls
-    assert (await follower.service.view())["groups"] == (await leader.service.view())["groups"]
-    assert (await follower.service.why("acme"))["sentences"] == (await leader.service.why("acme"))["sentences"]
+    assert (await follower.service.view()).groups == (await leader.service.view()).groups
+    assert (await follower.service.why("acme")).sentences == (await leader.service.why("acme")).sentences

@@ -37,7 +37,7 @@ class TestWhatWasThere:
         events = [rate for place, rate in rates.items() if "acme/events" in place.topic]
         assert events and all(rate.size == 9_000 for rate in events)
         view = await sidecar.service.view()
-        assert view["left"][Code.STRICTER_RATE_IN_FORCE.value] >= 1
+        assert view.left[Code.STRICTER_RATE_IN_FORCE.value] >= 1
 
     async def test_given_back_with_the_group(self) -> None:
         """Every policy is as it was before, and nothing is held any more."""
@@ -54,7 +54,7 @@ class TestWhatWasThere:
         await sidecar.turn()
         assert cluster.model.quotas.rates == before
         assert not sidecar.quotas.rates.owned and not await sidecar.coordination.read_tree(HELD)
-        assert (await sidecar.service.view())["sentence"] == "there are no quota groups"
+        assert (await sidecar.service.view()).sentence == "there are no quota groups"
 
     async def test_given_back_when_the_enforcer_is_off(self) -> None:
         """As another sidecar with other settings leads."""
@@ -65,7 +65,7 @@ class TestWhatWasThere:
         second = await leading(cluster, name="b", enforcer="off")
         await second.turn()
         assert not cluster.model.quotas.rates
-        assert (await second.service.view())["obstacle"] == "QuotasOff"
+        assert (await second.service.view()).obstacle == "QuotasOff"
 
     async def test_given_back_after_a_handback(self) -> None:
         """And not written again before somebody takes over anew."""
@@ -159,7 +159,7 @@ class TestWhatWasThere:
             return
         await sidecar.turn(3)
         assert not sidecar.quota_cluster.model.quotas.rates
-        assert (await sidecar.service.view())["obstacle"] == Code.PUT_ASIDE.value
+        assert (await sidecar.service.view()).obstacle == Code.PUT_ASIDE.value
         (told,) = sidecar.journal.tail(10, kind="wish")
         assert told["by"] == "ann" and "quotas" in told["sentence"] and "takeover" in told["sentence"]
 

@@ -38,7 +38,7 @@ async def test_recommended_is_only_shown() -> None:
     await sidecar.turn()
     quotas = sidecar.quota_cluster.model.quotas
     assert (quotas.groups, quotas.attached) == ({}, {})
-    assert (await sidecar.service.view())["writes"]["planned"] == 3
+    assert (await sidecar.service.view()).writes.planned == 3
 
 
 async def test_made_attached_and_given_back() -> None:
@@ -106,15 +106,15 @@ async def test_defects_are_named() -> None:
     """No exchange of usage; dispatch that is not enforced; a dead broker that counts until others restart."""
     sidecar = await native()
     await sidecar.turn()
-    (row,) = (await sidecar.service.view())["groups"]
-    assert [item["code"] for item in row["defects"]] == ["UsageNotExchanged"]
+    (row,) = (await sidecar.service.view()).groups
+    assert [item.code for item in row.defects] == ["UsageNotExchanged"]
     cluster = exchanging()
     sidecar = await native(cluster, acme={"members": ("t:acme",), "dispatch_messages": 100})
     await sidecar.turn()
     cluster.die(BROKERS[1], BROKERS[2])
     await sidecar.turn()
-    (row,) = (await sidecar.service.view())["groups"]
-    assert [item["code"] for item in row["defects"]] == ["DispatchNotEnforced", "DeadBrokerCounted"]
-    assert row["defects"][1]["detail"] == BROKERS[1]
+    (row,) = (await sidecar.service.view()).groups
+    assert [item.code for item in row.defects] == ["DispatchNotEnforced", "DeadBrokerCounted"]
+    assert row.defects[1].detail == BROKERS[1]
     why = await sidecar.service.why("acme")
-    assert BROKERS[1] in why["sentences"] and [item["code"] for item in why["codes"]][1] == "DeadBrokerCounted"
+    assert BROKERS[1] in why.sentences and [item.code for item in why.codes][1] == "DeadBrokerCounted"

@@ -11,6 +11,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminApiError, AdminRefused, AdminTimeout
 from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
 from bundlekeel.core.quotas.native import ResourceGroup
+from bundlekeel.daemon.answers.quotas import WritesView
 from bundlekeel.daemon.quotas.restore import give_quotas_back
 from bundlekeel.daemon.state.owned_limits import NATIVE
 from bundlekeel.ports.commands import Permit
@@ -128,8 +129,8 @@ async def test_a_refused_namespace_keeps_no_other_one() -> None:
     await sidecar.turn()
     assert quotas.attached == {ORDERS: "acme"}
     view = await sidecar.service.view()
-    assert view["writes"] == {"written": 2, "planned": 3, "failed": 1, "held": 1}
-    assert view["problems"] == [f"{EVENTS}: 409 concurrent modification"]
+    assert view.writes == WritesView(written=2, planned=3, failed=1, held=1)
+    assert view.problems == [f"{EVENTS}: 409 concurrent modification"]
     assert 'outcome="written"} 2.0' in sidecar.metric("quota_writes_total")
     assert 'outcome="failed"} 1.0' in sidecar.metric("quota_writes_total")
     (record,) = sidecar.told("resource_groups")
@@ -165,20 +166,20 @@ async def test_recommended_is_told() -> None:
     """Which namespaces would be attached, to what."""
     sidecar = await leader(mode="recommend")
     await sidecar.turn()
-    (row,) = (await sidecar.service.view())["groups"]
-    assert row["planned"] == [
+    (row,) = (await sidecar.service.view()).groups
+    assert row.planned == [
         "ResourceGroup acme: publish_messages 200",
         "acme/events: ResourceGroup none → acme",
         "acme/orders: ResourceGroup none → acme",
     ]
     why = await sidecar.service.why("acme")
-    assert "was, or is to be, written: acme/events: ResourceGroup none → acme" in why["sentences"]
+    assert "was, or is to be, written: acme/events: ResourceGroup none → acme" in why.sentences
     assert not sidecar.told("resource_groups")
 
 
 async def problems(sidecar: Any) -> list[str]:
     """What is wrong, apart from a group of the settings that a person removed."""
-    return [text for text in (await sidecar.service.view())["problems"] if "declared in the settings" not in text]
+    return [text for text in (await sidecar.service.view()).problems if "declared in the settings" not in text]
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
@@ -259,8 +260,8 @@ def test_the_budget_of_writes() -> None:
         sidecar.quota_admin.refused = {f"acme/more{number:03}": REFUSED for number in range(9)}
         await sidecar.cycles(1)
         view = await sidecar.service.view()
-        assert len(sidecar.quota_admin.begun()) == 7 and view["writes"]["planned"] == 33
-        assert view["left"] == {Code.BUDGET_OF_RATES.value: 25} and "25 still to come" in view["sentence"]
+        assert len(sidecar.quota_admin.begun()) == 7 and view.writes.planned == 33
+        assert view.left == {Code.BUDGET_OF_RATES.value: 25} and "25 still to come" in view.sentence
         await sidecar.cycles(4)
         assert len(attached) == 23 and len(sidecar.quota_admin.begun()) == 39
         lease.cancel()
@@ -278,7 +279,7 @@ def test_cycles_end_in_time() -> None:
         sidecar.quota_admin.hanging = frozenset({EVENTS, ORDERS})
         await sidecar.cycles(1)
         assert 0 < len(attached) < 98
-        assert (await sidecar.service.view())["left"] == {Code.RATE_NOT_REACHED.value: 100 - len(attached)}
+        assert (await sidecar.service.view()).left == {Code.RATE_NOT_REACHED.value: 100 - len(attached)}
         await sidecar.cycles(2)
         assert len(attached) == 98 and len(sidecar.quota_admin.begun()) == 100
         await sidecar.cycles(5)
@@ -321,8 +322,8 @@ async def test_a_dead_broker_is_known_to_the_next_leader() -> None:
 
     async def counted() -> list[str]:
         await second.turn()
-        (row,) = (await second.service.view())["groups"]
-        return [item["detail"] for item in row["defects"] if item["code"] == Code.DEAD_BROKER_COUNTED]
+        (row,) = (await second.service.view()).groups
+        return [item.detail for item in row.defects if item.code == Code.DEAD_BROKER_COUNTED]
 
     assert await counted() == [BROKERS[1]]
     cluster.source.put(report(BROKERS[0], {}, last_update=cluster.clock.wall_ms(), start_timestamp=100))

@@ -133,8 +133,8 @@ def test_a_hundred_new_topics_at_slow_brokers() -> None:
         for _ in range(12):
             assert await sidecar.cycles(1) < [CYCLE]
             view = await sidecar.service.view()
-            to_come.append(view["left"].get(Code.RATE_NOT_REACHED.value, 0))
-            assert (f"{to_come[-1]} still to come" in view["sentence"]) == (to_come[-1] > 0)
+            to_come.append(view.left.get(Code.RATE_NOT_REACHED.value, 0))
+            assert (f"{to_come[-1]} still to come" in view.sentence) == (to_come[-1] > 0)
             reads = Counter(call[1] for call in sidecar.quota_admin.calls if call[0] == "topic_rate")
             assert len(reads) == len(sidecar.quota_cluster.model.loads) - 3 or max(reads.values()) <= 2
         assert to_come[0] > 50 and to_come[-1] == 0
@@ -161,7 +161,7 @@ def test_some_that_never_answer_keep_nobody_waiting() -> None:
         assert max(await sidecar.cycles(4)) < CYCLE
         rates = {place.topic for place in sidecar.quota_cluster.model.quotas.rates}
         assert rates == {*names[20:], *(name for name in rates if "/more/" not in name)} and len(rates) == 36
-        left = (await sidecar.service.view())["left"]
+        left = (await sidecar.service.view()).left
         assert left[Code.RATE_NOT_REACHED.value] == 20
         sidecar.quota_admin.hanging = frozenset()
         await sidecar.cycles(int(GIVEN_UP / CYCLE))
@@ -185,7 +185,7 @@ def test_a_write_that_hangs_goes_on_beside_the_cycles() -> None:
         before, rate = len(calls), sidecar.quota_cluster.model.quotas.rates[place]
         slow = _SlowWrites(sidecar)
         assert max(await sidecar.cycles(4)) < CYCLE
-        assert (await sidecar.service.view())["left"][Code.RATE_NOT_REACHED.value] == 1
+        assert (await sidecar.service.view()).left[Code.RATE_NOT_REACHED.value] == 1
         assert slow.begun == 1 and ("set_topic_rate", HOT, PUBLISH) not in calls[before:]
         assert ("topic_rate", HOT, PUBLISH) not in calls[slow.since :]
         await sidecar.cycles(8)
@@ -226,7 +226,7 @@ def test_namespaces_that_are_not_reached() -> None:
         sidecar.quota_admin.namespace_seconds = 0.9 * CYCLE
         assert max(await sidecar.cycles(1)) < CYCLE
         assert not sidecar.quota_cluster.model.quotas.rates
-        assert (await sidecar.service.view())["left"] == {Code.RATE_NOT_REACHED.value: 16}
+        assert (await sidecar.service.view()).left == {Code.RATE_NOT_REACHED.value: 16}
         # The answers have come beside the cycle by now.
         assert max(await sidecar.cycles(1)) < CYCLE
         assert len(sidecar.quota_cluster.model.quotas.rates) == 16
@@ -242,7 +242,7 @@ def test_the_budget_of_a_minute() -> None:
         sidecar, lease = await led(QuotaCluster(LoopClock()), writes_per_minute=12)
         await sidecar.turn(8)
         assert sidecar.answered()["set_topic_rate"] == 12
-        assert (await sidecar.service.view())["left"][Code.BUDGET_OF_RATES.value] == 4
+        assert (await sidecar.service.view()).left[Code.BUDGET_OF_RATES.value] == 4
         await asyncio.sleep(61)
         await sidecar.turn(2)
         assert len(sidecar.quota_cluster.model.quotas.rates) == 16

@@ -105,8 +105,8 @@ async def test_a_topic_that_left_its_broker_counts_once() -> None:
     cluster.move(0, BROKERS[1])
     for _ in range(3):
         await sidecar.turn()
-        rows = (await sidecar.service.group("acme"))["rows"]
-        (used,) = [row["usage"]["publish_messages"] for row in rows if row["topic"] == BIG[0]]
+        rows = (await sidecar.service.group("acme")).rows
+        (used,) = [row.usage.publish_messages for row in rows if row.topic == BIG[0]]
         assert used == pytest.approx(50.0)
 
 

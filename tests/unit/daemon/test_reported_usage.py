@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -47,15 +47,15 @@ async def test_usage_by_broker() -> None:
     sidecar = await leading()
     await sidecar.turn(8)
     row = await sidecar.service.group("acme")
-    assert set(row["brokers"]) == set(BROKERS)
-    for kind, total in row["usage"].items():
-        assert sum(rates[kind] for rates in row["brokers"].values()) == pytest.approx(total, abs=0.01)
+    assert set(row.brokers) == set(BROKERS)
+    for kind, total in asdict(row.usage).items():
+        assert sum(getattr(rates, kind) for rates in row.brokers.values()) == pytest.approx(total, abs=0.01)
     passes = dict.fromkeys(BROKERS, 0.0)
     for bundle, owner in sidecar.quota_cluster.model.owners.items():
         for name in sidecar.quota_cluster.model.topics[bundle]:
             if name in sidecar.quota_cluster.demand:
                 passes[owner.broker_id] += sidecar.quota_cluster.model.loads[name].traffic[0]
-    assert {name: rates["publish_messages"] for name, rates in row["brokers"].items()} == pytest.approx(passes, abs=0.5)
+    assert {name: rates.publish_messages for name, rates in row.brokers.items()} == pytest.approx(passes, abs=0.5)
 
 
 async def test_a_broker_that_serves_nothing_of_it() -> None:
@@ -67,7 +67,7 @@ async def test_a_broker_that_serves_nothing_of_it() -> None:
     for number in range(8):
         sidecar.quota_cluster.move(number, BROKERS[0])
     await sidecar.turn(6)
-    view = {row["name"]: row["brokers"] for row in (await sidecar.service.view())["groups"]}
+    view = {row.name: row.brokers for row in (await sidecar.service.view()).groups}
     assert set(view["orders"]) == {BROKERS[0]} and set(view["events"]) == set(BROKERS)
 
 
@@ -81,8 +81,8 @@ async def test_small_topics_are_explained() -> None:
     stored = await leader.quotas.book.read_report()
     assert stored is not None and SMALL not in {row["topic"] for row in stored["groups"][0]["rows"]}
     told = await leader.service.why(SMALL)
-    assert told["group"] == "acme" and "0 messages/s published, share" in told["sentences"][0]
-    assert "served by " in told["sentences"][-1] and "no broker" not in told["sentences"][-1]
+    assert told.group == "acme" and "0 messages/s published, share" in told.sentences[0]
+    assert "served by " in told.sentences[-1] and "no broker" not in told.sentences[-1]
     with pytest.raises(NotFound, match="no broker reported persistent://acme/orders/none"):
         await leader.service.why("persistent://acme/orders/none")
     follower = await leading(cluster, name="b")

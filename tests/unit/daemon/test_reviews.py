@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bundlekeel.core.model.errors import Conflict, StoreError
-from bundlekeel.daemon.answers import Json
+from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.operations.reviews import EXPIRES_MS, Reviews
 from bundlekeel.daemon.state.shared_state import KEPT_TASKS, SharedState
 from tests.support.builders import bundle_name
@@ -60,7 +60,7 @@ async def test_a_discard_amid_an_approval_moves_nothing(monkeypatch: pytest.Monk
     assert sidecar.cluster.model.unloads == []
     (task,) = sidecar.shared_state.tasks
     assert (task["state"], task["detail"]) == ("failed", "not carried out: its proposal is discarded")
-    assert (await shown(reviews))["state"] == "discarded"
+    assert (await shown(reviews)).state == "discarded"
 
 
 async def test_an_approval_that_the_store_cut_short_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,11 +74,11 @@ async def test_an_approval_that_the_store_cut_short_is_repeated(monkeypatch: pyt
     with pytest.raises(StoreError):
         await reviews.approve(ID, reason="fine", by="bob")
     row = await shown(reviews)
-    assert (row["state"], row["actions"]) == ("approved", ["approve", "discard"])
-    assert (await reviews.approve(ID, reason="fine", by="bob"))["state"] == "executing"
+    assert (row.state, row.actions) == ("approved", ["approve", "discard"])
+    assert (await reviews.approve(ID, reason="fine", by="bob")).state == "executing"
     await sidecar.executions.serve()
     assert sidecar.cluster.owners()[BUNDLE] == B3
-    assert (await shown(reviews))["state"] == "done"
+    assert (await shown(reviews)).state == "done"
 
 
 async def test_an_approval_left_twice_is_carried_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,10 +92,10 @@ async def test_an_approval_left_twice_is_carried_out_once(monkeypatch: pytest.Mo
     # Between this approval and its request the leader carries out the one that is there.
     on_request(monkeypatch, sidecar.shared_state, served)
     row = await reviews.approve(ID, reason="fine", by="bob")
-    assert row["state"] == "done"
+    assert row.state == "done"
     await sidecar.executions.serve()
     first, second = sidecar.shared_state.tasks
-    assert (first["state"], second["state"], row["task"]) == ("done", "failed", first["task"])
+    assert (first["state"], second["state"], row.task) == ("done", "failed", first["task"])
     assert second["detail"] == "not carried out: its proposal is done"
     assert len(sidecar.cluster.model.unloads) == 1
 
@@ -116,21 +116,21 @@ async def test_a_proposal_that_is_done_stays_done_when_its_task_is_forgotten() -
     await sidecar.executions.serve()
     assert {task["kind"] for task in sidecar.shared_state.tasks} == {"levitate"}
     row = await shown(reviews)
-    assert (row["state"], row["actions"]) == ("done", [])
+    assert (row.state, row.actions) == ("done", [])
 
 
 async def test_a_proposal_whose_leader_died_amid_its_task_is_aborted() -> None:
     """The next leader knows nothing of the task, or finds it abandoned: nobody is to wait for it."""
     sidecar, reviews = await proposed()
     await reviews.approve(ID, reason="fine", by="bob")
-    task = (await shown(reviews))["task"]
+    task = (await shown(reviews)).task
     await reviews.begin(ID, task)
     sidecar.shared_state.remember_task({"task": task, "state": "running"})
     await sidecar.shared_state.close_request(task, sidecar.shared_state.current_epoch())
     sidecar.shared_state.tasks = []
-    assert (await shown(reviews))["state"] == "executing"
+    assert (await shown(reviews)).state == "executing"
     await sidecar.executions.serve()
-    assert (await shown(reviews))["state"] == "aborted"
+    assert (await shown(reviews)).state == "aborted"
 
 
 async def test_what_waits_for_the_leader_is_not_called_lost() -> None:
@@ -138,7 +138,7 @@ async def test_what_waits_for_the_leader_is_not_called_lost() -> None:
     _, reviews = await proposed()
     await reviews.approve(ID, reason="fine", by="bob")
     await reviews.settle()
-    assert (await shown(reviews))["state"] == "executing"
+    assert (await shown(reviews)).state == "executing"
 
 
 async def test_an_approval_without_a_task_expires_too(monkeypatch: pytest.MonkeyPatch) -> None:

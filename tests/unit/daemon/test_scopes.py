@@ -18,16 +18,16 @@ async def test_pins_exclusions_and_paused_scopes_come_and_go() -> None:
     leader, _ = await both()
     service = operator_requests(leader)
     pinned = await service.pin(BUNDLE, seconds=None, **WHO)
-    assert (pinned["broker"], pinned["until_ms"]) == (B1, 0)
+    assert (pinned.broker, pinned.until_ms) == (B1, 0)
     await service.exclude("n:shop/*", seconds=1.0, **WHO)
     await service.pause_scope("namespace:t/ns", seconds=1.0, **WHO)
     shown = service.operations()
-    assert [row["bundle"] for row in shown["pins"]] == [BUNDLE]
-    assert [row["pattern"] for row in shown["exclusions"]] == ["n:shop/*"]
-    assert [row["scope"] for row in shown["pauses"]] == ["namespace:t/ns"]
+    assert [row.bundle for row in shown.pins] == [BUNDLE]
+    assert [row.pattern for row in shown.exclusions] == ["n:shop/*"]
+    assert [row.scope for row in shown.pauses] == ["namespace:t/ns"]
     leader.clock.offset += 1.1
     shown = service.operations()
-    assert (shown["exclusions"], shown["pauses"]) == ([], [])
+    assert (shown.exclusions, shown.pauses) == ([], [])
     await service.unpin(BUNDLE, **WHO)
     await service.include("n:shop/*", **WHO)
     await service.resume_scope("namespace:t/ns", **WHO)
@@ -79,12 +79,12 @@ async def test_a_scope_says_how_much_it_matches() -> None:
         ("tenant:nosuch", "tenant:nosuch", 0),
     ):
         made = await service.pause_scope(given, seconds=None, **WHO)
-        assert (made["scope"], made["bundles"], made["until_ms"]) == (stored, bundles, None)
+        assert (made.scope, made.bundles, made.until_ms) == (stored, bundles, None)
         assert list(leader.shared_state.desired.pauses) == [stored]
-        assert (await service.resume_scope(given, **WHO))["scope"] == stored
+        assert (await service.resume_scope(given, **WHO)).scope == stored
     excluded = await service.exclude(f" r:{B1}", seconds=None, **WHO)
-    assert (excluded["pattern"], excluded["bundles"]) == (f"r:{B1}", owned)
-    assert (await service.exclude("n:none/*", seconds=None, **WHO))["bundles"] == 0
+    assert (excluded.pattern, excluded.bundles) == (f"r:{B1}", owned)
+    assert (await service.exclude("n:none/*", seconds=None, **WHO)).bundles == 0
     with pytest.raises(ConfigError, match="no broker 'b9:1'") as caught:
         await service.exclude("r:b9:1", seconds=None, **WHO)
     assert (caught.value.field, caught.value.value) == ("pattern", "r:b9:1")

@@ -8,7 +8,7 @@ import pytest
 
 from bundlekeel.core.guard.eligibility import RecentMove
 from bundlekeel.core.model.errors import CodecError, LeadershipLost
-from bundlekeel.daemon.answers import PlanRequest
+from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.leader_executor import move_record
 from bundlekeel.daemon.state import documents, shared_state
@@ -118,8 +118,8 @@ async def test_request_left_by_a_follower_is_carried_out_once() -> None:
     leader.cycle.adopt(leader.cycle.cycle_state, leader.leadership.epoch)
     await other.cycle.turn()
     made = await other.planner.make(PlanRequest())
-    moves = [[move["bundle"], move["source"], move["target"]] for move in made["moves"]]
-    body = {"hash": made["hash"], "reason": "r", "by": "me", "moves": moves, "request": {}}
+    moves = [[move.bundle, move.source, move.target] for move in made.moves]
+    body = {"hash": made.hash, "reason": "r", "by": "me", "moves": moves, "request": {}}
     await other.shared_state.leave_request(body)
     leader.cycle.params = other.cycle.params
     snapshot, picture = await leader.observer.snapshot()

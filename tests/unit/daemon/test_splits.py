@@ -8,7 +8,7 @@ import pytest
 
 from bundlekeel.core.model.errors import AdminTimeout
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.answers import PlanRequest
+from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.execution.split_intents import SplitIntent
 from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.daemon.why import why
@@ -282,11 +282,11 @@ async def test_why_tells_of_splits() -> None:
     sidecar = await leader(hot_cluster(), mode="recommend")
     await sidecar.cycle.turn()
     told = await why(PARENT, cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=[])
-    assert told["sentence"].startswith("it is to be split: ")
+    assert told.sentence.startswith("it is to be split: ")
     context = await leader(hot_cluster(), mode="recommend", params=with_params(split_hit_count=3))
     await context.cycle.turn()
     told = await why(PARENT, cycle=context.cycle, metadata=context.cluster.metadata, records=[])
-    assert "SplitHitCount" in [code["code"] for code in told["codes"]]
+    assert "SplitHitCount" in [code.code for code in told.codes]
 
 
 async def test_splits_are_in_the_plan_people_see() -> None:
@@ -294,8 +294,8 @@ async def test_splits_are_in_the_plan_people_see() -> None:
     sidecar = await leader(hot_cluster(), params=with_params(split_hit_count=3), mode="recommend")
     await sidecar.cycle.turn()
     answer = await sidecar.planner.make(PlanRequest())
-    assert [(item["code"], item["detail"]) for item in answer["split_refusals"]] == [("SplitHitCount", "1 of 2")]
-    assert "not often enough" in answer["split_refusals"][0]["explanation"]
+    assert [(item.code, item.detail) for item in answer.split_refusals] == [("SplitHitCount", "1 of 2")]
+    assert "not often enough" in answer.split_refusals[0].explanation
     eager = await sidecar.planner.make(PlanRequest(ignore_hit_counts=True))
-    assert [(item["rule"], item["broker"]) for item in eager["splits"]] == [("hot", BROKERS[0])]
-    assert "no placement can even that out" in eager["splits"][0]["sentence"]
+    assert [(item.rule, item.broker) for item in eager.splits] == [("hot", BROKERS[0])]
+    assert "no placement can even that out" in eager.splits[0].sentence

@@ -10,7 +10,7 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import StaleWrite, StoreError
-from bundlekeel.daemon.answers import PlanRequest
+from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.leader_executor import move_record
 from bundlekeel.daemon.gate.in_force import pause_in_force
@@ -104,8 +104,8 @@ async def test_an_execution_behind_a_cycle_sees_what_that_cycle_did() -> None:
     await leader.config.refresh(leader.cycle.picture.endpoints)
     await leader.policies.refresh(leader.cycle.snapshot)
     made = await leader.planner.make(PlanRequest())
-    moves = [[move["bundle"], move["source"], move["target"]] for move in made["moves"]]
-    await leader.shared_state.leave_request({"hash": made["hash"], "moves": moves, "request": {}})
+    moves = [[move.bundle, move.source, move.target] for move in made.moves]
+    await leader.shared_state.leave_request({"hash": made.hash, "moves": moves, "request": {}})
     turn = asyncio.create_task(leader.cycle.turn())
     await asyncio.sleep(0)
     assert leader.cycle.busy.locked()

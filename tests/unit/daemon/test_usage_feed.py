@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -35,13 +36,13 @@ async def listening(cluster: QuotaCluster | None = None, **more: Any) -> QuotaSi
     """A leader that listens."""
     sidecar = await leading(cluster or exchanging(), **{"enforcer": "native", **more})
     await sidecar.turn()
-    assert (await sidecar.service.view())["transport"]["state"] == "ok"
+    assert (await sidecar.service.view()).transport.state == "ok"
     return sidecar
 
 
 async def told(sidecar: QuotaSidecar) -> dict[str, Any]:
     """The rows of the group acme, by broker."""
-    return {row["broker"]: row for row in (await sidecar.service.group("acme"))["told"]}
+    return {row.broker: row for row in (await sidecar.service.group("acme")).told}
 
 
 async def test_told_beside_measured() -> None:
@@ -55,14 +56,14 @@ async def test_told_beside_measured() -> None:
     await sidecar.turn()
     rows = await told(sidecar)
     assert list(rows) == [BROKERS[0], BROKERS[1], BROKERS[2]], "those that told most first"
-    assert list(rows[BROKERS[0]]["told"].values()) == [50.0, 2500.0, 100.0, 4500.0]
-    assert list(rows[BROKERS[1]]["told"].values()) == [None, None, 2.0, 20.0]
-    assert set(rows[BROKERS[2]]["told"].values()) == {None}
-    assert rows[BROKERS[0]]["publish_age_seconds"] >= 7 and rows[BROKERS[1]]["publish_age_seconds"] is None
-    assert all(row["registered"] for row in rows.values())
-    usage = (await sidecar.service.group("acme"))["usage"]
+    assert list(asdict(rows[BROKERS[0]].told).values()) == [50.0, 2500.0, 100.0, 4500.0]
+    assert list(asdict(rows[BROKERS[1]].told).values()) == [None, None, 2.0, 20.0]
+    assert set(asdict(rows[BROKERS[2]].told).values()) == {None}
+    assert rows[BROKERS[0]].publish_age_seconds >= 7 and rows[BROKERS[1]].publish_age_seconds is None
+    assert all(row.registered for row in rows.values())
+    usage = (await sidecar.service.group("acme")).usage
     for kind in KINDS:
-        assert sum(row["measured"][kind] for row in rows.values()) == pytest.approx(usage[kind])
+        assert sum(getattr(row.measured, kind) for row in rows.values()) == pytest.approx(getattr(usage, kind))
     follower = await leading(sidecar.quota_cluster, name="b", enforcer="native")
     await follower.turn()
     assert await told(follower) == rows and follower.usage_feed.urls == []
@@ -74,8 +75,8 @@ async def test_without_the_transport_nothing_is_read(transport: str) -> None:
     sidecar = await leading(exchanging(transport), enforcer="native")
     await sidecar.turn(2)
     view = await sidecar.service.view()
-    assert (sidecar.usage_feed.urls, view["transport"]["state"], view["problems"]) == ([], "off", [])
-    assert view["groups"][0]["told"] == []
+    assert (sidecar.usage_feed.urls, view.transport.state, view.problems) == ([], "off", [])
+    assert view.groups[0].told == []
 
 
 @pytest.mark.parametrize("enforcer", ["off", "policies", "native"])
@@ -86,7 +87,7 @@ async def test_while_there_are_groups(enforcer: str) -> None:
     await sidecar.service.remove("acme", **WHO)
     await sidecar.turn()
     assert sidecar.usage_feed.tables().state == "off"
-    assert (await sidecar.service.view())["transport"]["state"] == "off"
+    assert (await sidecar.service.view()).transport.state == "off"
 
 
 async def test_only_the_leader_listens() -> None:
@@ -105,9 +106,9 @@ async def test_a_broken_connection_changes_nothing_else() -> None:
     sidecar.usage_feed.spoil("broker is missing")
     await sidecar.turn()
     view = await sidecar.service.view()
-    assert (view["transport"]["state"], view["transport"]["detail"]) == ("down", "not allowed")
-    assert view["transport"]["fault"] == "broker is missing" and view["problems"] == []
-    assert (await told(sidecar))[BROKERS[0]]["told"]["publish_messages"] == 50
+    assert (view.transport.state, view.transport.detail) == ("down", "not allowed")
+    assert view.transport.fault == "broker is missing" and view.problems == []
+    assert (await told(sidecar))[BROKERS[0]].told.publish_messages == 50
 
 
 async def test_brokers_that_do_not_answer_for_a_moment() -> None:
@@ -130,9 +131,9 @@ async def test_a_dead_broker_that_told_nothing_does_not_count() -> None:
         sidecar.usage_feed.say(usage_message(SECOND, acme=(last, None)))
         cluster.die(BROKERS[1], BROKERS[2])
         await sidecar.turn()
-        (row,) = (await sidecar.service.view())["groups"]
-        assert [item["code"] for item in row["defects"]] == defects
-        assert (await told(sidecar))[BROKERS[1]]["registered"] is False
+        (row,) = (await sidecar.service.view()).groups
+        assert [item.code for item in row.defects] == defects
+        assert (await told(sidecar))[BROKERS[1]].registered is False
 
 
 async def test_an_unknown_broker_is_shown_by_its_address() -> None:
@@ -141,4 +142,4 @@ async def test_an_unknown_broker_is_shown_by_its_address() -> None:
     sidecar.usage_feed.say(usage_message("pulsar://b9:6650", acme=(PassedUsage(20, 20), None)))
     await sidecar.turn()
     row = (await told(sidecar))["pulsar://b9:6650"]
-    assert (row["registered"], row["measured"], row["told"]["publish_messages"]) == (False, None, 1)
+    assert (row.registered, row.measured, row.told.publish_messages) == (False, None, 1)

@@ -12,7 +12,7 @@ import pytest
 from bundlekeel.cli.decide_lines import parse_reset
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import PLACEMENTS, STRATEGIES, Parameters, defaults
-from bundlekeel.daemon.answers import PlanRequest
+from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.planner import parameters_of
 from bundlekeel.settings.errors import ConfigErrors
 from bundlekeel.settings.load import load_settings

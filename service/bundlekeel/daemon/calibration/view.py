@@ -1,25 +1,24 @@
-"""Calibrated thresholds as the API shows them (`answers_thresholds.ThresholdsService.view`)."""
+"""Calibrated thresholds as the API shows them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from bundlekeel.core.calibration.adoption import TRIAL, Adopted, TimeStretch
 from bundlekeel.core.calibration.thresholds import Number, Objection, Thresholds, difference
 from bundlekeel.core.calibration.thresholds_json import document_of
 from bundlekeel.core.model.codes import EXPLANATIONS
 from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.operations import AdoptedView, ChangeView, ObjectionView, RevertedView, TrialView
 from bundlekeel.daemon.calibration.threshold_inbox import ThresholdInbox
 from bundlekeel.daemon.state.documents import Desired
 
-Json = dict[str, Any]
 
-
-def changes_of(current: Parameters, document: Thresholds | None) -> list[Json]:
+def changes_of(current: Parameters, document: Thresholds | None) -> list[ChangeView]:
     """The rows of the difference."""
-    return [] if document is None else [asdict(row) for row in difference(current, document)]
+    return [] if document is None else [ChangeView(**asdict(row)) for row in difference(current, document)]
 
 
 def changes_text(current: Parameters, document: Thresholds) -> str:
@@ -39,37 +38,43 @@ def document_view(inbox: ThresholdInbox) -> Json | None:
     return shown | named | {"values": document.values, "previous": document.previous}
 
 
-def objections_view(objections: Sequence[Objection]) -> list[Json]:
+def objections_view(objections: Sequence[Objection]) -> list[ObjectionView]:
     """With what the codes mean."""
     return [
-        {"code": item.code.value, "field": item.field, "detail": item.detail, "explanation": EXPLANATIONS[item.code]}
+        ObjectionView(code=item.code.value, field=item.field, detail=item.detail, explanation=EXPLANATIONS[item.code])
         for item in objections
     ]
 
 
-def adopted_view(adopted: Adopted, values: dict[str, Number], before: TimeStretch, after: TimeStretch) -> Json:
+def adopted_view(adopted: Adopted, values: dict[str, Number], before: TimeStretch, after: TimeStretch) -> AdoptedView:
     """What is adopted, and how its trial goes. `values`: those that are in force."""
-    named = ("digest", "strategy", "by", "reason", "since_ms", "state")
-    shown: Json = {name: getattr(adopted, name) for name in named}
-    shown |= {"values": values, "instead_of": dict(adopted.instead_of), "trial": None}
-    if adopted.state == TRIAL:
-        shown["trial"] = {
-            "seconds": after.seconds,
-            "needed_seconds": adopted.trial_seconds,
-            "imbalance": after.imbalance,
-            "imbalance_promised": adopted.imbalance_high,
-            "imbalance_before": before.imbalance if before.seconds else None,
-            "moves_per_hour": after.moves_per_hour,
-            "moves_promised": adopted.moves_high,
-            "moves_before": before.moves_per_hour if before.seconds else None,
-        }
-    return shown
+    trial = TrialView(
+        seconds=after.seconds,
+        needed_seconds=adopted.trial_seconds,
+        imbalance=after.imbalance,
+        imbalance_promised=adopted.imbalance_high,
+        imbalance_before=before.imbalance if before.seconds else None,
+        moves_per_hour=after.moves_per_hour,
+        moves_promised=adopted.moves_high,
+        moves_before=before.moves_per_hour if before.seconds else None,
+    )
+    return AdoptedView(
+        digest=adopted.digest,
+        strategy=adopted.strategy,
+        by=adopted.by,
+        reason=adopted.reason,
+        since_ms=adopted.since_ms,
+        state=adopted.state,
+        values=values,
+        instead_of=dict(adopted.instead_of),
+        trial=trial if adopted.state == TRIAL else None,
+    )
 
 
-def reverted_view(desired: Desired) -> list[Json]:
+def reverted_view(desired: Desired) -> list[RevertedView]:
     """Oldest first."""
     return [
-        {"digest": digest, "by": item.by, "reason": item.reason, "since_ms": item.since_ms}
+        RevertedView(digest=digest, by=item.by, reason=item.reason, since_ms=item.since_ms)
         for digest, item in sorted(desired.reverted.items(), key=lambda pair: pair[1].since_ms)
     ]
 

@@ -1,6 +1,6 @@
 """Watches what the nightly job proposes: validates it, shows it, lets it come into force, and takes it back when it
 does not do what was promised (core/calibration/thresholds.py, core/calibration/adoption.py). Implements
-`answers_thresholds.ThresholdsService`.
+`answers.service.ThresholdsService`.
 
 What is adopted is stored with operators' requests, so that every replica plans with it, and the next leader too.
 """
@@ -33,7 +33,7 @@ from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, Snapshot
 from bundlekeel.core.model.plan import imbalance
 from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
-from bundlekeel.daemon.answers_thresholds import Json
+from bundlekeel.daemon.answers.operations import AdoptionView, ReversionView, ThresholdsView
 from bundlekeel.daemon.calibration.threshold_inbox import ThresholdInbox
 from bundlekeel.daemon.calibration.view import (
     adopted_view,
@@ -242,8 +242,8 @@ class Calibration:
 
     # --- for people ---
 
-    def view(self) -> Json:
-        """See `views_thresholds`."""
+    def view(self) -> ThresholdsView:
+        """How things stand."""
         seen, desired = self.inbox, self._p.shared_state.desired
         adopted, objections = desired.adopted, self.objections()
         standing = None
@@ -251,22 +251,22 @@ class Calibration:
             before, after = before_and_after(self._p.shared_state.realised, adopted, self._p.clock.wall_ms())
             standing = adopted_view(adopted, self._p.effective_parameters.values, before, after)
         said = changes_text(self._p.effective_parameters.current, seen.document) if seen.document is not None else ""
-        return {
-            "mode": self._p.mode,
-            "sentence": sentence_of(
+        return ThresholdsView(
+            mode=self._p.mode,
+            sentence=sentence_of(
                 self._p.mode, seen, adopted if self._p.effective_parameters.values else None, objections, said
             ),
-            "error": seen.error,
-            "read_ms": seen.read_ms,
-            "document": document_view(seen),
-            "changes": changes_of(self._p.effective_parameters.current, seen.document),
-            "objections": objections_view(objections),
-            "adopted": standing,
-            "reverted": reverted_view(desired),
-        }
+            error=seen.error,
+            read_ms=seen.read_ms,
+            document=document_view(seen),
+            changes=changes_of(self._p.effective_parameters.current, seen.document),
+            objections=objections_view(objections),
+            adopted=standing,
+            reverted=reverted_view(desired),
+        )
 
-    async def adopt(self, *, digest: str | None, force: bool, reason: str, by: str) -> Json:
-        """See `views_thresholds`."""
+    async def adopt(self, *, digest: str | None, force: bool, reason: str, by: str) -> AdoptionView:
+        """Let the newest proposal come into force."""
         self._on()
         if not self._p.sees():
             raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
@@ -287,10 +287,10 @@ class Calibration:
         await self._p.shared_state.change_desired(change)
         sentence = f"{by} adopted {seen.digest}: {said} ({reason})"
         self._tell("adopted", seen.digest, sentence, by=by, reason=reason)
-        return {"digest": seen.digest, "changes": changes, "sentence": sentence}
+        return AdoptionView(digest=seen.digest, changes=changes, sentence=sentence)
 
-    async def revert(self, *, reason: str, by: str) -> Json:
-        """See `views_thresholds`."""
+    async def revert(self, *, reason: str, by: str) -> ReversionView:
+        """Take the last adoption back."""
         self._on()
         adopted = self._p.shared_state.desired.adopted
         if adopted is None:
@@ -323,7 +323,7 @@ class Calibration:
 
         return change
 
-    async def _revert(self, digest: str, *, by: str, reason: str) -> Json:
+    async def _revert(self, digest: str, *, by: str, reason: str) -> ReversionView:
         now = self._p.clock.wall_ms()
 
         def change(desired: Desired) -> Desired:
@@ -342,7 +342,7 @@ class Calibration:
         else:
             await self._p.shared_state.change_desired(change)
             self._tell("reverted", digest, sentence, by=by, reason=reason)
-        return {"digest": digest, "sentence": sentence}
+        return ReversionView(digest=digest, sentence=sentence)
 
     # --- telling ---
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from bundlekeel.core.model.codes import EXPLANATIONS
 from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.core.model.parameters import Parameters, check_pair, coerce, in_form, with_strategy
-from bundlekeel.core.model.plan import Plan, imbalance
+from bundlekeel.core.model.plan import Move, Plan, Refusal, Verdict, imbalance
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.pressure import learn_idle
 from bundlekeel.core.planning.whatif import scaled, with_brokers, without_brokers
-from bundlekeel.daemon.answers import Json, PlanRequest
+from bundlekeel.daemon.answers.picture import VerdictView
+from bundlekeel.daemon.answers.plans import (
+    LoadView,
+    MoveView,
+    PlanImbalance,
+    PlanSummary,
+    PlanView,
+    RefusalView,
+    SplitView,
+)
+from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.settings.parameters import canonical
 
@@ -28,7 +38,7 @@ class Planner:
     def __init__(self, cycle: Cycle, wall_ms: Callable[[], int]) -> None:
         self._cycle = cycle
         self._wall_ms = wall_ms
-        self._kept: OrderedDict[str, tuple[Json, PlanRequest]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[PlanView, PlanRequest]] = OrderedDict()
 
     async def compute(self, request: PlanRequest) -> Plan:
         """The plan of this request on the newest snapshot. SnapshotError before the first cycle."""
@@ -48,37 +58,43 @@ class Planner:
         result = await self._cycle.compute(given)
         return result.plan
 
-    async def make(self, request: PlanRequest) -> Json:
+    async def make(self, request: PlanRequest, *, by_leader: bool = False) -> PlanView:
         """A plan as people read it."""
         made = await self.compute(request)
-        answer = plan_json(made, expires_ms=self._wall_ms() + EXPIRES_MS)
-        answer["what_if"] = request.what_if
-        self.keep(answer, request)
-        return answer
+        answer = plan_view(made, expires_ms=self._wall_ms() + EXPIRES_MS, what_if=request.what_if, by_leader=by_leader)
+        return self.keep(answer, request)
 
-    def keep(self, answer: Json, request: PlanRequest) -> None:
+    def keep(self, answer: PlanView, request: PlanRequest) -> PlanView:
         """Remember a plan made here or by another sidecar, with what was asked: to carry it out it is planned again."""
-        answer["request"] = replace(request, forwarded=False).told()
-        self._kept[answer["hash"]] = (answer, request)
-        self._kept.move_to_end(answer["hash"])
+        kept = replace(answer, request=replace(request, forwarded=False).told())
+        self._kept[kept.hash] = (kept, request)
+        self._kept.move_to_end(kept.hash)
         while len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
+        return kept
 
-    def find(self, hash_: str) -> tuple[Json, PlanRequest]:
+    def find(self, hash_: str) -> tuple[PlanView, PlanRequest]:
         """A plan kept here. NotFound when it is unknown or has expired."""
         found = self._kept.get(hash_)
-        if found is None or found[0]["expires_ms"] < self._wall_ms():
+        if found is None or found[0].expires_ms < self._wall_ms():
             raise NotFound(f"no plan {hash_}, or it has expired; make a new one with `bundlekeel plan`")
         return found
 
-    def all(self) -> list[Json]:
+    def all(self) -> list[PlanSummary]:
         """Plans kept here, oldest first, without their moves."""
         now = self._wall_ms()
         return [
-            {key: item[key] for key in ("hash", "wall_ms", "strategy", "placement", "verdict", "expires_ms")}
-            | {"moves": len(item["moves"])}
+            PlanSummary(
+                hash=item.hash,
+                wall_ms=item.wall_ms,
+                strategy=item.strategy,
+                placement=item.placement,
+                verdict=item.verdict,
+                expires_ms=item.expires_ms,
+                moves=len(item.moves),
+            )
             for item, _ in self._kept.values()
-            if item["expires_ms"] >= now
+            if item.expires_ms >= now
         ]
 
 
@@ -135,39 +151,50 @@ def _check_added(names: Sequence[str], snapshot: Snapshot) -> None:
         taken.add(name)
 
 
-def plan_json(made: Plan, *, expires_ms: int) -> Json:
-    """A plan as JSON, with explanations next to its codes."""
-    counts: dict[str, int] = {}
-    for refusal in made.refusals:
-        counts[refusal.code.value] = counts.get(refusal.code.value, 0) + 1
-    return {
-        "hash": made.hash,
-        "wall_ms": made.wall_ms,
-        "expires_ms": expires_ms,
-        "strategy": made.strategy,
-        "placement": made.placement,
-        "snapshot_digest": made.snapshot_digest,
-        "verdict": _verdict(made.verdict),
-        "brokers": [_verdict(item) for item in made.brokers],
-        "moves": [asdict(move) | {"sentence": move.sentence} for move in made.moves],
-        "refusals": [
-            item._asdict() | {"code": item.code.value, "explanation": EXPLANATIONS[item.code]} for item in made.refusals
-        ],
-        "refusal_counts": counts,
-        "splits": [asdict(split) | {"sentence": split.sentence} for split in made.splits],
-        "split_refusals": [
-            item._asdict() | {"code": item.code.value, "explanation": EXPLANATIONS[item.code]}
-            for item in made.split_refusals
-        ],
-        "loads": [asdict(load) for load in made.loads],
-        "imbalance": {
-            "before": imbalance([load.throughput_before for load in made.loads]),
-            "after": imbalance([load.throughput_after for load in made.loads]),
-            "score_before": imbalance([load.score_before for load in made.loads]),
-            "score_after": imbalance([load.score_after for load in made.loads]),
-        },
-    }
+def plan_view(made: Plan, *, expires_ms: int, what_if: bool = False, by_leader: bool = False) -> PlanView:
+    """A plan as people read it, with explanations next to its codes."""
+    return PlanView(
+        hash=made.hash,
+        wall_ms=made.wall_ms,
+        expires_ms=expires_ms,
+        strategy=made.strategy,
+        placement=made.placement,
+        snapshot_digest=made.snapshot_digest,
+        verdict=verdict_view(made.verdict),
+        brokers=[verdict_view(item) for item in made.brokers],
+        moves=[move_view(move) for move in made.moves],
+        refusals=[refusal_view(item) for item in made.refusals],
+        refusal_counts=counted(made.refusals),
+        splits=[SplitView(**asdict(item) | {"at": list(item.at)}, sentence=item.sentence) for item in made.splits],
+        split_refusals=[refusal_view(item) for item in made.split_refusals],
+        loads=[LoadView(**asdict(load)) for load in made.loads],
+        imbalance=PlanImbalance(
+            before=imbalance([load.throughput_before for load in made.loads]),
+            after=imbalance([load.throughput_after for load in made.loads]),
+            score_before=imbalance([load.score_before for load in made.loads]),
+            score_after=imbalance([load.score_after for load in made.loads]),
+        ),
+        by_leader=by_leader,
+        what_if=what_if,
+    )
 
 
-def _verdict(item: Any) -> Mapping[str, Any]:
-    return asdict(item) | {"code": item.code.value}
+def verdict_view(item: Verdict) -> VerdictView:
+    """A verdict as people read it."""
+    return VerdictView(**asdict(item) | {"code": item.code.value})
+
+
+def move_view(move: Move) -> MoveView:
+    """A move as people read it."""
+    values = asdict(move) | {"traffic": list(move.traffic), "pressure": list(move.pressure)}
+    return MoveView(**values, sentence=move.sentence)
+
+
+def refusal_view(item: Refusal) -> RefusalView:
+    """A refusal as people read it."""
+    return RefusalView(**item._asdict() | {"code": item.code.value}, explanation=EXPLANATIONS[item.code])
+
+
+def counted(refusals: Sequence[Refusal]) -> dict[str, int]:
+    """How many refusals there are, by code."""
+    return dict(Counter(item.code.value for item in refusals))

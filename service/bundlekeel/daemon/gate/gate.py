@@ -21,6 +21,7 @@ from bundlekeel.core.guard.scope import pattern_for
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import Forbidden, LeadershipLost, StoreError
 from bundlekeel.core.model.names import namespace_of
+from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.gate.in_force import lasts, mode_in_force, pause_in_force, scopes_paused
 from bundlekeel.daemon.gate.obstacle import Obstacle
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
@@ -118,7 +119,7 @@ class GateParts:
     """What the gate looks at. `ceiling`, `review_required`: of the settings file. `outage` is shown each new picture,
     and asked without one. `second_balancer`, `channel` ("" for none), `windows` (at a wall ms): why not, if so."""
 
-    ceiling: str
+    ceiling: Mode
     review_required: bool
     shared: SharedStateView
     config: BrokerConfig

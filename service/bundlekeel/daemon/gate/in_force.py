@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final, get_args
 
+from bundlekeel.daemon.answers.picture import Mode, PauseView
 from bundlekeel.daemon.state.documents import Desired, Pause
 
-MODES: Final = ("observe", "recommend", "act")
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 # The kinds of scope a pause may have, and how the guard's patterns begin (core/guard/scope.py).
 PAUSE_SCOPES: Final = {"tenant": "t", "namespace": "n", "broker": "r"}
 
 
-def mode_in_force(ceiling: str, desired: Desired) -> str:
+def mode_in_force(ceiling: Mode, desired: Desired) -> Mode:
     """The lower of the settings file's mode and what people asked for at run time."""
     if desired.mode is None:
         return ceiling
@@ -31,9 +32,10 @@ def pause_in_force(desired: Desired, now_ms: int) -> Pause | None:
     return pause if pause is not None and lasts(pause.until_ms, now_ms) else None
 
 
-def pause_view(pause: Pause) -> dict[str, Any]:
-    """A pause as it is answered: `until_ms` None is until resumed."""
-    return {"reason": pause.reason, "by": pause.by, "since_ms": pause.since_ms, "until_ms": pause.until_ms or None}
+def pause_view(pause: Pause) -> PauseView:
+    """A pause as it is answered."""
+    until = pause.until_ms or None
+    return PauseView(reason=pause.reason, by=pause.by, since_ms=pause.since_ms, until_ms=until)
 
 
 def scopes_paused(desired: Desired, now_ms: int) -> dict[str, int]:

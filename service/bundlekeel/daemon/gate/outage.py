@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -19,6 +19,7 @@ from bundlekeel.core.guard import outage as core
 from bundlekeel.core.guard.outage import Outage, OutageMemory, SettleRules, SettleWait, StoreSight
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, SnapshotError, StaleWrite, StoreError
+from bundlekeel.daemon.answers.picture import SettlingView
 from bundlekeel.daemon.gate.obstacle import Obstacle
 from bundlekeel.ports import Clock, Coordination, LoadSource, Member, Picture, Telemetry
 
@@ -127,20 +128,20 @@ class OutageWatch:
         """What is still waited for."""
         return core.waiting(self._state, self._settle)
 
-    def view(self) -> dict[str, Any] | None:
-        """For people: {why, away, missing, quiet_seconds, until_ms (0 while it cannot be told), sentence}, or None."""
+    def view(self) -> SettlingView | None:
+        """For people; None when nothing is waited for."""
         left = self.waiting()
         if left is None:
             return None
         until = 0 if left.away else self._clock.wall_ms() + int(1000 * left.seconds)
-        return {
-            "why": left.why,
-            "away": left.away,
-            "missing": list(left.missing),
-            "quiet_seconds": round(left.quiet, 1),
-            "until_ms": until,
-            "sentence": self._sentence(left),
-        }
+        return SettlingView(
+            why=left.why,
+            away=left.away,
+            missing=list(left.missing),
+            quiet_seconds=round(left.quiet, 1),
+            until_ms=until,
+            sentence=self._sentence(left),
+        )
 
     def remember(self, brokers: Collection[str], stored_ms: int) -> None:
         """A new term: the brokers that the last leader saw in its last cycle, and when that was."""

@@ -6,19 +6,17 @@ A lookup would answer by assigning; this runs our own copy of the pipeline on th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from bundlekeel.core.filters.assign import Assignment, AssignmentInput, AssignmentStep, assign
 from bundlekeel.core.model.codes import EXPLANATIONS
 from bundlekeel.core.model.errors import ConfigError, SnapshotError
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.planning.draft import Draft
+from bundlekeel.daemon.answers.picture import AssignmentView, DroppedView, Place, StepView
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.operations.where import where
 from bundlekeel.daemon.sources.policies import PolicyCache
 from bundlekeel.ports import Metadata, Ownership
-
-Json = dict[str, Any]
 
 # Each answer names every broker in every step.
 MOST_ANSWERS = 200
@@ -26,7 +24,7 @@ MOST_ANSWERS = 200
 
 async def assignments(
     names: Sequence[str], *, cycle: Cycle, policies: PolicyCache, metadata: Metadata, ownership: Ownership
-) -> list[Json]:
+) -> list[AssignmentView]:
     """One answer a bundle; a partitioned topic has one a partition, a namespace one a bundle.
 
     NotFound for what does not exist, SnapshotError before the first cycle, ConfigError when it is too much at once.
@@ -42,41 +40,41 @@ async def assignments(
     asked = AssignmentInput(
         draft=Draft(snapshot, cycle_state.ledger, params, cycle_state.memory.turn, cycle_state.memory.idle),
         ledger=cycle_state.ledger,
-        policies=await policies.read((*snapshot.bundles.namespaces, *(namespace_of(row["bundle"]) for row in rows))),
+        policies=await policies.read((*snapshot.bundles.namespaces, *(namespace_of(row.bundle) for row in rows))),
         placement=params.placement,
     )
     return [_answer(row, asked) for row in rows]
 
 
-def _answer(row: Json, asked: AssignmentInput) -> Json:
-    topic = row["topic"] or ""
-    made = assign(asked, row["bundle"], non_persistent=topic.startswith("non-persistent://"))
-    return {
-        "topic": row["topic"],
-        "hash": row["hash"],
-        "bundle": made.bundle,
-        "owner": row["broker"],
-        "state": row["state"],
-        "preallocated": made.preallocated or None,
-        "chosen": made.chosen or None,
-        "placement": made.placement,
-        "candidates": list(made.candidates),
-        "code": made.code.value if made.code is not None else None,
-        "sentence": _sentence(made),
-        "steps": [_step(item) for item in made.steps],
-    }
+def _answer(row: Place, asked: AssignmentInput) -> AssignmentView:
+    topic = row.topic or ""
+    made = assign(asked, row.bundle, non_persistent=topic.startswith("non-persistent://"))
+    return AssignmentView(
+        topic=row.topic,
+        hash=row.hash,
+        bundle=made.bundle,
+        owner=row.broker,
+        state=row.state,
+        preallocated=made.preallocated or None,
+        chosen=made.chosen or None,
+        placement=made.placement,
+        candidates=list(made.candidates),
+        code=made.code.value if made.code is not None else None,
+        sentence=_sentence(made),
+        steps=[_step(item) for item in made.steps],
+    )
 
 
-def _step(step: AssignmentStep) -> Json:
-    return {
-        "name": step.name,
-        "candidates": list(step.candidates),
-        "dropped": [
-            {"broker": broker, "code": code.value, "explanation": EXPLANATIONS[code]}
+def _step(step: AssignmentStep) -> StepView:
+    return StepView(
+        name=step.name,
+        candidates=list(step.candidates),
+        dropped=[
+            DroppedView(broker=broker, code=code.value, explanation=EXPLANATIONS[code])
             for broker, code in step.dropped.items()
         ],
-        "note": step.note,
-    }
+        note=step.note,
+    )
 
 
 def _sentence(made: Assignment) -> str:

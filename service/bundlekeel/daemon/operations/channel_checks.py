@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bundlekeel.daemon.answers import Check
+from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.sources.channel_watch import VARIANTS, ChannelWatch
 from bundlekeel.ports import Clock
 
@@ -51,7 +51,7 @@ def _variant(watch: ChannelWatch) -> Check:
 
 
 def _findings(watch: ChannelWatch) -> Check:
-    found = Counter(row["code"] for row in watch.findings())
+    found = Counter(row.code for row in watch.findings())
     text = ", ".join(f"{count} {code}" for code, count in found.items())
     return Check(
         name="channel findings",

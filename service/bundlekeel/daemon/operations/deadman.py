@@ -13,7 +13,7 @@ more right before each write to the brokers: reading their settings first may ta
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from bundlekeel.daemon.operations.takeover import TakeoverContext, TakeoverResult, handback, read_record
@@ -73,7 +73,7 @@ class DeadManResult:
             "completed_ms": self.pulse.completed_ms,
             "age_seconds": round(self.pulse.seconds, 1),
             "epoch": self.pulse.epoch,
-            "takeover": record.view() if record is not None else None,
+            "takeover": asdict(record.view()) if record is not None else None,
         }
 
 

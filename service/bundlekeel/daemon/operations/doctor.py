@@ -24,7 +24,7 @@ from bundlekeel.core.model.errors import (
 from bundlekeel.core.model.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, ExcludedBroker
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import BY_PULSAR_KEY, Parameters
-from bundlekeel.daemon.answers import Check
+from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.cycle.broker_splits import REMEDY, turned_off
 from bundlekeel.daemon.gate.gate import ACTED_ON
 from bundlekeel.daemon.operations.channel_checks import channel_checks

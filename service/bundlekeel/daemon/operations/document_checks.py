@@ -10,7 +10,7 @@ from bundlekeel.codec.external_input import unreadable
 from bundlekeel.codec.report import is_bundle
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, StoreError
-from bundlekeel.daemon.answers import Check
+from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.execution.intents import INTENTS, decode_intent
 from bundlekeel.daemon.execution.split_intents import SPLITS, decode_split
 from bundlekeel.daemon.state.documents import AveragesPart, Desired, decode, decode_moves, decode_request, decode_state

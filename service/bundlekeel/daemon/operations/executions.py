@@ -12,7 +12,8 @@ import structlog
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import BundlekeelError, Conflict, Forbidden, SnapshotError, StoreError
 from bundlekeel.core.model.plan import Move, Plan, Refusal, Split
-from bundlekeel.daemon.answers import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanView
+from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import Planner
 from bundlekeel.daemon.execution.intents import MoveOutcome
@@ -315,7 +316,7 @@ def task_of(request_id: str, body: Mapping[str, Any], state: str) -> dict[str, A
 
 
 def request_of(body: Mapping[str, Any]) -> PlanRequest:
-    """What was asked for, out of a plan or an execution. TypeError, ValueError when another version wrote it."""
+    """What was asked for, out of an execution. TypeError, ValueError when another version wrote it."""
     return PlanRequest.of(body.get("request") or {})
 
 
@@ -332,10 +333,10 @@ class PlannedActions(NamedTuple):
         return cls(list(moves), [(split.bundle, split.broker) for split in plan.splits])
 
     @classmethod
-    def told(cls, plan: Mapping[str, Any]) -> PlannedActions:
+    def told(cls, plan: PlanView) -> PlannedActions:
         """Of a plan as people see it (daemon/cycle/planner.py)."""
-        moves = [(move["bundle"], move["source"], move["target"]) for move in plan["moves"]]
-        return cls(list(moves), [(split["bundle"], split["broker"]) for split in plan["splits"]])
+        moves = [(move.bundle, move.source, move.target) for move in plan.moves]
+        return cls(list(moves), [(split.bundle, split.broker) for split in plan.splits])
 
 
 def difference(wanted: PlannedActions, now: PlannedActions) -> list[str]:

@@ -8,7 +8,6 @@ many cycles, and each bundle goes where there is most room by then.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -48,8 +47,10 @@ from bundlekeel.core.splitting.algorithms import (
 )
 from bundlekeel.core.splitting.children import Family
 from bundlekeel.core.splitting.rules import largest_bundle
-from bundlekeel.daemon.answers import Json
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.plans import CandidateView, ChildView, LoadView, ManualMoveView, NamespaceUnloadView
 from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.cycle.planner import counted, move_view, refusal_view
 from bundlekeel.daemon.execution.splits import ONE_BOUNDARY, SplitRefused, SplitRequest, cut_of, positions_of
 from bundlekeel.daemon.operations.where import WholeBundle, bundles_of, whole_bundles
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
@@ -84,7 +85,7 @@ class ManualMoves:
     def __init__(self, parts: ManualMovesParts) -> None:
         self._p = parts
 
-    async def move(self, name: str, to: str = "", *, override_cool_down: bool = False) -> tuple[Json, Json]:
+    async def move(self, name: str, to: str = "", *, override_cool_down: bool = False) -> tuple[ManualMoveView, Json]:
         """The dry run of a transfer (to a broker) or an unload (to wherever there is most room), and the request for
         the leader; no request (empty) when something refuses."""
         whole = await self._whole(name)
@@ -93,7 +94,7 @@ class ManualMoves:
             raise NotFound(f"no broker {to!r}; one of {', '.join(sorted(self._registered()))}")
         made = await self._planned(whole.bundle, owner, to, override_cool_down=override_cool_down)
         kind = "transfer" if to else "unload"
-        answer = _answer(kind, name, whole.sentence, made) | {"override_cool_down": override_cool_down}
+        answer = _answer(kind, name, whole.sentence, made, override_cool_down=override_cool_down)
         if made.move is None:
             return answer, {}
         target = made.move.target
@@ -102,10 +103,10 @@ class ManualMoves:
         return answer, body | {
             "override_cool_down": override_cool_down,
             "moves": [[whole.bundle, owner, target]],
-            "hash": answer["hash"],
+            "hash": answer.hash,
         }
 
-    async def split(self, name: str, options: SplitOptions = BY_LOAD) -> tuple[Json, Json]:
+    async def split(self, name: str, options: SplitOptions = BY_LOAD) -> tuple[ManualMoveView, Json]:
         """The dry run of a split, and the request for the leader. `TENANT/NAMESPACE/LARGEST` is a name, too."""
         algorithm, at = options.algorithm, options.at
         if algorithm is not None and bool(at) != (algorithm is SplitAlgorithm.POSITIONS):
@@ -119,35 +120,37 @@ class ManualMoves:
         whole = await self._whole(name)
         owner = await self._owner(whole.bundle)
         then = "then the children leave it, each to the broker with most room" if options.unload else "nothing moves"
-        answer: Json = {
-            "kind": "split",
-            "name": name,
-            "bundle": whole.bundle,
-            "source": owner,
-            "topics": list(whole.topics),
-            "children": [],
-            "refusals": [],
-            "algorithm": algorithm.value if algorithm is not None else None,
-            "unload": options.unload,
-            "sentence": f"{whole.bundle}{largest} is divided at its owner {owner}; {then}",
-        }
+        answer = ManualMoveView(
+            kind="split",
+            name=name,
+            bundle=whole.bundle,
+            source=owner,
+            hash=_hash("split", whole.bundle, owner, ""),
+            refusals=[],
+            sentence=f"{whole.bundle}{largest} is divided at its owner {owner}; {then}",
+            topics=list(whole.topics),
+            algorithm=algorithm.value if algorithm is not None else None,
+            unload=options.unload,
+        )
         try:
             self._may_split(whole.bundle, owner, algorithm)
             made = await self._cut(whole.bundle, owner, at, algorithm)
         except SplitRefused as error:
             code = Code(error.code)
-            answer["refusals"] = [_refusal(Refusal(code, whole.bundle, owner, str(error)))]
-            return answer | {"hash": _hash("split", whole.bundle, owner, "")}, {}
-        answer["children"] = [
-            {"bundle": child, "topics_ratio": topics, "msg_rate_ratio": share[0], "throughput_ratio": share[2]}
+            return replace(answer, refusals=[refusal_view(Refusal(code, whole.bundle, owner, str(error)))]), {}
+        children = [
+            ChildView(bundle=child, topics_ratio=topics, msg_rate_ratio=share[0], throughput_ratio=share[2])
             for child, topics, share in zip(made.children, made.topics, made.shares, strict=True)
         ]
-        answer["hash"] = _hash("split", owner, *made.children, *(["unload"] if options.unload else []))
+        hash_ = _hash("split", owner, *made.children, *(["unload"] if options.unload else []))
+        answer = replace(answer, children=children, hash=hash_)
         body = {"kind": "split", "bundle": whole.bundle, "source": owner, "at": list(at), "unload": options.unload}
-        body |= {"algorithm": answer["algorithm"], "hash": answer["hash"]}
+        body |= {"algorithm": answer.algorithm, "hash": hash_}
         return answer, body | {"moves": [[whole.bundle, owner, ""]]}
 
-    async def unload_namespace(self, namespace: str, *, override_cool_down: bool = False) -> tuple[Json, Json]:
+    async def unload_namespace(
+        self, namespace: str, *, override_cool_down: bool = False
+    ) -> tuple[NamespaceUnloadView, Json]:
         """The dry run of the unload of every bundle of a namespace, and the request for the leader; no request (empty)
         when all of them stay."""
         bundles = [str(bundle) for bundle in await bundles_of(namespace, self._p.metadata)]
@@ -157,21 +160,21 @@ class ManualMoves:
         leaving = dict.fromkeys([*(move.bundle for move in made.moves), *(item.bundle for item in made.waiting)])
         wanted = {name: owners[name] for name in leaving}
         sentence = f"{len(wanted)} of {len(bundles)} bundles of {namespace} leave their brokers"
-        answer: Json = {
-            "kind": "unload",
-            "namespace": namespace,
-            "bundles": len(bundles),
-            "moves": [asdict(move) | {"sentence": move.sentence} for move in made.moves],
-            "waiting": [_refusal(item) for item in made.waiting],
-            "refusals": [_refusal(item) for item in refused],
-            "refusal_counts": dict(Counter(item.code.value for item in refused)),
-            "sentence": f"{sentence}; {len(made.admitted)} fit the budgets of one cycle",
-            "override_cool_down": override_cool_down,
-            "hash": _hash("unload", namespace, *(f"{name}@{owner}" for name, owner in sorted(wanted.items()))),
-        }
+        answer = NamespaceUnloadView(
+            kind="unload",
+            namespace=namespace,
+            bundles=len(bundles),
+            moves=[move_view(move) for move in made.moves],
+            waiting=[refusal_view(item) for item in made.waiting],
+            refusals=[refusal_view(item) for item in refused],
+            refusal_counts=counted(refused),
+            sentence=f"{sentence}; {len(made.admitted)} fit the budgets of one cycle",
+            override_cool_down=override_cool_down,
+            hash=_hash("unload", namespace, *(f"{name}@{owner}" for name, owner in sorted(wanted.items()))),
+        )
         if not wanted:
             return answer, {}
-        body = {"kind": "unload", "sources": wanted, "override_cool_down": override_cool_down, "hash": answer["hash"]}
+        body = {"kind": "unload", "sources": wanted, "override_cool_down": override_cool_down, "hash": answer.hash}
         return answer, body | {"moves": [[name, owner, ""] for name, owner in wanted.items()]}
 
     # --- on the leader, right before it acts ---
@@ -378,36 +381,33 @@ class ManualMoves:
         return found
 
 
-def _answer(kind: str, name: str, sentence: str, made: ManualPlan) -> Json:
+def _answer(kind: str, name: str, sentence: str, made: ManualPlan, *, override_cool_down: bool) -> ManualMoveView:
     move = made.move
-    return {
-        "kind": kind,
-        "name": name,
-        "bundle": made.bundle,
-        "source": made.source,
-        "target": move.target if move is not None else None,
-        "move": asdict(move) | {"sentence": move.sentence} if move is not None else None,
-        "refusals": [_refusal(made.refusal)] if made.refusal is not None else [],
-        "candidates": [_candidate(item) for item in made.candidates],
-        "loads": [asdict(row) for row in made.loads],
-        "sentence": f"{sentence}: {_text(made.refusal)}" if made.refusal is not None else sentence,
-        "hash": _hash(kind, made.bundle, made.source, move.target if move is not None else ""),
-    }
+    return ManualMoveView(
+        kind=kind,
+        name=name,
+        bundle=made.bundle,
+        source=made.source,
+        target=move.target if move is not None else None,
+        move=move_view(move) if move is not None else None,
+        refusals=[refusal_view(made.refusal)] if made.refusal is not None else [],
+        candidates=[_candidate(item) for item in made.candidates],
+        loads=[LoadView(**asdict(row)) for row in made.loads],
+        sentence=f"{sentence}: {_text(made.refusal)}" if made.refusal is not None else sentence,
+        hash=_hash(kind, made.bundle, made.source, move.target if move is not None else ""),
+        override_cool_down=override_cool_down,
+    )
 
 
-def _candidate(item: TargetCandidate) -> Json:
-    said = item.code.value if item.code is not None else None
-    return asdict(item) | {"code": said, "explanation": EXPLANATIONS[item.code] if item.code is not None else ""}
-
-
-def _refusal(item: Refusal) -> Json:
-    return {
-        "code": item.code.value,
-        "bundle": item.bundle,
-        "broker": item.broker,
-        "detail": item.detail,
-        "explanation": EXPLANATIONS[item.code],
-    }
+def _candidate(item: TargetCandidate) -> CandidateView:
+    code, explanation = (item.code.value, EXPLANATIONS[item.code]) if item.code is not None else (None, "")
+    return CandidateView(
+        broker=item.broker,
+        score_before=item.score_before,
+        score_after=item.score_after,
+        code=code,
+        explanation=explanation,
+    )
 
 
 def _text(refusal: Refusal) -> str:

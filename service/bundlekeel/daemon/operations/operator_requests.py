@@ -1,15 +1,13 @@
-"""Implements `answers_operations.OperationsService`: operators' requests, written by whichever replica is asked."""
+"""Implements `answers.service.OperationsService`: operators' requests, written by whichever replica is asked."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import (
     AdminApiError,
     ConfigError,
@@ -21,8 +19,34 @@ from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
-from bundlekeel.daemon.answers_operations import Json, Verb
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.operations import (
+    CordonedView,
+    DrainView,
+    ExcludedView,
+    ExclusionView,
+    IncludedView,
+    OperationsView,
+    PausedScopeView,
+    PinnedView,
+    PinView,
+    RequestView,
+    ResumedScopeView,
+    ScopePauseView,
+    UncordonedView,
+    UnpinnedView,
+)
+from bundlekeel.daemon.answers.plans import (
+    ManualMoveView,
+    NamespaceUnloadView,
+    RelocationView,
+    ReviewView,
+    Stopping,
+    TaskView,
+)
+from bundlekeel.daemon.answers.service import Verb
 from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.cycle.planner import counted, move_view, refusal_view
 from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
 from bundlekeel.daemon.gate.in_force import lasts, pause_view
 from bundlekeel.daemon.gate.scopes import matched, pattern_of, scope_of
@@ -40,6 +64,7 @@ STOP_KEPT_MS: Final = 24 * 3600 * 1000
 # No budget in a dry run: it shows everything that is to leave.
 _ALL: Final = 1_000_000
 _ENDED: Final = ("done", "failed", "stopped")
+Asked = TypeVar("Asked", ManualMoveView, NamespaceUnloadView)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,33 +84,39 @@ class OperatorRequestsParts:
 
 
 class OperatorRequests:
-    """The docstrings of `OperationsService` say what each answer holds."""
+    """What people ask of brokers and bundles."""
 
     def __init__(self, parts: OperatorRequestsParts) -> None:
         self._p = parts
 
     # --- looking ---
 
-    def operations(self) -> Json:
+    def operations(self) -> OperationsView:
         """Everything people have asked of brokers and bundles, with the progress of drains."""
         desired, now, progress = self._p.shared_state.desired, self._p.clock.wall_ms(), self._p.operations.progress()
-        unknown: Json = {"state": "unknown", "left": None, "moved": 0, "blocked": {}, "eta_seconds": None}
-        unknown |= {"emptied_ms": 0, "bundle_seconds": 0.0, "detail": "no cycle has looked yet"}
-        return {
-            "drains": [row | unknown | progress.get(row["broker"], {}) for row in _rows(desired.drains)],
-            "cordons": _rows(desired.cordons),
-            "warms": _rows(desired.warms),
-            "pins": _lasting(desired.pinned, now, "bundle"),
-            "exclusions": _lasting(desired.excluded, now, "pattern"),
-            "pauses": [
-                {"scope": scope, **msgspec.to_builtins(pause)}
+        return OperationsView(
+            drains=[
+                msgspec.convert(
+                    msgspec.to_builtins(operator_request) | {"broker": broker} | progress.get(broker, {}), DrainView
+                )
+                for broker, operator_request in sorted(desired.drains.items())
+            ],
+            cordons=_rows(desired.cordons),
+            warms=_rows(desired.warms),
+            pins=[PinView(bundle=name, until_ms=end) for name, end in _lasting(desired.pinned, now)],
+            exclusions=[ExclusionView(pattern=name, until_ms=end) for name, end in _lasting(desired.excluded, now)],
+            pauses=[
+                ScopePauseView(scope=scope, **msgspec.to_builtins(pause))
                 for scope, pause in sorted(desired.all_pauses().items())
                 if lasts(pause.until_ms, now)
             ],
-        }
+        )
 
-    async def task(self, task: str) -> Json:
+    async def task(self, task: str) -> TaskView:
         """One task."""
+        return msgspec.convert(await self._told(task), TaskView)
+
+    async def _told(self, task: str) -> Json:
         found = self._task(task)
         if found is None:
             asked = dict(await self._p.shared_state.take_requests())
@@ -103,11 +134,11 @@ class OperatorRequests:
 
     # --- brokers ---
 
-    async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> Json:
+    async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
         """Empty a broker and keep it empty."""
         self._known(broker)
         self._others_take(self._p.shared_state.desired, broker)
-        shown = await self._preview(broker, draining=True)
+        shown = await self._preview(broker, draining=True, dry_run=dry_run)
 
         def drained(found: Desired) -> Desired:
             # Asked again of what is stored: another replica may have written a drain meanwhile.
@@ -117,13 +148,13 @@ class OperatorRequests:
         if not dry_run:
             self._p.gate.demand(GateQuestion(action=Action.ORDER))
             await self._note(drained, f"drain of {broker}", reason, by)
-        return {"broker": broker, "dry_run": dry_run, **shown}
+        return shown
 
-    async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> Json:
+    async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
         """Fill a broker gently."""
         self._known(broker)
         _open_to_bundles(self._p.shared_state.desired, broker)
-        shown = await self._preview(broker, draining=False)
+        shown = await self._preview(broker, draining=False, dry_run=dry_run)
 
         def warmed(found: Desired) -> Desired:
             _open_to_bundles(found, broker)
@@ -132,9 +163,9 @@ class OperatorRequests:
         if not dry_run:
             self._p.gate.demand(GateQuestion(action=Action.ORDER))
             await self._note(warmed, f"warm of {broker}", reason, by)
-        return {"broker": broker, "dry_run": dry_run, **shown}
+        return shown
 
-    async def cordon(self, broker: str, *, reason: str, by: str) -> Json:
+    async def cordon(self, broker: str, *, reason: str, by: str) -> CordonedView:
         """Let nothing come to a broker."""
         self._known(broker)
 
@@ -144,9 +175,9 @@ class OperatorRequests:
             return _put(found, "cordons", broker, self._operator_request(reason, by))
 
         await self._note(cordoned, f"cordon of {broker}", reason, by)
-        return {"broker": broker, "state": "cordoned"}
+        return CordonedView(broker=broker, state="cordoned")
 
-    async def uncordon(self, broker: str, *, reason: str, by: str) -> Json:
+    async def uncordon(self, broker: str, *, reason: str, by: str) -> UncordonedView:
         """End cordon, drain and warm; also of a broker that is away."""
         ended = [
             kind for kind in ("cordons", "drains", "warms") if broker in getattr(self._p.shared_state.desired, kind)
@@ -160,11 +191,11 @@ class OperatorRequests:
             return desired
 
         await self._note(without, f"uncordon of {broker}", reason, by)
-        return {"broker": broker, "ended": [kind[:-1] for kind in ended]}
+        return UncordonedView(broker=broker, ended=[kind[:-1] for kind in ended])
 
     # --- what stays where it is ---
 
-    async def pin(self, bundle: str, *, seconds: float | None, reason: str, by: str) -> Json:
+    async def pin(self, bundle: str, *, seconds: float | None, reason: str, by: str) -> PinnedView:
         """Keep a bundle where it is."""
         wholes = await whole_bundles(bundle, metadata=self._p.metadata)
         if len(wholes) != 1:
@@ -172,43 +203,44 @@ class OperatorRequests:
         name, until = wholes[0].bundle, self._until(seconds)
         await self._note(lambda found: _put(found, "pinned", name, until), f"pin of {name}", reason, by)
         owner = await self._p.ownership.owner(name)
-        return {"bundle": name, "broker": owner.broker_id if owner is not None else None, "until_ms": until}
+        return PinnedView(bundle=name, broker=owner.broker_id if owner is not None else None, until_ms=until)
 
-    async def unpin(self, bundle: str, *, reason: str, by: str) -> Json:
+    async def unpin(self, bundle: str, *, reason: str, by: str) -> UnpinnedView:
         """End a pin."""
         if bundle not in self._p.shared_state.desired.pinned:
             raise NotFound(f"{bundle} is not pinned")
         await self._note(lambda found: _drop(found, "pinned", bundle), f"unpin of {bundle}", reason, by)
-        return {"bundle": bundle}
+        return UnpinnedView(bundle=bundle)
 
-    async def exclude(self, pattern: str, *, seconds: float | None, reason: str, by: str) -> Json:
+    async def exclude(self, pattern: str, *, seconds: float | None, reason: str, by: str) -> ExcludedView:
         """Leave alone what matches."""
         pattern, until = pattern_of(pattern, self._registered), self._until(seconds)
         await self._note(lambda found: _put(found, "excluded", pattern, until), f"exclusion of {pattern}", reason, by)
-        return {"pattern": pattern, "until_ms": until, "bundles": matched(pattern, self._p.cycle.snapshot)}
+        return ExcludedView(pattern=pattern, until_ms=until, bundles=matched(pattern, self._p.cycle.snapshot))
 
-    async def include(self, pattern: str, *, reason: str, by: str) -> Json:
+    async def include(self, pattern: str, *, reason: str, by: str) -> IncludedView:
         """End an exclusion."""
         pattern = _as_stored(pattern, self._p.shared_state.desired.excluded)
         if pattern not in self._p.shared_state.desired.excluded:
             raise NotFound(f"{pattern} is not excluded at run time; the settings file may exclude it")
         await self._note(lambda found: _drop(found, "excluded", pattern), f"inclusion of {pattern}", reason, by)
-        return {"pattern": pattern}
+        return IncludedView(pattern=pattern)
 
-    async def pause_scope(self, scope: str, *, seconds: float | None, reason: str, by: str) -> Json:
+    async def pause_scope(self, scope: str, *, seconds: float | None, reason: str, by: str) -> PausedScopeView:
         """Move nothing of one scope."""
         scope, pattern = scope_of(scope, self._registered)
         pause = Pause(reason=reason, by=by, since_ms=self._p.clock.wall_ms(), until_ms=self._until(seconds))
         await self._note(lambda found: _put(found, "pauses", scope, pause), f"pause of {scope}", reason, by)
-        return {"scope": scope, **pause_view(pause), "bundles": matched(pattern, self._p.cycle.snapshot)}
+        bundles = matched(pattern, self._p.cycle.snapshot)
+        return PausedScopeView(scope=scope, **asdict(pause_view(pause)), bundles=bundles)
 
-    async def resume_scope(self, scope: str, *, reason: str, by: str) -> Json:
+    async def resume_scope(self, scope: str, *, reason: str, by: str) -> ResumedScopeView:
         """End the pause of one scope."""
         scope = _as_stored(scope, self._p.shared_state.desired.pauses)
         if scope not in self._p.shared_state.desired.pauses:
             raise NotFound(f"{scope} is not paused")
         await self._note(lambda found: _drop(found, "pauses", scope), f"resume of {scope}", reason, by)
-        return {"scope": scope, "reason": reason, "by": by}
+        return ResumedScopeView(scope=scope, reason=reason, by=by)
 
     # --- by hand ---
 
@@ -223,7 +255,7 @@ class OperatorRequests:
         execute: bool = False,
         reason: str = "",
         by: str = "",
-    ) -> Json:
+    ) -> ManualMoveView:
         """Move or split one bundle; dry unless `execute`."""
         if verb == "transfer" and not to:
             raise ConfigError("a transfer names a broker", field="to", value=to, allowed="a broker id")
@@ -242,30 +274,30 @@ class OperatorRequests:
         execute: bool = False,
         reason: str = "",
         by: str = "",
-    ) -> Json:
+    ) -> NamespaceUnloadView:
         """Unload every bundle of a namespace; dry unless `execute`."""
         answer, operator_request = await self._p.manual_moves.unload_namespace(
             namespace, override_cool_down=override_cool_down
         )
-        answer["eta_seconds"] = self._p.operations.eta(len(answer["moves"])) if operator_request else None
+        answer = replace(answer, eta_seconds=self._p.operations.eta(len(answer.moves)) if operator_request else None)
         return await self._asked("unload", answer, operator_request, execute=execute, reason=reason, by=by)
 
     async def _asked(
-        self, verb: Verb, answer: Json, operator_request: Json, *, execute: bool, reason: str, by: str
-    ) -> Json:
+        self, verb: Verb, answer: Asked, operator_request: Json, *, execute: bool, reason: str, by: str
+    ) -> Asked:
         """The answer to a person, and the request to the leader, if it is to be carried out."""
-        answer |= {"dry_run": not execute, "task": None, "state": "planned", "review": None}
         if not execute:
             return answer
         self._p.gate.demand(GateQuestion(action=Action.SUBMISSION))
         if not operator_request:
-            said = sorted({f"{item['code']}: {item['explanation']}" for item in answer["refusals"]})
+            said = sorted({f"{item.code}: {item.explanation}" for item in answer.refusals})
             raise Conflict(f"not carried out: {'; '.join(said)}", difference=said)
         left = await self._p.reviews.submit(
-            answer["hash"], verb, answer["sentence"], operator_request | {"reason": reason, "by": by}
+            answer.hash, verb, answer.sentence, operator_request | {"reason": reason, "by": by}
         )
-        self._record(f"{verb} of {answer.get('bundle') or answer['namespace']}", reason, by)
-        return answer | left
+        what = answer.bundle if isinstance(answer, ManualMoveView) else answer.namespace
+        self._record(f"{verb} of {what}", reason, by)
+        return replace(answer, dry_run=False, **left)
 
     async def submit(self, id_: str, title: str, body: Mapping[str, Any]) -> Json:
         """A plan for the leader: left at once, or proposed where a second person has to approve it."""
@@ -273,11 +305,11 @@ class OperatorRequests:
         self._record(title, str(body.get("reason", "")), str(body.get("by", "")))
         return left
 
-    async def stop(self, task: str, *, reason: str, by: str) -> Json:
+    async def stop(self, task: str, *, reason: str, by: str) -> Stopping:
         """Begin no further move of a task."""
         known = await self.task(task)
-        if known.get("state") in _ENDED:
-            raise Conflict(f"task {task} is {known['state']} already", difference=[f"state {known['state']}"])
+        if known.state in _ENDED:
+            raise Conflict(f"task {task} is {known.state} already", difference=[f"state {known.state}"])
         operator_request = self._operator_request(reason, by)
 
         def stopped(desired: Desired) -> Desired:
@@ -289,22 +321,22 @@ class OperatorRequests:
             return msgspec.structs.replace(desired, stops=fresh | {task: operator_request})
 
         await self._note(stopped, f"stop of {task}", reason, by)
-        return {"task": task, "state": "stopping"}
+        return Stopping(task=task, state="stopping")
 
     # --- reviews ---
 
-    async def reviews(self) -> list[Json]:
+    async def reviews(self) -> list[ReviewView]:
         """What is, or was, to be approved."""
         return await self._p.reviews.all()
 
-    async def approve(self, id_: str, *, reason: str, by: str) -> Json:
+    async def approve(self, id_: str, *, reason: str, by: str) -> ReviewView:
         """Let a proposal be carried out."""
         self._p.gate.demand(GateQuestion(action=Action.SUBMISSION))
         answer = await self._p.reviews.approve(id_, reason=reason, by=by)
         self._record(f"approval of {id_}", reason, by)
         return answer
 
-    async def discard(self, id_: str, *, reason: str, by: str) -> Json:
+    async def discard(self, id_: str, *, reason: str, by: str) -> ReviewView:
         """Say no to a proposal."""
         answer = await self._p.reviews.discard(id_, reason=reason, by=by)
         self._record(f"discard of {id_}", reason, by)
@@ -346,7 +378,7 @@ class OperatorRequests:
             {"kind": "wish", "what": what, "wall_ms": now, "reason": reason, "by": by, "sentence": sentence}
         )
 
-    async def _preview(self, broker: str, *, draining: bool) -> Json:
+    async def _preview(self, broker: str, *, draining: bool, dry_run: bool) -> RelocationView:
         """What the very next plans would do for this request, without budgets."""
         cycle, snapshot = self._p.cycle, self._snapshot()
         owned: dict[str, frozenset[str]] = {}
@@ -369,26 +401,23 @@ class OperatorRequests:
         refusals = [item for item in made.refusals if draining and item.broker == broker and item.bundle]
         count = len(owned.get(broker, ())) if owned else len(moves) + len(refusals)
         verb = "leave" if draining else "come to"
-        return {
-            "bundles": count,
-            "moves": [asdict(move) | {"sentence": move.sentence} for move in moves],
-            "refusals": [_refusal(item.code, item.bundle, item.broker, item.detail) for item in refusals],
-            "refusal_counts": dict(Counter(item.code.value for item in refusals)),
+        return RelocationView(
+            broker=broker,
+            dry_run=dry_run,
+            bundles=count,
+            moves=[move_view(move) for move in moves],
+            refusals=[refusal_view(item) for item in refusals],
+            refusal_counts=counted(refusals),
             # A drain with nothing but bound bundles never ends by itself.
-            "eta_seconds": None if count and not moves else self._p.operations.eta(len(moves)),
-            "sentence": f"{len(moves)} bundles {verb} {broker}, {len(refusals)} stay for now",
-            "detail": detail,
-        }
+            eta_seconds=None if count and not moves else self._p.operations.eta(len(moves)),
+            sentence=f"{len(moves)} bundles {verb} {broker}, {len(refusals)} stay for now",
+            detail=detail,
+        )
 
     def _snapshot(self) -> Snapshot:
         if self._p.cycle.snapshot is None:
             raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
         return self._p.cycle.snapshot
-
-
-def _refusal(code: Code, bundle: str, broker: str, detail: str) -> Json:
-    said = EXPLANATIONS[code]
-    return {"code": code.value, "bundle": bundle, "broker": broker, "detail": detail, "explanation": said}
 
 
 def _as_stored(given: str, stored: Mapping[str, Any]) -> str:
@@ -401,15 +430,15 @@ def _open_to_bundles(desired: Desired, broker: str) -> None:
         raise Conflict(f"{broker} is cordoned or drained; uncordon it first", difference=["cordoned"])
 
 
-def _rows(requests: Mapping[str, OperatorRequest]) -> list[Json]:
+def _rows(requests: Mapping[str, OperatorRequest]) -> list[RequestView]:
     return [
-        {"broker": broker, **msgspec.to_builtins(operator_request)}
+        RequestView(broker=broker, **msgspec.to_builtins(operator_request))
         for broker, operator_request in sorted(requests.items())
     ]
 
 
-def _lasting(until: Mapping[str, int], now: int, name: str) -> list[Json]:
-    return [{name: key, "until_ms": end} for key, end in sorted(until.items()) if lasts(end, now)]
+def _lasting(until: Mapping[str, int], now: int) -> list[tuple[str, int]]:
+    return [(key, end) for key, end in sorted(until.items()) if lasts(end, now)]
 
 
 def _put(desired: Desired, table: str, name: str, value: Any) -> Desired:

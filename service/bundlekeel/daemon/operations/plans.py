@@ -8,11 +8,15 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, StoreError
-from bundlekeel.daemon.answers import Json, PlanRequest
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.plans import PlanView, Submitted, TaskView
+from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.planner import Planner
 from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
-from bundlekeel.daemon.operations.executions import PlannedActions, difference, request_of, task_of
+from bundlekeel.daemon.operations.executions import PlannedActions, difference, task_of
 from bundlekeel.daemon.operations.operator_requests import OperatorRequests
 from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
@@ -35,30 +39,28 @@ class PlansParts:
 
 
 class Plans:
-    """The docstrings of `answers.Service` say what each answer holds."""
+    """What people ask of plans (`answers.service`)."""
 
     def __init__(self, parts: PlansParts) -> None:
         self._p = parts
 
-    async def make(self, request: PlanRequest) -> Json:
+    async def make(self, request: PlanRequest) -> PlanView:
         """A dry run; a follower passes it on to the leader, and answers itself when that one does not."""
         answer = None if request.forwarded else await self._by_leader(request)
         if answer is not None:
-            self._p.planner.keep(answer, request)
-            return answer
-        answer = await self._p.planner.make(request)
-        answer["by_leader"] = self._p.leadership.leading
-        return answer
+            return self._p.planner.keep(answer, request)
+        return await self._p.planner.make(request, by_leader=self._p.leadership.leading)
 
-    async def _by_leader(self, request: PlanRequest) -> Json | None:
-        """The leader's plan; None when we lead, or its API is away: our own picture and its stored memory give the
-        same plan then."""
+    async def _by_leader(self, request: PlanRequest) -> PlanView | None:
+        """The leader's plan; None when we lead, or its API is away or of another release: our own picture and its
+        stored memory give the same plan then."""
         leader = self._leader()
         if leader is None:
             return None
         try:
-            return await self._p.peers.make_plan(leader.url, replace(request, forwarded=True).told())
-        except StoreError:
+            answer = await self._p.peers.make_plan(leader.url, replace(request, forwarded=True).told())
+            return msgspec.convert(answer, PlanView)
+        except (StoreError, msgspec.ValidationError):
             return None
 
     async def _wanted_now(self, request: PlanRequest) -> PlannedActions:
@@ -70,11 +72,11 @@ class Plans:
             else PlannedActions.of(await self._p.planner.compute(request))
         )
 
-    async def find(self, hash_: str, *, here: bool = False) -> Json:
+    async def find(self, hash_: str, *, here: bool = False) -> PlanView:
         """A plan made lately, here or (unless `here`) by another sidecar. NotFound."""
         return (await self._found(hash_, here=here))[0]
 
-    async def execute(self, hash_: str, *, reason: str, by: str) -> Json:
+    async def execute(self, hash_: str, *, reason: str, by: str) -> Submitted:
         """Leave the plan for the leader to carry out; Conflict when it would not be the same plan any more."""
         answer, request = await self._found(hash_)
         self._may_be_carried_out(request)
@@ -88,9 +90,9 @@ class Plans:
         body = {"hash": hash_, "reason": reason, "by": by, **wanted._asdict(), "request": request.told()}
         splits = f", {len(wanted.splits)} splits" if wanted.splits else ""
         left = await self._p.operator_requests.submit(hash_, f"plan {hash_}: {len(wanted.moves)} moves{splits}", body)
-        return {"hash": hash_, "moves": len(wanted.moves), "splits": len(wanted.splits), **left}
+        return Submitted(hash=hash_, moves=len(wanted.moves), splits=len(wanted.splits), **left)
 
-    async def tasks(self) -> list[Json]:
+    async def tasks(self) -> list[TaskView]:
         """What is, or was, carried out, oldest first, then requests that the leader has not taken yet (`waiting`). When
         the store does not answer: what is known here."""
         shared_state, asked = self._p.shared_state, list[tuple[str, Json]]()
@@ -100,7 +102,8 @@ class Plans:
             if not shared_state.leading:
                 await shared_state.refresh()
         known = {item.get("task") for item in shared_state.tasks}
-        return [*shared_state.tasks, *(task_of(id_, body, "waiting") for id_, body in asked if id_ not in known)]
+        waiting = [task_of(id_, body, "waiting") for id_, body in asked if id_ not in known]
+        return msgspec.convert([*shared_state.tasks, *waiting], list[TaskView])
 
     def _may_be_carried_out(self, request: PlanRequest) -> None:
         if request.what_if:
@@ -114,7 +117,7 @@ class Plans:
         known = leader is not None and leader.url and leader.id != leadership.member.id
         return leader if known and not leadership.leading else None
 
-    async def _found(self, hash_: str, *, here: bool = False) -> tuple[Json, PlanRequest]:
+    async def _found(self, hash_: str, *, here: bool = False) -> tuple[PlanView, PlanRequest]:
         """From here, else from whichever sidecar made it; then it is kept here too."""
         try:
             return self._p.planner.find(hash_)
@@ -126,10 +129,11 @@ class Plans:
                 also = f" ({', '.join(silent)} did not answer)" if silent else ""
                 raise NotFound(f"{unknown}{also}") from unknown
         try:
-            request = request_of(answer)
+            found = msgspec.convert(answer, PlanView)
+            request = PlanRequest.of(found.request)
         except (TypeError, ValueError) as error:
             raise NotFound(f"plan {hash_} is one of another version of Bundlekeel; make a new one ({error})") from error
-        self._p.planner.keep(answer, request)
+        self._p.planner.keep(found, request)
         return self._p.planner.find(hash_)
 
     async def _elsewhere(self, hash_: str) -> tuple[Json | None, list[str]]:

@@ -13,7 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from bundlekeel.core.model.errors import CodecError, Conflict, Forbidden, NotFound, StaleWrite, StoreError
-from bundlekeel.daemon.answers import Json
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.plans import ReviewView
 from bundlekeel.daemon.state.documents import SCHEMA, decode, encode
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Coordination
@@ -88,11 +89,11 @@ class Reviews:
         await self._change(added)
         return {"task": "", "state": "proposed", "review": id_}
 
-    async def all(self) -> list[Json]:
+    async def all(self) -> list[ReviewView]:
         """Proposals with their state now and what may be done with each, oldest first."""
         return [self._shown(item) for item in (await self._read())[0]]
 
-    async def approve(self, id_: str, *, reason: str, by: str) -> Json:
+    async def approve(self, id_: str, *, reason: str, by: str) -> ReviewView:
         """Let it be carried out. Forbidden for whoever proposed it; Conflict unless it is proposed, or approved without
         a task, or when somebody discards it at the same moment. StoreError: it may be approved again."""
 
@@ -113,7 +114,7 @@ class Reviews:
 
         return self._shown(await self._decide(id_, left))
 
-    async def discard(self, id_: str, *, reason: str, by: str) -> Json:
+    async def discard(self, id_: str, *, reason: str, by: str) -> ReviewView:
         """Say no; also the proposer may. Conflict once it is being carried out, or over."""
         return self._shown(
             await self._decide(id_, lambda item: self._decided(item, "discard", "discarded", reason, by))
@@ -175,10 +176,10 @@ class Reviews:
             return "executing"
         return "done" if task["state"] == "done" else "aborted"
 
-    def _shown(self, item: ReviewProposal) -> Json:
+    def _shown(self, item: ReviewProposal) -> ReviewView:
         state = self._state(item)
-        shown = {name: value for name, value in msgspec.to_builtins(item).items() if name != "body"}
-        return {**shown, "state": state, "actions": list(ACTIONS.get(state, ()))}
+        shown = msgspec.to_builtins(item) | {"state": state, "actions": ACTIONS.get(state, ())}
+        return msgspec.convert(shown, ReviewView)
 
     async def _decide(self, id_: str, change: Callable[[ReviewProposal], ReviewProposal]) -> ReviewProposal:
         def changed(items: list[ReviewProposal]) -> list[ReviewProposal]:

@@ -9,16 +9,15 @@ import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.names import BundleName, TopicName, bundle_for_hash, is_namespace, parse_bundle, parse_topic
 from bundlekeel.core.splitting.children import holds
+from bundlekeel.daemon.answers.channel import UnitView
+from bundlekeel.daemon.answers.picture import Place
 from bundlekeel.ports import Metadata, Owner, Ownership
-
-Row = dict[str, Any]
 
 # Of one topic, looked at for one answer; the count is whatever the metadata store says.
 MOST_PARTITIONS = 10_000
@@ -31,9 +30,9 @@ async def where(
     metadata: Metadata,
     ownership: Ownership,
     preallocated: Mapping[str, str] | None = None,
-    entry: Callable[[str], Row | None] = lambda _: None,
+    entry: Callable[[str], UnitView | None] = lambda _: None,
     listener: str = "",
-) -> list[Row]:
+) -> list[Place]:
     """One row a bundle (namespace), a topic, or a partition. NotFound when the namespace does not exist; ConfigError
     for a name that cannot be, a topic of too many partitions, or a listener that an owner does not have.
 
@@ -42,10 +41,10 @@ async def where(
     """
     going = preallocated or {}
     rows = await _rows(name, metadata, lambda bundle: _row(bundle, ownership, going, listener))
-    return [{**row, "channel": entry(row["bundle"])} for row in rows]
+    return [replace(row, channel=entry(row.bundle)) for row in rows]
 
 
-async def _rows(name: str, metadata: Metadata, row_of: Callable[[BundleName], Awaitable[Row]]) -> list[Row]:
+async def _rows(name: str, metadata: Metadata, row_of: Callable[[BundleName], Awaitable[Place]]) -> list[Place]:
     bundle = await bundle_named(name, metadata)
     if bundle is not None:
         return [await row_of(bundle)]
@@ -57,9 +56,7 @@ async def _rows(name: str, metadata: Metadata, row_of: Callable[[BundleName], Aw
     hashes = {topic: topic.hash for topic in topics}
     bundles = {topic: bundle_for_hash(topic.namespace, bounds, hash_) for topic, hash_ in hashes.items()}
     rows = {bundle: await row_of(bundle) for bundle in dict.fromkeys(bundles.values())}
-    return [
-        {**rows[bundle], "topic": str(topic), "hash": f"0x{hashes[topic]:08x}"} for topic, bundle in bundles.items()
-    ]
+    return [replace(rows[bundle], topic=str(topic), hash=f"0x{hashes[topic]:08x}") for topic, bundle in bundles.items()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,19 +155,17 @@ async def _boundaries(metadata: Metadata, namespace: str) -> list[int]:
     return bounds
 
 
-async def _row(bundle: BundleName, ownership: Ownership, going: Mapping[str, str], listener: str) -> Row:
+async def _row(bundle: BundleName, ownership: Ownership, going: Mapping[str, str], listener: str) -> Place:
     owner = await ownership.owner(str(bundle))
-    return {
-        "topic": None,
-        "hash": None,
-        "bundle": str(bundle),
-        "broker": owner.broker_id if owner else None,
-        "state": _state(owner),
-        "web_url": owner.web_url if owner else "",
-        "service_url": _service_url(owner, listener) if owner else "",
-        "listener": listener or None,
-        "preallocated_to": going.get(str(bundle)),
-    }
+    return Place(
+        bundle=str(bundle),
+        broker=owner.broker_id if owner else None,
+        state="unowned" if owner is None else "unloading" if owner.disabled else "owned",
+        web_url=owner.web_url if owner else "",
+        service_url=_service_url(owner, listener) if owner else "",
+        listener=listener or None,
+        preallocated_to=going.get(str(bundle)),
+    )
 
 
 def _service_url(owner: Owner, listener: str) -> str:
@@ -184,9 +179,3 @@ def _service_url(owner: Owner, listener: str) -> str:
         text = f"broker {owner.broker_id} has no advertised listener {listener!r}; it has {names}"
         raise ConfigError(text, field="listener", value=listener, allowed=names)
     return known[listener]
-
-
-def _state(owner: Owner | None) -> str:
-    if owner is None:
-        return "unowned"
-    return "unloading" if owner.disabled else "owned"

@@ -27,6 +27,7 @@ from bundlekeel.core.quotas.lines import Lines, latest, lines_of
 from bundlekeel.core.quotas.native import NativePlan
 from bundlekeel.core.quotas.shares import ShareMemory, Shares, TopicClaims, claims_of, share_out
 from bundlekeel.core.quotas.usage import Catalogue, UsageTable
+from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
 from bundlekeel.daemon.gate.obstacle import Obstacle
 from bundlekeel.daemon.quotas.groups import DeclaredGroups, GroupRegister
@@ -82,7 +83,7 @@ class QuotaParts:
     journal: Journal
     telemetry: Telemetry
     clock: Clock
-    ceiling: str
+    ceiling: Mode
 
 
 @dataclass(slots=True)

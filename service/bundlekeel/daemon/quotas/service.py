@@ -1,16 +1,31 @@
-"""What API and CLI ask of quotas: `answers_quotas.QuotasService`. Every replica answers alike."""
+"""What API and CLI ask of quotas: `answers.service.QuotasService`. Every replica answers alike."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from dataclasses import asdict, replace
+from typing import Final, TypeVar
 
 import msgspec
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound, StoreError
-from bundlekeel.core.quotas.groups import KINDS, QuotaGroup, check_group, check_groups, check_least, resolve
+from bundlekeel.core.quotas.groups import QuotaGroup, check_group, check_groups, check_least, resolve
 from bundlekeel.core.quotas.usage import topic_of
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.picture import CodeView
+from bundlekeel.daemon.answers.quotas import (
+    GroupDetailView,
+    GroupRemoved,
+    GroupSetView,
+    GroupView,
+    QuotasView,
+    QuotaWhyView,
+    RatesView,
+    TopicView,
+    TransportView,
+    WritesView,
+)
 from bundlekeel.daemon.gate.in_force import mode_in_force
 from bundlekeel.daemon.quotas.cycle import QuotaParts, Quotas
 from bundlekeel.daemon.quotas.groups import API, SETTINGS, DeclaredGroups, removed_by
@@ -19,19 +34,14 @@ from bundlekeel.daemon.state.documents import Desired, QuotaRequest
 from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.ports import Peers
 
-Json = dict[str, Any]
 QuotaRequests = dict[str, QuotaRequest]
+Row = TypeVar("Row", GroupView, GroupDetailView)
 _WORDS: Final = {
     "publish_messages": "messages/s published",
     "publish_bytes": "bytes/s published",
     "dispatch_messages": "messages/s delivered",
     "dispatch_bytes": "bytes/s delivered",
 }
-_UNSEEN: Final = (
-    *("namespaces", "topics", "held_back", "held_back_seconds"),
-    *("usage", "brokers", "shares", "used_ratio", "skew_loss", "excess"),
-)
-_SILENT: Final[Json] = {"state": "off", "detail": "", "since_ms": 0, "fault": ""}
 
 
 class QuotaService:
@@ -47,75 +57,76 @@ class QuotaService:
 
     # --- looking ---
 
-    async def view(self) -> Json:
-        """See `views_quotas`."""
+    async def view(self) -> QuotasView:
+        """All groups, and how enforcing them goes."""
         report = await self._report()
         found = self._declared()
         seen = {row["name"]: row for row in report.get("groups", ())}
-        rows = [self._row(group, found, seen.get(group.name)) for group in found.groups]
-        enforcer = self._p.settings.enforcer
-        shown = {
-            "enforcer": enforcer,
-            "mode": mode_in_force(self._p.ceiling, self._p.shared_state.desired),
-            "acting": report.get("acting", False),
-            "obstacle": report.get("obstacle") or (Code.QUOTAS_OFF.value if enforcer == "off" else None),
-            "wall_ms": report.get("wall_ms"),
-            "cycle_seconds": self.quotas.cycle_seconds,
-            "problems": list(dict.fromkeys([*map(str, found.problems), *report.get("problems", ())])),
-            "writes": report.get("writes") or {"written": 0, "planned": 0, "failed": 0, "held": 0},
-            "left": report.get("left", {}),
-            "transport": report.get("transport") or _SILENT,
-            "groups": [{key: value for key, value in row.items() if key != "rows"} for row in rows],
-        }
-        codes = [code for code in (shown["obstacle"], *shown["left"]) if code in EXPLANATIONS]
-        explained = {code: EXPLANATIONS[Code(code)] for code in codes}
-        return shown | {"explanations": explained, "sentence": _sentence(shown)}
+        enforcer, left = self._p.settings.enforcer, report.get("left", {})
+        obstacle = report.get("obstacle") or (Code.QUOTAS_OFF.value if enforcer == "off" else None)
+        shown = QuotasView(
+            enforcer=enforcer,
+            mode=mode_in_force(self._p.ceiling, self._p.shared_state.desired),
+            acting=report.get("acting", False),
+            obstacle=obstacle,
+            sentence="",
+            wall_ms=report.get("wall_ms"),
+            cycle_seconds=self.quotas.cycle_seconds,
+            problems=list(dict.fromkeys([*map(str, found.problems), *report.get("problems", ())])),
+            writes=msgspec.convert(report.get("writes") or {}, WritesView),
+            left=left,
+            explanations={code: EXPLANATIONS[Code(code)] for code in (obstacle, *left) if code in EXPLANATIONS},
+            transport=msgspec.convert(report.get("transport") or {}, TransportView),
+            groups=[self._row(group, found, seen.get(group.name), GroupView) for group in found.groups],
+        )
+        return replace(shown, sentence=_sentence(shown))
 
-    async def group(self, name: str) -> Json:
-        """See `views_quotas`."""
+    async def group(self, name: str) -> GroupDetailView:
+        """One group with its busiest topics."""
         report, found = await self._report(), self._declared()
         group = next((item for item in found.groups if item.name == name), None)
         if group is None:
             raise _unknown(name, found)
         seen = next((row for row in report.get("groups", ()) if row["name"] == name), None)
-        return self._row(group, found, seen)
+        return self._row(group, found, seen, GroupDetailView)
 
-    async def why(self, name: str, *, here: bool = False) -> Json:
-        """See `views_quotas`."""
+    async def why(self, name: str, *, here: bool = False) -> QuotaWhyView:
+        """Why a group or a topic passes what it passes."""
         if "/" not in name:
             row = await self.group(name)
-            codes = [item["code"] for item in row["defects"]]
-            said = [*_group_text(row), *(item["detail"] for item in row["defects"])]
-            said += [f"was, or is to be, written: {item}" for item in row["planned"]]
+            codes = [item.code for item in row.defects]
+            said = [*_group_text(row), *(item.detail for item in row.defects)]
+            said += [f"was, or is to be, written: {item}" for item in row.planned]
             return _answer(name, "group", name, said, codes)
         topic = topic_of(name if "://" in name else f"persistent://{name}")
         answer = None if here else await self._by_leader(topic)
         return answer or await self._why_topic(topic)
 
-    async def _why_topic(self, topic: str) -> Json:
+    async def _why_topic(self, topic: str) -> QuotaWhyView:
         seen, live = self.quotas.seen, self._p.shared_state.leading
         if live and seen is not None:
             known = topic_row(seen, topic, self.quotas.rates.rate_of)
             if known is not None:
-                return _answer(topic, "topic", known[0], _topic_text(known[1]), known[1]["codes"])
+                return _topic_why(topic, *known)
             raise NotFound(f"no broker reported {topic} in a group; {_names(self._declared())}")
         for group in (await self._report()).get("groups", ()):
             for row in group["rows"]:
                 if row["topic"] == topic:
-                    return _answer(topic, "topic", group["name"], _topic_text(row), row["codes"])
+                    return _topic_why(topic, group["name"], row)
         raise NotFound(
             f"no group is known to limit {topic}, or it is not among the busiest of its group (the leader, which knows "
             f"all, did not tell); {_names(self._declared())}"
         )
 
-    async def _by_leader(self, topic: str) -> Json | None:
+    async def _by_leader(self, topic: str) -> QuotaWhyView | None:
         """What the leader says; None when that is us, or it does not know or answer: then the report has to do."""
         leader = self._leadership.leader if self._leadership is not None else None
         if leader is None or not leader.url or self._peers is None or self._p.shared_state.leading:
             return None
         try:
-            return await self._peers.quota_why(leader.url, topic)
-        except StoreError:
+            told = await self._peers.quota_why(leader.url, topic)
+            return None if told is None else msgspec.convert(told, QuotaWhyView)
+        except (StoreError, msgspec.ValidationError):
             return None
 
     async def _report(self) -> Json:
@@ -126,29 +137,29 @@ class QuotaService:
     def _declared(self) -> DeclaredGroups:
         return self.quotas.register.now(self._p.shared_state.desired.quotas)
 
-    def _row(self, group: QuotaGroup, found: DeclaredGroups, seen: Json | None) -> Json:
+    def _row(self, group: QuotaGroup, found: DeclaredGroups, seen: Json | None, kind: type[Row]) -> Row:
         request = (found.requests or {}).get(group.name)
         # A leader of another version may have told less.
-        row: Json = {**dict.fromkeys(_UNSEEN), "defects": [], "told": [], "planned": [], "rows": []} | (seen or {})
-        return row | {
+        row = (seen or {}) | {
             "name": group.name,
             "origin": (found.origins or {}).get(group.name, SETTINGS),
             "by": request.by if request is not None else "",
             "reason": request.reason if request is not None else "",
             "since_ms": request.since_ms if request is not None else 0,
             "members": list(group.members),
-            "limits": _limits(group),
+            "limits": asdict(_limits(group)),
         }
+        return msgspec.convert(row, kind)
 
     # --- changing ---
 
-    async def put(self, group: QuotaGroup, *, reason: str, by: str) -> Json:
-        """See `views_quotas`."""
+    async def put(self, group: QuotaGroup, *, reason: str, by: str) -> GroupSetView:
+        """Set a group."""
         check_least(check_group(group), self._p.settings.least())
         tenants, namespaces = await self._p.metadata.tenants(), await self._p.metadata.namespaces()
         limits = _limits(group)
         made = QuotaRequest(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), members=group.members)
-        request = msgspec.structs.replace(made, **limits)
+        request = msgspec.structs.replace(made, **asdict(limits))
 
         def change(requests: QuotaRequests) -> QuotaRequests:
             others = self.quotas.register.with_requests({n: w for n, w in requests.items() if n != group.name})
@@ -163,10 +174,10 @@ class QuotaService:
 
         await self._change(change, group.name, f"quota group {group.name}", reason, by)
         self.quotas.usage.names_changed()
-        return {"name": group.name, "origin": API, "members": list(group.members), "limits": limits}
+        return GroupSetView(name=group.name, origin=API, members=list(group.members), limits=limits)
 
-    async def remove(self, name: str, *, reason: str, by: str) -> Json:
-        """See `views_quotas`."""
+    async def remove(self, name: str, *, reason: str, by: str) -> GroupRemoved:
+        """Take a group out of force."""
         found = self._declared()
         if name not in {group.name for group in found.groups}:
             raise _unknown(name, found)
@@ -178,10 +189,10 @@ class QuotaService:
             return left | ({name: gone} if from_settings else {})
 
         await self._change(change, name, f"removal of quota group {name}", reason, by)
-        return {"name": name, "origin": (found.origins or {}).get(name, SETTINGS)}
+        return GroupRemoved(name=name, origin=(found.origins or {}).get(name, SETTINGS))
 
-    async def reset(self, name: str, *, reason: str, by: str) -> Json:
-        """See `views_quotas`."""
+    async def reset(self, name: str, *, reason: str, by: str) -> GroupSetView:
+        """Drop what was set or removed over a group of the settings."""
         register = self.quotas.register
         from_settings = name in self._p.settings.groups
 
@@ -203,8 +214,8 @@ class QuotaService:
         await self._change(change, name, f"quota group {name} as in the settings file", reason, by)
         self.quotas.usage.names_changed()
         group = next((item for item in register.settings if item.name == name), None)
-        empty: Json = {"name": name, "origin": SETTINGS, "members": [], "limits": None}
-        return empty if group is None else empty | {"members": list(group.members), "limits": _limits(group)}
+        members, limits = ([], None) if group is None else (list(group.members), _limits(group))
+        return GroupSetView(name=name, origin=SETTINGS, members=members, limits=limits)
 
     async def _change(
         self, change: Callable[[QuotaRequests], QuotaRequests], name: str, what: str, reason: str, by: str
@@ -222,8 +233,8 @@ class QuotaService:
         self._p.journal.append(record | {"group": name, "before": seen[0], "after": seen[1], "sentence": sentence})
 
 
-def _limits(group: QuotaGroup) -> dict[str, float | None]:
-    return {kind: getattr(group.limits, kind) for kind in KINDS}
+def _limits(group: QuotaGroup) -> RatesView:
+    return RatesView(**asdict(group.limits))
 
 
 def _told(name: str, found: DeclaredGroups) -> Json | None:
@@ -231,7 +242,7 @@ def _told(name: str, found: DeclaredGroups) -> Json | None:
     group = next((item for item in found.groups if item.name == name), None)
     if group is None:
         return None
-    return {"origin": (found.origins or {})[name], "members": list(group.members), "limits": _limits(group)}
+    return {"origin": (found.origins or {})[name], "members": list(group.members), "limits": asdict(_limits(group))}
 
 
 def _unknown(name: str, found: DeclaredGroups) -> NotFound:
@@ -247,64 +258,69 @@ def _names(found: DeclaredGroups) -> str:
     return f"groups: {names}" if names else "there are no groups"
 
 
-def _sentence(shown: Json) -> str:
-    groups, writes = shown["groups"], shown["writes"]
+def _sentence(shown: QuotasView) -> str:
+    groups, writes = shown.groups, shown.writes
     if not groups:
-        held = writes["held"]
+        held = writes.held
         return "there are no quota groups" + (f"; {held} rates are still to be given back" if held else "")
-    if shown["wall_ms"] is None:
+    if shown.wall_ms is None:
         return f"{_many(groups)}; the leader has not looked yet"
-    tight = [row for row in groups if row["held_back"]]
+    tight = [row for row in groups if row.held_back]
     said = f"{_many(groups)}, topics are held back in {len(tight)}"
-    if shown["obstacle"] is not None:
-        why = EXPLANATIONS.get(shown["obstacle"], shown["obstacle"])
-        return f"{said}; nothing is written ({why}), {writes['planned']} changes would be"
-    said += f"; {writes['written']} of {writes['planned']} changes written, {writes['held']} places held"
-    later = sum(shown["left"].get(code.value, 0) for code in (Code.BUDGET_OF_RATES, Code.RATE_NOT_REACHED))
+    if shown.obstacle is not None:
+        why = shown.explanations.get(shown.obstacle, shown.obstacle)
+        return f"{said}; nothing is written ({why}), {writes.planned} changes would be"
+    said += f"; {writes.written} of {writes.planned} changes written, {writes.held} places held"
+    later = sum(shown.left.get(code.value, 0) for code in (Code.BUDGET_OF_RATES, Code.RATE_NOT_REACHED))
     return f"{said}, {later} still to come" if later else said
 
 
-def _many(groups: list[Json]) -> str:
+def _many(groups: list[GroupView]) -> str:
     return f"{len(groups)} quota group{'' if len(groups) == 1 else 's'}"
 
 
-def _group_text(row: Json) -> list[str]:
-    if row["usage"] is None:
+def _group_text(row: GroupView) -> list[str]:
+    if row.usage is None:
         return ["the leader has not looked at this group yet"]
     said = []
     for kind, words in _WORDS.items():
-        limit = row["limits"][kind]
+        limit = getattr(row.limits, kind)
         if limit is not None:
-            used = row["usage"][kind]
+            used = getattr(row.usage, kind)
             said.append(
                 f"{used:,.0f} of {limit:,.0f} {words} ({used / limit:.0%}); shares add up to "
-                f"{row['shares'][kind] or 0:,.0f}"
+                f"{getattr(row.shares, kind) or 0:,.0f}"
             )
-            lost = row["skew_loss"][kind]
+            lost = getattr(row.skew_loss, kind)
             if lost:
                 said.append(f"{lost:,.0f} {words} are lost because demand sits in too few partitions")
-    said.append(f"{row['topics']} topics of {row['namespaces']} namespaces, {row['held_back']} of them held back")
+    said.append(f"{row.topics} topics of {row.namespaces} namespaces, {row.held_back} of them held back")
     return said
 
 
-def _topic_text(row: Json) -> list[str]:
+def _topic_text(row: TopicView) -> list[str]:
     said = []
     for kind, words in _WORDS.items():
-        share, rate = row["share"][kind], row["partition_rate"][kind]
+        share, rate = getattr(row.share, kind), getattr(row.partition_rate, kind)
         if share is None and rate is None:
             continue
-        parts = f" in {row['partitions']} partitions" if row["partitions"] > 1 else ""
-        shown = f"{row['usage'][kind]:,.0f} {words}{parts}"
+        parts = f" in {row.partitions} partitions" if row.partitions > 1 else ""
+        shown = f"{getattr(row.usage, kind):,.0f} {words}{parts}"
         shown += f", share {share:,.0f}" if share is not None else ", no share: not limited"
         shown += f", each partition may pass {rate:,.0f} now" if rate is not None else ", nothing is in force"
-        said.append(f"{shown}{', held back' if kind in row['held_back'] else ''}")
-    for side, rate in row["change"].items():
-        values = "taken away" if rate is None else f"{rate['messages']} messages/s, {rate['bytes']} bytes/s"
+        said.append(f"{shown}{', held back' if kind in row.held_back else ''}")
+    for side, rate in row.change.items():
+        values = "taken away" if rate is None else f"{rate.messages} messages/s, {rate.bytes} bytes/s"
         said.append(f"the {side} rate was, or would be, changed: {values} (-1: no limit)")
-    said.append(f"served by {', '.join(row['brokers']) or 'no broker now'}")
+    said.append(f"served by {', '.join(row.brokers) or 'no broker now'}")
     return said
 
 
-def _answer(name: str, kind: str, group: str, sentences: list[str], codes: list[str]) -> Json:
-    explained = [{"code": code, "explanation": EXPLANATIONS[Code(code)]} for code in codes]
-    return {"name": name, "kind": kind, "group": group, "sentences": sentences, "codes": explained}
+def _topic_why(topic: str, group: str, row: Json) -> QuotaWhyView:
+    told = msgspec.convert(row, TopicView)
+    return _answer(topic, "topic", group, _topic_text(told), told.codes)
+
+
+def _answer(name: str, kind: str, group: str, sentences: list[str], codes: list[str]) -> QuotaWhyView:
+    explained = [CodeView(code=code, explanation=EXPLANATIONS[Code(code)]) for code in codes]
+    return QuotaWhyView(name=name, kind=kind, group=group, sentences=sentences, codes=explained)

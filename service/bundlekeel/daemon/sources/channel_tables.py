@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bundlekeel.core.channel.states import ServiceUnit, UnitState
 from bundlekeel.core.model.names import namespace_of
+from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.sources.ownership import serving
 from bundlekeel.ports import ChannelView
 
-Json = dict[str, Any]
 
-
-def unit_row(bundle: str, unit: ServiceUnit, *, seen_ms: int, now_ms: int) -> Json:
-    """One entry. `owner` serves the bundle now (None: nobody); `since_ms`: when the entry was written, by its writer's
-    clock; `age_seconds`: since it was seen here first, by ours."""
+def unit_row(bundle: str, unit: ServiceUnit, *, seen_ms: int, now_ms: int) -> UnitView:
+    """One entry."""
     owner = serving(unit)
-    return {
-        "bundle": bundle,
-        "state": unit.state.value,
-        "owner": owner.broker_id if owner is not None and owner.broker_id else None,
-        "destination": unit.destination,
-        "source": unit.source,
-        "children": dict(unit.children),
-        "force": unit.force,
-        "version": unit.version,
-        "since_ms": unit.timestamp_ms or seen_ms,
-        "age_seconds": max(0.0, (now_ms - seen_ms) / 1000),
-    }
+    return UnitView(
+        bundle=bundle,
+        state=unit.state,
+        owner=owner.broker_id if owner is not None and owner.broker_id else None,
+        destination=unit.destination,
+        source=unit.source,
+        children=dict(unit.children),
+        force=unit.force,
+        version=unit.version,
+        since_ms=unit.timestamp_ms or seen_ms,
+        age_seconds=max(0.0, (now_ms - seen_ms) / 1000),
+    )
 
 
-def row_of(view: ChannelView, bundle: str, now_ms: int) -> Json | None:
+def row_of(view: ChannelView, bundle: str, now_ms: int) -> UnitView | None:
     """The row of one bundle; None when the channel has no entry of it (state Init)."""
     unit = view.units.get(bundle)
     if unit is None:
@@ -47,7 +43,7 @@ def unit_rows(
     namespace: str | None = None,
     after: str = "",
     limit: int = 1000,
-) -> list[Json]:
+) -> list[UnitView]:
     """Rows by bundle name; `broker`: destination or source. The next page begins `after` the last bundle of this."""
     chosen = sorted(
         bundle

@@ -16,13 +16,14 @@ from bundlekeel.core.channel.findings import Absences, ChannelFinding, Deadlines
 from bundlekeel.core.channel.states import IN_FLIGHT, UnitState
 from bundlekeel.core.model.errors import BundlekeelError, Conflict, SnapshotError, StoreError
 from bundlekeel.core.model.names import namespace_of
+from bundlekeel.daemon.answers.channel import ChannelSummary, DeadlinesView, FindingView
+from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_forced import BY_REGISTRY, ForcedEntries
 from bundlekeel.daemon.sources.channel_unreachable import UnreachableOwners
 from bundlekeel.daemon.sources.ownership import WITH_CHANNEL, ChannelByVariant, channel_brokers
 from bundlekeel.ports import ChannelVariant, ChannelView, Clock, LoadSource, Metadata, Picture, Telemetry
 
-Json = dict[str, Any]
 Key = tuple[str, str, tuple[str, ...]]
 
 VARIANT_DISAGREES: Final = FindingCode.VARIANT_DISAGREES.value
@@ -66,7 +67,7 @@ class ChannelWatch:
         self._forced = ForcedEntries()
         self._watched_ms = 0
         self._disagrees_since = 0
-        self._found: dict[Key, Json] = {}
+        self._found: dict[Key, FindingView] = {}
         self._generations = (0, 0)
         self._mode = ""
         self._unreachable = UnreachableOwners()
@@ -127,7 +128,7 @@ class ChannelWatch:
             picture = await self._p.source.picture()
         except (StoreError, SnapshotError):
             return
-        stays = [row for row in self._found.values() if row["code"] != FindingCode.OWNER_UNREACHABLE]
+        stays = [row for row in self._found.values() if row.code != FindingCode.OWNER_UNREACHABLE]
         self._note([*stays, *self._unreachable.rows(picture, view.units, self._p.clock.wall_ms())])
 
     def _switched_off(self) -> None:
@@ -189,37 +190,37 @@ class ChannelWatch:
                 known[namespace] = bounds
         return known
 
-    def _variant_rows(self) -> list[Json]:
+    def _variant_rows(self) -> list[FindingView]:
         obstacle = self._p.channel.reading.obstacle
         if not obstacle:
             self._disagrees_since = 0
             return []
         self._disagrees_since = self._disagrees_since or self._p.clock.wall_ms()
         return [
-            {
-                "code": VARIANT_DISAGREES,
-                "bundle": "",
-                "brokers": [],
-                "state": None,
-                "since_ms": self._disagrees_since,
-                "deadline_ms": 0,
-                "detail": obstacle,
-                "remedy": _VARIANT_REMEDY,
-            }
+            FindingView(
+                code=VARIANT_DISAGREES,
+                bundle="",
+                brokers=[],
+                state=None,
+                since_ms=self._disagrees_since,
+                deadline_ms=0,
+                detail=obstacle,
+                remedy=_VARIANT_REMEDY,
+            )
         ]
 
     # --- what is told --------------------------------------------------------------------------------------
 
-    def _note(self, rows: Sequence[Json]) -> None:
+    def _note(self, rows: Sequence[FindingView]) -> None:
         """One journal line for all findings of a code that came, or went, together."""
         before, self._found = self._found, {_key(row): row for row in rows}
         for event, changed in (
             ("appeared", [row for key, row in self._found.items() if key not in before]),
             ("gone", [row for key, row in before.items() if key not in self._found]),
         ):
-            by_code: dict[str, list[Json]] = {}
+            by_code: dict[str, list[FindingView]] = {}
             for row in changed:
-                by_code.setdefault(row["code"], []).append(row)
+                by_code.setdefault(row.code, []).append(row)
             for code, group in by_code.items():
                 self._p.record(finding_record(event, code, group, self._p.clock.wall_ms()))
 
@@ -234,7 +235,7 @@ class ChannelWatch:
         telemetry, counts = self._p.telemetry, state_counts(view)
         for state, count in counts.items():
             telemetry.gauge("channel_bundles", float(count), state=state)
-        codes = Counter(row["code"] for row in self._found.values())
+        codes = Counter(row.code for row in self._found.values())
         for code in FindingCode:
             telemetry.gauge("channel_findings", float(codes[str(code)]), code=str(code))
         telemetry.gauge("channel_in_flight_oldest_seconds", oldest_in_flight(view, self._p.clock.wall_ms()))
@@ -263,39 +264,38 @@ class ChannelWatch:
         """Stop following the channel."""
         await self._p.channel.close()
 
-    def findings(self) -> list[Json]:
-        """What is wrong: {code, bundle, brokers, state, since_ms, deadline_ms (0: never), detail, remedy}; while the
-        channel is not followed, what was found before that."""
+    def findings(self) -> list[FindingView]:
+        """What is wrong; while the channel is not followed, what was found before that."""
         if self.view is None:
             self._known()
         return list(self._found.values())
 
-    def findings_of(self, bundle: str) -> list[Json]:
+    def findings_of(self, bundle: str) -> list[FindingView]:
         """Those about one bundle; none while the channel is not followed."""
-        return [row for row in self._found.values() if row["bundle"] == bundle] if self.followed else []
+        return [row for row in self._found.values() if row.bundle == bundle] if self.followed else []
 
     def current(self) -> ChannelView:
         """The newest view. Conflict where there is no channel; StoreError while it is not followed."""
         return self._known()
 
-    def summary(self) -> Json:
+    def summary(self) -> ChannelSummary:
         """Variant, health, how many bundles are in which state, how many findings of which code."""
         if not self.expected:
             self._known()
         view, reading = self.view, self._p.channel.reading
-        return {
-            "variant": reading.variant,
-            "up": self.followed,
-            "detail": self.fault,
-            "obstacle": reading.obstacle,
-            "wall_ms": view.wall_ms if view else None,
-            "bundles": len(view.units) if view else 0,
-            "states": state_counts(view) if view else {},
-            "in_flight_oldest_seconds": oldest_in_flight(view, self._p.clock.wall_ms()) if view else 0.0,
-            "findings": dict(Counter(row["code"] for row in self._found.values())),
-            "rejected": len(view.rejected) if view else 0,
-            "deadlines": asdict(self.deadlines),
-        }
+        return ChannelSummary(
+            variant=reading.variant,
+            up=self.followed,
+            detail=self.fault,
+            obstacle=reading.obstacle,
+            wall_ms=view.wall_ms if view else None,
+            bundles=len(view.units) if view else 0,
+            states=state_counts(view) if view else {},
+            in_flight_oldest_seconds=oldest_in_flight(view, self._p.clock.wall_ms()) if view else 0.0,
+            findings=dict(Counter(row.code for row in self._found.values())),
+            rejected=len(view.rejected) if view else 0,
+            deadlines=DeadlinesView(**asdict(self.deadlines)),
+        )
 
     def _known(self) -> ChannelView:
         if not self.expected:
@@ -317,29 +317,30 @@ def oldest_in_flight(view: ChannelView, now_ms: int) -> float:
     return max(0.0, (now_ms - min(seen)) / 1000) if seen else 0.0
 
 
-def finding_record(event: str, code: str, rows: Sequence[Json], now_ms: int) -> Json:
+def finding_record(event: str, code: str, rows: Sequence[FindingView], now_ms: int) -> Json:
     """The journal line for findings of one code that appeared, or are gone, together."""
     first, count = rows[0], len(rows)
-    since = min(row["since_ms"] for row in rows)
-    what = first["bundle"] or "the channel"
+    since = min(row.since_ms for row in rows)
+    what = first.bundle or "the channel"
     others = f" and {count - 1} more" if count > 1 else ""
-    words = {"appeared": f": {first['detail']}", "gone": f" is gone after {max(0, now_ms - since) // 1000} s"}
+    words = {"appeared": f": {first.detail}", "gone": f" is gone after {max(0, now_ms - since) // 1000} s"}
     return {
         "kind": "finding",
         "wall_ms": now_ms,
         "event": event,
         "code": code,
         "count": count,
-        "bundles": [row["bundle"] for row in rows[:BUNDLES_IN_RECORD] if row["bundle"]],
-        "brokers": sorted({broker for row in rows for broker in row["brokers"]}),
+        "bundles": [row.bundle for row in rows[:BUNDLES_IN_RECORD] if row.bundle],
+        "brokers": sorted({broker for row in rows for broker in row.brokers}),
         "since_ms": since,
         "sentence": f"{code} {what}{others}{words[event]}",
-        "remedy": first["remedy"] if event == "appeared" else "",
+        "remedy": first.remedy if event == "appeared" else "",
     }
 
 
-def _row(finding: ChannelFinding) -> Json:
-    return {**asdict(finding), "code": finding.code.value, "state": finding.state.value, "brokers": [*finding.brokers]}
+def _row(finding: ChannelFinding) -> FindingView:
+    values = asdict(finding) | {"code": finding.code.value, "state": finding.state.value}
+    return FindingView(**values | {"brokers": [*finding.brokers]})
 
 
 def _too_fresh(finding: ChannelFinding, gone: Mapping[str, int], now_ms: int) -> bool:
@@ -349,8 +350,8 @@ def _too_fresh(finding: ChannelFinding, gone: Mapping[str, int], now_ms: int) ->
     return now_ms - finding.since_ms < REGISTRY_LAG_MS
 
 
-def _key(row: Json) -> Key:
-    return row["code"], row["bundle"], tuple(row["brokers"])
+def _key(row: FindingView) -> Key:
+    return row.code, row.bundle, tuple(row.brokers)
 
 
 def _longest(config: BrokerConfig, brokers: Iterable[str]) -> Deadlines:

@@ -12,16 +12,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Final
 
 import structlog
 
 from bundlekeel.core.model.errors import Forbidden, LeadershipLost, StoreError
+from bundlekeel.daemon.answers.picture import Role
 from bundlekeel.daemon.state.lease import Lease
 from bundlekeel.ports import Clock, Coordination, Member, Telemetry
 
 _log = structlog.get_logger(__name__)
 
-LEADER, FOLLOWER, BENCH = "leader", "follower", "bench"
+LEADER: Final = "leader"
+FOLLOWER: Final = "follower"
+BENCH: Final = "bench"
 
 
 class Leadership:
@@ -53,7 +57,7 @@ class Leadership:
         # Ours since we won; the term begins (`epoch`) when everything is taken over.
         self.lease: Lease | None = None
         self.epoch: int | None = None
-        self.role = BENCH
+        self.role: Role = BENCH
         self._stopping = False
         self.on_won: Callable[[int], Awaitable[None]] | None = None
 
@@ -195,7 +199,7 @@ class Leadership:
         if self.lease is not None and not self.lease.remaining(self._clock.boot()):
             self._drop("deadline passed while taking over")
 
-    def _become(self, role: str) -> None:
+    def _become(self, role: Role) -> None:
         if role != self.role:
             self.role = role
             self._telemetry.count("leader_transitions_total", to=role)

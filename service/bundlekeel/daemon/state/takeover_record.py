@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from bundlekeel.codec.external_input import load
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
+from bundlekeel.daemon.answers.picture import EndedView, TakeoverView
 
 TAKEOVER: Final = "takeover"
 # 4.2 and later (PIP-380), dynamic, in both load managers: namespaces that the brokers' own shedding leaves alone.
@@ -30,10 +31,6 @@ class TakeoverEnd:
     reason: str
     wall_ms: int
     deadman: bool = False
-
-    def view(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"by": self.by, "reason": self.reason, "wall_ms": self.wall_ms, "deadman": self.deadman}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,20 +60,20 @@ class TakeoverRecord:
             "runtime": {broker: dict(values) for broker, values in self.runtime.items()},
             "namespaces": list(self.namespaces),
             "active": self.active,
-            "ended": self.ended.view() if self.ended is not None else None,
+            "ended": asdict(self.ended) if self.ended is not None else None,
         }
         return json.dumps(record, ensure_ascii=False, sort_keys=True).encode()
 
-    def view(self) -> dict[str, Any]:
+    def view(self) -> TakeoverView:
         """For people: who took over, why, when, what, and how it ended."""
-        return {
-            "active": self.active,
-            "by": self.by,
-            "reason": self.reason,
-            "wall_ms": self.wall_ms,
-            "namespaces": list(self.namespaces),
-            "ended": self.ended.view() if self.ended is not None else None,
-        }
+        return TakeoverView(
+            active=self.active,
+            by=self.by,
+            reason=self.reason,
+            wall_ms=self.wall_ms,
+            namespaces=list(self.namespaces),
+            ended=EndedView(**asdict(self.ended)) if self.ended is not None else None,
+        )
 
 
 def takeover_request(record: TakeoverRecord) -> dict[str, Any]:

@@ -1,0 +1,66 @@
+"""Answers about the ownership channel of the extensible load manager."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from bundlekeel.core.channel.states import UnitState
+from bundlekeel.daemon.answers.doc import Answer, Bundle, Doc
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitView(Answer):
+    """One entry of the ownership channel."""
+
+    bundle: Bundle
+    state: Annotated[UnitState, Doc("its state in the channel")]
+    owner: Annotated[str | None, Doc("the broker that serves the bundle now; null: none")]
+    destination: Annotated[str, Doc("the broker it is assigned to")]
+    source: Annotated[str, Doc("the broker it leaves")]
+    children: Annotated[dict[str, str], Doc("ranges of a split, with their brokers")]
+    force: Annotated[bool, Doc("whether the entry overrides the order of versions")]
+    version: Annotated[int, Doc("of the entry")]
+    since_ms: Annotated[int, Doc("when the entry was written, by its writer's clock")]
+    age_seconds: Annotated[float, Doc("since it was seen here first")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingView(Answer):
+    """Something wrong in the ownership channel."""
+
+    code: Annotated[str, Doc("what is wrong")]
+    bundle: Annotated[str, Doc("the bundle; empty: the channel as a whole")]
+    brokers: Annotated[list[str], Doc("the brokers concerned")]
+    state: Annotated[str | None, Doc("of the bundle's entry")]
+    since_ms: Annotated[int, Doc("since when")]
+    deadline_ms: Annotated[int, Doc("when brokers should have mended it; 0: they never do")]
+    detail: Annotated[str, Doc("what was seen")]
+    remedy: Annotated[str, Doc("what would mend it")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlinesView(Answer):
+    """How long brokers take at most."""
+
+    in_flight_ms: Annotated[int, Doc("an assignment, release or split")]
+    monitor_ms: Annotated[int, Doc("between two looks of the brokers' own monitor")]
+    tombstone_ms: Annotated[int, Doc("until an ended entry is deleted")]
+    load_data_ms: Annotated[int, Doc("until load data is too old")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelSummary(Answer):
+    """The ownership channel."""
+
+    variant: Annotated[Literal["system_topic", "metadata_store"] | None, Doc("where it is kept; null: not known")]
+    up: Annotated[bool, Doc("whether it is followed")]
+    detail: Annotated[str, Doc("why it is not followed")]
+    obstacle: Annotated[str, Doc("why what it says may not be acted on")]
+    wall_ms: Annotated[int | None, Doc("of the newest view")]
+    bundles: Annotated[int, Doc("how many have an entry")]
+    states: Annotated[dict[str, int], Doc("bundles by state")]
+    in_flight_oldest_seconds: Annotated[float, Doc("age of the oldest assignment, release or split under way")]
+    findings: Annotated[dict[str, int], Doc("what is wrong, by code")]
+    rejected: Annotated[int, Doc("entries that could not be read")]
+    deadlines: Annotated[DeadlinesView, Doc("how long brokers take at most")]

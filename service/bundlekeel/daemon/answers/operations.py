@@ -1,0 +1,244 @@
+"""Answers about what people ask of brokers and bundles, and about calibrated thresholds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from bundlekeel.daemon.answers.doc import (
+    Answer,
+    Broker,
+    Bundle,
+    By,
+    Detail,
+    Doc,
+    Explanation,
+    Json,
+    Reason,
+    Sentence,
+    SinceMs,
+)
+from bundlekeel.daemon.answers.picture import PauseView
+
+UntilMs = Annotated[int, Doc("its end; 0: a person ends it")]
+Matched = Annotated[int | None, Doc("how many known bundles it matches now; none yet may be meant so")]
+Digest = Annotated[str, Doc("digest of the proposal")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestView(Answer):
+    """A broker that is cordoned or warmed."""
+
+    broker: Broker
+    by: By
+    reason: Reason
+    since_ms: SinceMs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainView(RequestView):
+    """A drain and how far it is."""
+
+    state: Annotated[str, Doc("draining, empty, blocked or unknown")] = "unknown"
+    left: Annotated[int | None, Doc("bundles it still owns; null: the broker does not say")] = None
+    moved: Annotated[int, Doc("bundles that have left")] = 0
+    blocked: Annotated[dict[str, int], Doc("bundles that cannot leave, by code")] = field(default_factory=dict)
+    eta_seconds: Annotated[float | None, Doc("until it is empty; null: unknown, or it is blocked")] = None
+    emptied_ms: Annotated[int, Doc("when it was empty first; 0: not yet")] = 0
+    bundle_seconds: Annotated[float, Doc("bundles times seconds that were still there")] = 0.0
+    detail: Detail = "no cycle has looked yet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinView(Answer):
+    """A bundle that stays where it is."""
+
+    bundle: Bundle
+    until_ms: UntilMs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedView(PinView):
+    """A pin that was set."""
+
+    broker: Annotated[str | None, Doc("the bundle's owner")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExclusionView(Answer):
+    """What is left alone."""
+
+    pattern: Annotated[str, Doc("`t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed")]
+    until_ms: UntilMs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExcludedView(ExclusionView):
+    """An exclusion that was set."""
+
+    bundles: Matched
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScopePauseView(Answer):
+    """A pause of everything or of one scope."""
+
+    scope: Annotated[str, Doc("`tenant:NAME`, `namespace:TENANT/NAME` or `broker:ID`; empty: everything")]
+    reason: Reason
+    by: By
+    since_ms: SinceMs
+    until_ms: UntilMs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PausedScopeView(PauseView):
+    """A pause of one scope that was set."""
+
+    scope: Annotated[str, Doc("`tenant:NAME`, `namespace:TENANT/NAME` or `broker:ID`")]
+    bundles: Matched
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationsView(Answer):
+    """All that people have asked for."""
+
+    drains: Annotated[list[DrainView], Doc("brokers that are to be empty")]
+    cordons: Annotated[list[RequestView], Doc("brokers that nothing comes to by us")]
+    warms: Annotated[list[RequestView], Doc("brokers that are filled gently")]
+    pins: Annotated[list[PinView], Doc("bundles that stay")]
+    exclusions: Annotated[list[ExclusionView], Doc("what is left alone")]
+    pauses: Annotated[list[ScopePauseView], Doc("pauses in force")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CordonedView(Answer):
+    """A broker that was cordoned."""
+
+    broker: Broker
+    state: Annotated[str, Doc("cordoned")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UncordonedView(Answer):
+    """A broker that bundles come to again."""
+
+    broker: Broker
+    ended: Annotated[list[str], Doc("what was ended: cordon, drain, warm")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpinnedView(Answer):
+    """A pin that was ended."""
+
+    bundle: Bundle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncludedView(Answer):
+    """An exclusion that was ended."""
+
+    pattern: Annotated[str, Doc("the pattern, as it was set")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumedScopeView(Answer):
+    """A pause of one scope that was ended."""
+
+    scope: Annotated[str, Doc("the scope")]
+    reason: Reason
+    by: By
+
+
+# --- calibrated thresholds -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectionView(Answer):
+    """Why the newest proposal does not come into force."""
+
+    code: Annotated[str, Doc("why")]
+    field: Annotated[str, Doc("what of the proposal; empty: all of it")]
+    detail: Detail
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeView(Answer):
+    """A parameter that would change."""
+
+    parameter: Annotated[str, Doc("its name")]
+    current: Annotated[float, Doc("the value in force")]
+    proposed: Annotated[float, Doc("the value proposed")]
+    steps: Annotated[float | None, Doc("how many of its range's steps away; null: no number of them leads there")]
+    evidence: Annotated[str, Doc("what the proposal rests on")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialView(Answer):
+    """How adopted thresholds do so far."""
+
+    seconds: Annotated[float, Doc("how long they have been observed")]
+    needed_seconds: Annotated[float, Doc("how long they have to be")]
+    imbalance: Annotated[float | None, Doc("with them")]
+    imbalance_promised: Annotated[float, Doc("at most, by the proposal")]
+    imbalance_before: Annotated[float | None, Doc("before them")]
+    moves_per_hour: Annotated[float | None, Doc("with them")]
+    moves_promised: Annotated[float, Doc("an hour at most, by the proposal")]
+    moves_before: Annotated[float | None, Doc("an hour before them")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptedView(Answer):
+    """Thresholds that lie over the settings."""
+
+    digest: Digest
+    strategy: Annotated[str, Doc("whose parameters they are")]
+    by: By
+    reason: Reason
+    since_ms: SinceMs
+    state: Annotated[str, Doc("trial or kept")]
+    values: Annotated[dict[str, float], Doc("those in force, by parameter")]
+    instead_of: Annotated[dict[str, float], Doc("what held before, by parameter")]
+    trial: Annotated[TrialView | None, Doc("how they do; null when the trial is over")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevertedView(Answer):
+    """Thresholds that were taken back, and are not adopted again by themselves."""
+
+    digest: Digest
+    by: By
+    reason: Reason
+    since_ms: SinceMs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThresholdsView(Answer):
+    """How things stand with calibrated thresholds."""
+
+    mode: Annotated[str, Doc("off, recommend or adopt")]
+    sentence: Sentence
+    error: Annotated[str, Doc("why no proposal could be read; empty: none")]
+    read_ms: Annotated[int, Doc("when proposals were read last")]
+    document: Annotated[Json | None, Doc("the newest proposal; docs/reference/calibration.md has its fields")]
+    changes: Annotated[list[ChangeView], Doc("its difference to what is in force")]
+    objections: Annotated[list[ObjectionView], Doc("what speaks against it")]
+    adopted: Annotated[AdoptedView | None, Doc("what is adopted")]
+    reverted: Annotated[list[RevertedView], Doc("what was taken back, oldest first")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptionView(Answer):
+    """What came into force."""
+
+    digest: Digest
+    changes: Annotated[list[ChangeView], Doc("what it changed")]
+    sentence: Sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReversionView(Answer):
+    """What was taken back."""
+
+    digest: Digest
+    sentence: Sentence

@@ -1,0 +1,468 @@
+"""Answers about the cluster and the sidecar: state, brokers, bundles, reasons, settings, places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from bundlekeel.daemon.answers.channel import FindingView, UnitView
+from bundlekeel.daemon.answers.doc import (
+    Answer,
+    Broker,
+    Bundle,
+    By,
+    Detail,
+    Doc,
+    Explanation,
+    Json,
+    Reason,
+    Sentence,
+    SinceMs,
+    WallMs,
+)
+
+Mode = Literal["observe", "recommend", "act"]
+Role = Literal["leader", "follower", "bench"]
+Ownership = Literal["owned", "unowned", "unloading"]
+CodeOrNull = Annotated[str | None, Doc("the code of what prevents it; null: nothing")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictView(Answer):
+    """Why the cycle, or one broker in it, did what it did."""
+
+    code: Annotated[str, Doc("a code of docs/reference/codes.md")]
+    sentence: Sentence
+    broker: Annotated[str, Doc("the broker it is about; empty: the whole cycle")] = ""
+    hits_low: Annotated[int, Doc("fresh reports in a row with a small difference")] = 0
+    hits_high: Annotated[int, Doc("fresh reports in a row with a large difference")] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberView(Answer):
+    """A sidecar as others see it."""
+
+    id: Annotated[str, Doc("its name")]
+    url: Annotated[str, Doc("where its API is; empty: not told")] = ""
+    version: Annotated[str, Doc("its release")] = ""
+    started_ms: Annotated[int, Doc("when its process began")] = 0
+    seat: Annotated[int, Doc("its seat; -1: none")] = -1
+    epoch: Annotated[int, Doc("of its term as leader; -1: it does not lead")] = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseView(Answer):
+    """A pause."""
+
+    reason: Reason
+    by: By
+    since_ms: SinceMs
+    until_ms: Annotated[int | None, Doc("its end; null: until resumed")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreView(Answer):
+    """The connection to the metadata store."""
+
+    connected: Annotated[bool, Doc("whether there is a session")]
+    session_seconds: Annotated[float, Doc("the session's timeout")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleView(Answer):
+    """The leader's last cycle."""
+
+    id: Annotated[int, Doc("its number")]
+    wall_ms: WallMs
+    sentence: Sentence
+    verdict: Annotated[str, Doc("the code of its verdict")]
+    moves: Annotated[int, Doc("how many it planned")]
+    seconds: Annotated[float | None, Doc("how long it took")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImbalanceView(Answer):
+    """max/mean over brokers, as the last plan saw it; 1: even, null: no load."""
+
+    throughput_max_mean: Annotated[float | None, Doc("of throughput")]
+    score_max_mean: Annotated[float | None, Doc("of scores")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerView(Answer):
+    """Moves whose load the brokers' reports do not show yet."""
+
+    entries: Annotated[int, Doc("how many")]
+    unsettled: Annotated[list[str], Doc("brokers whose reports are not settled")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedView(Answer):
+    """The end of a takeover."""
+
+    by: By
+    reason: Reason
+    wall_ms: WallMs
+    deadman: Annotated[bool, Doc("whether the dead man's switch ended it")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeoverView(Answer):
+    """The last takeover of the brokers' own load shedding."""
+
+    active: Annotated[bool, Doc("whether it lasts")]
+    by: By
+    reason: Reason
+    wall_ms: WallMs
+    namespaces: Annotated[list[str], Doc("the only ones taken over; empty: all")]
+    ended: Annotated[EndedView | None, Doc("how it ended; null: it did not")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettlingView(Answer):
+    """Nothing is moved yet after an outage."""
+
+    why: Annotated[str, Doc("what was away")]
+    away: Annotated[bool, Doc("whether it is away still")]
+    missing: Annotated[list[str], Doc("brokers that were there before")]
+    quiet_seconds: Annotated[float, Doc("how long it has been quiet")]
+    until_ms: Annotated[int, Doc("when moves begin again; 0: not known yet")]
+    sentence: Sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State(Answer):
+    """Who leads, what mode, how the last cycle went, how even the load is."""
+
+    member: Annotated[str, Doc("the sidecar that answers")]
+    role: Annotated[Role, Doc("what it is now; bench: it waits for a seat")]
+    seat: Annotated[int | None, Doc("its seat; null on the bench")]
+    epoch: Annotated[int | None, Doc("of the leader's term; null: no leader is known")]
+    leader: Annotated[MemberView | None, Doc("who leads; null: not known")]
+    members: Annotated[list[MemberView], Doc("all sidecars with a seat")]
+    cluster: Annotated[str, Doc("the cluster's name, by the settings")]
+    cluster_mode: Annotated[str, Doc("the brokers' load manager: modular, extensible, other, mixed or unknown")]
+    mode: Annotated[Mode, Doc("the mode in force")]
+    mode_ceiling: Annotated[Mode, Doc("the mode of the settings file")]
+    strategy: Annotated[str, Doc("who decides what is moved")]
+    placement: Annotated[str, Doc("who decides where to")]
+    paused: Annotated[PauseView | None, Doc("the pause in force")]
+    store: Annotated[StoreView, Doc("the metadata store")]
+    cycle: Annotated[CycleView | None, Doc("the last cycle; null: none yet")]
+    imbalance: Annotated[ImbalanceView, Doc("how even the load is")]
+    ledger: Annotated[LedgerView, Doc("moves under way or not visible in the reports yet")]
+    intents: Annotated[list[str], Doc("bundles with a move begun and not recorded")]
+    version: Annotated[str, Doc("this sidecar's release")]
+    uptime_seconds: Annotated[float, Doc("since this process began")]
+    acting: Annotated[bool, Doc("whether this sidecar carries out what it plans")]
+    acting_obstacle: Annotated[str | None, Doc("the code of why not")]
+    takeover: Annotated[TakeoverView | None, Doc("the last takeover; null: there was none")]
+    settling: Annotated[SettlingView | None, Doc("after an outage: what is waited for")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhoAmI(Answer):
+    """Which sidecar answers, and what it would let you do here."""
+
+    member: Annotated[str, Doc("the sidecar")]
+    role: Annotated[Role, Doc("what it is now")]
+    version: Annotated[str, Doc("its release")]
+    mode: Annotated[Mode, Doc("the mode in force")]
+    mutations: Annotated[bool, Doc("whether you may change something here")]
+    you: Annotated[str, Doc("the authenticated name; empty without credentials")]
+    your_role: Annotated[str, Doc("viewer, operator or admin")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceView(Answer):
+    """One resource of a broker."""
+
+    percent: Annotated[float, Doc("usage of the limit, in percent")]
+    usage: Annotated[float, Doc("in the broker's units")]
+    limit: Annotated[float, Doc("in the broker's units; 0: unknown")]
+    overridden: Annotated[bool, Doc("whether the limit is from our settings (capacity)")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TotalsView(Answer):
+    """An average of all traffic of a broker, in and out together."""
+
+    msg_rate: Annotated[float, Doc("msg/s")]
+    throughput: Annotated[float, Doc("bytes/s")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficView(Answer):
+    """Traffic of a bundle."""
+
+    msg_rate_in: Annotated[float, Doc("msg/s published")]
+    msg_rate_out: Annotated[float, Doc("msg/s delivered")]
+    throughput_in: Annotated[float, Doc("bytes/s published")]
+    throughput_out: Annotated[float, Doc("bytes/s delivered")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComingView(Answer):
+    """A bundle that is on its way to a broker."""
+
+    bundle: Bundle
+    age_seconds: Annotated[float, Doc("since its move was decided")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerView(Answer):
+    """One registered broker: its load as reported and as predicted with the ledger, and why it is left or chosen. What
+    is null cannot be told, since its report cannot be used."""
+
+    broker: Broker
+    alive: Annotated[bool, Doc("whether it is registered")] = True
+    state: Annotated[str, Doc("ok, or the code of why its report is not used")] = "ok"
+    detail: Detail = ""
+    score_ratio: Annotated[float | None, Doc("its load score, with the moves of the ledger")] = None
+    reported_score_ratio: Annotated[float | None, Doc("its load score as reported")] = None
+    resources: Annotated[dict[str, ResourceView] | None, Doc("usage by resource")] = None
+    msg_rate_in: Annotated[float | None, Doc("msg/s published, latest report")] = None
+    msg_rate_out: Annotated[float | None, Doc("msg/s delivered, latest report")] = None
+    throughput_in: Annotated[float | None, Doc("bytes/s published, latest report")] = None
+    throughput_out: Annotated[float | None, Doc("bytes/s delivered, latest report")] = None
+    predicted_throughput: Annotated[float | None, Doc("bytes/s both ways, with the moves of the ledger")] = None
+    bundles: Annotated[int | None, Doc("how many, with the moves of the ledger")] = None
+    topics: Annotated[int | None, Doc("how many it reports")] = None
+    report_age_seconds: Annotated[float | None, Doc("age of its report")] = None
+    version: Annotated[str, Doc("its release")] = ""
+    load_manager: Annotated[str, Doc("its load manager's class")] = ""
+    sheds_itself: Annotated[bool | None, Doc("whether its own shedding is on; null: not known")] = None
+    splits_itself: Annotated[bool | None, Doc("whether its own splitting is on; null: not known")] = None
+    unsettled: Annotated[bool, Doc("whether its report may not show the last moves yet")] = False
+    preallocated: Annotated[list[ComingView] | None, Doc("bundles on their way to it")] = None
+    short: Annotated[TotalsView | None, Doc("its bundles' short-term averages (10 samples)")] = None
+    long: Annotated[TotalsView | None, Doc("its bundles' long-term averages (1,000 samples)")] = None
+    verdict: Annotated[VerdictView | None, Doc("what the last plan says of it")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleView(Answer):
+    """One bundle: latest sample, short term (10 samples), long term (1,000), and whether it may move."""
+
+    bundle: Bundle
+    broker: Annotated[str | None, Doc("its owner")]
+    topics: Annotated[int, Doc("how many")]
+    consumers: Annotated[int, Doc("how many")]
+    producers: Annotated[int, Doc("how many")]
+    latest: Annotated[TrafficView, Doc("latest sample")]
+    short: Annotated[TrafficView, Doc("short-term average")]
+    long: Annotated[TrafficView, Doc("long-term average")]
+    short_samples: Annotated[int, Doc("samples behind `short`")]
+    long_samples: Annotated[int, Doc("samples behind `long`")]
+    score_ratio: Annotated[float, Doc("what it adds to its broker's score")]
+    may_move: Annotated[bool, Doc("whether the guard lets it move")]
+    code: CodeOrNull
+    preallocated_to: Annotated[str | None, Doc("the broker it is on its way to")]
+    preallocated_age_seconds: Annotated[float | None, Doc("since that was decided")]
+    last_move_ms: Annotated[int | None, Doc("when it moved last")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewNamespace(Answer):
+    """A namespace and its throughput."""
+
+    namespace: Annotated[str, Doc("tenant/namespace")]
+    throughput: Annotated[float, Doc("bytes/s, both ways, short term")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewBundle(Answer):
+    """A bundle by short-term throughput."""
+
+    bundle: Bundle
+    namespace: Annotated[int, Doc("its place in the list of namespaces")]
+    throughput: Annotated[float, Doc("bytes/s, both ways, short term")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewBroker(Answer):
+    """A broker's largest bundles, and the sum of all others."""
+
+    broker: Broker
+    bundles: Annotated[list[OverviewBundle], Doc("largest first")]
+    other_bundles: Annotated[int, Doc("how many others")]
+    other_throughput: Annotated[float, Doc("bytes/s of the others")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewView(Answer):
+    """The cluster in few rows."""
+
+    wall_ms: Annotated[int | None, Doc("of the picture; null: none yet")]
+    namespaces: Annotated[list[OverviewNamespace], Doc("by throughput, largest first")]
+    brokers: Annotated[list[OverviewBroker], Doc("all brokers")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks(Answer):
+    """Marks that differ when something changed; cheap enough for twice a second."""
+
+    picture: Annotated[int, Doc("time of the picture")]
+    cycle: Annotated[str, Doc("the last cycle")]
+    leader: Annotated[str, Doc("who leads, in which term")]
+    store: Annotated[bool, Doc("whether the metadata store is connected")]
+    moves: Annotated[int, Doc("time of the last move")]
+    tasks: Annotated[str, Doc("digest of the tasks")]
+    wishes: Annotated[str, Doc("digest of what people asked for")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeView(Answer):
+    """A code and what it means."""
+
+    code: Annotated[str, Doc("a code of docs/reference/codes.md")]
+    explanation: Explanation
+    detail: Detail = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalRecord:
+    """A line of the journal. Each kind has some of these fields, and further ones of its own."""
+
+    kind: Annotated[str, Doc("what it is about, as in the query")]
+    wall_ms: WallMs
+    sentence: Sentence = ""
+    reason: Reason = ""
+    by: By = ""
+    code: Annotated[str | None, Doc("a code of docs/reference/codes.md")] = None
+    bundle: Annotated[str, Doc("of a move or split")] = ""
+    source: Annotated[str, Doc("of a move: the broker it left")] = ""
+    destination: Annotated[str, Doc("of a move: the broker it was sent to")] = ""
+    landed_on: Annotated[str, Doc("of a move: the broker it came to")] = ""
+    outcome: Annotated[str, Doc("of a move, a split or an effect: how it ended")] = ""
+    started_ms: Annotated[int | None, Doc("of a move: when it began")] = None
+    planned: Annotated[int, Doc("of a cycle: how many moves it planned")] = 0
+    remedy: Annotated[str, Doc("of a finding: what would mend it")] = ""
+    effect: Annotated[str, Doc("of a move: helped, no_benefit or worse, once judged")] = ""
+    predicted: Annotated[Any, Doc("what was predicted: of a move by figure, of an effect the gain")] = None
+    realised: Annotated[float | None, Doc("of an effect: the gain")] = None
+    predicted_gain: Annotated[float | None, Doc("of a move, once judged")] = None
+    realised_gain: Annotated[float | None, Doc("of a move, once judged")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhyView(Answer):
+    """Why a broker or bundle is where it is, and what would change it."""
+
+    kind: Annotated[Literal["broker", "bundle", "topic"], Doc("what was asked about")]
+    name: Annotated[str, Doc("what was asked about")]
+    broker: Annotated[str | None, Doc("the broker, or the bundle's owner")]
+    bundle: Annotated[str | None, Doc("the bundle; null for a broker")] = None
+    sentence: Sentence
+    codes: Annotated[list[CodeView], Doc("what prevents a move")]
+    planned: Annotated[list[str], Doc("of a broker: the moves of the last plan that touch it")] = field(
+        default_factory=list
+    )
+    history: Annotated[list[Json], Doc("records of its last 20 moves, oldest first")]
+    what_would_change_it: Annotated[str, Doc("what would change it")]
+    channel: Annotated[UnitView | None, Doc("the bundle's entry in the ownership channel")] = None
+    findings: Annotated[list[FindingView], Doc("what is wrong with that entry")] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleVerdict(Answer):
+    """One cycle's verdict."""
+
+    cycle: Annotated[int, Doc("its number")]
+    wall_ms: WallMs
+    moves: Annotated[int, Doc("how many it planned")]
+    verdict: Annotated[VerdictView, Doc("why")]
+    refusals: Annotated[dict[str, int], Doc("candidates that do not move, by code")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting(Answer):
+    """One effective setting and where it came from."""
+
+    key: Annotated[str, Doc("as in the settings file")]
+    value: Annotated[Any, Doc("secrets are hidden")]
+    origin: Annotated[str, Doc("where it came from")]
+    pulsar_keys: Annotated[list[str], Doc("Pulsar's names for it")]
+    unit: Annotated[str, Doc("its unit")]
+    why: Annotated[str, Doc("what it is for")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place(Answer):
+    """Where a topic or bundle is; asking never assigns it."""
+
+    topic: Annotated[str | None, Doc("the topic, or the partition; null: a bundle was asked for")] = None
+    hash: Annotated[str | None, Doc("the topic's, 0x and eight digits")] = None
+    bundle: Bundle
+    broker: Annotated[str | None, Doc("its owner")]
+    state: Annotated[Ownership, Doc("whether somebody owns it")]
+    web_url: Annotated[str, Doc("the owner's admin address")]
+    service_url: Annotated[str, Doc("the owner's address for clients, of the listener if one is named")]
+    listener: Annotated[str | None, Doc("the advertised listener that was asked for")]
+    preallocated_to: Annotated[str | None, Doc("the broker it is on its way to")]
+    channel: Annotated[UnitView | None, Doc("its entry in the ownership channel")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedView(Answer):
+    """A broker that a step dropped."""
+
+    broker: Broker
+    code: Annotated[str, Doc("why")]
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepView(Answer):
+    """One step of the assignment pipeline."""
+
+    name: Annotated[str, Doc("the step")]
+    candidates: Annotated[list[str], Doc("brokers that are left after it")]
+    dropped: Annotated[list[DroppedView], Doc("brokers that are not, and why")]
+    note: Annotated[str, Doc("what else it did")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentView(Answer):
+    """Where a bundle would be placed if no broker owned it."""
+
+    topic: Annotated[str | None, Doc("the topic that was asked for")]
+    hash: Annotated[str | None, Doc("the topic's")]
+    bundle: Bundle
+    owner: Annotated[str | None, Doc("who owns it now")]
+    state: Annotated[Ownership, Doc("whether somebody owns it now")]
+    preallocated: Annotated[str | None, Doc("the broker it is on its way to")]
+    chosen: Annotated[str | None, Doc("where it would be placed")]
+    placement: Annotated[str, Doc("who decides")]
+    candidates: Annotated[list[str], Doc("brokers that were left to choose from")]
+    code: Annotated[str | None, Doc("why nobody is chosen")]
+    sentence: Sentence
+    steps: Annotated[list[StepView], Doc("the pipeline, in its order")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check(Answer):
+    """One test of `doctor` or of a probe: whether it holds, what is wrong and the fix."""
+
+    name: Annotated[str, Doc("what was tested")]
+    ok: Annotated[bool, Doc("whether it holds")]
+    detail: Annotated[str, Doc("what was found")]
+    fix: Annotated[str, Doc("what to do; empty: nothing")] = ""
+    severity: Annotated[str, Doc("error or warning, of what does not hold")] = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeView(Answer):
+    """A mode that was set."""
+
+    mode: Annotated[str, Doc("the mode asked for")]
+    reason: Reason
+    by: By
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed(Answer):
+    """A pause that was ended."""
+
+    reason: Reason
+    by: By

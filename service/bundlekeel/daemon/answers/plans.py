@@ -1,0 +1,284 @@
+"""Answers about what would be, or is, carried out: plans, moves by hand, relocations, tasks, reviews."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from bundlekeel.daemon.answers.doc import (
+    Answer,
+    Broker,
+    Bundle,
+    By,
+    Detail,
+    Doc,
+    Explanation,
+    Json,
+    Reason,
+    Sentence,
+    WallMs,
+)
+from bundlekeel.daemon.answers.picture import VerdictView
+
+Hash = Annotated[str, Doc("digest of what is to be done: it is carried out only while it would be the same")]
+TaskId = Annotated[str | None, Doc("its task, once it is left for the leader")]
+Review = Annotated[str | None, Doc("the review it waits for")]
+DryRun = Annotated[bool, Doc("whether nothing is carried out")]
+HandState = Annotated[str, Doc("planned (a dry run), waiting (for the leader) or proposed (to a second person)")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveView(Answer):
+    """One bundle from one broker to another. Scores are ratios, predicted for the moment before and after this move."""
+
+    bundle: Bundle
+    source: Annotated[str, Doc("the broker it leaves")]
+    target: Annotated[str, Doc("the broker it goes to")]
+    rule: Annotated[str, Doc("the rule that chose it")]
+    threshold: Annotated[float, Doc("the limit that was exceeded, a ratio")]
+    source_before: Annotated[float, Doc("score of the source before")]
+    source_after: Annotated[float, Doc("score of the source after")]
+    target_before: Annotated[float, Doc("score of the target before")]
+    target_after: Annotated[float, Doc("score of the target after")]
+    runner_up: Annotated[str, Doc("the next best target; empty: none")]
+    traffic: Annotated[list[float], Doc("msg/s in, msg/s out, bytes/s in, bytes/s out")]
+    pressure: Annotated[list[float], Doc("what it uses of each resource")]
+    sentence: Sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitView(Answer):
+    """One bundle to divide."""
+
+    bundle: Bundle
+    broker: Annotated[str, Doc("its owner")]
+    rule: Annotated[str, Doc("the limit it is above: topics, sessions, msg_rate, bandwidth, hot, or `by hand`")]
+    value: Annotated[float, Doc("topics, sessions, msg/s, MiB/s, or shares of the mean broker load")]
+    limit: Annotated[float, Doc("in the units of `value`")]
+    hits: Annotated[int, Doc("how often in a row it was above")]
+    at: Annotated[list[int], Doc("positions that were asked for; empty: where load divides")]
+    halves: Annotated[bool, Doc("whether it is cut in the middle")]
+    sentence: Sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalView(Answer):
+    """A candidate that does not move, and why."""
+
+    code: Annotated[str, Doc("why")]
+    bundle: Annotated[str, Doc("the bundle; empty: the broker as a whole")]
+    broker: Broker
+    detail: Detail
+    explanation: Explanation
+    limit: Annotated[float | None, Doc("of a budget: moves, or a share of traffic")] = None
+    used: Annotated[float | None, Doc("of a budget: what is used of it")] = None
+    frees_ms: Annotated[int, Doc("when that ends; 0: with the next cycle, or not known")] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadView(Answer):
+    """A broker's load before and after."""
+
+    broker: Broker
+    score_before: Annotated[float, Doc("a ratio")]
+    score_after: Annotated[float, Doc("a ratio")]
+    msg_rate_before: Annotated[float, Doc("msg/s both ways")]
+    msg_rate_after: Annotated[float, Doc("msg/s both ways")]
+    throughput_before: Annotated[float, Doc("bytes/s both ways")]
+    throughput_after: Annotated[float, Doc("bytes/s both ways")]
+    bundles_before: Annotated[int, Doc("how many")]
+    bundles_after: Annotated[int, Doc("how many")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanImbalance(Answer):
+    """max/mean over brokers; 1: even, null: no load."""
+
+    before: Annotated[float | None, Doc("of throughput, before")]
+    after: Annotated[float | None, Doc("of throughput, after")]
+    score_before: Annotated[float | None, Doc("of scores, before")]
+    score_after: Annotated[float | None, Doc("of scores, after")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSummary(Answer):
+    """A plan made lately, without its moves."""
+
+    hash: Hash
+    wall_ms: WallMs
+    strategy: Annotated[str, Doc("who decided what is moved")]
+    placement: Annotated[str, Doc("who decided where to")]
+    verdict: Annotated[VerdictView, Doc("why")]
+    expires_ms: Annotated[int, Doc("when it is forgotten")]
+    moves: Annotated[int, Doc("how many")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanView(Answer):
+    """A dry run: moves and splits with their reason, refusals with code and explanation, load per broker before and
+    after."""
+
+    hash: Hash
+    wall_ms: Annotated[int, Doc("time of the picture it is made on")]
+    expires_ms: Annotated[int, Doc("when it is forgotten")]
+    strategy: Annotated[str, Doc("who decided what is moved")]
+    placement: Annotated[str, Doc("who decided where to")]
+    snapshot_digest: Annotated[str, Doc("of the picture it is made on")]
+    verdict: Annotated[VerdictView, Doc("why")]
+    brokers: Annotated[list[VerdictView], Doc("why, by broker")]
+    moves: Annotated[list[MoveView], Doc("what would move, in this order")]
+    refusals: Annotated[list[RefusalView], Doc("what would not, and why")]
+    refusal_counts: Annotated[dict[str, int], Doc("how many, by code")]
+    splits: Annotated[list[SplitView], Doc("what would be divided, after the moves")]
+    split_refusals: Annotated[list[RefusalView], Doc("what would not be divided although it is above a limit")]
+    loads: Annotated[list[LoadView], Doc("by broker")]
+    imbalance: Annotated[PlanImbalance, Doc("how even the load is")]
+    by_leader: Annotated[bool, Doc("whether the leader made it")] = False
+    what_if: Annotated[bool, Doc("brokers or traffic in it are not as they are: never carried out")] = False
+    request: Annotated[Json, Doc("what was asked for, as in the body of POST /plans")] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted(Answer):
+    """A plan that was left for the leader, or proposed."""
+
+    hash: Hash
+    moves: Annotated[int, Doc("how many")]
+    splits: Annotated[int, Doc("how many")]
+    task: Annotated[str, Doc("its task; empty while it is proposed")]
+    state: Annotated[str, Doc("waiting (for the leader) or proposed (to a second person)")]
+    review: Review
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeView(Answer):
+    """What became of a move of a task."""
+
+    bundle: Bundle
+    outcome: Annotated[str, Doc("done, landed_elsewhere, released, refused or failed")]
+    landed_on: Annotated[str, Doc("the broker it came to")]
+    code: Annotated[str | None, Doc("why not")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskView(Answer):
+    """Something that was asked for and how far it is."""
+
+    task: Annotated[str, Doc("its name")]
+    hash: Hash
+    state: Annotated[str, Doc("waiting (for the leader), running, done, failed or stopped")]
+    kind: Annotated[str, Doc("plan, transfer, unload or split")] = "plan"
+    reason: Reason = ""
+    by: By = ""
+    detail: Detail = ""
+    moves: Annotated[list[OutcomeView], Doc("what became of its moves")] = field(default_factory=list)
+    difference: Annotated[list[str], Doc("what changed since, when it failed for that")] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping(Answer):
+    """A task that begins no further move."""
+
+    task: Annotated[str, Doc("its name")]
+    state: Annotated[str, Doc("stopping")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelocationView(Answer):
+    """What a drain or a warm moves."""
+
+    broker: Broker
+    dry_run: DryRun
+    bundles: Annotated[int, Doc("how many it owns, or how many come to it")]
+    moves: Annotated[list[MoveView], Doc("what moves")]
+    refusals: Annotated[list[RefusalView], Doc("what stays for now, and why")]
+    refusal_counts: Annotated[dict[str, int], Doc("how many, by code")]
+    eta_seconds: Annotated[float | None, Doc("what these moves take; null: none may move")]
+    sentence: Sentence
+    detail: Detail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateView(Answer):
+    """A broker a bundle may go to, or why not there."""
+
+    broker: Broker
+    score_before: Annotated[float, Doc("a ratio")]
+    score_after: Annotated[float | None, Doc("with the bundle on it; null: not computed")]
+    code: Annotated[str | None, Doc("why not there")]
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildView(Answer):
+    """What a split makes."""
+
+    bundle: Bundle
+    topics_ratio: Annotated[float, Doc("its share of the topics")]
+    msg_rate_ratio: Annotated[float, Doc("its share of the messages")]
+    throughput_ratio: Annotated[float, Doc("its share of the bytes")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManualMoveView(Answer):
+    """A move or split by hand."""
+
+    kind: Annotated[str, Doc("transfer, unload or split")]
+    name: Annotated[str, Doc("the bundle or topic that was named")]
+    bundle: Bundle
+    source: Annotated[str, Doc("its owner")]
+    hash: Hash
+    refusals: Annotated[list[RefusalView], Doc("why it is not carried out; empty: it may be")]
+    sentence: Sentence
+    target: Annotated[str | None, Doc("the broker it goes to; null of a split, or when it stays")] = None
+    move: Annotated[MoveView | None, Doc("the move; null of a split, or when it stays")] = None
+    candidates: Annotated[list[CandidateView], Doc("what every other broker says to it")] = field(default_factory=list)
+    loads: Annotated[list[LoadView], Doc("by broker")] = field(default_factory=list)
+    override_cool_down: Annotated[bool, Doc("whether it moves although it moved lately")] = False
+    topics: Annotated[list[str], Doc("of a split: topics that were named")] = field(default_factory=list)
+    children: Annotated[list[ChildView], Doc("of a split: what it makes")] = field(default_factory=list)
+    algorithm: Annotated[str | None, Doc("of a split: Pulsar's algorithm; null: where load divides")] = None
+    unload: Annotated[bool, Doc("of a split: whether the children leave their broker then")] = False
+    dry_run: DryRun = True
+    task: TaskId = None
+    state: HandState = "planned"
+    review: Review = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceUnloadView(Answer):
+    """The unload of a namespace."""
+
+    kind: Annotated[str, Doc("unload")]
+    namespace: Annotated[str, Doc("tenant/namespace")]
+    bundles: Annotated[int, Doc("how many the namespace has")]
+    moves: Annotated[list[MoveView], Doc("as of now; each bundle goes where there is most room when it goes")]
+    waiting: Annotated[list[RefusalView], Doc("why bundles do not leave in the next cycle yet")]
+    refusals: Annotated[list[RefusalView], Doc("what stays, and why")]
+    refusal_counts: Annotated[dict[str, int], Doc("how many stay, by code")]
+    sentence: Sentence
+    override_cool_down: Annotated[bool, Doc("whether bundles move although they moved lately")]
+    hash: Hash
+    eta_seconds: Annotated[float | None, Doc("what the moves alone take; null: none may move")] = None
+    dry_run: DryRun = True
+    task: TaskId = None
+    state: HandState = "planned"
+    review: Review = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewView(Answer):
+    """What one person proposes and another one has to approve."""
+
+    id: Annotated[str, Doc("its name")]
+    kind: Annotated[str, Doc("plan, transfer, unload or split")]
+    title: Annotated[str, Doc("what is to be done")]
+    by: Annotated[str, Doc("who proposed it")]
+    reason: Reason
+    at_ms: Annotated[int, Doc("when")]
+    state: Annotated[str, Doc("proposed, approved, executing, done, aborted, discarded or expired")]
+    reviewer: Annotated[str, Doc("who decided")]
+    remark: Annotated[str, Doc("the reviewer's reason")]
+    decided_ms: Annotated[int, Doc("when; 0: not yet")]
+    task: Annotated[str, Doc("its task; empty: none yet")]
+    actions: Annotated[list[str], Doc("what may be done with it now: approve, discard, stop")]

@@ -1,0 +1,169 @@
+"""Answers about quota groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from bundlekeel.daemon.answers.doc import Answer, By, Detail, Doc, Reason, Sentence
+from bundlekeel.daemon.answers.picture import CodeView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatesView(Answer):
+    """Rates a second; null: no limit, or nothing to tell."""
+
+    publish_messages: Annotated[float | None, Doc("messages published")]
+    publish_bytes: Annotated[float | None, Doc("bytes published")]
+    dispatch_messages: Annotated[float | None, Doc("messages delivered")]
+    dispatch_bytes: Annotated[float | None, Doc("bytes delivered")]
+
+
+Limits = Annotated[RatesView, Doc("the limits, over all brokers")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedUsageView(Answer):
+    """What a broker told the others last of a group. Pulsar's figures are of one period; these are a second."""
+
+    broker: Annotated[str, Doc("its service URL if no broker of that address was seen")]
+    registered: Annotated[bool, Doc("false: it is gone, and what it said last may still count")]
+    told: Annotated[RatesView, Doc("what it told; null: nothing yet")]
+    measured: Annotated[RatesView | None, Doc("what its topics of the group pass; null: none was seen there")]
+    publish_age_seconds: Annotated[float | None, Doc("since it told what is published; null: not heard yet")]
+    dispatch_age_seconds: Annotated[float | None, Doc("since it told what is delivered; null: not heard yet")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView(Answer):
+    """A group. What the leader has not seen yet is null."""
+
+    name: Annotated[str, Doc("its name")]
+    origin: Annotated[str, Doc("settings or api")]
+    by: By
+    reason: Reason
+    since_ms: Annotated[int, Doc("when it was set; 0: it is of the settings")]
+    members: Annotated[list[str], Doc("`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed")]
+    limits: Limits
+    namespaces: Annotated[int | None, Doc("how many are in it")] = None
+    topics: Annotated[int | None, Doc("how many are in it")] = None
+    held_back: Annotated[int | None, Doc("topics that are at their limit")] = None
+    held_back_seconds: Annotated[float | None, Doc("topics times seconds at their limit")] = None
+    usage: Annotated[RatesView | None, Doc("what its topics pass")] = None
+    brokers: Annotated[
+        dict[str, RatesView] | None,
+        Doc("usage by broker that serves it; where there are very many groups, of the busiest ones"),
+    ] = None
+    shares: Annotated[RatesView | None, Doc("sums over topics")] = None
+    used_ratio: Annotated[RatesView | None, Doc("usage of the limit")] = None
+    skew_loss: Annotated[RatesView | None, Doc("shares lost because demand sits in too few partitions")] = None
+    excess: Annotated[RatesView | None, Doc("by how much shares add up to more than the limit")] = None
+    defects: Annotated[list[CodeView], Doc("what Pulsar does to it that its limits do not ask for")] = field(
+        default_factory=list
+    )
+    told: Annotated[list[ReportedUsageView], Doc("what brokers tell each other; empty where they do not")] = field(
+        default_factory=list
+    )
+    planned: Annotated[list[str], Doc("what was, or is to be, written of its ResourceGroup and its namespaces")] = (
+        field(default_factory=list)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenRate(Answer):
+    """A rate as it is written to a topic; -1: no limit."""
+
+    messages: Annotated[int, Doc("messages a second")]
+    bytes: Annotated[int, Doc("bytes a second")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicView(Answer):
+    """A topic of a group."""
+
+    topic: Annotated[str, Doc("its name")]
+    brokers: Annotated[list[str], Doc("those that serve it")]
+    partitions: Annotated[int, Doc("how many")]
+    usage: Annotated[RatesView, Doc("what it passes")]
+    demand: Annotated[RatesView, Doc("what it is known to want, as a share: its busiest partition times their number")]
+    share: Annotated[RatesView, Doc("what it may pass")]
+    loss: Annotated[RatesView, Doc("what of the share nobody uses, since demand sits in too few partitions")]
+    partition_rate: Annotated[RatesView, Doc("what each partition may pass now")]
+    held_back: Annotated[list[str], Doc("kinds of rate at their limit")]
+    change: Annotated[dict[str, WrittenRate | None], Doc("what was, or would be, written, by side; null: taken away")]
+    codes: Annotated[list[str], Doc("why nothing is written")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDetailView(GroupView):
+    """A group with its busiest topics."""
+
+    rows: Annotated[list[TopicView], Doc("its busiest topics")] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportView(Answer):
+    """Whether the leader hears what brokers tell each other of groups."""
+
+    state: Annotated[str, Doc("off (they do not, or there are no groups), connecting, ok, stuck or down")] = "off"
+    detail: Detail = ""
+    since_ms: Annotated[int, Doc("listening without a gap since then")] = 0
+    fault: Annotated[str, Doc("of the newest message that could not be used, why not")] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritesView(Answer):
+    """Changes of rates of the last cycle."""
+
+    written: Annotated[int, Doc("how many were written")] = 0
+    planned: Annotated[int, Doc("how many there were")] = 0
+    failed: Annotated[int, Doc("how many could not be written")] = 0
+    held: Annotated[int, Doc("places with a rate of ours")] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotasView(Answer):
+    """All groups, and how enforcing them goes."""
+
+    enforcer: Annotated[str, Doc("off, native or policies")]
+    mode: Annotated[str, Doc("the mode in force")]
+    acting: Annotated[bool, Doc("whether rates are written")]
+    obstacle: Annotated[str | None, Doc("the code of why not")]
+    sentence: Sentence
+    wall_ms: Annotated[int | None, Doc("when the leader looked last")]
+    cycle_seconds: Annotated[float, Doc("how often it looks")]
+    problems: Annotated[list[str], Doc("what is wrong with groups")]
+    writes: Annotated[WritesView, Doc("changes of rates of the last cycle")]
+    left: Annotated[dict[str, int], Doc("rates of topics that are not written, by code")]
+    explanations: Annotated[dict[str, str], Doc("what the codes of obstacle and left mean")]
+    transport: Annotated[TransportView, Doc("whether the leader hears what brokers tell each other")]
+    groups: Annotated[list[GroupView], Doc("in the order of their declaration")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaWhyView(Answer):
+    """Why a group or topic passes what it passes."""
+
+    name: Annotated[str, Doc("what was asked about")]
+    kind: Annotated[str, Doc("group or topic")]
+    group: Annotated[str, Doc("the group")]
+    sentences: Annotated[list[str], Doc("why")]
+    codes: Annotated[list[CodeView], Doc("codes in it")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSetView(Answer):
+    """A group that was set."""
+
+    name: Annotated[str, Doc("its name")]
+    origin: Annotated[str, Doc("settings or api")]
+    members: Annotated[list[str], Doc("`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed")]
+    limits: Annotated[RatesView | None, Doc("null: the settings do not declare it any more")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRemoved(Answer):
+    """A group that was taken out of force."""
+
+    name: Annotated[str, Doc("its name")]
+    origin: Annotated[str, Doc("settings or api")]

@@ -1,0 +1,1581 @@
+// Made from config/openapi.json by `python -m dev.ui build`; do not edit.
+
+/** Thresholds that lie over the settings. */
+export interface AdoptedView {
+  /** who asked */
+  by: string;
+  /** digest of the proposal */
+  digest: string;
+  /** what held before, by parameter */
+  instead_of: Record<string, number>;
+  /** why, in the words of who asked */
+  reason: string;
+  /** since when */
+  since_ms: number;
+  /** trial or kept */
+  state: string;
+  /** whose parameters they are */
+  strategy: string;
+  /** how they do; null when the trial is over */
+  trial: TrialView | null;
+  /** those in force, by parameter */
+  values: Record<string, number>;
+}
+
+/** What came into force. */
+export interface AdoptionView {
+  /** what it changed */
+  changes: (ChangeView)[];
+  /** digest of the proposal */
+  digest: string;
+  /** the same for people, in a sentence */
+  sentence: string;
+}
+
+/** Where a bundle would be placed if no broker owned it. */
+export interface AssignmentView {
+  /** a bundle: tenant/namespace/range */
+  bundle: string;
+  /** brokers that were left to choose from */
+  candidates: (string)[];
+  /** where it would be placed */
+  chosen: string | null;
+  /** why nobody is chosen */
+  code: string | null;
+  /** the topic's */
+  hash: string | null;
+  /** who owns it now */
+  owner: string | null;
+  /** who decides */
+  placement: string;
+  /** the broker it is on its way to */
+  preallocated: string | null;
+  /** the same for people, in a sentence */
+  sentence: string;
+  /** whether somebody owns it now */
+  state: "owned" | "unowned" | "unloading";
+  /** the pipeline, in its order */
+  steps: (StepView)[];
+  /** the topic that was asked for */
+  topic: string | null;
+}
+
+/** One registered broker: its load as reported and as predicted with the ledger, and why it is left or chosen. What is null cannot be told, since its report cannot be used. */
+export interface BrokerView {
+  /** whether it is registered */
+  alive: boolean;
+  /** a broker id */
+  broker: string;
+  /** how many, with the moves of the ledger */
+  bundles: number | null;
+  /** details; empty: none */
+  detail: string;
+  /** its load manager's class */
+  load_manager: string;
+  /** its bundles' long-term averages (1,000 samples) */
+  long: TotalsView | null;
+  /** msg/s published, latest report */
+  msg_rate_in: number | null;
+  /** msg/s delivered, latest report */
+  msg_rate_out: number | null;
+  /** bundles on their way to it */
+  preallocated: (ComingView)[] | null;
+  /** bytes/s both ways, with the moves of the ledger */
+  predicted_throughput: number | null;
+  /** age of its report */
+  report_age_seconds: number | null;
+  /** its load score as reported */
+  reported_score_ratio: number | null;
+  /** usage by resource */
+  resources: Record<string, ResourceView> | null;
+  /** its load score, with the moves of the ledger */
+  score_ratio: number | null;
+  /** whether its own shedding is on; null: not known */
+  sheds_itself: boolean | null;
+  /** its bundles' short-term averages (10 samples) */
+  short: TotalsView | null;
+  /** whether its own splitting is on; null: not known */
+  splits_itself: boolean | null;
+  /** ok, or the code of why its report is not used */
+  state: string;
+  /** bytes/s published, latest report */
+  throughput_in: number | null;
+  /** bytes/s delivered, latest report */
+  throughput_out: number | null;
+  /** how many it reports */
+  topics: number | null;
+  /** whether its report may not show the last moves yet */
+  unsettled: boolean;
+  /** what the last plan says of it */
+  verdict: VerdictView | null;
+  /** its release */
+  version: string;
+}
+
+/** One bundle: latest sample, short term (10 samples), long term (1,000), and whether it may move. */
+export interface BundleView {
+  /** its owner */
+  broker: string | null;
+  /** a bundle: tenant/namespace/range */
+  bundle: string;
+  /** the code of what prevents it; null: nothing */
+  code: string | null;
+  /** how many */
+  consumers: number;
+  /** when it moved last */
+  last_move_ms: number | null;
+  /** latest sample */
+  latest: TrafficView;
+  /** long-term average */
+  long: TrafficView;
+  /** samples behind `long` */
+  long_samples: number;
+  /** whether the guard lets it move */
+  may_move: boolean;
+  /** since that was decided */
+  preallocated_age_seconds: number | null;
+  /** the broker it is on its way to */
+  preallocated_to: string | null;
+  /** how many */
+  producers: number;
+  /** what it adds to its broker's score */
+  score_ratio: number;
+  /** short-term average */
+  short: TrafficView;
+  /** samples behind `short` */
+  short_samples: number;
+  /** how many */
+  topics: number;
+}
+
+/** A broker a bundle may go to, or why not there. */
+export interface CandidateView {
+  /** a broker id */
+  broker: string;
+  /** why not there */
+  code: string | null;
+  /** what the code means */
+  explanation: string;
+  /** with the bundle on it; null: not computed */
+  score_after: number | null;
+  /** a ratio */
+  score_before: number;
+}
+
+/** A parameter that would change. */
+export interface ChangeView {
+  /** the value in force */
+  current: number;
+  /** what the proposal rests on */
+  evidence: string;
+  /** its name */
+  parameter: string;
+  /** the value proposed */
+  proposed: number;
+  /** how many of its range's steps away; null: no number of them leads there */
+  steps: number | null;
+}
+
+/** The ownership channel. */
+export interface ChannelSummary {
+  /** how many have an entry */
+  bundles: number;
+  /** how long brokers take at most */
+  deadlines: DeadlinesView;
+  /** why it is not followed */
+  detail: string;
+  /** what is wrong, by code */
+  findings: Record<string, number>;
+  /** age of the oldest assignment, release or split under way */
+  in_flight_oldest_seconds: number;
+  /** why what it says may not be acted on */
+  obstacle: string;
+  /** entries that could not be read */
+  rejected: number;
+  /** bundles by state */
+  states: Record<string, number>;
+  /** whether it is followed */
+  up: boolean;
+  /** where it is kept; null: not known */
+  variant: "system_topic" | "metadata_store" | null;
+  /** of the newest view */
+  wall_ms: number | null;
+}
+
+/** One test of `doctor` or of a probe: whether it holds, what is wrong and the fix. */
+export interface Check {
+  /** what was found */
+  detail: string;
+  /** what to do; empty: nothing */
+  fix: string;
+  /** what was tested */
+  name: string;
+  /** whether it holds */
+  ok: boolean;
+  /** error or warning, of what does not hold */
+  severity: string;
+}
+
+/** What a split makes. */
+export interface ChildView {
+  /** a bundle: tenant/namespace/range */
+  bundle: string;
+  /** its share of the messages */
+  msg_rate_ratio: number;
+  /** its share of the bytes */
+  throughput_ratio: number;
+  /** its share of the topics */
+  topics_ratio: number;
+}
+
+/** A code and what it means. */
+export interface CodeView {
+  /** a code of docs/reference/codes.md */
+  code: string;
+  /** details; empty: none */
+  detail: string;
+  /** what the code means */
+  explanation: string;
+}
+
+/** A bundle that is on its way to a broker. */
+export interface ComingView {
+  /** since its move was decided */
+  age_seconds: number;
+  /** a bundle: tenant/namespace/range */
+  bundle: string;
+}
+
+/** A broker that was cordoned. */
+export interface CordonedView {
+  /** a broker id */
+  broker: string;
+  /** cordoned */
+  state: string;
+}
+
+/** One cycle's verdict. */
+export interface CycleVerdict {
+  /** its number */
+  cycle: number;
+  /** how many it planned */
+  moves: number;
+  /** candidates that do not move, by code */
+  refusals: Record<string, number>;
+  /** why */
+  verdict: VerdictView;
+  /** when */
+  wall_ms: number;
+}
+
+/** The leader's last cycle. */
+export interface CycleView {
+  /** its number */
+  id: number;
+  /** how many it planned */
+  moves: number;
+  /** how long it took */
+  seconds: number | null;
+  /** the same for people, in a sentence */
+  sentence: string;
+  /** the code of its verdict */
+  verdict: string;
+  /** when */
+  wall_ms: number;
+}
+
+/** How long brokers take at most. */
+export interface DeadlinesView {
+  /** an assignment, release or split */
+  in_flight_ms: number;
+  /** until load data is too old */
+  load_data_ms: number;
+  /** between two looks of the brokers' own monitor */
+  monitor_ms: number;
+  /** until an ended entry is deleted */
+  tombstone_ms: number;
+}
+
+/** A drain and how far it is. */
+export interface DrainView {
+  /** bundles that cannot leave, by code */
+  blocked: Record<string, number>;
+  /** a broker id */
+  broker: string;
+  /** bundles times seconds that were still there */
+  bundle_seconds: number;
+  /** who asked */
+  by: string;
+  /** details; empty: none */
+  detail: string;
+  /** when it was empty first; 0: not yet */
+  emptied_ms: number;
+  /** until it is empty; null: unknown, or it is blocked */
+  eta_seconds: number | null;
+  /** bundles it still owns; null: the broker does not say */
+  left: number | null;
+  /** bundles that have left */
+  moved: number;
+  /** why, in the words of who asked */
+  reason: string;
+  /** since when */
+  since_ms: number;
+  /** draining, empty, blocked or unknown */
+  state: string;
+}
+
+/** A broker that a step dropped. */
+export interface DroppedView {
+  /** a broker id */
+  broker: string;
+  /** why */
+  code: string;
+  /** what the code means */
+  explanation: string;
+}
+
+/** The end of a takeover. */
+export interface EndedView {
+  /** who asked */
+  by: string;
+  /** whether the dead man's switch ended it */
+  deadman: boolean;
+  /** why, in the words of who asked */
+  reason: string;
+  /** when */
+  wall_ms: number;
+}
+
+/** An exclusion that was set. */
+export interface ExcludedView {
+  /** how many known bundles it matches now; none yet may be meant so */
+  bundles: number | null;
+  /** `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed */
+  pattern: string;
+  /** its end; 0: a person ends it */
+  until_ms: number;
+}
+
+/** What is left alone. */
+export interface ExclusionView {
+  /** `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed */
+  pattern: string;
+  /** its end; 0: a person ends it */
+  until_ms: number;
+}
+
+/** Something wrong in the ownership channel. */
+export interface FindingView {
+  /** the brokers concerned */
+  brokers: (string)[];
+  /** the bundle; empty: the channel as a whole */
+  bundle: string;
+  /** what is wrong */
+  code: string;
+  /** when brokers should have mended it; 0: they never do */
+  deadline_ms: number;
+  /** what was seen */
+  detail: string;
+  /** what would mend it */
+  remedy: string;
+  /** since when */
+  since_ms: number;
+  /** of the bundle's entry */
+  state: string | null;
+}
+
+/** A group with its busiest topics. */
+export interface GroupDetailView {
+  /** usage by broker that serves it; where there are very many groups, of the busiest ones */
+  brokers: Record<string, RatesView> | null;
+  /** who asked */
+  by: string;
+  /** what Pulsar does to it that its limits do not ask for */
+  defects: (CodeView)[];
+  /** by how much shares add up to more than the limit */
+  excess: RatesView | null;
+  /** topics that are at their limit */
+  held_back: number | null;
+  /** topics times seconds at their limit */
+  held_back_seconds: number | null;
+  /** the limits, over all brokers */
+  limits: RatesView;
+  /** `t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed */
+  members: (string)[];
+  /** its name */
+  name: string;
+  /** how many are in it */
+  namespaces: number | null;
+  /** settings or api */
+  origin: string;
+  /** what was, or is to be, written of its ResourceGroup and its namespaces */
+  planned: (string)[];
+  /** why, in the words of who asked */
+  reason: string;
+  /** its busiest topics */
+  rows: (TopicView)[];
+  /** sums over topics */
+  shares: RatesView | null;
+  /** when it was set; 0: it is of the settings */
+  since_ms: number;
+  /** shares lost because demand sits in too few partitions */
+  skew_loss: RatesView | null;
+  /** what brokers tell each other; empty where they do not */
+  told: (ReportedUsageView)[];
+  /** how many are in it */
+  topics: number | null;
+  /** what its topics pass */
+  usage: RatesView | null;
+  /** usage of the limit */
+  used_ratio: RatesView | null;
+}
+
+/** A group that was taken out of force. */
+export interface GroupRemoved {
+  /** its name */
+  name: string;
+  /** settings or api */
+  origin: string;
+}
+
+/** A group that was set. */
+export interface GroupSetView {
+  /** null: the settings do not declare it any more */
+  limits: RatesView | null;
+  /** `t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed */
+  members: (string)[];
+  /** its name */
+  name: string;
+  /** settings or api */
+  origin: string;
+}
+
+/** A group. What the leader has not seen yet is null. */
+export interface GroupView {
+  /** usage by broker that serves it; where there are very many groups, of the busiest ones */
+  brokers: Record<string, RatesView> | null;
+  /** who asked */
+  by: string;
+  /** what Pulsar does to it that its limits do not ask for */
+  defects: (CodeView)[];
+  /** by how much shares add up to more than the limit */
+  excess: RatesView | null;
+  /** topics that are at their limit */
+  held_back: number | null;
+  /** topics times seconds at their limit */
+  held_back_seconds: number | null;
+  /** the limits, over all brokers */
+  limits: RatesView;
+  /** `t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed */
+  members: (string)[];
+  /** its name */
+  name: string;
+  /** how many are in it */
+  namespaces: number | null;
+  /** settings or api */
+  origin: string;
+  /** what was, or is to be, written of its ResourceGroup and its namespaces */
+  planned: (string)[];
+  /** why, in the words of who asked */
+  reason: string;
+  /** sums over topics */
+  shares: RatesView | null;
+  /** when it was set; 0: it is of the settings */
+  since_ms: number;
+  /** shares lost because demand sits in too few partitions */
+  skew_loss: RatesView | null;
+  /** what brokers tell each other; empty where they do not */
+  told: (ReportedUsageView)[];
+  /** how many are in it */
+  topics: number | null;
+  /** what its topics pass */
+  usage: RatesView | null;
+  /** usage of the limit */
+  used_ratio: RatesView | null;
+}
+
+/** max/mean over brokers, as the last plan saw it; 1: even, null: no load. */
+export interface ImbalanceView {
+  /** of scores */
+  score_max_mean: number | null;
+  /** of throughput */
+  throughput_max_mean: number | null;
+}
+
+/** An exclusion that was ended. */
+export interface IncludedView {
+  /** the pattern, as it was set */
+  pattern: string;
+}
+
+/** A line of the journal. Each kind has some of these fields, and further ones of its own. */
+export interface JournalRecord {
+  /** of a move or split */
+  bundle: string;
+  /** who asked */
+  by: string;
+  /** a code of docs/reference/codes.md */
+  code: string | null;
+  /** of a move: the broker it was sent to */
+  destination: string;
+  /** of a move: helped, no_benefit or worse, once judged */
+  effect: string;
+  /** what it is about, as in the query */
+  kind: string;
+  /** of a move: the broker it came to */
+  landed_on: string;
+  /** of a move, a split or an effect: how it ended */
+  outcome: string;
+  /** of a cycle: how many moves it planned */
+  planned: number;
+  /** what was predicted: of a move by figure, of an effect the gain */
+  predicted: unknown;
+  /** of a move, once judged */
+  predicted_gain: number | null;
+  /** of an effect: the gain */
+  realised: number | null;
+  /** of a move, once judged */
+  realised_gain: number | null;
+  /** why, in the words of who asked */
+  reason: string;
+  /** of a finding: what would mend it */
+  remedy: string;
+  /** the same for people, in a sentence */
+  sentence: string;
+  /** of a move: the broker it left */
+  source: string;
+  /** of a move: when it began */
+  started_ms: number | null;
+  /** when */
+  wall_ms: number;
+}
+
+/** Moves whose load the brokers' reports do not show yet. */
+export interface LedgerView {
+  /** how many */
+  entries: number;
+  /** brokers whose reports are not settled */
+  unsettled: (string)[];
+}
+
+/** A broker's load before and after. */
+export interface LoadView {
+  /** a broker id */
+  broker: string;
+  /** how many */
+  bundles_after: number;
+  /** how many */
+  bundles_before: number;
+  /** msg/s both ways */
+  msg_rate_after: number;
+  /** msg/s both ways */
+  msg_rate_before: number;
+  /** a ratio */
+  score_after: number;
+  /** a ratio */
+  score_before: number;
+  /** bytes/s both ways */
+  throughput_after: number;
+  /** bytes/s both ways */
+  throughput_before: number;
+}
+
+/** A move or split by hand. */
+export interface ManualMoveView {
+  /** of a split: Pulsar's algorithm; null: where load divides */
+  algorithm: string | null;
+  /** a bundle: tenant/namespace/range */
+  bundle: string;
+  /** what every other broker says to it */
+  candidates: (CandidateView)[];
+  /** of a split: what it makes */
+  children: (ChildView)[];
+  /** whether nothing is carried out */
+  dry_run: boolean;
+  /** digest of what is to be done: it is carried out only while it would be the same */
+  hash: string;
+  /** transfer, unload or split */
+  kind: string;
+  /** by broker */
+  loads: (LoadView)[];
+  /** the move; null of a split, or when it stays */
+  move: MoveView | null;
+  /** the bundle or topic that was named */
+  name: string;
+  /** whether it moves although it moved lately */
+  override_cool_down: boolean;
+  /** why it is not carried out; empty: it may be */
+  refusals: (RefusalView)[];
+  /** the review it waits for */
+  review: string | null;
+  /** the same for people, in a sentence */
+  sentence: string;
+  /** its owner */
+  source: string;
+  /** planned (a dry run), waiting (for the leader) or proposed (to a second person) */
+  state: string;
+  /** the broker it goes to; null of a split, or when it stays */
+  target: string | null;
+  /** its task, once it is left for the leader */
+  task: string | null;
+  /** of a split: topics that were named */
+  topics: (string)[];
+  /** of a split: whether the children leave their broker then */
+  unload: boolean;
+}
+
+/** A sidecar as others see it. */
+export interface MemberView {
+  /** of its term as leader; -1: it does not lead */
+  epoch: number;
+  /** its name */
+  id: string;
+  /** its seat; -1: none */
+  seat: number;
+  /** when its process began */
+  started_ms: number;
+  /** where its API is; empty: not told */
+  url: string;
+  /** its release */
+  version: string;
+}
+
+/** A mode that was set. */
+export interface ModeView {
+  /** who asked */
+  by: string;
+  /** the mode asked for */
+  mode: string;
+  /** why, in the words of who asked */
+  reason: string;
+}
+
+/** One bundle from one broker to another. Scores are ratios, predicted for the moment before and after this move. */
+export interface MoveView {
+  /** a bundle: tenant/namespace/range */
+  bundle: string;
+  /** what it uses of each resource */
+  pressure: (number)[];
+  /** the rule that chose it */
+  rule: string;
+  /** the next best target; empty: none */
+  runner_up: string;
+  /** the same for people, in a sentence */
+  sentence: string;
+  /** the broker it leaves */
+  source: string;
+  /** score of the source after */
+  source_after: number;
+  /** score of the source before */
+  source_before: number;
+  /** the broker it goes to */
+  target: string;
+  /** score of the target after */
+  target_after: number;
+  /** score of the target before */
+  target_before: number;
+  /** the limit that was exceeded, a ratio */
+  threshold: number;
+  /** msg/s in, msg/s out, bytes/s in, bytes/s out */
+  traffic: (number)[];
+}
+
+/** The unload of a namespace. */
+export interface NamespaceUnloadView {
+  /** how many the namespace has */
+  bundles: number;
+  /** whether nothing is carried out */
+  dry_run: boolean;
+  /** what the moves alone take; null: none may move */
+  eta_seconds: number | null;
+  /** digest of what is to be done: it is carried out only while it would be the same */
+  hash: string;
+  /** unload */
+  kind: string;
+  /** as of now; each bundle goes where there is most room when it goes */
+  moves: (MoveView)[];
+  /** tenant/namespace */
+  namespace: string;
+  /** whether bundles move although they moved lately */
+  override_cool_down: boolean;
+  /** how many stay, by code */
+  refusal_counts: Record<string, number>;
+  /** what stays, and why */
+  refusals: (RefusalView)[];
+  /** the review it waits for */
+  review: string | null;
+  /** the same for people, in a sentence */
+  sentence: string;
+  /** planned (a dry run), waiting (for the leader) or proposed (to a second person) */
+  state: string;
+  /** its task, once it is left for the leader */
+  task: string | null;
+  /** why bundles do not leave in the next cycle yet */
+  waiting: (RefusalView)[];
+}
+
+/** Why the newest proposal does not come into force. */
+export interface ObjectionView {
+  /** why */
+  code: string;
+  /** details; empty: none */
+  detail: string;
+  /** what the code means */
+  explanation: string;
+  /** what of the proposal; empty: all of it */
+  field: string;
+}
+
+/** All that people have asked for. */
+export interface OperationsView {
+  /** brokers that nothing comes to by us */
+  cordons: (RequestView)[];
+  /** brokers that are to be empty */
+  drains: (DrainView)[];
+  /** what is left alone */
+  exclusions: (ExclusionView)[];
+  /** pauses in force */
+  pauses: (ScopePauseView)[];
+  /** bundles that stay */
+  pins: (PinView)[];
+  /** brokers that are filled gently */
+  warms: (RequestView)[];
+}
+
+/** What became of a move of a task. */
+export interface OutcomeView {
+  /** a bundle: tenant/namespace/range */
+  bundle: string;
+  /** why not */
+  code: string | null;
+  /** the broker it came to */
+  landed_on: string;
+  /** done, landed_elsewhere, released, refused or failed */
+  outcome: string;
+}
+
+/** A broker's largest bundles, and the sum of all others. */
+export interface OverviewBroker {
+  /** a broker id */
+  broker: string;
+  /** largest first */
+  bundles: (OverviewBundle)[];
+  /** how many others */
+  other_bundles: number;
+  /** bytes/s of the others */
+  other_throughput: number;
+}
+
+/** A bundle by short-term throughput. */
+export interface OverviewBundle {
+  /** a bundle: tenant/namespace/range */
+  bundle: string;
+  /** its place in the list of namespaces */
+  namespace: number;
+  /** bytes/s, both ways, short term */
+  throughput: number;
+}
+
+/** A namespace and its throughput. */
+export interface OverviewNamespace {
+  /** tenant/namespace */
+  namespace: string;
+  /** bytes/s, both ways, short term */
+  throughput: number;
+}
+
+/** The cluster in few rows. */
+export interface OverviewView {
+  /** all brokers */
+  brokers: (OverviewBroker)[];
+  /** by throughput, largest first */
+  namespaces: (OverviewNamespace)[];
+  /** of the picture; null: none yet */
+  wall_ms: number | null;
+}
+
+/** A pause. */
+export interface PauseView {
+  /** who asked */
+  by: string;
+  /** why, in the words of who asked */
+  reason: string;
+  /** since when */
+  since_ms: number;
+  /** its end; null: until resumed */
+  until_ms: number | null;
+}
+
+/** A pause of one scope that was set. */
+export interface PausedScopeView {
+  /** how many known bundles it matches now; none yet may be meant so */
+  bundles: number | null;
+  /** who asked */
+  by: string;
+  /** why, in the words of who asked */
+  reason: string;
+  /** `tenant:NAME`, `namespace:TENANT/NAME` or `broker:ID` */
+  scope: string;
+  /** since when */
+  since_ms: number;
+  /** its end; null: until resumed */
+  until_ms: number | null;
+}
+
+/** A bundle that stays where it is. */
+export interface PinView {
+  /** a bundle: tenant/namespace/range */
+  bundle: string;
+  /** its end; 0: a person ends it */
+  until_ms: number;
+}
+
+/** A pin that was set. */
+export interface PinnedView {
+  /** the bundle's owner */
+  broker: string | null;
+  /** a bundle: tenant/namespace/range */
+  bundle: string;
+  /** its end; 0: a person ends it */
+  until_ms: number;
+}
+
+/** Where a topic or bundle is; asking never assigns it. */
+export interface Place {
+  /** its owner */
+  broker: string | null;
+  /** a bundle: tenant/namespace/range */
+  bundle: string;
+  /** its entry in the ownership channel */
+  channel: UnitView | null;
+  /** the topic's, 0x and eight digits */
+  hash: string | null;
+  /** the advertised listener that was asked for */
+  listener: string | null;
+  /** the broker it is on its way to */
+  preallocated_to: string | null;
+  /** the owner's address for clients, of the listener if one is named */
+  service_url: string;
+  /** whether somebody owns it */
+  state: "owned" | "unowned" | "unloading";
+  /** the topic, or the partition; null: a bundle was asked for */
+  topic: string | null;
+  /** the owner's admin address */
+  web_url: string;
+}
+
+/** max/mean over brokers; 1: even, null: no load. */
+export interface PlanImbalance {
+  /** of throughput, after */
+  after: number | null;
+  /** of throughput, before */
+  before: number | null;
+  /** of scores, after */
+  score_after: number | null;
+  /** of scores, before */
+  score_before: number | null;
+}
+
+/** A plan made lately, without its moves. */
+export interface PlanSummary {
+  /** when it is forgotten */
+  expires_ms: number;
+  /** digest of what is to be done: it is carried out only while it would be the same */
+  hash: string;
+  /** how many */
+  moves: number;
+  /** who decided where to */
+  placement: string;
+  /** who decided what is moved */
+  strategy: string;
+  /** why */
+  verdict: VerdictView;
+  /** when */
+  wall_ms: number;
+}
+
+/** A dry run: moves and splits with their reason, refusals with code and explanation, load per broker before and after. */
+export interface PlanView {
+  /** why, by broker */
+  brokers: (VerdictView)[];
+  /** whether the leader made it */
+  by_leader: boolean;
+  /** when it is forgotten */
+  expires_ms: number;
+  /** digest of what is to be done: it is carried out only while it would be the same */
+  hash: string;
+  /** how even the load is */
+  imbalance: PlanImbalance;
+  /** by broker */
+  loads: (LoadView)[];
+  /** what would move, in this order */
+  moves: (MoveView)[];
+  /** who decided where to */
+  placement: string;
+  /** how many, by code */
+  refusal_counts: Record<string, number>;
+  /** what would not, and why */
+  refusals: (RefusalView)[];
+  /** what was asked for, as in the body of POST /plans */
+  request: Record<string, unknown>;
+  /** of the picture it is made on */
+  snapshot_digest: string;
+  /** what would not be divided although it is above a limit */
+  split_refusals: (RefusalView)[];
+  /** what would be divided, after the moves */
+  splits: (SplitView)[];
+  /** who decided what is moved */
+  strategy: string;
+  /** why */
+  verdict: VerdictView;
+  /** time of the picture it is made on */
+  wall_ms: number;
+  /** brokers or traffic in it are not as they are: never carried out */
+  what_if: boolean;
+}
+
+/** An error, as RFC 9457 has it. */
+export interface Problem {
+  /** with a wrong value: what would be right */
+  allowed: string | null;
+  /** what is wrong, in words */
+  detail: string;
+  /** with a conflict: what changed */
+  difference: (string)[] | null;
+  /** with a wrong value: which */
+  field: string | null;
+  /** the HTTP status */
+  status: number;
+  /** the status in words */
+  title: string;
+  /** the kind of error, as a URI */
+  type: string;
+  /** with a wrong value: what was given */
+  value: unknown;
+}
+
+/** Why a group or topic passes what it passes. */
+export interface QuotaWhyView {
+  /** codes in it */
+  codes: (CodeView)[];
+  /** the group */
+  group: string;
+  /** group or topic */
+  kind: string;
+  /** what was asked about */
+  name: string;
+  /** why */
+  sentences: (string)[];
+}
+
+/** All groups, and how enforcing them goes. */
+export interface QuotasView {
+  /** whether rates are written */
+  acting: boolean;
+  /** how often it looks */
+  cycle_seconds: number;
+  /** off, native or policies */
+  enforcer: string;
+  /** what the codes of obstacle and left mean */
+  explanations: Record<string, string>;
+  /** in the order of their declaration */
+  groups: (GroupView)[];
+  /** rates of topics that are not written, by code */
+  left: Record<string, number>;
+  /** the mode in force */
+  mode: string;
+  /** the code of why not */
+  obstacle: string | null;
+  /** what is wrong with groups */
+  problems: (string)[];
+  /** the same for people, in a sentence */
+  sentence: string;
+  /** whether the leader hears what brokers tell each other */
+  transport: TransportView;
+  /** when the leader looked last */
+  wall_ms: number | null;
+  /** changes of rates of the last cycle */
+  writes: WritesView;
+}
+
+/** Rates a second; null: no limit, or nothing to tell. */
+export interface RatesView {
+  /** bytes delivered */
+  dispatch_bytes: number | null;
+  /** messages delivered */
+  dispatch_messages: number | null;
+  /** bytes published */
+  publish_bytes: number | null;
+  /** messages published */
+  publish_messages: number | null;
+}
+
+/** A candidate that does not move, and why. */
+export interface RefusalView {
+  /** a broker id */
+  broker: string;
+  /** the bundle; empty: the broker as a whole */
+  bundle: string;
+  /** why */
+  code: string;
+  /** details; empty: none */
+  detail: string;
+  /** what the code means */
+  explanation: string;
+  /** when that ends; 0: with the next cycle, or not known */
+  frees_ms: number;
+  /** of a budget: moves, or a share of traffic */
+  limit: number | null;
+  /** of a budget: what is used of it */
+  used: number | null;
+}
+
+/** What a drain or a warm moves. */
+export interface RelocationView {
+  /** a broker id */
+  broker: string;
+  /** how many it owns, or how many come to it */
+  bundles: number;
+  /** details; empty: none */
+  detail: string;
+  /** whether nothing is carried out */
+  dry_run: boolean;
+  /** what these moves take; null: none may move */
+  eta_seconds: number | null;
+  /** what moves */
+  moves: (MoveView)[];
+  /** how many, by code */
+  refusal_counts: Record<string, number>;
+  /** what stays for now, and why */
+  refusals: (RefusalView)[];
+  /** the same for people, in a sentence */
+  sentence: string;
+}
+
+/** What a broker told the others last of a group. Pulsar's figures are of one period; these are a second. */
+export interface ReportedUsageView {
+  /** its service URL if no broker of that address was seen */
+  broker: string;
+  /** since it told what is delivered; null: not heard yet */
+  dispatch_age_seconds: number | null;
+  /** what its topics of the group pass; null: none was seen there */
+  measured: RatesView | null;
+  /** since it told what is published; null: not heard yet */
+  publish_age_seconds: number | null;
+  /** false: it is gone, and what it said last may still count */
+  registered: boolean;
+  /** what it told; null: nothing yet */
+  told: RatesView;
+}
+
+/** A broker that is cordoned or warmed. */
+export interface RequestView {
+  /** a broker id */
+  broker: string;
+  /** who asked */
+  by: string;
+  /** why, in the words of who asked */
+  reason: string;
+  /** since when */
+  since_ms: number;
+}
+
+/** One resource of a broker. */
+export interface ResourceView {
+  /** in the broker's units; 0: unknown */
+  limit: number;
+  /** whether the limit is from our settings (capacity) */
+  overridden: boolean;
+  /** usage of the limit, in percent */
+  percent: number;
+  /** in the broker's units */
+  usage: number;
+}
+
+/** A pause that was ended. */
+export interface Resumed {
+  /** who asked */
+  by: string;
+  /** why, in the words of who asked */
+  reason: string;
+}
+
+/** A pause of one scope that was ended. */
+export interface ResumedScopeView {
+  /** who asked */
+  by: string;
+  /** why, in the words of who asked */
+  reason: string;
+  /** the scope */
+  scope: string;
+}
+
+/** What was taken back. */
+export interface ReversionView {
+  /** digest of the proposal */
+  digest: string;
+  /** the same for people, in a sentence */
+  sentence: string;
+}
+
+/** Thresholds that were taken back, and are not adopted again by themselves. */
+export interface RevertedView {
+  /** who asked */
+  by: string;
+  /** digest of the proposal */
+  digest: string;
+  /** why, in the words of who asked */
+  reason: string;
+  /** since when */
+  since_ms: number;
+}
+
+/** What one person proposes and another one has to approve. */
+export interface ReviewView {
+  /** what may be done with it now: approve, discard, stop */
+  actions: (string)[];
+  /** when */
+  at_ms: number;
+  /** who proposed it */
+  by: string;
+  /** when; 0: not yet */
+  decided_ms: number;
+  /** its name */
+  id: string;
+  /** plan, transfer, unload or split */
+  kind: string;
+  /** why, in the words of who asked */
+  reason: string;
+  /** the reviewer's reason */
+  remark: string;
+  /** who decided */
+  reviewer: string;
+  /** proposed, approved, executing, done, aborted, discarded or expired */
+  state: string;
+  /** its task; empty: none yet */
+  task: string;
+  /** what is to be done */
+  title: string;
+}
+
+/** A pause of everything or of one scope. */
+export interface ScopePauseView {
+  /** who asked */
+  by: string;
+  /** why, in the words of who asked */
+  reason: string;
+  /** `tenant:NAME`, `namespace:TENANT/NAME` or `broker:ID`; empty: everything */
+  scope: string;
+  /** since when */
+  since_ms: number;
+  /** its end; 0: a person ends it */
+  until_ms: number;
+}
+
+/** One effective setting and where it came from. */
+export interface Setting {
+  /** as in the settings file */
+  key: string;
+  /** where it came from */
+  origin: string;
+  /** Pulsar's names for it */
+  pulsar_keys: (string)[];
+  /** its unit */
+  unit: string;
+  /** secrets are hidden */
+  value: unknown;
+  /** what it is for */
+  why: string;
+}
+
+/** Nothing is moved yet after an outage. */
+export interface SettlingView {
+  /** whether it is away still */
+  away: boolean;
+  /** brokers that were there before */
+  missing: (string)[];
+  /** how long it has been quiet */
+  quiet_seconds: number;
+  /** the same for people, in a sentence */
+  sentence: string;
+  /** when moves begin again; 0: not known yet */
+  until_ms: number;
+  /** what was away */
+  why: string;
+}
+
+export type SplitAlgorithm = "range_equally_divide" | "topic_count_equally_divide" | "specified_positions_divide" | "flow_or_qps_equally_divide";
+
+/** One bundle to divide. */
+export interface SplitView {
+  /** positions that were asked for; empty: where load divides */
+  at: (number)[];
+  /** its owner */
+  broker: string;
+  /** a bundle: tenant/namespace/range */
+  bundle: string;
+  /** whether it is cut in the middle */
+  halves: boolean;
+  /** how often in a row it was above */
+  hits: number;
+  /** in the units of `value` */
+  limit: number;
+  /** the limit it is above: topics, sessions, msg_rate, bandwidth, hot, or `by hand` */
+  rule: string;
+  /** the same for people, in a sentence */
+  sentence: string;
+  /** topics, sessions, msg/s, MiB/s, or shares of the mean broker load */
+  value: number;
+}
+
+/** Who leads, what mode, how the last cycle went, how even the load is. */
+export interface State {
+  /** whether this sidecar carries out what it plans */
+  acting: boolean;
+  /** the code of why not */
+  acting_obstacle: string | null;
+  /** the cluster's name, by the settings */
+  cluster: string;
+  /** the brokers' load manager: modular, extensible, other, mixed or unknown */
+  cluster_mode: string;
+  /** the last cycle; null: none yet */
+  cycle: CycleView | null;
+  /** of the leader's term; null: no leader is known */
+  epoch: number | null;
+  /** how even the load is */
+  imbalance: ImbalanceView;
+  /** bundles with a move begun and not recorded */
+  intents: (string)[];
+  /** who leads; null: not known */
+  leader: MemberView | null;
+  /** moves under way or not visible in the reports yet */
+  ledger: LedgerView;
+  /** the sidecar that answers */
+  member: string;
+  /** all sidecars with a seat */
+  members: (MemberView)[];
+  /** the mode in force */
+  mode: "observe" | "recommend" | "act";
+  /** the mode of the settings file */
+  mode_ceiling: "observe" | "recommend" | "act";
+  /** the pause in force */
+  paused: PauseView | null;
+  /** who decides where to */
+  placement: string;
+  /** what it is now; bench: it waits for a seat */
+  role: "leader" | "follower" | "bench";
+  /** its seat; null on the bench */
+  seat: number | null;
+  /** after an outage: what is waited for */
+  settling: SettlingView | null;
+  /** the metadata store */
+  store: StoreView;
+  /** who decides what is moved */
+  strategy: string;
+  /** the last takeover; null: there was none */
+  takeover: TakeoverView | null;
+  /** since this process began */
+  uptime_seconds: number;
+  /** this sidecar's release */
+  version: string;
+}
+
+/** One step of the assignment pipeline. */
+export interface StepView {
+  /** brokers that are left after it */
+  candidates: (string)[];
+  /** brokers that are not, and why */
+  dropped: (DroppedView)[];
+  /** the step */
+  name: string;
+  /** what else it did */
+  note: string;
+}
+
+/** A task that begins no further move. */
+export interface Stopping {
+  /** stopping */
+  state: string;
+  /** its name */
+  task: string;
+}
+
+/** The connection to the metadata store. */
+export interface StoreView {
+  /** whether there is a session */
+  connected: boolean;
+  /** the session's timeout */
+  session_seconds: number;
+}
+
+/** A plan that was left for the leader, or proposed. */
+export interface Submitted {
+  /** digest of what is to be done: it is carried out only while it would be the same */
+  hash: string;
+  /** how many */
+  moves: number;
+  /** the review it waits for */
+  review: string | null;
+  /** how many */
+  splits: number;
+  /** waiting (for the leader) or proposed (to a second person) */
+  state: string;
+  /** its task; empty while it is proposed */
+  task: string;
+}
+
+/** The last takeover of the brokers' own load shedding. */
+export interface TakeoverView {
+  /** whether it lasts */
+  active: boolean;
+  /** who asked */
+  by: string;
+  /** how it ended; null: it did not */
+  ended: EndedView | null;
+  /** the only ones taken over; empty: all */
+  namespaces: (string)[];
+  /** why, in the words of who asked */
+  reason: string;
+  /** when */
+  wall_ms: number;
+}
+
+/** Something that was asked for and how far it is. */
+export interface TaskView {
+  /** who asked */
+  by: string;
+  /** details; empty: none */
+  detail: string;
+  /** what changed since, when it failed for that */
+  difference: (string)[];
+  /** digest of what is to be done: it is carried out only while it would be the same */
+  hash: string;
+  /** plan, transfer, unload or split */
+  kind: string;
+  /** what became of its moves */
+  moves: (OutcomeView)[];
+  /** why, in the words of who asked */
+  reason: string;
+  /** waiting (for the leader), running, done, failed or stopped */
+  state: string;
+  /** its name */
+  task: string;
+}
+
+/** How things stand with calibrated thresholds. */
+export interface ThresholdsView {
+  /** what is adopted */
+  adopted: AdoptedView | null;
+  /** its difference to what is in force */
+  changes: (ChangeView)[];
+  /** the newest proposal; docs/reference/calibration.md has its fields */
+  document: Record<string, unknown> | null;
+  /** why no proposal could be read; empty: none */
+  error: string;
+  /** off, recommend or adopt */
+  mode: string;
+  /** what speaks against it */
+  objections: (ObjectionView)[];
+  /** when proposals were read last */
+  read_ms: number;
+  /** what was taken back, oldest first */
+  reverted: (RevertedView)[];
+  /** the same for people, in a sentence */
+  sentence: string;
+}
+
+/** A topic of a group. */
+export interface TopicView {
+  /** those that serve it */
+  brokers: (string)[];
+  /** what was, or would be, written, by side; null: taken away */
+  change: Record<string, WrittenRate | null>;
+  /** why nothing is written */
+  codes: (string)[];
+  /** what it is known to want, as a share: its busiest partition times their number */
+  demand: RatesView;
+  /** kinds of rate at their limit */
+  held_back: (string)[];
+  /** what of the share nobody uses, since demand sits in too few partitions */
+  loss: RatesView;
+  /** what each partition may pass now */
+  partition_rate: RatesView;
+  /** how many */
+  partitions: number;
+  /** what it may pass */
+  share: RatesView;
+  /** its name */
+  topic: string;
+  /** what it passes */
+  usage: RatesView;
+}
+
+/** An average of all traffic of a broker, in and out together. */
+export interface TotalsView {
+  /** msg/s */
+  msg_rate: number;
+  /** bytes/s */
+  throughput: number;
+}
+
+/** Traffic of a bundle. */
+export interface TrafficView {
+  /** msg/s published */
+  msg_rate_in: number;
+  /** msg/s delivered */
+  msg_rate_out: number;
+  /** bytes/s published */
+  throughput_in: number;
+  /** bytes/s delivered */
+  throughput_out: number;
+}
+
+/** Whether the leader hears what brokers tell each other of groups. */
+export interface TransportView {
+  /** details; empty: none */
+  detail: string;
+  /** of the newest message that could not be used, why not */
+  fault: string;
+  /** listening without a gap since then */
+  since_ms: number;
+  /** off (they do not, or there are no groups), connecting, ok, stuck or down */
+  state: string;
+}
+
+/** How adopted thresholds do so far. */
+export interface TrialView {
+  /** with them */
+  imbalance: number | null;
+  /** before them */
+  imbalance_before: number | null;
+  /** at most, by the proposal */
+  imbalance_promised: number;
+  /** an hour before them */
+  moves_before: number | null;
+  /** with them */
+  moves_per_hour: number | null;
+  /** an hour at most, by the proposal */
+  moves_promised: number;
+  /** how long they have to be */
+  needed_seconds: number;
+  /** how long they have been observed */
+  seconds: number;
+}
+
+/** A broker that bundles come to again. */
+export interface UncordonedView {
+  /** a broker id */
+  broker: string;
+  /** what was ended: cordon, drain, warm */
+  ended: (string)[];
+}
+
+export type UnitState = "Init" | "Free" | "Owned" | "Assigning" | "Releasing" | "Splitting" | "Deleted";
+
+/** One entry of the ownership channel. */
+export interface UnitView {
+  /** since it was seen here first */
+  age_seconds: number;
+  /** a bundle: tenant/namespace/range */
+  bundle: string;
+  /** ranges of a split, with their brokers */
+  children: Record<string, string>;
+  /** the broker it is assigned to */
+  destination: string;
+  /** whether the entry overrides the order of versions */
+  force: boolean;
+  /** the broker that serves the bundle now; null: none */
+  owner: string | null;
+  /** when the entry was written, by its writer's clock */
+  since_ms: number;
+  /** the broker it leaves */
+  source: string;
+  /** its state in the channel */
+  state: UnitState;
+  /** of the entry */
+  version: number;
+}
+
+/** A pin that was ended. */
+export interface UnpinnedView {
+  /** a bundle: tenant/namespace/range */
+  bundle: string;
+}
+
+/** Why the cycle, or one broker in it, did what it did. */
+export interface VerdictView {
+  /** the broker it is about; empty: the whole cycle */
+  broker: string;
+  /** a code of docs/reference/codes.md */
+  code: string;
+  /** fresh reports in a row with a large difference */
+  hits_high: number;
+  /** fresh reports in a row with a small difference */
+  hits_low: number;
+  /** the same for people, in a sentence */
+  sentence: string;
+}
+
+/** Which sidecar answers, and what it would let you do here. */
+export interface WhoAmI {
+  /** the sidecar */
+  member: string;
+  /** the mode in force */
+  mode: "observe" | "recommend" | "act";
+  /** whether you may change something here */
+  mutations: boolean;
+  /** what it is now */
+  role: "leader" | "follower" | "bench";
+  /** its release */
+  version: string;
+  /** the authenticated name; empty without credentials */
+  you: string;
+  /** viewer, operator or admin */
+  your_role: string;
+}
+
+/** Why a broker or bundle is where it is, and what would change it. */
+export interface WhyView {
+  /** the broker, or the bundle's owner */
+  broker: string | null;
+  /** the bundle; null for a broker */
+  bundle: string | null;
+  /** the bundle's entry in the ownership channel */
+  channel: UnitView | null;
+  /** what prevents a move */
+  codes: (CodeView)[];
+  /** what is wrong with that entry */
+  findings: (FindingView)[];
+  /** records of its last 20 moves, oldest first */
+  history: (Record<string, unknown>)[];
+  /** what was asked about */
+  kind: "broker" | "bundle" | "topic";
+  /** what was asked about */
+  name: string;
+  /** of a broker: the moves of the last plan that touch it */
+  planned: (string)[];
+  /** the same for people, in a sentence */
+  sentence: string;
+  /** what would change it */
+  what_would_change_it: string;
+}
+
+/** Changes of rates of the last cycle. */
+export interface WritesView {
+  /** how many could not be written */
+  failed: number;
+  /** places with a rate of ours */
+  held: number;
+  /** how many there were */
+  planned: number;
+  /** how many were written */
+  written: number;
+}
+
+/** A rate as it is written to a topic; -1: no limit. */
+export interface WrittenRate {
+  /** bytes a second */
+  bytes: number;
+  /** messages a second */
+  messages: number;
+}
