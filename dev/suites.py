@@ -1,8 +1,4 @@
-"""Runs the test suites in lanes beside each other, each lane one after the other, and prints each one's time against
-its budget.
-
-A suite on a cluster mostly waits, so others compute meanwhile. No test may need a machine of its own, and each
-`make test` shows that none does."""
+"""Runs the test suites one after the other and prints each one's time against its budget."""
 
 from __future__ import annotations
 
@@ -10,11 +6,8 @@ import os
 import random
 import subprocess
 import sys
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 from dev import gotools, java, tools_chromium, tools_prometheus, ui
@@ -143,106 +136,75 @@ def nightly(shard: str, seed: str) -> Suite:
 
 NIGHTLY = nightly(os.environ.get("SHARD", ""), os.environ.get("SEED", "") or str(random.randrange(2**31)))
 
-Lane = tuple[Suite, ...]
-# A cluster in each of two, and what computes; alike in length.
-FAULTS: Lane = (CHAOS, QUOTAS)
-CLUSTERS: Lane = (MODULAR, EXTENSIBLE, DEMO, SPARK)
-COMPUTING: Lane = (GATE, CHART_FILES, UNIT, PARITY, SIMULATION, WATCH, CHART, UI)
-PLANS: dict[str, tuple[Lane, ...]] = {
-    "check": ((GATE, CHART_FILES, UNIT),),
-    "chaos": ((CHAOS,),),
-    "all": (COMPUTING, CLUSTERS, FAULTS),
-    "extensible": ((EXTENSIBLE,),),
-    "quotas": ((QUOTAS,),),
-    "spark": ((SPARK, HISTORY),),
-    "watch": ((WATCH,),),
-    "chart": ((CHART,),),
-    "ui": ((UI_BUILD, UI, UI_CLUSTER),),
-    "nightly": ((NIGHTLY,),),
+PLANS: dict[str, tuple[Suite, ...]] = {
+    "check": (GATE, CHART_FILES, UNIT),
+    "chaos": (CHAOS,),
+    "all": (
+        *(GATE, CHART_FILES, UNIT, PARITY, SIMULATION, MODULAR, EXTENSIBLE, SPARK),
+        *(CHAOS, QUOTAS, DEMO, WATCH, CHART, UI),
+    ),
+    "extensible": (EXTENSIBLE,),
+    "quotas": (QUOTAS,),
+    "spark": (SPARK, HISTORY),
+    "watch": (WATCH,),
+    "chart": (CHART,),
+    "ui": (UI_BUILD, UI, UI_CLUSTER),
+    "nightly": (NIGHTLY,),
 }
 
 
-@dataclass(slots=True)
-class Runner:
-    """One run of some lanes. `failed` says what failed first; from then on no suite begins."""
-
-    beside: bool
-    rows: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    failed: str = ""
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def lane(self, suites: Lane) -> None:
-        """Run all of them, until one of this or another lane fails."""
-        for suite in suites:
-            if not self.failed:
-                self._suite(suite)
-
-    def _suite(self, suite: Suite) -> None:
-        self._say(f"== {suite.name}\n")
-        missing = next((tool for tool in suite.tools if not self._run(suite, tool.command)), None)
+def run(suites: tuple[Suite, ...]) -> int:
+    """Run all of them, stop at the first that fails; the exit code."""
+    scale = float(os.environ.get("BUNDLEKEEL_BUDGET_SCALE", "1"))
+    rows, left_out = [], []
+    failed = ""
+    for suite in suites:
+        print(f"== {suite.name}", flush=True)
+        missing = next((tool for tool in suite.tools if not _run(tool.command, again=False)[0]), None)
         if missing is not None:
-            self.left_out.append(f"{suite.name:<21}  LEFT OUT: {missing.advice}")
-            if os.environ.get("CI"):
-                self.failed = self.failed or f"{suite.name}: {_shown(missing.command)}"
-            return
-        started, notes, failed = time.monotonic(), list[str](), ""
-        for command in suite.commands:
-            if self._run(suite, command):
-                continue
-            # Tests on real servers that failed run once more by themselves.
-            self._say(f"== {suite.name}: once more the tests that failed\n" if suite.real else "")
-            if not suite.real or not self._run(suite, (*command, "--last-failed", "--last-failed-no-failures", "none")):
-                failed = _shown(command)
+            left_out.append(f"{suite.name:<21}  LEFT OUT: {missing.advice}")
+            failed = f"{suite.name}: {_shown(missing.command)}" if os.environ.get("CI") else ""
+            if failed:
                 break
-            notes.append("UNSTEADY: failed once, see above")
-        minutes = (time.monotonic() - started) / 60
-        budget = suite.minutes * float(os.environ.get("BUNDLEKEEL_BUDGET_SCALE", "1"))
-        if minutes > 2 * budget:
-            failed = failed or "it took more than twice its budget"
-        notes = ["over"] * (minutes > budget) + notes + ["FAILED"] * bool(failed)
-        row = f"{suite.name:<21}  {minutes:7.1f}  {budget:6.0f}  {', '.join(notes)}".rstrip()
-        self._say(f"== {row}\n")
-        self.rows.append(row)
+            continue
+        started, unsteady = time.monotonic(), False
+        for command in suite.commands:
+            held, unsteady = _run(command, again=suite.real)
+            if not held:
+                failed = f"{suite.name}: {_shown(command)}"
+                break
+        rows.append((suite, (time.monotonic() - started) / 60, unsteady))
         if failed:
-            self.failed = self.failed or f"{suite.name}: {failed}"
-
-    def _run(self, suite: Suite, command: tuple[str, ...]) -> bool:
-        """Whether it held. Beside other lanes each line says whose it is."""
-        # Lanes share the tree: each suite keeps for itself which of its tests failed last.
-        cache = f".pytest_cache/{suite.name.split(',')[0].replace(' ', '-')}"
-        env = {**os.environ, "PYTEST_ADDOPTS": f"{os.environ.get('PYTEST_ADDOPTS', '')} -o cache_dir={cache}"}
-        if not self.beside:
-            return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode == 0
-        both = partial(subprocess.Popen[str], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace")
-        with both(command, cwd=ROOT, env=env) as process:
-            for line in process.stdout or ():
-                self._say(f"{suite.name}| {line}")
-        return process.returncode == 0
-
-    def _say(self, line: str) -> None:
-        with self._lock:
-            sys.stdout.write(line)
-            sys.stdout.flush()
-
-
-def run(*lanes: Lane) -> int:
-    """Run all lanes beside each other; the exit code."""
-    started, runner = time.monotonic(), Runner(beside=len(lanes) > 1)
-    with ThreadPoolExecutor(len(lanes)) as pool:
-        for done in [pool.submit(runner.lane, lane) for lane in lanes]:
-            done.result()
+            break
     print(f"\n{'suite':<21}  minutes  budget")
-    print("\n".join([*runner.rows, f"{'all':<21}  {(time.monotonic() - started) / 60:7.1f}", *runner.left_out]))
-    print(f"FAILED in {runner.failed}" if runner.failed else "all suites passed")
-    return 1 if runner.failed else 0
+    for suite, minutes, unsteady in rows:
+        budget = suite.minutes * scale
+        notes = ["over"] * (minutes > budget) + ["UNSTEADY: failed once, see above"] * unsteady
+        print(f"{suite.name:<21}  {minutes:7.1f}  {budget:6.0f}  {', '.join(notes)}".rstrip())
+        if minutes > 2 * budget:
+            failed = failed or f"{suite.name}: it took more than twice its budget"
+    print(f"{'all':<21}  {sum(minutes for _, minutes, _ in rows):7.1f}")
+    print("\n".join([*left_out, f"FAILED in {failed}" if failed else "all suites passed"]))
+    return 1 if failed else 0
 
 
 def _shown(command: tuple[str, ...]) -> str:
     return " ".join(Path(part).name for part in command[:4])
 
 
+def _run(command: tuple[str, ...], *, again: bool) -> tuple[bool, bool]:
+    """Run one command: whether it held, and whether only at the second attempt of the tests that had failed."""
+    if subprocess.run(command, cwd=ROOT, check=False).returncode == 0:
+        return True, False
+    if not again:
+        return False, False
+    print("== once more: the tests that failed", flush=True)
+    second = (*command, "--last-failed", "--last-failed-no-failures", "none")
+    held = subprocess.run(second, cwd=ROOT, check=False).returncode == 0
+    return held, held
+
+
 if __name__ == "__main__":
     if len(sys.argv) != 2 or sys.argv[1] not in PLANS:
         sys.exit(f"usage: python -m dev.suites {'|'.join(PLANS)}")
-    sys.exit(run(*PLANS[sys.argv[1]]))
+    sys.exit(run(PLANS[sys.argv[1]]))

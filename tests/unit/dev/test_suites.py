@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dev.suites import Runner, Suite, Tool, nightly, run
+from dev.suites import Suite, Tool, nightly, run
 
 # Stands for pytest: fails unless it is told to run only what failed last.
 UNSTEADY = (sys.executable, "-c", "import sys; sys.exit('--last-failed' not in sys.argv)")
@@ -52,18 +52,6 @@ def test_a_suite_whose_program_is_missing_is_left_out_by_name(
     out = capsys.readouterr().out
     assert ["needy", "LEFT OUT: apt-get install it"] in [line.split(maxsplit=1) for line in out.splitlines()]
     assert ("all suites passed" in out) == (code == 0)
-
-
-def test_lanes_run_beside_each_other_and_a_failure_ends_all(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each line says whose it is; a suite that runs goes on to its end, none begins."""
-    speaking = Suite("speaking", 1, ((sys.executable, "-c", "print('heard')"),))
-    assert run((speaking,), (Suite("sound", 1, (SOUND,)),)) == 0
-    out = capsys.readouterr().out
-    assert "speaking| heard" in out and "== sound" in out
-    runner = Runner(beside=True)
-    runner.lane((Suite("broken", 1, (BROKEN,)), Suite("next", 1, (SOUND,))))
-    runner.lane((Suite("other", 1, (SOUND,)),))
-    assert runner.failed.startswith("broken") and len(runner.rows) == 1
 
 
 def test_the_night_says_its_seed_and_takes_a_part() -> None:
