@@ -36,7 +36,7 @@ def test_what_is_unbalanced_is_said_on_top(watched: ServedSidecar, open_page: Op
     expect(bars.first).to_contain_text(HOT)
     expect(bars.first).to_contain_text("83 %")
     expect(page.get_by_role("img", name=f"{HOT}: 83 % of capacity, 36 bundles")).to_be_visible()
-    widths = [bars.nth(row).locator(".bar").bounding_box().width for row in range(3)]
+    widths = [bars.nth(row).locator(".bar").bounding_box()["width"] for row in range(3)]
     assert widths[0] / widths[1] == pytest.approx(0.83 / 0.15, rel=0.05) and widths[1] > widths[2] > 0
     expect(page.get_by_role("list", name="Namespaces, by throughput")).to_contain_text("Ashop/orders 43.0 MB/s")
     for fact in ("recommend: says what it would do", "a (this one)", "modular", "live"):

@@ -122,7 +122,7 @@ def test_figures_agree_with_the_api(limited: ServedSidecar, open_page: Open) -> 
         expect(lines.nth(row)).to_contain_text(f"shares add up to {share:,.0f} msg/s")
         track, bar = (lines.nth(row).locator(name).bounding_box() for name in (".track", ".bar"))
         limit = lines.nth(row).locator(".line:not(.mean)").bounding_box()
-        assert bar.width / (limit["x"] - track["x"]) == pytest.approx(used / shop["limits"][kind], abs=0.01)
+        assert bar["width"] / (limit["x"] - track["x"]) == pytest.approx(used / shop["limits"][kind], abs=0.01)
     assert 0 < shop["held_back"] < shop["topics"]
     expect(card(page, SHOP)).to_contain_text(
         f"{shop['topics']} topics of 2 namespaces; {shop['held_back']} held back now"

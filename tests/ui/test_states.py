@@ -146,7 +146,7 @@ def test_effects_beside_what_was_predicted(open_page: Open) -> None:
         expect(entry).to_contain_text("helped")
         expect(entry.locator(".pairrow").nth(0)).to_contain_text("25.0 %")
         expect(entry.locator(".pairrow").nth(1)).to_contain_text("20.0 %")
-        bars = [entry.locator(".bar").nth(row).bounding_box().width for row in range(2)]
+        bars = [entry.locator(".bar").nth(row).bounding_box()["width"] for row in range(2)]
         assert bars[1] / bars[0] == pytest.approx(0.8, abs=0.02)
 
 
