@@ -1340,7 +1340,7 @@ export interface TakeoverView {
   wall_ms: number;
 }
 
-/** Something that was asked for and how far it is. */
+/** Something that was asked for and how far it is. Stored so, too: a leader of another release may store less. */
 export interface TaskView {
   /** who asked */
   by: string;

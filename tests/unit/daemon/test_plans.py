@@ -291,6 +291,17 @@ async def test_what_waits_for_the_leader_is_among_the_tasks() -> None:
     assert [item.state for item in await b.tasks()] == ["done"]
 
 
+async def test_tasks_of_another_release_are_shown_with_what_they_have() -> None:
+    """It may have stored fewer fields of a task, and of its moves."""
+    replicas, _, follower = await two()
+    moved = {"bundle": bundle_name(0), "outcome": "done"}
+    follower.shared_state.tasks = [{"task": "r1", "state": "done", "moves": [moved]}, {"task": "r2", "state": "failed"}]
+    follower.cluster.store.suspend(follower.coordination)
+    first, second = await replicas.plans["http://b"].tasks()
+    assert (first.task, first.hash, first.moves[0].outcome, first.moves[0].code) == ("r1", "", "done", None)
+    assert (second.state, second.moves) == ("failed", [])
+
+
 async def test_a_follower_passes_added_brokers_on_to_the_leader() -> None:
     """The leader makes the plan, and what was asked for is read again as it was."""
     replicas, _, _ = await two()

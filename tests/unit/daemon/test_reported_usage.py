@@ -94,6 +94,17 @@ async def test_small_topics_are_explained() -> None:
         await service.why(SMALL, here=True)
 
 
+async def test_a_report_of_another_release_hides_no_group() -> None:
+    """Its figures are left out where they cannot be read; what is declared is shown."""
+    leader = await leading(crowded())
+    await leader.turn(2)
+    assert (await leader.service.group("acme")).topics
+    assert leader.quotas.report is not None
+    leader.quotas.report["groups"][0]["rows"][0].pop("loss")
+    shown = await leader.service.group("acme")
+    assert (shown.name, shown.topics, shown.rows) == ("acme", None, [])
+
+
 async def test_the_busiest_are_explained_alike() -> None:
     """Live, and from the stored report when the leader does not answer."""
     cluster = crowded()

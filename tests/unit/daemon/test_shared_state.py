@@ -31,6 +31,20 @@ def test_unreadable_document_is_refused(data: bytes) -> None:
         decode(data, LeaderState)
 
 
+def state_with(task: object) -> LeaderState:
+    """The leader's state with this task, read as it is from the store."""
+    data = (1).to_bytes(4, "big") + encode({"epoch": 1, "cycle": 2, "tasks": [task]})
+    return documents.decode_state([Document(path="state/0000", data=data, version=0)], what="state")
+
+
+@pytest.mark.parametrize("task", [{"task": "r1"}, {"task": "r1", "state": "done", "hash": 5}, 5])
+def test_a_state_with_a_task_that_is_none_is_refused(task: object) -> None:
+    """As a whole, where it is read: the list of tasks never fails on it. A leader of another release may store less."""
+    assert state_with({"task": "r1", "state": "done"}).tasks
+    with pytest.raises(CodecError, match="state"):
+        state_with(task)
+
+
 def test_chunks_join_and_ignore_leftovers() -> None:
     """A document in chunks is whole again, and chunks of a longer earlier version do not get in."""
     data = bytes(range(35))

@@ -24,7 +24,7 @@ Hash = Annotated[str, Doc("digest of what is to be done: it is carried out only 
 TaskId = Annotated[str | None, Doc("its task, once it is left for the leader")]
 Review = Annotated[str | None, Doc("the review it waits for")]
 DryRun = Annotated[bool, Doc("whether nothing is carried out")]
-HandState = Annotated[str, Doc("planned (a dry run), waiting (for the leader) or proposed (to a second person)")]
+ManualMoveState = Annotated[str, Doc("planned (a dry run), waiting (for the leader) or proposed (to a second person)")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,16 +156,16 @@ class OutcomeView(Answer):
 
     bundle: Bundle
     outcome: Annotated[str, Doc("done, landed_elsewhere, released, refused or failed")]
-    landed_on: Annotated[str, Doc("the broker it came to")]
-    code: Annotated[str | None, Doc("why not")]
+    landed_on: Annotated[str, Doc("the broker it came to")] = ""
+    code: Annotated[str | None, Doc("why not")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView(Answer):
-    """Something that was asked for and how far it is."""
+    """Something that was asked for and how far it is. Stored so, too: a leader of another release may store less."""
 
     task: Annotated[str, Doc("its name")]
-    hash: Hash
+    hash: Hash = ""
     state: Annotated[str, Doc("waiting (for the leader), running, done, failed or stopped")]
     kind: Annotated[str, Doc("plan, transfer, unload or split")] = "plan"
     reason: Reason = ""
@@ -241,7 +241,7 @@ class ManualMoveView(Answer):
     unload: Annotated[bool, Doc("of a split: whether the children leave their broker then")] = False
     dry_run: DryRun = True
     task: TaskId = None
-    state: HandState = "planned"
+    state: ManualMoveState = "planned"
     review: Review = None
 
 
@@ -262,7 +262,7 @@ class NamespaceUnloadView(Answer):
     eta_seconds: Annotated[float | None, Doc("what the moves alone take; null: none may move")] = None
     dry_run: DryRun = True
     task: TaskId = None
-    state: HandState = "planned"
+    state: ManualMoveState = "planned"
     review: Review = None
 
 

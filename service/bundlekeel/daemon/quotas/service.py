@@ -139,7 +139,6 @@ class QuotaService:
 
     def _row(self, group: QuotaGroup, found: DeclaredGroups, seen: Json | None, kind: type[Row]) -> Row:
         request = (found.requests or {}).get(group.name)
-        # A leader of another version may have told less.
         row = (seen or {}) | {
             "name": group.name,
             "origin": (found.origins or {}).get(group.name, SETTINGS),
@@ -149,7 +148,13 @@ class QuotaService:
             "members": list(group.members),
             "limits": asdict(_limits(group)),
         }
-        return msgspec.convert(row, kind)
+        try:
+            return msgspec.convert(row, kind)
+        except msgspec.ValidationError:
+            if seen is None:
+                raise
+            # A leader of another release stored it: what is declared is known all the same.
+            return self._row(group, found, None, kind)
 
     # --- changing ---
 

@@ -32,6 +32,7 @@ from bundlekeel.core.planning.effects import EffectRecords
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.memory import Memory
 from bundlekeel.core.splitting.children import RecentSplit
+from bundlekeel.daemon.answers.plans import TaskView
 from bundlekeel.ports import Coordination, Document, DocumentChange
 
 T = TypeVar("T")
@@ -173,11 +174,6 @@ class _MoveShape(msgspec.Struct):
     seconds: float
 
 
-class _TaskShape(msgspec.Struct):
-    task: str
-    state: str
-
-
 class _ReportShape(msgspec.Struct):
     operations: dict[str, dict[str, Any]] = {}
     seconds: dict[str, Any] = {}
@@ -232,7 +228,7 @@ def decode_state(documents: Sequence[Document], *, what: str) -> LeaderState:
     """The leader's state out of its chunks. CodecError."""
     found = decode(join(documents), LeaderState, what=what)
     try:
-        msgspec.convert(found.tasks, list[_TaskShape])
+        msgspec.convert(found.tasks, list[TaskView])
         msgspec.convert(found.report, _ReportShape)
     except msgspec.ValidationError as error:
         raise external_input.unreadable(what, error, code=Code.WRONG_TYPE) from None
