@@ -10,9 +10,9 @@ from typing import Any, cast, get_args
 
 import typer
 
-from bundlekeel.cli import decide
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.exit_codes import EPILOG
+from bundlekeel.cli.offline import decide
 from bundlekeel.cli.wiring import Wiring
 from dev import NOTE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from bundlekeel.cli.sim_files import suite
+from bundlekeel.cli.offline.sim_files import suite
 from bundlekeel.sim.scenario import Expect, Scenario
 from dev import NOTE
 

@@ -1,5 +1,5 @@
 """Small files, small functions: a file above 400 lines is told and above 600 refused; functions have up to 40 lines of
-code (docstrings not counted).
+code (docstrings not counted), a folder of the service up to 20 modules.
 
 `python -m dev.sizes --table [COMMIT]` prints figures of the code as it is, beside those at a commit, as Markdown.
 """
@@ -13,12 +13,14 @@ import sys
 import tarfile
 import tempfile
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
 
 TOLD_LINES = 400
 FILE_LINES = 600
 FUNCTION_LINES = 40
+FOLDER_MODULES = 20
 ROOTS = ("service/bundlekeel", "dev", "tests")
 
 
@@ -35,7 +37,17 @@ def faults(root: Path) -> list[str]:
             if lines > FILE_LINES:
                 found.append(f"{name}: {lines} lines, at most {FILE_LINES}")
             found += [f"{name}:{line}: {what}" for line, what in _long_functions(ast.parse(text))]
-    return found
+    folders = _folders((root / ROOTS[0]).rglob("*.py"))
+    return found + [
+        f"{folder.relative_to(root)}: {count} modules, at most {FOLDER_MODULES}"
+        for folder, count in sorted(folders.items())
+        if count > FOLDER_MODULES
+    ]
+
+
+def _folders(paths: Iterable[Path]) -> Counter[Path]:
+    """Modules of each folder; what makes it a package is none."""
+    return Counter(path.parent for path in paths if path.name != "__init__.py")
 
 
 def _long_functions(tree: ast.Module) -> list[tuple[int, str]]:
@@ -58,7 +70,7 @@ def figures(root: Path) -> dict[str, int | str]:
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(service.rglob("*.py"))}
     lines = {path: path.read_text(encoding="utf-8").count("\n") for path in trees}
     largest = max(lines, key=lambda path: lines[path])
-    folders = Counter(path.parent for path in trees if path.name != "__init__.py")
+    folders = _folders(trees)
     fullest = max(folders, key=lambda folder: folders[folder])
     classes = defaultdict(set)
     for path, tree in trees.items():

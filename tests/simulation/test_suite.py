@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.cli.sim_files import load, suite
+from bundlekeel.cli.offline.sim_files import load, suite
 from bundlekeel.sim.pairs import ALL_PAIRS, contender, native, pair
 from bundlekeel.sim.run import DEFAULT, Run, parameters, simulate
 from bundlekeel.sim.scenario import Expect

@@ -9,11 +9,12 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from bundlekeel import __version__
-from bundlekeel.api import channel, events, operations, overview, page, probes, problems, quotas, routes, thresholds
-from bundlekeel.api import mutations as mutating
+from bundlekeel.api import page, problems
 from bundlekeel.api.admission import MAX_CONCURRENT, Admission, require_roles
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules
+from bundlekeel.api.routes import channel, events, operations, overview, probes, quotas, reads, thresholds
+from bundlekeel.api.routes import mutations as mutating
 from bundlekeel.api.schemas import Problem
 from bundlekeel.api.shield import Shield
 from bundlekeel.daemon.answers.service import Service
@@ -61,8 +62,8 @@ def create_app(
     app.state.role_without_credentials = "admin" if mutations and access is None else "viewer"
     app.state.admission = admission = Admission(access=access, trail=trail, most=max_concurrent)
     app.router.default = admission.unknown
-    app.include_router(routes.router, prefix="/api/v1")
-    app.include_router(routes.dry_runs, prefix="/api/v1")
+    app.include_router(reads.router, prefix="/api/v1")
+    app.include_router(reads.dry_runs, prefix="/api/v1")
     app.include_router(overview.router, prefix="/api/v1")
     app.include_router(events.router, prefix="/api/v1")
     app.include_router(channel.router, prefix="/api/v1")

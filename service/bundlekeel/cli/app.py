@@ -25,25 +25,25 @@ _HELP = (
 _COMMANDS: Final = (
     ("reads", "status brokers bundles why verdicts"),
     ("channel", "channel"),
-    ("changes", "pause resume mode"),
-    ("manual_moves", "transfer unload split"),
-    ("operations", "operations drain warm cordon uncordon pin unpin exclude include stop"),
+    ("intervene.changes", "pause resume mode"),
+    ("intervene.manual_moves", "transfer unload split"),
+    ("intervene.operations", "operations drain warm cordon uncordon pin unpin exclude include stop"),
     ("local", "run doctor where takeover handback decide version"),
-    ("deadman", "deadman"),
-    ("history", "replay"),
-    ("simulate", "simulate"),
+    ("intervene.deadman", "deadman"),
+    ("offline.history", "replay"),
+    ("offline.simulate", "simulate"),
     ("journal", "journal"),
-    ("changes", "plan"),
-    ("operations", "review"),
-    ("thresholds", "thresholds"),
+    ("intervene.changes", "plan"),
+    ("intervene.operations", "review"),
+    ("intervene.thresholds", "thresholds"),
     ("quotas", "quota"),
-    ("history", "history"),
-    ("config", "config"),
-    ("token", "token"),
+    ("offline.history", "history"),
+    ("offline.config", "config"),
+    ("offline.token", "token"),
 )
 _MODULES: Final = {name: module for module, names in _COMMANDS for name in names.split()}
 # Those whose `register` takes the wiring, too.
-_WIRED: Final = frozenset({"local", "deadman", "history"})
+_WIRED: Final = frozenset({"local", "intervene.deadman", "offline.history"})
 
 # Commands that plan by themselves: without a strategy somebody installed they would do something else.
 PLANNING = ("run", "decide", "config", "simulate")

@@ -13,12 +13,12 @@ from typing import Annotated, Any
 import typer
 
 from bundlekeel import __version__
-from bundlekeel.cli import decide as decisions
 from bundlekeel.cli import tables, text_views
-from bundlekeel.cli.assignments import assignments
-from bundlekeel.cli.changes import Mode
 from bundlekeel.cli.client import connect
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, USAGE, CliError
+from bundlekeel.cli.intervene.assignments import assignments
+from bundlekeel.cli.intervene.changes import Mode
+from bundlekeel.cli.offline import decide as decisions
 from bundlekeel.cli.output import Output, Render, Watch, show
 from bundlekeel.cli.session import (
     ByOption,

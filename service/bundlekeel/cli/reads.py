@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli import plans, tables, text_views
+from bundlekeel.cli import tables, text_views
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError
+from bundlekeel.cli.intervene import plans
 from bundlekeel.cli.output import Output
 from bundlekeel.cli.session import Session, connected
 

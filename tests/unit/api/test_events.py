@@ -9,7 +9,7 @@ import time
 import httpx
 
 from bundlekeel.api import create_app
-from bundlekeel.api.events import MAX_STREAMS, EventStreams, most_streams
+from bundlekeel.api.routes.events import MAX_STREAMS, EventStreams, most_streams
 from bundlekeel.api.server import ApiServer
 from tests.support.fake_service import FakeService
 from tests.unit.api.test_routes import client

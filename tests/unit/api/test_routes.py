@@ -11,7 +11,8 @@ import structlog
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from bundlekeel.api import create_app, overview
+from bundlekeel.api import create_app
+from bundlekeel.api.routes import overview
 from bundlekeel.core.model.errors import (
     AdminFault,
     ConfigError,

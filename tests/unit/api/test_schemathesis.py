@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from bundlekeel.api import create_app
-from bundlekeel.api.events import EventStreams
+from bundlekeel.api.routes.events import EventStreams
 from tests.support.fake_service import FakeService
 from tests.support.security import Tokens, access_for
 

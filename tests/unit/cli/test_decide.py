@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.cli import decide
+from bundlekeel.cli.offline import decide
 from bundlekeel.core.model.parameters import BY_PULSAR_KEY
 from tests.support.deciding import ask, bundle
 

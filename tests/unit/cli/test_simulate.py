@@ -12,7 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from bundlekeel.cli.app import make_app
-from bundlekeel.cli.sim_files import load, shipped, suite
+from bundlekeel.cli.offline.sim_files import load, shipped, suite
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.sim.pairs import PROPERTIES
 from tests.unit.cli.test_commands import FakeWiring

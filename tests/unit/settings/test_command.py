@@ -11,7 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from bundlekeel.cli.config import config_app
+from bundlekeel.cli.offline.config import config_app
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import BY_NAME, Parameters
 from bundlekeel.settings.describe import as_tree, describe

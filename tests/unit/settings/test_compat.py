@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bundlekeel.cli.decide_lines import parse_reset
+from bundlekeel.cli.offline.decide_lines import parse_reset
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import PLACEMENTS, STRATEGIES, Parameters, defaults
 from bundlekeel.daemon.answers.service import PlanRequest

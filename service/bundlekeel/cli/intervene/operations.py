@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli import operation_tables, text_views
-from bundlekeel.cli.changes import seconds_of
+from bundlekeel.cli import text_views
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, UNREACHABLE, CliError
-from bundlekeel.cli.manual_moves import CarryOutOption, WaitOption
+from bundlekeel.cli.intervene import operation_tables
+from bundlekeel.cli.intervene.changes import seconds_of
+from bundlekeel.cli.intervene.manual_moves import CarryOutOption, WaitOption
 from bundlekeel.cli.session import (
     ByOption,
     ReasonOption,

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
-from bundlekeel.api.mutations import REFUSALS
 from bundlekeel.api.reply import Backend, reply
-from bundlekeel.api.routes import NOT_FOUND, PROBLEMS
+from bundlekeel.api.routes.mutations import REFUSALS
+from bundlekeel.api.routes.reads import NOT_FOUND, PROBLEMS
 from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
 from bundlekeel.daemon.answers.quotas import GroupDetailView, GroupRemoved, GroupSetView, QuotasView, QuotaWhyView
 

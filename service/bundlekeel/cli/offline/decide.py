@@ -22,10 +22,10 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET
 
-from bundlekeel.cli.decide_compat import CompatDecider, CompatTurn, compat_turn
-from bundlekeel.cli.decide_lines import InputLine, LineFault, parse_capacity, parse_line, parse_reset
-from bundlekeel.cli.decide_policies import parse_policies
-from bundlekeel.cli.decide_transfer import CompatTransfer, TransferTurn, is_extensible
+from bundlekeel.cli.offline.decide_compat import CompatDecider, CompatTurn, compat_turn
+from bundlekeel.cli.offline.decide_lines import InputLine, LineFault, parse_capacity, parse_line, parse_reset
+from bundlekeel.cli.offline.decide_policies import parse_policies
+from bundlekeel.cli.offline.decide_transfer import CompatTransfer, TransferTurn, is_extensible
 from bundlekeel.codec import decode_bundle_data, decode_report
 from bundlekeel.core.compat import CompatPicture
 from bundlekeel.core.compat.transfer import TransferPicture

@@ -14,7 +14,7 @@ import json
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from bundlekeel.cli.decide_lines import LineFault
+from bundlekeel.cli.offline.decide_lines import LineFault
 from bundlekeel.codec.policies import decode_isolation_policies
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.policies import Policies

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bundlekeel.cli.decide_lines import unload_hash
+from bundlekeel.cli.offline.decide_lines import unload_hash
 from bundlekeel.codec.compat import decode_columns, decode_reports
 from bundlekeel.core.compat import BundleColumns, CompatPicture, CompatResult, Placer, shed
 from bundlekeel.core.model.parameters import Parameters

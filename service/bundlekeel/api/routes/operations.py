@@ -12,9 +12,9 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
-from bundlekeel.api.mutations import REFUSALS
 from bundlekeel.api.reply import Backend, reply
-from bundlekeel.api.routes import NOT_FOUND, PROBLEMS
+from bundlekeel.api.routes.mutations import REFUSALS
+from bundlekeel.api.routes.reads import NOT_FOUND, PROBLEMS
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.daemon.answers.operations import (
     CordonedView,

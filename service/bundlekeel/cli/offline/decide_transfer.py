@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from bundlekeel.cli.decide_lines import InputLine, LineFault, unload_hash
-from bundlekeel.cli.decide_policies import parse_policies
+from bundlekeel.cli.offline.decide_lines import InputLine, LineFault, unload_hash
+from bundlekeel.cli.offline.decide_policies import parse_policies
 from bundlekeel.codec.compat_transfer import decode_load, decode_top
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.core.compat.transfer import Load, TopBundle, TransferOutcome, TransferPicture, find_bundles

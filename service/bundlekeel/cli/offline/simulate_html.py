@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from html import escape
 
 from bundlekeel import __version__
-from bundlekeel.cli.simulate_report import COLUMNS, counts, figure, grouped
-from bundlekeel.cli.simulate_svg import chart, top_of
+from bundlekeel.cli.offline.simulate_report import COLUMNS, counts, figure, grouped
+from bundlekeel.cli.offline.simulate_svg import chart, top_of
 from bundlekeel.sim.run import Run
 from bundlekeel.sim.scenario import Scenario
 

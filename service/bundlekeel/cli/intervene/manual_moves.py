@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli import operation_tables
-from bundlekeel.cli.changes import finished
 from bundlekeel.cli.client import path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, USAGE, CliError
+from bundlekeel.cli.intervene import operation_tables
+from bundlekeel.cli.intervene.changes import finished
 from bundlekeel.cli.session import ByOption, ReasonToActOption, Session, asked_by, connected_once
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm
 

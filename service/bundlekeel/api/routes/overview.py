@@ -8,7 +8,7 @@ from fastapi import Query, Response
 
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.reply import Backend, reply
-from bundlekeel.api.routes import PROBLEMS
+from bundlekeel.api.routes.reads import PROBLEMS
 from bundlekeel.daemon.answers.picture import OverviewView
 
 router = router_for("viewer", responses=PROBLEMS, tags=["picture"])

@@ -16,7 +16,7 @@ from fastapi.responses import StreamingResponse
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import problem
 from bundlekeel.api.reply import Backend
-from bundlekeel.api.routes import PROBLEMS
+from bundlekeel.api.routes.reads import PROBLEMS
 from bundlekeel.daemon.answers.picture import Marks
 from bundlekeel.daemon.answers.service import Service
 

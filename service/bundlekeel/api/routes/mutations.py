@@ -8,7 +8,7 @@ from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import Backend, reply
-from bundlekeel.api.routes import NOT_FOUND, PROBLEMS
+from bundlekeel.api.routes.reads import NOT_FOUND, PROBLEMS
 from bundlekeel.daemon.answers.picture import ModeView, PauseView, Resumed
 from bundlekeel.daemon.answers.plans import Submitted
 

@@ -9,7 +9,7 @@ from fastapi import Query, Response
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import Backend, reply
-from bundlekeel.api.routes import PROBLEMS, Limit
+from bundlekeel.api.routes.reads import PROBLEMS, Limit
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bundlekeel.jobs.evidence import EvidenceInput
-from bundlekeel.jobs.plots import Point
+from bundlekeel.jobs.report.plots import Point
 from bundlekeel.jobs.selection import Selection
 from bundlekeel.sim.backtest import CandidateMeasures
 

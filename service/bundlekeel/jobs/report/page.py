@@ -8,8 +8,8 @@ from html import escape
 from typing import Any, Final
 
 from bundlekeel.core.calibration.thresholds import BootstrapInterval, HeldOutMeasures, Objection, Thresholds
-from bundlekeel.jobs import plots
 from bundlekeel.jobs.evidence import share
+from bundlekeel.jobs.report import plots
 from bundlekeel.jobs.rules import JudgedDay
 
 MOST_ROWS: Final = 60

@@ -7,9 +7,9 @@ from pydantic import Field
 
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
-from bundlekeel.api.mutations import REFUSALS
 from bundlekeel.api.reply import Backend, reply
-from bundlekeel.api.routes import NOT_FOUND, PROBLEMS
+from bundlekeel.api.routes.mutations import REFUSALS
+from bundlekeel.api.routes.reads import NOT_FOUND, PROBLEMS
 from bundlekeel.daemon.answers.operations import AdoptionView, ReversionView, ThresholdsView
 
 

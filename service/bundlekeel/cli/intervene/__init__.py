@@ -1,0 +1,1 @@
+"""Commands that ask the daemon to change something."""

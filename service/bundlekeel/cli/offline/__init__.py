@@ -1,0 +1,1 @@
+"""Commands without a sidecar: settings, tokens, recorded history, `decide` and the simulator."""

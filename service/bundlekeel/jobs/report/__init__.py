@@ -1,0 +1,1 @@
+"""The page, figures and files that recalibration leaves for people."""
