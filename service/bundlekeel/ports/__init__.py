@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from bundlekeel.core.channel.states import RejectedUnit
 from bundlekeel.core.guard.rate import ClientSigns
+from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.extensible import BundleLoads
 from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Owner, TopicLoad
 from bundlekeel.core.model.policies import IsolationPolicy
@@ -51,6 +52,7 @@ __all__ = [
     "PolicyRecords",
     "RejectedUnit",
     "Telemetry",
+    "TopicCounters",
     "TopicLoad",
 ]
 
@@ -293,6 +295,14 @@ class BrokerAdmin(Protocol):
 
     async def close(self) -> None:
         """Close pooled connections."""
+
+
+class TopicCounters(Protocol):
+    """Counters of brokers' topics, from the brokers themselves or from who collects them."""
+
+    async def counters(self, broker_id: str) -> CounterReading:
+        """The newest counters of that broker. AdminFault when it tells of no topics, or more than is read;
+        AdminRefused where a reading would change something."""
 
 
 # --- records and signals ---------------------------------------------------------------------------------------

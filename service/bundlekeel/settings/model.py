@@ -143,6 +143,26 @@ class ExtensibleSettings(Section):
         return value.rstrip("/") if value else None
 
 
+class CountersSettings(Section):
+    """The counters of brokers' topics, read beside their reports: those are up to two minutes old, these tell what is
+    carried now. The leader alone reads them."""
+
+    source: Literal["brokers", "off"] = Field(
+        default="brokers",
+        description="brokers: the page that Prometheus scrapes (`/metrics/`) of each broker; off: reports only",
+    )
+    interval: Duration = Field(
+        default=15.0, ge=1, le=3600, description="how often a broker is read while loads stay as they are"
+    )
+    quick_interval: Duration = Field(
+        default=3.0, ge=1, le=60, description="how often while something changes: a new leader, a broker, moves, a load"
+    )
+    extensible: bool = Field(
+        default=True,
+        description="read extensible brokers too, in mode `act`; each reading advances their own averages",
+    )
+
+
 class CapacitySettings(Section):
     """What the brokers of one pattern can carry, where their own report is blind or misleading."""
 
@@ -332,6 +352,7 @@ class Settings(Section):
     store: StoreSettings = StoreSettings()
     admin: AdminSettings = AdminSettings()
     extensible: ExtensibleSettings = ExtensibleSettings()
+    counters: CountersSettings = CountersSettings()
     effects: EffectsSettings = EffectsSettings()
     leadership: LeadershipSettings = LeadershipSettings()
     api: ApiSettings = ApiSettings()

@@ -29,6 +29,7 @@ from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.daemon.operations.doctor import DoctorContext
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch, WatchParts
+from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
 from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
 from bundlekeel.daemon.sources.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
 from bundlekeel.ports import BrokerEndpoint
@@ -66,7 +67,8 @@ def open_outside(loaded: LoadedSettings) -> Outside:
     admin = _admin(loaded, telemetry, clock)
     config = BrokerConfig(admin, clock, cluster=settings.cluster)
     topics = TopicsProcess(topics_options(loaded), clock=clock)
-    source = _source(settings, store, topics, admin, clock, telemetry)
+    metadata = ZkMetadata(store, configuration)
+    source = _source(settings, store, topics, admin, clock, telemetry, metadata)
     source.use_settings(config.values)
     channel = ChannelByVariant(
         {
@@ -85,7 +87,7 @@ def open_outside(loaded: LoadedSettings) -> Outside:
         source=source,
         channel=channel,
         ownership=OwnershipByMode(ZkOwnership(store), ChannelOwnership(channel, source), source),
-        metadata=ZkMetadata(store, configuration),
+        metadata=metadata,
         configuration=configuration,
         admin=admin,
         config=config,
@@ -99,8 +101,10 @@ def _source(
     admin: HttpBrokerAdmin,
     clock: SystemClock,
     telemetry: PrometheusTelemetry,
+    metadata: ZkMetadata,
 ) -> ClusterSource:
-    given = settings.extensible
+    given, counters = settings.extensible, settings.counters
+    live = CounterOptions(interval=counters.interval, quick_interval=counters.quick_interval)
     return ClusterSource(
         registry=ZkLoadSource(
             store,
@@ -120,6 +124,7 @@ def _source(
             batch_window=settings.store.batch_window,
             force_mixed=settings.force_mixed,
         ),
+        live=None if counters.source == "off" else LiveLoads(admin, metadata, clock, live),
     )
 
 
