@@ -21,9 +21,10 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 async def _measured(world: RealWorld) -> dict[str, MeasuredLoad]:
     """What brokers carry by two readings of their counters, three seconds apart."""
     edges = {NAMESPACE: await world.metadata.boundaries(NAMESPACE) or []}
-    first = {broker: await world.admin.counters(broker) for broker in world.endpoints}
+    first = {broker: await world.admin.counters(known) for broker, known in world.endpoints.items()}
     await asyncio.sleep(3.0)
-    loads = {broker: measured(before, await world.admin.counters(broker), edges) for broker, before in first.items()}
+    after = {broker: await world.admin.counters(known) for broker, known in world.endpoints.items()}
+    loads = {broker: measured(first[broker][0], after[broker][0], edges) for broker in after}
     return {broker: load for broker, load in loads.items() if load is not None}
 
 

@@ -310,8 +310,9 @@ class MemoryAdmin:
             raise AdminFault(f"beans of {broker_id}: no CPU load", status=200)
         return self.model.cpu[broker_id]
 
-    async def counters(self, broker_id: str) -> CounterReading:
+    async def counters(self, broker: BrokerEndpoint) -> list[CounterReading]:
         """See `ports.TopicCounters`."""
+        broker_id = broker.broker_id
         began = time.time_ns() // 1_000_000
         after = self._enter("counters", broker_id)
         self._check_registered(broker_id)
@@ -322,16 +323,18 @@ class MemoryAdmin:
         names = [parse_topic(topic) for topic in counted]
         namespaces = list(dict.fromkeys(name.namespace for name in names))
         table = np.array(list(counted.values())).reshape(-1, 6)
-        return CounterReading(
-            from_ms=began,
-            to_ms=time.time_ns() // 1_000_000,
-            namespaces=tuple(namespaces),
-            namespace=np.array([namespaces.index(name.namespace) for name in names], dtype=np.int64),
-            hashes=np.array([name.hash for name in names], dtype=np.int64),
-            counters=table[:, :4],
-            sessions=table[:, 4:].astype(np.int64),
-            cpu_seconds=self.model.cpu.get(broker_id),
-        )
+        return [
+            CounterReading(
+                from_ms=began,
+                to_ms=time.time_ns() // 1_000_000,
+                namespaces=tuple(namespaces),
+                namespace=np.array([namespaces.index(name.namespace) for name in names], dtype=np.int64),
+                hashes=np.array([name.hash for name in names], dtype=np.int64),
+                counters=table[:, :4],
+                sessions=table[:, 4:].astype(np.int64),
+                cpu_seconds=self.model.cpu.get(broker_id),
+            )
+        ]
 
     async def client_signs(self, broker_id: str) -> ClientSigns:
         """See `ports.BrokerAdmin`."""

@@ -1,4 +1,4 @@
-"""Counters of a broker's topics out of its Prometheus page (`/metrics/`, text format 0.0.4).
+"""Counters of a broker's topics out of its Prometheus page (`/metrics/`, text format 0.0.4), or out of Prometheus.
 
 Written by `TopicStats.printTopicStats`: what comes in once a topic, what goes out once a subscription and, where
 `exposeConsumerLevelMetricsInPrometheus` is set, once more a consumer. With
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
+import msgspec
 import numpy as np
 
-from bundlekeel.codec.external_input import clean, text_of
+from bundlekeel.codec.external_input import LARGE, clean, read, text_of
 from bundlekeel.codec.tolerant import MAX_NUMBER
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.counters import CounterReading
@@ -31,24 +32,76 @@ _FIGURES: Final = (
 )
 _CPU: Final = b"process_cpu_seconds_total"
 _DIRECT_MEMORY: Final = b"jvm_memory_direct_bytes_used"
+# What is asked of Prometheus.
+NAMES: Final = tuple(name.decode() for name in (*_FIGURES, _CPU, _DIRECT_MEMORY))
 
 
 def decode_counters(page: bytes, *, from_ms: int, to_ms: int) -> CounterReading:
     """Topics, counters and sessions of one page, read between two moments. A figure that is none counts as nothing.
     CodecError when the page tells of namespaces only, or of neither."""
+    samples = [
+        (column, _label(line, b"topic"), bool(_label(line, b"consumer_id")), _value(line))
+        for column, name in enumerate(_FIGURES)
+        for line in _lines(page, name)
+    ]
+    return _reading(samples, (_single(page, _CPU), _single(page, _DIRECT_MEMORY)), (from_ms, to_ms))
+
+
+class _Series(msgspec.Struct):
+    metric: dict[str, str]
+    values: list[tuple[float, str]]
+
+
+class _Matrix(msgspec.Struct):
+    result: list[_Series]
+
+
+class _Answer(msgspec.Struct):
+    data: _Matrix
+
+
+def decode_scrapes(body: bytes) -> list[CounterReading]:
+    """The last two scrapes of one broker in an answer of Prometheus (`/api/v1/query` of a range vector), older first.
+
+    All samples of a scrape have its moment, so what the broker no longer told by then is not in it. CodecError as
+    above, or when the answer is none."""
+    series = read(body, _Answer, what="the answer of Prometheus", limit=LARGE).data.result
+    moments = sorted({at for item in series if item.metric.get("__name__") == _CPU.decode() for at, _ in item.values})
+    columns = {name.decode(): column for column, name in enumerate(_FIGURES)}
+    readings = []
+    for moment in moments[-2:]:
+        samples: list[tuple[int, bytes, bool, float]] = []
+        single: dict[str, float] = {}
+        for item in series:
+            name = item.metric.get("__name__", "")
+            value = next((_number(text) for at, text in item.values if at == moment), None)
+            if value is None:
+                continue
+            if name in columns:
+                topic = item.metric.get("topic", "").encode()
+                samples.append((columns[name], topic, "consumer_id" in item.metric, value))
+            else:
+                single[name] = value
+        process = single.get(_CPU.decode()), single.get(_DIRECT_MEMORY.decode())
+        readings.append(_reading(samples, process, (int(1000 * moment), int(1000 * moment))))
+    return readings
+
+
+def _reading(
+    samples: Sequence[tuple[int, bytes, bool, float]],
+    process: tuple[float | None, float | None],
+    moments: tuple[int, int],
+) -> CounterReading:
+    """`samples`: column, topic, whether it is of one consumer, value."""
     rows: dict[bytes, int] = {}
-    found: list[tuple[int, int, float]] = []
-    plain = False
-    for column, name in enumerate(_FIGURES):
-        for line in _lines(page, name):
-            topic = _label(line, b"topic")
-            if not topic:
-                plain = True
-            elif not _label(line, b"consumer_id"):
-                found.append((rows.setdefault(topic, len(rows)), column, _value(line)))
-    if not rows and (plain or _single(page, _CPU) is None):
-        what = "no figures of topics (exposeTopicLevelMetricsInPrometheus=false)" if plain else "no figures of a broker"
-        raise CodecError(f"the metrics hold {what}", code=Code.NO_LOAD_DATA)
+    found = [
+        (rows.setdefault(topic, len(rows)), column, value)
+        for column, topic, of_consumer, value in samples
+        if topic and not of_consumer
+    ]
+    if not rows and (samples or process[0] is None):
+        what = "topics (exposeTopicLevelMetricsInPrometheus=false)" if samples else "a broker"
+        raise CodecError(f"the metrics hold no figures of {what}", code=Code.NO_LOAD_DATA)
     table = np.zeros((len(rows), len(_FIGURES)))
     if found:
         places = np.array([(row, column) for row, column, _ in found])
@@ -56,15 +109,15 @@ def decode_counters(page: bytes, *, from_ms: int, to_ms: int) -> CounterReading:
     namespaces: dict[bytes, int] = {}
     places_in = [namespaces.setdefault(_namespace(topic), len(namespaces)) for topic in rows]
     return CounterReading(
-        from_ms=from_ms,
-        to_ms=to_ms,
+        from_ms=moments[0],
+        to_ms=moments[1],
         namespaces=tuple(clean(text_of(name)) for name in namespaces),
         namespace=np.array(places_in, dtype=np.int64),
         hashes=np.array([zlib.crc32(topic) for topic in rows], dtype=np.int64),
         counters=np.ascontiguousarray(table[:, :4]),
         sessions=table[:, 4:].astype(np.int64),
-        cpu_seconds=_single(page, _CPU),
-        direct_memory_bytes=_single(page, _DIRECT_MEMORY),
+        cpu_seconds=process[0],
+        direct_memory_bytes=process[1],
     )
 
 
@@ -97,8 +150,12 @@ def _namespace(topic: bytes) -> bytes:
 def _value(line: bytes) -> float:
     """The number behind the labels; a moment may follow it."""
     words = line[line.rfind(b"}") + 1 :].split()
+    return _number(words[0]) if words else 0.0
+
+
+def _number(text: str | bytes) -> float:
     try:
-        value = float(words[0]) if words else 0.0
+        value = float(text)
     except ValueError:
         return 0.0
     return value if math.isfinite(value) and 0 < value <= MAX_NUMBER else 0.0

@@ -300,9 +300,9 @@ class BrokerAdmin(Protocol):
 class TopicCounters(Protocol):
     """Counters of brokers' topics, from the brokers themselves or from who collects them."""
 
-    async def counters(self, broker_id: str) -> CounterReading:
-        """The newest counters of that broker. AdminFault when it tells of no topics, or more than is read;
-        AdminRefused where a reading would change something."""
+    async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
+        """The newest counters of that broker, and the ones before where those are at hand, older first; never empty.
+        AdminApiError, such as AdminFault when it tells of no topics, or more than is read."""
 
 
 # --- records and signals ---------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import check_pair, compat_defaults
 from bundlekeel.settings.calibration import CalibrationSettings, ShadowSettings
+from bundlekeel.settings.counters import CountersSettings, PrometheusSettings
 from bundlekeel.settings.guard import RateSettings, Windows
 from bundlekeel.settings.history import HistorySettings
 from bundlekeel.settings.notify import NotifySettings
@@ -141,26 +142,6 @@ class ExtensibleSettings(Section):
         if value is not None and re.fullmatch(r"pulsar(\+ssl)?://[^\s/,]+(,[^\s/,]+)*/?", value) is None:
             raise InvalidSetting("not a service URL of brokers")
         return value.rstrip("/") if value else None
-
-
-class CountersSettings(Section):
-    """The counters of brokers' topics, read beside their reports: those are up to two minutes old, these tell what is
-    carried now. The leader alone reads them."""
-
-    source: Literal["brokers", "off"] = Field(
-        default="brokers",
-        description="brokers: the page that Prometheus scrapes (`/metrics/`) of each broker; off: reports only",
-    )
-    interval: Duration = Field(
-        default=15.0, ge=1, le=3600, description="how often a broker is read while loads stay as they are"
-    )
-    quick_interval: Duration = Field(
-        default=3.0, ge=1, le=60, description="how often while something changes: a new leader, a broker, moves, a load"
-    )
-    extensible: bool = Field(
-        default=True,
-        description="read extensible brokers too, in mode `act`; each reading advances their own averages",
-    )
 
 
 class CapacitySettings(Section):
@@ -353,6 +334,7 @@ class Settings(Section):
     admin: AdminSettings = AdminSettings()
     extensible: ExtensibleSettings = ExtensibleSettings()
     counters: CountersSettings = CountersSettings()
+    prometheus: PrometheusSettings = PrometheusSettings()
     effects: EffectsSettings = EffectsSettings()
     leadership: LeadershipSettings = LeadershipSettings()
     api: ApiSettings = ApiSettings()
@@ -402,6 +384,16 @@ class Settings(Section):
                 "a leader would lose its session between two heartbeats",
                 field="leadership.heartbeat",
                 allowed=f"at most {longest:g}s, a third of store.session_timeout",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _prometheus_has_an_address(self) -> Settings:
+        if self.counters.source == "prometheus" and self.prometheus.url is None:
+            raise InvalidSetting(
+                "counters.source is prometheus, and where it is is not said",
+                field="prometheus.url",
+                allowed="http(s)://host[:port][/path]",
             )
         return self
 

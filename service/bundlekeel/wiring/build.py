@@ -112,7 +112,8 @@ class Build:
         made = Observer(out.source, out.clock, out.telemetry, settings.capacity_overrides)
         if out.source.live is None:
             return made
-        any_mode = settings.counters.extensible and settings.mode == "act"
+        costless = settings.counters.source == "prometheus"
+        any_mode = costless or (settings.counters.extensible and settings.mode == "act")
 
         def wanted() -> bool:
             modular = made.picture is not None and made.picture.mode == "modular"

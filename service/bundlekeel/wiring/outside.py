@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bundlekeel import __version__
-from bundlekeel.adapters.admin import AdminOptions, HttpBrokerAdmin, TokenSource
+from bundlekeel.adapters.admin import AdminOptions, HttpBrokerAdmin
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.adapters.topics.channel import TopicChannel
@@ -29,13 +29,15 @@ from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.daemon.operations.doctor import DoctorContext
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch, WatchParts
-from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
+from bundlekeel.daemon.sources.counters import LiveLoads
 from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
 from bundlekeel.daemon.sources.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
 from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
+from bundlekeel.token_source import TokenSource
+from bundlekeel.wiring.counters import live_loads
 from bundlekeel.wiring.security import broker_tls, store_identity
 
 
@@ -68,7 +70,7 @@ def open_outside(loaded: LoadedSettings) -> Outside:
     config = BrokerConfig(admin, clock, cluster=settings.cluster)
     topics = TopicsProcess(topics_options(loaded), clock=clock)
     metadata = ZkMetadata(store, configuration)
-    source = _source(settings, store, topics, admin, clock, telemetry, metadata)
+    source = _source(settings, store, topics, admin, clock, telemetry, live_loads(loaded, admin, metadata, clock))
     source.use_settings(config.values)
     channel = ChannelByVariant(
         {
@@ -101,10 +103,9 @@ def _source(
     admin: HttpBrokerAdmin,
     clock: SystemClock,
     telemetry: PrometheusTelemetry,
-    metadata: ZkMetadata,
+    live: LiveLoads | None,
 ) -> ClusterSource:
-    given, counters = settings.extensible, settings.counters
-    live = CounterOptions(interval=counters.interval, quick_interval=counters.quick_interval)
+    given = settings.extensible
     return ClusterSource(
         registry=ZkLoadSource(
             store,
@@ -124,7 +125,7 @@ def _source(
             batch_window=settings.store.batch_window,
             force_mixed=settings.force_mixed,
         ),
-        live=None if counters.source == "off" else LiveLoads(admin, metadata, clock, live),
+        live=live,
     )
 
 

@@ -6,7 +6,6 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bundlekeel.adapters.admin import TokenSource
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.peers import HttpPeers
 from bundlekeel.adapters.zookeeper.security import StoreIdentity
@@ -17,6 +16,7 @@ from bundlekeel.ports import Telemetry
 from bundlekeel.settings.credentials import Credentials, JwtKeys, TokensFile
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.tls import ClientTls, ServerTls
+from bundlekeel.token_source import TokenSource
 
 
 def access_of(loaded: LoadedSettings, telemetry: Telemetry, clock: SystemClock) -> AccessRules | None:

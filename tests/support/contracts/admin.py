@@ -175,18 +175,19 @@ class AdminContract:
         first, owner, third = harness.model.brokers
         harness.model.counted = {owner: {TOPIC: (1.0, 2.0, 3.0, 4.5, 5.0, 6.0)}, third: {}}
         harness.model.cpu |= {owner: 0.75, third: 0.5}
-        found = await harness.admin.counters(owner)
+        known = harness.model.endpoints()
+        (found,) = await harness.admin.counters(known[owner])
         assert (found.namespaces, found.namespace.tolist()) == (("public/default",), [0])
         assert found.hashes.tolist() == [parse_topic(TOPIC).hash]
         assert (found.counters.tolist(), found.sessions.tolist()) == ([[1.0, 2.0, 3.0, 4.5]], [[5, 6]])
         assert found.cpu_seconds == 0.75
         assert found.from_ms <= found.to_ms
-        empty = await harness.admin.counters(third)
+        (empty,) = await harness.admin.counters(known[third])
         assert (empty.namespaces, empty.counters.shape) == ((), (0, 4))
         with pytest.raises(AdminApiError):
-            await harness.admin.counters(first)
+            await harness.admin.counters(known[first])
         with pytest.raises(AdminUnreachable):
-            await harness.admin.counters("10.9.9.9:8080")
+            await harness.admin.counters(replace(known[first], broker_id="10.9.9.9:8080"))
 
     async def test_client_signs(self, harness: Harness) -> None:
         """How its clients fare; a fault where it does not tell. An extensible broker is not even asked."""
@@ -303,7 +304,7 @@ class AdminContract:
         harness.model.cpu[owner] = 0.5
         await harness.admin.cpu_load(owner)
         harness.model.counted[owner] = {}
-        await harness.admin.counters(owner)
+        await harness.admin.counters(harness.model.endpoints()[owner])
         assert harness.permit.asked == 0
 
     async def test_refusals_are_typed(self, harness: Harness) -> None:

@@ -33,24 +33,27 @@ class Counting:
         self._bytes = dict.fromkeys(BROKERS, 0.0)
         self._since = clock.boot()
 
-    async def counters(self, broker_id: str) -> CounterReading:
+    async def counters(self, broker: BrokerEndpoint) -> list[CounterReading]:
         """See the port."""
+        broker_id = broker.broker_id
         self.asked.append((broker_id, self._clock.boot()))
         began = self._clock.wall_ms()
         await self._clock.sleep(self.takes)
         if broker_id in self.faults:
             raise AdminFault("no counters")
         self.carry()
-        return CounterReading(
-            from_ms=began,
-            to_ms=self._clock.wall_ms(),
-            namespaces=("t/n",),
-            namespace=np.zeros(1, dtype=np.int64),
-            hashes=np.array([7], dtype=np.int64),
-            counters=np.array([[0.0, 0.0, self._bytes[broker_id], 0.0]]),
-            sessions=np.ones((1, 2), dtype=np.int64),
-            cpu_seconds=self._bytes[broker_id] / 10_000,
-        )
+        return [
+            CounterReading(
+                from_ms=began,
+                to_ms=self._clock.wall_ms(),
+                namespaces=("t/n",),
+                namespace=np.zeros(1, dtype=np.int64),
+                hashes=np.array([7], dtype=np.int64),
+                counters=np.array([[0.0, 0.0, self._bytes[broker_id], 0.0]]),
+                sessions=np.ones((1, 2), dtype=np.int64),
+                cpu_seconds=self._bytes[broker_id] / 10_000,
+            )
+        ]
 
     def carry(self) -> None:
         """Count what came since the last time. A test that changes a rate does this first."""

@@ -70,7 +70,16 @@ class LiveLoads:
     `on_news`: called after each reading that made a load.
     """
 
-    def __init__(self, counters: TopicCounters, metadata: Metadata, clock: Clock, options: CounterOptions) -> None:
+    def __init__(
+        self,
+        counters: TopicCounters,
+        metadata: Metadata,
+        clock: Clock,
+        options: CounterOptions,
+        closing: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`closing`: awaited at the end, where nobody else closes what counters are read by."""
+        self._closing = closing
         self.wanted: Callable[[], bool] = bool
         self.moving: Callable[[], bool] = bool
         self.statistics_seconds: Callable[[str], float] = lambda _broker: 60.0
@@ -125,6 +134,8 @@ class LiveLoads:
         for known in self._brokers.values():
             self._end(known)
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._closing is not None:
+            await self._closing()
 
     def fused(self, picture: Picture) -> Picture:
         """The picture, a broker's figures by its counters where those are newer than what it reported."""
@@ -162,11 +173,11 @@ class LiveLoads:
         try:
             async with self._slots:
                 known.asked = self._clock.boot()
-                reading = await self._counters.counters(broker)
+                readings = await self._counters.counters(known.endpoint)
                 share = await self.share_of(broker)
                 known.took = self._clock.boot() - known.asked
             known.refused = False
-            await self._take(known, reading, share)
+            await self._take(known, readings, share)
         except (AdminApiError, StoreError) as error:
             if not known.refused:
                 _log.info("counters could not be read; reports stay in charge", broker=broker, error=str(error))
@@ -174,12 +185,13 @@ class LiveLoads:
         finally:
             known.task = None
 
-    async def _take(self, known: _Known, reading: CounterReading, share: float | None) -> None:
+    async def _take(self, known: _Known, readings: Sequence[CounterReading], share: float | None) -> None:
+        reading = readings[-1]
         for namespace in reading.namespaces:
             if namespace not in self._boundaries:
                 self._boundaries[namespace] = await self._metadata.boundaries(namespace) or [0, FULL_UPPER]
-        before, known.reading = known.reading, reading
-        made = None if before is None else await asyncio.to_thread(measured, before, reading, self._boundaries)
+        before, known.reading = known.reading or readings[0], reading
+        made = await asyncio.to_thread(measured, before, reading, self._boundaries)
         if made is None:
             return
         if self._differs(known.load, made):
