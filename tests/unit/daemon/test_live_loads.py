@@ -190,6 +190,52 @@ def test_quickly_while_moves_do_not_show_yet() -> None:
     play(_moves, seconds=70.0)
 
 
+@pytest.mark.parametrize(("period", "off"), [(10.0, 0.1), (30.0, 0.2), (90.0, 0.35)])
+def test_a_square_wave_shows_its_mean(period: float, off: float) -> None:
+    """Between 500 and 1,500 bytes/s, half of the time each: after two of its turns nothing follows it up or down."""
+
+    async def scene(stage: Stage) -> None:
+        shown = []
+        for turn in range(int(600 / period)):
+            stage.counting.carry()
+            stage.counting.rates["a:8080"] = 500.0 if turn % 2 else 1500.0
+            for _ in range(5):
+                await asyncio.sleep(period / 10)
+                shown.append(stage.rate("a:8080"))
+        later = shown[len(shown) * 2 // 5 :]
+        assert np.abs(np.array(later) / 1000.0 - 1).max() < off
+
+    play(scene, seconds=10.0)
+
+
+def test_a_step_is_no_wave() -> None:
+    """A load that went up once is followed at once."""
+
+    async def scene(stage: Stage) -> None:
+        stage.counting.carry()
+        stage.counting.rates["a:8080"] = 2000.0
+        await asyncio.sleep(7.5)
+        assert stage.rate("a:8080") == pytest.approx(2000.0)
+
+    play(scene, seconds=20.0)
+
+
+def test_what_moves_change_is_no_wave() -> None:
+    """Up by a step, down by a move of ours: what is carried after the move is shown at once."""
+
+    async def scene(stage: Stage) -> None:
+        stage.counting.carry()
+        stage.counting.rates["a:8080"] = 2000.0
+        await asyncio.sleep(9.0)
+        stage.counting.carry()
+        stage.counting.rates["a:8080"] = 1000.0
+        stage.moves = True
+        await asyncio.sleep(7.5)
+        assert stage.rate("a:8080") == pytest.approx(1000.0)
+
+    play(scene, seconds=20.0)
+
+
 def test_only_who_leads_reads() -> None:
     """A follower costs the brokers nothing; the first reading of a term is half of a measurement."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -32,6 +32,8 @@ QUICK_REST: Final = 4.0
 ATTENTION_SECONDS: Final = 30.0
 # A load that differs by so much of the largest one from the reading before is a sign.
 CHANGED_SHARE: Final = 0.1
+# A load that went up and down within this time is a wave, and its mean over this time is what to go by.
+WAVE_SECONDS: Final = 120.0
 # A broker that does not tell is asked again after this long.
 REFUSED_SECONDS: Final = 300.0
 _TURN_SECONDS: Final = 0.5
@@ -49,16 +51,22 @@ class CounterOptions:
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """One broker in its present life: its last reading, begun at `asked` by the boot clock and made in `took` seconds,
-    and what that says with the one before. `refused`: it did not tell."""
+    """One broker in its present life: its readings of the last `WAVE_SECONDS`, the newest one begun at `asked` by the
+    boot clock and made in `took` seconds; `totals`: what it carried between each two of them; `load`: what they say.
+    `refused`: it did not tell."""
 
     endpoint: BrokerEndpoint
-    reading: CounterReading | None = None
+    readings: list[CounterReading] = field(default_factory=list)
+    totals: list[Floats] = field(default_factory=list)
     load: MeasuredLoad | None = None
     asked: float = float("-inf")
     took: float = 0.0
     refused: bool = False
     task: asyncio.Task[None] | None = None
+
+    def forget(self) -> None:
+        """What was read is too old to be half of a measurement."""
+        self.readings, self.totals, self.load = [], [], None
 
 
 class LiveLoads:
@@ -149,9 +157,9 @@ class LiveLoads:
     # --- small parts -------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """A term begins: what was read in an earlier one is too old to be half of a measurement."""
+        """A term begins."""
         for known in self._brokers.values():
-            known.reading = known.load = None
+            known.forget()
             known.asked = float("-inf")
         self._traffic = {}
         self._quicken()
@@ -181,7 +189,8 @@ class LiveLoads:
         except (AdminApiError, StoreError) as error:
             if not known.refused:
                 _log.info("counters could not be read; reports stay in charge", broker=broker, error=str(error))
-            known.refused, known.reading, known.load = True, None, None
+            known.refused = True
+            known.forget()
         finally:
             known.task = None
 
@@ -190,16 +199,36 @@ class LiveLoads:
         for namespace in reading.namespaces:
             if namespace not in self._boundaries:
                 self._boundaries[namespace] = await self._metadata.boundaries(namespace) or [0, FULL_UPPER]
-        before, known.reading = known.reading or readings[0], reading
-        made = await asyncio.to_thread(measured, before, reading, self._boundaries)
+        known.readings = known.readings or list(readings[:-1])
+        if not known.readings:
+            known.readings = [reading]
+            return
+        made = await asyncio.to_thread(measured, known.readings[-1], reading, self._boundaries)
         if made is None:
             return
-        if self._differs(known.load, made):
+        changed = self._differs(known.load, made)
+        if self._waves(known, reading, made):
+            made = await asyncio.to_thread(measured, known.readings[0], reading, self._boundaries) or made
+        elif changed:
             self._quicken()
         known.load = made if share is None else replace(made, cpu_share=share)
         for row in np.flatnonzero(made.whole).tolist():
             self._traffic[made.bundles[row]] = made.traffic[row]
         self.on_news()
+
+    def _waves(self, known: _Known, reading: CounterReading, made: MeasuredLoad) -> bool:
+        """Note a reading. Whether the load went up and down by a good part of the largest one within `WAVE_SECONDS`,
+        and not because bundles came or went."""
+        same = known.load is not None and set(known.load.bundles) == set(made.bundles)
+        if self.moving() or not same:
+            known.readings, known.totals = known.readings[-1:], []
+        known.readings.append(reading)
+        known.totals.append(made.traffic.sum(axis=0))
+        while len(known.totals) > 1 and known.readings[0].to_ms < reading.to_ms - 1000 * WAVE_SECONDS:
+            del known.readings[0], known.totals[0]
+        steps = np.diff(np.array(known.totals), axis=0)
+        large = CHANGED_SHARE * self._largest()
+        return bool(((steps > large).any(axis=0) & (steps < -large).any(axis=0)).any())
 
     def _check_boundaries(self, bundles: Sequence[str]) -> None:
         for text in bundles:
@@ -213,11 +242,16 @@ class LiveLoads:
 
     def _differs(self, before: MeasuredLoad | None, now: MeasuredLoad) -> bool:
         """Whether a load changed by a good part of the largest one."""
-        loads = [known.load.traffic.sum(axis=0) for known in self._brokers.values() if known.load is not None]
-        if before is None or not loads:
+        if before is None:
             return False
         change = np.abs(now.traffic.sum(axis=0) - before.traffic.sum(axis=0))
-        return bool((change > CHANGED_SHARE * np.maximum.reduce(loads)).any())
+        return bool((change > CHANGED_SHARE * self._largest()).any())
+
+    def _largest(self) -> Floats:
+        """The largest load of a broker, shape (4,)."""
+        loads = [known.load.traffic.sum(axis=0) for known in self._brokers.values() if known.load is not None]
+        largest: Floats = np.array(loads).reshape(-1, 4).max(axis=0, initial=0.0)
+        return largest
 
     def _newer(self, report: BrokerReport) -> BrokerReport:
         known = self._brokers.get(report.broker_id)
