@@ -237,6 +237,10 @@ class Coordination(Protocol):
     async def read_tree(self, path: str) -> list[Document]:
         """The direct children of a node with their data, sorted by path; empty when absent."""
 
+    async def stamps(self, paths: Sequence[str]) -> list[int | None]:
+        """Of each node a number that is another one after every write of it, linearised with our own writes; None when
+        absent. No data is read."""
+
     async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
         """Apply all changes or none, and only while `epoch` is current. LeadershipLost when it is over, StaleWrite
         when a version did not match."""
