@@ -8,6 +8,7 @@ from typing import Literal
 
 from dev.cluster.spec import Mode
 
+Counters = Literal["brokers", "prometheus", "off"]
 AVG_SHEDDER = "org.apache.pulsar.broker.loadbalance.impl.AvgShedder"
 
 # PIP-364 asks for both names, and recommends a half instead of 0.2.
@@ -49,7 +50,7 @@ class Contender:
     mode: Mode
     ours: bool
     fast: bool
-    counters: Literal["brokers", "prometheus", "off"] = "brokers"
+    counters: Counters = "brokers"
     broker_settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -62,9 +63,7 @@ class Contender:
 
 
 def _ours(mode: Mode) -> list[Contender]:
-    def one(
-        name: str, *, fast: bool = False, counters: Literal["brokers", "prometheus", "off"] = "brokers"
-    ) -> Contender:
+    def one(name: str, *, fast: bool = False, counters: Counters = "brokers") -> Contender:
         full = f"ours-{mode}-{name}"
         return Contender(name=full, title="Bundlekeel", mode=mode, ours=True, fast=fast, counters=counters)
 
