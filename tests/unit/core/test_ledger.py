@@ -181,6 +181,26 @@ def test_unheard_brokers_are_those_that_could_not_answer_yet() -> None:
     assert booked().unheard(PARAMS, NOW_MS + WAIT + 20 * SECOND) == frozenset()
 
 
+def test_a_bundle_is_unheard_until_its_brokers_had_time_to_report_it() -> None:
+    """Rule: both intervals and twice the slack after its landing, to the millisecond; before that it counts nowhere."""
+    heard = NOW_MS + 5 * SECOND + WAIT + int(2 * SECOND * PARAMS.report_min_interval_seconds)
+    assert booked().unheard_bundles(PARAMS, heard - 1) == {a_move().bundle}
+    assert booked().unheard(PARAMS, heard - 1) == {"a:1", "b:1"}
+    assert booked().unheard_bundles(PARAMS, heard) == booked().unheard(PARAMS, heard) == frozenset()
+    assert booked(None).unheard_bundles(PARAMS, NOW_MS) == frozenset()
+
+
+@pytest.mark.parametrize(("source", "target"), [(True, False), (False, True)])
+def test_who_has_settled_is_heard_while_the_other_side_waits(source: bool, target: bool) -> None:
+    """Rule: each broker is open for as long as its own report does not show the move."""
+    (entry,) = booked().entries
+    ledger = Ledger(entries=(replace(entry, source_settled=source, target_settled=target),))
+    assert ledger.unheard(PARAMS, NOW_MS + WAIT) == {"b:1" if source else "a:1"}
+    assert landed(ledger, "x", "b:1", NOW_MS).baselines == ()
+    left = settle(ledger, see(told(30 * SECOND, {X: 0.4, Y: 0.4}, {}, (0.8, 0.0)), WAIT), PARAMS, NOW_MS + WAIT)
+    assert [item.broker for item in left.baselines] == ["b:1" if source else "a:1"]
+
+
 def test_a_bundle_that_was_split_is_told_by_its_children() -> None:
     """Rule: after a split the parent's traffic is credited no more, for the children carry it; its pressure is, until
     the brokers' host usage shows it."""
