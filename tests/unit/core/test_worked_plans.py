@@ -251,6 +251,45 @@ CASES: dict[str, tuple[list[BrokerReport], dict[str, Any], dict[str, Any]]] = {
         {},
     ),
     "avg of brokers without bundles": ([report(broker(0), {}, cpu=0.8), report(broker(1), {})], {}, {}),
+    "transfer without load data": (
+        cluster([[0.2] * 4, [0.1]], last_update=NOW_MS - 3_600_000),
+        {"strategy": "transfer", "transfer_hit_count": 0},
+        {},
+    ),
+    "transfer waits for reports": (
+        cluster([[0.2] * 4, [0.1], [0.1]]),
+        {"strategy": "transfer", "transfer_hit_count": 0},
+        {"guard": GuardState(recent_brokers={broker(0): NOW_MS - 1000, broker(1): NOW_MS - 1000})},
+    ),
+    "transfer has one broker left": (
+        [*cluster([[0.2] * 4, [0.1]]), report(broker(2), {bundle_name(20): 0.1}, last_update=NOW_MS - 3_600_000)],
+        {"strategy": "transfer", "transfer_hit_count": 0},
+        {"guard": GuardState(recent_brokers={broker(0): NOW_MS - 1000})},
+    ),
+    "transfer knows two old reports": (
+        [
+            *cluster([[0.2] * 4]),
+            *(report(broker(row), {bundle_name(20 + row): 0.1}, last_update=NOW_MS - 3_600_000) for row in (1, 2)),
+        ],
+        {"strategy": "transfer", "transfer_hit_count": 0},
+        {},
+    ),
+    "one move of an anti-affinity group": (
+        [
+            report(
+                broker(0),
+                {
+                    bundle_name(0, "t/a"): 0.2,
+                    bundle_name(1, "t/b"): 0.2,
+                    bundle_name(2, "t/c"): 0.1,
+                    bundle_name(3, "t/c"): 0.1,
+                },
+            ),
+            report(broker(1), {bundle_name(9): 0.05}),
+        ],
+        {},
+        {"policies": Policies(anti_affinity={"t/a": "g", "t/b": "g"})},
+    ),
 }
 
 TOLD = dict(part.split("\n", 1) for part in Path(__file__).with_name("worked_plans.txt").read_text().split("== ")[1:])
