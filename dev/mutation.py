@@ -66,7 +66,7 @@ GROUPS = (
             *_each(
                 _TESTS_OF_CORE, "engine draft ledger effects pressure whatif drain manual_moves allowed avg selection"
             ),
-            *_each(_UNIT, "invariants holds split_rules worked_*"),
+            *_each(_UNIT, "invariants holds split_rules transfer_moves worked_*"),
             *_each(_LAWS, "strategy"),
         ),
     ),
@@ -75,7 +75,7 @@ GROUPS = (
         _each("core/{}/*.py", "strategies filters"),
         (
             *_each(_TESTS_OF_CORE, "avg j08_avg_swap threshold_uniform overload_deviation transfer* selection"),
-            *_each(_TESTS_OF_CORE, "allowed assign* javaregex alike"),
+            *_each(_TESTS_OF_CORE, "allowed assign* engine javaregex alike"),
             *_each(_UNIT, "worked_*"),
             *_each(_LAWS, "strategy policy"),
         ),
