@@ -290,6 +290,22 @@ CASES: dict[str, tuple[list[BrokerReport], dict[str, Any], dict[str, Any]]] = {
         {},
         {"policies": Policies(anti_affinity={"t/a": "g", "t/b": "g"})},
     ),
+    "uniform below a message rate": (
+        cluster([[0.1] * 3, [0.1]]),
+        {"strategy": "uniform", "min_unload_message_rate": 4001.0},
+        {},
+    ),
+    "uniform at a message rate": (
+        cluster([[0.1] * 3, [0.1]]),
+        {"strategy": "uniform", "min_unload_message_rate": 4000.0},
+        {},
+    ),
+    "uniform below a throughput": (
+        cluster(NEARLY_FULL),
+        {"strategy": "uniform", "throughput_multiple": 1.1, "min_unload_throughput": 100000000.0},
+        {},
+    ),
+    "deviation of two brokers": (cluster([[0.1] * 8, [0.1]]), {"strategy": "deviation"}, {}),
 }
 
 TOLD = dict(part.split("\n", 1) for part in Path(__file__).with_name("worked_plans.txt").read_text().split("== ")[1:])
