@@ -158,24 +158,22 @@ async def test_the_longest_token(tmp_path: Any) -> None:
 
 
 class Behind:
-    """An app behind the shield: answers after `seconds`, or raises; `first` begins its answer at once."""
+    """An app behind the shield: sends the `first` messages of its answer, then raises, or ends it `seconds` later."""
 
-    def __init__(self, seconds: float = 0.0, *, first: bool = False, error: Exception | None = None) -> None:
+    def __init__(self, seconds: float = 0.0, *, first: int = 0, error: Exception | None = None) -> None:
         self.seconds, self.first, self.error = seconds, first, error
         self.scopes: list[str] = []
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         self.scopes.append(scope["type"])
         head = {"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"max-age=5")]}
-        if self.first:
-            await send(head)
-            await send({"type": "http.response.body", "body": b"", "more_body": True})
-        if self.error is not None:
-            raise self.error
-        await asyncio.sleep(self.seconds)
-        if not self.first:
-            await send(head)
-        await send({"type": "http.response.body", "body": b"done"})
+        begun = {"type": "http.response.body", "body": b"do", "more_body": True}
+        for number, message in enumerate([head, begun, {"type": "http.response.body", "body": b"ne"}]):
+            if number == self.first:
+                if self.error is not None:
+                    raise self.error
+                await asyncio.sleep(self.seconds)
+            await send(message)
 
 
 async def asked(
@@ -221,8 +219,9 @@ def test_no_answer_within_two_minutes_is_a_504() -> None:
     status, headers, body = run_virtually(asked(Behind(REQUEST_SECONDS + 0.1)))
     assert (status, json.loads(body)["detail"]) == (504, "no answer within 120 s")
     assert headers["cache-control"] == "no-store" and json.loads(body)["status"] == 504
-    with pytest.raises(TimeoutError):
-        run_virtually(asked(Behind(REQUEST_SECONDS + 0.1, first=True)))
+    for first in (1, 2):
+        with pytest.raises(TimeoutError):
+            run_virtually(asked(Behind(REQUEST_SECONDS + 0.1, first=first)))
 
 
 def test_a_time_out_of_the_app_itself_is_its_own() -> None:

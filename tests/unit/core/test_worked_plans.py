@@ -306,6 +306,78 @@ CASES: dict[str, tuple[list[BrokerReport], dict[str, Any], dict[str, Any]]] = {
         {},
     ),
     "deviation of two brokers": (cluster([[0.1] * 8, [0.1]]), {"strategy": "deviation"}, {}),
+    "transfer at its deviation": (
+        cluster([[0.3, 0.3], [0.2]]),
+        {"strategy": "transfer", "transfer_hit_count": 0, "transfer_target_std": 0.2},
+        {},
+    ),
+    "transfer at its lower limit": (
+        [
+            report(broker(0), {bundle_name(0): 0.6, bundle_name(1): 0.1}, cpu=0.1),
+            report(broker(1), {bundle_name(2): 0.5}, cpu=0.7),
+        ],
+        {"strategy": "transfer", "transfer_hit_count": 0, "transfer_target_std": 0.5},
+        {},
+    ),
+    "transfer at its upper limit": (
+        cluster([[0.17] * 5, [0.75]]),
+        {"strategy": "transfer", "transfer_hit_count": 0, "transfer_target_std": 0.05},
+        {},
+    ),
+    "transfer above its upper limit": (
+        cluster([[0.15] * 6, [0.7], [0.74], [0.76]]),
+        {"strategy": "transfer", "transfer_hit_count": 0, "transfer_target_std": 0.1},
+        {},
+    ),
+    "threshold at its limit": (cluster([[0.1] * 5, [0.15] * 3, [0.05] * 5]), {"strategy": "threshold"}, {}),
+    "uniform at its rate": (cluster([[0.05] * 3, [0.1]]), {"strategy": "uniform"}, {}),
+    "uniform at its throughput": (
+        cluster([[0.1] * 4, [0.1]]),
+        {"strategy": "uniform", "msg_rate_difference_percent": 0, "throughput_multiple": 4.0},
+        {},
+    ),
+    "uniform above its throughput": (
+        cluster([[0.1] * 4, [0.09]]),
+        {"strategy": "uniform", "msg_rate_difference_percent": 0, "throughput_multiple": 4.0},
+        {},
+    ),
+    "uniform without limits": (
+        cluster([[0.1] * 4, [0.09]]),
+        {"strategy": "uniform", "msg_rate_difference_percent": 0, "throughput_multiple": 0.0},
+        {},
+    ),
+    "uniform with what just fits": (
+        cluster([[0.1] * 3, [0.1]]),
+        {"strategy": "uniform", "uniform_max_unload_ratio": 0.5},
+        {},
+    ),
+    "uniform with no bundle allowed": (
+        cluster([[0.1] * 3, [0.1]]),
+        {"strategy": "uniform", "uniform_max_unload_ratio": 0.5, "max_unload_bundles": 0},
+        {},
+    ),
+    "uniform to the limit": (
+        cluster(FULL),
+        {"strategy": "uniform", "throughput_multiple": 1.1, "uniform_max_unload_ratio": 1.0},
+        {},
+    ),
+    "uniform that would only exchange two": (
+        cluster([[0.2, 0.2], [0.2]]),
+        {"strategy": "uniform", "uniform_max_unload_ratio": 1.0},
+        {},
+    ),
+    "avg at the low threshold": (cluster([[0.43], [0.37]]), {"avg_hit_count_low": 8, "avg_hit_count_high": 8}, {}),
+    "avg at the high threshold": (
+        cluster([[0.6], [0.35]]),
+        {"avg_hit_count_low": 8, "avg_hit_count_high": 8, "avg_high_threshold_percent": 25.0},
+        {},
+    ),
+    "avg at the high ratio": (
+        cluster([[0.6], [0.2]]),
+        {"avg_hit_count_low": 8, "avg_hit_count_high": 8, "avg_high_threshold_percent": 90.0, "avg_high_ratio": 1.5},
+        {},
+    ),
+    "avg at the minimum of an operator": (cluster([[0.2, 0.2], []]), {"min_unload_message_rate": 20000.0}, {}),
 }
 
 TOLD = dict(part.split("\n", 1) for part in Path(__file__).with_name("worked_plans.txt").read_text().split("== ")[1:])
