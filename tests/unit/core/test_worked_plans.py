@@ -150,7 +150,6 @@ CASES: dict[str, tuple[list[BrokerReport], dict[str, Any], dict[str, Any]]] = {
         {},
     ),
     "uniform finds no gain": (sized([[0.02] * 10, [0.02]], 400, 20), {"strategy": "uniform"}, {}),
-    "uniform within its limits": (cluster([[0.1], [0.11]]), {"strategy": "uniform"}, {}),
     "uniform below what an operator set": (
         cluster([[0.1] * 3, [0.1]]),
         {"strategy": "uniform", "min_unload_message_rate": 1000000.0, "min_unload_throughput": 1000000000.0},
@@ -168,7 +167,6 @@ CASES: dict[str, tuple[list[BrokerReport], dict[str, Any], dict[str, Any]]] = {
         {},
     ),
     "transfer waits": (cluster([[0.2] * 4, [0.05] * 2, [0.1] * 4]), {"strategy": "transfer"}, {}),
-    "transfer balanced": (cluster([[0.2] * 2, [0.1] * 3]), {"strategy": "transfer", "transfer_hit_count": 0}, {}),
     "transfer fills an idle broker": (
         cluster([[0.1] * 3, [0.1] * 3, [0.01]]),
         {"strategy": "transfer", "transfer_hit_count": 0},
@@ -218,6 +216,8 @@ CASES: dict[str, tuple[list[BrokerReport], dict[str, Any], dict[str, Any]]] = {
     "avg ends what it has begun": (cluster([[0.2] * 3, [0.43], [0.2]]), {}, {"memory": Memory(active=(broker(1),))}),
     "overload by more than needed": (cluster([[0.3] * 3, [0.5], [0.52]]), {"strategy": "overload"}, {}),
     "overload by more than helps": (cluster([[0.3] * 3, [0.51], [0.52]]), {"strategy": "overload"}, {}),
+    "overload to a small broker": (sized([[0.3] * 3, []], 100, 40), {"strategy": "overload"}, {}),
+    "overload to a large broker": (sized([[0.9, 0.00001], []], 100, 400), {"strategy": "overload"}, {}),
     "overload to unequal brokers": (sized([[0.35, 0.3, 0.25], [], [0.2]], 100, 50, 400), {"strategy": "overload"}, {}),
     "held while a broker restarts": (
         cluster([[0.1] * 10, [0.1] * 5, [], [], []]),
@@ -328,6 +328,11 @@ CASES: dict[str, tuple[list[BrokerReport], dict[str, Any], dict[str, Any]]] = {
         cluster([[0.15] * 6, [0.7], [0.74], [0.76]]),
         {"strategy": "transfer", "transfer_hit_count": 0, "transfer_target_std": 0.1},
         {},
+    ),
+    "threshold takes what is needed": (
+        cluster([[0.05] * 10, [0.44], [0.26]]),
+        {"strategy": "threshold", "placement": "round_robin"},
+        {"memory": Memory(turn=1)},
     ),
     "threshold at its limit": (cluster([[0.1] * 5, [0.15] * 3, [0.05] * 5]), {"strategy": "threshold"}, {}),
     "uniform at its rate": (cluster([[0.05] * 3, [0.1]]), {"strategy": "uniform"}, {}),
