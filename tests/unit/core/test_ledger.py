@@ -14,6 +14,7 @@ from bundlekeel.core.model.plan import Move
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import (
+    Baseline,
     Ledger,
     dropped,
     landed,
@@ -333,3 +334,21 @@ def test_a_silent_broker_is_as_near_as_it_may_be(taken: float, reported: float, 
     books = settle(Ledger(entries=(entry,), baselines=baselines), seen, PARAMS, seen.wall_ms)
     (held,) = (item for item in books.baselines if item.broker == "a:1")
     assert held.usage[0] + taken == pytest.approx(believed)
+
+
+@pytest.mark.parametrize("gave", [True, False])
+def test_what_has_settled_is_no_part_of_a_prediction(gave: bool) -> None:
+    """Rule: of two moves of a broker the one that its report shows already adds nothing to it, nor takes anything."""
+    (entry,) = booked(0).entries
+    heavy, light = (50.0, 0, 0, 0, 0, 0), (10.0, 0, 0, 0, 0, 0)
+    shown = (
+        replace(entry, pressure=heavy, source_settled=True)
+        if gave
+        else replace(entry, source="b:1", target="a:1", pressure=heavy, target_settled=True)
+    )
+    taken = replace(entry, bundle="t/ns/0x00000000_0x00010000", source="b:1", target="a:1", pressure=light)
+    baseline = Baseline(broker="a:1", usage=(30.0, 0, 0, 0), since_ms=NOW_MS)
+    reports = [replace(item, last_update=NOW_MS + 30 * SECOND) for item in BEFORE]
+    seen = see([replace(reports[0], usage=np.array([40.0, 0, 0, 0])), reports[1]], 300 * SECOND)
+    books = settle(Ledger(entries=(shown, taken), baselines=(baseline,)), seen, PARAMS, seen.wall_ms)
+    assert {item.broker: item.usage[0] for item in books.baselines}["a:1"] == pytest.approx(30.0)
