@@ -152,6 +152,7 @@ def test_hash_is_of_every_decision() -> None:
     ]
     hashes = other_plans(plan, changes)
     assert len({plan.hash, *hashes}) == 1 + len(changes)
+    assert {len(text) for text in hashes} == {16}, "short enough to be typed"
 
 
 def test_hash_is_of_no_sentence_and_no_figure() -> None:
