@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -40,11 +40,23 @@ def decode_counters(page: bytes, *, from_ms: int, to_ms: int) -> CounterReading:
     """Topics, counters and sessions of one page, read between two moments. A figure that is none counts as nothing.
     CodecError when the page tells of namespaces only, or of neither."""
     samples = [
-        (column, _label(line, b"topic"), bool(_label(line, b"consumer_id")), _value(line))
+        _Sample(
+            column, _label(line, b"topic"), _label(line, b"namespace"), bool(_label(line, b"consumer_id")), _value(line)
+        )
         for column, name in enumerate(_FIGURES)
         for line in _lines(page, name)
     ]
     return _reading(samples, (_single(page, _CPU), _single(page, _DIRECT_MEMORY)), (from_ms, to_ms))
+
+
+class _Sample(NamedTuple):
+    """One value of a topic, or of a namespace (then `topic` is empty)."""
+
+    column: int
+    topic: bytes
+    namespace: bytes
+    of_consumer: bool
+    value: float
 
 
 class _Series(msgspec.Struct):
@@ -70,7 +82,7 @@ def decode_scrapes(body: bytes) -> list[CounterReading]:
     columns = {name.decode(): column for column, name in enumerate(_FIGURES)}
     readings = []
     for moment in moments[-2:]:
-        samples: list[tuple[int, bytes, bool, float]] = []
+        samples: list[_Sample] = []
         single: dict[str, float] = {}
         for item in series:
             name = item.metric.get("__name__", "")
@@ -78,8 +90,8 @@ def decode_scrapes(body: bytes) -> list[CounterReading]:
             if value is None:
                 continue
             if name in columns:
-                topic = item.metric.get("topic", "").encode()
-                samples.append((columns[name], topic, "consumer_id" in item.metric, value))
+                topic, namespace = (item.metric.get(label, "").encode() for label in ("topic", "namespace"))
+                samples.append(_Sample(columns[name], topic, namespace, "consumer_id" in item.metric, value))
             else:
                 single[name] = value
         process = single.get(_CPU.decode()), single.get(_DIRECT_MEMORY.decode())
@@ -88,17 +100,20 @@ def decode_scrapes(body: bytes) -> list[CounterReading]:
 
 
 def _reading(
-    samples: Sequence[tuple[int, bytes, bool, float]],
+    samples: Sequence[_Sample],
     process: tuple[float | None, float | None],
     moments: tuple[int, int],
 ) -> CounterReading:
-    """`samples`: column, topic, whether it is of one consumer, value."""
     rows: dict[bytes, int] = {}
-    found = [
-        (rows.setdefault(topic, len(rows)), column, value)
-        for column, topic, of_consumer, value in samples
-        if topic and not of_consumer
-    ]
+    places_in: list[int] = []
+    namespaces: dict[bytes, int] = {}
+    found = []
+    for sample in samples:
+        if sample.topic and not sample.of_consumer:
+            if sample.topic not in rows:
+                rows[sample.topic] = len(rows)
+                places_in.append(namespaces.setdefault(_namespace(sample), len(namespaces)))
+            found.append((rows[sample.topic], sample.column, sample.value))
     if not rows and (samples or process[0] is None):
         what = "topics (exposeTopicLevelMetricsInPrometheus=false)" if samples else "a broker"
         raise CodecError(f"the metrics hold no figures of {what}", code=Code.NO_LOAD_DATA)
@@ -106,8 +121,6 @@ def _reading(
     if found:
         places = np.array([(row, column) for row, column, _ in found])
         np.add.at(table, (places[:, 0], places[:, 1]), [value for _, _, value in found])
-    namespaces: dict[bytes, int] = {}
-    places_in = [namespaces.setdefault(_namespace(topic), len(namespaces)) for topic in rows]
     return CounterReading(
         from_ms=moments[0],
         to_ms=moments[1],
@@ -142,9 +155,11 @@ def _label(line: bytes, name: bytes) -> bytes:
     return b""
 
 
-def _namespace(topic: bytes) -> bytes:
-    """`tenant/namespace` of a full topic name."""
-    return b"/".join(topic.partition(b"://")[2].split(b"/", 2)[:2])
+def _namespace(sample: _Sample) -> bytes:
+    """`tenant/namespace`, or `tenant/cluster/namespace` where the sample says so. In Prometheus the label may be that
+    of a Kubernetes namespace."""
+    _, _, name = sample.topic.partition(b"://")
+    return sample.namespace if name.startswith(sample.namespace + b"/") else b"/".join(name.split(b"/", 2)[:2])
 
 
 def _value(line: bytes) -> float:

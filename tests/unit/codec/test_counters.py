@@ -69,6 +69,13 @@ def test_an_empty_broker() -> None:
     assert found.counters.shape == (0, 4)
 
 
+def test_namespaces_of_three_parts() -> None:
+    """A topic of an old name is in the namespace that the page names; one that is no part of the name is not it."""
+    page = 'pulsar_in_bytes_total{cluster="c",namespace="t/c/n",topic="persistent://t/c/n/x"} 1\n'
+    assert read(page).namespaces == ("t/c/n",)
+    assert read(page.replace('="t/c/n"', '="kubernetes"')).namespaces == ("t/c",)
+
+
 def test_namespaces_only() -> None:
     """Without topics in its metrics a broker does not tell where its load is."""
     page = CPU + 'pulsar_in_messages_total{cluster="c",namespace="t/n"} 5\n'

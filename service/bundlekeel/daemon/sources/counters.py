@@ -53,12 +53,13 @@ class CounterOptions:
 class _Known:
     """One broker in its present life: its readings of the last `WAVE_SECONDS`, the newest one begun at `asked` by the
     boot clock and made in `took` seconds; `totals`: what it carried between each two of them; `load`: what they say.
-    `refused`: it did not tell."""
+    `shown`: the report, the load and what was made of both last. `refused`: it did not tell."""
 
     endpoint: BrokerEndpoint
     readings: list[CounterReading] = field(default_factory=list)
     totals: list[Floats] = field(default_factory=list)
     load: MeasuredLoad | None = None
+    shown: tuple[BrokerReport, MeasuredLoad, BrokerReport] | None = None
     asked: float = float("-inf")
     took: float = 0.0
     refused: bool = False
@@ -148,7 +149,7 @@ class LiveLoads:
     def fused(self, picture: Picture) -> Picture:
         """The picture, a broker's figures by its counters where those are newer than what it reported."""
         for report in picture.reports:
-            if self._divided.get(report.broker_id) is not report.bundle_names:
+            if self._divided.get(report.broker_id) != report.bundle_names:
                 self._divided[report.broker_id] = report.bundle_names
                 self._check_boundaries(report.bundle_names)
         reports = tuple(self._newer(report) for report in picture.reports)
@@ -261,7 +262,9 @@ class LiveLoads:
         oldest_ms = report.last_update - int(2000 * self.statistics_seconds(report.broker_id))
         if known.load.from_ms < oldest_ms:
             return report
-        return with_measured(report, known.load, self._traffic) or report
+        if known.shown is None or known.shown[0] is not report or known.shown[1] is not known.load:
+            known.shown = report, known.load, with_measured(report, known.load, self._traffic) or report
+        return known.shown[2]
 
     @staticmethod
     def _end(known: _Known) -> None:
