@@ -35,7 +35,7 @@ CHANGED_SHARE: Final = 0.1
 # A load that went up and down within this time is a wave, and its mean over this time is what to go by.
 WAVE_SECONDS: Final = 120.0
 # A broker that does not tell is asked again after this long.
-REFUSED_SECONDS: Final = 300.0
+REFUSED_SECONDS: Final = 60.0
 _TURN_SECONDS: Final = 0.5
 
 
@@ -127,8 +127,8 @@ class LiveLoads:
         reading = False
         while True:
             wanted = self.wanted()
-            if wanted and not reading:
-                self._begin()
+            if wanted != reading:
+                self._begin_anew()
             reading = wanted
             if wanted and self.moving():
                 self._quicken()
@@ -157,8 +157,8 @@ class LiveLoads:
 
     # --- small parts -------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        """A term begins."""
+    def _begin_anew(self) -> None:
+        """A term begins or ends."""
         for known in self._brokers.values():
             known.forget()
             known.asked = float("-inf")
@@ -173,18 +173,20 @@ class LiveLoads:
         quick, now = self._options.quick_interval, self._clock.boot()
         if self.statistics_seconds(broker) <= quick:
             return False
-        if known.refused:
-            return now >= known.asked + REFUSED_SECONDS
         pace, rest = (quick, QUICK_REST) if now < self._quick_until else (self._options.interval, REST)
+        if known.refused:
+            pace, rest = REFUSED_SECONDS, REST
         return now >= known.asked + max(pace, known.took * (1 + rest))
 
     async def _read(self, broker: str, known: _Known) -> None:
         try:
             async with self._slots:
                 known.asked = self._clock.boot()
-                readings = await self._counters.counters(known.endpoint)
-                share = await self.share_of(broker)
-                known.took = self._clock.boot() - known.asked
+                try:
+                    readings = await self._counters.counters(known.endpoint)
+                    share = await self.share_of(broker)
+                finally:
+                    known.took = self._clock.boot() - known.asked
             known.refused = False
             await self._take(known, readings, share)
         except (AdminApiError, StoreError) as error:
