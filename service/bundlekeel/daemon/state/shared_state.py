@@ -18,6 +18,7 @@ import structlog
 
 from bundlekeel.core.calibration.adoption import Realised
 from bundlekeel.core.guard.eligibility import RecentMove
+from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.errors import CodecError, StaleWrite, StoreError
 from bundlekeel.core.planning.ledger import dropped, landed
 from bundlekeel.daemon.state.cycle_state import CycleState
@@ -312,20 +313,22 @@ class SharedState:
             await self._store(epoch, STATE, state)
             self.shared, self._first_seen = state, (epoch, state.wall_ms, 0)
 
-    async def save_averages(self, part: AveragesPart) -> None:
-        """Store a checkpoint of the averages, node by node: all of a large cluster's do not fit into one request.
+    async def save_averages(self, averages: Averages) -> None:
+        """Store a checkpoint of the averages, node by node: all of a large cluster's do not fit into one request, and
+        are encoded in a thread.
 
         Each node stands for itself, so one that is older than the others does no harm.
         """
         if not self.leading:
             return
-        epoch, bundles, path = self.current_epoch(), part.bundles, AVERAGES
+        epoch, wall_ms, path = self.current_epoch(), self._clock.wall_ms(), AVERAGES
+        averages = averages.copy()
         known = self._chunks.pop(path, None)
         names = {item.path for item in (await self._coordination.read_tree(path) if known is None else known)}
         written: list[Document] = []
-        for start in range(0, len(bundles), BUNDLES_PER_CHUNK):
+        for start in range(0, len(averages), BUNDLES_PER_CHUNK):
             node = f"{path}/{len(written):04d}"
-            data = encode(AveragesPart(wall_ms=part.wall_ms, bundles=bundles[start : start + BUNDLES_PER_CHUNK]))
+            data = await asyncio.to_thread(_averages_from, averages, start, wall_ms)
             await self._coordination.write_fenced(
                 epoch, [DocumentChange(path=node, data=data, create=node not in names)]
             )
@@ -419,6 +422,10 @@ class SharedState:
     async def close_request(self, request_id: str, epoch: int) -> None:
         """Remove a request that is taken (fenced)."""
         await self._coordination.write_fenced(epoch, [DocumentChange(path=f"{REQUESTS}/{request_id}", data=None)])
+
+
+def _averages_from(averages: Averages, start: int, wall_ms: int) -> bytes:
+    return encode(AveragesPart(wall_ms=wall_ms, bundles=averages.export(start, start + BUNDLES_PER_CHUNK)))
 
 
 def _abandoned(task: dict[str, Any]) -> dict[str, Any]:
