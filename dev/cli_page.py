@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args, get_origin
 
 import typer
 
@@ -125,10 +125,12 @@ def _row(name: str, item: Any) -> str:
 
 
 def _choices(item: Any) -> list[str]:
-    """The words that an enum option takes."""
+    """The words that an option takes, by an enum or a literal type."""
     annotation = getattr(getattr(item, "type_descriptor", None), "annotation", None)
-    kinds = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type) and issubclass(kind, Enum)]
-    return [str(choice.value) for kind in kinds for choice in kind]
+    kinds = [annotation, *get_args(annotation)]
+    words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+    enums = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum)]
+    return [*words, *(str(choice.value) for kind in enums for choice in kind)]
 
 
 def _notes() -> list[str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from dev.cluster.spec import Mode
 
+Counters = Literal["brokers", "prometheus", "off"]
 AVG_SHEDDER = "org.apache.pulsar.broker.loadbalance.impl.AvgShedder"
 
 # PIP-364 asks for both names, and recommends a half instead of 0.2.
@@ -39,6 +41,7 @@ class Contender:
 
     ours: Bundlekeel sheds, on its shipped settings; otherwise the brokers do.
     fast: the brokers count traffic every second (dev/cluster); otherwise every minute, as Pulsar ships.
+    counters: where Bundlekeel reads counters; "brokers" is what it ships with.
     broker_settings: what differs from stock in broker.conf besides that.
     """
 
@@ -47,26 +50,34 @@ class Contender:
     mode: Mode
     ours: bool
     fast: bool
+    counters: Counters = "brokers"
     broker_settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def statistics(self) -> str:
         """How the row is called in tables."""
         if self.ours:
-            return "fast statistics" if self.fast else "stock"
+            stock = {"brokers": "stock", "prometheus": "stock, counters of Prometheus", "off": "stock, reports only"}
+            return "fast statistics" if self.fast else stock[self.counters]
         return "fastest they allow" if self.fast else "stock"
 
 
-def _ours(mode: Mode, *, fast: bool) -> Contender:
-    name = f"ours-{mode}-{'fast' if fast else 'stock'}"
-    return Contender(name=name, title="Bundlekeel", mode=mode, ours=True, fast=fast)
+def _ours(mode: Mode) -> list[Contender]:
+    def one(name: str, *, fast: bool = False, counters: Counters = "brokers") -> Contender:
+        full = f"ours-{mode}-{name}"
+        return Contender(name=full, title="Bundlekeel", mode=mode, ours=True, fast=fast, counters=counters)
+
+    return [
+        one("stock"),
+        one("prometheus", counters="prometheus"),
+        one("reports", counters="off"),
+        one("fast", fast=True),
+    ]
 
 
 CONTENDERS: tuple[Contender, ...] = (
-    _ours("modular", fast=False),
-    _ours("modular", fast=True),
-    _ours("extensible", fast=False),
-    _ours("extensible", fast=True),
+    *_ours("modular"),
+    *_ours("extensible"),
     Contender(name="native-avg-stock", title="AvgShedder", mode="modular", ours=False, fast=False, broker_settings=AVG),
     Contender(
         name="native-avg-fast",

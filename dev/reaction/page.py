@@ -14,6 +14,7 @@ from dev.reaction.contenders import CONTENDERS, Contender
 from dev.reaction.figures import EVEN_RATIO, UNEVEN_RATIO, Spread, median_of
 from dev.reaction.observer import RATE_SECONDS
 from dev.reaction.plot import chart
+from dev.reaction.prometheus import SCRAPE_SECONDS
 from dev.reaction.run import Result
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -161,7 +162,8 @@ def _method() -> list[str]:
         f"(statistics are a minute old; {step.FAST_WARM_SECONDS:.0f} s where they are fast). The "
         "clock starts when the balancer is switched "
         "on: native by `loadBalancerSheddingEnabled`, Bundlekeel by starting its process, on shipped settings, after a "
-        f"takeover. It stops at max/mean {EVEN_RATIO}, held for {step.HELD_SECONDS:.0f} s; moves and gaps count for "
+        f"takeover; Prometheus scrapes every {SCRAPE_SECONDS} s. It stops at max/mean {EVEN_RATIO}, held for "
+        f"{step.HELD_SECONDS:.0f} s; moves and gaps count for "
         f"{step.AFTER_SECONDS:.0f} s more.",
         "A move is a change of ownership; its gap is the longest time between two acknowledgements on a topic of the "
         f"bundle around it, 0 below {step.GAP_FLOOR_SECONDS} s more than usual. Columns are medians of the runs, each "

@@ -6,9 +6,10 @@ import contextlib
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -16,6 +17,7 @@ from dev.cluster import Cluster, ClusterSpec, open_cluster
 from dev.reaction.contenders import Contender
 from dev.reaction.figures import UNEVEN_RATIO, Change, Sample, Spread, changes, even_since
 from dev.reaction.observer import Observer
+from dev.reaction.prometheus import prometheus
 from dev.sidecar import Sidecar, bundlekeel, settings_for
 from dev.traffic import Traffic, TrafficReport, TrafficSpec
 
@@ -158,8 +160,18 @@ def _balancer(contender: Contender, cluster: Cluster, directory: Path, keep: Pat
         _configure(cluster, "false")
         yield lambda: _configure(cluster, "true")
         return
+    with contextlib.ExitStack() as stack:
+        more: dict[str, Any] = {} if contender.counters == "brokers" else {"counters": {"source": contender.counters}}
+        if contender.counters == "prometheus":
+            more["prometheus"] = {"url": stack.enter_context(prometheus(cluster, directory))}
+        yield from _bundlekeel(cluster, directory, keep, more)
+
+
+def _bundlekeel(
+    cluster: Cluster, directory: Path, keep: Path, more: Mapping[str, Any]
+) -> Iterator[Callable[[], object]]:
     # Each broker has its own CPU quota and reports by it: nothing about capacity has to be said.
-    sidecar = Sidecar("sidecar", settings_for(cluster, "sidecar", directory, capacity={}), directory)
+    sidecar = Sidecar("sidecar", settings_for(cluster, "sidecar", directory, capacity={}, **more), directory)
     answer = bundlekeel("takeover", "-c", str(sidecar.config), "--yes", "--reason", "reaction")
     if answer.returncode != 0:
         raise ReactionError(f"takeover failed:\n{answer.stdout}{answer.stderr}")

@@ -30,6 +30,7 @@ from bundlekeel.adapters.zookeeper.coordination import _decode as decode_member
 from bundlekeel.api.audit import _object as decode_body
 from bundlekeel.codec.channel import decode_service_unit
 from bundlekeel.codec.client_signs import decode_lookup_failures, decode_signs
+from bundlekeel.codec.counters import decode_counters
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.codec.external_input import GROWTH_BYTES
 from bundlekeel.codec.mbeans import decode_cpu_load
@@ -154,6 +155,10 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "metrics": Kind(decode_signs, json.dumps([{"metrics": {"brk_connection_created_total_count": 3}}]).encode()),
     "page": Kind(decode_lookup_failures, b'pulsar_broker_lookup_failures_total{cluster="c"} 3.0\n'),
+    "counters": Kind(
+        lambda data: decode_counters(data, from_ms=1, to_ms=2),
+        b'process_cpu_seconds_total{cluster="c"} 3.0\npulsar_in_bytes_total{topic="persistent://t/n/x"} 5\n',
+    ),
     "rate": Kind(lambda data: decode_rate(data, "publish"), _json(publishThrottlingRateInMsg=5)),
     "namespace": Kind(
         lambda data: decode_namespace_rates(data, "c"),

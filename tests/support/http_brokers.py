@@ -183,7 +183,7 @@ class HttpBrokers:
             case ("GET", "admin", "v2", "broker-stats", "metrics"):
                 return _json(_metrics(model.signs.get(broker)))
             case ("GET", "metrics"):
-                return _prometheus(model.signs.get(broker))
+                return _prometheus(model, broker)
             case ("GET", "admin", "v2", "broker-stats", "mbeans"):
                 return _json(_mbeans(model, broker))
             case ("GET", "admin", "v2", "namespaces", tenant, namespace, rng, "topicHashPositions"):
@@ -230,16 +230,30 @@ def _metrics(signs: ClientSigns | None) -> list[dict[str, dict[str, object]]]:
     ]
 
 
-def _prometheus(signs: ClientSigns | None) -> Answer:
-    """A few lines of the page that Prometheus scrapes; nothing of lookups is one a broker would not show us."""
-    if signs is None or signs.lookups_failed is None:
-        return Answer(status=401)
-    lines = [
-        "# TYPE pulsar_broker_lookup_failures counter",
-        f'pulsar_broker_lookup_failures_total{{cluster="local"}} {float(signs.lookups_failed)}',
-        'pulsar_broker_lookup_failures_created{cluster="local"} 1.79E9',
-    ]
-    return Answer(status=200, body="\n".join(lines).encode())
+_FIGURES = (
+    *("in_messages_total", "out_messages_total", "in_bytes_total", "out_bytes_total"),
+    *("consumers_count", "producers_count"),
+)
+
+
+def _prometheus(model: BrokerModel, broker: str) -> Answer:
+    """A few lines of the page that Prometheus scrapes; without anything to tell it is one a broker would not show."""
+    signs, counted = model.signs.get(broker), model.counted.get(broker)
+    lines = []
+    if signs is not None and signs.lookups_failed is not None:
+        lines = [
+            "# TYPE pulsar_broker_lookup_failures counter",
+            f'pulsar_broker_lookup_failures_total{{cluster="local"}} {float(signs.lookups_failed)}',
+            'pulsar_broker_lookup_failures_created{cluster="local"} 1.79E9',
+        ]
+    if counted is not None:
+        lines.append(f'process_cpu_seconds_total{{cluster="local"}} {model.cpu.get(broker, "")}')
+        lines += [
+            f'pulsar_{name}{{cluster="local",topic="{topic}"}} {values[column]}'
+            for column, name in enumerate(_FIGURES)
+            for topic, values in counted.items()
+        ]
+    return Answer(status=200, body="\n".join(lines).encode()) if lines else Answer(status=401)
 
 
 def _mbeans(model: BrokerModel, broker: str) -> list[dict[str, dict[str, object]]]:

@@ -6,6 +6,7 @@ fake and the real adapter meet the same brokers in the same contract tests.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bundlekeel.core.guard.rate import ClientSigns
+from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.errors import AdminApiError, AdminFault, AdminRefused, AdminUnreachable, RedirectLoop
 from bundlekeel.core.model.extensible import BundleLoads
 from bundlekeel.core.model.names import namespace_of, parse_bundle, parse_topic
@@ -82,6 +84,8 @@ class BrokerModel:
         self.splits: list[SplitSeen] = []
         # CPU load (0..1) of the brokers that tell it.
         self.cpu: dict[str, float] = {}
+        # What the topics of the brokers that tell it have counted, by topic: `core.model.load.TRAFFIC`, then sessions.
+        self.counted: dict[str, dict[str, tuple[float, ...]]] = {}
         # How clients fare, of the brokers that tell it.
         self.signs: dict[str, ClientSigns] = {}
         self.splits_nothing = False
@@ -305,6 +309,32 @@ class MemoryAdmin:
         if broker_id not in self.model.cpu:
             raise AdminFault(f"beans of {broker_id}: no CPU load", status=200)
         return self.model.cpu[broker_id]
+
+    async def counters(self, broker: BrokerEndpoint) -> list[CounterReading]:
+        """See `ports.TopicCounters`."""
+        broker_id = broker.broker_id
+        began = time.time_ns() // 1_000_000
+        after = self._enter("counters", broker_id)
+        self._check_registered(broker_id)
+        _leave(after)
+        if broker_id not in self.model.counted:
+            raise AdminFault(f"counters of {broker_id}: no figures of a broker", status=200)
+        counted = self.model.counted[broker_id]
+        names = [parse_topic(topic) for topic in counted]
+        namespaces = list(dict.fromkeys(name.namespace for name in names))
+        table = np.array(list(counted.values())).reshape(-1, 6)
+        return [
+            CounterReading(
+                from_ms=began,
+                to_ms=time.time_ns() // 1_000_000,
+                namespaces=tuple(namespaces),
+                namespace=np.array([namespaces.index(name.namespace) for name in names], dtype=np.int64),
+                hashes=np.array([name.hash for name in names], dtype=np.int64),
+                counters=table[:, :4],
+                sessions=table[:, 4:].astype(np.int64),
+                cpu_seconds=self.model.cpu.get(broker_id),
+            )
+        ]
 
     async def client_signs(self, broker_id: str) -> ClientSigns:
         """See `ports.BrokerAdmin`."""

@@ -213,6 +213,14 @@ class MemoryCoordination:
             if found.rpartition("/")[0] == path
         ]
 
+    async def stamps(self, paths: Sequence[str]) -> list[int | None]:
+        """See Coordination."""
+        for path in paths:
+            _check_path(path)
+        await self._enter()
+        nodes = [self.store.nodes.get(path) for path in paths]
+        return [None if node is None else hash((node.version, node.data)) for node in nodes]
+
     async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
         """See Coordination."""
         for change in changes:

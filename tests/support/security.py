@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from bundlekeel.api.auth import AccessRules
-from bundlekeel.settings.credentials import Credentials, JwtKeys, TokensFile, new_token
+from bundlekeel.settings.credentials import Credentials, TokensFile, new_token
+from bundlekeel.settings.jwt_keys import JwtKeys
 from tests.support.contracts.admin import Recorder
 
 ISSUER, AUDIENCE = "https://issuer.example", "bundlekeel"

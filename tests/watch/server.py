@@ -25,8 +25,8 @@ def free_port() -> int:
 
 
 @contextlib.asynccontextmanager
-async def prometheus(program: Path, folder: Path, target: str) -> AsyncIterator[httpx.AsyncClient]:
-    """One that scrapes this target each second, with our rules, evaluated each second."""
+async def prometheus(program: Path, folder: Path, *targets: str) -> AsyncIterator[httpx.AsyncClient]:
+    """One that scrapes these targets each second, with our rules, evaluated each second."""
     rules = []
     for name in ("recording.yml", "alerts.yml"):
         tree = yaml.safe_load((RULES / name).read_text(encoding="utf-8"))
@@ -37,7 +37,7 @@ async def prometheus(program: Path, folder: Path, target: str) -> AsyncIterator[
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(rule) for rule in rules],
-        "scrape_configs": [{"job_name": "bundlekeel", "static_configs": [{"targets": [target]}]}],
+        "scrape_configs": [{"job_name": "bundlekeel", "static_configs": [{"targets": list(targets)}]}],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
     port = free_port()

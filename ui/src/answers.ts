@@ -74,6 +74,8 @@ export interface BrokerView {
   load_manager: string;
   /** its bundles' long-term averages (1,000 samples) */
   long: TotalsView | null;
+  /** the time between the two readings of its counters that its figures come from; null: its own report */
+  measured_seconds: number | null;
   /** msg/s published, latest report */
   msg_rate_in: number | null;
   /** msg/s delivered, latest report */
@@ -82,7 +84,7 @@ export interface BrokerView {
   preallocated: (ComingView)[] | null;
   /** bytes/s both ways, with the moves of the ledger */
   predicted_throughput: number | null;
-  /** age of its report */
+  /** age of its figures */
   report_age_seconds: number | null;
   /** its load score as reported */
   reported_score_ratio: number | null;

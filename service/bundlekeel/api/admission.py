@@ -33,11 +33,16 @@ class Route(APIRoute):
     role: ClassVar[str] = ""
     changes: ClassVar[bool] = False
 
-    def __init__(self, path: str, *args: Any, **options: Any) -> None:
-        """TypeError when no role is named."""
+    def __init__(self, path: str, *args: Any, response_model: Any, **options: Any) -> None:
+        """TypeError when no role is named.
+
+        The type of the answer is kept for the OpenAPI document. FastAPI is not told it: it would build a validator of
+        each answer for each route of each app, and endpoints return finished responses.
+        """
         if self.role not in (ANYBODY, *ROLES):
             raise TypeError(f"the route {path} has no role: make its router with router_for")
-        super().__init__(path, *args, **options)
+        super().__init__(path, *args, response_model=None, **options)
+        self.answer = response_model
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Admit the request, then run the endpoint."""

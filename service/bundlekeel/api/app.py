@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute, iter_route_contexts
 
 from bundlekeel import __version__
 from bundlekeel.api import page, problems
@@ -88,10 +89,29 @@ def create_app(
 
 class _App(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        """The document, with what `problems.documented` refers to."""
-        document = super().openapi()
-        document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
-        return document
+        """The document, with the answers of the routes and what `problems.documented` refers to."""
+        if self.openapi_schema is None:
+            routes = [_documented(context) for context in iter_route_contexts(self.routes)]
+            document = get_openapi(title=self.title, version=self.version, description=self.description, routes=routes)
+            document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+            self.openapi_schema = document
+        return self.openapi_schema
+
+
+def _documented(context: Any) -> APIRoute:
+    """A route as FastAPI knows it from its inclusion, with the type of its answer."""
+    return APIRoute(
+        context.path_format,
+        context.endpoint,
+        methods=context.methods,
+        response_model=context.original_route.answer,
+        response_class=context.response_class,
+        status_code=context.status_code,
+        responses=context.responses,
+        tags=context.tags,
+        include_in_schema=context.include_in_schema,
+        generate_unique_id_function=_operation_id,
+    )
 
 
 def _operation_id(route: APIRoute) -> str:

@@ -28,7 +28,8 @@ _COMMANDS: Final = (
     ("intervene.changes", "pause resume mode"),
     ("intervene.manual_moves", "transfer unload split"),
     ("intervene.operations", "operations drain warm cordon uncordon pin unpin exclude include stop"),
-    ("local", "run doctor where takeover handback decide version"),
+    ("run", "run"),
+    ("local", "doctor where takeover handback decide version"),
     ("intervene.deadman", "deadman"),
     ("offline.history", "replay"),
     ("offline.simulate", "simulate"),
@@ -43,7 +44,7 @@ _COMMANDS: Final = (
 )
 _MODULES: Final = {name: module for module, names in _COMMANDS for name in names.split()}
 # Those whose `register` takes the wiring, too.
-_WIRED: Final = frozenset({"local", "intervene.deadman", "offline.history"})
+_WIRED: Final = frozenset({"run", "local", "intervene.deadman", "offline.history"})
 
 # Commands that plan by themselves: without a strategy somebody installed they would do something else.
 PLANNING = ("run", "decide", "config", "simulate")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import functools
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Any
 
 import typer
 
@@ -65,6 +67,17 @@ def readable() -> Generator[None, None, None]:
         _leave(as_cli_error(error))
     except CliError as error:
         _leave(error)
+
+
+def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Errors on purpose become a message and an exit code, for commands without a sidecar."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **given: Any) -> Any:
+        with readable():
+            return command(*args, **given)
+
+    return run
 
 
 def _leave(error: CliError) -> None:

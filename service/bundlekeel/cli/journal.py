@@ -13,9 +13,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bundlekeel.cli import text_views
-from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError
+from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
 from bundlekeel.cli.output import Output, TableLayout, Watch, show
-from bundlekeel.cli.session import ConfigOption, OutputOption, Session, connected, guarded
+from bundlekeel.cli.run import ConfigOption
+from bundlekeel.cli.session import OutputOption, Session, connected
 from bundlekeel.codec.chain import GENESIS, ChainVerifier
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.settings.load import load_settings

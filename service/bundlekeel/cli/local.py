@@ -15,20 +15,18 @@ import typer
 from bundlekeel import __version__
 from bundlekeel.cli import tables, text_views
 from bundlekeel.cli.client import connect
-from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, USAGE, CliError
+from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, USAGE, CliError, guarded
 from bundlekeel.cli.intervene.assignments import assignments
-from bundlekeel.cli.intervene.changes import Mode
 from bundlekeel.cli.offline import decide as decisions
 from bundlekeel.cli.output import Output, Render, Watch, show
+from bundlekeel.cli.run import ConfigOption
 from bundlekeel.cli.session import (
     ByOption,
-    ConfigOption,
     OutputOption,
     ReasonOption,
     SocketOption,
     UrlOption,
     YesOption,
-    guarded,
     login,
 )
 from bundlekeel.cli.wiring import Split, Wiring
@@ -49,34 +47,11 @@ class Splits(StrEnum):
 
 def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     """Put them into the app."""
-    _register_run(app, wiring)
     _register_questions(app, wiring)
     _register_takeover(app, wiring)
     _register_handback(app, wiring)
     app.command()(decide)
     app.command()(version)
-
-
-def _register_run(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
-    @app.command()
-    @guarded
-    def run(
-        config: ConfigOption = None,
-        mode: Annotated[
-            Mode | None, typer.Option("--mode", help="Instead of the file's mode; also a ceiling.", show_default=False)
-        ] = None,
-        force_mixed: Annotated[
-            bool,
-            typer.Option(
-                "--force-mixed",
-                help="Act although brokers run different load managers: among those of the class that started last.",
-            ),
-        ] = False,
-    ) -> None:
-        """Run the sidecar until SIGTERM. In mode `recommend`, the default, it changes nothing in the cluster."""
-        given = {"mode": mode.value if mode else None, "force_mixed": True if force_mixed else None}
-        settings = load_settings(config, given)
-        raise typer.Exit(wiring().run_daemon(settings))
 
 
 def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:

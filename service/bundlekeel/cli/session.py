@@ -15,11 +15,8 @@ import typer
 from bundlekeel.cli.client import Client, CredentialFiles, connect
 from bundlekeel.cli.exit_codes import USAGE, CliError, readable
 from bundlekeel.cli.output import Output, Render, Watch, dump, show
+from bundlekeel.cli.run import ConfigOption
 
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("-c", "--config", envvar="BUNDLEKEEL_CONFIG", help="The sidecar's settings file.", show_default=False),
-]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print the answer.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept in the journal.", show_default=False)]
 ReasonToActOption = Annotated[
@@ -146,15 +143,4 @@ def _credentials(shared: Mapping[str, Any]) -> CredentialFiles:
     )
 
 
-def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Errors on purpose become a message and an exit code, for commands without a sidecar."""
-
-    @functools.wraps(command)
-    def run(*args: Any, **given: Any) -> Any:
-        with readable():
-            return command(*args, **given)
-
-    return run
-
-
-__all__ = ["Session", "connected", "connected_once", "dump", "guarded", "login"]
+__all__ = ["Session", "connected", "connected_once", "dump", "login"]

@@ -151,7 +151,7 @@ def brokers(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
         return _brokers_stacked(rows) if layout.stacked else _brokers_wide(rows)
     made = table(
         *("broker", *([] if layout.stacked else ["state"]), ">score", ">latest", ">short", ">long", ">bundles"),
-        *("preallocated", ">report", "verdict"),
+        *("preallocated", ">seen", "verdict"),
         caption="latest, short (10 samples) and long term (1,000): B/s, in and out together",
     )
     for row in rows:
@@ -163,10 +163,15 @@ def brokers(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
             _throughput(row.get("long") or {}),
             _count(row.get("bundles")),
             _preallocated(row, wide=False),
-            units.age(row.get("report_age_seconds")),
+            _seen(row),
             coded((row.get("verdict") or {}).get("code")),
         )
     return made
+
+
+def _seen(row: Row) -> str:
+    """How old a broker's figures are, and `live` where they are by its counters."""
+    return units.age(row.get("report_age_seconds")) + (" live" if row.get("measured_seconds") else "")
 
 
 def _broker_cells(row: Row, *, stacked: bool) -> list[Text]:
@@ -178,7 +183,7 @@ def _broker_cells(row: Row, *, stacked: bool) -> list[Text]:
 
 
 def _brokers_stacked(rows: Sequence[Row]) -> Table:
-    made = table("broker", ">score", "resources", ">latest", ">short", ">long", ">report", lines=True, caption=_ABOVE)
+    made = table("broker", ">score", "resources", ">latest", ">short", ">long", ">seen", lines=True, caption=_ABOVE)
     made.columns[0].min_width = _NAME_WIDTH
     for row in rows:
         verdict = row.get("verdict") or {}
@@ -197,7 +202,7 @@ def _brokers_stacked(rows: Sequence[Row]) -> Table:
             f"{units.share(row.get('score_ratio'))}\nreported\n{units.share(row.get('reported_score_ratio'))}",
             _resources(row.get("resources") or {}).replace("bandwidth_", "bw ").replace("direct_memory", "direct"),
             *(_both(row), _both(row.get("short") or {}), _both(row.get("long") or {})),
-            units.age(row.get("report_age_seconds")),
+            _seen(row),
         )
     return made
 
@@ -205,7 +210,7 @@ def _brokers_stacked(rows: Sequence[Row]) -> Table:
 def _brokers_wide(rows: Sequence[Row]) -> Table:
     made = table(
         *("broker", "state", ">score", ">reported", "resources", ">latest msg/s", ">B/s", ">short msg/s", ">B/s"),
-        *(">long msg/s", ">B/s", ">bundles", ">topics", ">report", "preallocated", "verdict", "version"),
+        *(">long msg/s", ">B/s", ">bundles", ">topics", ">seen", "preallocated", "verdict", "version"),
     )
     for row in rows:
         short, long, verdict = row.get("short") or {}, row.get("long") or {}, row.get("verdict") or {}
@@ -217,7 +222,7 @@ def _brokers_wide(rows: Sequence[Row]) -> Table:
             *(_rate(row), _throughput(row), _rate(short), _throughput(short), _rate(long), _throughput(long)),
             _count(row.get("bundles")),
             _count(row.get("topics")),
-            units.age(row.get("report_age_seconds")),
+            _seen(row),
             _preallocated(row, wide=True),
             coded(verdict.get("code")).append(f" {verdict.get('sentence', '')}", style=_DIM),
             str(row.get("version") or ""),

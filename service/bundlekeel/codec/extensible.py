@@ -27,6 +27,11 @@ _RATES: Final = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut
 _COUNTS: Final = ("topics", "consumerCount", "producerCount")
 
 
+class _Usage(msgspec.Struct, gc=False):
+    usage: float = 0.0
+    limit: float = 0.0
+
+
 class _Load(msgspec.Struct, gc=False, rename="camel"):
     msg_throughput_in: _Amount
     msg_throughput_out: _Amount
@@ -38,6 +43,10 @@ class _Load(msgspec.Struct, gc=False, rename="camel"):
     max_resource_usage: _Amount = 0.0
     bundle_count: _Count = 0
     topics: _Count = 0
+    cpu: _Usage = msgspec.field(default_factory=_Usage)
+    direct_memory: _Usage = msgspec.field(default_factory=_Usage)
+    bandwidth_in: _Usage = msgspec.field(default_factory=_Usage)
+    bandwidth_out: _Usage = msgspec.field(default_factory=_Usage)
 
 
 class _Stats(msgspec.Struct, gc=False, rename="camel"):
@@ -82,7 +91,19 @@ def decode_broker_load(
         bundle_count=typed.bundle_count,
         topics=typed.topics,
         updated_at=typed.updated_at,
+        cores=_bounded(typed.cpu.limit) / 100,
+        least_usage=max(map(_share, (typed.direct_memory, typed.bandwidth_in, typed.bandwidth_out))),
     )
+
+
+def _share(item: _Usage) -> float:
+    """What is used of a resource, 0..1; 0 where there is no limit: the broker is blind there."""
+    return min(_bounded(item.usage) / item.limit, 1.0) if item.limit > 0 else 0.0
+
+
+def _bounded(value: float) -> float:
+    """JSON has no other numbers than finite ones, but large ones."""
+    return min(max(value, 0.0), MAX_NUMBER)
 
 
 def decode_top_bundles(data: bytes | msgspec.Raw, *, max_bytes: int = MAX_REPORT_BYTES) -> BundleLoads:

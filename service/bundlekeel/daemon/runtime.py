@@ -300,9 +300,8 @@ class Runtime:
             parts.cycle.book_split(split)
         if parts.clock.boot() >= self._checkpoint_at:
             self._checkpoint_at = parts.clock.boot() + CHECKPOINT_SECONDS
-            bundles = parts.observer.averages.export()
-            if bundles:
-                await parts.shared_state.save_averages(AveragesPart(wall_ms=parts.clock.wall_ms(), bundles=bundles))
+            if len(parts.observer.averages):
+                await parts.shared_state.save_averages(parts.observer.averages)
 
     async def _look_for_arrivals(self) -> None:
         """Open moves of earlier leaders stay frozen, but the load of those that have arrived is known."""

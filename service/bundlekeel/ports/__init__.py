@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from bundlekeel.core.channel.states import RejectedUnit
 from bundlekeel.core.guard.rate import ClientSigns
+from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.extensible import BundleLoads
 from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Owner, TopicLoad
 from bundlekeel.core.model.policies import IsolationPolicy
@@ -51,6 +52,7 @@ __all__ = [
     "PolicyRecords",
     "RejectedUnit",
     "Telemetry",
+    "TopicCounters",
     "TopicLoad",
 ]
 
@@ -235,6 +237,10 @@ class Coordination(Protocol):
     async def read_tree(self, path: str) -> list[Document]:
         """The direct children of a node with their data, sorted by path; empty when absent."""
 
+    async def stamps(self, paths: Sequence[str]) -> list[int | None]:
+        """Of each node a number that is another one after every write of it, linearised with our own writes; None when
+        absent. No data is read."""
+
     async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
         """Apply all changes or none, and only while `epoch` is current. LeadershipLost when it is over, StaleWrite
         when a version did not match."""
@@ -293,6 +299,14 @@ class BrokerAdmin(Protocol):
 
     async def close(self) -> None:
         """Close pooled connections."""
+
+
+class TopicCounters(Protocol):
+    """Counters of brokers' topics, from the brokers themselves or from who collects them."""
+
+    async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
+        """The newest counters of that broker, and the ones before where those are at hand, older first; never empty.
+        AdminApiError, such as AdminFault when it tells of no topics, or more than is read."""
 
 
 # --- records and signals ---------------------------------------------------------------------------------------

@@ -1,5 +1,4 @@
-"""Who somebody is: bearer tokens kept as hashes in a file, and JWTs checked with a public key. Both files are read
-again when they change.
+"""Who somebody is: bearer tokens kept as hashes in a file that is read again when it changes, or JWTs (`jwt_keys`).
 
 A token is `bk.NAME.SECRET` with 256 random bits; its line in the file is `NAME ROLE scrypt$N$r$p$SALT$HASH`. The same
 name may stand on several lines, while a token is being replaced.
@@ -12,20 +11,18 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
-import jwt
 import structlog
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.tls import stamp_of
+
+if TYPE_CHECKING:
+    from bundlekeel.settings.jwt_keys import JwtKeys
 
 # Each may do what those before it may.
 ROLES: Final = ("viewer", "operator", "admin")
@@ -36,8 +33,6 @@ _N, _R, _P = 2**14, 8, 1
 _MOST_MEMORY: Final = 128 * 2**20
 _MOST_REMEMBERED: Final = 1000
 _MOST_BYTES: Final = 1_048_576
-_LEEWAY_SECONDS: Final = 10
-_PEM = re.compile(rb"-----BEGIN PUBLIC KEY-----.+?-----END PUBLIC KEY-----", re.DOTALL)
 
 _log = structlog.get_logger(__name__)
 
@@ -112,7 +107,7 @@ class TokensFile:
         """ConfigError when it cannot be read, or a line of it is wrong."""
         self._path = path
         self._stamp = stamp_of(path)
-        self._lines = read_lines(_read(path, "api.auth.tokens_file").decode("utf-8", "replace"), str(path))
+        self._lines = read_lines(read_file(path, "api.auth.tokens_file").decode("utf-8", "replace"), str(path))
         self._key = secrets.token_bytes(32)
         self._remembered: dict[bytes, Principal] = {}
 
@@ -145,58 +140,15 @@ class TokensFile:
             return
         self._stamp = stamp
         try:
-            lines = read_lines(_read(self._path, "api.auth.tokens_file").decode("utf-8", "replace"), str(self._path))
+            lines = read_lines(
+                read_file(self._path, "api.auth.tokens_file").decode("utf-8", "replace"), str(self._path)
+            )
         except ConfigError as error:
             _log.warning("api tokens cannot be read", error=str(error), kept=stamp is not None)
             if stamp is not None:
                 return
             lines = []
         self._lines, self._remembered = lines, {}
-
-
-class JwtKeys:
-    """Public keys and what a JWT must say besides being signed with one of them. Asymmetric algorithms only: the key
-    in the file could sign nothing."""
-
-    def __init__(self, path: Path, *, issuer: str, audience: str, role_claim: str) -> None:
-        """ConfigError when the file holds no usable public key."""
-        self._path = path
-        self._issuer, self._audience, self._role_claim = issuer, audience, role_claim
-        self._stamp = stamp_of(path)
-        self._keys = _public_keys(path)
-
-    def check(self, token: str) -> Principal | None:
-        """Who the JWT says it is, if it holds. Cheap."""
-        self._refresh()
-        for key, algorithms in self._keys:
-            try:
-                claims = jwt.decode(
-                    token,
-                    key,
-                    algorithms=algorithms,
-                    audience=self._audience,
-                    issuer=self._issuer,
-                    leeway=_LEEWAY_SECONDS,
-                    options={"require": ["exp", "iss", "aud", "sub"]},
-                )
-            except (jwt.PyJWTError, ValueError, TypeError):
-                continue
-            name = claims["sub"]
-            if isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable():
-                return Principal(name, _highest(_claim(claims, self._role_claim)))
-        return None
-
-    def _refresh(self) -> None:
-        stamp = stamp_of(self._path)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
-        try:
-            self._keys = _public_keys(self._path)
-        except ConfigError as error:
-            _log.warning("jwt keys cannot be read", error=str(error), kept=stamp is not None)
-            if stamp is None:
-                self._keys = []
 
 
 class Credentials:
@@ -235,46 +187,13 @@ def _line(parts: Sequence[str]) -> TokenLine:
     return line
 
 
-def _read(path: Path, field: str) -> bytes:
+def read_file(path: Path, field: str) -> bytes:
+    """What is in a file, up to a mebibyte. ConfigError naming `field` when it cannot be read."""
     try:
         with path.open("rb") as stream:
             return stream.read(_MOST_BYTES)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", field=field, value=str(path)) from None
-
-
-def _public_keys(path: Path) -> list[tuple[Any, list[str]]]:
-    field = "api.auth.jwt_key_file"
-    found: list[tuple[Any, list[str]]] = []
-    for block in _PEM.findall(_read(path, field)):
-        try:
-            key = load_pem_public_key(block)
-        except ValueError:
-            continue
-        if isinstance(key, RSAPublicKey):
-            found.append((key, ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"]))
-        elif isinstance(key, EllipticCurvePublicKey):
-            found.append((key, {256: ["ES256"], 384: ["ES384"], 521: ["ES512"]}.get(key.curve.key_size, [])))
-        elif isinstance(key, Ed25519PublicKey):
-            found.append((key, ["EdDSA"]))
-    if not found:
-        raise ConfigError(f"{path} holds no public key (PEM; RSA, EC or Ed25519)", field=field, value=str(path))
-    return found
-
-
-def _claim(claims: Mapping[str, Any], path: str) -> Any:
-    """A claim by its name, or by a path with dots."""
-    if path in claims:
-        return claims[path]
-    value: Any = claims
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
-
-
-def _highest(told: object) -> str:
-    held = told if isinstance(told, list) else [told]
-    return next((role for role in reversed(ROLES) if role in held), "")
 
 
 def _text(data: bytes) -> str:

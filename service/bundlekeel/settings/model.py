@@ -18,6 +18,7 @@ from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import check_pair, compat_defaults
 from bundlekeel.settings.calibration import CalibrationSettings, ShadowSettings
+from bundlekeel.settings.counters import CountersSettings, PrometheusSettings
 from bundlekeel.settings.guard import RateSettings, Windows
 from bundlekeel.settings.history import HistorySettings
 from bundlekeel.settings.notify import NotifySettings
@@ -332,6 +333,8 @@ class Settings(Section):
     store: StoreSettings = StoreSettings()
     admin: AdminSettings = AdminSettings()
     extensible: ExtensibleSettings = ExtensibleSettings()
+    counters: CountersSettings = CountersSettings()
+    prometheus: PrometheusSettings = PrometheusSettings()
     effects: EffectsSettings = EffectsSettings()
     leadership: LeadershipSettings = LeadershipSettings()
     api: ApiSettings = ApiSettings()
@@ -381,6 +384,16 @@ class Settings(Section):
                 "a leader would lose its session between two heartbeats",
                 field="leadership.heartbeat",
                 allowed=f"at most {longest:g}s, a third of store.session_timeout",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _prometheus_has_an_address(self) -> Settings:
+        if self.counters.source == "prometheus" and self.prometheus.url is None:
+            raise InvalidSetting(
+                "counters.source is prometheus, and where it is is not said",
+                field="prometheus.url",
+                allowed="http(s)://host[:port][/path]",
             )
         return self
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 from bundlekeel.cli.app import make_app
 from bundlekeel.wiring.plugins import load_plugins
 
 if TYPE_CHECKING:
     from bundlekeel.cli.wiring import Wiring
+
+# structlog and httpx load them wherever they are installed, for tracebacks and a command line that are not used here.
+_NEEDLESS: Final = ("rich", "httpx._main")
 
 
 def main() -> None:
@@ -18,6 +24,20 @@ def main() -> None:
 
 def _wiring() -> Wiring:
     # Imported when a command asks for it: most commands need no adapters, and this takes a second or two.
-    from bundlekeel.wiring.commands import Bootstrap  # noqa: PLC0415
+    with _without(*_NEEDLESS):
+        from bundlekeel.wiring.commands import Bootstrap  # noqa: PLC0415
 
     return Bootstrap()
+
+
+@contextmanager
+def _without(*names: str) -> Iterator[None]:
+    """Import as if these modules were not installed, unless they are loaded already."""
+    hidden = dict.fromkeys(name for name in names if name not in sys.modules)
+    # What Python documents for None: the import fails.
+    sys.modules.update(hidden)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]

@@ -82,7 +82,7 @@ class Build:
         self.config = self.outside.config
         self.gate = self._gate(loaded.settings)
         self.executor = self._executor(loaded.settings)
-        self.observer = Observer(out.source, out.clock, out.telemetry, loaded.settings.capacity_overrides)
+        self.observer = self._observer()
         self.policies = PolicyCache(self.outside.metadata, self.config)
         self.executor.forbids = self.policies.forbids
         self.operations = DrainTracker(self.shared_state, out.admin, self.config, out.clock, out.telemetry)
@@ -104,6 +104,23 @@ class Build:
     def _quotas(self) -> QuotaService:
         known = (self.shared_state, self.cycle, self.gate, self.journal, self.leadership, self.peers)
         return quotas_of(self.loaded, self.outside, *known)
+
+    def _observer(self) -> Observer:
+        """Counters are read by the leader alone; of extensible brokers, whose averages that advances, only where it may
+        act."""
+        out, settings = self.outside, self.loaded.settings
+        made = Observer(out.source, out.clock, out.telemetry, settings.capacity_overrides)
+        if out.source.live is None:
+            return made
+        costless = settings.counters.source == "prometheus"
+        any_mode = costless or (settings.counters.extensible and settings.mode == "act")
+
+        def wanted() -> bool:
+            modular = made.picture is not None and made.picture.mode == "modular"
+            return self.leadership.leading and (any_mode or modular)
+
+        out.source.live.wanted, out.source.live.moving = wanted, lambda: bool(made.in_transit)
+        return made
 
     def _journal(self, settings: Settings) -> Journal:
         """The file, and who else hears of each line."""

@@ -19,7 +19,6 @@ from bundlekeel.daemon.sources.channel_tables import row_of
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.warnings import warnings_of
-from bundlekeel.wiring.build import Build
 from bundlekeel.wiring.history import history_store
 from bundlekeel.wiring.logs import configure_logging
 from bundlekeel.wiring.oneoff import dead_man, hand_back, once, take_over
@@ -31,6 +30,9 @@ class Bootstrap:
 
     def run_daemon(self, settings: LoadedSettings) -> int:
         """Run the sidecar until SIGTERM or SIGINT."""
+        # The other commands need neither the API nor the cycle.
+        from bundlekeel.wiring.build import Build  # noqa: PLC0415
+
         configure_logging(settings.settings)
         for text in warnings_of(settings.settings):
             structlog.get_logger(__name__).warning("setting", warning=text)

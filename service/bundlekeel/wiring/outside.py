@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bundlekeel import __version__
-from bundlekeel.adapters.admin import AdminOptions, HttpBrokerAdmin, TokenSource
+from bundlekeel.adapters.admin import AdminOptions, HttpBrokerAdmin
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.adapters.topics.channel import TopicChannel
@@ -29,12 +29,15 @@ from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.daemon.operations.doctor import DoctorContext
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch, WatchParts
+from bundlekeel.daemon.sources.counters import LiveLoads
 from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
 from bundlekeel.daemon.sources.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
 from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
+from bundlekeel.token_source import TokenSource
+from bundlekeel.wiring.counters import live_loads
 from bundlekeel.wiring.security import broker_tls, store_identity
 
 
@@ -66,7 +69,8 @@ def open_outside(loaded: LoadedSettings) -> Outside:
     admin = _admin(loaded, telemetry, clock)
     config = BrokerConfig(admin, clock, cluster=settings.cluster)
     topics = TopicsProcess(topics_options(loaded), clock=clock)
-    source = _source(settings, store, topics, admin, clock, telemetry)
+    metadata = ZkMetadata(store, configuration)
+    source = _source(settings, store, topics, admin, clock, telemetry, live_loads(loaded, admin, metadata, clock))
     source.use_settings(config.values)
     channel = ChannelByVariant(
         {
@@ -85,7 +89,7 @@ def open_outside(loaded: LoadedSettings) -> Outside:
         source=source,
         channel=channel,
         ownership=OwnershipByMode(ZkOwnership(store), ChannelOwnership(channel, source), source),
-        metadata=ZkMetadata(store, configuration),
+        metadata=metadata,
         configuration=configuration,
         admin=admin,
         config=config,
@@ -99,6 +103,7 @@ def _source(
     admin: HttpBrokerAdmin,
     clock: SystemClock,
     telemetry: PrometheusTelemetry,
+    live: LiveLoads | None,
 ) -> ClusterSource:
     given = settings.extensible
     return ClusterSource(
@@ -120,6 +125,7 @@ def _source(
             batch_window=settings.store.batch_window,
             force_mixed=settings.force_mixed,
         ),
+        live=live,
     )
 
 

@@ -6,7 +6,6 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bundlekeel.adapters.admin import TokenSource
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.peers import HttpPeers
 from bundlekeel.adapters.zookeeper.security import StoreIdentity
@@ -14,9 +13,10 @@ from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules
 from bundlekeel.api.server import Protection
 from bundlekeel.ports import Telemetry
-from bundlekeel.settings.credentials import Credentials, JwtKeys, TokensFile
+from bundlekeel.settings.credentials import Credentials, TokensFile
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.tls import ClientTls, ServerTls
+from bundlekeel.token_source import TokenSource
 
 
 def access_of(loaded: LoadedSettings, telemetry: Telemetry, clock: SystemClock) -> AccessRules | None:
@@ -27,6 +27,9 @@ def access_of(loaded: LoadedSettings, telemetry: Telemetry, clock: SystemClock) 
     tokens_file, key_file = loaded.located(given.tokens_file), loaded.located(given.jwt_key_file)
     keys = None
     if key_file is not None:
+        # Cryptography is 9 MB that only these sidecars need.
+        from bundlekeel.settings.jwt_keys import JwtKeys  # noqa: PLC0415
+
         issuer, audience = given.jwt_issuer or "", given.jwt_audience or ""
         keys = JwtKeys(key_file, issuer=issuer, audience=audience, role_claim=given.jwt_role_claim)
     return AccessRules(

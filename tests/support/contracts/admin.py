@@ -13,9 +13,16 @@ from typing import Protocol
 import pytest
 
 from bundlekeel.core.guard.rate import ClientSigns
-from bundlekeel.core.model.errors import AdminFault, AdminRefused, AdminUnreachable, BundlekeelError, LeadershipLost
+from bundlekeel.core.model.errors import (
+    AdminApiError,
+    AdminFault,
+    AdminRefused,
+    AdminUnreachable,
+    BundlekeelError,
+    LeadershipLost,
+)
 from bundlekeel.core.model.names import parse_topic
-from bundlekeel.ports import BrokerAdmin, TopicLoad
+from bundlekeel.ports import BrokerAdmin, TopicCounters, TopicLoad
 from bundlekeel.ports.commands import BrokerCommands
 from tests.support.memory_admin import SHEDDING, BrokerModel, UnloadSeen
 
@@ -70,7 +77,7 @@ class Permit:
             raise self.error
 
 
-class Admin(BrokerAdmin, BrokerCommands, Protocol):
+class Admin(BrokerAdmin, BrokerCommands, TopicCounters, Protocol):
     """Reads and commands."""
 
 
@@ -162,6 +169,25 @@ class AdminContract:
             await harness.admin.cpu_load(first)
         with pytest.raises(AdminUnreachable):
             await harness.admin.cpu_load("10.9.9.9:8080")
+
+    async def test_counters(self, harness: Harness) -> None:
+        """What its topics have counted since they were loaded, and its process; a fault where it does not tell."""
+        first, owner, third = harness.model.brokers
+        harness.model.counted = {owner: {TOPIC: (1.0, 2.0, 3.0, 4.5, 5.0, 6.0)}, third: {}}
+        harness.model.cpu |= {owner: 0.75, third: 0.5}
+        known = harness.model.endpoints()
+        (found,) = await harness.admin.counters(known[owner])
+        assert (found.namespaces, found.namespace.tolist()) == (("public/default",), [0])
+        assert found.hashes.tolist() == [parse_topic(TOPIC).hash]
+        assert (found.counters.tolist(), found.sessions.tolist()) == ([[1.0, 2.0, 3.0, 4.5]], [[5, 6]])
+        assert found.cpu_seconds == 0.75
+        assert found.from_ms <= found.to_ms
+        (empty,) = await harness.admin.counters(known[third])
+        assert (empty.namespaces, empty.counters.shape) == ((), (0, 4))
+        with pytest.raises(AdminApiError):
+            await harness.admin.counters(known[first])
+        with pytest.raises(AdminUnreachable):
+            await harness.admin.counters(replace(known[first], broker_id="10.9.9.9:8080"))
 
     async def test_client_signs(self, harness: Harness) -> None:
         """How its clients fare; a fault where it does not tell. An extensible broker is not even asked."""
@@ -277,6 +303,8 @@ class AdminContract:
         await harness.admin.owned_bundles(owner, "local")
         harness.model.cpu[owner] = 0.5
         await harness.admin.cpu_load(owner)
+        harness.model.counted[owner] = {}
+        await harness.admin.counters(harness.model.endpoints()[owner])
         assert harness.permit.asked == 0
 
     async def test_refusals_are_typed(self, harness: Harness) -> None:

@@ -259,6 +259,21 @@ class CoordinationContract:
         assert found is not None
         assert (found.path, found.data, found.version) == ("desired/mode", b"recommend", 1)
 
+    async def test_every_write_changes_the_stamp_of_its_node_alone(self, world: World) -> None:
+        """By anybody, and when the node is made anew: whoever saw the same stamp twice need not read it again."""
+        a, b = await world.join(), await world.join()
+        epoch, paths = await lead(a, "a"), ["state/one", "state/two"]
+        assert await b.stamps(paths) == [None, None]
+        await a.write_fenced(epoch, [DocumentChange(path=path, data=b"1", create=True) for path in paths])
+        first, other = await b.stamps(paths)
+        assert await b.stamps(paths) == [first, other] and None not in (first, other)
+        await a.write_fenced(epoch, [DocumentChange(path="state/one", data=b"2")])
+        second, same = await b.stamps(paths)
+        assert second != first and same == other
+        await a.write_fenced(epoch, [DocumentChange(path="state/one", data=None)])
+        await a.write_fenced(epoch, [DocumentChange(path="state/one", data=b"3", create=True)])
+        assert (await b.stamps(["state/one"]))[0] not in (None, first, second)
+
     async def test_requests_are_numbered_in_order(self, world: World) -> None:
         """Requests of all replicas get distinct names that sort in the order of arrival."""
         a, b = await world.join(), await world.join()
@@ -332,6 +347,7 @@ class CoordinationContract:
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: a.read("state/x"),
             lambda: a.read_tree("state"),
+            lambda: a.stamps(["state/x"]),
             a.leader,
             a.members,
             lambda: a.take_seat(member("a"), seats=3),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.adapters.admin import AdminOptions, AdminTls, HttpBrokerAdmin, TokenSource
+from bundlekeel.adapters.admin import AdminOptions, AdminTls, HttpBrokerAdmin
 from bundlekeel.adapters.admin.hosts import InsecureRedirect
 from bundlekeel.adapters.admin.routes import AdminRoute
 from bundlekeel.adapters.admin.transport import AdminCall, AdminHttp
@@ -27,6 +27,7 @@ from bundlekeel.core.model.errors import (
 )
 from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.ports.commands import by_person
+from bundlekeel.token_source import TokenSource
 from tests.support.admin_kit import Kit, redirect, self_signed, unload
 from tests.support.contracts.admin import BUNDLE, OTHER, TOPIC, Recorder, fill
 from tests.support.http_brokers import Answer, HttpBrokers, Seen, answer

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.adapters.admin import TokenSource
 from bundlekeel.adapters.admin.routes import (
     DELETE_DYNAMIC,
     HARMLESS,
@@ -22,6 +21,7 @@ from bundlekeel.adapters.admin.routes import (
     with_query,
 )
 from bundlekeel.core.model.errors import AdminRefused, AdminUnauthorized
+from bundlekeel.token_source import TokenSource
 
 NAMES = st.one_of(
     st.sampled_from([".", "..", "%2e", "a/b", "a?b", "a#b", "a b", "a+b", "ü", "\\", "\r\nX: y"])

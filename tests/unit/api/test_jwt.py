@@ -12,7 +12,8 @@ from fastapi import FastAPI
 
 from bundlekeel.api import create_app
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.settings.credentials import JwtKeys, TokensFile
+from bundlekeel.settings.credentials import TokensFile
+from bundlekeel.settings.jwt_keys import JwtKeys
 from tests.support.fake_service import FakeService
 from tests.support.security import AUDIENCE, ISSUER, Issuer, access_for
 from tests.unit.api.test_routes import client

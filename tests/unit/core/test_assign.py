@@ -260,6 +260,16 @@ def test_the_overloaded_choice_is_made_once_more_among_all() -> None:
     assert (made.chosen, made.candidates) == (B[2], B)
 
 
+@pytest.mark.parametrize(
+    ("cpu", "mode", "again"), [(0.85, "modular", False), (0.86, "modular", True), (0.86, "extensible", False)]
+)
+def test_only_a_modular_broker_above_the_threshold_is_chosen_again(cpu: float, mode: str, again: bool) -> None:
+    """At the threshold is not above it, and the extensible load manager has no such step."""
+    made = ask([report(broker, {}, cpu=cpu) for broker in B], mode=mode)
+    assert ("overload recheck" in {step.name for step in made.steps}) is again
+    assert made.chosen == B[0]
+
+
 def test_a_bundle_on_its_way_gets_the_same_answer_again() -> None:
     """Preallocated until it has landed, whatever the filters say."""
     seen = brokers(b1={"cpu": 0.1})

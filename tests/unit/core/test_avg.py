@@ -17,6 +17,7 @@ from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry, open_entries
 from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.strategies.avg import thresholds_of
 from tests.support.builders import (
     EAGER,
     NOW_MS,
@@ -64,6 +65,15 @@ def test_one_idle_broker_among_full_ones(count: int) -> None:
     assert max(after(plan)) <= 0.8
     assert len(plan.moves) <= 10
     assert len({move.source for move in plan.moves}) == len(plan.moves), "each gives once"
+
+
+@pytest.mark.parametrize(
+    ("mean", "low"), [(0.0, 0.02), (0.1, 0.02), (0.2, 0.03), (0.5, 0.075), (1.0, 0.15), (1.5, 0.15)]
+)
+def test_the_low_threshold_follows_the_mean(mean: float, low: float) -> None:
+    """Rule: 15 % of the mean, but not below two points, nor above fifteen; the high one is never below it."""
+    given = Parameters(avg_low_threshold_percent=15.0, avg_low_floor_percent=2.0, avg_high_threshold_percent=10.0)
+    assert thresholds_of(given, mean) == pytest.approx((low, max(low, 0.1)))
 
 
 def test_small_cluster_is_balanced_too() -> None:

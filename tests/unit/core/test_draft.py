@@ -56,6 +56,34 @@ def test_a_move_changes_both_brokers_in_everything() -> None:
     assert draft.turn == 0, "after the last broker comes the first"
 
 
+def test_a_move_takes_along_all_topics_of_its_bundle() -> None:
+    """Rule: a target is full of topics after the move that fills it, by topics and not by consumers or producers."""
+    counts = np.array([[3, 7, 9], [1, 7, 9]])
+    big = report(broker(0), {bundle_name(0): 0.2, bundle_name(1): 0.2}, bundle_counts=counts, num_topics=4)
+    params = Parameters(max_topics_per_broker=2)
+    draft = Draft(snapshot([big, *cluster([[], []])[1:]]), Ledger(), params)
+    assert draft.has_room().tolist() == [False, True]
+    draft.take(0, 0, 1, rule="any", threshold=0.0)
+    assert draft.topics.tolist() == [1, 3]
+    assert draft.has_room().tolist() == [True, False]
+    assert draft.legal_targets().tolist() == [True, False]
+
+
+def test_brokers_of_unlike_limits_have_the_same_scores_however_they_are_asked() -> None:
+    """Rule: a resource that only one broker limits counts on that one, whatever it weighs."""
+    limits = [[100.0, 1024.0, -1000.0, 0.0], [400.0, -1000.0, 50.0, 0.0]]
+    used = np.array([30.0, 512.0, 20.0, 5.0])
+    seen = [
+        report(broker(row), {bundle_name(row): 0.1}, usage=used, limit=np.array(limit))
+        for row, limit in enumerate(limits)
+    ]
+    for weights, expected in (((1.0, 1.0), [0.5, 0.4]), ((1.0, 0.0), [0.3, 0.4]), ((0.0, 0.5), [0.25, 0.4])):
+        params = Parameters(cpu_weight=weights[0], direct_memory_weight=weights[1])
+        draft = Draft(snapshot(seen), Ledger(), params)
+        assert draft.score.tolist() == pytest.approx(expected)
+        assert draft.scores(draft.usage, np.array([0, 1])).tolist() == pytest.approx(expected)
+
+
 def test_loads_tell_what_these_moves_do() -> None:
     """Rule: the table holds before and after of the moves that it is given, be they all of the draft's or not."""
     draft = drafted()

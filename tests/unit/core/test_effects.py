@@ -136,6 +136,37 @@ def test_what_cannot_be_told_is_not_judged(more: dict[str, int]) -> None:
     assert found == () and not book.open
 
 
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({}, True),
+        ({"start": T0 + 30_000}, False),
+        ({"start": T0}, True),
+        ({"reported": T0 + 60_000}, False),
+        ({"reported": T0 + 60_001}, True),
+    ],
+)
+def test_moves_of_one_pair_are_judged_from_the_first_to_the_last(more: dict[str, int], told: bool) -> None:
+    """A broker that restarted between two moves, or said nothing after the last one, tells nothing of their sum."""
+    before, after = {A: 0.8, B: 0.2, C: 0.5}, {A: 0.5, B: 0.5, C: 0.5}
+    book = effects.begun(begun(), (move(bundle_name(1)),), plan(before, after), T0 + 60_000)
+    seen = picture({bundle_name(0): B, bundle_name(1): B}, **more)
+    _, found = effects.judge(book, Ledger(), seen, plan(after), EffectRules())
+    assert [(item.begun_ms, item.at_ms) for item in found] == [(T0, T0 + 300_000)] * told
+
+
+def test_what_was_taken_back_is_forgotten_after_a_day() -> None:
+    """Until then a bundle is not taken back a second time; useless pairs as well."""
+    day, useless = effects.FORGET_MS, {A: 0.8, B: 0.2, C: 0.5}
+    book = replace(begun(), reverted=(("x", T0),))
+    for age, kept in ((day - 1, (("x", T0),)), (day, ())):
+        assert judged(useless, book, at=T0 + age)[0].reverted == kept
+    (pair,) = judged(useless)[0].pairs
+    for age, count in ((day - 1, 2), (day, 1)):
+        again = judged(useless, replace(begun(), pairs=(pair,)), at=pair.at_ms + age)[0]
+        assert again.pairs[0].useless == count
+
+
 def test_a_bundle_that_is_elsewhere_by_now_proves_nothing() -> None:
     """Somebody moved it on, or it was split."""
     seen = picture({bundle_name(0): C})

@@ -98,6 +98,9 @@ def test_who_takes_because_it_gave_must_have_given(monkeypatch: pytest.MonkeyPat
     codes = {item.bundle: item.code for item in cut.refusals}
     assert codes[bundle_name(0, "x/a")] is Code.BUDGET_PER_NAMESPACE
     assert codes[bundle_name(3, "u/a")] is Code.NO_GAIN
+    assert cut.verdict.sentence == (
+        "as asked; 1 now, 1 in later cycles (budgets); 1 of the strategy's moves dropped, they break the invariants"
+    )
     assert max(row.score_after for row in cut.loads) <= max(row.score_before for row in cut.loads)
 
 
@@ -149,6 +152,7 @@ def test_hash_is_of_every_decision() -> None:
     ]
     hashes = other_plans(plan, changes)
     assert len({plan.hash, *hashes}) == 1 + len(changes)
+    assert {len(text) for text in hashes} == {16}, "short enough to be typed"
 
 
 def test_hash_is_of_no_sentence_and_no_figure() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 
 import pytest
 
-from bundlekeel.core.history.frames import document_of
+from bundlekeel.core.history.frames import document_of, frame_of, input_of
 from bundlekeel.core.history.record import SCHEMA, changed_document, document_changes, dumped
 from bundlekeel.core.history.replay import rebuilt, replay, upgraded
 from bundlekeel.core.history.values import plain, restored
@@ -119,7 +119,7 @@ class TestDocuments:
             value = getattr(given, item.name)
             members = [f"{item.name}.{inner.name}" for inner in fields(value)] if hasattr(value, "__slots__") else []
             assert set(members or [item.name]) <= set(document)
-        known = {"wall_ms", "mode", "registered", "digest", "excluded", "brokers", "bundles"}
+        known = {"wall_ms", "mode", "registered", "digest", "excluded", "brokers", "bundles", "intervals"}
         assert {item.name for item in fields(given.snapshot)} == known
 
 
@@ -182,3 +182,13 @@ def test_what_was_recorded_before_minima_and_report_intervals_were_parameters_re
     assert restored(Parameters, {"ledger_timeout_seconds": 2000.0}).report_max_interval_seconds == 1820.0
     native = restored(Parameters, {"ledger_timeout_seconds": 1080.0, "compat": "4.2", "min_unload_throughput": 5.0})
     assert native == replace(Parameters(), compat="4.2", min_unload_throughput=5.0)
+
+
+def test_intervals_of_counters_are_recorded() -> None:
+    """Which brokers' figures came from counters, and how far apart their readings were, comes back as it was."""
+    given = next(sequence(1, 3))
+    brokers = len(given.snapshot.brokers)
+    seen = replace(given, snapshot=replace(given.snapshot, intervals=(0, *[3100] * (brokers - 1))))
+    assert input_of(frame_of(seen)).snapshot.intervals == seen.snapshot.intervals
+    assert input_of(frame_of(given)).snapshot.intervals == ()
+    assert frame_of(given).document == {k: v for k, v in frame_of(seen).document.items() if k != "intervals"}

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.guard.eligibility import GuardState
-from bundlekeel.core.guard.holding import calm_brokers
+from bundlekeel.core.guard.holding import calm_brokers, returning
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan
+from bundlekeel.core.model.plan import Plan, Refusal
 from bundlekeel.core.model.time_format import clock_text
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger
-from tests.support.builders import EAGER, NOW_MS, broker, cluster, run, snapshot
+from bundlekeel.core.planning.target_bans import TargetBans
+from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, run, snapshot
 
 CALM = [[0.1] * 6, [0.1], [], [], []]
 OVERLOADED = [[0.1] * 10, [0.1] * 5, [], [], []]
@@ -106,6 +107,31 @@ def test_when_the_blast_ends() -> None:
     assert {item.frees_ms for item in made.refusals if item.code is Code.BLAST_RADIUS} == {NOW_MS + 20_000}
     later = GuardState(changed_brokers={name: NOW_MS - age - 20_000 for name, age in ages.items()})
     assert plan(CALM, later, rollout_quiet_seconds=0.0).moves
+
+
+def test_a_bundle_without_a_place_is_told_which_bar_keeps_it() -> None:
+    """Rule: a pair that did not help, the way back and until when; other reasons stay, and policies come first."""
+    draft = Draft(snapshot(cluster([[0.2, 0.2, 0.2], [], [0.1]])), Ledger(), Parameters())
+    draft.ban(TargetBans(closed={}, back={1: (1, NOW_MS + 5000)}, pairs=frozenset({(0, 1)})))
+    given = [
+        Refusal(Code.POLICY_FORBIDS, bundle_name(0), broker(0)),
+        Refusal(Code.POLICY_FORBIDS, bundle_name(1), broker(0)),
+        Refusal(Code.TOO_BIG, bundle_name(2), broker(0)),
+        Refusal(Code.POLICY_FORBIDS, bundle_name(3), broker(2)),
+    ]
+    told = returning(given, draft)
+    assert [item.code for item in told] == [Code.QUARANTINED, Code.NO_RETURN, Code.TOO_BIG, Code.POLICY_FORBIDS]
+    assert (told[1].detail, told[1].frees_ms) == (
+        f"not back to {broker(1)} before {clock_text(NOW_MS + 5000)}",
+        NOW_MS + 5000,
+    )
+    draft.restrict(np.ones((1, 3), dtype=bool), np.array([-1]))
+    assert [item.code for item in returning(given, draft)] == [
+        Code.POLICY_FORBIDS,
+        Code.NO_RETURN,
+        Code.TOO_BIG,
+        Code.POLICY_FORBIDS,
+    ]
 
 
 def test_a_broker_at_the_threshold_is_calm() -> None:

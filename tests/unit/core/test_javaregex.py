@@ -47,6 +47,7 @@ SAME = [
     ("[^a]]", "b]", True),
     ("\\P{Digit}", "x", True),
     ("a\\x2db\\u002Dc", "a-b-c", True),
+    ("a\\\x7fb", "a\x7fb", True),
     ("^a$", "a", True),
     ("\\Aa\\z", "a", True),
     ("", "", True),

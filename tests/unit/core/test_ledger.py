@@ -14,6 +14,7 @@ from bundlekeel.core.model.plan import Move
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import (
+    Baseline,
     Ledger,
     dropped,
     landed,
@@ -181,6 +182,26 @@ def test_unheard_brokers_are_those_that_could_not_answer_yet() -> None:
     assert booked().unheard(PARAMS, NOW_MS + WAIT + 20 * SECOND) == frozenset()
 
 
+def test_a_bundle_is_unheard_until_its_brokers_had_time_to_report_it() -> None:
+    """Rule: both intervals and twice the slack after its landing, to the millisecond; before that it counts nowhere."""
+    heard = NOW_MS + 5 * SECOND + WAIT + int(2 * SECOND * PARAMS.report_min_interval_seconds)
+    assert booked().unheard_bundles(PARAMS, heard - 1) == {a_move().bundle}
+    assert booked().unheard(PARAMS, heard - 1) == {"a:1", "b:1"}
+    assert booked().unheard_bundles(PARAMS, heard) == booked().unheard(PARAMS, heard) == frozenset()
+    assert booked(None).unheard_bundles(PARAMS, NOW_MS) == frozenset()
+
+
+@pytest.mark.parametrize(("source", "target"), [(True, False), (False, True)])
+def test_who_has_settled_is_heard_while_the_other_side_waits(source: bool, target: bool) -> None:
+    """Rule: each broker is open for as long as its own report does not show the move."""
+    (entry,) = booked().entries
+    ledger = Ledger(entries=(replace(entry, source_settled=source, target_settled=target),))
+    assert ledger.unheard(PARAMS, NOW_MS + WAIT) == {"b:1" if source else "a:1"}
+    assert landed(ledger, "x", "b:1", NOW_MS).baselines == ()
+    left = settle(ledger, see(told(30 * SECOND, {X: 0.4, Y: 0.4}, {}, (0.8, 0.0)), WAIT), PARAMS, NOW_MS + WAIT)
+    assert [item.broker for item in left.baselines] == ["b:1" if source else "a:1"]
+
+
 def test_a_bundle_that_was_split_is_told_by_its_children() -> None:
     """Rule: after a split the parent's traffic is credited no more, for the children carry it; its pressure is, until
     the brokers' host usage shows it."""
@@ -313,3 +334,21 @@ def test_a_silent_broker_is_as_near_as_it_may_be(taken: float, reported: float, 
     books = settle(Ledger(entries=(entry,), baselines=baselines), seen, PARAMS, seen.wall_ms)
     (held,) = (item for item in books.baselines if item.broker == "a:1")
     assert held.usage[0] + taken == pytest.approx(believed)
+
+
+@pytest.mark.parametrize("gave", [True, False])
+def test_what_has_settled_is_no_part_of_a_prediction(gave: bool) -> None:
+    """Rule: of two moves of a broker the one that its report shows already adds nothing to it, nor takes anything."""
+    (entry,) = booked(0).entries
+    heavy, light = (50.0, 0, 0, 0, 0, 0), (10.0, 0, 0, 0, 0, 0)
+    shown = (
+        replace(entry, pressure=heavy, source_settled=True)
+        if gave
+        else replace(entry, source="b:1", target="a:1", pressure=heavy, target_settled=True)
+    )
+    taken = replace(entry, bundle="t/ns/0x00000000_0x00010000", source="b:1", target="a:1", pressure=light)
+    baseline = Baseline(broker="a:1", usage=(30.0, 0, 0, 0), since_ms=NOW_MS)
+    reports = [replace(item, last_update=NOW_MS + 30 * SECOND) for item in BEFORE]
+    seen = see([replace(reports[0], usage=np.array([40.0, 0, 0, 0])), reports[1]], 300 * SECOND)
+    books = settle(Ledger(entries=(shown, taken), baselines=(baseline,)), seen, PARAMS, seen.wall_ms)
+    assert {item.broker: item.usage[0] for item in books.baselines}["a:1"] == pytest.approx(30.0)

@@ -79,6 +79,17 @@ def test_only_a_whole_session_without_an_answer_counts(seconds: int, outage: boo
     assert (eyes.left is not None) is outage
 
 
+@pytest.mark.parametrize(("looks", "outage"), [(19, False), (20, True)])
+def test_seconds_count_and_not_looks(looks: int, outage: bool) -> None:
+    """Half a second apart it takes twice as many."""
+    eyes = Eyes()
+    eyes.look(5)
+    for _ in range(looks):
+        eyes.boot -= 0.5
+        eyes.look(1, answered=False)
+    assert (eyes.left is not None) is outage
+
+
 def test_suspensions_do_not_add_up() -> None:
     """Each answer proves that the session lives."""
     eyes = Eyes()
@@ -106,6 +117,18 @@ def test_a_start_without_a_store_is_an_outage() -> None:
     eyes.look(1)
     assert eyes.left == pytest.approx(180.0)
     eyes.look(179)
+    assert eyes.left is not None
+    eyes.look(1)
+    assert eyes.left is None
+
+
+def test_a_store_that_answers_without_the_registry_settles_nothing() -> None:
+    """However long it is quiet: which brokers are there is not known."""
+    eyes = Eyes()
+    eyes.look(11, answered=False)
+    eyes.look(200, None)
+    assert eyes.left == 0.0
+    eyes.look(180)
     assert eyes.left is not None
     eyes.look(1)
     assert eyes.left is None
@@ -165,13 +188,14 @@ def test_one_after_the_other_is_no_outage() -> None:
     assert eyes.left is None
 
 
-def test_two_within_the_window_count_as_one() -> None:
-    """Sessions of brokers end within moments of each other."""
+@pytest.mark.parametrize(("seconds", "outage"), [(5, True), (30, True), (31, False)])
+def test_two_within_the_window_count_as_one(seconds: int, outage: bool) -> None:
+    """Sessions of brokers end within moments of each other, half a minute at most."""
     eyes = Eyes()
     eyes.look(100)
-    eyes.look(5, ("b1", "b2"))
+    eyes.look(seconds, ("b1", "b2"))
     eyes.look(1, ("b1",))
-    assert eyes.left is not None
+    assert (eyes.left is not None) is outage
 
 
 def test_what_the_last_leader_saw_counts() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bundlekeel.core.guard.eligibility import GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
@@ -123,6 +124,15 @@ def test_plan_of_one_strategy_keeps_the_memory_of_the_others(strategy: str) -> N
     """Rule: what another strategy or the placement remembers stays."""
     kept = run(cluster([[0.05] * 19, [0.1], [0.1]]), memory=Memory(turn=2), strategy=strategy, **EAGER).memory
     assert kept.turn == 2
+
+
+@pytest.mark.parametrize("strategy", ["overload", "deviation", "threshold"])
+def test_nobody_gives_to_itself(strategy: str) -> None:
+    """Rule: where all others are cordoned there is no target; the broker itself is none, though it has room."""
+    guard = GuardState(cordoned=frozenset({broker(1), broker(2)}))
+    params = {"strategy": strategy, "overloaded_threshold_percent": 60.0}
+    made = run(cluster([[0.1] * 6, [0.1], [0.1]]), guard=guard, **{**EAGER, **params}).plan
+    assert not made.moves and codes(made) == {Code.NO_LEGAL_TARGET}
 
 
 # --- placements ------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.load import BrokerReport
 from bundlekeel.core.model.parameters import Parameters, coerce, from_pulsar
-from bundlekeel.core.model.plan import Move
+from bundlekeel.core.model.plan import Move, Split
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import landed, open_entries
 from bundlekeel.core.planning.memory import Memory
@@ -379,3 +379,19 @@ def test_splits_are_in_the_plan_hash() -> None:
     found = [decide(seen, **params) for params in ({}, sessions, {"split_hit_count": 1}, {"split_max_topics": 10})]
     assert [rules(made) for made in found] == [[(BIG, "topics")], [(BIG, "sessions")], [], []]
     assert len({made.plan.hash for made in found}) == 4
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ("by hand", "x: a person asked for it"),
+        ("hot", "x: carries 123440% of a mean broker's load, no placement can even that out"),
+        ("topics", "x: 1,234 topics, the limit is 1,000"),
+        ("sessions", "x: 1,234 sessions, the limit is 1,000"),
+        ("msg_rate", "x: 1,234 msg/s, the limit is 1,000"),
+        ("bandwidth", "x: 1,234 MiB/s, the limit is 1,000"),
+    ],
+)
+def test_each_rule_says_why(rule: str, told: str) -> None:
+    """What is above its limit by how much, in its own unit."""
+    assert Split(bundle="x", broker="b", rule=rule, value=1234.4, limit=1000.0).sentence == told

@@ -105,9 +105,12 @@ async def test_a_bundle_without_topics_is_looked_at_for_half_a_second() -> None:
 
 
 @pytest.mark.parametrize("error", [StoreError("away"), CodecError("torn", code=Code.WRONG_TYPE)])
-async def test_an_owner_that_cannot_be_read_is_no_free_bundle(error: Exception) -> None:
-    """It is read on until the deadline, and the outcome says why it is not known."""
+@pytest.mark.parametrize("lost", ["", "the answer of the unload"])
+async def test_an_owner_that_cannot_be_read_is_no_free_bundle(error: Exception, lost: str) -> None:
+    """It is read on until the deadline, and the outcome says why it is not known: the first thing that went wrong."""
     bench = await Bench().lead()
+    if lost:
+        bench.admin.fail("unload", Fault(error=AdminTimeout(lost), after=True))
     bench.model.topics[BUNDLE].clear()
 
     class Unreadable(BrokerModel):
@@ -118,7 +121,11 @@ async def test_an_owner_that_cannot_be_read_is_no_free_bundle(error: Exception) 
 
     bench.model.__class__ = Unreadable
     outcome = await bench.move()
-    assert (outcome.outcome, outcome.code, outcome.error) == ("unknown", Code.STORE_UNAVAILABLE, str(error))
+    assert (outcome.outcome, outcome.code, outcome.error) == (
+        "unknown",
+        Code.STORE_UNAVAILABLE,
+        lost or str(error),
+    )
     assert outcome.seconds == pytest.approx(10.0)
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminTimeout, SnapshotError, StoreError
 from bundlekeel.core.model.extensible import LOAD_MANAGER, BundleLoads
-from bundlekeel.core.model.load import BrokerEndpoint, TopicLoad
+from bundlekeel.core.model.load import THROUGHPUT_IN, BrokerEndpoint, TopicLoad
+from bundlekeel.core.model.names import FULL_UPPER, bundle_for_hash, parse_topic
+from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
 from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
 from bundlekeel.ports import Picture
 from tests.support.builders import bundle_name, report, stored
@@ -18,7 +21,7 @@ from tests.support.contracts.admin import Recorder
 from tests.support.contracts.coordination import eventually
 from tests.support.memory_admin import BrokerModel, Fault, MemoryAdmin
 from tests.support.memory_feed import MemoryFeed, broker_load
-from tests.support.memory_source import MemoryLoadSource
+from tests.support.memory_source import MemoryLoadSource, MemoryMetadata
 from tests.support.world import TestClock
 
 BROKERS = ("b1:8080", "b2:8080", "b3:8080")
@@ -78,6 +81,9 @@ class Stage:
         self.admin = SlowAdmin(self.model)
         self.telemetry = Recorder()
         given = {"stats_interval": 0.05, "batch_window": 0.01, **options}
+        self.metadata = MemoryMetadata()
+        quick = CounterOptions(interval=0.1, quick_interval=0.1)
+        self.live = LiveLoads(self.admin, self.metadata, self.clock, quick)
         self.source = ClusterSource(
             registry=self.registry,
             feed=self.feed,
@@ -85,6 +91,7 @@ class Stage:
             clock=self.clock,
             telemetry=self.telemetry,
             options=ExtensibleOptions(**given),  # type: ignore[arg-type]
+            live=self.live,
         )
 
     def serve(self, broker: str, **bundles: tuple[float, float, float, float]) -> None:
@@ -353,3 +360,40 @@ async def test_an_error_nobody_foresaw_is_not_hidden(stage: Stage) -> None:
         return False
 
     await eventually(told, within=30.0)
+
+
+async def count_up(stage: Stage, broker: str, topic: str, cpu_cores: float) -> None:
+    """The broker's counters go on for ever: 1,000 bytes a second into one topic."""
+    began = stage.clock.boot()
+    while True:
+        seconds = stage.clock.boot() - began
+        stage.model.counted[broker] = {topic: (0.0, 0.0, 1000.0 * seconds, 0.0, 1.0, 1.0)}
+        stage.model.cpu[broker] = cpu_cores * seconds
+        await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("mode", ["modular", "extensible"])
+async def test_counters_take_the_place_of_old_figures(mode: str) -> None:
+    """With either load manager: the broker carries what its counters say, and a reading is news."""
+    stage = Stage(mode=mode)
+    topic = parse_topic("persistent://t/ns/x")
+    bundle = str(bundle_for_hash("t/ns", [0, FULL_UPPER], topic.hash))
+    counting = asyncio.create_task(count_up(stage, "b1:8080", str(topic), 0.3))
+    stage.live.wanted = lambda: True
+    if mode == "modular":
+        stage.registry.put(report("b1:8080", {bundle: 0.5}, last_update=stage.clock.wall_ms()))
+    else:
+        stage.serve("b1:8080", **{bundle: BUSY})
+        stage.model.cpu["b1:8080"] = 0.1
+        stage.registry.register("b1:8080")
+        stage.feed.say(replace(broker_load("b1:8080", 0.9, BUSY, stage.clock.wall_ms()), cores=2.0))
+    await stage.source.start()
+    try:
+        picture = await stage.until(lambda seen: any(item.interval_ms for item in seen.reports))
+        (found,) = picture.reports
+        assert found.bundle_names == (bundle,)
+        assert found.bundle_traffic[0, THROUGHPUT_IN] == pytest.approx(1000.0, rel=0.3)
+        assert await stage.source.wait_changed(picture.generation, 5.0)
+    finally:
+        counting.cancel()
+        await stage.source.close()

@@ -97,6 +97,21 @@ def test_unsettled_bundles_wait() -> None:
     assert len(external_moves.look(seen, picture(B, T0 + 120_000), starts(), {}, ())[1]) == 1
 
 
+def test_what_was_undone_is_forgotten_after_ten_minutes() -> None:
+    """To the millisecond, whether or not something else is undone then."""
+    book = ExternalMoves(undone=((NAME, T0),))
+    assert external_moves.noted(book, (), T0 + 599_999) == book
+    assert external_moves.noted(book, (), T0 + 600_000) == ExternalMoves()
+
+
+@pytest.mark.parametrize(("undone", "told"), [(False, "moved"), (True, "took back our move of")])
+def test_the_journal_tells_whose_move_it_was(undone: bool, told: str) -> None:
+    """Somebody else's alone, or against one of ours."""
+    line = ExternalMove(bundle=NAME, source=A, target=B, at_ms=T0, undone=undone).record()
+    assert line["sentence"] == f"somebody else {told} {NAME}: {A} -> {B}; it is left alone for now"
+    assert (line["source"], line["destination"], line["undone"], line["wall_ms"]) == (A, B, undone, T0)
+
+
 def test_rounds_within_the_window_mean_a_rest() -> None:
     """Three times within ten minutes; a whole namespace at one moment is one time."""
 

@@ -84,7 +84,8 @@ async def test_a_scope_says_how_much_it_matches() -> None:
         assert (await service.resume_scope(given, **WHO)).scope == stored
     excluded = await service.exclude(f" r:{B1}", seconds=None, **WHO)
     assert (excluded.pattern, excluded.bundles) == (f"r:{B1}", owned)
-    assert (await service.exclude("n:none/*", seconds=None, **WHO)).bundles == 0
+    for pattern in ("n:none/*", "n:none/ns", "t:none", "r:none*"):
+        assert (await service.exclude(pattern, seconds=None, **WHO)).bundles == 0, "legal, though nothing matches yet"
     with pytest.raises(ConfigError, match="no broker 'b9:1'") as caught:
         await service.exclude("r:b9:1", seconds=None, **WHO)
     assert (caught.value.field, caught.value.value) == ("pattern", "r:b9:1")

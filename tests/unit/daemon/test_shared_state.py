@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec import structs
 
 from bundlekeel.core.guard.eligibility import RecentMove
 from bundlekeel.core.model.errors import CodecError, LeadershipLost
@@ -14,7 +15,9 @@ from bundlekeel.daemon.execution.leader_executor import move_record
 from bundlekeel.daemon.state import documents, shared_state
 from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.daemon.state.documents import Desired, LeaderState, Pause, decode, encode, join, split
+from bundlekeel.daemon.state.takeover_record import TAKEOVER
 from bundlekeel.ports import Document
+from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.world import FakeCluster, FakeSidecar
 
 
@@ -68,6 +71,53 @@ async def test_large_state_is_stored_in_chunks_and_shrinks() -> None:
     assert other.shared_state.shared.recent == noise
     await sidecar.shared_state.save(CycleState(cycle=2), {}, epoch=sidecar.shared_state.current_epoch())
     assert len(await sidecar.coordination.read_tree(shared_state.STATE)) == 1
+
+
+class Counting(MemoryCoordination):
+    """Knows what was read of it."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store)
+        self.values: list[str] = []
+
+    async def read(self, path: str) -> Document | None:
+        self.values.append(path)
+        return await super().read(path)
+
+    async def read_tree(self, path: str) -> list[Document]:
+        self.values.append(path)
+        return await super().read_tree(path)
+
+
+class CountingSidecar(FakeSidecar):
+    coordination: Counting
+
+    def connect(self) -> Counting:
+        return Counting(self.cluster.store)
+
+
+async def test_a_follower_reads_what_has_changed_and_nothing_else() -> None:
+    """It looks each second, and the state of a large cluster takes a while to read."""
+    leader = await FakeSidecar(FakeCluster()).lead()
+    saved = leader.shared_state
+    await saved.save(CycleState(cycle=1), {}, epoch=saved.current_epoch())
+    follower = CountingSidecar(leader.cluster, "b")
+    await follower.coordination.start()
+    state, values = follower.shared_state, follower.coordination.values
+    await state.refresh()
+    assert sorted(values) == sorted([shared_state.DESIRED, TAKEOVER, shared_state.STATE, shared_state.MOVES])
+    assert state.shared.cycle == 1
+    for changed, change in (
+        ([], asyncio.sleep(0)),
+        ([shared_state.DESIRED], saved.change_desired(lambda held: structs.replace(held, mode="observe"))),
+        ([shared_state.STATE, shared_state.MOVES], saved.save(CycleState(cycle=2), {}, epoch=saved.current_epoch())),
+        ([], asyncio.sleep(0)),
+    ):
+        values.clear()
+        await change
+        await state.refresh()
+        assert values == changed
+    assert (state.shared.cycle, state.desired.mode) == (2, "observe")
 
 
 async def test_concurrent_requests_both_hold() -> None:

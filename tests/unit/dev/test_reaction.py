@@ -141,8 +141,8 @@ def test_the_page_shows_who_was_run_with_what_was_set_and_nobody_else(tmp_path: 
 
 
 def test_every_load_manager_meets_ours_and_a_native_shedder_with_both_settings() -> None:
-    found = {(item.mode, item.ours, item.fast) for item in CONTENDERS}
-    assert len(found) == len(CONTENDERS) == 8
+    found = {(item.mode, item.ours, item.fast, item.counters) for item in CONTENDERS}
+    assert len(found) == len(CONTENDERS) == 12
     assert len(BY_NAME) == len(CONTENDERS)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
 from bundlekeel.settings.model import ApiSettings, Settings
 from bundlekeel.wiring.hosts import advertised, served_hosts
+from dev.lean import listening
 
 
 @pytest.mark.parametrize(
@@ -32,3 +34,15 @@ def test_other_sidecars_never_get_a_loopback_address_of_ours(api: dict[str, str]
     """Bound to every address we are reached by name: 127.0.0.1 would make a follower ask itself."""
     settings = Settings(api=ApiSettings(**api))  # type: ignore[arg-type]
     assert advertised(settings, "http://127.0.0.1:8090") == url
+
+
+def test_a_sidecar_loads_what_it_needs(tmp_path: Path) -> None:
+    """Its memory is its modules: what draws tables, simulates, signs or exports is not among them."""
+    before = "import sys, atexit; atexit.register(lambda: print(*sys.modules))"
+    with listening(tmp_path, before=before) as process:
+        process.terminate()
+        loaded = set(process.communicate()[0].split())
+    assert {"bundlekeel.daemon.runtime", "bundlekeel.api.app", "httpx", "structlog"} <= loaded
+    needless = ["bundlekeel.sim", "bundlekeel.jobs", "bundlekeel.cli.tables", "bundlekeel.settings.jwt_keys"]
+    needless += ["cryptography", "jwt", "opentelemetry.sdk", "pandas", "pulsar", "pyarrow", "pygments", "rich.console"]
+    assert not loaded & set(needless)

@@ -36,7 +36,7 @@ def loaded_with(**overrides: Any) -> LoadedSettings:
     return load_settings(None, overrides, environ={})
 
 
-SECRET_KEYS = {"admin.token": {}, "store.sasl_password": {"store.sasl_username": "keel"}}
+SECRET_KEYS = {"admin.token": {}, "prometheus.token": {}, "store.sasl_password": {"store.sasl_username": "keel"}}
 
 
 @pytest.mark.parametrize("key", SECRET_KEYS)

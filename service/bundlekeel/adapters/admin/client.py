@@ -17,12 +17,13 @@ from bundlekeel.adapters.admin.answers import RawAnswer, json_object, text_map
 from bundlekeel.adapters.admin.hosts import joined
 from bundlekeel.adapters.admin.quotas import HttpQuotaAdmin
 from bundlekeel.adapters.admin.routes import AdminRoute, bundle_path, lookup_path, with_query
-from bundlekeel.adapters.admin.token import TokenSource
 from bundlekeel.adapters.admin.transport import FOLLOWED, AdminCall, AdminHttp, AdminOptions
 from bundlekeel.codec.client_signs import decode_lookup_failures, decode_signs
+from bundlekeel.codec.counters import decode_counters
 from bundlekeel.codec.mbeans import decode_cpu_load
 from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_stats
 from bundlekeel.core.guard.rate import ClientSigns
+from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.errors import (
     AdminApiError,
     AdminFault,
@@ -35,9 +36,10 @@ from bundlekeel.core.splitting.algorithms import SplitAlgorithm
 from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry, TopicLoad
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from bundlekeel.tls import ClientTls as AdminTls
+from bundlekeel.token_source import TokenSource
 
-# Brokers may list every topic on their Prometheus page: of a page longer than this, failed lookups are not read.
-_PAGE_BYTES: Final = 32 * 1024 * 1024
+# Brokers may list every topic on their Prometheus page, 6 KB each; a page longer than this is not read.
+_PAGE_BYTES: Final = 64 * 1024 * 1024
 
 
 class HttpBrokerAdmin:
@@ -53,6 +55,7 @@ class HttpBrokerAdmin:
         options: AdminOptions | None = None,
     ) -> None:
         options = options or AdminOptions()
+        self._clock = clock
         self._http = AdminHttp(
             telemetry=telemetry,
             clock=clock,
@@ -151,6 +154,18 @@ class HttpBrokerAdmin:
         except AdminApiError:
             return None
         return await asyncio.to_thread(decode_lookup_failures, reply.answer.content)
+
+    async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
+        """Counters of the broker's topics, by what Prometheus scrapes (`ports.TopicCounters`). It advances the averages
+        of an extensible broker, as each scrape does."""
+        started = self._clock.wall_ms()
+        call = AdminCall(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), max_bytes=_PAGE_BYTES)
+        reply = await self._http.read(call, at=broker.broker_id)
+        page, ended = reply.answer.content, self._clock.wall_ms()
+        try:
+            return [await asyncio.to_thread(decode_counters, page, from_ms=started, to_ms=ended)]
+        except CodecError as error:
+            raise AdminFault(f"counters of {broker.broker_id}: {error}", status=200) from error
 
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
         """Every bundle the broker owns, sorted. Load reports and topic statistics name only those with topics."""

@@ -67,7 +67,8 @@ TOPIC_STATS: Final = AdminRoute(method="GET", template="/admin/v2/broker-stats/t
 MBEANS: Final = AdminRoute(method="GET", template="/admin/v2/broker-stats/mbeans", query=frozenset())
 # Harmless with the modular load manager only: `Client.client_signs` asks no other broker.
 METRICS: Final = AdminRoute(method="GET", template="/admin/v2/broker-stats/metrics", query=frozenset())
-# What Prometheus scrapes; the path without the slash redirects. Of modular brokers only, as above.
+# What Prometheus scrapes; the path without the slash redirects. It advances an extensible broker's averages, as each
+# scrape does: `counters.extensible` says whether it is read there (docs/concepts/live-loads.md).
 PROMETHEUS: Final = AdminRoute(method="GET", template="/metrics/", query=frozenset())
 OWNED: Final = AdminRoute(
     method="GET", template="/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", query=frozenset()

@@ -17,7 +17,6 @@ from bundlekeel import __version__
 from bundlekeel.adapters.admin.answers import ERROR_BYTES, RawAnswer, error_of
 from bundlekeel.adapters.admin.hosts import KnownHosts
 from bundlekeel.adapters.admin.routes import AdminRoute, is_harmless
-from bundlekeel.adapters.admin.token import TokenSource
 from bundlekeel.codec.external_input import clean
 from bundlekeel.core.model.errors import (
     AdminApiError,
@@ -31,6 +30,7 @@ from bundlekeel.core.model.errors import (
 from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry
 from bundlekeel.ports.commands import Permit
 from bundlekeel.tls import ClientTls as AdminTls
+from bundlekeel.token_source import TokenSource
 
 FOLLOWED: Final = (307, 308)
 # Below the idle limit of a broker's web server (30 s), so that a mutation rarely meets a connection just closed.

@@ -213,6 +213,13 @@ class ZkCoordination:
             if node is not None
         ]
 
+    async def stamps(self, paths: Sequence[str]) -> list[int | None]:
+        """The transaction that wrote each node last; None when absent. One round trip. StoreError."""
+        absolute = [self._layout.path(path) for path in paths]
+        # One sync brings the server up to date, whatever path it names.
+        _, *found = await asyncio.gather(self._client.sync(absolute[0]), *map(self._client.exists, absolute))
+        return [None if stat is None else stat.mzxid for stat in found]
+
     async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
         """Apply all changes or none, while `epoch` lasts. LeadershipLost, StaleWrite, StoreError."""
         check = TransactionStep(kind="check", path=self._layout.path(EPOCH), version=epoch)

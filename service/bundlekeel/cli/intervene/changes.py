@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +12,7 @@ from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
 from bundlekeel.cli.reads import HashArgument, make_plan, plan_app
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected_once, login
+from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.settings.types import parse_duration
 
 # What is proposed waits for another person.
@@ -23,14 +23,6 @@ ScopeOption = Annotated[
     str | None,
     typer.Option("--scope", help="tenant:NAME, namespace:TENANT/NAME or broker:ID.", show_default=False),
 ]
-
-
-class Mode(StrEnum):
-    """What a sidecar may do."""
-
-    OBSERVE = "observe"
-    RECOMMEND = "recommend"
-    ACT = "act"
 
 
 @connected_once
@@ -111,7 +103,7 @@ def mode(
     by: ByOption = "",
 ) -> None:
     """Lower the mode of all sidecars, or restore it within the ceiling of the settings file."""
-    body = {"mode": mode.value, "reason": reason, "by": by or login()}
+    body = {"mode": mode, "reason": reason, "by": by or login()}
     session.tell(session.client.send("PUT", "mode", body), text_views.pairs)
 
 

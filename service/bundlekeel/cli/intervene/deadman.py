@@ -13,9 +13,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bundlekeel.cli import text_views
-from bundlekeel.cli.exit_codes import BAD_NEWS, OK, USAGE, CliError, as_cli_error
+from bundlekeel.cli.exit_codes import BAD_NEWS, OK, USAGE, CliError, as_cli_error, guarded
 from bundlekeel.cli.output import Output, TableLayout, Watch, show
-from bundlekeel.cli.session import ConfigOption, OutputOption, guarded, login
+from bundlekeel.cli.run import ConfigOption
+from bundlekeel.cli.session import OutputOption, login
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.core.model.errors import BundlekeelError
 from bundlekeel.daemon.answers.doc import Json

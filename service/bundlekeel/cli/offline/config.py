@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bundlekeel.cli.client import CredentialFiles, connect
+from bundlekeel.cli.exit_codes import guarded
 from bundlekeel.cli.output import Output, console, dump
 from bundlekeel.cli.session import (
     SocketOption,
@@ -18,7 +19,6 @@ from bundlekeel.cli.session import (
     TlsKeyOption,
     TokenFileOption,
     UrlOption,
-    guarded,
 )
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.settings.describe import as_tree, describe, parameter_rows

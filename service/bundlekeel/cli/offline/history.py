@@ -12,9 +12,10 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError
+from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
 from bundlekeel.cli.output import Output, TableLayout, Watch, show, table
-from bundlekeel.cli.session import ConfigOption, OutputOption, guarded
+from bundlekeel.cli.run import ConfigOption
+from bundlekeel.cli.session import OutputOption
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.core.history.record import HASHES_DECISIONS
 from bundlekeel.core.model.errors import HistoryError

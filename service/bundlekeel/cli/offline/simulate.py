@@ -11,13 +11,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError
+from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
 from bundlekeel.cli.offline import sim_files
 from bundlekeel.cli.offline.simulate_html import page
 from bundlekeel.cli.offline.simulate_pairs import pairs_html, pairs_json, pairs_table
 from bundlekeel.cli.offline.simulate_report import as_json, as_table, counts
 from bundlekeel.cli.output import Output, TableLayout, Watch, show, table
-from bundlekeel.cli.session import OutputOption, guarded
+from bundlekeel.cli.session import OutputOption
 from bundlekeel.sim.pairs import NATIVE, PROPERTIES, contender, native, pairs
 from bundlekeel.sim.run import Contender, Run
 from bundlekeel.sim.run import simulate as run_scenario

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bundlekeel.cli.session import guarded
+from bundlekeel.cli.exit_codes import guarded
 from bundlekeel.settings.credentials import new_token
 
 token_app = typer.Typer(no_args_is_help=True, help="Bearer tokens for the API.")

@@ -122,7 +122,8 @@ class _Run:
             self._anti_affinity()
             self._evenly()
             self._load_manager_class()
-            if self._version() and not self.left.any():
+            self._version()
+            if not self.left.any():
                 self._refill("nobody was left: all candidates of the policies again")
 
     # --- steps ---
@@ -233,14 +234,14 @@ class _Run:
         same = np.array([not wanted or name == wanted for name in self.snapshot.brokers.load_managers], dtype=bool)
         self._step("load manager class", same, Code.OTHER_LOAD_MANAGER)
 
-    def _version(self) -> bool:
-        """False when the filter failed: a modular broker takes all candidates of the policies again then, an
-        extensible one goes on with those it had."""
+    def _version(self) -> None:
+        """The latest version alone, where that is preferred. With a version that cannot be read a modular broker takes
+        all candidates of the policies again, an extensible one goes on with those it had."""
         brokers = self.snapshot.brokers
         if not self.policies.prefer_later_versions or not self.left.any():
             note = "" if self.policies.prefer_later_versions else "off"
             self._step("version", self.left, Code.OLDER_VERSION, note)
-            return True
+            return
         keys = {row: version_key(brokers.versions[row]) for row in np.flatnonzero(self.left).tolist()}
         told = [key for key in keys.values() if key is not None]
         if len(told) < len(keys):
@@ -248,11 +249,10 @@ class _Run:
                 self._step("version", self.left, Code.OLDER_VERSION, "a version could not be read: none is dropped")
             else:
                 self._refill("a version could not be read: all candidates of the policies again")
-            return False
+            return
         latest = max(told)
         keep = np.array([keys.get(row) == latest for row in range(len(self.ids))], dtype=bool)
         self._step("version", keep, Code.OLDER_VERSION)
-        return True
 
     def _refill(self, note: str) -> None:
         self.left = self.policy

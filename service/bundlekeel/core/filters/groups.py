@@ -62,12 +62,12 @@ class GroupCandidates:
 
 def least_of_group(counts: Ints, candidates: Bools, domains: Ints | None) -> GroupCandidates:
     """Candidates in the domains with the fewest namespaces of the group, and of those the brokers with the fewest."""
+    if not candidates.any():
+        return GroupCandidates(candidates, candidates)
     kept = candidates
-    if domains is not None and candidates.any():
+    if domains is not None:
         size = int(domains.max()) + 1
         totals = np.bincount(domains[candidates], weights=counts[candidates], minlength=size)
         present = np.bincount(domains[candidates], minlength=size) > 0
         kept = candidates & (totals[domains] == totals[present].min())
-    if not kept.any():
-        return GroupCandidates(kept, kept)
     return GroupCandidates(kept, kept & (counts == counts[kept].min()))

@@ -184,7 +184,7 @@ def _registry(state: OutageMemory, brokers: frozenset[Registration], boot: float
 
 def _settled(state: OutageMemory, settle: SettleRules) -> OutageMemory:
     left = waiting(state, settle)
-    if left is None or state.registered is None or left.away or left.seconds > 0:
+    if left is None or state.registered is None or left.seconds > 0:
         return state
     return replace(state, outage=None, calm_since=state.seen, recent=())
 

@@ -42,6 +42,8 @@ def document_of(given: PlanInput) -> Document:
         "excluded": plain(snapshot.excluded),
         "namespaces": list(snapshot.bundles.namespaces),
     }
+    if snapshot.intervals:
+        found["intervals"] = list(snapshot.intervals)
     for part in _KINDS:
         value = getattr(given, part)
         if part in _PARTS:
@@ -67,6 +69,7 @@ def input_of(frame: Frame) -> PlanInput:
             excluded=restored(tuple[ExcludedBroker, ...], document["excluded"]),
             registered=document["registered"],
             digest=document["digest"],
+            intervals=tuple(document.get("intervals", ())),
         )
     except KeyError as error:
         raise HistoryError(f"a recorded cycle lacks {error}") from None

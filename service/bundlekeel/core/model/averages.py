@@ -159,21 +159,31 @@ class Averages:
     def of(self, bundle: str) -> BundleAverages | None:
         """One bundle's averages, or None when it is unknown."""
         row = self._index.get(bundle)
-        return None if row is None else self._exported(row)
+        return None if row is None else self.export(row, row + 1)[0]
 
-    def export(self) -> list[BundleAverages]:
-        """Everything, for a checkpoint or for `bundles -o json`."""
-        return [self._exported(row) for row in range(len(self._names))]
+    def copy(self) -> Averages:
+        """The same averages; what is added to one of them is not in the other."""
+        made = Averages()
+        vars(made).update({name: held.copy() for name, held in vars(self).items()})
+        return made
 
-    def _exported(self, row: int) -> BundleAverages:
-        return BundleAverages(
-            bundle=self._names[row],
-            short=_four(self._short[row]),
-            long=_four(self._long[row]),
-            short_samples=int(self._samples[row, 0]),
-            long_samples=int(self._samples[row, 1]),
-            topics=int(self._topics[row]),
-        )
+    def export(self, start: int = 0, end: int | None = None) -> list[BundleAverages]:
+        """Every bundle, or those of some rows, for a checkpoint."""
+        rows = slice(start, end)
+        columns = (column[rows].tolist() for column in (self._short, self._long, self._samples, self._topics))
+        return [
+            BundleAverages(
+                bundle=name,
+                short=tuple(short),
+                long=tuple(long),
+                short_samples=short_samples,
+                long_samples=long_samples,
+                topics=topics,
+            )
+            for name, short, long, (short_samples, long_samples), topics in zip(
+                self._names[rows], *columns, strict=True
+            )
+        ]
 
     def _rows(self, bundles: Sequence[str]) -> Ints:
         """Row numbers of these bundles, adding the ones not known yet."""
@@ -196,8 +206,3 @@ class Averages:
             codes = [namespaces.setdefault(namespace_of(name), len(namespaces)) for name in added]
             self._namespace = np.concatenate([self._namespace, np.array(codes, dtype=np.int64)])
         return np.fromiter(map(index.__getitem__, bundles), dtype=np.int64, count=len(bundles))
-
-
-def _four(row: Floats) -> tuple[float, float, float, float]:
-    a, b, c, d = (float(value) for value in row)
-    return a, b, c, d

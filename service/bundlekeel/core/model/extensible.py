@@ -43,7 +43,8 @@ _REST_SHARE: Final = 0.01
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerLoadData:
     """One broker's load data. Scores are ratios; `traffic`: shape (4,), columns of `core.model.load.TRAFFIC`; times in
-    ms.
+    ms. `cores`: CPU cores the broker may use, 0 when not told; `least_usage`: share of its most used resource besides
+    CPU and heap.
 
     `faults` names what had to be imputed: (code, field) pairs.
     """
@@ -57,6 +58,8 @@ class BrokerLoadData:
     topics: int
     updated_at: int
     faults: tuple[tuple[str, str], ...] = ()
+    cores: float = 0.0
+    least_usage: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +138,8 @@ def report_of(load: BrokerLoadData, top: BundleLoads) -> BrokerReport:
         bundle_counts=counts,
         load_manager=LOAD_MANAGER,
         faults=load.faults,
+        cores=load.cores,
+        least_usage=load.least_usage,
     )
 
 

@@ -36,7 +36,11 @@ class BrokerReport:
 
     `usage` and `limit`: shape (4,), columns of `RESOURCES`. `traffic`: shape (4,), sums over the bundles.
     `bundle_traffic`: shape (n, 4); `bundle_counts`: shape (n, 3), topics, consumers, producers.
-    `faults` names what had to be imputed: (code, field) pairs.
+    `faults` names what had to be imputed: (code, field) pairs. `interval_ms`: 0 for the broker's own figures, which may
+    be a statistics interval older than `last_update`; else they come from counters (core/model/counters.py) and none is
+    older than so much before it. `cores`: CPU cores the broker may use, 0 when not told, None: `limit` says.
+    `least_usage`: share of the most used resource besides the CPU, where `usage` has a score in place of the CPU
+    (extensible).
     """
 
     broker_id: str
@@ -57,6 +61,9 @@ class BrokerReport:
     web_url_tls: str = ""
     service_url: str = ""
     faults: tuple[tuple[str, str], ...] = ()
+    interval_ms: int = 0
+    cores: float | None = None
+    least_usage: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

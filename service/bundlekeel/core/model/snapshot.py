@@ -122,7 +122,9 @@ class BundleTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One frozen picture. `registered` counts live brokers, with or without a usable report."""
+    """One frozen picture. `registered` counts live brokers, with or without a usable report. `intervals`: how old, in
+    ms, a broker's figures may be at its `last_update` where they come from counters, 0 where it reported them itself;
+    by row, empty where all of them did."""
 
     wall_ms: int
     mode: str
@@ -131,6 +133,12 @@ class Snapshot:
     excluded: tuple[ExcludedBroker, ...]
     registered: int
     digest: str
+    intervals: tuple[int, ...] = ()
+
+    @property
+    def slowest_seconds(self) -> float | None:
+        """The longest of the intervals; None where a broker's figures are its own."""
+        return max(self.intervals) / 1000 if self.intervals and all(self.intervals) else None
 
     def broker_row(self, broker_id: str) -> int:
         """Row of a broker, or -1."""
@@ -179,6 +187,7 @@ def build_snapshot(
         excluded=dropped,
         registered=len(ordered) + len(dropped),
         digest=digest_of(brokers, bundles, dropped),
+        intervals=intervals if any(intervals := tuple(report.interval_ms for report in ordered)) else (),
     )
 
 

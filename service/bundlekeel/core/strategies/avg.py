@@ -76,7 +76,7 @@ def thresholds(context: Context) -> tuple[float, float]:
 def thresholds_of(params: Parameters, mean: float) -> tuple[float, float]:
     """The same by the mean score. Low scales with it, but not below its floor."""
     scaled = params.avg_low_threshold_percent / 100 * min(1.0, mean)
-    low = max(min(scaled, params.avg_low_threshold_percent / 100), params.avg_low_floor_percent / 100)
+    low = max(scaled, params.avg_low_floor_percent / 100)
     return low, max(low, params.avg_high_threshold_percent / 100)
 
 

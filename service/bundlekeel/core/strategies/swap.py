@@ -68,12 +68,11 @@ def make_room(context: Context, asked: Swap, rows: Ints) -> Candidates | None:
     taker had to give before it, or None."""
     given, pair = candidates(context, asked.taker), _pair(context, asked)
     away = _ungrouped(context, given.rows)
-    relief = _relief(context, pair.giver, rows)
     ceiling = min(context.params.overloaded_threshold_percent / 100, pair.goal)
-    alone = _ungrouped(context, rows[np.argsort(relief, kind="stable")])
-    for row in alone.tolist()[:SWAPS_TRIED]:
-        if not np.isfinite(context.draft.offer(np.array([row]), pair.giver, pair.taker).target_after[0]):
-            continue
+    offer = context.draft.offer(rows, pair.giver, pair.taker)
+    able = np.isfinite(offer.target_after) & (offer.source_after <= pair.goal + EPSILON)
+    smallest = np.argsort(-offer.source_after, kind="stable")
+    for row in _ungrouped(context, rows[smallest[able[smallest]]]).tolist()[:SWAPS_TRIED]:
         cleared = _cleared(context, pair, row, away, ceiling)
         steps = [*cleared, (row, pair.giver, pair.taker)]
         if cleared and _affordable(context, steps):
@@ -87,22 +86,11 @@ def _pair(context: Context, asked: Swap) -> _Pair:
     return _Pair(giver=asked.giver, taker=asked.taker, before=before, goal=before - (before - other) / 4)
 
 
-def _relief(context: Context, broker: int, rows: Ints) -> Floats:
-    """By how much a broker's score falls without each of these bundles."""
-    draft = context.draft
-    left: Floats = np.maximum(draft.usage[broker] - _pressure(context, broker, rows), 0.0)
-    relief: Floats = float(draft.score[broker]) - draft.scores(left, broker)
-    return relief
-
-
 def _cleared(context: Context, pair: _Pair, row: int, away: Ints, ceiling: float) -> list[_Step]:
     """The moves that make room for this bundle, the largest first that fits the coldest third broker; none if a few of
-    them do not do, or if the giver would end above the goal all the same."""
+    them do not do."""
     draft, usage = context.draft, context.draft.usage.copy()
     big, starts = _pressure(context, pair.giver, np.array([row])), context.snapshot.bundles.starts
-    kept = np.maximum(usage[[pair.giver]] - big, 0.0)
-    if draft.scores(kept, pair.giver)[0] > pair.goal + EPSILON:
-        return []
     others = draft.legal_targets()
     others[[pair.giver, pair.taker]] = False
     score, steps, left = np.where(others, draft.score, np.inf), list[_Step](), away
@@ -160,9 +148,9 @@ def _returned(context: Context, pair: _Pair, row: int, back: Ints) -> list[int]:
     mine, other = np.maximum(draft.usage[pair.giver] - big, 0.0), draft.usage[pair.taker] + big
     pressure, left = _pressure(context, pair.taker, back), _allowed(context, pair, back)
     worst, chosen = _worse(context, pair, mine[None], other[None])[0], list[int]()
-    while len(chosen) < MOST_BACK and left.any():
-        scores = _worse(context, pair, mine + pressure, np.maximum(other - pressure, 0.0))
-        best = int(np.argmin(np.where(left, scores, np.inf)))
+    while len(chosen) < MOST_BACK:
+        scores = np.where(left, _worse(context, pair, mine + pressure, np.maximum(other - pressure, 0.0)), np.inf)
+        best = int(np.argmin(scores))
         if scores[best] >= worst - EPSILON:
             break
         worst, mine, other = scores[best], mine + pressure[best], np.maximum(other - pressure[best], 0.0)

@@ -90,7 +90,8 @@ class _View:
 def shed(context: Context) -> Decision:
     """Count the condition, and when it was met often enough, let the most loaded brokers give to the least loaded."""
     held = _held(context)
-    history = {} if _smoothed_already(context) else _advance(context, held)
+    # Extensible brokers report smoothed scores.
+    history = {} if context.snapshot.mode == "extensible" else _advance(context, held)
     view = _view(context, history, held)
     extremes, reason = view.extremes(), _reason(context, view)
     if not view.counts.any() or extremes is None:
@@ -121,10 +122,6 @@ def shed(context: Context) -> Decision:
 
 
 # --- what is seen ------------------------------------------------------------------------------------------
-
-
-def _smoothed_already(context: Context) -> bool:
-    return context.snapshot.mode == "extensible"
 
 
 def _held(context: Context) -> dict[int, Code]:

@@ -228,7 +228,11 @@ class BrokerView(Answer):
     predicted_throughput: Annotated[float | None, Doc("bytes/s both ways, with the moves of the ledger")] = None
     bundles: Annotated[int | None, Doc("how many, with the moves of the ledger")] = None
     topics: Annotated[int | None, Doc("how many it reports")] = None
-    report_age_seconds: Annotated[float | None, Doc("age of its report")] = None
+    report_age_seconds: Annotated[float | None, Doc("age of its figures")] = None
+    measured_seconds: Annotated[
+        float | None,
+        Doc("the time between the two readings of its counters that its figures come from; null: its own report"),
+    ] = None
     version: Annotated[str, Doc("its release")] = ""
     load_manager: Annotated[str, Doc("its load manager's class")] = ""
     sheds_itself: Annotated[bool | None, Doc("whether its own shedding is on; null: not known")] = None

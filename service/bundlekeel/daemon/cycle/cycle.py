@@ -144,6 +144,7 @@ class Cycle:
         effects = self._parts.effects.judge(self.cycle_state.effects, ledger, snapshot, result.plan, leading=self.leads)
         self.cycle_state = replace(self.cycle_state, effects=effects)
         report = CycleReport.of(result.plan, self.cycle_state.cycle)
+        report.measured_seconds = snapshot.slowest_seconds
         report.seconds["plan"] = self._clock.boot() - started
         cluster = self._parts.gate.cluster_obstacle()
         if cluster is not None:
@@ -179,6 +180,11 @@ class Cycle:
         self._parts.gate.see(picture)
         self._own_splits.look(picture, self._term.takeover)
         self.params = self._parts.parameters(self._config.adoptable(), namespaces_of(self._term.takeover))
+        if (measured := snapshot.slowest_seconds) is not None:
+            # Hits, ledger and silence go by the age of what was really seen.
+            self.params = replace(
+                self.params, statistics_interval_seconds=measured, host_usage_interval_seconds=measured
+            )
         self.snapshot = snapshot = await self._parts.requests.complete(snapshot, picture)
         await self._parts.policies.refresh(snapshot)
         return snapshot, picture

@@ -26,7 +26,8 @@ FAILED = frozenset(
 
 @dataclass(slots=True, kw_only=True)
 class CycleReport:
-    """What one cycle saw, decided and did."""
+    """What one cycle saw, decided and did. `measured_seconds`: the longest time between two readings of a broker's
+    counters that its plan stood on; None where it stood on a report."""
 
     cycle: int
     wall_ms: int
@@ -40,6 +41,7 @@ class CycleReport:
     seconds: dict[str, float] = field(default_factory=dict)
     operations: dict[str, Any] = field(default_factory=dict)
     shadow: Mapping[str, Any] = field(default_factory=dict)
+    measured_seconds: float | None = None
 
     def record(self, epoch: int | None) -> dict[str, Any]:
         """The journal line of this cycle."""
@@ -54,6 +56,7 @@ class CycleReport:
             "obstacle": self.obstacle.code.value if self.obstacle else None,
             "plan": self.plan.hash if self.plan else None,
             "digest": self.plan.snapshot_digest if self.plan else None,
+            "measured_seconds": self.measured_seconds,
             "planned": len(self.plan.moves) if self.plan else 0,
             "refused": dict(Counter(item.code.value for item in self.plan.refusals)) if self.plan else {},
             "outcomes": dict(Counter(item.outcome for item in self.outcomes)),

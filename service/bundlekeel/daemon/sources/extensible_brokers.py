@@ -161,10 +161,15 @@ class ExtensibleBrokers:
 
     def wants_cpu(self, broker: str, now: Instant) -> bool:
         """Whether this broker's CPU is to be asked for: while its own score is not known, and not too often."""
-        known = self.brokers.get(broker)
-        if known is None or self._scored(known, now):
+        if not self.lacks_score(broker, now):
             return False
+        known = self.brokers[broker]
         return now.boot - known.cpu_boot >= (CPU_FIRST_SECONDS if known.cpu is None else CPU_SECONDS)
+
+    def lacks_score(self, broker: str, now: Instant) -> bool:
+        """Whether this is a broker whose own score is not known."""
+        known = self.brokers.get(broker)
+        return known is not None and not self._scored(known, now)
 
     def reported_cpu(self, broker: str, load: float | None, now: Instant) -> None:
         """Take in the used share of a broker's CPU, 0..1; None when it did not tell.

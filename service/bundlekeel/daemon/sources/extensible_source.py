@@ -18,6 +18,7 @@ import structlog
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminApiError, AdminUnreachable, SnapshotError, StoreError
 from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker
+from bundlekeel.daemon.sources.counters import LiveLoads
 from bundlekeel.daemon.sources.extensible_brokers import (
     CPU_FIRST_SECONDS,
     BrokerSettings,
@@ -85,6 +86,7 @@ class ClusterSource:
         clock: Clock,
         telemetry: Telemetry,
         options: ExtensibleOptions,
+        live: LiveLoads | None = None,
     ) -> None:
         self._registry = registry
         self._feed = feed
@@ -92,11 +94,13 @@ class ClusterSource:
         self._clock = clock
         self._telemetry = telemetry
         self._options = options
+        self.live = live
         self._book = ExtensibleBrokers(
             bundles=options.bundles,
             stats_interval=options.stats_interval,
         )
         self._urls: tuple[str, ...] = ()
+        self._listens = False
         self._registered = 0
         self._news = 0
         self._first_boot: float | None = None
@@ -115,14 +119,27 @@ class ClusterSource:
         if self._tasks:
             return
         await self._registry.start()
-        self._tasks = [asyncio.create_task(self._follow_registry(), name="cluster-source-registry")]
+        self._tasks = [
+            asyncio.create_task(self._follow_registry(), name="cluster-source-registry"),
+            asyncio.create_task(self._gather_news(), name="cluster-source-news"),
+        ]
+        if self.live is not None:
+            self.live.on_news = self._something.set
+            self.live.statistics_seconds = self._book.stats_seconds
+            self.live.share_of = self._share_of
+            self._tasks.append(asyncio.create_task(self.live.run(), name="cluster-source-counters"))
 
     async def picture(self) -> Picture:
-        """The registry's picture; extensible brokers in it have reports, or are excluded with a code.
+        """The registry's picture; extensible brokers in it have reports, or are excluded with a code. Figures by
+        counters stand in place of older ones.
 
         SnapshotError before the first, and for a moment until brokers have answered once; StoreError as the registry
         says.
         """
+        picture = await self._reported()
+        return picture if self.live is None else self.live.fused(picture)
+
+    async def _reported(self) -> Picture:
         self._check_tasks()
         base = await self._registry.picture()
         if self._options.force_mixed and base.mode == "mixed":
@@ -168,6 +185,8 @@ class ClusterSource:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks, self._polls = [], {}
+        if self.live is not None:
+            await self.live.close()
         await self._feed.close()
         await self._registry.close()
 
@@ -206,12 +225,15 @@ class ClusterSource:
         wanted = {(broker, endpoint.start_timestamp) for broker, endpoint in endpoints.items()}
         for key in set(self._polls) - wanted:
             self._polls.pop(key).cancel()
+        if self.live is not None:
+            self._admin.set_endpoints(picture.endpoints)
+            self.live.register(picture.endpoints)
         if not endpoints:
             return
         self._admin.set_endpoints(picture.endpoints)
-        if len(self._tasks) == 1:
+        if not self._listens:
+            self._listens = True
             self._tasks.append(asyncio.create_task(self._follow_feed(), name="cluster-source-feed"))
-            self._tasks.append(asyncio.create_task(self._gather_news(), name="cluster-source-news"))
         registered = {endpoint.client_url(tls=self._options.prefer_tls) for endpoint in endpoints.values()} - {""}
         urls = self._options.service_urls or tuple(sorted(registered))
         if urls and urls != self._urls:
@@ -260,7 +282,7 @@ class ClusterSource:
             self._something.set()
         return True
 
-    async def _ask_cpu(self, broker: str) -> None:
+    async def _ask_cpu(self, broker: str) -> float | None:
         """A steady broker may publish nothing for 15 minutes: until it does, its JVM says how busy it is."""
         try:
             load: float | None = await self._admin.cpu_load(broker)
@@ -268,6 +290,10 @@ class ClusterSource:
             _log.info("CPU load could not be fetched", broker=broker, error=str(error))
             load = None
         self._book.reported_cpu(broker, load, self._now())
+        return load
+
+    async def _share_of(self, broker: str) -> float | None:
+        return await self._ask_cpu(broker) if self._book.lacks_score(broker, self._now()) else None
 
     async def _gather_news(self) -> None:
         while True:

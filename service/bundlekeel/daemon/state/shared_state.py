@@ -18,6 +18,7 @@ import structlog
 
 from bundlekeel.core.calibration.adoption import Realised
 from bundlekeel.core.guard.eligibility import RecentMove
+from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.errors import CodecError, StaleWrite, StoreError
 from bundlekeel.core.planning.ledger import dropped, landed
 from bundlekeel.daemon.state.cycle_state import CycleState
@@ -42,6 +43,8 @@ from bundlekeel.ports import Clock, Coordination, Document, DocumentChange
 _log = structlog.get_logger(__name__)
 
 DESIRED, STATE, AVERAGES, MOVES, TERM = "desired", "state/leader", "state/averages", "moves", "state/term"
+# The first chunk of the leader's state: every save writes it.
+STATE_HEAD = f"{STATE}/0000"
 REQUESTS = "requests"
 KEPT_MOVES = 10_000
 MOVES_PER_CHUNK = 500
@@ -86,6 +89,8 @@ class SharedState:
         self._moves_per_chunk = moves_per_chunk
         self.moves: deque[dict[str, Any]] = deque(maxlen=kept_moves)
         self._chunks: dict[str, list[Document]] = {}
+        # Of documents as they were when they were read last.
+        self._stamps: dict[str, int | None] = {}
         self._open_chunk: list[dict[str, Any]] = []
         self._open_index = 0
         self._oldest_index = 0
@@ -112,11 +117,20 @@ class SharedState:
     # --- reading ---
 
     async def refresh(self) -> None:
-        """Read the desired state, and on a follower what the leader last stored. StoreError when it cannot be read."""
-        self.desired = self._desired(await self._coordination.read(DESIRED))
-        self._hear_of(self._takeover(await self._coordination.read(TAKEOVER)))
-        if not self.leading:
-            await self._read_leader_state()
+        """Read the desired state, and on a follower what the leader last stored, as far as they have changed since
+        they were read. StoreError when they cannot be read."""
+        paths = (DESIRED, TAKEOVER, STATE_HEAD)
+        found = dict(zip(paths, await self._coordination.stamps(paths), strict=True))
+        # What is written meanwhile is read too, and once more for its stamp.
+        changed = [path for path in paths if path not in self._stamps or self._stamps[path] != found[path]]
+        if DESIRED in changed:
+            self.desired = self._desired(await self._coordination.read(DESIRED))
+            self._stamps[DESIRED] = found[DESIRED]
+        if TAKEOVER in changed:
+            self._hear_of(self._takeover(await self._coordination.read(TAKEOVER)))
+            self._stamps[TAKEOVER] = found[TAKEOVER]
+        if not self.leading and STATE_HEAD in changed and await self._read_leader_state():
+            self._stamps[STATE_HEAD] = found[STATE_HEAD]
 
     def _hear_of(self, record: TakeoverRecord | None) -> None:
         news = self._takeover_seen and record is not None and record != self.takeover
@@ -124,19 +138,20 @@ class SharedState:
         if news and record is not None:
             self.on_takeover(record)
 
-    async def _read_leader_state(self) -> None:
+    async def _read_leader_state(self) -> bool:
+        """Whether what was read is no older than what we hold."""
         mark = self._mark
         documents = await self._coordination.read_tree(STATE)
         if mark != self._mark:
-            return  # a term of ours began, or a move ended, meanwhile: what was read is older than what we hold
+            return False  # a term of ours began, or a move ended, meanwhile
         self._chunks[STATE] = documents
         if not documents:
-            return
+            return True
         try:
             found = decode_state(documents, what=STATE)
         except CodecError as error:
             self.set_aside(STATE, {STATE: str(error)})
-            return
+            return True
         self.set_aside(STATE, {})
         newer = (found.epoch, found.wall_ms) != (self.shared.epoch, self.shared.wall_ms)
         if self._first_seen[:2] != (found.epoch, found.wall_ms):
@@ -144,15 +159,15 @@ class SharedState:
         self.shared = found
         self.tasks = list(found.tasks)
         self.realised = found.realised
-        if newer:
-            await self._read_moves()
+        return await self._read_moves() if newer else True
 
-    async def _read_moves(self) -> None:
+    async def _read_moves(self) -> bool:
+        """As `_read_leader_state`."""
         mark, records, unreadable = self._mark, list[dict[str, Any]](), dict[str, str]()
         index, chunk = 0, list[dict[str, Any]]()
         documents = [item for item in await self._coordination.read_tree(MOVES) if _index(item) >= 0]
         if mark != self._mark:
-            return
+            return False
         for document in documents:
             try:
                 index, chunk = _index(document), decode_moves(document.data, what=document.path)
@@ -164,6 +179,7 @@ class SharedState:
         self.moves = deque(records, maxlen=self._kept_moves)
         self._open_index, self._open_chunk, self._chunk_stored = index, list(chunk), bool(chunk)
         self._oldest_index = _index(documents[0]) if documents else 0
+        return True
 
     def set_aside(self, folder: str, found: Mapping[str, str]) -> None:
         """Note the documents of a folder that could not be read: path -> why. They are logged once."""
@@ -265,6 +281,8 @@ class SharedState:
         change = DocumentChange(path=TERM, data=msgspec.json.encode(note), create=not exists)
         await self._coordination.write_fenced(epoch, [change])
         self._mark += 1
+        # From here on we hold more than what is stored: it is read again once we lead no more.
+        self._stamps.pop(STATE_HEAD, None)
         await self._read_leader_state()
         # The last leader may have recorded moves after it stored its state: our chunk must hold them.
         await self._read_moves()
@@ -295,20 +313,22 @@ class SharedState:
             await self._store(epoch, STATE, state)
             self.shared, self._first_seen = state, (epoch, state.wall_ms, 0)
 
-    async def save_averages(self, part: AveragesPart) -> None:
-        """Store a checkpoint of the averages, node by node: all of a large cluster's do not fit into one request.
+    async def save_averages(self, averages: Averages) -> None:
+        """Store a checkpoint of the averages, node by node: all of a large cluster's do not fit into one request, and
+        are encoded in a thread.
 
         Each node stands for itself, so one that is older than the others does no harm.
         """
         if not self.leading:
             return
-        epoch, bundles, path = self.current_epoch(), part.bundles, AVERAGES
+        epoch, wall_ms, path = self.current_epoch(), self._clock.wall_ms(), AVERAGES
+        averages = averages.copy()
         known = self._chunks.pop(path, None)
         names = {item.path for item in (await self._coordination.read_tree(path) if known is None else known)}
         written: list[Document] = []
-        for start in range(0, len(bundles), BUNDLES_PER_CHUNK):
+        for start in range(0, len(averages), BUNDLES_PER_CHUNK):
             node = f"{path}/{len(written):04d}"
-            data = encode(AveragesPart(wall_ms=part.wall_ms, bundles=bundles[start : start + BUNDLES_PER_CHUNK]))
+            data = await asyncio.to_thread(_averages_from, averages, start, wall_ms)
             await self._coordination.write_fenced(
                 epoch, [DocumentChange(path=node, data=data, create=node not in names)]
             )
@@ -402,6 +422,10 @@ class SharedState:
     async def close_request(self, request_id: str, epoch: int) -> None:
         """Remove a request that is taken (fenced)."""
         await self._coordination.write_fenced(epoch, [DocumentChange(path=f"{REQUESTS}/{request_id}", data=None)])
+
+
+def _averages_from(averages: Averages, start: int, wall_ms: int) -> bytes:
+    return encode(AveragesPart(wall_ms=wall_ms, bundles=averages.export(start, start + BUNDLES_PER_CHUNK)))
 
 
 def _abandoned(task: dict[str, Any]) -> dict[str, Any]:

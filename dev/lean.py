@@ -1,0 +1,74 @@
+"""`python -m dev.lean`: CPU seconds and resident memory of commands and of a sidecar that is ready; the least of five.
+
+The sidecar runs with the settings' defaults and a metadata store that does not answer. For the libraries it loads:
+`test_a_sidecar_loads_what_it_needs`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+import yaml
+
+_ROUNDS = 5
+_MEBIBYTE = 2**20
+
+
+@contextlib.contextmanager
+def listening(directory: Path, *, before: str = "") -> Iterator[subprocess.Popen[str]]:
+    """A sidecar of its own process that has said that it listens; killed in the end. `before`: code it runs first."""
+    given = {
+        # No server has this port.
+        "metadata_store": "zk:127.0.0.1:1",
+        "journal": {"path": str(directory / "journal.jsonl")},
+        "api": {"port": 0, "socket": str(directory / "sock")},
+        "logging": {"format": "json"},
+    }
+    (directory / "settings.yaml").write_text(yaml.safe_dump(given), encoding="utf-8")
+    code = f"{before}\nfrom bundlekeel.wiring import main; main()"
+    command = [sys.executable, "-c", code, "run", "-c", str(directory / "settings.yaml")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            said = next((line for line in process.stderr if '"listening"' in line), None)
+            if said is None:
+                raise RuntimeError(f"the sidecar ended with {process.wait()}")
+            yield process
+        finally:
+            process.kill()
+
+
+def _sidecar() -> tuple[float, float]:
+    with TemporaryDirectory() as folder, listening(Path(folder)) as process:
+        seen = psutil.Process(process.pid)
+        spent = seen.cpu_times()
+        return spent.user + spent.system, seen.memory_info().rss / _MEBIBYTE
+
+
+def _command(*arguments: str) -> tuple[float, float]:
+    process = subprocess.Popen([sys.executable, "-m", "bundlekeel", *arguments], stdout=subprocess.DEVNULL)
+    used = os.wait4(process.pid, 0)[2]
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+
+
+def main() -> None:
+    """Print a line each."""
+    for name, measure in {
+        "bundlekeel --version": lambda: _command("--version"),
+        "bundlekeel --help": lambda: _command("--help"),
+        "bundlekeel run, ready": _sidecar,
+    }.items():
+        rounds = [measure() for _ in range(_ROUNDS)]
+        cpu, resident = (min(column) for column in zip(*rounds, strict=True))
+        print(f"{name:24}{cpu:6.2f} s{resident:7.1f} MiB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Counters of brokers out of the operator's Prometheus, which scrapes them anyway: it costs the brokers nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from bundlekeel.codec.counters import NAMES, decode_scrapes
+from bundlekeel.codec.external_input import LARGE, clean, read, text_of
+from bundlekeel.core.model.counters import CounterReading
+from bundlekeel.core.model.errors import AdminFault, AdminTimeout, AdminUnauthorized, CodecError
+from bundlekeel.ports import BrokerEndpoint, Clock
+from bundlekeel.tls import ClientTls
+from bundlekeel.token_source import TokenSource
+
+# How long it is believed which brokers Prometheus knows by which name.
+_KNOWN_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrometheusOptions:
+    """`labels`: what all series of the cluster have; `broker_label`: the label that tells its brokers apart, whose
+    value is a broker's `host:port` or host, its pod's name, or an address that its host name leads to. `window`: how
+    far back scrapes are looked for; at least two of them should lie in it. Seconds."""
+
+    url: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    broker_label: str = "instance"
+    window: float = 120.0
+    timeout: float = 10.0
+
+
+class PrometheusCounters:
+    """`ports.TopicCounters` over Prometheus' HTTP API. Constructed inside or outside an event loop, used inside one."""
+
+    def __init__(
+        self,
+        options: PrometheusOptions,
+        clock: Clock,
+        *,
+        tls: ClientTls | None = None,
+        token: TokenSource | None = None,
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._token = token
+        self._known: tuple[float, list[str]] = (float("-inf"), [])
+        self._http = httpx.AsyncClient(
+            timeout=options.timeout,
+            trust_env=False,
+            verify=(tls or ClientTls()).context(field="prometheus.tls_trust_certs_file"),
+            headers={"Accept-Encoding": "identity"},
+        )
+
+    async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
+        """See the port: the last two scrapes."""
+        name = await self._name_of(broker)
+        chosen = self._selector({self._options.broker_label: name}, f'__name__=~"{"|".join(NAMES)}"')
+        body = await self._ask("query", {"query": f"{chosen}[{self._options.window:.0f}s]"})
+        try:
+            found = await asyncio.to_thread(decode_scrapes, body)
+        except CodecError as error:
+            raise AdminFault(f"counters of {broker.broker_id} in Prometheus: {error}", status=200) from error
+        if not found:
+            raise AdminFault(f"Prometheus scraped {name} not once in {self._options.window:.0f} s", status=200)
+        return found
+
+    async def close(self) -> None:
+        """Close pooled connections."""
+        await self._http.aclose()
+
+    async def _name_of(self, broker: BrokerEndpoint) -> str:
+        """The value of the label that stands for this broker. AdminFault unless it is exactly one."""
+        at, names = self._known
+        if self._clock.boot() - at > _KNOWN_SECONDS:
+            names = await self._names()
+            self._known = self._clock.boot(), names
+        found = await _matching(broker, names)
+        if len(found) != 1:
+            known = ", ".join(names[:5]) or "none"
+            text = f"{len(found) or 'no'} values of {self._options.broker_label} stand for {broker.broker_id}"
+            raise AdminFault(f"{text}; Prometheus knows {known}", status=200)
+        return found[0]
+
+    async def _names(self) -> list[str]:
+        chosen = self._selector({}, f'__name__="{NAMES[-2]}"')
+        since = self._clock.wall_ms() / 1000 - self._options.window
+        body = await self._ask(
+            f"label/{self._options.broker_label}/values", {"match[]": chosen, "start": f"{since:.0f}"}
+        )
+        try:
+            return read(body, _Values, what="the labels in Prometheus", limit=LARGE).data
+        except CodecError as error:
+            raise AdminFault(str(error), status=200) from error
+
+    def _selector(self, equal: Mapping[str, str], *others: str) -> str:
+        """Series with these labels, those of the cluster, and what other matchers say."""
+        given = {**self._options.labels, **equal}
+        return "{" + ",".join([*(f"{label}={json.dumps(value)}" for label, value in given.items()), *others]) + "}"
+
+    async def _ask(self, path: str, fields: Mapping[str, str]) -> bytes:
+        """Its answer as far as that is read. An AdminApiError of the kind that fits, without headers."""
+        url = f"{self._options.url.rstrip('/')}/api/v1/{path}"
+        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token.current()}"}
+        try:
+            async with self._http.stream("GET", url, params=dict(fields), headers=headers) as answer:
+                content = bytearray()
+                async for chunk in answer.aiter_raw():
+                    content += chunk
+                    if len(content) > LARGE.nbytes:
+                        raise AdminFault(f"Prometheus answered with more than {LARGE.nbytes} bytes", status=200)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise AdminTimeout(f"Prometheus did not answer: {type(error).__name__}") from error
+        if answer.status_code in (401, 403):
+            if self._token is not None:
+                self._token.forget()
+            raise AdminUnauthorized(f"Prometheus refused: {answer.status_code}", status=answer.status_code)
+        if not answer.is_success:
+            told = clean(text_of(bytes(content[:200])))
+            raise AdminFault(f"Prometheus answered {answer.status_code}: {told}", status=answer.status_code)
+        return bytes(content)
+
+
+class _Values(msgspec.Struct):
+    data: list[str]
+
+
+async def _matching(broker: BrokerEndpoint, names: Sequence[str]) -> list[str]:
+    """The values that stand for a broker, by the first rule that any of them fits."""
+    places = [urlsplit(url) for url in (broker.web_url, broker.web_url_tls) if url]
+    hosts = [place.hostname or "" for place in places]
+    rules = ({place.netloc for place in places}, set(hosts), {host.split(".")[0] for host in hosts})
+    for wanted in rules:
+        if found := [name for name in names if name in wanted]:
+            return found
+    addresses = {host for name in hosts for host in await _addresses(name)} | set(hosts)
+    ports = {place.port for place in places}
+    alike = [(name, urlsplit(f"//{name}")) for name in names]
+    here = [(name, place) for name, place in alike if place.hostname in addresses]
+    # Brokers on one host differ by their ports; a metrics port of its own differs from all of them.
+    return [name for name, place in here if place.port in ports] or [name for name, _ in here]
+
+
+async def _addresses(host: str) -> set[str]:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return set()
+    return {str(item[4][0]) for item in found}

@@ -1,0 +1,191 @@
+"""What a broker's topics have carried since they were loaded, and the report that two readings of it make.
+
+Brokers compute rates once in a statistics interval (60 s), and sample their CPU once a minute. The counters beside them
+(`pulsar_in_messages_total` and its three sisters, `process_cpu_seconds_total`) are exact at every moment: two readings
+a few seconds apart tell what a broker carries now.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bundlekeel.core.model.load import (
+    BANDWIDTH_IN,
+    BANDWIDTH_OUT,
+    CPU,
+    DIRECT_MEMORY,
+    KILOBIT_PER_BYTE,
+    THROUGHPUT_IN,
+    THROUGHPUT_OUT,
+    BrokerReport,
+    Floats,
+    Ints,
+)
+from bundlekeel.core.model.names import BundleName
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterReading:
+    """Counters of one broker's loaded topics, read between two moments, in ms. A row is a topic, known by its namespace
+    and its hash (two topics that share both share the bundle, too, and a row).
+
+    `namespace`: shape (n,), place in `namespaces`; `hashes`: shape (n,), place in the namespace's hash space.
+    `counters`: shape (n, 4), columns of `core.model.load.TRAFFIC` without "a second": messages and bytes. `sessions`:
+    shape (n, 2), consumers and producers. `cpu_seconds`: what the process used since its start; `direct_memory_bytes`:
+    what it uses now; None where the broker does not tell.
+    """
+
+    from_ms: int
+    to_ms: int
+    namespaces: tuple[str, ...]
+    namespace: Ints
+    hashes: Ints
+    counters: Floats
+    sessions: Ints
+    cpu_seconds: float | None = None
+    direct_memory_bytes: float | None = None
+
+    def keys(self) -> NDArray[np.uint64]:
+        """The same topic has the same key in every reading."""
+        codes = np.array([zlib.crc32(text.encode()) for text in self.namespaces], dtype=np.uint64)
+        return (codes[self.namespace] << np.uint64(32)) | self.hashes.astype(np.uint64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredLoad:
+    """What two readings say of a broker: rates of its bundles, and its CPU in cores (None: not told). `cpu_share`: the
+    share of the CPU it may use, 0..1, where its JVM was asked for that: who does not tell its cores needs no other.
+
+    `traffic`: shape (n, 4), columns of `TRAFFIC`; `counts`: shape (n, 3), topics, consumers, producers. `whole`: shape
+    (n,), whether all topics of the bundle were there at both readings; otherwise the figures are the least there was.
+    """
+
+    from_ms: int
+    to_ms: int
+    bundles: tuple[str, ...]
+    traffic: Floats
+    counts: Ints
+    whole: NDArray[np.bool_]
+    cpu_cores: float | None
+    direct_memory_bytes: float | None
+    cpu_share: float | None = None
+
+
+def measured(
+    before: CounterReading, after: CounterReading, boundaries: Mapping[str, Sequence[int]]
+) -> MeasuredLoad | None:
+    """What came between two readings of one broker in one life; None when they are no two.
+
+    `boundaries` of the namespaces of `after`; topics of others are left out.
+    """
+    seconds = (after.from_ms + after.to_ms - before.from_ms - before.to_ms) / 2000
+    if seconds <= 0:
+        return None
+    passed, known = _passed(before, after)
+    bundles, bundle = _bundles(after, boundaries)
+    mine = bundle >= 0
+    traffic, counts = np.zeros((len(bundles), 4)), np.zeros((len(bundles), 3), dtype=np.int64)
+    np.add.at(traffic, bundle[mine], passed[mine] / seconds)
+    counts[:, 0] = np.bincount(bundle[mine], minlength=len(bundles))
+    np.add.at(counts[:, 1:], bundle[mine], after.sessions[mine])
+    whole = np.ones(len(bundles), dtype=bool)
+    whole[bundle[mine & ~known]] = False
+    cpu = None
+    if before.cpu_seconds is not None and after.cpu_seconds is not None and after.cpu_seconds >= before.cpu_seconds:
+        cpu = (after.cpu_seconds - before.cpu_seconds) / seconds
+    return MeasuredLoad(
+        from_ms=before.from_ms,
+        to_ms=after.to_ms,
+        bundles=bundles,
+        traffic=traffic,
+        counts=counts,
+        whole=whole,
+        cpu_cores=cpu,
+        direct_memory_bytes=after.direct_memory_bytes,
+    )
+
+
+def _passed(before: CounterReading, after: CounterReading) -> tuple[Floats, NDArray[np.bool_]]:
+    """What each topic of `after` counted since `before`, or since it was loaded: then it is not known in full."""
+    old, new = before.keys(), after.keys()
+    order = np.argsort(old)
+    place = np.searchsorted(old, new, sorter=order)
+    row = order[np.minimum(place, len(order) - 1)] if len(order) else np.zeros(len(new), dtype=np.int64)
+    known = old[row] == new if len(old) else np.zeros(len(new), dtype=bool)
+    passed = after.counters.copy()
+    passed[known] -= before.counters[row[known]]
+    # A topic that was unloaded and came back counts anew.
+    again = (passed < 0).any(axis=1)
+    passed[again] = after.counters[again]
+    return passed, known & ~again
+
+
+def _bundles(reading: CounterReading, boundaries: Mapping[str, Sequence[int]]) -> tuple[tuple[str, ...], Ints]:
+    """The bundles that hold topics, and each topic's place among them (-1: its namespace is not known)."""
+    names: list[str] = []
+    bundle = np.full(len(reading.hashes), -1, dtype=np.int64)
+    for code, namespace in enumerate(reading.namespaces):
+        edges = boundaries.get(namespace)
+        if edges is None:
+            continue
+        rows = np.flatnonzero(reading.namespace == code)
+        part = np.searchsorted(np.array(edges[1:-1], dtype=np.int64), reading.hashes[rows], side="right")
+        present, place = np.unique(part, return_inverse=True)
+        bundle[rows] = place + len(names)
+        names += [str(BundleName(namespace=namespace, lower=edges[at], upper=edges[at + 1])) for at in present.tolist()]
+    return tuple(names), bundle
+
+
+def with_measured(report: BrokerReport, load: MeasuredLoad, known: Mapping[str, Floats]) -> BrokerReport | None:
+    """The report with what was measured in place of older figures; None when CPU counts and was not measured.
+
+    The bundles are those whose topics the broker had at the second reading. `known`: traffic, shape (4,), of bundles as
+    it was measured last, anywhere: of a bundle that came in between, that is better than the part that was seen here.
+    """
+    usage = _usage(report, load)
+    if usage is None:
+        return None
+    traffic = load.traffic
+    if not load.whole.all():
+        told = dict(zip(report.bundle_names, report.bundle_traffic, strict=True)) | dict(known)
+        traffic = traffic.copy()
+        for row in np.flatnonzero(~load.whole).tolist():
+            traffic[row] = np.maximum(traffic[row], told.get(load.bundles[row], 0.0))
+    total = traffic.sum(axis=0)
+    for resource, column in ((BANDWIDTH_IN, THROUGHPUT_IN), (BANDWIDTH_OUT, THROUGHPUT_OUT)):
+        more = (total[column] - report.traffic[column]) * KILOBIT_PER_BYTE
+        if report.limit[resource] > 0:
+            usage[resource] = max(0.0, usage[resource] + more)
+    return replace(
+        report,
+        usage=usage,
+        traffic=total,
+        last_update=load.to_ms,
+        interval_ms=load.to_ms - load.from_ms,
+        num_topics=int(load.counts[:, 0].sum()),
+        bundle_names=load.bundles,
+        bundle_traffic=traffic,
+        bundle_counts=load.counts,
+    )
+
+
+def _usage(report: BrokerReport, load: MeasuredLoad) -> Floats | None:
+    """Host usage with what the process says of itself now, in the report's units."""
+    usage = report.usage.copy()
+    if report.limit[CPU] > 0:
+        cores, share = report.limit[CPU] / 100 if report.cores is None else report.cores, load.cpu_share
+        if cores > 0 and load.cpu_cores is not None:
+            share = load.cpu_cores / cores
+        if share is None:
+            return None
+        usage[CPU] = max(share, report.least_usage) * report.limit[CPU]
+    if load.direct_memory_bytes is not None and report.limit[DIRECT_MEMORY] > 0:
+        usage[DIRECT_MEMORY] = load.direct_memory_bytes / _MIB
+    return usage

@@ -1,0 +1,106 @@
+"""JWTs, checked with public keys of a file that is read again when it changes.
+
+A module of its own: `jwt` and `cryptography` take 9 MB, and few sidecars have such a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import jwt
+import structlog
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.settings.credentials import ROLES, Principal, read_file
+from bundlekeel.tls import stamp_of
+
+_LEEWAY_SECONDS: Final = 10
+_PEM = re.compile(rb"-----BEGIN PUBLIC KEY-----.+?-----END PUBLIC KEY-----", re.DOTALL)
+
+_log = structlog.get_logger(__name__)
+
+
+class JwtKeys:
+    """Public keys and what a JWT must say besides being signed with one of them. Asymmetric algorithms only: the key
+    in the file could sign nothing."""
+
+    def __init__(self, path: Path, *, issuer: str, audience: str, role_claim: str) -> None:
+        """ConfigError when the file holds no usable public key."""
+        self._path = path
+        self._issuer, self._audience, self._role_claim = issuer, audience, role_claim
+        self._stamp = stamp_of(path)
+        self._keys = _public_keys(path)
+
+    def check(self, token: str) -> Principal | None:
+        """Who the JWT says it is, if it holds. Cheap."""
+        self._refresh()
+        for key, algorithms in self._keys:
+            try:
+                claims = jwt.decode(
+                    token,
+                    key,
+                    algorithms=algorithms,
+                    audience=self._audience,
+                    issuer=self._issuer,
+                    leeway=_LEEWAY_SECONDS,
+                    options={"require": ["exp", "iss", "aud", "sub"]},
+                )
+            except (jwt.PyJWTError, ValueError, TypeError):
+                continue
+            name = claims["sub"]
+            if isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable():
+                return Principal(name, _highest(_claim(claims, self._role_claim)))
+        return None
+
+    def _refresh(self) -> None:
+        stamp = stamp_of(self._path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._keys = _public_keys(self._path)
+        except ConfigError as error:
+            _log.warning("jwt keys cannot be read", error=str(error), kept=stamp is not None)
+            if stamp is None:
+                self._keys = []
+
+
+def _public_keys(path: Path) -> list[tuple[Any, list[str]]]:
+    field = "api.auth.jwt_key_file"
+    found: list[tuple[Any, list[str]]] = []
+    for block in _PEM.findall(read_file(path, field)):
+        try:
+            key = load_pem_public_key(block)
+        except ValueError:
+            continue
+        if isinstance(key, RSAPublicKey):
+            found.append((key, ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"]))
+        elif isinstance(key, EllipticCurvePublicKey):
+            found.append((key, {256: ["ES256"], 384: ["ES384"], 521: ["ES512"]}.get(key.curve.key_size, [])))
+        elif isinstance(key, Ed25519PublicKey):
+            found.append((key, ["EdDSA"]))
+    if not found:
+        raise ConfigError(f"{path} holds no public key (PEM; RSA, EC or Ed25519)", field=field, value=str(path))
+    return found
+
+
+def _claim(claims: Mapping[str, Any], path: str) -> Any:
+    """A claim by its name, or by a path with dots."""
+    if path in claims:
+        return claims[path]
+    value: Any = claims
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _highest(told: object) -> str:
+    held = told if isinstance(told, list) else [told]
+    return next((role for role in reversed(ROLES) if role in held), "")

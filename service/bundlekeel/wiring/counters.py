@@ -1,0 +1,45 @@
+"""Where counters are read, by the settings."""
+
+from __future__ import annotations
+
+from bundlekeel.adapters.admin import HttpBrokerAdmin
+from bundlekeel.adapters.clock import SystemClock
+from bundlekeel.adapters.prometheus import PrometheusCounters, PrometheusOptions
+from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
+from bundlekeel.ports import Metadata
+from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.tls import ClientTls
+from bundlekeel.token_source import TokenSource
+
+
+def live_loads(
+    loaded: LoadedSettings, admin: HttpBrokerAdmin, metadata: Metadata, clock: SystemClock
+) -> LiveLoads | None:
+    """None where reports alone are gone by. ConfigError."""
+    given = loaded.settings.counters
+    if given.source == "off":
+        return None
+    options = CounterOptions(interval=given.interval, quick_interval=given.quick_interval)
+    if given.source == "brokers":
+        return LiveLoads(admin, metadata, clock, options)
+    prometheus = _prometheus(loaded, clock)
+    return LiveLoads(prometheus, metadata, clock, options, prometheus.close)
+
+
+def _prometheus(loaded: LoadedSettings, clock: SystemClock) -> PrometheusCounters:
+    given, token = loaded.settings.prometheus, None
+    if given.token is not None or given.token_file is not None:
+        secret = given.token.get_secret_value() if given.token is not None else None
+        token = TokenSource(secret, file=loaded.located(given.token_file))
+    return PrometheusCounters(
+        PrometheusOptions(
+            url=given.url or "",
+            labels=given.labels,
+            broker_label=given.broker_label,
+            window=given.window,
+            timeout=given.timeout,
+        ),
+        clock,
+        tls=ClientTls(trust_certs=loaded.located(given.tls_trust_certs_file), verify=given.tls_verify),
+        token=token,
+    )

@@ -1,0 +1,90 @@
+"""Counters out of a broker's Prometheus page."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+
+from bundlekeel.codec.counters import decode_counters
+from bundlekeel.core.model.counters import CounterReading
+from bundlekeel.core.model.errors import CodecError
+
+ONE, TWO = "persistent://t/n/one", "non-persistent://t/m/two"
+CPU = 'process_cpu_seconds_total{cluster="c"} 10.16\n'
+
+
+def sample(name: str, topic: str, value: object, more: str = "") -> str:
+    """One line of a page."""
+    namespace = "/".join(topic.partition("://")[2].split("/")[:2])
+    return f'pulsar_{name}{{cluster="c",namespace="{namespace}",topic="{topic}"{more}}} {value}\n'
+
+
+def read(page: str) -> CounterReading:
+    """What a page says, read between 1 and 2 ms."""
+    return decode_counters(page.encode(), from_ms=1, to_ms=2)
+
+
+def test_a_page() -> None:
+    """What comes in is told once a topic; what goes out is the sum of its subscriptions, without their consumers."""
+    page = "# TYPE pulsar_in_messages_total gauge\n" + sample("in_messages_total", ONE, 585) + CPU
+    page += sample("in_messages_total", TWO, "3.5E2") + sample("in_bytes_total", ONE, 5850)
+    page += sample("out_messages_total", ONE, 500, ',subscription="a"')
+    page += sample("out_messages_total", ONE, 400, ',subscription="b"')
+    page += sample("out_messages_total", ONE, 300, ',subscription="b",consumer_name="x",consumer_id="0"')
+    page += sample("consumers_count", ONE, 2) + sample("producers_count", TWO, 1)
+    page += 'jvm_memory_direct_bytes_used{cluster="c"} 8388608.0'
+    found = read(page)
+    assert (found.namespaces, found.namespace.tolist()) == (("t/n", "t/m"), [0, 1])
+    assert found.hashes.tolist() == [zlib.crc32(ONE.encode()), zlib.crc32(TWO.encode())]
+    assert found.counters.tolist() == [[585.0, 900.0, 5850.0, 0.0], [350.0, 0.0, 0.0, 0.0]]
+    assert found.sessions.tolist() == [[2, 0], [0, 1]]
+    assert (found.cpu_seconds, found.direct_memory_bytes) == (10.16, 8388608.0)
+    assert (found.from_ms, found.to_ms) == (1, 2)
+
+
+def test_samples_of_one_name_in_several_places() -> None:
+    """Nothing promises that the samples of one name follow each other."""
+    page = sample("in_bytes_total", ONE, 1) + CPU + sample("in_bytes_total", TWO, 2) + "pulsar_in_bytes_total_x 5\n"
+    assert read(page).counters[:, 2].tolist() == [1.0, 2.0]
+
+
+def test_a_moment_may_follow() -> None:
+    """The text format allows a timestamp behind the value."""
+    assert read(sample("in_bytes_total", ONE, "7 1795462453814")).counters[0, 2] == 7.0
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-5", "many", "", "1e999"])
+def test_odd_values_count_as_nothing(value: str) -> None:
+    """One figure that is none does not spoil the others."""
+    assert read(sample("in_bytes_total", ONE, value) + sample("in_messages_total", ONE, 3)).counters.tolist() == [
+        [3.0, 0.0, 0.0, 0.0]
+    ]
+
+
+def test_an_empty_broker() -> None:
+    """A broker without topics carries nothing, which is a figure too."""
+    found = read(CPU)
+    assert (found.namespaces, len(found.hashes), found.cpu_seconds) == ((), 0, 10.16)
+    assert found.counters.shape == (0, 4)
+
+
+def test_namespaces_of_three_parts() -> None:
+    """A topic of an old name is in the namespace that the page names; one that is no part of the name is not it."""
+    page = 'pulsar_in_bytes_total{cluster="c",namespace="t/c/n",topic="persistent://t/c/n/x"} 1\n'
+    assert read(page).namespaces == ("t/c/n",)
+    assert read(page.replace('="t/c/n"', '="kubernetes"')).namespaces == ("t/c",)
+
+
+def test_namespaces_only() -> None:
+    """Without topics in its metrics a broker does not tell where its load is."""
+    page = CPU + 'pulsar_in_messages_total{cluster="c",namespace="t/n"} 5\n'
+    with pytest.raises(CodecError, match="exposeTopicLevelMetricsInPrometheus"):
+        read(page)
+
+
+@pytest.mark.parametrize("page", ["", "<html>", "up 1\n"])
+def test_what_is_no_page_of_a_broker(page: str) -> None:
+    """What else answers there is an error, never an idle broker."""
+    with pytest.raises(CodecError, match="no figures of a broker"):
+        read(page)

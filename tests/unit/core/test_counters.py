@@ -1,0 +1,145 @@
+"""What two readings of a broker's counters say, and the report that comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bundlekeel.core.model.counters import CounterReading, measured, with_measured
+from bundlekeel.core.model.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, DIRECT_MEMORY, BrokerReport
+
+HALVES = {"t/n": [0, 0x80000000, 0xFFFFFFFF]}
+LOW, HIGH = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
+
+
+def reading(at_s: float, topics: dict[int, float], cpu: float | None = None, namespace: str = "t/n") -> CounterReading:
+    """Topics by hash with the bytes that came in; a reading lasts 100 ms around a moment."""
+    counters = np.zeros((len(topics), 4))
+    counters[:, 2] = list(topics.values())
+    return CounterReading(
+        from_ms=int(1000 * at_s) - 50,
+        to_ms=int(1000 * at_s) + 50,
+        namespaces=(namespace,),
+        namespace=np.zeros(len(topics), dtype=np.int64),
+        hashes=np.array(list(topics), dtype=np.int64),
+        counters=counters,
+        sessions=np.tile(np.array([[2, 1]]), (len(topics), 1)),
+        cpu_seconds=cpu,
+        direct_memory_bytes=64.0 * 1024 * 1024,
+    )
+
+
+def test_rates_of_bundles() -> None:
+    """Bytes since the reading before, by bundle; a topic on the boundary belongs to the upper one."""
+    load = measured(
+        reading(10, {1: 50.0, 0x80000000: 7.0, 2: 0.0}), reading(12, {2: 10.0, 1: 80.0, 0x80000000: 8.0}), HALVES
+    )
+    assert load is not None
+    assert dict(zip(load.bundles, load.traffic[:, 2].tolist(), strict=True)) == {LOW: 20.0, HIGH: 0.5}
+    assert load.counts.tolist() == [[2, 4, 2], [1, 2, 1]]
+    assert load.whole.all()
+    assert (load.from_ms, load.to_ms) == (9950, 12050)
+
+
+def test_a_topic_that_came_or_began_anew() -> None:
+    """What it counted is the least that its bundle carried; it is not known in full."""
+    load = measured(reading(10, {1: 50.0, 0x90000000: 500.0}), reading(12, {1: 60.0, 5: 8.0, 0x90000000: 20.0}), HALVES)
+    assert load is not None
+    assert load.bundles == (LOW, HIGH)
+    assert load.traffic[:, 2].tolist() == [9.0, 10.0]
+    assert load.whole.tolist() == [False, False]
+
+
+def test_the_same_hash_in_another_namespace_is_another_topic() -> None:
+    """Readings are compared by namespace and hash."""
+    edges = {**HALVES, "t/m": [0, 0xFFFFFFFF]}
+    load = measured(reading(10, {1: 50.0}, namespace="t/m"), reading(11, {1: 60.0}), edges)
+    assert load is not None
+    assert (load.traffic[0, 2], load.whole.tolist()) == (60.0, [False])
+
+
+def test_a_namespace_without_known_boundaries_is_left_out() -> None:
+    """Where its topics belong is not guessed."""
+    load = measured(reading(10, {1: 50.0}), reading(11, {1: 60.0}), {})
+    assert load is not None
+    assert (load.bundles, load.traffic.shape) == ((), (0, 4))
+
+
+def test_the_same_reading_twice_is_no_measurement() -> None:
+    """Who collects counters may give the same ones twice."""
+    assert measured(reading(10, {1: 50.0}), reading(10, {1: 50.0}), HALVES) is None
+
+
+def report(**more: object) -> BrokerReport:
+    """A broker of four cores at 10 %, with 1 MB/s on the lower half, as it said itself."""
+    blank = BrokerReport(
+        broker_id="b:8080",
+        usage=np.array([40.0, 100.0, 8000.0, 0.0]),
+        limit=np.array([400.0, 1000.0, 1e6, -1000.0]),
+        traffic=np.array([0.0, 0.0, 1e6, 0.0]),
+        last_update=1,
+        bundle_names=(LOW,),
+        bundle_traffic=np.array([[0.0, 0.0, 1e6, 0.0]]),
+        bundle_counts=np.array([[1, 1, 1]]),
+        start_timestamp=5,
+    )
+    return replace(blank, **more)  # type: ignore[arg-type]
+
+
+def merged(told: BrokerReport, *, cpu: float | None = 3.0, begins: float = 0.0) -> BrokerReport | None:
+    """The report with two readings, two seconds apart: 2 MB/s on the upper half, `cpu` seconds used."""
+    before = reading(10, {0x80000001: begins} if begins >= 0 else {}, cpu=0.0)
+    load = measured(before, reading(12, {0x80000001: 4e6}, cpu=cpu), HALVES)
+    assert load is not None
+    return with_measured(told, load, {HIGH: np.array([0.0, 0.0, 3e6, 0.0])})
+
+
+def test_a_report_with_what_was_measured() -> None:
+    """Bundles, traffic, CPU and direct memory are those of now; bandwidth follows the traffic where it is limited."""
+    found = merged(report())
+    assert found is not None
+    assert (found.bundle_names, found.bundle_traffic[:, 2].tolist()) == ((HIGH,), [2e6])
+    assert (found.traffic[2], found.num_topics, found.bundle_counts.tolist()) == (2e6, 1, [[1, 2, 1]])
+    assert (found.usage[CPU], found.usage[DIRECT_MEMORY]) == (150.0, 64.0)
+    assert (found.usage[BANDWIDTH_IN], found.usage[BANDWIDTH_OUT]) == (16000.0, 0.0)
+    assert (found.last_update, found.interval_ms, found.start_timestamp) == (12050, 2100, 5)
+
+
+def test_a_bundle_that_came_in_between_keeps_what_was_measured_of_it_elsewhere() -> None:
+    """The part that was seen here is the least; a better figure stands."""
+    found = merged(report(), begins=-1.0)
+    assert found is not None
+    assert found.bundle_traffic[:, 2].tolist() == [3e6]
+
+
+def test_no_cpu_no_measurement() -> None:
+    """A broker's figures would be of two moments: its own report stays."""
+    assert merged(report(), cpu=None) is None
+    assert merged(report(cores=0.0)) is None
+
+
+def test_a_broker_whose_cpu_does_not_count() -> None:
+    """Without a limit nothing is made of the CPU, so none is needed."""
+    found = merged(report(limit=np.array([0.0, 1000.0, 1e6, -1000.0])), cpu=None)
+    assert found is not None
+    assert found.usage[CPU] == 40.0
+
+
+def test_a_broker_that_tells_a_share_of_its_cpu_only() -> None:
+    """An extensible broker that was not heard: its JVM says which part of its CPU it uses."""
+    load = measured(reading(10, {1: 0.0}), reading(12, {1: 0.0}, cpu=3.0), HALVES)
+    assert load is not None
+    found = with_measured(report(cores=0.0), replace(load, cpu_share=0.25), {})
+    assert found is not None
+    assert found.usage[CPU] == 100.0
+
+
+@pytest.mark.parametrize(("least", "percent"), [(0.0, 75.0), (0.9, 90.0)])
+def test_a_score(least: float, percent: float) -> None:
+    """Of an extensible broker the CPU's share takes the place of its score, unless another resource is used more."""
+    scored = report(limit=np.array([100.0, 0.0, 0.0, 0.0]), cores=2.0, least_usage=least)
+    found = merged(scored)
+    assert found is not None
+    assert found.usage[CPU] == pytest.approx(percent)

@@ -1,0 +1,399 @@
+"""What a plan tells, word by word: of each broker and bundle why it stays or goes, with the figures before and after.
+
+One cluster for each situation of each strategy; worked_plans.txt has the words. `b0` is a broker, `#0` a bundle, scores
+are in percent, `or` names the next best target. Hits are those of the small and of the large difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bundlekeel.core.guard.eligibility import GuardState, RecentMove
+from bundlekeel.core.model.load import BrokerReport
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Plan
+from bundlekeel.core.model.policies import IsolationPolicy, Policies
+from bundlekeel.core.planning.engine import PlanInput, plan
+from bundlekeel.core.planning.memory import History, Memory
+from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, report, snapshot
+
+
+def sized(loads: Sequence[Sequence[float]], *percents: float) -> list[BrokerReport]:
+    """Brokers of these bundles with so many percent of a core each."""
+    made, number = [], 0
+    for row, (shares, percent) in enumerate(zip(loads, percents, strict=True)):
+        names = {bundle_name(number + place): share for place, share in enumerate(shares)}
+        number += len(shares)
+        made.append(report(broker(row), names, limit=np.array([percent, 1024.0, -1000.0, -1000.0])))
+    return made
+
+
+def planned(reports: Sequence[BrokerReport], params: dict[str, Any], more: dict[str, Any]) -> Plan:
+    """The whole plan at once, unless the parameters say otherwise."""
+    return plan(PlanInput(snapshot=snapshot(reports), params=Parameters(**{**EAGER, **params}), **more)).plan
+
+
+def short(name: str) -> str:
+    """A broker by its number, a bundle by its own."""
+    return f"#{int(name.rpartition('/')[2][2:6], 16)}" if "/" in name else name[:1] + name[4:5]
+
+
+def story(made: Plan) -> list[str]:
+    """Verdicts, moves and refusals as lines; refusals that only differ in the bundle share one."""
+    lines = [f"{made.verdict.code}: {made.verdict.sentence}"]
+    lines += [
+        f"{short(told.broker)} {told.code} {told.hits_low}/{told.hits_high}: {told.sentence}" for told in made.brokers
+    ]
+    for move in made.moves:
+        sides = (
+            (move.source, move.source_before, move.source_after),
+            (move.target, move.target_before, move.target_after),
+        )
+        way = ", ".join(f"{short(name)} {100 * before:.1f} -> {100 * after:.1f}" for name, before, after in sides)
+        lines.append(
+            f"{short(move.bundle)}: {way} ({move.rule} {move.threshold:.4g}) or {short(move.runner_up)}".strip()
+        )
+    why: dict[str, list[str]] = {}
+    for item in made.refusals:
+        why.setdefault(f"{short(item.broker)} {item.code} {item.detail}".strip(), []).append(short(item.bundle))
+    return lines + [f"{' '.join(names)} {reason}".strip() for reason, names in why.items()]
+
+
+ONLY = Policies(isolation=(IsolationPolicy(name="p", namespaces=("t/ns",), primary=("b000[01]",)),))
+# The bundle that should leave would lift its target to 84.5 %, and to 85 %.
+NEARLY_FULL = [[0.15] * 6, [0.695], [0.72]]
+FULL = [[0.15] * 6, [0.7], [0.72]]
+CASES: dict[str, tuple[list[BrokerReport], dict[str, Any], dict[str, Any]]] = {
+    "avg waits": (cluster([[0.2] * 4, [0.1], [0.1, 0.15]]), {"avg_hit_count_low": 8, "avg_hit_count_high": 2}, {}),
+    "avg far apart": (cluster([[0.2] * 4, [0.1], [0.1, 0.15]]), {}, {}),
+    "avg balanced": (cluster([[0.2, 0.2], [0.39]]), {}, {}),
+    "avg swaps": (cluster([[0.4, 0.4], [0.03] * 10]), {}, {}),
+    "avg swaps no more than half": (cluster([[0.4, 0.4], [0.2, 0.2]]), {"max_moves_per_cycle": 1}, {}),
+    "avg finds all too big or full": (cluster([[0.9, 0.05, 0.001], [0.84], [0.02]]), {}, {}),
+    "avg below what an operator set": (
+        cluster([[0.2, 0.2, 0.001], []]),
+        {"min_unload_message_rate": 50000.0, "min_unload_throughput": 1000000000.0},
+        {},
+    ),
+    "avg gives a quarter": (cluster([[0.1, 0.1], [0.3], [0.2, 0.2, 0.2]]), {"max_unload_ratio": 0.25}, {}),
+    "avg among unequal brokers": (sized([[0.1] * 6, [0.01], [0.02], []], 100, 20, 50, 400), {}, {}),
+    "avg keeps to policies": (cluster([[0.2] * 3, [0.1], []]), {}, {"policies": ONLY}),
+    "avg makes room": (cluster([[0.42, 0.32], *[[0.1, 0.1, 0.16, 0.2]] * 3]), {}, {}),
+    "avg within budgets": (cluster([[0.2] * 4, [0.1], [0.1, 0.15]]), {"max_moves_per_cycle": 1}, {}),
+    "threshold": (cluster([[0.1] * 7 + [0.001], [0.1] * 3, [0.1]]), {"strategy": "threshold"}, {}),
+    "threshold sheds what is there now": (
+        cluster([[0.1] * 8, [0.1] * 3, [0.1]]),
+        {"strategy": "threshold"},
+        {
+            "memory": Memory(
+                history={
+                    broker(0): History(score=0.3, reported=NOW_MS - 1),
+                    broker(1): History(score=0.9, reported=NOW_MS),
+                }
+            )
+        },
+    ),
+    "threshold leaves a cold broker": (
+        cluster([[0.11] * 4, [0.11] * 4, [0.11] * 4, [0.1]]),
+        {"strategy": "threshold"},
+        {},
+    ),
+    "threshold with the lower boundary": (
+        cluster([[0.11] * 4, [0.11] * 4, [0.11] * 4, [0.1]]),
+        {"strategy": "threshold", "lower_boundary_shedding": True},
+        {},
+    ),
+    "threshold below what an operator set": (
+        cluster([[0.8], [0.05] * 13, [0.1], [0.1]]),
+        {"strategy": "threshold", "min_unload_throughput_mb": 40.0},
+        {},
+    ),
+    "threshold never above its own line": (cluster([[0.16] * 5, [0.1] * 5, [0.1] * 3]), {"strategy": "threshold"}, {}),
+    "overload": (cluster([[0.1] * 9 + [0.001], [0.15] * 6, [0.1, 0.2], [0.3]]), {"strategy": "overload"}, {}),
+    "overload everywhere": (cluster([[0.1] * 9, [0.1] * 8, [0.4, 0.4]]), {"strategy": "overload"}, {}),
+    "overload by one bundle": (cluster([[0.45, 0.45], [0.4], [0.75]]), {"strategy": "overload"}, {}),
+    "overload round robin": (
+        cluster([[0.06] * 15, [0.1], [0.1], [0.1]]),
+        {"strategy": "overload", "placement": "round_robin"},
+        {"memory": Memory(turn=2)},
+    ),
+    "overload by long-term rate": (
+        cluster([[0.06] * 15, [0.1], [0.05], [0.1]]),
+        {"strategy": "overload", "placement": "least_long_term_message_rate"},
+        {},
+    ),
+    "deviation": (
+        cluster([[0.1] * 6 + [0.001], [0.05] * 4, [0.05] * 3, [0.05] * 4, [0.3]]),
+        {"strategy": "deviation"},
+        {},
+    ),
+    "deviation of one bundle": (
+        cluster([[0.8], [0.05] * 9, [0.05], [0.05]]),
+        {"strategy": "deviation", "deviation_threshold": 0.5},
+        {},
+    ),
+    "deviation tries five targets": (
+        sized([[0.1] * 6, [], [], [], [], [], []], 100, 10, 11, 12, 13, 100, 14),
+        {"strategy": "deviation"},
+        {},
+    ),
+    "deviation of noise": (cluster([[0.1] * 4 + [0.005], [0.1] * 4, [0.1] * 4]), {"strategy": "deviation"}, {}),
+    "uniform": (cluster([[0.05, 0.1, 0.15, 0.2, 0.0001], [0.05], [0.1]]), {"strategy": "uniform"}, {}),
+    "uniform takes no more than allowed": (
+        cluster([[0.05] * 8, [0.01]]),
+        {"strategy": "uniform", "max_unload_bundles": 2, "uniform_max_unload_ratio": 0.5},
+        {},
+    ),
+    "uniform finds no gain": (sized([[0.02] * 10, [0.02]], 400, 20), {"strategy": "uniform"}, {}),
+    "uniform below what an operator set": (
+        cluster([[0.1] * 3, [0.1]]),
+        {"strategy": "uniform", "min_unload_message_rate": 1000000.0, "min_unload_throughput": 1000000000.0},
+        {},
+    ),
+    "uniform with one bundle": (cluster([[0.3], [0.1]]), {"strategy": "uniform"}, {}),
+    "transfer": (
+        cluster([[0.2] * 4, [0.05] * 2, [0.1] * 4, [0.1] * 6]),
+        {"strategy": "transfer", "transfer_hit_count": 0, "transfer_target_std": 0.05},
+        {},
+    ),
+    "transfer swaps": (
+        cluster([[0.4, 0.4], [0.2, 0.2]]),
+        {"strategy": "transfer", "transfer_hit_count": 0, "transfer_target_std": 0.05},
+        {},
+    ),
+    "transfer waits": (cluster([[0.2] * 4, [0.05] * 2, [0.1] * 4]), {"strategy": "transfer"}, {}),
+    "transfer fills an idle broker": (
+        cluster([[0.1] * 3, [0.1] * 3, [0.01]]),
+        {"strategy": "transfer", "transfer_hit_count": 0},
+        {},
+    ),
+    "transfer does not shed a peak": (
+        cluster([[0.2] * 4, [0.05] * 2, [0.1] * 4]),
+        {"strategy": "transfer", "transfer_hit_count": 0, "transfer_target_std": 0.05},
+        {"memory": Memory(history={broker(0): History(score=0.5, reported=NOW_MS - 1)})},
+    ),
+    "transfer holds two brokers": (
+        [
+            *cluster([[0.2] * 4, [0.05] * 2]),
+            report(broker(2), {bundle_name(20): 0.9}, last_update=NOW_MS - 3_600_000),
+            report(broker(3), {bundle_name(21): 0.1, bundle_name(22): 0.6}),
+        ],
+        {"strategy": "transfer", "transfer_hit_count": 0, "transfer_target_std": 0.05},
+        {"guard": GuardState(recent={bundle_name(21): RecentMove(at_ms=NOW_MS - 5000, source="b9:8080")})},
+    ),
+    "transfer goes on to the next giver": (
+        cluster([[0.9], [0.5, 0.3], [0.05]]),
+        {"strategy": "transfer", "transfer_hit_count": 0, "transfer_target_std": 0.02},
+        {},
+    ),
+    "transfer goes on to the next taker": (
+        sized([[0.2] * 4, [], [], [0.1]], 100, 20, 100, 100),
+        {"strategy": "transfer", "transfer_hit_count": 0},
+        {},
+    ),
+    "what may not move": (
+        [
+            report(
+                broker(0),
+                {
+                    bundle_name(0): 0.3,
+                    bundle_name(1): 0.0,
+                    bundle_name(2, "x/c"): 0.2,
+                    bundle_name(3): 0.2,
+                    bundle_name(4, "pulsar/system"): 0.1,
+                },
+            ),
+            report(broker(1), {}),
+        ],
+        {"excluded_namespaces": ("x/c",)},
+        {"guard": GuardState(recent={bundle_name(3): RecentMove(at_ms=NOW_MS - 1000, source="b")})},
+    ),
+    "avg ends what it has begun": (cluster([[0.2] * 3, [0.43], [0.2]]), {}, {"memory": Memory(active=(broker(1),))}),
+    "overload by more than needed": (cluster([[0.3] * 3, [0.5], [0.52]]), {"strategy": "overload"}, {}),
+    "overload by more than helps": (cluster([[0.3] * 3, [0.51], [0.52]]), {"strategy": "overload"}, {}),
+    "overload to a small broker": (sized([[0.3] * 3, []], 100, 40), {"strategy": "overload"}, {}),
+    "overload to a large broker": (sized([[0.9, 0.00001], []], 100, 400), {"strategy": "overload"}, {}),
+    "overload to unequal brokers": (sized([[0.35, 0.3, 0.25], [], [0.2]], 100, 50, 400), {"strategy": "overload"}, {}),
+    "held while a broker restarts": (
+        cluster([[0.1] * 10, [0.1] * 5, [], [], []]),
+        {},
+        {"guard": GuardState(changed_brokers={broker(2): NOW_MS - 1000})},
+    ),
+    "avg to just below the limit": (cluster(NEARLY_FULL), {}, {}),
+    "avg not to the limit": (cluster(FULL), {}, {}),
+    "threshold to just below the limit": (cluster(NEARLY_FULL), {"strategy": "threshold"}, {}),
+    "threshold not to the limit": (cluster(FULL), {"strategy": "threshold"}, {}),
+    "deviation to just below the limit": (cluster(NEARLY_FULL), {"strategy": "deviation"}, {}),
+    "deviation not to the limit": (cluster(FULL), {"strategy": "deviation"}, {}),
+    "transfer to just below the limit": (
+        cluster(NEARLY_FULL),
+        {"strategy": "transfer", "transfer_hit_count": 0, "transfer_target_std": 0.02},
+        {},
+    ),
+    "transfer not to the limit": (
+        cluster(FULL),
+        {"strategy": "transfer", "transfer_hit_count": 0, "transfer_target_std": 0.02},
+        {},
+    ),
+    "uniform to just below the limit": (
+        cluster(NEARLY_FULL),
+        {"strategy": "uniform", "throughput_multiple": 1.1, "uniform_max_unload_ratio": 1.0},
+        {},
+    ),
+    "uniform not above the limit": (
+        cluster([[0.16] * 6, [0.7], [0.72]]),
+        {"strategy": "uniform", "throughput_multiple": 1.1, "uniform_max_unload_ratio": 1.0},
+        {},
+    ),
+    "avg of brokers without bundles": ([report(broker(0), {}, cpu=0.8), report(broker(1), {})], {}, {}),
+    "transfer without load data": (
+        cluster([[0.2] * 4, [0.1]], last_update=NOW_MS - 3_600_000),
+        {"strategy": "transfer", "transfer_hit_count": 0},
+        {},
+    ),
+    "transfer waits for reports": (
+        cluster([[0.2] * 4, [0.1], [0.1]]),
+        {"strategy": "transfer", "transfer_hit_count": 0},
+        {"guard": GuardState(recent_brokers={broker(0): NOW_MS - 1000, broker(1): NOW_MS - 1000})},
+    ),
+    "transfer has one broker left": (
+        [*cluster([[0.2] * 4, [0.1]]), report(broker(2), {bundle_name(20): 0.1}, last_update=NOW_MS - 3_600_000)],
+        {"strategy": "transfer", "transfer_hit_count": 0},
+        {"guard": GuardState(recent_brokers={broker(0): NOW_MS - 1000})},
+    ),
+    "transfer knows two old reports": (
+        [
+            *cluster([[0.2] * 4]),
+            *(report(broker(row), {bundle_name(20 + row): 0.1}, last_update=NOW_MS - 3_600_000) for row in (1, 2)),
+        ],
+        {"strategy": "transfer", "transfer_hit_count": 0},
+        {},
+    ),
+    "one move of an anti-affinity group": (
+        [
+            report(
+                broker(0),
+                {
+                    bundle_name(0, "t/a"): 0.2,
+                    bundle_name(1, "t/b"): 0.2,
+                    bundle_name(2, "t/c"): 0.1,
+                    bundle_name(3, "t/c"): 0.1,
+                },
+            ),
+            report(broker(1), {bundle_name(9): 0.05}),
+        ],
+        {},
+        {"policies": Policies(anti_affinity={"t/a": "g", "t/b": "g"})},
+    ),
+    "uniform below a message rate": (
+        cluster([[0.1] * 3, [0.1]]),
+        {"strategy": "uniform", "min_unload_message_rate": 4001.0},
+        {},
+    ),
+    "uniform at a message rate": (
+        cluster([[0.1] * 3, [0.1]]),
+        {"strategy": "uniform", "min_unload_message_rate": 4000.0},
+        {},
+    ),
+    "uniform below a throughput": (
+        cluster(NEARLY_FULL),
+        {"strategy": "uniform", "throughput_multiple": 1.1, "min_unload_throughput": 100000000.0},
+        {},
+    ),
+    "deviation of two brokers": (cluster([[0.1] * 8, [0.1]]), {"strategy": "deviation"}, {}),
+    "transfer at its deviation": (
+        cluster([[0.3, 0.3], [0.2]]),
+        {"strategy": "transfer", "transfer_hit_count": 0, "transfer_target_std": 0.2},
+        {},
+    ),
+    "transfer at its lower limit": (
+        [
+            report(broker(0), {bundle_name(0): 0.6, bundle_name(1): 0.1}, cpu=0.1),
+            report(broker(1), {bundle_name(2): 0.5}, cpu=0.7),
+        ],
+        {"strategy": "transfer", "transfer_hit_count": 0, "transfer_target_std": 0.5},
+        {},
+    ),
+    "transfer at its upper limit": (
+        cluster([[0.17] * 5, [0.75]]),
+        {"strategy": "transfer", "transfer_hit_count": 0, "transfer_target_std": 0.05},
+        {},
+    ),
+    "transfer above its upper limit": (
+        cluster([[0.15] * 6, [0.7], [0.74], [0.76]]),
+        {"strategy": "transfer", "transfer_hit_count": 0, "transfer_target_std": 0.1},
+        {},
+    ),
+    "threshold takes what is needed": (
+        cluster([[0.05] * 10, [0.44], [0.26]]),
+        {"strategy": "threshold", "placement": "round_robin"},
+        {"memory": Memory(turn=1)},
+    ),
+    "threshold at its limit": (cluster([[0.1] * 5, [0.15] * 3, [0.05] * 5]), {"strategy": "threshold"}, {}),
+    "uniform at its rate": (cluster([[0.05] * 3, [0.1]]), {"strategy": "uniform"}, {}),
+    "uniform at its throughput": (
+        cluster([[0.1] * 4, [0.1]]),
+        {"strategy": "uniform", "msg_rate_difference_percent": 0, "throughput_multiple": 4.0},
+        {},
+    ),
+    "uniform above its throughput": (
+        cluster([[0.1] * 4, [0.09]]),
+        {"strategy": "uniform", "msg_rate_difference_percent": 0, "throughput_multiple": 4.0},
+        {},
+    ),
+    "uniform without limits": (
+        cluster([[0.1] * 4, [0.09]]),
+        {"strategy": "uniform", "msg_rate_difference_percent": 0, "throughput_multiple": 0.0},
+        {},
+    ),
+    "uniform with what just fits": (
+        cluster([[0.1] * 3, [0.1]]),
+        {"strategy": "uniform", "uniform_max_unload_ratio": 0.5},
+        {},
+    ),
+    "uniform with no bundle allowed": (
+        cluster([[0.1] * 3, [0.1]]),
+        {"strategy": "uniform", "uniform_max_unload_ratio": 0.5, "max_unload_bundles": 0},
+        {},
+    ),
+    "uniform to the limit": (
+        cluster(FULL),
+        {"strategy": "uniform", "throughput_multiple": 1.1, "uniform_max_unload_ratio": 1.0},
+        {},
+    ),
+    "uniform that would only exchange two": (
+        cluster([[0.2, 0.2], [0.2]]),
+        {"strategy": "uniform", "uniform_max_unload_ratio": 1.0},
+        {},
+    ),
+    "avg at the low threshold": (cluster([[0.43], [0.37]]), {"avg_hit_count_low": 8, "avg_hit_count_high": 8}, {}),
+    "avg at the high threshold": (
+        cluster([[0.6], [0.35]]),
+        {"avg_hit_count_low": 8, "avg_hit_count_high": 8, "avg_high_threshold_percent": 25.0},
+        {},
+    ),
+    "avg at the high ratio": (
+        cluster([[0.6], [0.2]]),
+        {"avg_hit_count_low": 8, "avg_hit_count_high": 8, "avg_high_threshold_percent": 90.0, "avg_high_ratio": 1.5},
+        {},
+    ),
+    "avg at the minimum of an operator": (cluster([[0.2, 0.2], []]), {"min_unload_message_rate": 20000.0}, {}),
+}
+
+TOLD = dict(part.split("\n", 1) for part in Path(__file__).with_name("worked_plans.txt").read_text().split("== ")[1:])
+
+
+def test_each_case_has_its_words() -> None:
+    """Rule: nothing is told of a case that is not there."""
+    assert TOLD.keys() == CASES.keys()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_plan_tells_what_it_does_and_why(case: str) -> None:
+    """Rule: every broker and bundle has its reason, and every figure is the one that decided."""
+    assert story(planned(*CASES[case])) == TOLD[case].strip().split("\n")
