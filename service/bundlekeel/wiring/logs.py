@@ -7,6 +7,7 @@ bearer token, a JWT or a token of ours is replaced too; and fields by their name
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -16,7 +17,7 @@ import threading
 import traceback
 from collections.abc import Iterator, Mapping, MutableMapping
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TextIO, cast
 from urllib.parse import quote, quote_plus
 
 import structlog
@@ -75,6 +76,24 @@ def _forms(secret: str) -> set[str]:
     return {secret, repr(secret)[1:-1], quote(secret, safe=""), quote_plus(secret), *in_json, *twice}
 
 
+class _Forgiving:
+    """A stream whose failures concern nobody: a log that cannot be written (its reader is gone, the disk is full) must
+    not end a cycle, nor keep the process from stopping."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        """See io."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        """See io."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
+
+
 class _Formatter(logging.Formatter):
     """Of what libraries log by `logging`."""
 
@@ -125,7 +144,7 @@ def configure_logging(settings: Settings, level: str = "") -> None:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelName((level or settings.logging.level).upper())
         ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Forgiving(sys.stderr))),
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter(redactor))
