@@ -15,7 +15,7 @@ from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, BrokerEndpoint, Broke
 from bundlekeel.daemon.sources.counters import REFUSED_SECONDS, CounterOptions, LiveLoads
 from bundlekeel.ports import Clock, Picture
 from tests.support.memory_source import MemoryMetadata
-from tests.support.virtual_time import InlineLoop, LoopClock, run_virtually
+from tests.support.virtual_time import LoopClock, run_virtually
 
 BUNDLE, FULL = "t/n/0x00000000_0xffffffff", 0xFFFFFFFF
 BROKERS = ("a:8080", "b:8080")
@@ -133,7 +133,7 @@ def play(scene: Any, *, seconds: float = 0.0) -> Stage:
         await stage.live.close()
         return stage
 
-    return run_virtually(whole(), InlineLoop)
+    return run_virtually(whole())
 
 
 def test_two_readings_take_the_place_of_an_old_report() -> None:

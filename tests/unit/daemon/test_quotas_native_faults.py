@@ -19,7 +19,7 @@ from bundlekeel.ports.quotas import NamespaceRates
 from tests.support.builders import report
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.quota_world import QuotaCluster, QuotaSidecar
-from tests.support.virtual_time import InlineLoop, LoopClock, run_virtually
+from tests.support.virtual_time import LoopClock, run_virtually
 from tests.support.world import BROKERS, TestClock
 
 WHO = {"reason": "r", "by": "ann"}
@@ -266,7 +266,7 @@ def test_the_budget_of_writes() -> None:
         assert len(attached) == 23 and len(sidecar.quota_admin.begun()) == 39
         lease.cancel()
 
-    run_virtually(main(), InlineLoop)
+    run_virtually(main())
 
 
 def test_cycles_end_in_time() -> None:
@@ -289,7 +289,7 @@ def test_cycles_end_in_time() -> None:
         assert len(written) == 101
         lease.cancel()
 
-    run_virtually(main(), InlineLoop)
+    run_virtually(main())
 
 
 def test_groups_that_are_read_slowly() -> None:
@@ -304,7 +304,7 @@ def test_groups_that_are_read_slowly() -> None:
         assert set(sidecar.quota_cluster.model.quotas.groups) == {"acme"}
         lease.cancel()
 
-    run_virtually(main(), InlineLoop)
+    run_virtually(main())
 
 
 async def test_a_dead_broker_is_known_to_the_next_leader() -> None:

@@ -18,7 +18,7 @@ from bundlekeel.ports.quotas import NamespaceRates
 from bundlekeel.work import within
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.quota_world import QuotaCluster, QuotaSidecar
-from tests.support.virtual_time import InlineLoop, LoopClock, run_virtually
+from tests.support.virtual_time import LoopClock, run_virtually
 from tests.support.world import BROKERS
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ async def led(cluster: QuotaCluster, **more: Any) -> tuple[SlowSidecar, asyncio.
 
 def story(main: Coroutine[Any, Any, T]) -> T:
     """In virtual time, where what threads do takes none."""
-    return run_virtually(main, InlineLoop)
+    return run_virtually(main)
 
 
 def test_a_hundred_new_topics_at_slow_brokers() -> None:
