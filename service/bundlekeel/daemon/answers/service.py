@@ -308,7 +308,7 @@ class Service(Protocol):
         is asked."""
 
     async def doctor(self) -> list[Check]:
-        """Every connection and permission, what is wrong and how to mend it."""
+        """Every connection and permission, what is wrong and how to fix it."""
 
     def live(self) -> list[Check]:
         """Whether this process itself turns over; never depends on the store."""
