@@ -112,7 +112,7 @@ class FakeWishes:
             refusals=[_refusal(Code.PINNED)],
             refusal_counts={"Pinned": 1},
             eta_seconds=1.0,
-            sentence=f"1 bundles leave {broker}, 1 stay for now",
+            sentence=f"1 bundle leaves {broker}, 1 stays for now",
             detail="",
         )
 

@@ -104,7 +104,7 @@ def test_a_dry_run_says_that_nothing_was_done_and_what_would_be(sidecar: Sidecar
     for part in ("82.0% -> 52.0%", "PolicyForbids:", "takes it", "dry run: nothing was done; --yes"):
         assert part in text
     text = " ".join(sidecar.run("drain", BROKERS[1], *WHO).stdout.split())
-    assert "1 stay for now" in text and "Pinned" in text and "dry run" in text
+    assert "1 stays for now" in text and "Pinned" in text and "dry run" in text
 
 
 DRY = [

@@ -19,6 +19,7 @@ from bundlekeel.cli.session import OutputOption
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.core.history.record import HASHES_DECISIONS
 from bundlekeel.core.model.errors import HistoryError
+from bundlekeel.core.model.grammar import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.records import history_reading as reading
 from bundlekeel.daemon.records.history_keeping import weed
@@ -134,7 +135,7 @@ def _time(wall_ms: int) -> str:
 
 
 def _listing(rows: list[Json], _layout: TableLayout) -> RenderableType:
-    made = table("FILE", ">CYCLES", "FIRST", "LAST", ">ROWS", ">BYTES", caption=f"{len(rows)} files")
+    made = table("FILE", ">CYCLES", "FIRST", "LAST", ">ROWS", ">BYTES", caption=numbered(len(rows), "file"))
     for row in rows:
         if row["why"]:
             made.add_row(row["file"], "", row["why"], "", "", f"{row['bytes']:,}")
@@ -158,7 +159,7 @@ def _cycle(answer: Json, _layout: TableLayout) -> RenderableType:
 
 def _checked(answer: Json, _layout: TableLayout) -> RenderableType:
     lines = [
-        f"{answer['cycles']:,} cycles in {answer['files']} files, {answer['bytes']:,} bytes; "
+        f"{answer['cycles']:,} cycles in {numbered(answer['files'], 'file')}, {answer['bytes']:,} bytes; "
         f"{answer['undecided']} cycles could not decide, {answer['dropped']} were not recorded"
     ]
     if old := sum(count for version, count in answer["schemas"].items() if int(version) < HASHES_DECISIONS):
