@@ -36,6 +36,7 @@ CycleArgument = Annotated[
 ]
 
 
+_NOTHING = "nothing is recorded there yet; history.uri, or --history, may name another place"
 _BY_MOVES = f"recorded before schema {HASHES_DECISIONS}: compared by moves and splits, not by hash"
 
 
@@ -50,9 +51,11 @@ class HistoryCommands:
 
     @guarded
     def ls(self, uri: StoreOption = None, config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
-        """The files, and the cycles in each."""
+        """The files, and the cycles in each. Exit code 1 when nothing is recorded there."""
         answer = reading.listing(self._store(config, uri))
         show(lambda: answer, _listing, output, Watch())
+        if not answer:
+            raise CliError(_NOTHING, BAD_NEWS)
 
     @guarded
     def show(
@@ -165,7 +168,7 @@ def _checked(answer: Json, _layout: TableLayout) -> RenderableType:
     if old := sum(count for version, count in answer["schemas"].items() if int(version) < HASHES_DECISIONS):
         lines.append(f"{old:,} cycles were {_BY_MOVES}")
     if not answer["cycles"]:
-        lines.append("nothing is recorded there yet; history.uri, or --history, may name another place")
+        lines.append(_NOTHING)
     if answer["mixed"]:
         lines.append(answer["mixed"])
     lines += [f"cannot be read: {row['file']}: {row['why']}" for row in answer["unreadable"]]
