@@ -172,7 +172,8 @@ def pairs(answer: Row, _: TableLayout) -> RenderableType:
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for key, value in answer.items():
-        grid.add_row(key.removesuffix("_ms"), units.moment(value) if key.endswith("_ms") and value else _value(value))
+        shown = "for good" if key == "until_ms" and not value else _value(value)
+        grid.add_row(key.removesuffix("_ms"), units.moment(value) if key.endswith("_ms") and value else shown)
     return grid
 
 

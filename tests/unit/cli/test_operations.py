@@ -161,6 +161,35 @@ def test_drain_waits_until_the_broker_is_empty(sidecar: Sidecar) -> None:
     assert json.loads(result.stdout)["progress"]["state"] == "empty"
 
 
+def test_a_drain_that_was_waited_for_gives_no_estimate(sidecar: Sidecar) -> None:
+    """What is over takes no more time."""
+    asked = sidecar.run("drain", BROKERS[1], "--yes", *WHO)
+    waited = sidecar.run("drain", BROKERS[1], "--yes", "--wait", *WHO)
+    assert "until that is done" in asked.stdout and "until that is done" not in waited.stdout
+
+
+ENDS = [
+    (["pin", BUNDLE], "until for good"),
+    (["exclude", "n:shop/*"], "until for good"),
+    (["pause", "--scope", "tenant:shop"], "until for good"),
+]
+
+
+@pytest.mark.parametrize(("command", "said"), ENDS, ids=lambda item: str(item)[:30])
+def test_what_has_no_end_says_so(sidecar: Sidecar, command: list[str], said: str) -> None:
+    """`until 0` is no time."""
+    assert said in " ".join(sidecar.run(*command, *WHO).stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("scope", "said"), [([], "everything: resumed by ann"), (["--scope", "tenant:shop"], "tenant:shop: resumed")]
+)
+def test_resume_says_what_it_did(sidecar: Sidecar, scope: list[str], said: str) -> None:
+    """Not only who asked, and why; JSON stays the answer of the API."""
+    assert sidecar.run("resume", *scope, *WHO).stdout.startswith(said)
+    assert json.loads(sidecar.run("resume", *scope, *WHO, "-o", "json").stdout)["by"] == "ann"
+
+
 def _fail(name: str, error: Exception) -> Callable[[FakeService], None]:
     return lambda service: service.fail.update({name: error})
 
