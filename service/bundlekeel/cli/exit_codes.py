@@ -1,4 +1,4 @@
-"""Exit codes, and errors as one line that says how to mend them."""
+"""Exit codes, and errors as one line that says how to fix them."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @app.command()
     @guarded
     def doctor(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
-        """Test every connection and permission; say what is wrong and how to mend it. Exit code 1 on errors."""
+        """Test every connection and permission; say what is wrong and how to fix it. Exit code 1 on errors."""
         rows = [asdict(check) for check in wiring().doctor(load_settings(config))]
         _tell(rows, text_views.checks, output)
         if any(text_views.is_error(row) for row in rows):

@@ -180,5 +180,5 @@ async def openapi(request: Request) -> Response:
 
 @router.get("/doctor", response_model=list[Check], tags=["picture"])
 async def doctor(service: Backend) -> Response:
-    """Every connection and permission, what is wrong and how to mend it."""
+    """Every connection and permission, what is wrong and how to fix it."""
     return reply(await service.doctor())

@@ -104,7 +104,7 @@ def warm(
 
 @connected_once
 def cordon(session: Session, broker: BrokerArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """Let nothing come to a broker by us. Brokers still place on it what no broker owns; `drain` keeps it empty."""
+    """Stop moving bundles to a broker. Brokers still place on it what no broker owns; `drain` keeps it empty."""
     _tell(session, "POST", f"brokers/{path_part(broker)}/cordon", reason, by)
 
 

@@ -1,4 +1,4 @@
-"""`doctor`: every connection and permission, what is wrong, and how to mend it. Reads only, in every mode.
+"""`doctor`: every connection and permission, what is wrong, and how to fix it. Reads only, in every mode.
 
 The one exception is a write below our own root, which every sidecar needs and which nobody else reads.
 """
