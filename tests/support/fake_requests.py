@@ -69,17 +69,20 @@ def move() -> MoveView:
 
 
 class FakeWishes:
-    """Implements `OperationsService`. `left` bundles are on a draining broker, one less each time it is asked."""
+    """Implements `OperationsService`. `left` bundles are on a draining broker, one less each time it is asked.
+    `unseen`: how many times it is asked before it knows of the drain, as a follower may."""
 
     def __init__(self, called: Callable[[str, Any], None]) -> None:
         self._called = called
         self.left = 2
+        self.unseen = 0
         self.refused: Code | None = None
         self.review: str | None = None
 
     def operations(self) -> OperationsView:
         """A drain that goes on, and one of everything else."""
         self._called("operations", None)
+        self.unseen -= 1
         self.left = max(0, self.left - 1)
         who: Json = {"by": "ann", "reason": "disks", "since_ms": NOW_MS}
         drain = DrainView(
@@ -95,7 +98,7 @@ class FakeWishes:
             detail="",
         )
         return OperationsView(
-            drains=[drain],
+            drains=[] if self.unseen >= 0 else [drain],
             cordons=[RequestView(broker=BROKERS[2], **who)],
             warms=[RequestView(broker=BROKERS[0], **who)],
             pins=[PinView(bundle=BUNDLE, until_ms=0)],
@@ -112,7 +115,7 @@ class FakeWishes:
             refusals=[_refusal(Code.PINNED)],
             refusal_counts={"Pinned": 1},
             eta_seconds=1.0,
-            sentence=f"1 bundles leave {broker}, 1 stay for now",
+            sentence=f"1 bundle leaves {broker}, 1 stays for now",
             detail="",
         )
 

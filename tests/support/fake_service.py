@@ -165,7 +165,7 @@ def plan_view(request: PlanRequest | None = None) -> PlanView:
         wall_ms=NOW_MS,
         strategy=asked.strategy or "avg",
         placement=asked.placement or "least_resource_usage",
-        verdict=VerdictView(code=Code.OVERLOADED.value, sentence="1 bundles to move; the difference falls to 15.0%"),
+        verdict=VerdictView(code=Code.OVERLOADED.value, sentence="1 bundle to move; the difference falls to 15.0%"),
         brokers=[replace(_verdict(row), broker=broker) for row, broker in enumerate(BROKERS)],
         moves=[_move()],
         refusals=[_refusal(code, index, BROKERS[0]) for code, index in codes],

@@ -69,11 +69,13 @@ class CredentialFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiAddress:
-    """Where a sidecar listens: a URL, or a unix socket. `trust_certs`: what its certificate is checked with."""
+    """Where a sidecar listens: a URL, or a unix socket. `trust_certs`: what its certificate is checked with.
+    `absent_socket`: the socket of the settings, when the URL stands in for it because it is not there."""
 
     url: str = ""
     socket: Path | None = None
     trust_certs: Path | None = None
+    absent_socket: Path | None = None
 
     def __str__(self) -> str:
         return f"unix socket {self.socket}" if self.socket else self.url
@@ -95,7 +97,11 @@ def find_address(url: str | None, socket: Path | None, config: Path | None) -> A
         return ApiAddress(socket=socket)
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(api.host, api.host)
     scheme = "https" if api.tls.on else "http"
-    return ApiAddress(url=f"{scheme}://{host}:{api.port}", trust_certs=loaded.located(api.tls.trust_certs_file))
+    return ApiAddress(
+        url=f"{scheme}://{host}:{api.port}",
+        trust_certs=loaded.located(api.tls.trust_certs_file),
+        absent_socket=socket if socket is not None and not socket.exists() else None,
+    )
 
 
 class Client:
@@ -169,6 +175,9 @@ class Client:
             detail, difference = str(told["detail"]), told.get("difference") or []
         except (ValueError, KeyError, TypeError):
             return CliError(f"what answers at {self.address} is no sidecar (HTTP {answer.status_code})", UNREACHABLE)
+        if answer.request.method != "GET" and detail in _NO_ROUTE and self.address.absent_socket:
+            text = f"no sidecar of these settings runs here: there is no socket {self.address.absent_socket}"
+            return CliError(f"{text}; what answers at {self.address} takes no changes", UNREACHABLE)
         if answer.request.method != "GET" and detail in _NO_ROUTE:
             hint = f"{self.address} takes no changes; use the unix socket of that sidecar: --socket PATH, or -c FILE"
             return CliError(hint, REFUSED)

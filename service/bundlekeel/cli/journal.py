@@ -68,7 +68,7 @@ def verify(
         typer.Option("--head", metavar="HASH", help="A hash noted earlier, which must be in it.", show_default=False),
     ] = "",
     part: Annotated[
-        bool, typer.Option("--part", help="Older files are missing on purpose: it may begin amid the chain.")
+        bool, typer.Option("--part", help="Older files are missing on purpose: the chain may start partway through.")
     ] = False,
     old_lines: Annotated[
         bool, typer.Option("--old-lines", help="Lines of a release that wrote no hashes may stand at the beginning.")
@@ -78,7 +78,8 @@ def verify(
 ) -> None:
     """Follow the journal's hash chain. Exit code 1 names the first line that was changed, added or taken out.
 
-    Without files, those of the settings: they may begin amid the chain when as many rotated ones are there as are kept.
+    Without files, those of the settings: the chain may start partway through when all rotated ones that are kept are
+    there.
     """
     paths, full = (rotated(files), False) if files else _of_settings(config)
     answer = follow_chain(paths, head.lower(), part=part or full, old_lines=old_lines)
@@ -95,7 +96,7 @@ def rotated(files: Sequence[Path]) -> list[Path]:
 def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_lines: bool = False) -> Json:
     """{files, lines, unsealed, torn, lost, begins_at, head, unfinished, why, where, whole}; `why` empty: it holds.
 
-    `part`: it may begin amid the chain; `old_lines`: lines without a hash may come first.
+    `part`: the chain may start partway through; `old_lines`: lines without a hash may come first.
     """
     verifier = ChainVerifier(head)
     for path in files:
@@ -114,7 +115,7 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_li
         why = f"its first {found.unsealed} lines have no hash: put in front, or of a release without (then --old-lines)"
         return answer | {"why": why}
     if not found.whole and not part:
-        why = "it begins amid the chain, and what came before is not here: cut off, or not named (then --part)"
+        why = "the chain starts partway through, and what came before is not here: cut off, or not named (then --part)"
         return answer | {"why": why}
     if head and not found.has_expected:
         return answer | {"why": f"no line has the hash {head}: lines at the end were cut off, or it is another journal"}

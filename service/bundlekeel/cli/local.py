@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -201,16 +202,16 @@ def decide(
 
     `{"reset": {"strategy": "avg", "config": {…}}}` starts afresh; `{"brokers": {…}, "bundles": {…}}` is a turn;
     `{"bench": N}` repeats the last turn and times it. A bad line gives `{"error": …}`, and the rest goes on.
+    Exit code 1 when there were errors only.
     """
-    if file is None:
-        decisions.run(sys.stdin.buffer, sys.stdout.buffer)
-        return
     try:
-        lines = file.open("rb")
+        lines = nullcontext(sys.stdin.buffer) if file is None else file.open("rb")
     except OSError as error:
         raise CliError(f"{file}: {error.strerror}", USAGE) from None
-    with lines:
-        decisions.run(lines, sys.stdout.buffer)
+    with lines as given:
+        good = decisions.run(given, sys.stdout.buffer)
+    if not good:
+        raise typer.Exit(BAD_NEWS)
 
 
 def version() -> None:

@@ -94,9 +94,7 @@ def make_plan(
         ),
     ] = None,
     scale: Annotated[float, typer.Option("--scale", help="As if all traffic were this many times.")] = 1.0,
-    ignore_hit_counts: Annotated[
-        bool, typer.Option("--ignore-hit-counts", help="Act on a difference at first sight.")
-    ] = False,
+    ignore_hit_counts: Annotated[bool, typer.Option("--ignore-hit-counts", help="Skip the waiting period.")] = False,
 ) -> None:
     """What would you do, and why? A dry run: nothing is touched. Moves, load before and after, every refusal."""
     body = {

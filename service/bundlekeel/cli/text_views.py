@@ -12,6 +12,7 @@ from rich.text import Text
 from bundlekeel.cli import units
 from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.cli.tables import coded, entry_words, explain, split_name
+from bundlekeel.core.model.grammar import numbered
 
 Row = Mapping[str, Any]
 
@@ -123,13 +124,9 @@ def checks(rows: Sequence[Row], _: TableLayout) -> RenderableType:
         grid.add_row(_mark(row), str(row.get("name")), detail)
     bad = sum(1 for row in rows if is_error(row))
     warnings = sum(1 for row in rows if not row.get("ok")) - bad
-    said = f"{_number(len(rows), 'check')}, {_number(bad, 'error')}, {_number(warnings, 'warning')}"
+    said = f"{numbered(len(rows), 'check')}, {numbered(bad, 'error')}, {numbered(warnings, 'warning')}"
     total = Text(said, style="red" if bad else "green")
     return Group(grid, total)
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def is_error(row: Row) -> bool:
@@ -175,7 +172,8 @@ def pairs(answer: Row, _: TableLayout) -> RenderableType:
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for key, value in answer.items():
-        grid.add_row(key.removesuffix("_ms"), units.moment(value) if key.endswith("_ms") and value else _value(value))
+        shown = "for good" if key == "until_ms" and not value else _value(value)
+        grid.add_row(key.removesuffix("_ms"), units.moment(value) if key.endswith("_ms") and value else shown)
     return grid
 
 

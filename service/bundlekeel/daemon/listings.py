@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bundlekeel.core.filters.allowed import limits_of
-from bundlekeel.core.guard.eligibility import eligibility
+from bundlekeel.core.guard.eligibility import Eligibility, eligibility
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import NotFound
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
@@ -123,8 +123,8 @@ def _sums(traffic: Floats) -> TotalsView:
     )
 
 
-def obstacles(cycle: Cycle, snapshot: Snapshot) -> Mapping[int, Code]:
-    """Why a bundle may not move at all, by bundle row; rows that may are absent."""
+def obstacles(cycle: Cycle, snapshot: Snapshot) -> Eligibility:
+    """Which bundles may not move at all, why, and until when."""
     given, ledger = cycle.plan_input(snapshot), cycle.cycle_state.ledger
     under_way = ledger.under_way()
     return eligibility(
@@ -135,7 +135,7 @@ def obstacles(cycle: Cycle, snapshot: Snapshot) -> Mapping[int, Code]:
         under_way,
         unsettled=ledger.bundles() - under_way,
         limits=limits_of(snapshot, given.policies, ledger),
-    ).codes
+    )
 
 
 def bundles(
@@ -149,7 +149,7 @@ def bundles(
         raise NotFound(f"no broker {broker!r}; registered: {', '.join(snapshot.brokers.ids) or 'none'}")
     table = snapshot.bundles
     draft = Draft(snapshot, cycle.cycle_state.ledger, cycle.params, idle=cycle.cycle_state.memory.idle)
-    codes = obstacles(cycle, snapshot)
+    codes = obstacles(cycle, snapshot).codes
     going = {entry.bundle: entry for entry in cycle.cycle_state.ledger.entries if not entry.target_settled}
     size = table.short[:, THROUGHPUT_IN] + table.short[:, THROUGHPUT_OUT]
     rows: list[BundleView] = []

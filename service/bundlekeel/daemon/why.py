@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
+from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.names import bundle_for_hash, parse_bundle, parse_topic
-from bundlekeel.core.model.plan import Plan
+from bundlekeel.core.model.plan import Plan, Refusal
 from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.model.time_format import clock_text
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import CodeView, WhyView
 from bundlekeel.daemon.cycle.cycle import Cycle
@@ -46,6 +48,11 @@ _CHANGES: dict[Code, str] = {
     Code.BLAST_RADIUS: "`blast_window_seconds` in which few brokers come, go or restart",
     Code.OUTSIDE_WINDOW: "a maintenance window that allows more",
     Code.SOLE_BUNDLE: "more bundles: split it",
+    Code.BALANCED: "a larger difference between the brokers",
+    Code.UNSETTLED: "reports of both brokers that show its last move",
+    Code.SPLITTING: "its split: the children may move then",
+    Code.TARGET_OVERLOADED: "more brokers, or less load on those there are",
+    Code.NO_LEGAL_TARGET: "more brokers, or less load on those there are",
 }
 
 
@@ -87,7 +94,10 @@ def _broker(name: str, snapshot: Snapshot, cycle: Cycle, records: list[Json]) ->
     else:
         sentence = f"{name}: {plan.verdict.sentence if plan else 'no plan yet'}"
     refusals = [item for item in plan.refusals if item.broker == name] if plan else []
-    codes += [_code(item.code, f"{item.bundle} {item.detail}".strip()) for item in refusals[:50]]
+    alike: dict[Code, list[Refusal]] = {}
+    for item in refusals:
+        alike.setdefault(item.code, []).append(item)
+    codes += [_code(code, _example(items)) for code, items in alike.items()]
     moves = [move.sentence for move in plan.moves if name in (move.source, move.target)] if plan else []
     touched = [item for item in records if name in (item.get("source"), item.get("destination"))]
     return WhyView(
@@ -100,6 +110,12 @@ def _broker(name: str, snapshot: Snapshot, cycle: Cycle, records: list[Json]) ->
         history=touched[-20:],
         what_would_change_it=_broker_change(plan),
     )
+
+
+def _example(refusals: list[Refusal]) -> str:
+    """The first of them, and how many there are."""
+    first = f"{refusals[0].bundle} {refusals[0].detail}".strip()
+    return first if len(refusals) == 1 else f"{numbered(len(refusals), 'bundle')}, the first one {first}"
 
 
 def _broker_change(plan: Plan | None) -> str:
@@ -143,11 +159,14 @@ def _stands(bundle: str, snapshot: Snapshot, cycle: Cycle) -> tuple[str | None, 
         return broker, f"it is to be split: {split.sentence}", [], "the split: its children may move then"
     whole = [_code(item.code, item.detail) for item in plan.split_refusals if item.bundle == bundle] if plan else []
     refusal = next((item for item in plan.refusals if item.bundle == bundle), None) if plan else None
-    code = obstacles(cycle, snapshot).get(row) or (refusal.code if refusal is not None else None)
+    found = obstacles(cycle, snapshot)
+    code = found.codes.get(row) or (refusal.code if refusal is not None else None)
     if code is None:
         text = plan.verdict.sentence if plan else "no plan yet"
         return broker, f"it stays at {broker}: {text}", whole, f"{broker} standing out from the others for long enough"
     detail = refusal.detail if refusal is not None else ""
+    if ends := found.frees_ms.get(row):
+        detail = f"{detail}; until {clock_text(ends)}".removeprefix("; ")
     change = _CHANGES.get(code, "see the explanation")
     return broker, f"it stays at {broker}: {EXPLANATIONS[code]}", [_code(code, detail), *whole], change
 

@@ -13,6 +13,7 @@ from bundlekeel.settings.schema import HIDDEN, children, is_secret, row_of
 from bundlekeel.settings.types import InvalidSetting
 
 _VALUE_LIMIT = 80
+_YAML_WORDS = "; YAML reads off, no, on and yes without quotes as false and true"
 
 
 class ConfigErrors(ConfigError):
@@ -63,6 +64,9 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
         known = children(path[:-1])
         what = f"unknown key{suggest(path[-1], known)}"
         allowed = ", ".join(known)
+    elif item["type"] == "literal_error":
+        what = "not allowed" + (_YAML_WORDS if isinstance(value, bool) else "")
+        allowed = item["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
     else:
         what = "not allowed"
         allowed = ", ".join(children(path))

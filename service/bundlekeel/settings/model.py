@@ -184,7 +184,7 @@ class EffectsSettings(Section):
     """What follows from moves that did not help."""
 
     quarantine_after: int = Field(
-        default=3, ge=1, le=100, description="so often in a row without benefit, and a pair of brokers rests"
+        default=3, ge=1, le=100, description="consecutive moves without benefit before a broker pair is quarantined"
     )
     quarantine_for: Duration = Field(default=3600.0, ge=0, description="how long it rests")
     revert_worse_moves: bool = Field(

@@ -114,6 +114,16 @@ def sidecar(served: tuple[FakeService, str, Path], monkeypatch: pytest.MonkeyPat
     return Sidecar(service, url, socket)
 
 
+def test_without_its_socket_a_change_reaches_no_sidecar(sidecar: Sidecar, tmp_path: Path) -> None:
+    """The port of the settings may be another sidecar's: unreachable (3), not refused (4), with the socket's path."""
+    host, _, port = sidecar.url.removeprefix("http://").partition(":")
+    config = tmp_path / "keel.yaml"
+    config.write_text(f"api: {{host: {host}, port: {port}, socket: {tmp_path / 'absent.sock'}}}\n")
+    result = sidecar.run("pause", "--reason", "r", "-c", str(config), to="none")
+    assert result.exit_code == 3, result.output
+    assert "absent.sock" in result.stderr
+
+
 READS = [
     ["status"],
     ["brokers"],

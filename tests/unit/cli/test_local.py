@@ -111,6 +111,12 @@ def test_decide_reads_a_file_or_standard_input(wiring: FakeWiring) -> None:
     assert invoke(wiring, "decide", "missing.jsonl").exit_code == 2
 
 
+@pytest.mark.parametrize(("lines", "code"), [("nonsense\n{}\n", 1), ('nonsense\n{"brokers":{}}\n', 0), ("", 0)])
+def test_decide_of_bad_lines_only_is_bad_news(wiring: FakeWiring, lines: str, code: int) -> None:
+    """A script must not take errors alone for decisions."""
+    assert invoke(wiring, "decide", typed=lines).exit_code == code
+
+
 def test_version_and_help(wiring: FakeWiring) -> None:
     """Help names every command and the exit codes."""
     assert invoke(wiring, "version").stdout == invoke(wiring, "--version").stdout == f"bundlekeel {__version__}\n"

@@ -104,7 +104,7 @@ def test_a_dry_run_says_that_nothing_was_done_and_what_would_be(sidecar: Sidecar
     for part in ("82.0% -> 52.0%", "PolicyForbids:", "takes it", "dry run: nothing was done; --yes"):
         assert part in text
     text = " ".join(sidecar.run("drain", BROKERS[1], *WHO).stdout.split())
-    assert "1 stay for now" in text and "Pinned" in text and "dry run" in text
+    assert "1 stays for now" in text and "Pinned" in text and "dry run" in text
 
 
 DRY = [
@@ -161,6 +161,43 @@ def test_drain_waits_until_the_broker_is_empty(sidecar: Sidecar) -> None:
     assert json.loads(result.stdout)["progress"]["state"] == "empty"
 
 
+def test_drain_waits_for_a_follower_that_does_not_know_of_it_yet(sidecar: Sidecar) -> None:
+    """The first answer may precede the follower's view; nobody ended the drain."""
+    sidecar.service.requests.unseen = 2
+    result = sidecar.run("drain", BROKERS[1], "--yes", "--wait", *WHO, "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["progress"]["state"] == "empty"
+
+
+def test_a_drain_that_was_waited_for_gives_no_estimate(sidecar: Sidecar) -> None:
+    """What is over takes no more time."""
+    asked = sidecar.run("drain", BROKERS[1], "--yes", *WHO)
+    waited = sidecar.run("drain", BROKERS[1], "--yes", "--wait", *WHO)
+    assert "until that is done" in asked.stdout and "until that is done" not in waited.stdout
+
+
+ENDS = [
+    (["pin", BUNDLE], "until for good"),
+    (["exclude", "n:shop/*"], "until for good"),
+    (["pause", "--scope", "tenant:shop"], "until for good"),
+]
+
+
+@pytest.mark.parametrize(("command", "said"), ENDS, ids=lambda item: str(item)[:30])
+def test_what_has_no_end_says_so(sidecar: Sidecar, command: list[str], said: str) -> None:
+    """`until 0` is no time."""
+    assert said in " ".join(sidecar.run(*command, *WHO).stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("scope", "said"), [([], "everything: resumed by ann"), (["--scope", "tenant:shop"], "tenant:shop: resumed")]
+)
+def test_resume_says_what_it_did(sidecar: Sidecar, scope: list[str], said: str) -> None:
+    """Not only who asked, and why; JSON stays the answer of the API."""
+    assert sidecar.run("resume", *scope, *WHO).stdout.startswith(said)
+    assert json.loads(sidecar.run("resume", *scope, *WHO, "-o", "json").stdout)["by"] == "ann"
+
+
 def _fail(name: str, error: Exception) -> Callable[[FakeService], None]:
     return lambda service: service.fail.update({name: error})
 
@@ -187,7 +224,7 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     (["cordon", BROKERS[1]], None, 2, "--reason"),
     (["cordon", BROKERS[1], *WHO], _fail("cordon", Conflict("no other broker is open")), 4, "no other broker is open"),
     (["cordon", BROKERS[1], "--reason", "  "], None, 2, "must say something"),
-    (["drain", BROKERS[2], "--yes", "--wait", *WHO], None, 1, "not drained any more"),
+    (["drain", BROKERS[2], "--yes", "--wait", "--within", "1s", *WHO], None, 1, "not drained any more"),
 ]
 
 

@@ -245,5 +245,5 @@ def test_the_journal_tells_what_happened_in_short() -> None:
     )
     line = one.record()
     assert (line["predicted"], line["realised"], line["begun_ms"], line["wall_ms"]) == (0.33333, -0.66667, 5, 7)
-    assert line["sentence"].startswith(f"1 move {A} -> {B}: no benefit, the peak of the two went down by -66.7%")
+    assert line["sentence"].startswith(f"1 move {A} -> {B}: no benefit, the peak of the two went up by 66.7%")
     assert replace(one, bundles=("x", "y")).record()["sentence"].startswith("2 moves ")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 
+from bundlekeel.core.guard.eligibility import RecentMove
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.load import AdvertisedListener
+from bundlekeel.core.model.time_format import clock_text
 from bundlekeel.daemon import listings as tables
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.operations.where import MOST_PARTITIONS, WholeBundle, where, whole_bundles
@@ -210,6 +215,37 @@ async def test_why_names_the_obstacle_and_what_would_change_it() -> None:
     assert hot.kind == "broker" and len(hot.history) == 2
     with pytest.raises(NotFound):
         await why("nonsense//", cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=records)
+
+
+async def test_why_tells_when_a_cool_down_ends() -> None:
+    """The time it ends, as the settings have it."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.cycle.turn()
+    snapshot, state = sidecar.cycle.snapshot, sidecar.cycle.cycle_state
+    assert snapshot is not None
+    moved = {entry.bundle for entry in state.ledger.entries}
+    bundle = next(name for name in snapshot.bundles.names if name not in moved)
+    recent = {**state.recent, bundle: RecentMove(at_ms=snapshot.wall_ms, source="")}
+    sidecar.cycle.cycle_state = replace(state, recent=recent)
+    answer = await why(bundle, cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=[])
+    ends = snapshot.wall_ms + int(1000 * sidecar.cycle.params.cool_down_seconds)
+    told = answer.codes[0]
+    assert told.code == "CoolDown" and told.detail.endswith(f"until {clock_text(ends)}")
+
+
+async def test_why_of_a_broker_tells_each_reason_once() -> None:
+    """Twenty bundles that stay for one reason are one line with their number."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.cycle.turn()
+    plan = sidecar.cycle.report.plan if sidecar.cycle.report else None
+    assert plan is not None
+    for broker in BROKERS:
+        refused = Counter(item.code.value for item in plan.refusals if item.broker == broker)
+        answer = await why(broker, cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=[])
+        told = {code.code: code.detail for code in answer.codes[1:]}
+        assert len(answer.codes) == 1 + len(refused) and told.keys() == refused.keys()
+        assert all(f"{count} bundles" in told[code] for code, count in refused.items() if count > 1)
+    assert max(Counter(item.broker for item in plan.refusals).values()) > 1
 
 
 async def test_tables_show_latest_short_long_and_preallocated() -> None:

@@ -162,6 +162,12 @@ class TestRefusals:
             ("cycle: {intervall: 3}", "cycle.intervall", "unknown key; did you mean 'interval'?"),
             ("Mode: act", "Mode", "did you mean 'mode'?"),
             ("mode: auto", "mode", "allowed: observe, recommend, act"),
+            ("mode: off", "mode", "YAML reads off, no, on and yes without quotes as false and true"),
+            (
+                "windows: [{cron: 0 2 * * *, minutes: 5, allow: al}]",
+                "windows.0.allow",
+                "(allowed: act, overload, nothing)",
+            ),
             ("compat: 3.0", "compat", "none, 4.0, 4.2"),
             ("_env_file: a", "_env_file", "unknown key"),
             ("cluster: a/b", "cluster", "allowed: letters, digits, - _ ."),

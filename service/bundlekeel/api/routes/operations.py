@@ -139,7 +139,7 @@ async def warm(service: Backend, broker: Named, body: OperationBody) -> Response
 
 @changes.post("/brokers/{broker}/cordon", response_model=CordonedView)
 async def cordon(service: Backend, broker: Named, body: schemas.ReasonBody) -> Response:
-    """Let nothing come to a broker by us. Brokers still place bundles on it."""
+    """Stop moving bundles to a broker. Brokers still place bundles on it."""
     return reply(await service.requests.cordon(broker, reason=body.reason, by=body.by))
 
 

@@ -10,6 +10,7 @@ import typer
 from bundlekeel.cli import text_views
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
+from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.reads import HashArgument, make_plan, plan_app
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected_once, login
 from bundlekeel.daemon.answers.picture import Mode
@@ -92,7 +93,7 @@ def seconds_of(option: str, text: str) -> float:
 def resume(session: Session, reason: ReasonOption, scope: ScopeOption = None, by: ByOption = "") -> None:
     """End a pause: the one of everything, or of one scope."""
     method, path = ("POST", "resume") if scope is None else ("DELETE", f"pauses/{path_part(scope)}")
-    session.tell(session.client.send(method, path, {"reason": reason, "by": by or login()}), text_views.pairs)
+    session.tell(session.client.send(method, path, {"reason": reason, "by": by or login()}), operation_tables.resumed)
 
 
 @connected_once

@@ -92,7 +92,7 @@ def _moves(answer: Row, layout: TableLayout) -> list[RenderableType]:
         parts.append(made)
     for item in answer.get("refusals") or []:
         parts.append(Text(f"{item.get('bundle')}").append(_refusal(item)))
-    if answer.get("eta_seconds"):
+    if answer.get("eta_seconds") and not answer.get("progress"):
         parts.append(Text(f"about {units.age(answer['eta_seconds'])} until that is done"))
     return parts
 
@@ -124,6 +124,11 @@ def operations(answer: Row, layout: TableLayout) -> RenderableType:
         scope = row.get("scope") or "everything"
         parts.append(Text(f"{scope}: paused {_until(row)} by {row.get('by')}: {row.get('reason')}", style="yellow"))
     return Group(*parts) if parts else Text("there are no requests")
+
+
+def resumed(answer: Row, _: TableLayout) -> RenderableType:
+    """What is no longer paused."""
+    return Text(f"{answer.get('scope') or 'everything'}: resumed by {answer.get('by')}: {answer.get('reason')}")
 
 
 def _until(row: Row) -> str:

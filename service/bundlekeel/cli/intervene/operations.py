@@ -31,6 +31,8 @@ ForOption = Annotated[
 ]
 WithinOption = Annotated[str, typer.Option("--within", metavar="DURATION", help="Give up waiting after this.")]
 _POLL_SECONDS = 1.0
+# A read of the shared state that began before the drain was written hides it until the next one.
+_UNSEEN_SECONDS = 15.0
 
 
 @connected
@@ -53,34 +55,39 @@ def drain(
     limit = seconds_of("--within", within)
     answer = _ask(session, "drain", broker, reason, by, yes)
     if yes and wait:
-        answer["progress"] = _emptied(session, broker, time.monotonic() + limit)
+        answer["progress"] = _emptied(session, broker, limit)
     session.tell(answer, operation_tables.relocation)
     if answer.get("progress", {}).get("state", "empty") != "empty":
         raise typer.Exit(BAD_NEWS)
 
 
-def _emptied(session: Session, broker: str, deadline: float) -> Any:
+def _emptied(session: Session, broker: str, limit: float) -> Any:
     """The drain's row once the broker is empty, or nothing but what is bound to it is left."""
-    said = ""
+    said, begun = "", time.monotonic()
+    seen = begun
     while True:
         row = _drain_row(session.client, broker)
+        if row is None:
+            if time.monotonic() > seen + min(_UNSEEN_SECONDS, limit):
+                raise CliError(f"{broker} is not drained any more: somebody ended it", BAD_NEWS)
+            time.sleep(_POLL_SECONDS)
+            continue
+        seen = time.monotonic()
         now = operation_tables.progress(row)
         if now != said:
             said = now
             typer.echo(now, err=True)
         if row.get("state") in ("empty", "blocked"):
             return row
-        if time.monotonic() > deadline:
+        if seen > begun + limit:
             raise CliError(f"{broker} is not empty yet: {now}; it goes on, see `bundlekeel operations`", UNREACHABLE)
         time.sleep(_POLL_SECONDS)
 
 
 def _drain_row(client: Client, broker: str) -> Any:
+    """The drain of a broker; None when this sidecar knows of none."""
     drains = client.get("operations").get("drains") or []
-    found = next((row for row in drains if row.get("broker") == broker), None)
-    if found is None:
-        raise CliError(f"{broker} is not drained any more: somebody ended it", BAD_NEWS)
-    return found
+    return next((row for row in drains if row.get("broker") == broker), None)
 
 
 @connected_once
@@ -97,7 +104,7 @@ def warm(
 
 @connected_once
 def cordon(session: Session, broker: BrokerArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """Let nothing come to a broker by us. Brokers still place on it what no broker owns; `drain` keeps it empty."""
+    """Stop moving bundles to a broker. Brokers still place on it what no broker owns; `drain` keeps it empty."""
     _tell(session, "POST", f"brokers/{path_part(broker)}/cordon", reason, by)
 
 

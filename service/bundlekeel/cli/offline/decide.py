@@ -210,14 +210,17 @@ class Decider:
             self._plan(turn, picture)
 
 
-def run(lines: Iterable[bytes], out: Writable) -> None:
-    """Answer every line; each answer is flushed, so that a caller may wait for it before the next turn."""
-    decider = Decider()
+def run(lines: Iterable[bytes], out: Writable) -> bool:
+    """Answer every line; each answer is flushed, so that a caller may wait for it before the next turn. False when
+    there were errors only."""
+    decider, good, bad = Decider(), 0, 0
     for number, text in enumerate(lines, start=1):
         answer = decider.answer(number, text)
         if answer is not None:
             out.write(msgspec.json.encode(answer) + b"\n")
             out.flush()
+            good, bad = good + ("error" not in answer), bad + ("error" in answer)
+    return good > 0 or bad == 0
 
 
 def read_reports(brokers: dict[str, msgspec.Raw]) -> tuple[list[BrokerReport], list[ExcludedBroker]]:

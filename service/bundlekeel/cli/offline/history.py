@@ -19,6 +19,7 @@ from bundlekeel.cli.session import OutputOption
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.core.history.record import HASHES_DECISIONS
 from bundlekeel.core.model.errors import HistoryError
+from bundlekeel.core.model.grammar import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.records import history_reading as reading
 from bundlekeel.daemon.records.history_keeping import weed
@@ -35,6 +36,7 @@ CycleArgument = Annotated[
 ]
 
 
+_NOTHING = "nothing is recorded there yet; history.uri, or --history, may name another place"
 _BY_MOVES = f"recorded before schema {HASHES_DECISIONS}: compared by moves and splits, not by hash"
 
 
@@ -49,9 +51,11 @@ class HistoryCommands:
 
     @guarded
     def ls(self, uri: StoreOption = None, config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
-        """The files, and the cycles in each."""
+        """The files, and the cycles in each. Exit code 1 when nothing is recorded there."""
         answer = reading.listing(self._store(config, uri))
         show(lambda: answer, _listing, output, Watch())
+        if not answer:
+            raise CliError(_NOTHING, BAD_NEWS)
 
     @guarded
     def show(
@@ -134,7 +138,7 @@ def _time(wall_ms: int) -> str:
 
 
 def _listing(rows: list[Json], _layout: TableLayout) -> RenderableType:
-    made = table("FILE", ">CYCLES", "FIRST", "LAST", ">ROWS", ">BYTES", caption=f"{len(rows)} files")
+    made = table("FILE", ">CYCLES", "FIRST", "LAST", ">ROWS", ">BYTES", caption=numbered(len(rows), "file"))
     for row in rows:
         if row["why"]:
             made.add_row(row["file"], "", row["why"], "", "", f"{row['bytes']:,}")
@@ -158,13 +162,13 @@ def _cycle(answer: Json, _layout: TableLayout) -> RenderableType:
 
 def _checked(answer: Json, _layout: TableLayout) -> RenderableType:
     lines = [
-        f"{answer['cycles']:,} cycles in {answer['files']} files, {answer['bytes']:,} bytes; "
+        f"{answer['cycles']:,} cycles in {numbered(answer['files'], 'file')}, {answer['bytes']:,} bytes; "
         f"{answer['undecided']} cycles could not decide, {answer['dropped']} were not recorded"
     ]
     if old := sum(count for version, count in answer["schemas"].items() if int(version) < HASHES_DECISIONS):
         lines.append(f"{old:,} cycles were {_BY_MOVES}")
     if not answer["cycles"]:
-        lines.append("nothing is recorded there yet; history.uri, or --history, may name another place")
+        lines.append(_NOTHING)
     if answer["mixed"]:
         lines.append(answer["mixed"])
     lines += [f"cannot be read: {row['file']}: {row['why']}" for row in answer["unreadable"]]

@@ -15,6 +15,7 @@ from bundlekeel.core.filters.allowed import AllowedTargets, limits_of
 from bundlekeel.core.guard.eligibility import Eligibility, GuardState, completeness, eligibility
 from bundlekeel.core.guard.scope import closed_brokers
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import BrokerLoad, Move, Plan, Refusal, plan_hash
 from bundlekeel.core.model.policies import Policies
@@ -77,8 +78,8 @@ class Relocation:
     def _sentence(self, made: Plan) -> str:
         left = sum(move.rule == drain.RULE for move in self.moves)
         came = len(self.moves) - left
-        parts = [f"{left} bundles leave draining brokers"] if left else []
-        parts += [f"{came} bundles come to brokers that are warmed"] if came else []
+        parts = [f"{numbered(left, 'bundle', 'leave')} draining brokers"] if left else []
+        parts += [f"{numbered(came, 'bundle', 'come')} to brokers that are warmed"] if came else []
         return f"{', '.join(parts)}; {made.verdict.sentence}"
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.plan import Move, Plan
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.operations.relocation import RULES
@@ -59,7 +60,7 @@ class Effect:
 
     def record(self) -> dict[str, Any]:
         """The journal line."""
-        count = len(self.bundles)
+        count, way = len(self.bundles), "up" if self.realised < 0 else "down"
         return {
             "kind": "effect",
             "wall_ms": self.at_ms,
@@ -70,8 +71,8 @@ class Effect:
             "predicted": round(self.predicted, 5),
             "realised": round(self.realised, 5),
             "outcome": self.word,
-            "sentence": f"{count} move{'' if count == 1 else 's'} {self.source} -> {self.target}: "
-            f"{self.word.replace('_', ' ')}, the peak of the two went down by {self.realised:.1%} of capacity, "
+            "sentence": f"{numbered(count, 'move')} {self.source} -> {self.target}: "
+            f"{self.word.replace('_', ' ')}, the peak of the two went {way} by {abs(self.realised):.1%} of capacity, "
             f"{self.predicted:.1%} predicted",
         }
 

@@ -93,7 +93,7 @@ class NativePlan:
 
     def chosen(self, most: int, tried: Mapping[str, int]) -> frozenset[ResourceGroupWrite]:
         """So many puts at most: those tried the longest ago, but none without what it needs. `tried`: by what is
-        written, the number of the plan; who always fails keeps nobody from his turn."""
+        written, the number of the plan; one that always fails cannot starve the others."""
         never = -1
         needs = {put.name: tried.get(put.what, never) for put in self.sets if put.before is None}
         turn = {put: max(tried.get(put.what, never), needs.get(put.name, never)) for put in (*self.sets, *self.moves)}

@@ -18,6 +18,7 @@ from functools import partial
 import numpy as np
 
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.load import Ints
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Refusal, Verdict
@@ -202,12 +203,12 @@ def _idle_verdict(context: Context, waiting: list[Verdict], low: float) -> Verdi
         seen = max((item.hits_low for item in waiting), default=0)
         high = max((item.hits_high for item in waiting), default=0)
         text = (
-            f"{len(waiting)} brokers differ by up to {spread:.1%} (>= {low:.1%}); seen in {seen} of "
+            f"{numbered(len(waiting), 'broker', 'differ')} by up to {spread:.1%} (>= {low:.1%}); seen in {seen} of "
             f"{params.avg_hit_count_low} fresh reports (large difference: {high} of {params.avg_hit_count_high})"
         )
         return Verdict(code=Code.HIT_COUNT, sentence=text)
     if context.unsettled and spread >= low:
-        text = f"waiting until the reports of {len(context.unsettled)} brokers show the last moves"
+        text = f"waiting until the reports of {numbered(len(context.unsettled), 'broker')} show the last moves"
         return Verdict(code=Code.UNSETTLED, sentence=text)
     return Verdict(code=Code.BALANCED, sentence=f"brokers differ by at most {spread:.1%}, below {low:.1%}")
 
@@ -215,15 +216,15 @@ def _idle_verdict(context: Context, waiting: list[Verdict], low: float) -> Verdi
 def _acting_verdict(context: Context, active: set[int], low: float, refusals: list[Refusal]) -> Verdict:
     moves, spread = context.draft.moves, _spread(context)
     if moves:
-        text = f"{len(moves)} bundles to move; the predicted difference falls to {spread:.1%}"
+        text = f"{numbered(len(moves), 'bundle')} to move; the predicted difference falls to {spread:.1%}"
         return Verdict(code=Code.OVERLOADED, sentence=text)
     if all(context.snapshot.brokers.ids[row] in context.unsettled for row in active):
-        text = f"waiting until the reports of {len(context.unsettled)} brokers show the last moves"
+        text = f"waiting until the reports of {numbered(len(context.unsettled), 'broker')} show the last moves"
         return Verdict(code=Code.UNSETTLED, sentence=text)
     if spread < low:
         text = f"brokers differ by at most {spread:.1%}, below {low:.1%}"
         return Verdict(code=Code.BELOW_MINIMUM, sentence=text)
-    return stuck(context, refusals, f"{len(active)} brokers stand out")
+    return stuck(context, refusals, numbered(len(active), "broker", "stand") + " out")
 
 
 def _move(context: Context, active: set[int], low: float) -> list[Refusal]:

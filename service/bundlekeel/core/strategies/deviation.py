@@ -22,6 +22,7 @@ from dataclasses import replace
 import numpy as np
 
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.load import Ints
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.snapshot import Bools
@@ -147,9 +148,11 @@ def _cycle_verdict(
 ) -> Verdict:
     threshold = context.params.deviation_threshold
     if context.draft.moves:
-        text = f"{len(context.draft.moves)} bundles leave brokers above {mean:.1%} + {threshold:g} x {std:.1%}"
-        return Verdict(code=Code.OVERLOADED, sentence=text)
+        who = numbered(len(context.draft.moves), "bundle", "leave")
+        return Verdict(code=Code.OVERLOADED, sentence=f"{who} brokers above {mean:.1%} + {threshold:g} x {std:.1%}")
     if donors:
-        return stuck(context, refusals, f"{len(donors)} brokers stand out by more than {threshold:g} deviations")
+        return stuck(
+            context, refusals, f"{numbered(len(donors), 'broker', 'stand')} out by more than {threshold:g} deviations"
+        )
     text = f"no broker is above {mean:.1%} + {threshold:g} x {std:.1%} by enough to move anything"
     return Verdict(code=Code.BALANCED, sentence=text)

@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.strategies.common import EPSILON, Context, Decision, candidates, refuse_rest
 from bundlekeel.core.strategies.decoupled import Rule, shed_broker
@@ -58,8 +59,10 @@ def _verdict(broker: str, score: float, limit: float) -> Verdict:
 def _cycle_verdict(context: Context, donors: list[int], refusals: list[Refusal]) -> Verdict:
     moves, limit = len(context.draft.moves), context.params.overloaded_threshold_percent
     if moves:
-        text = f"{moves} bundles leave {len(donors)} brokers at or above {limit:.0f}%"
+        text = f"{numbered(moves, 'bundle', 'leave')} {numbered(len(donors), 'broker')} at or above {limit:.0f}%"
         return Verdict(code=Code.OVERLOADED, sentence=text)
     if donors:
-        return stuck(context, refusals, f"{len(donors)} of {len(context.snapshot.brokers)} brokers are overloaded")
+        return stuck(
+            context, refusals, f"overloaded: {len(donors)} of {numbered(len(context.snapshot.brokers), 'broker')}"
+        )
     return Verdict(code=Code.BALANCED, sentence=f"no broker is at or above {limit:.0f}%")

@@ -16,6 +16,7 @@ import math
 import numpy as np
 
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.planning.memory import History, Memory
 from bundlekeel.core.strategies.common import EPSILON, Context, Decision, candidates, refuse_rest, traffic_of
@@ -96,10 +97,14 @@ def _cycle_verdict(
     """`low`: brokers so far below the average that lower-boundary shedding would send bundles to them."""
     moves, limit = len(context.draft.moves), context.params.threshold_percent / 100
     if moves:
-        who = f"{len(donors)} brokers above {line:.1%}" if donors else "the most loaded broker for those far below"
-        return Verdict(code=Code.OVERLOADED, sentence=f"{moves} bundles leave {who}")
+        who = (
+            f"{numbered(len(donors), 'broker')} above {line:.1%}"
+            if donors
+            else "the most loaded broker for those far below"
+        )
+        return Verdict(code=Code.OVERLOADED, sentence=f"{numbered(moves, 'bundle', 'leave')} {who}")
     if donors:
-        return stuck(context, refusals, f"{len(donors)} brokers are above {line:.1%}")
+        return stuck(context, refusals, f"{numbered(len(donors), 'broker')} above {line:.1%}")
     if low and context.params.lower_boundary_shedding:
         return stuck(context, refusals, f"{low[0]} is more than {limit:.1%} below the average")
     if low:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.snapshot import Bools
@@ -344,15 +345,17 @@ def _waiting(view: _View) -> Verdict:
         return Verdict(code=Code.OUT_DATED_DATA, sentence="every broker's load data is too old")
     codes = set(view.held.values())
     code = next((code for code in (Code.COOL_DOWN, Code.UNSETTLED) if code in codes), Code.OUT_DATED_DATA)
-    return Verdict(code=code, sentence=f"{len(view.held)} brokers wait after a move, or their load data is too old")
+    return Verdict(
+        code=code, sentence=f"{numbered(len(view.held), 'broker', 'wait')} after a move, or their load data is too old"
+    )
 
 
 def _acting_verdict(context: Context, view: _View, reason: Code, described: str, refusals: list[Refusal]) -> Verdict:
     moves = len(context.draft.moves)
     if moves:
         after = view.mean_std()[1]
-        text = f"{described}; {moves} bundles between {len(view.gave)} pairs of brokers, then {after:.1%}"
-        return Verdict(code=reason, sentence=text)
+        text = f"{numbered(moves, 'bundle')} between {numbered(len(view.gave), 'pair')} of brokers, then {after:.1%}"
+        return Verdict(code=reason, sentence=f"{described}; {text}")
     return stuck(context, refusals, described)
 
 

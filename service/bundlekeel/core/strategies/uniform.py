@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.planning.memory import Memory
@@ -66,12 +67,12 @@ def shed(context: Context) -> Decision:
 
 
 def _cycle_verdict(context: Context, exceeded: list[_Measure]) -> Verdict:
-    names = " and ".join(item.name for item in exceeded)
+    differ = f"{' and '.join(item.name for item in exceeded)} differ{'s' if len(exceeded) == 1 else ''} too much"
     if context.draft.moves:
-        text = f"{names} differ too much: {len(context.draft.moves)} bundles to move"
+        text = f"{differ}: {numbered(len(context.draft.moves), 'bundle')} to move"
         return Verdict(code=Code.OVERLOADED, sentence=text)
     if exceeded:
-        text = f"{names} differ too much, but no bundle fits the difference"
+        text = f"{differ}, but no bundle fits the difference"
         return Verdict(code=Code.NO_BUNDLES, sentence=text)
     return Verdict(code=Code.BALANCED, sentence="message rate and throughput are within their limits")
 

@@ -102,7 +102,7 @@ class OperationsService(Protocol):
         """Empty a broker and keep it empty until `uncordon`. Without `dry_run` the wish is written."""
 
     async def cordon(self, broker: str, *, reason: str, by: str) -> CordonedView:
-        """Let nothing come to a broker by us; Conflict for the last one open to bundles."""
+        """Stop moving bundles to a broker; Conflict for the last one open to bundles."""
 
     async def uncordon(self, broker: str, *, reason: str, by: str) -> UncordonedView:
         """End cordon, drain and warm of a broker; NotFound when there is none."""

@@ -20,11 +20,13 @@ def scope_of(text: str, registered: Callable[[], Sequence[str]]) -> tuple[str, s
         _known(name, "scope", text, registered)
         return f"{kind}:{name}", f"{BROKER}:{name}"
     if kind not in PAUSE_SCOPES or is_glob(name):
-        raise ConfigError(f"{text!r} is no scope of a pause", field="scope", value=text, allowed=_ALLOWED)
+        raise ConfigError(f"{text!r} is not a valid pause scope", field="scope", value=text, allowed=_ALLOWED)
     try:
         pattern = check_pattern(f"{PAUSE_SCOPES[kind]}:{name}")
     except ConfigError as error:
-        raise ConfigError(f"{text!r} is no scope of a pause", field="scope", value=text, allowed=_ALLOWED) from error
+        raise ConfigError(
+            f"{text!r} is not a valid pause scope", field="scope", value=text, allowed=_ALLOWED
+        ) from error
     return f"{kind}:{name}", pattern
 
 

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from bundlekeel.core.model.grammar import numbered
 from bundlekeel.daemon.operations.takeover import TakeoverContext, TakeoverResult, handback, read_record
 from bundlekeel.daemon.state.documents import LeaderState, decode_state
 from bundlekeel.daemon.state.shared_state import STATE
@@ -157,7 +158,7 @@ async def _restore(
         return DeadManResult(state="not_taken_over", sentence="somebody else restored it meanwhile", pulse=pulse)
     if result.complete:
         count = len(result.brokers)
-        text = f"{why}; the brokers' own shedding is back, verified on {count} broker{'' if count == 1 else 's'}"
+        text = f"{why}; the brokers' own shedding is back, verified on {numbered(count, 'broker')}"
         return DeadManResult(state="restored", sentence=text, pulse=pulse, result=result)
     missing = ", ".join(result.unverified) or "the stored overrides"
     text = f"{why}; not verified at {missing}: the record stays, and the next run goes on"

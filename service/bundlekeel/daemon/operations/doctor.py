@@ -21,6 +21,7 @@ from bundlekeel.core.model.errors import (
     StoreError,
     WrongCluster,
 )
+from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, ExcludedBroker
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import BY_PULSAR_KEY, Parameters
@@ -229,7 +230,9 @@ def _admin(context: DoctorContext, picture: Picture) -> list[Check]:
         checks.append(Check(name="admin API", ok=False, detail=f"{broker}: {text}", fix=fix))
     answered = len(picture.endpoints) - len(failed)
     if answered:
-        checks.append(Check(name="admin API", ok=True, detail=f"{answered} brokers show their configuration"))
+        checks.append(
+            Check(name="admin API", ok=True, detail=f"{numbered(answered, 'broker', 'show')} their configuration")
+        )
     return checks
 
 

@@ -15,6 +15,7 @@ from bundlekeel.core.model.errors import (
     NotFound,
     SnapshotError,
 )
+from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.operations.relocation import RULES
@@ -400,7 +401,7 @@ class OperatorRequests:
         moves = [move for move in made.moves if move.rule in RULES]
         refusals = [item for item in made.refusals if draining and item.broker == broker and item.bundle]
         count = len(owned.get(broker, ())) if owned else len(moves) + len(refusals)
-        verb = "leave" if draining else "come to"
+        told = numbered(len(moves), "bundle", "leave") if draining else f"{numbered(len(moves), 'bundle', 'come')} to"
         return RelocationView(
             broker=broker,
             dry_run=dry_run,
@@ -410,7 +411,7 @@ class OperatorRequests:
             refusal_counts=counted(refusals),
             # A drain with nothing but bound bundles never ends by itself.
             eta_seconds=None if count and not moves else self._p.operations.eta(len(moves)),
-            sentence=f"{len(moves)} bundles {verb} {broker}, {len(refusals)} stay for now",
+            sentence=f"{told} {broker}, {len(refusals)} {'stays' if len(refusals) == 1 else 'stay'} for now",
             detail=detail,
         )
 

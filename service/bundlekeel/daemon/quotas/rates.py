@@ -227,8 +227,8 @@ class RateKeeper:
         return [*missing, *self._round[: -(-len(wanted) // _ROUNDS)]][:most]
 
     def _order(self, places: Iterable[PolicyKey]) -> list[PolicyKey]:
-        """Those first whose write had to wait, then those tried the longest ago: who never answers keeps nobody from
-        his turn."""
+        """Those first whose write had to wait, then those tried the longest ago: an unresponsive broker cannot
+        starve the others."""
         return sorted(places, key=lambda item: (item not in self._waited, self._tried.get(item, -1), _name(item)))
 
     def _idle(self, place: PolicyKey) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound, StoreError
+from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.quotas.groups import QuotaGroup, check_group, check_groups, check_least, resolve
 from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.daemon.answers.doc import Json
@@ -281,7 +282,7 @@ def _sentence(shown: QuotasView) -> str:
 
 
 def _many(groups: list[GroupView]) -> str:
-    return f"{len(groups)} quota group{'' if len(groups) == 1 else 's'}"
+    return numbered(len(groups), "quota group")
 
 
 def _group_text(row: GroupView) -> list[str]:
