@@ -9,7 +9,7 @@ from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
 from bundlekeel.ports import Metadata
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.tls import ClientTls
-from bundlekeel.token_source import TokenSource
+from bundlekeel.wiring.security import token_of
 
 
 def live_loads(
@@ -27,10 +27,7 @@ def live_loads(
 
 
 def _prometheus(loaded: LoadedSettings, clock: SystemClock) -> PrometheusCounters:
-    given, token = loaded.settings.prometheus, None
-    if given.token is not None or given.token_file is not None:
-        secret = given.token.get_secret_value() if given.token is not None else None
-        token = TokenSource(secret, file=loaded.located(given.token_file))
+    given = loaded.settings.prometheus
     return PrometheusCounters(
         PrometheusOptions(
             url=given.url or "",
@@ -41,5 +38,5 @@ def _prometheus(loaded: LoadedSettings, clock: SystemClock) -> PrometheusCounter
         ),
         clock,
         tls=ClientTls(trust_certs=loaded.located(given.tls_trust_certs_file), verify=given.tls_verify),
-        token=token,
+        token=token_of(loaded, given),
     )

@@ -36,9 +36,8 @@ from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
-from bundlekeel.token_source import TokenSource
 from bundlekeel.wiring.counters import live_loads
-from bundlekeel.wiring.security import broker_tls, store_identity
+from bundlekeel.wiring.security import broker_tls, store_identity, token_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,14 +157,10 @@ def _client(loaded: LoadedSettings, address: str, field: str) -> ZkClient:
 
 def _admin(loaded: LoadedSettings, telemetry: PrometheusTelemetry, clock: SystemClock) -> HttpBrokerAdmin:
     settings, given = loaded.settings, loaded.settings.admin
-    token = None
-    if given.token is not None or given.token_file is not None:
-        secret = given.token.get_secret_value() if given.token else None
-        token = TokenSource(secret, file=loaded.located(given.token_file))
     return HttpBrokerAdmin(
         telemetry=telemetry,
         clock=clock,
-        token=token,
+        token=token_of(loaded, given),
         tls=broker_tls(loaded),
         options=AdminOptions(
             connect_timeout=given.connect_timeout,

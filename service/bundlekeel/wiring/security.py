@@ -13,8 +13,10 @@ from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules
 from bundlekeel.api.server import Protection
 from bundlekeel.ports import Telemetry
+from bundlekeel.settings.counters import PrometheusSettings
 from bundlekeel.settings.credentials import Credentials, TokensFile
 from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.settings.model import AdminSettings
 from bundlekeel.tls import ClientTls, ServerTls
 from bundlekeel.token_source import TokenSource
 
@@ -97,6 +99,14 @@ def store_identity(loaded: LoadedSettings) -> StoreIdentity:
         if given.tls
         else None,
     )
+
+
+def token_of(loaded: LoadedSettings, given: AdminSettings | PrometheusSettings) -> TokenSource | None:
+    """The bearer token of a section that has `token` and `token_file`; None without either."""
+    if given.token is None and given.token_file is None:
+        return None
+    secret = given.token.get_secret_value() if given.token is not None else None
+    return TokenSource(secret, file=loaded.located(given.token_file))
 
 
 def broker_tls(loaded: LoadedSettings) -> ClientTls:
