@@ -30,8 +30,10 @@ def ground(whole_stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def played(stage: Stage, ground: Ground, *faults: Fault, seconds: float = 5.0) -> tuple[float, History]:
     """Carry out exactly these faults amid moves; when that began, and what happened. Nothing that must not."""
     prepare(stage, ground)
-    began = boot()
-    history = ground.carry_out(Schedule(seed=0, seconds=seconds, faults=faults), RULES)
+    began, first = boot(), ground.owners()
+    until(ground.witness.open_intents, "a batch is under way", within=60)
+    ground.break_all(Schedule(seed=0, seconds=seconds, faults=faults))
+    history = ground.history(began, first, RULES)
     assert not (found := judge(history)), "\n".join(map(str, found))
     assert [item for item in history.attempts if item.verb == "unload"], "it happened amid moves"
     return began, history

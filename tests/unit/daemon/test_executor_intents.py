@@ -107,7 +107,6 @@ async def successor() -> Successor:
 @pytest.mark.parametrize(
     ("owner", "expected"),
     [
-        (Owner(broker_id=B), ("done", "", B)),
         (Owner(broker_id=C), ("landed_elsewhere", Code.LEFT_BY_EARLIER_LEADER, C)),
         (Owner(broker_id=A), ("landed_elsewhere", Code.LEFT_BY_EARLIER_LEADER, A)),
         (None, ("unknown", Code.LEFT_BY_EARLIER_LEADER, "")),
@@ -129,6 +128,17 @@ async def test_frozen_until_deadline_and_margin_then_read(
     assert not await successor.stands()
     assert await successor.coordination.read("moves/1") is not None
     assert await successor.settle() == (frozenset(), [])
+
+
+async def test_settled_as_soon_as_its_destination_owns_it(successor: Successor) -> None:
+    """Its only call has done its work: the bundle is not left alone for two minutes."""
+    await successor.find(intent().encode())
+    successor.ownership.assign(A, BUNDLE, disabled=True)
+    assert await successor.settle() == (frozenset({BUNDLE}), [])
+    successor.clock.now += 1
+    successor.ownership.assign(B, BUNDLE)
+    assert await successor.settle() == (frozenset(), [("done", "", B)])
+    assert not await successor.stands()
 
 
 async def test_settled_without_an_owner_ends_when_it_is_settled(successor: Successor) -> None:

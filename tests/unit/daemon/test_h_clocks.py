@@ -161,7 +161,7 @@ def test_h04_every_moment_of_a_standing_is_rebased() -> None:
 async def test_h08_a_frozen_intent_is_settled_by_first_sight(ahead: float) -> None:
     """Written just now with 120 s to go, by a clock 140 s behind ours or ahead of it: frozen for all of them."""
     store, model, clock = MemoryStore(), BrokerModel([B, C]), VirtualClock()
-    model.add(BUNDLE, C)
+    model.add(BUNDLE, B)
     coordination = MemoryCoordination(store)
     await coordination.start()
     assert await coordination.campaign(Member(id="m2")) == 1
@@ -193,7 +193,7 @@ async def test_h08_a_frozen_intent_is_settled_by_first_sight(ahead: float) -> No
 async def test_h08_the_next_intent_of_a_bundle_has_its_own_first_sight() -> None:
     """Of two intents left by two leaders, one after the other, the second one is frozen for its whole length too."""
     store, model, clock = MemoryStore(), BrokerModel([B, C]), VirtualClock()
-    model.add(BUNDLE, C)
+    model.add(BUNDLE, B)
     coordination = MemoryCoordination(store)
     await coordination.start()
     await coordination.campaign(Member(id="m2"))

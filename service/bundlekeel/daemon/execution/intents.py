@@ -1,8 +1,9 @@
 """Intents: what a leader is about to do with a bundle, written before it does it, and how a successor settles them.
 
 The admin API takes no fencing token, so an unload of a deposed leader may still be on its way. Its intent, a node
-below `intents/`, tells the next leader to leave that bundle alone until the call must be over (deadline and margin),
-and then to look who owns it. An intent is never carried out again.
+below `intents/`, tells the next leader to leave that bundle alone until the call has done its work (the destination
+owns the bundle) or must be over (deadline and margin), and then who owns it is the outcome. An intent is never carried
+out again.
 """
 
 from __future__ import annotations
@@ -158,11 +159,11 @@ async def settle_intents(
 ) -> Settlement:
     """Look at the intents other epochs left; call again each cycle until nothing is frozen.
 
-    An intent is frozen until its own length plus the margin has passed since we first saw it (`seen`: node path and
-    content to boot seconds): its writer's clock is never compared with ours. A bundle that its owner is giving away
-    then has no outcome yet: it stays frozen until somebody has it, `IN_FLIGHT_SECONDS` at most. A node that is no
-    intent is frozen for the usual length, then removed as `unknown`; one
-    whose name is that of no bundle is left where it is. LeadershipLost ends it.
+    An intent is frozen until its destination owns the bundle, or its own length plus the margin has passed since we
+    first saw it (`seen`: node path and content to boot seconds): its writer's clock is never compared with ours. A
+    bundle that its owner is giving away then has no outcome yet: it stays frozen until somebody has it,
+    `IN_FLIGHT_SECONDS` at most. A node that is no intent is frozen for the usual length, then removed as `unknown`;
+    one whose name is that of no bundle is left where it is. LeadershipLost ends it.
     """
     frozen: set[str] = set()
     settled: list[MoveOutcome] = []
@@ -180,13 +181,9 @@ async def settle_intents(
             unreadable[document.path] = "its name is that of no bundle"
             continue
         waited = since_first_sight(seen, document, clock)
-        if not is_over(intent, waited, margin_seconds):
-            frozen.add(bundle)
-            continue
         try:
             owner = await ownership.owner(bundle)
-            patience = margin_seconds + IN_FLIGHT_SECONDS
-            if owner is not None and owner.disabled and not is_over(intent, waited, patience):
+            if not _has_outcome(intent, owner, waited, margin_seconds):
                 frozen.add(bundle)
                 continue
             outcome = _settled(intent, bundle, owner, waited, clock=clock, epoch=epoch)
@@ -231,6 +228,16 @@ def is_over(intent: TimedIntent | None, waited: float, margin_seconds: float) ->
     saw it; see `settle_intents`."""
     length = INTENT_SECONDS if intent is None else max(0, intent.deadline_ms - intent.wall_ms) / 1000
     return waited >= length + margin_seconds
+
+
+def _has_outcome(intent: Intent | None, owner: Owner | None, waited: float, margin_seconds: float) -> bool:
+    """Whether the call is known to be over: one intent has one call, so where its destination owns the bundle, that
+    call has been carried out."""
+    if owner is None:
+        return is_over(intent, waited, margin_seconds)
+    if owner.disabled:
+        return is_over(intent, waited, margin_seconds + IN_FLIGHT_SECONDS)
+    return (intent is not None and owner.broker_id == intent.destination) or is_over(intent, waited, margin_seconds)
 
 
 def _settled(
