@@ -1,4 +1,4 @@
-"""Runs the test suites one after the other and prints each one's time against its budget."""
+"""Runs the test suites and prints each one's time against its budget."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,18 +37,23 @@ class Suite:
     `real`: it runs on real servers or processes that share this machine with everything else. Tests of it that fail run
     once more by themselves, and the table counts those that passed only then: an unsteady test is to be mended, but
     must not hide what all the others say. (Examples of hypothesis are the same both times.)
+
+    `computes`: it does nothing but compute, by no clock, so it runs at low priority beside the suites on clusters,
+    which mostly wait.
     """
 
     name: str
     minutes: float
     commands: tuple[tuple[str, ...], ...]
     real: bool = False
+    computes: bool = False
     tools: tuple[Tool, ...] = ()
 
 
 def _pytest(*arguments: str) -> tuple[str, ...]:
     """pytest, which names the slowest tests of a suite at its end."""
-    return (sys.executable, "-m", "pytest", "-q", "--durations=8", "--durations-min=5", *arguments)
+    cache = f"cache_dir=.pytest_cache/{'-'.join(Path(part).name for part in arguments[-2:])}"
+    return (sys.executable, "-m", "pytest", "-q", "--durations=8", "--durations-min=5", "-o", cache, *arguments)
 
 
 GATE = Suite(
@@ -67,44 +74,46 @@ GATE = Suite(
 # Apart from the gate: what is made of the chart is rendered by helm, which a fresh machine builds first (four minutes).
 CHART_FILES = Suite(
     "chart's made files",
-    1,
+    4,
     ((sys.executable, "-m", "dev.chart", "check"),),
+    computes=True,
     tools=(Tool((sys.executable, "-m", "dev.gotools", "helm"), gotools.ADVICE),),
 )
-# Pure and quick, so they share the cores; what runs real servers has them for itself.
 _SHARED = ("-n", "3", "--dist", "worksteal")
 # Among them are tests of our own child processes, by the real clock.
-UNIT = Suite(
-    "unit and property", 10, (_pytest(*_SHARED, "-m", "not nightly", "tests/unit", "tests/property"),), real=True
-)
+UNIT = Suite("unit", 5, (_pytest(*_SHARED, "-m", "not nightly", "tests/unit"),), real=True)
+LAWS = Suite("laws", 8, (_pytest("-m", "not nightly", "tests/property"),), computes=True)
 # Pulsar's own classes are run beside ours by a Java program that is compiled here.
 PARITY = Suite(
     "parity",
-    4,
+    8,
     (_pytest("-m", "not nightly", "tests/parity"),),
+    computes=True,
     tools=(Tool((sys.executable, "-m", "dev.java", "compiler"), java.NO_COMPILER),),
 )
-SIMULATION = Suite("simulation", 2, (_pytest("-m", "not nightly", "tests/simulation"),))
-MODULAR = Suite("modular cluster", 8, (_pytest("-m", "not nightly", "tests/integration"),), real=True)
-CHAOS = Suite("chaos", 12, (_pytest("-m", "not nightly", "tests/chaos"),), real=True)
-EXTENSIBLE = Suite("extensible cluster", 5, (_pytest("-m", "not nightly", "tests/extensible"),), real=True)
-QUOTAS = Suite("quotas", 6, (_pytest("-m", "not nightly", "-s", "tests/quotas"),), real=True)
+SIMULATION = Suite("simulation", 6, (_pytest("-m", "not nightly", "tests/simulation"),), computes=True)
+MODULAR = Suite("modular cluster", 6, (_pytest("-m", "not nightly", "tests/integration"),), real=True)
+CHAOS = Suite("chaos", 6, (_pytest("-m", "not nightly", "tests/chaos"),), real=True)
+EXTENSIBLE = Suite("extensible cluster", 4, (_pytest("-m", "not nightly", "tests/extensible"),), real=True)
+QUOTAS = Suite("quotas", 4, (_pytest("-m", "not nightly", "-s", "tests/quotas"),), real=True)
 # The newcomer, who types every command of README and getting-started in a fresh copy, installs anew: nightly.
 DEMO = Suite("demo", 3, (_pytest("-m", "not nightly", "tests/e2e"),), real=True)
-SPARK = Suite("spark", 4, (_pytest("-m", "not nightly", "tests/spark"),), real=True)
+SPARK = Suite("spark", 12, (_pytest("-m", "not nightly", "tests/spark"),), real=True, computes=True)
 # A real cluster's history, refused and adopted: three minutes of it are recorded.
 HISTORY = Suite("history, whole way", 7, (_pytest("-m", "cluster", "tests/spark"),), real=True)
 WATCH = Suite(
     "dashboards and alerts",
-    2,
+    6,
     (_pytest("-m", "not nightly", "tests/watch"),),
     real=True,
+    computes=True,
     tools=(Tool((sys.executable, "-m", "dev.tools_prometheus"), tools_prometheus.ADVICE),),
 )
 CHART = Suite(
     "chart and image",
-    3,
+    8,
     (_pytest("-m", "not nightly", "tests/chart"),),
+    computes=True,
     tools=(Tool((sys.executable, "-m", "dev.gotools"), gotools.ADVICE),),
 )
 UI = Suite(
@@ -137,11 +146,11 @@ def nightly(shard: str, seed: str) -> Suite:
 NIGHTLY = nightly(os.environ.get("SHARD", ""), os.environ.get("SEED", "") or str(random.randrange(2**31)))
 
 PLANS: dict[str, tuple[Suite, ...]] = {
-    "check": (GATE, CHART_FILES, UNIT),
+    "check": (GATE, CHART_FILES, LAWS, UNIT),
     "chaos": (CHAOS,),
     "all": (
-        *(GATE, CHART_FILES, UNIT, PARITY, SIMULATION, MODULAR, EXTENSIBLE, SPARK),
-        *(CHAOS, QUOTAS, DEMO, WATCH, CHART, UI),
+        *(GATE, UNIT, MODULAR, EXTENSIBLE, CHAOS, QUOTAS, DEMO, UI),
+        *(LAWS, PARITY, SIMULATION, SPARK, CHART_FILES, CHART, WATCH),
     ),
     "extensible": (EXTENSIBLE,),
     "quotas": (QUOTAS,),
@@ -153,55 +162,87 @@ PLANS: dict[str, tuple[Suite, ...]] = {
 }
 
 
+@dataclass(slots=True)
+class Row:
+    """How a suite went: why it was left out and where it failed, both empty for one that held."""
+
+    suite: Suite
+    minutes: float = 0.0
+    unsteady: bool = False
+    left_out: str = ""
+    failed: str = ""
+
+
 def run(suites: tuple[Suite, ...]) -> int:
-    """Run all of them, stop at the first that fails; the exit code."""
+    """Run all of them, those that only compute beside the others; after a failure none begins. The exit code."""
+    rows: list[Row] = []
+    with ThreadPoolExecutor() as pool:
+        for lane in [
+            pool.submit(_in_order, [suite for suite in suites if suite.computes is computes], rows)
+            for computes in (False, True)
+        ]:
+            lane.result()
     scale = float(os.environ.get("BUNDLEKEEL_BUDGET_SCALE", "1"))
-    rows, left_out = [], []
-    failed = ""
-    for suite in suites:
-        print(f"== {suite.name}", flush=True)
-        missing = next((tool for tool in suite.tools if not _run(tool.command, again=False)[0]), None)
-        if missing is not None:
-            left_out.append(f"{suite.name:<21}  LEFT OUT: {missing.advice}")
-            failed = f"{suite.name}: {_shown(missing.command)}" if os.environ.get("CI") else ""
-            if failed:
-                break
-            continue
-        started, unsteady = time.monotonic(), False
-        for command in suite.commands:
-            held, unsteady = _run(command, again=suite.real)
-            if not held:
-                failed = f"{suite.name}: {_shown(command)}"
-                break
-        rows.append((suite, (time.monotonic() - started) / 60, unsteady))
-        if failed:
-            break
     print(f"\n{'suite':<21}  minutes  budget")
-    for suite, minutes, unsteady in rows:
-        budget = suite.minutes * scale
-        notes = ["over"] * (minutes > budget) + ["UNSTEADY: failed once, see above"] * unsteady
-        print(f"{suite.name:<21}  {minutes:7.1f}  {budget:6.0f}  {', '.join(notes)}".rstrip())
-        if minutes > 2 * budget:
-            failed = failed or f"{suite.name}: it took more than twice its budget"
-    print(f"{'all':<21}  {sum(minutes for _, minutes, _ in rows):7.1f}")
-    print("\n".join([*left_out, f"FAILED in {failed}" if failed else "all suites passed"]))
+    for row in (row for row in rows if not row.left_out):
+        budget = row.suite.minutes * scale
+        notes = ["over"] * (row.minutes > budget) + ["UNSTEADY: failed once, see above"] * row.unsteady
+        notes += ["beside the others"] * row.suite.computes
+        print(f"{row.suite.name:<21}  {row.minutes:7.1f}  {budget:6.0f}  {', '.join(notes)}".rstrip())
+        if row.minutes > 2 * budget:
+            row.failed = row.failed or "it took more than twice its budget"
+    one_after_the_other = sum(row.minutes for row in rows if not row.suite.computes)
+    print(f"{'one after the other':<21}  {one_after_the_other:7.1f}")
+    print("".join(f"{row.suite.name:<21}  LEFT OUT: {row.left_out}\n" for row in rows if row.left_out), end="")
+    failed = [f"{row.suite.name}: {row.failed}" for row in rows if row.failed]
+    print(f"FAILED in {'; '.join(failed)}" if failed else "all suites passed")
     return 1 if failed else 0
+
+
+def _in_order(suites: Sequence[Suite], rows: list[Row]) -> None:
+    for suite in suites:
+        if not any(row.failed for row in rows):
+            rows.append(_row(suite))
+
+
+def _row(suite: Suite) -> Row:
+    print(f"== {suite.name}", flush=True)
+    missing = next((tool for tool in suite.tools if not _run(suite, tool.command)), None)
+    if missing is not None:
+        return Row(suite, left_out=missing.advice, failed=_shown(missing.command) if os.environ.get("CI") else "")
+    row, started = Row(suite), time.monotonic()
+    for command in suite.commands:
+        if _run(suite, command):
+            continue
+        again = (*command, "--last-failed", "--last-failed-no-failures", "none")
+        print(f"== {suite.name}: once more the tests that failed" if suite.real else "", flush=True)
+        row.unsteady = suite.real and _run(suite, again)
+        if not row.unsteady:
+            row.failed = _shown(command)
+            break
+    row.minutes = (time.monotonic() - started) / 60
+    return row
 
 
 def _shown(command: tuple[str, ...]) -> str:
     return " ".join(Path(part).name for part in command[:4])
 
 
-def _run(command: tuple[str, ...], *, again: bool) -> tuple[bool, bool]:
-    """Run one command: whether it held, and whether only at the second attempt of the tests that had failed."""
-    if subprocess.run(command, cwd=ROOT, check=False).returncode == 0:
-        return True, False
-    if not again:
-        return False, False
-    print("== once more: the tests that failed", flush=True)
-    second = (*command, "--last-failed", "--last-failed-no-failures", "none")
-    held = subprocess.run(second, cwd=ROOT, check=False).returncode == 0
-    return held, held
+def _run(suite: Suite, command: tuple[str, ...]) -> bool:
+    """Whether a command held. What it prints beside another suite is shown when it has ended."""
+    if not suite.computes:
+        return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+    # What cannot wait comes first, whatever this computes.
+    ended = subprocess.run(
+        ("nice", "-n", "19", *command),
+        cwd=ROOT,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    print(f"== {suite.name}: {_shown(command)}\n{ended.stdout}", flush=True)
+    return ended.returncode == 0
 
 
 if __name__ == "__main__":

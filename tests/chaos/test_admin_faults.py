@@ -107,6 +107,7 @@ def check_tokens(stage: Stage, foreign: Recorder) -> None:
     assert foreign.requests() == []
 
 
+@pytest.mark.nightly
 def test_a_broker_that_hangs(stage: Stage, tmp_path: Path) -> None:
     """No answer within the limit: unknown, confirmed by reading, asked once, and the leader goes on with its cycles."""
     parameters = {**PATIENT, "max_moves_per_cycle": 2}
@@ -134,6 +135,7 @@ def test_a_broker_that_hangs(stage: Stage, tmp_path: Path) -> None:
         print(f"\n{[(record['outcome'], record['code'], record['seconds']) for record in records.values()]}")  # noqa: T201
 
 
+@pytest.mark.nightly
 def test_a_broker_that_dies_between_plan_and_call(stage: Stage, tmp_path: Path) -> None:
     """Its moves end typed, those to others are done, and every bundle is served by the living."""
     first_hop = stage.leader_broker()

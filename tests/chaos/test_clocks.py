@@ -41,6 +41,7 @@ def check_goes_on(sidecars: list[Sidecar], leader: Sidecar, epoch: int) -> None:
         assert item.metric("unexpected_errors_total") == 0
 
 
+@pytest.mark.nightly
 def test_a8_clock_steps(stage: Stage, tmp_path: Path) -> None:
     """A clock that goes a tenth too fast, then is set back and forward by an hour: one term for all of it, every move
     made once, no bundle moved again within its cool-down, and both leave as told."""

@@ -52,6 +52,7 @@ def deadman(file: Path, *more: str) -> tuple[int, dict[str, Any]]:
     return ended.returncode, json.loads(ended.stdout)
 
 
+@pytest.mark.nightly
 def test_all_sidecars_killed(stage: Stage, tmp_path: Path) -> None:
     """While they live it does nothing; killed with SIGKILL, it restores, verifies every broker and says so; those that
     come back do not act before a new takeover."""

@@ -31,7 +31,7 @@ READS = (
 OTHERS = ("Pulsar-Java-", "traffic-generator/")
 
 
-@pytest.mark.parametrize("mode", ["observe", "recommend"])
+@pytest.mark.parametrize("mode", [pytest.param("observe", marks=pytest.mark.nightly), "recommend"])
 def test_nothing_is_changed(stage: Stage, mode: str, tmp_path: Path) -> None:
     """Twenty cycles, dry runs, `where`, assignments and `doctor` on a cluster that cries for moves: only reads."""
     start_byte = stage.cluster.zk_audit_log.stat().st_size

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 SETTLE_SECONDS = 15.0
 
 
+@pytest.mark.nightly
 def test_nothing_moves_before_the_registry_is_complete_and_quiet(stage: Stage, tmp_path: Path) -> None:
     """Stopped amid moves for longer than a session: the verdict is SettlingAfterOutage on the new leader, whoever that
     is; the first unload comes after all brokers were registered for the whole time; then the load gets even."""

@@ -51,6 +51,7 @@ def test_a_call_in_flight_ends(stage: Stage, tmp_path: Path) -> None:
         assert any(record["outcome"] == "done" for record in records)
 
 
+@pytest.mark.nightly
 def test_a_call_that_hangs_is_left_to_the_next_leader(stage: Stage, tmp_path: Path) -> None:
     """The leader leaves in time although a broker hangs; its intent stays, and the next leader settles it."""
     parameters = {**PATIENT, "max_moves_per_cycle": 1}
@@ -83,6 +84,7 @@ def test_a_call_that_hangs_is_left_to_the_next_leader(stage: Stage, tmp_path: Pa
         assert new.state()["intents"] == []
 
 
+@pytest.mark.nightly
 def test_a_second_signal_ends_it_at_once(stage: Stage, tmp_path: Path) -> None:
     """While it waits for a call that hangs: nothing more is waited for, and the intent stays for the next leader."""
     parameters = {**PATIENT, "max_moves_per_cycle": 1}
@@ -154,6 +156,7 @@ def signals(stage: Stage, directory: Path, seed: int, runs: int) -> None:
         ]
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a12_signals_at_any_moment(stage: Stage, tmp_path: Path) -> None:
     """A few short lives: exit code 0 and the leader's node gone after SIGTERM, and a whole journal in any case."""

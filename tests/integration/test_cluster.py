@@ -67,6 +67,7 @@ def test_brokers_list_each_other_and_both_stores_are_populated(modular_cluster: 
     assert "znode=/config/admin/policies/public/default" in audit
 
 
+@pytest.mark.nightly
 def test_a_paused_broker_leaves_and_comes_back(modular_cluster: Cluster) -> None:
     """SIGSTOP outlasts the session, so the others drop the broker; SIGCONT brings it back."""
     first, second = modular_cluster.brokers[:2]

@@ -191,6 +191,7 @@ def test_manually_over_the_real_brokers(scene: Scene, tmp_path: Path) -> None:
         assert (again.returncode, "CoolDown" in again.stdout) == (4, True)
 
 
+@pytest.mark.nightly
 def test_j08_the_largest_bundle_is_split_and_its_namespace_unloaded(scene: Scene, tmp_path: Path) -> None:
     """Halved by the broker's own algorithm, which needs no two topics, the children elsewhere; then every bundle off
     its broker, cycle by cycle; nothing is lost."""

@@ -42,7 +42,7 @@ class Form(NamedTuple):
     windows: int
 
 
-SHORT, LONG = Form(30.0, 3), Form(60.0, 6)
+SHORT, LONG = Form(20.0, 3), Form(60.0, 6)
 
 
 class Course(NamedTuple):

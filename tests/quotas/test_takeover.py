@@ -24,6 +24,7 @@ def held(made: Sidecar) -> int:
     return int(view(made).get("writes", {}).get("held", 0))
 
 
+@pytest.mark.nightly
 def test_the_next_leader_completes_and_gives_back(quota_cluster: Cluster, tmp_path: Path) -> None:
     """What a killed leader began is completed by the next one, which also gives back every rate as it was before,
     those that people had set too."""

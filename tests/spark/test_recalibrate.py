@@ -106,6 +106,7 @@ def test_no_history_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.nightly
 def test_a_store_that_goes_away_is_said(spark: SparkSession, small: Path, tmp_path: Path) -> None:
     """A task that cannot write its arrays ends the run as an unreachable store, not as a crash."""
     blocked = tmp_path / "out"

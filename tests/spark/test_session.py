@@ -25,7 +25,9 @@ made.stop()
 """
 
 
-@pytest.mark.parametrize("master", ["", "local", "local[1]"])
+@pytest.mark.parametrize(
+    "master", ["", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("local", "local[1]"))]
+)
 def test_h20_a_local_driver_is_reached_from_this_machine_alone(master: str) -> None:
     """It listens on loopback and asks for a secret that Spark makes; without either, whoever reaches it is served."""
     done = subprocess.run([sys.executable, "-c", SCRIPT, master], check=False, capture_output=True, text=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,31 @@ def test_only_suites_on_real_servers_get_a_second_attempt(
     assert run((suite,)) == code
     out = capsys.readouterr().out
     assert said in out and ("UNSTEADY" in out) == (suite.name == "unsteady")
+
+
+@pytest.mark.parametrize("broken", ["computes", "waits"])
+def test_what_computes_runs_beside_the_others(broken: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Each of the two ends only when it has seen the other begin; after a failure of either no suite begins."""
+
+    def meets(mine: str, other: str) -> tuple[str, ...]:
+        code = f"""
+import pathlib, sys, time
+pathlib.Path({mine!r}).touch()
+while not pathlib.Path({other!r}).exists():
+    time.sleep(0.01)
+print("heard of", {other!r})
+sys.exit({mine == broken!r})
+"""
+        return (sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r})\n{code}")
+
+    suites = [
+        Suite("one", 1, (meets("waits", "computes"),)),
+        Suite("two", 1, (meets("computes", "waits"),), computes=True),
+        Suite("late", 1, (SOUND,), computes=broken == "computes"),
+    ]
+    assert run(tuple(suites)) == 1
+    out = capsys.readouterr().out
+    assert "heard of waits" in out and "late" not in out
 
 
 def test_a_suite_far_over_its_budget_fails(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
