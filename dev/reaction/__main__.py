@@ -23,7 +23,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m dev.reaction",
         description="Puts all load on one of three brokers, each with a quarter of a core, lets one balancer after the "
         "other make it even, and measures seconds, moves and what clients notice, from outside. Raw results are kept "
-        "in .run/reaction, so the runs can be collected over several invocations. About 4 minutes a run and more.",
+        "in dev/reaction/results, so the runs can be collected over several invocations and days; journal and log of "
+        "each in .run/reaction. About 4 minutes a run and more.",
     )
     parser.add_argument("--runs", type=int, default=3, help="of each contender (default 3)")
     parser.add_argument("--only", default="", metavar="NAME,...", help="these contenders (see --list)")
@@ -31,6 +32,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--resume", action="store_true", help="leave runs that are kept as they are")
     parser.add_argument("--write", action="store_true", help=f"write {page.PAGE.relative_to(page.ROOT)} at the end")
     parser.add_argument("--within", type=float, default=900.0, help="seconds a balancer has (default 900)")
+    parser.add_argument(
+        "--turn",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="the load changes its place so often, and is watched for all of --within (default: it does not)",
+    )
     parser.add_argument(
         "--warm",
         type=float,
@@ -64,12 +72,13 @@ def _sentence(result: Result) -> str:
 
 def _once(contender: Contender, number: int, options: Options) -> bool:
     """One run that counts, after at most a few attempts."""
-    path = page.path_of(contender, number)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = page.path_of(contender, number, options.turn_seconds)
+    logs = page.LOGS / path.relative_to(page.RAW)
+    logs.parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, _ATTEMPTS + 1):
         _say(f"{contender.name}, run {number}" + (f", attempt {attempt}" if attempt > 1 else ""))
         try:
-            result = run(contender, number, options, path, _say)
+            result = run(contender, number, options, logs, _say)
         except (ReactionError, ClusterError, SidecarError, TrafficError, AdminError) as error:
             _say(f"failed: {error}")
             continue
@@ -91,14 +100,14 @@ def main() -> int:
         return 2
     if given.list:
         for contender in chosen:
-            print(f"{contender.name:24} {len(page.results_of(contender))} runs kept")
+            print(f"{contender.name:24} {len(page.results_of(contender, given.turn))} runs kept")
         return 0
-    options = Options(within_seconds=given.within, warm_seconds=given.warm)
+    options = Options(within_seconds=given.within, warm_seconds=given.warm, turn_seconds=given.turn)
     held = True
     # One run of everybody, then the next: what changes on the machine meanwhile meets all of them.
     for number in range(1, given.runs + 1):
         for contender in chosen:
-            if given.resume and page.load(page.path_of(contender, number)) is not None:
+            if given.resume and page.load(page.path_of(contender, number, given.turn)) is not None:
                 continue
             held = _once(contender, number, options) and held
     if given.write:

@@ -20,8 +20,10 @@ from dev.traffic import Traffic, TrafficError
 
 POLL_SECONDS = 1.0
 # What a topic carries is told by the last half minute: it does not change, and a bundle under way must look neither
-# like load that went away nor, when its clients catch up, like more. Whose it is, is told by this second.
+# like load that went away nor, when its clients catch up, like more. Whose it is, is told by this second. Where it
+# does change, by less.
 RATE_SECONDS = 30.0
+TURNING_RATE_SECONDS = 10.0
 _LEAST_SECONDS = 3.0
 _TIMEOUT_SECONDS = 10.0
 
@@ -37,6 +39,7 @@ class Observer:
         self._cluster = cluster
         self._brokers = list(brokers)
         self._namespace = f"{traffic.spec.namespace}/"
+        self._rate_seconds = TURNING_RATE_SECONDS if traffic.spec.turn_seconds else RATE_SECONDS
         self._bundle_of = {plan.topic: plan.bundle for plan in traffic.prepare()}
         self._claims: dict[str, list[str]] = {broker.broker_id: [] for broker in brokers}
         self._counts: deque[tuple[float, dict[str, int]]] = deque()
@@ -74,7 +77,7 @@ class Observer:
             if bundles is not None:
                 self._claims[broker] = bundles
         now, newest = self._counts[-1]
-        while len(self._counts) > 2 and now - self._counts[1][0] >= RATE_SECONDS:
+        while len(self._counts) > 2 and now - self._counts[1][0] >= self._rate_seconds:
             self._counts.popleft()
         then, oldest = self._counts[0]
         if now - then < _LEAST_SECONDS:

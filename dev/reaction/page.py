@@ -11,16 +11,17 @@ import msgspec
 from dev.cluster.conf import FAST_STATS
 from dev.reaction import run as step
 from dev.reaction.contenders import CONTENDERS, Contender
-from dev.reaction.figures import EVEN_RATIO, UNEVEN_RATIO, Spread, median_of
-from dev.reaction.observer import RATE_SECONDS
-from dev.reaction.plot import chart
+from dev.reaction.figures import EVEN_RATIO, UNEVEN_RATIO, Spread, median_of, over_time
+from dev.reaction.observer import RATE_SECONDS, TURNING_RATE_SECONDS
+from dev.reaction.plot import EVENLY, chart
 from dev.reaction.prometheus import SCRAPE_SECONDS
 from dev.reaction.run import Result
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "reaction.md"
-# Ignored by git; kept between invocations, so that hours of runs can be collected in pieces.
-RAW = ROOT / ".run" / "reaction"
+# In git, so that hours of runs can be collected in pieces.
+RAW = ROOT / "dev" / "reaction" / "results"
+LOGS = ROOT / ".run" / "reaction"
 HEADER = (
     "balancer",
     "mode",
@@ -33,18 +34,27 @@ HEADER = (
     "lost",
     "runs",
 )
+TURNING_HEADER = (
+    *("balancer", "mode", "settings", "max/mean over time", "of the time even"),
+    *("moves", "publish gap median", "worst", "lost", "runs"),
+)
+TURN_SECONDS = 90.0
 Row = tuple[str, ...]
 
 
-def path_of(contender: Contender, number: int, raw: Path = RAW) -> Path:
+def path_of(contender: Contender, number: int, turn_seconds: float = 0.0, raw: Path = RAW) -> Path:
     """Where one run's result is kept."""
-    return raw / contender.name / f"{number}.json"
+    return raw / _folder(contender, turn_seconds) / f"{number}.json"
+
+
+def _folder(contender: Contender, turn_seconds: float) -> str:
+    return f"{contender.name}-every-{turn_seconds:.0f}" if turn_seconds else contender.name
 
 
 def save(result: Result, path: Path) -> None:
     """Keep a result."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1))
+    path.write_bytes(msgspec.json.encode(result) + b"\n")
 
 
 def load(path: Path) -> Result | None:
@@ -55,9 +65,9 @@ def load(path: Path) -> Result | None:
     return result if result.counts else None
 
 
-def results_of(contender: Contender, raw: Path = RAW) -> list[Result]:
+def results_of(contender: Contender, turn_seconds: float = 0.0, raw: Path = RAW) -> list[Result]:
     """All kept results of a contender that count, by number."""
-    found = [load(path) for path in (raw / contender.name).glob("*.json")]
+    found = [load(path) for path in (raw / _folder(contender, turn_seconds)).glob("*.json")]
     return sorted((item for item in found if item is not None), key=lambda item: item.number)
 
 
@@ -92,8 +102,23 @@ def run_rows(results: Sequence[Result]) -> list[Row]:
     return rows
 
 
-def _shown(raw: Path) -> list[tuple[Contender, list[Result]]]:
-    kept = [(contender, results_of(contender, raw)) for contender in CONTENDERS]
+def turning_row(contender: Contender, results: Sequence[Result]) -> Row:
+    """One contender under a load that changes its place: medians of its runs."""
+    courses = [over_time(result.timeline) for result in results]
+    gaps = [Spread.of(move.gap_seconds for move in result.moves) for result in results]
+    return (
+        *(contender.title, contender.mode, contender.statistics),
+        _number(median_of(ratio for ratio, _ in courses)),
+        f"{100 * (median_of(even for _, even in courses) or 0.0):.0f} %",
+        _number(median_of(len(result.moves) for result in results), "0"),
+        *(_number(median_of(getattr(gap, part) for gap in gaps)) for part in ("median", "worst")),
+        str(sum(result.lost for result in results)),
+        str(len(results)),
+    )
+
+
+def _shown(raw: Path, turn_seconds: float = 0.0) -> list[tuple[Contender, list[Result]]]:
+    kept = [(contender, results_of(contender, turn_seconds, raw)) for contender in CONTENDERS]
     return [(contender, results) for contender, results in kept if results]
 
 
@@ -138,6 +163,7 @@ def page(raw: Path = RAW) -> str:
         "",
         "![max/mean over time](reaction.svg)",
         "",
+        *_turning(raw),
         "## What differs from stock",
         "",
         *table(("balancer", "mode", "settings", "of the brokers"), [_settings_row(item) for item, _ in shown]),
@@ -147,6 +173,28 @@ def page(raw: Path = RAW) -> str:
         *table(RUN_HEADER, [row for _, results in shown for row in run_rows(results)]),
     ]
     return "\n".join([*lines, ""])
+
+
+def _turning(raw: Path) -> list[str]:
+    """The section of the load that changes its place; empty without a run."""
+    shown = _shown(raw, TURN_SECONDS)
+    if not shown:
+        return []
+    method = (
+        f"The same start, but every {TURN_SECONDS:.0f} s the rates go to other topics (each to the one a third of the "
+        "list further on), and the balancer is watched for as long as it is given, not only until the load is even; "
+        f"rates are those of the last {TURNING_RATE_SECONDS:.0f} s. Both figures over time begin with the switch."
+    )
+    return [
+        f"## A load that changes its place every {TURN_SECONDS:.0f} s",
+        "",
+        *textwrap.wrap(method, 118),
+        "",
+        *table(TURNING_HEADER, [turning_row(contender, results) for contender, results in shown]),
+        "",
+        "![max/mean over time while the load changes its place](reaction-turning.svg)",
+        "",
+    ]
 
 
 def _method() -> list[str]:
@@ -190,3 +238,5 @@ def write(raw: Path = RAW) -> None:
     """Renew the page and its chart."""
     PAGE.write_text(page(raw), encoding="utf-8")
     PAGE.with_suffix(".svg").write_text(chart(_shown(raw)), encoding="utf-8")
+    if shown := _shown(raw, TURN_SECONDS):
+        PAGE.with_name("reaction-turning.svg").write_text(chart(shown, EVENLY), encoding="utf-8")

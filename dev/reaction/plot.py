@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
 
 from dev.reaction.contenders import Contender
@@ -12,9 +13,24 @@ from dev.reaction.run import Result
 
 WIDTH, HEIGHT = 1000, 420
 LEFT, RIGHT, TOP, BOTTOM = 46, 350, 16, 40
-# Everything happens in the first minutes, and some of it after ten: seconds are on a logarithmic axis.
-FIRST, LAST = 5.0, 900.0
-TICKS = (5, 10, 20, 60, 120, 300, 600, 900)
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """The axis of time: its ends are the first and the last tick; `scale` spreads the seconds between them."""
+
+    ticks: tuple[int, ...]
+    scale: Callable[[float], float]
+
+    def x(self, second: float) -> float:
+        """Where a second is drawn."""
+        first, last = self.scale(self.ticks[0]), self.scale(self.ticks[-1])
+        return LEFT + (self.scale(second) - first) / (last - first) * (WIDTH - RIGHT - LEFT)
+
+
+# After one step everything happens in the first minutes, and some of it after ten.
+LOGARITHMIC = Seconds((5, 10, 20, 60, 120, 300, 600, 900), math.log)
+EVENLY = Seconds(tuple(range(0, 901, 90)), float)
 RATIOS = (1.0, 1.5, 2.0, 2.5, 3.0)
 COLOURS = ("#0b7285", "#0ca678", "#1971c2", "#7048e8", "#e8590c", "#f08c00", "#c2255c", "#868e96")
 STYLE = (
@@ -23,35 +39,37 @@ STYLE = (
 )
 
 
-def chart(shown: Sequence[tuple[Contender, Sequence[Result]]]) -> str:
+def chart(shown: Sequence[tuple[Contender, Sequence[Result]]], seconds: Seconds = LOGARITHMIC) -> str:
     """SVG of these contenders; native ones are dashed."""
     lines = [(contender, results[0]) for contender, results in shown if results]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
         "<title>max/mean of message rates over seconds since the balancer was switched on</title>",
         f"<style>{STYLE}</style>",
-        *_axes(),
+        *_axes(seconds),
     ]
     for place, (contender, result) in enumerate(lines):
         colour, dash = COLOURS[place % len(COLOURS)], "" if contender.ours else ' stroke-dasharray="6 3"'
         y = TOP + 16 + 22 * place
         label = escape(f"{contender.title}, {contender.mode}, {contender.statistics}")
         x = WIDTH - RIGHT + 14
-        parts.append(f'<path d="{_path(result)}" stroke="{colour}"{dash}><title>{label}</title></path>')
+        parts.append(f'<path d="{_path(result, seconds)}" stroke="{colour}"{dash}><title>{label}</title></path>')
         parts.append(f'<path d="M{x},{y - 4}h22" stroke="{colour}"{dash}/><text x="{x + 28}" y="{y}">{label}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _axes() -> list[str]:
+def _axes(seconds: Seconds) -> list[str]:
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
     parts = []
     for ratio in RATIOS:
         y = _y(ratio)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{ratio:g}</text>')
-    for second in TICKS:
-        parts.append(f'<line class="grid" x1="{_x(second):.1f}" x2="{_x(second):.1f}" y1="{TOP}" y2="{bottom}"/>')
-        parts.append(f'<text x="{_x(second):.1f}" y="{bottom + 16}" text-anchor="middle">{second} s</text>')
+    for second in seconds.ticks:
+        parts.append(
+            f'<line class="grid" x1="{seconds.x(second):.1f}" x2="{seconds.x(second):.1f}" y1="{TOP}" y2="{bottom}"/>'
+        )
+        parts.append(f'<text x="{seconds.x(second):.1f}" y="{bottom + 16}" text-anchor="middle">{second} s</text>')
     y = _y(EVEN_RATIO)
     parts.append(f'<line class="even" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
     parts.append(f'<text x="{LEFT + 4}" y="{y - 4:.1f}">even: {EVEN_RATIO}</text>')
@@ -59,15 +77,12 @@ def _axes() -> list[str]:
     return parts
 
 
-def _path(result: Result) -> str:
-    points = [(at, ratio) for at, ratio in result.timeline if FIRST <= at <= LAST]
-    steps = [f"{'M' if place == 0 else 'L'}{_x(at):.1f},{_y(ratio):.1f}" for place, (at, ratio) in enumerate(points)]
+def _path(result: Result, seconds: Seconds) -> str:
+    points = [(at, ratio) for at, ratio in result.timeline if seconds.ticks[0] <= at <= seconds.ticks[-1]]
+    steps = [
+        f"{'M' if place == 0 else 'L'}{seconds.x(at):.1f},{_y(ratio):.1f}" for place, (at, ratio) in enumerate(points)
+    ]
     return " ".join(steps)
-
-
-def _x(second: float) -> float:
-    share = math.log(second / FIRST) / math.log(LAST / FIRST)
-    return LEFT + share * (WIDTH - RIGHT - LEFT)
 
 
 def _y(ratio: float) -> float:

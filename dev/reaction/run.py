@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,7 @@ from dev.reaction.prometheus import prometheus
 from dev.sidecar import Sidecar, bundlekeel, settings_for
 from dev.traffic import Traffic, TrafficReport, TrafficSpec
 
+ROOT = Path(__file__).resolve().parents[2]
 CORES = 0.25
 BUNDLES = 24
 TOPICS = 48
@@ -65,8 +67,9 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one run came to. Times are seconds after the balancer was switched on.
+    """What one run came to, at which commit. Times are seconds after the balancer was switched on.
 
+    turn_seconds: how often the load changed its place, 0.0 for a single step.
     even_seconds: when max/mean became even for good; None when it did not in time.
     noise: publish gaps that belong to no move, which are the machine's own.
     timeline: (seconds, max/mean), one a second, from a little before the switch.
@@ -75,6 +78,7 @@ class Result:
     contender: str
     number: int
     finished: str
+    revision: str
     start_ratio: float
     end_ratio: float
     within_seconds: float
@@ -85,6 +89,7 @@ class Result:
     lost: int
     duplicated: int
     rate_before: float
+    turn_seconds: float = 0.0
     timeline: list[tuple[float, float]] = field(default_factory=list)
 
     @property
@@ -99,6 +104,7 @@ class Options:
 
     within_seconds: float = 900.0
     warm_seconds: float | None = None
+    turn_seconds: float = 0.0
 
     def warm(self, contender: Contender) -> float:
         """Seconds of traffic before the clock: as given, or what this contender's statistics need."""
@@ -122,7 +128,7 @@ def run(contender: Contender, number: int, options: Options, keep: Path, say: Sa
         if cluster.cpu_isolation == "none":
             raise ReactionError("cgroups are not writable here, so brokers cannot be held to a CPU quota")
         with _balancer(contender, cluster, Path(name), keep) as switch_on:
-            traffic = Traffic(_traffic_spec(cluster, number))
+            traffic = Traffic(_traffic_spec(cluster, number, options.turn_seconds))
             with traffic, Observer(traffic, cluster.brokers, cluster.spec.cluster_name) as observer:
                 _spread(observer, say)
                 traffic.place_all_on(cluster.brokers[0].broker_id)
@@ -134,7 +140,7 @@ def run(contender: Contender, number: int, options: Options, keep: Path, say: Sa
             return _result(contender, number, options, began, samples, traffic.stop())
 
 
-def _traffic_spec(cluster: Cluster, seed: int) -> TrafficSpec:
+def _traffic_spec(cluster: Cluster, seed: int, turn_seconds: float) -> TrafficSpec:
     """The step; the number of the run is the seed, so that all contenders meet the same skews."""
     return TrafficSpec(
         service_url=cluster.service_url,
@@ -150,6 +156,7 @@ def _traffic_spec(cluster: Cluster, seed: int) -> TrafficSpec:
         batching=True,
         batch_delay_ms=BATCH_DELAY_MS,
         batch_messages=BATCH_MESSAGES,
+        turn_seconds=turn_seconds,
     )
 
 
@@ -213,9 +220,12 @@ def _warm(observer: Observer, seconds: float, say: Say) -> None:
 
 
 def _watch(observer: Observer, began: float, options: Options, say: Say) -> None:
-    """Wait until it is even and stays so while the last moves come in, or time is out."""
+    """Wait until it is even and stays so while the last moves come in, or time is out; a load that changes its place
+    is watched to the end."""
 
     def held(samples: list[Sample]) -> bool:
+        if options.turn_seconds:
+            return False
         since = even_since([sample for sample in samples if sample.at >= began])
         return since is not None and samples[-1].at - since >= HELD_SECONDS
 
@@ -260,6 +270,7 @@ def _result(
         contender=contender.name,
         number=number,
         finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        revision=_revision(),
         start_ratio=before.ratio,
         end_ratio=samples[-1].ratio,
         within_seconds=options.within_seconds,
@@ -270,8 +281,16 @@ def _result(
         lost=report.lost,
         duplicated=report.duplicated,
         rate_before=sum(before.loads.values()),
+        turn_seconds=options.turn_seconds,
         timeline=[(round(s.at - began, 1), round(s.ratio, 3)) for s in samples if s.at >= began - 10],
     )
+
+
+def _revision() -> str:
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip()
 
 
 def _moved(change: Change, began: float, window: tuple[float, float], report: TrafficReport) -> Moved:

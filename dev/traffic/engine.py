@@ -17,7 +17,7 @@ import pulsar
 
 from dev.traffic.meters import Latencies
 from dev.traffic.report import TrafficReport
-from dev.traffic.spec import TopicPlan, TrafficError, TrafficSpec
+from dev.traffic.spec import TopicPlan, TrafficError, TrafficSpec, turned
 from dev.traffic.topic import MAX_PENDING, TopicState
 
 SUBSCRIPTION = "traffic-check"
@@ -35,7 +35,8 @@ class Engine:
         """Connect to nothing yet; ``client_log`` is the file of the client library's own log."""
         self._spec = spec
         run = secrets.randbits(63)
-        self._topics = [TopicState(plan, spec, run) for plan in plans]
+        slowest = min(plan.rate for plan in plans)
+        self._topics = [TopicState(plan, slowest if spec.turn_seconds else plan.rate, spec, run) for plan in plans]
         self._client: Any = pulsar.Client(
             spec.service_url,
             operation_timeout_seconds=10,
@@ -134,19 +135,21 @@ class Engine:
 
     def _pace(self) -> None:
         """Send what is due at every tick, until halted."""
-        due = [self._began + index / len(self._topics) / state.plan.rate for index, state in enumerate(self._topics)]
+        planned = rates = [state.plan.rate for state in self._topics]
+        due = [self._began + index / len(rates) / rate for index, rate in enumerate(rates)]
         before = time.monotonic()
         while not self._halt.wait(TICK_SECONDS):
             now = time.monotonic()
             self._stall = max(self._stall, now - before - TICK_SECONDS)
             before = now
             self._retry(now)
+            if self._spec.turn_seconds:
+                rates = turned(planned, int((now - self._began) / self._spec.turn_seconds))
             for index, state in enumerate(self._topics):
-                due[index] = self._send_due(state, self._producers[index], due[index], now)
+                due[index] = self._send_due(state, self._producers[index], 1 / rates[index], due[index], now)
 
-    def _send_due(self, state: TopicState, producer: Any, due: float, now: float) -> float:
+    def _send_due(self, state: TopicState, producer: Any, interval: float, due: float, now: float) -> float:
         """Send the messages of a topic that are due by ``now``; return when the next one is."""
-        interval = 1 / state.plan.rate
         if now - due > CATCH_UP_SECONDS + interval:
             behind = int((now - CATCH_UP_SECONDS - due) / interval)
             self._skipped += behind

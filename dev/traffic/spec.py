@@ -35,6 +35,7 @@ class TrafficSpec:
     drain_seconds: how long ``stop`` waits for messages that are still under way.
     batching: let the client join messages into batches.
     batch_delay_ms, batch_messages: a batch is sent after this long, or with this many messages.
+    turn_seconds: so often the rates go to other topics, each to the one a third of the list further on; 0 is never.
     identity: who publishes, consumes and asks the admin API of a secured cluster; a super-user.
     """
 
@@ -54,6 +55,7 @@ class TrafficSpec:
     batching: bool = False
     batch_delay_ms: int = 10
     batch_messages: int = 1000
+    turn_seconds: float = 0.0
     identity: Identity | None = None
 
     def __post_init__(self) -> None:
@@ -98,6 +100,12 @@ def plan_topics(spec: TrafficSpec, boundaries: Sequence[int] | None = None) -> l
         TopicPlan(topic=name, bundle=bundle_of(name, edges), rate=spec.rate_total_msgs * weight / total)
         for name, weight in zip(names, weights, strict=True)
     ]
+
+
+def turned(rates: Sequence[float], turns: int) -> list[float]:
+    """The rates of topics after so many turns."""
+    shift = turns * -(-len(rates) // 3) % len(rates)
+    return [*rates[shift:], *rates[:shift]]
 
 
 def _names(spec: TrafficSpec, edges: Sequence[int], chosen: Sequence[int]) -> list[str]:

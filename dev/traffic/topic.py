@@ -26,8 +26,9 @@ class TopicState:
     No method calls the Pulsar client, so the lock is never held while the client takes its own.
     """
 
-    def __init__(self, plan: TopicPlan, spec: TrafficSpec, run: int) -> None:
-        """``run`` tells this run's messages from those an earlier one left on the topic."""
+    def __init__(self, plan: TopicPlan, slowest: float, spec: TrafficSpec, run: int) -> None:
+        """``slowest`` is the lowest rate (messages/s) that it will have; ``run`` tells this run's messages from those
+        an earlier one left on the topic."""
         self.plan = plan
         self.run = run
         self.acked = SeqTracker()
@@ -35,8 +36,8 @@ class TopicState:
         self.errors: dict[str, int] = {}
         self.publish = Latencies()
         self.end_to_end = Latencies()
-        self._publish_gaps = GapMeter(spec.gap_floor_seconds, 1 / plan.rate)
-        self._consume_gaps = GapMeter(spec.gap_floor_seconds, 1 / plan.rate)
+        self._publish_gaps = GapMeter(spec.gap_floor_seconds, 1 / slowest)
+        self._consume_gaps = GapMeter(spec.gap_floor_seconds, 1 / slowest)
         self._padding = bytes(spec.message_bytes - HEADER_BYTES)
         self._lock = threading.Lock()
         self._next_seq = 0

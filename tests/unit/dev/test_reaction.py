@@ -17,6 +17,7 @@ from dev.reaction.figures import (
     loads_by_owner,
     max_over_mean,
     median_of,
+    over_time,
     owners_of,
     rates,
 )
@@ -36,6 +37,7 @@ def _result(**changed: object) -> Result:
         contender="ours-modular-fast",
         number=1,
         finished="2026-11-21T00:00:00Z",
+        revision="abc1234",
         start_ratio=3.0,
         end_ratio=1.1,
         within_seconds=900.0,
@@ -111,12 +113,12 @@ def test_not_in_time_is_worse_than_any_number() -> None:
 
 def test_kept_results_come_back_and_those_that_do_not_count_are_not_taken(tmp_path: Path) -> None:
     contender = BY_NAME["ours-modular-fast"]
-    save(_result(), path_of(contender, 1, tmp_path))
-    save(_result(number=2, start_ratio=2.79), path_of(contender, 2, tmp_path))
-    save(_result(number=3, rate_before=4200.0), path_of(contender, 3, tmp_path))
-    assert load(path_of(contender, 1, tmp_path)) == _result()
-    assert load(path_of(contender, 4, tmp_path)) is None
-    assert results_of(contender, tmp_path) == [_result()]
+    save(_result(), path_of(contender, 1, raw=tmp_path))
+    save(_result(number=2, start_ratio=2.79), path_of(contender, 2, raw=tmp_path))
+    save(_result(number=3, rate_before=4200.0), path_of(contender, 3, raw=tmp_path))
+    assert load(path_of(contender, 1, raw=tmp_path)) == _result()
+    assert load(path_of(contender, 4, raw=tmp_path)) is None
+    assert results_of(contender, raw=tmp_path) == [_result()]
 
 
 def test_a_row_has_the_medians_of_its_runs() -> None:
@@ -131,7 +133,7 @@ def test_a_row_of_one_that_never_got_there_says_how_far_it_came() -> None:
 
 
 def test_the_page_shows_who_was_run_with_what_was_set_and_nobody_else(tmp_path: Path) -> None:
-    save(_result(contender="native-avg-fast", lost=3), path_of(BY_NAME["native-avg-fast"], 1, tmp_path))
+    save(_result(contender="native-avg-fast", lost=3), path_of(BY_NAME["native-avg-fast"], 1, raw=tmp_path))
     text = page(tmp_path)
     assert "| AvgShedder | modular | fastest they allow | 12 | 2 | 0.80 | 1.20 | 1.20 | 3 | 1 |" in text
     assert "`maxUnloadPercentage=0.5`" in text
@@ -152,6 +154,21 @@ def test_only_native_contenders_have_settings_and_stock_ones_no_speed_settings(c
     assert not (contender.ours and told)
     chosen = {"loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacementStrategy", "maxUnloadPercentage"}
     assert contender.fast or told <= chosen
+
+
+def test_a_course_is_weighed_by_time_from_the_switch_on() -> None:
+    assert over_time([(-5.0, 3.0), (0.0, 3.0), (10.0, 1.0), (40.0, 2.0)]) == (pytest.approx(1.5), 0.75)
+    assert over_time([(-5.0, 3.0), (0.0, 3.0)]) == (0.0, 0.0)
+
+
+def test_a_load_that_changes_its_place_has_a_section_of_its_own(tmp_path: Path) -> None:
+    contender = BY_NAME["native-avg-stock"]
+    assert "changes its place" not in page(tmp_path)
+    turning = _result(turn_seconds=90.0, timeline=[(0.0, 3.0), (10.0, 1.0), (40.0, 2.0)])
+    save(turning, path_of(contender, 1, 90.0, tmp_path))
+    assert results_of(contender, raw=tmp_path) == []
+    assert results_of(contender, 90.0, tmp_path) == [turning]
+    assert "| AvgShedder | modular | stock | 1.50 | 75 % | 2 | 0.80 | 1.20 | 0 | 1 |" in page(tmp_path)
 
 
 def test_the_chart_has_a_line_for_each_contender_that_was_run() -> None:

@@ -28,7 +28,7 @@ from dev.traffic import (
 )
 from dev.traffic.bundles import HASH_END, bundle_index, covers, equal_boundaries
 from dev.traffic.meters import GapMeter, Latencies, SeqTracker
-from dev.traffic.spec import TopicPlan
+from dev.traffic.spec import TopicPlan, turned
 from dev.traffic.topic import MAX_PENDING, RETRY_SECONDS, TopicState
 
 
@@ -75,6 +75,17 @@ def test_every_bundle_is_busy_and_rates_add_up() -> None:
     assert [plan.rate for plan in plans] != rates
     assert plans == plan_topics(_spec(bundles=32, topics_per_bundle=2))
     assert plans != plan_topics(_spec(bundles=32, topics_per_bundle=2, seed=2))
+
+
+def test_rates_go_to_other_topics_and_come_back_after_three_turns() -> None:
+    """None is lost on the way, whether or not the list can be divided by three."""
+    assert [turned([5, 4, 3, 2, 1, 0], turns) for turns in range(4)] == [
+        [5, 4, 3, 2, 1, 0],
+        [3, 2, 1, 0, 5, 4],
+        [1, 0, 5, 4, 3, 2],
+        [5, 4, 3, 2, 1, 0],
+    ]
+    assert turned([3, 2, 1, 0], 1) == [1, 0, 3, 2]
 
 
 def test_plans_follow_the_real_boundaries() -> None:
@@ -156,7 +167,7 @@ def test_gap_meter_lists_long_silences_only() -> None:
 
 def _state(rate: float = 10.0) -> TopicState:
     plan = TopicPlan(topic="persistent://demo/traffic/a", bundle="demo/traffic/0x00000000_0xffffffff", rate=rate)
-    return TopicState(plan, _spec(message_bytes=30), run=7)
+    return TopicState(plan, plan.rate, _spec(message_bytes=30), run=7)
 
 
 def _publish(state: TopicState, now: float) -> tuple[int, int]:
@@ -196,7 +207,7 @@ def test_lost_means_acknowledged_and_never_received() -> None:
 
 
 def test_redelivery_resend_and_older_runs_are_told_apart() -> None:
-    state, older = _state(), TopicState(_state().plan, _spec(), run=8)
+    state, older = _state(), TopicState(_state().plan, 1.0, _spec(), run=8)
     message = _publish(state, 1.0)
     state.on_message(older.payload(5, 1), (1, 0, -1), 1.0)
     for key in ((1, 1, -1), (1, 1, -1), (1, 9, -1)):
