@@ -56,6 +56,8 @@ def _pytest(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "pytest", "-q", "--durations=8", "--durations-min=5", "-o", cache, *arguments)
 
 
+# What waits for all others may stand still for minutes.
+_PATIENT = ("--timeout", "900")
 GATE = Suite(
     "gate",
     2,
@@ -82,29 +84,29 @@ CHART_FILES = Suite(
 _SHARED = ("-n", "3", "--dist", "worksteal")
 # Among them are tests of our own child processes, by the real clock.
 UNIT = Suite("unit", 5, (_pytest(*_SHARED, "-m", "not nightly", "tests/unit"),), real=True)
-LAWS = Suite("laws", 8, (_pytest("-m", "not nightly", "tests/property"),), computes=True)
+LAWS = Suite("laws", 8, (_pytest(*_PATIENT, "-m", "not nightly", "tests/property"),), computes=True)
 # Pulsar's own classes are run beside ours by a Java program that is compiled here.
 PARITY = Suite(
     "parity",
     8,
-    (_pytest("-m", "not nightly", "tests/parity"),),
+    (_pytest(*_PATIENT, "-m", "not nightly", "tests/parity"),),
     computes=True,
     tools=(Tool((sys.executable, "-m", "dev.java", "compiler"), java.NO_COMPILER),),
 )
-SIMULATION = Suite("simulation", 6, (_pytest("-m", "not nightly", "tests/simulation"),), computes=True)
+SIMULATION = Suite("simulation", 6, (_pytest(*_PATIENT, "-m", "not nightly", "tests/simulation"),), computes=True)
 MODULAR = Suite("modular cluster", 6, (_pytest("-m", "not nightly", "tests/integration"),), real=True)
 CHAOS = Suite("chaos", 6, (_pytest("-m", "not nightly", "tests/chaos"),), real=True)
 EXTENSIBLE = Suite("extensible cluster", 4, (_pytest("-m", "not nightly", "tests/extensible"),), real=True)
 QUOTAS = Suite("quotas", 4, (_pytest("-m", "not nightly", "-s", "tests/quotas"),), real=True)
 # The newcomer, who types every command of README and getting-started in a fresh copy, installs anew: nightly.
 DEMO = Suite("demo", 3, (_pytest("-m", "not nightly", "tests/e2e"),), real=True)
-SPARK = Suite("spark", 12, (_pytest("-m", "not nightly", "tests/spark"),), real=True, computes=True)
+SPARK = Suite("spark", 12, (_pytest(*_PATIENT, "-m", "not nightly", "tests/spark"),), real=True, computes=True)
 # A real cluster's history, refused and adopted: three minutes of it are recorded.
 HISTORY = Suite("history, whole way", 7, (_pytest("-m", "cluster", "tests/spark"),), real=True)
 WATCH = Suite(
     "dashboards and alerts",
     6,
-    (_pytest("-m", "not nightly", "tests/watch"),),
+    (_pytest(*_PATIENT, "-m", "not nightly", "tests/watch"),),
     real=True,
     computes=True,
     tools=(Tool((sys.executable, "-m", "dev.tools_prometheus"), tools_prometheus.ADVICE),),
@@ -112,7 +114,7 @@ WATCH = Suite(
 CHART = Suite(
     "chart and image",
     8,
-    (_pytest("-m", "not nightly", "tests/chart"),),
+    (_pytest(*_PATIENT, "-m", "not nightly", "tests/chart"),),
     computes=True,
     tools=(Tool((sys.executable, "-m", "dev.gotools"), gotools.ADVICE),),
 )
